@@ -1,0 +1,171 @@
+/**
+ * The orders: read for anyone, changed only in a transaction and only together with the events that announce the change.
+ */
+import { Context, Effect, Layer, Option, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import { type OrderEvent, orderAggregate, ordersTopic, schemaVersions } from "../domain/Events.ts"
+import { AmountMinor, Currency } from "../domain/Money.ts"
+import {
+  type Change,
+  CustomerId,
+  type Order,
+  OrderId,
+  OrderLine,
+  OrderStatus,
+  StoredStatus
+} from "../domain/Order.ts"
+import { type EventRefused, type NewEvent, type NonEmpty, Outbox, type Stream } from "../messaging/outbox/Outbox.ts"
+import { Transaction } from "../platform/database/Transaction.ts"
+
+/** An order as readers see it. Amounts in minor units, times in ISO 8601 (UTC). */
+export const OrderView = Schema.Struct({
+  id: OrderId,
+  customerId: CustomerId,
+  currency: Currency,
+  status: OrderStatus,
+  version: Schema.Int,
+  totalAmountMinor: AmountMinor,
+  lines: Schema.Array(OrderLine),
+  createdAt: Schema.String,
+  updatedAt: Schema.String
+}).annotate({ identifier: "Order" })
+export type OrderView = typeof OrderView.Type
+
+/** There is no order with this id. */
+export class OrderNotFound extends Schema.TaggedError<OrderNotFound>()("OrderNotFound", { orderId: OrderId }) {
+  override get message() {
+    return `there is no order ${this.orderId}`
+  }
+}
+
+/** A page of orders, newest first. `nextCursor` is null on the last page. */
+export interface OrderPage {
+  readonly items: ReadonlyArray<OrderView>
+  readonly nextCursor: OrderId | null
+}
+
+/** See {@link Orders}. */
+export interface OrdersService {
+  /**
+   * Stores what `change` makes of the order, with its events, in one statement. `lines` come with the first change only.
+   *
+   * The order must have been read with {@link OrdersService.lock} in this transaction (or be new): a version that is not the
+   * present one is then impossible, and a defect.
+   */
+  readonly save: (change: Change, lines?: ReadonlyArray<OrderLine>) => Effect.Effect<void, EventRefused, Transaction>
+  /** Reads the order and locks its row to the end of the transaction: changes of one order happen one after another. */
+  readonly lock: (id: OrderId) => Effect.Effect<Order, OrderNotFound, Transaction>
+  /** Reads the order: inside a transaction as it stands there, else as it was last committed. */
+  readonly get: (id: OrderId) => Effect.Effect<OrderView, OrderNotFound>
+  /** At most `limit` orders older than `cursor`, newest first. */
+  readonly list: (filter: {
+    readonly status: Option.Option<OrderStatus>
+    readonly cursor: Option.Option<OrderId>
+    readonly limit: number
+  }) => Effect.Effect<OrderPage>
+}
+
+const OrderRow = Schema.Struct({
+  id: OrderId,
+  customerId: CustomerId,
+  currency: Currency,
+  status: StoredStatus,
+  version: Schema.Int,
+  totalAmountMinor: AmountMinor
+})
+const decodeOrder = Schema.decodeUnknownEffect(OrderRow)
+const decodeView = Schema.decodeUnknownEffect(OrderView)
+
+/** A time as the API and the events show it. */
+const isoFormat = `YYYY-MM-DD"T"HH24:MI:SS.MS"Z"`
+
+const streamOf = (id: OrderId): Stream => ({ topic: ordersTopic, aggregateType: orderAggregate, aggregateId: id })
+
+const toNewEvent = (event: OrderEvent): NewEvent => ({
+  eventType: event._tag,
+  schemaVersion: schemaVersions[event._tag],
+  data: event.data
+})
+
+export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/application/Orders") {
+  static readonly layer: Layer.Layer<Orders, never, Outbox | SqlClient.SqlClient> = Layer.effect(
+    Orders,
+    Effect.gen(function*() {
+      const outbox = yield* Outbox
+      const client = yield* SqlClient.SqlClient
+
+      const save = Effect.fn("Orders.save")(function*(change: Change, lines: ReadonlyArray<OrderLine> = []) {
+        const { sql } = yield* Transaction
+        const { events, order } = change
+        const newEvents: NonEmpty<NewEvent> = [toNewEvent(events[0]), ...events.slice(1).map(toNewEvent)]
+        const write = order.version === 0
+          ? sql<{ readonly version: number }>`
+              INSERT INTO orders (id, customer_id, currency, status, version, total_amount_minor, created_at, updated_at)
+              SELECT ${order.id}::uuid, ${order.customerId}, ${order.currency}, ${order.status}, ${events.length}::int4,
+                     ${BigInt(order.totalAmountMinor)}, clock.now, clock.now
+              FROM (SELECT clock_now() AS now) AS clock
+              RETURNING version`
+          : sql<{ readonly version: number }>`
+              UPDATE orders SET status = ${order.status}, version = version + ${events.length}::int4, updated_at = clock_now()
+              WHERE id = ${order.id}::uuid AND version = ${order.version}::int4
+              RETURNING version`
+        const insertLines = sql`
+          INSERT INTO order_lines (order_id, position, sku, quantity, unit_amount_minor)
+          SELECT ${order.id}::uuid, line.position - 1, line.sku, line.quantity, line.unit_amount_minor
+          FROM unnest(${lines.map((line) => line.sku)}::text[], ${lines.map((line) => line.quantity)}::int4[],
+                      ${lines.map((line) => BigInt(line.unitAmountMinor))}::int8[])
+                 WITH ORDINALITY AS line(sku, quantity, unit_amount_minor, position)`
+        yield* outbox.save(streamOf(order.id), newEvents, write, lines.length > 0 ? [insertLines] : []).pipe(
+          Effect.catchTag("NothingWritten", Effect.die)
+        )
+      })
+
+      const lock = Effect.fn("Orders.lock")(function*(id: OrderId) {
+        const { sql } = yield* Transaction
+        const rows = yield* Effect.orDie(sql`
+          SELECT id, customer_id AS "customerId", currency, status, version, total_amount_minor::float8 AS "totalAmountMinor"
+          FROM orders WHERE id = ${id}::uuid FOR UPDATE`)
+        return rows[0] === undefined
+          ? yield* new OrderNotFound({ orderId: id })
+          : yield* Effect.orDie(decodeOrder(rows[0]))
+      })
+
+      /** `paying` and `refunding` are not stored: they say that a payment of the order is under way. */
+      const select = client.literal(`
+        SELECT o.id, o.customer_id AS "customerId", o.currency, o.version,
+               CASE WHEN o.status = 'pending' AND p.status = 'charging' THEN 'paying'
+                    WHEN o.status = 'paid' AND p.status = 'refunding' THEN 'refunding'
+                    ELSE o.status END AS status,
+               o.total_amount_minor::float8 AS "totalAmountMinor",
+               (SELECT json_agg(json_build_object('sku', l.sku, 'quantity', l.quantity, 'unitAmountMinor', l.unit_amount_minor)
+                                ORDER BY l.position)
+                FROM order_lines AS l WHERE l.order_id = o.id) AS lines,
+               to_char(o.created_at AT TIME ZONE 'UTC', '${isoFormat}') AS "createdAt",
+               to_char(o.updated_at AT TIME ZONE 'UTC', '${isoFormat}') AS "updatedAt"
+        FROM orders AS o
+        LEFT JOIN payments AS p ON p.order_id = o.id AND p.status IN ('charging', 'refunding')`)
+
+      const get = Effect.fn("Orders.get")(function*(id: OrderId) {
+        const rows = yield* Effect.orDie(client`${select} WHERE o.id = ${id}::uuid`)
+        return rows[0] === undefined
+          ? yield* new OrderNotFound({ orderId: id })
+          : yield* Effect.orDie(decodeView(rows[0]))
+      })
+
+      const list = Effect.fn("Orders.list")(function*(filter: Parameters<OrdersService["list"]>[0]) {
+        const status = Option.getOrNull(filter.status)
+        const cursor = Option.getOrNull(filter.cursor)
+        // One more than asked for tells whether there is a next page.
+        const rows = yield* Effect.orDie(client`
+          SELECT * FROM (${select}) AS o
+          WHERE (${status}::text IS NULL OR status = ${status}) AND (${cursor}::uuid IS NULL OR id < ${cursor}::uuid)
+          ORDER BY id DESC LIMIT ${filter.limit + 1}`)
+        const views = yield* Effect.orDie(Effect.forEach(rows, (row) => decodeView(row)))
+        const items = views.slice(0, filter.limit)
+        return { items, nextCursor: views.length > filter.limit ? items.at(-1)?.id ?? null : null }
+      })
+
+      return Orders.of({ save, lock, get, list })
+    })
+  )
+}

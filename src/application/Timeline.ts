@@ -1,0 +1,54 @@
+/** The timeline of an order: each of its events, how far it has been delivered, and which subscribers have applied it. */
+import { Context, Effect, Layer, Schema } from "effect"
+import { OrderId } from "../domain/Order.ts"
+import { Inbox } from "../messaging/inbox/Inbox.ts"
+import { History, PastEvent } from "../messaging/outbox/History.ts"
+import { type OrderNotFound, Orders } from "./Orders.ts"
+
+/** The subscribers of the orders topic, by the names of their consumer groups. */
+export class Subscribers extends Context.Service<Subscribers, { readonly names: ReadonlyArray<string> }>()(
+  "paid-once/application/Subscribers"
+) {}
+
+export const TimelineView = Schema.Struct({
+  orderId: OrderId,
+  /** False where retention has dropped events of the order. */
+  complete: Schema.Boolean,
+  events: Schema.Array(Schema.Struct({
+    ...PastEvent.fields,
+    consumers: Schema.Record(Schema.String, Schema.Literals(["applied", "pending"]))
+  }))
+}).annotate({ identifier: "Timeline" })
+export type TimelineView = typeof TimelineView.Type
+
+export class Timeline extends Context.Service<
+  Timeline,
+  { readonly of: (orderId: OrderId) => Effect.Effect<TimelineView, OrderNotFound> }
+>()("paid-once/application/Timeline") {
+  static readonly layer: Layer.Layer<Timeline, never, Orders | History | Inbox | Subscribers> = Layer.effect(
+    Timeline,
+    Effect.gen(function*() {
+      const orders = yield* Orders
+      const history = yield* History
+      const inbox = yield* Inbox
+      const { names } = yield* Subscribers
+
+      const of = Effect.fn("Timeline.of")(function*(orderId: OrderId) {
+        const order = yield* orders.get(orderId)
+        const events = yield* history.of(orderId)
+        const applied = yield* inbox.applied(names, events.map((event) => event.eventId))
+        return {
+          orderId,
+          // Versions are contiguous, so the count tells whether one is missing. More may have come since the order was read.
+          complete: events.length >= order.version,
+          events: events.map((event) => ({
+            ...event,
+            consumers: Object.fromEntries(names.map((name) =>
+              [name, applied.has(`${name} ${event.eventId}`) ? "applied" as const : "pending" as const]))
+          }))
+        }
+      })
+      return Timeline.of({ of })
+    })
+  )
+}

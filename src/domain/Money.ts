@@ -1,0 +1,35 @@
+/** Money in the smallest unit of its currency: whole numbers only, nothing is ever rounded. */
+import { Result, Schema } from "effect"
+
+/** The ISO 4217 codes of currencies in use, by Unicode's list as the runtime carries it; not funds, metals or test codes. */
+const currencies: ReadonlySet<string> = new Set(Intl.supportedValuesOf("currency"))
+
+/** An ISO 4217 currency code: three capital letters, and one that exists. */
+export const Currency = Schema.String.check(
+  Schema.makeFilter((code: string) => currencies.has(code) || "must be an ISO 4217 currency code, for example EUR")
+).pipe(Schema.brand("Currency")).annotate({ description: "ISO 4217 currency code" })
+export type Currency = typeof Currency.Type
+
+/** The largest total: the largest whole number that JSON's readers agree on (2⁵³ − 1). */
+export const maxTotalMinor = Number.MAX_SAFE_INTEGER
+
+/** An amount in minor units (cents, yen), 1 … 2⁵³ − 1. */
+export const AmountMinor = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: maxTotalMinor })).pipe(
+  Schema.brand("AmountMinor")
+)
+export type AmountMinor = typeof AmountMinor.Type
+
+/** An amount with its currency, as events carry it. */
+export const Money = Schema.Struct({ amountMinor: AmountMinor, currency: Currency })
+export type Money = typeof Money.Type
+
+/** The exact sum of quantity · unit amount, or the reason why there is none: computed without rounding on the way. */
+export const totalOf = (
+  lines: ReadonlyArray<{ readonly quantity: number; readonly unitAmountMinor: number }>
+): Result.Result<AmountMinor, string> => {
+  let total = 0n
+  for (const line of lines) total += BigInt(line.quantity) * BigInt(line.unitAmountMinor)
+  return total > BigInt(maxTotalMinor)
+    ? Result.fail(`the total of all lines is ${total}, more than ${maxTotalMinor}`)
+    : Result.succeed(AmountMinor.make(Number(total)))
+}

@@ -1,0 +1,125 @@
+/**
+ * The order: what a customer wants, and how far it has come.
+ *
+ * pending → paid → refunded, and pending or paid → cancelled. Each change of state is announced by an event, and `version` counts
+ * the events: it rises by exactly one with each.
+ */
+import { Result, Schema } from "effect"
+import type { OrderEvent } from "./Events.ts"
+import { type AmountMinor, Currency, totalOf } from "./Money.ts"
+import type { PaymentId } from "./Payment.ts"
+import { shortText } from "./Text.ts"
+
+/** An order's id: a UUID version 7, whose time is the database's. */
+export const OrderId = Schema.String.check(Schema.isUUID(7)).pipe(Schema.brand("OrderId"))
+export type OrderId = typeof OrderId.Type
+
+/** The customer, by the id that the caller's own system gives. 200 characters hold any id and no essay. */
+export const CustomerId = shortText(200).pipe(Schema.brand("CustomerId"))
+export type CustomerId = typeof CustomerId.Type
+
+/** A stock keeping unit, by the caller's own code. */
+export const Sku = shortText(100).pipe(Schema.brand("Sku"))
+export type Sku = typeof Sku.Type
+
+/** One line: so many of one thing at one price. The bounds keep a line far from every overflow. */
+export const OrderLine = Schema.Struct({
+  sku: Sku,
+  quantity: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000_000 })),
+  unitAmountMinor: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 100_000_000_000 }))
+})
+export type OrderLine = typeof OrderLine.Type
+
+/** A thousand lines make an event of some 150 kB, well inside what a topic takes. */
+export const maxLines = 1_000
+
+/** The lines of an order: 1 to {@link maxLines}, with a total that a JSON number carries exactly. */
+export const OrderLines = Schema.Array(OrderLine).check(
+  Schema.isMinLength(1),
+  Schema.isMaxLength(maxLines),
+  Schema.makeFilter((lines: ReadonlyArray<OrderLine>) => {
+    const total = totalOf(lines)
+    return Result.isSuccess(total) || total.failure
+  })
+)
+
+/** What readers see: the stored states, and `paying` or `refunding` while a payment of the order is under way. */
+export const OrderStatus = Schema.Literals(["pending", "paying", "paid", "cancelled", "refunding", "refunded"])
+export type OrderStatus = typeof OrderStatus.Type
+
+/** What is stored: the states that an event announced. */
+export const StoredStatus = Schema.Literals(["pending", "paid", "cancelled", "refunded"])
+export type StoredStatus = typeof StoredStatus.Type
+
+/** An order as it is changed: read under its row lock. Its lines never change, so no change carries them. */
+export interface Order {
+  readonly id: OrderId
+  readonly customerId: CustomerId
+  readonly currency: Currency
+  readonly status: StoredStatus
+  /** How many events the order has had. */
+  readonly version: number
+  readonly totalAmountMinor: AmountMinor
+}
+
+/** What a change of state makes: the order as it is to be stored, and the events that announce the change. */
+export interface Change {
+  readonly order: Order
+  readonly events: readonly [OrderEvent, ...ReadonlyArray<OrderEvent>]
+}
+
+/** The order's state does not allow what was asked. */
+export class OrderStateConflict extends Schema.TaggedError<OrderStateConflict>()("OrderStateConflict", {
+  orderId: OrderId,
+  status: OrderStatus,
+  wanted: Schema.String
+}) {
+  override get message() {
+    return `order ${this.orderId} is ${this.status}: it can't be ${this.wanted}`
+  }
+}
+
+const conflict = (order: Order, wanted: string) =>
+  Result.fail(new OrderStateConflict({ orderId: order.id, status: order.status, wanted }))
+
+/** A new order with the version 0 that comes before its first event, and OrderPlaced. */
+export const place = (input: {
+  readonly id: OrderId
+  readonly customerId: CustomerId
+  readonly currency: Currency
+  readonly lines: ReadonlyArray<OrderLine>
+}): Result.Result<Change, string> =>
+  Result.map(totalOf(input.lines), (totalAmountMinor): Change => {
+    const { currency, customerId, id, lines } = input
+    return {
+      order: { id, customerId, currency, status: "pending", version: 0, totalAmountMinor },
+      events: [{ _tag: "OrderPlaced", data: { customerId, lines, total: { amountMinor: totalAmountMinor, currency } } }]
+    }
+  })
+
+/** The payment was captured: the order is paid. */
+export const markPaid = (order: Order, paymentId: PaymentId): Result.Result<Change, OrderStateConflict> =>
+  order.status !== "pending"
+    ? conflict(order, "paid")
+    : Result.succeed({
+      order: { ...order, status: "paid" },
+      events: [{
+        _tag: "OrderPaid",
+        data: {
+          customerId: order.customerId,
+          paymentId,
+          amount: { amountMinor: order.totalAmountMinor, currency: order.currency }
+        }
+      }]
+    })
+
+/** The payment was declined: the order stays as it is, and the world hears why. */
+export const declinePayment = (
+  order: Order,
+  paymentId: PaymentId,
+  reason: string
+): Result.Result<Change, OrderStateConflict> =>
+  order.status !== "pending"
+    ? conflict(order, "declined")
+    : Result.succeed({ order, events: [{ _tag: "PaymentDeclined", data: { paymentId, reason } }] })
+

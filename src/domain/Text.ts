@@ -1,0 +1,10 @@
+/** Text that every part of the path can carry: UTF-8 for Kafka, `text` for Postgres, JSON for the world. */
+import { Schema } from "effect"
+
+/** NUL, which Postgres can't store, and lone surrogates, which have no UTF-8. */
+const isStorable = (text: string) =>
+  (!text.includes("\u0000") && text.isWellFormed()) || "must not contain a NUL character or a lone surrogate"
+
+/** A name or code given by a client: 1 to `maxLength` characters. */
+export const shortText = (maxLength: number) =>
+  Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(maxLength), Schema.makeFilter(isStorable))

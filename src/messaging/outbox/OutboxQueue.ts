@@ -1,0 +1,126 @@
+/**
+ * The queue's two statements: fetch what a lane has to send, and mark what the broker acknowledged.
+ *
+ * Why `FOR UPDATE SKIP LOCKED` is not here: it hands different rows of one aggregate to two dispatchers, and the second may
+ * publish first. A lane has one owner instead (Shares), and the fetch takes no locks at all.
+ */
+import { Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import type { StoredEvent } from "../Envelope.ts"
+import type { Lane } from "./Lane.ts"
+
+/** An event in the queue. `seq` is its place in the lane. */
+export interface QueuedEvent extends StoredEvent {
+  readonly seq: bigint
+}
+
+/** Where a batch was stored: its first event at `baseOffset`, the others behind it. */
+export interface Receipt {
+  readonly partition: number
+  readonly baseOffset: bigint
+}
+
+/** Bounds of a fetch, and whether published events are kept. */
+export const QueueSettings = Context.Reference<{
+  readonly batchSize: number
+  readonly batchBytes: number
+  readonly archive: boolean
+}>("paid-once/messaging/outbox/QueueSettings", {
+  defaultValue: () => ({ batchSize: 1_000, batchBytes: 900_000, archive: true })
+})
+
+/** See {@link OutboxQueue}. */
+export interface OutboxQueueService {
+  /** Those of `lanes` that have events of other topics than `pausedTopics`. */
+  readonly ready: (
+    lanes: ReadonlyArray<Lane>,
+    pausedTopics: ReadonlyArray<string>
+  ) => Effect.Effect<ReadonlyArray<Lane>>
+  /**
+   * The lane's next events in order, but for paused topics: at most `batchSize`, and at most `batchBytes` of data but for a
+   * first event that is larger by itself.
+   *
+   * Of each aggregate it returns a prefix of its unpublished events: an aggregate's events have rising `seq` in version order,
+   * all of them are of one topic, and the bounds cut only at the end.
+   */
+  readonly fetch: (
+    lane: Lane,
+    pausedTopics: ReadonlyArray<string>
+  ) => Effect.Effect<ReadonlyArray<QueuedEvent>>
+  /**
+   * Takes acknowledged events out of the queue and archives them with their offsets, in one statement. Marking twice is
+   * harmless: the second finds nothing.
+   */
+  readonly mark: (lane: Lane, events: ReadonlyArray<QueuedEvent>, receipt: Receipt) => Effect.Effect<void>
+  /** How many events wait (counted up to {@link pendingCountLimit}) and since how many seconds the oldest does. */
+  readonly pending: Effect.Effect<{ readonly count: number; readonly oldestSeconds: number }>
+}
+
+/** Counting stops here: that there are more is all that anyone needs to know, and counting a backlog costs what it least has. */
+export const pendingCountLimit = 100_000
+
+export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService>()(
+  "paid-once/messaging/outbox/OutboxQueue"
+) {
+  static readonly layer: Layer.Layer<OutboxQueue, never, SqlClient.SqlClient> = Layer.effect(
+    OutboxQueue,
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { archive, batchBytes, batchSize } = yield* QueueSettings
+
+      return OutboxQueue.of({
+        ready: Effect.fnUntraced(function*(lanes, pausedTopics) {
+          const rows = yield* sql<{ readonly lane: Lane }>`
+            SELECT lane FROM unnest(${[...lanes]}::int2[]) AS lane
+            WHERE EXISTS (SELECT FROM outbox_events AS e WHERE e.lane = lane.lane AND e.topic <> ALL (${[...pausedTopics]}::text[]))`
+          return rows.map((row) => row.lane)
+        }, Effect.orDie),
+
+        fetch: Effect.fnUntraced(function*(lane, pausedTopics) {
+          return yield* sql<QueuedEvent>`
+            SELECT seq, event_id::text AS "eventId", topic, event_type AS "eventType", schema_version AS "schemaVersion",
+                   aggregate_type AS "aggregateType", aggregate_id AS "aggregateId", aggregate_version AS "aggregateVersion",
+                   to_char(occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
+                   trace_id AS "traceId", span_id AS "spanId", data::text AS data
+            FROM (
+              SELECT *, sum(octet_length(data::text)) OVER (ORDER BY seq) - octet_length(data::text) AS bytes_before
+              FROM (
+                SELECT * FROM outbox_events
+                WHERE lane = ${lane}::int2 AND topic <> ALL (${[...pausedTopics]}::text[])
+                ORDER BY seq LIMIT ${batchSize}
+              ) AS next
+            ) AS measured
+            WHERE bytes_before < ${batchBytes}
+            ORDER BY seq`
+        }, Effect.orDie),
+
+        mark: Effect.fnUntraced(function*(lane, events, receipt) {
+          const seqs = events.map((event) => event.seq)
+          if (!archive) {
+            yield* sql`DELETE FROM outbox_events WHERE lane = ${lane}::int2 AND seq = ANY (${seqs}::int8[])`
+            return
+          }
+          yield* sql`
+            WITH published AS (
+              DELETE FROM outbox_events WHERE lane = ${lane}::int2 AND seq = ANY (${seqs}::int8[])
+              RETURNING *
+            )
+            INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+                                   occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at)
+            SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+                   occurred_at, trace_id, span_id, data,
+                   ${receipt.partition}::int4, ${receipt.baseOffset}::int8 + sent.position - 1, clock_now()
+            FROM published JOIN unnest(${seqs}::int8[]) WITH ORDINALITY AS sent(seq, position) USING (seq)`
+        }, Effect.orDie),
+
+        pending: Effect.gen(function*() {
+          const [row] = yield* sql<{ readonly count: number; readonly seconds: number }>`
+            SELECT count(*)::float8 AS count,
+                   coalesce(extract(epoch FROM clock_now() - min(occurred_at)), 0)::float8 AS seconds
+            FROM (SELECT occurred_at FROM outbox_events LIMIT ${pendingCountLimit}) AS some`
+          return { count: row?.count ?? 0, oldestSeconds: Math.max(0, row?.seconds ?? 0) }
+        }).pipe(Effect.orDie)
+      })
+    })
+  )
+}

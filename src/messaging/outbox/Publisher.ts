@@ -1,0 +1,67 @@
+/**
+ * Sends the events of one lane and topic as one batch to the one partition that the lane lies in.
+ */
+import { Context, Effect, Layer } from "effect"
+import { Faults } from "../../platform/Faults.ts"
+import { Broker, BrokerUnavailable, type PublishError, type TopicInfo, TopicUnavailable } from "../broker/Broker.ts"
+import { toRecord } from "../Envelope.ts"
+import { type Lane, laneCount, partitionOf } from "./Lane.ts"
+import type { NonEmpty } from "./Outbox.ts"
+import type { QueuedEvent, Receipt } from "./OutboxQueue.ts"
+
+/** How many partitions a topic gets that is missing and may be made. */
+export const TopicSettings = Context.Reference<{ readonly partitions: number }>("paid-once/messaging/outbox/TopicSettings", {
+  // Enough for eight consumers of a group side by side; it divides the 64 lanes.
+  defaultValue: () => ({ partitions: 8 })
+})
+
+export class Publisher extends Context.Service<
+  Publisher,
+  {
+    /** Checks that the topic can carry lanes, making it if it is missing and the broker is set to; remembers what it is like. */
+    readonly prepare: (topic: string) => Effect.Effect<TopicInfo, BrokerUnavailable | TopicUnavailable>
+    /** Appends the events, in their order and as a whole; they are of one topic and one lane. */
+    readonly publish: (lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) => Effect.Effect<Receipt, PublishError>
+  }
+>()("paid-once/messaging/outbox/Publisher") {
+  static readonly layer: Layer.Layer<Publisher, never, Broker> = Layer.effect(
+    Publisher,
+    Effect.gen(function*() {
+      const broker = yield* Broker
+      const faults = yield* Faults
+      const { partitions: wanted } = yield* TopicSettings
+      const topics = new Map<string, TopicInfo>()
+
+      const prepare = Effect.fnUntraced(function*(topic: string) {
+        const known = topics.get(topic)
+        if (known !== undefined) return known
+        const info = yield* broker.ensureTopic(topic, wanted)
+        if (laneCount % info.partitions !== 0) {
+          return yield* new TopicUnavailable({
+            topic,
+            reason: `it has ${info.partitions} partitions: ${laneCount} lanes need a count that divides ${laneCount}`
+          })
+        }
+        topics.set(topic, info)
+        return info
+      })
+
+      const publish = Effect.fn("Publisher.publish")(function*(lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) {
+        const { partitions } = yield* prepare(topic)
+        const partition = partitionOf(lane, partitions)
+        const [first, ...rest] = events
+        const { baseOffset } = yield* faults.around(
+          "dispatcher.before-publish",
+          broker.publish({ topic, partition, records: [toRecord(first), ...rest.map(toRecord)] }),
+          (): PublishError => new BrokerUnavailable({ operation: "publish", cause: new Error("the ack was lost on purpose") })
+        ).pipe(
+          // The topic may have been made anew with other partitions: look again before the next batch.
+          Effect.tapError(() => Effect.sync(() => topics.delete(topic)))
+        )
+        return { partition, baseOffset }
+      })
+
+      return Publisher.of({ prepare, publish })
+    })
+  )
+}

@@ -1,0 +1,94 @@
+/**
+ * Wake-ups: "something may have changed at this name". In this process at once, in the others through NOTIFY.
+ *
+ * A signal is a hint and may be lost; whoever waits for one also polls. It is sent after the commit, outside the business
+ * transaction, for a NOTIFY inside takes an instance-wide lock at commit. Equal signals that pile up are sent once.
+ */
+import { Context, Effect, Latch, Layer, type Scope } from "effect"
+import { ControlConnection } from "./database/ControlConnection.ts"
+import * as Supervised from "./Supervised.ts"
+
+/** Whether signals reach other processes. Off, everything still happens, at the pace of the polls. */
+export const SignalSettings = Context.Reference<{ readonly crossProcess: boolean }>("paid-once/platform/SignalSettings", {
+  defaultValue: () => ({ crossProcess: true })
+})
+
+/** A subject and the part of it that changed: `outbox 17`, `broker orders 3`. */
+export interface Signal {
+  readonly subject: string
+  readonly detail: string
+}
+
+/** A notification's payload may have 8000 bytes; a name of ours has some dozens. Anything longer is somebody else's. */
+const maxPayloadLength = 512
+
+/** Waits without a signal for so long before looking again, so that the flusher shows health that it is alive. */
+const idleMillis = 10_000
+
+export class Signals extends Context.Service<
+  Signals,
+  {
+    /** Wakes every listener of the subject, here and elsewhere. Never fails and never waits for the network. */
+    readonly send: (subject: string, details: ReadonlyArray<string>) => Effect.Effect<void>
+    /** Calls `handle` for each signal of the subject while the scope is open. `handle` must be short. */
+    readonly on: (subject: string, handle: (detail: string) => Effect.Effect<void>) => Effect.Effect<void, never, Scope.Scope>
+  }
+>()("paid-once/platform/Signals") {
+  static readonly layer = Layer.effect(
+    Signals,
+    Effect.gen(function*() {
+      const control = yield* ControlConnection
+      const { crossProcess } = yield* SignalSettings
+      const listeners = new Map<string, Set<(detail: string) => Effect.Effect<void>>>()
+      const pending = new Set<string>()
+      const latch = yield* Latch.make(false)
+
+      const deliver = (subject: string, detail: string) =>
+        Effect.forEach([...(listeners.get(subject) ?? [])], (handle) => handle(detail), { discard: true })
+
+      yield* control.onNotification((payload) => {
+        const space = payload.indexOf(" ")
+        return space < 0 || payload.length > maxPayloadLength
+          ? Effect.void
+          : deliver(payload.slice(0, space), payload.slice(space + 1))
+      })
+
+      if (crossProcess) {
+        yield* Supervised.forkLoop(
+          "signals",
+          latch.await.pipe(
+            Effect.andThen(latch.close),
+            Effect.andThen(Effect.suspend(() => {
+              const payloads = [...pending]
+              pending.clear()
+              // A signal that can't be sent is lost on purpose: queueing hints through an outage helps nobody.
+              return Effect.ignore(control.notify(payloads))
+            })),
+            Effect.timeoutOption(idleMillis)
+          )
+        )
+      }
+
+      return Signals.of({
+        send: (subject, details) =>
+          Effect.andThen(
+            Effect.forEach(details, (detail) => deliver(subject, detail), { discard: true }),
+            crossProcess
+              ? Effect.suspend(() => {
+                for (const detail of details) pending.add(`${subject} ${detail}`)
+                return latch.open
+              })
+              : Effect.void
+          ).pipe(Effect.asVoid),
+        on: (subject, handle) =>
+          Effect.acquireRelease(
+            Effect.sync(() => {
+              const set = listeners.get(subject) ?? new Set()
+              listeners.set(subject, set.add(handle))
+            }),
+            () => Effect.sync(() => listeners.get(subject)?.delete(handle))
+          )
+      })
+    })
+  )
+}

@@ -1,0 +1,115 @@
+/**
+ * The one way a long-lived fiber is started here. A fiber forked by hand dies without a word; one started by {@link forkLoop}
+ * is logged, restarted with jittered backoff, defects included, and stamps its progress, which health watches.
+ */
+import { Cause, Clock, Context, Duration, Effect, Layer, Metric, Random, Ref, Schedule, type Scope } from "effect"
+
+/** What is known of a supervised fiber. Times are in milliseconds of this process's clock: they are only compared here. */
+export interface FiberState {
+  readonly name: string
+  readonly status: "running" | "restarting"
+  readonly restarts: number
+  readonly lastProgressMillis: number
+  readonly lastError: string | undefined
+}
+
+/** A fiber whose last stamp is older than this is reported as stuck: many polls, and longer than any single wait of ours. */
+export const stuckAfterMillis = 60_000
+
+/** The supervised fibers of this process, for health and metrics. */
+export class Fibers extends Context.Service<
+  Fibers,
+  {
+    readonly states: Effect.Effect<ReadonlyArray<FiberState>>
+    readonly update: (name: string, change: (state: FiberState) => FiberState) => Effect.Effect<void>
+    readonly remove: (name: string) => Effect.Effect<void>
+  }
+>()("paid-once/platform/Fibers") {
+  static readonly layer = Layer.effect(
+    Fibers,
+    Effect.gen(function*() {
+      const states = yield* Ref.make(new Map<string, FiberState>())
+      return Fibers.of({
+        states: Effect.map(Ref.get(states), (map) => [...map.values()]),
+        update: (name, change) =>
+          Effect.flatMap(Clock.currentTimeMillis, (now) =>
+            Ref.update(states, (map) => {
+              const fresh: FiberState = { name, status: "running", restarts: 0, lastProgressMillis: now, lastError: undefined }
+              return new Map(map).set(name, change(map.get(name) ?? fresh))
+            })),
+        remove: (name) =>
+          Ref.update(states, (map) => {
+            const next = new Map(map)
+            next.delete(name)
+            return next
+          })
+      })
+    })
+  )
+}
+
+const restartsTotal = Metric.counter("fiber_restarts_total", {
+  description: "Restarts of supervised fibers after a failure",
+  incremental: true
+})
+
+/**
+ * `random(0, min(cap, base · 2ⁿ))` for the n-th wait: exponential backoff with full jitter, so that what failed together does
+ * not come back together.
+ *
+ * Source: "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+ */
+export const fullJitterMillis = (n: number, baseMillis: number, capMillis: number): Effect.Effect<number> =>
+  Effect.map(Random.next, (random) => random * Math.min(capMillis, baseMillis * 2 ** n))
+
+/** The first restart comes within a tenth of a second; a fiber that keeps failing settles at one try in half a minute. */
+const restartBaseMillis = 100
+const restartCapMillis = 30_000
+
+/** As {@link fullJitterMillis}, as a schedule. */
+export const fullJitter = (baseMillis: number, capMillis: number): Schedule.Schedule<Duration.Duration> =>
+  Schedule.exponential(baseMillis).pipe(
+    Schedule.modifyDelay(({ duration }) =>
+      Effect.map(Random.next, (random) => Duration.millis(random * Math.min(capMillis, Duration.toMillis(duration))))
+    )
+  )
+
+/**
+ * Runs `step` for ever in a fiber of the surrounding scope.
+ *
+ * **Details**
+ *
+ * A failure or a defect of `step` is logged with its cause and retried with full jitter; the next success resets the backoff
+ * (the retry stands inside the loop). Each completed step stamps the fiber's progress; one that runs for long does so itself,
+ * through the `stamp` it is given. The fiber ends with the scope, and only then: `step` must be interruptible where it waits.
+ */
+export const forkLoop = Effect.fnUntraced(function*<A, E, R>(
+  name: string,
+  step: Effect.Effect<A, E, R> | ((stamp: Effect.Effect<void>) => Effect.Effect<A, E, R>)
+): Effect.fn.Return<void, never, R | Fibers | Scope.Scope> {
+  const fibers = yield* Fibers
+  const restarts = Metric.withAttributes(restartsTotal, { fiber: name })
+  yield* fibers.update(name, (state) => state)
+  yield* Effect.addFinalizer(() => fibers.remove(name))
+  const stamp = Effect.flatMap(Clock.currentTimeMillis, (now) =>
+    fibers.update(name, (state) => ({ ...state, status: "running", lastProgressMillis: now })))
+  yield* (Effect.isEffect(step) ? step : step(stamp)).pipe(
+    Effect.sandbox,
+    Effect.tapError((cause) =>
+      Effect.logWarning(`${name} failed and will be restarted`, cause).pipe(
+        Effect.andThen(Metric.update(restarts, 1)),
+        Effect.andThen(fibers.update(name, (state) => ({
+          ...state,
+          status: "restarting",
+          restarts: state.restarts + 1,
+          lastError: String(Cause.squash(cause))
+        })))
+      )
+    ),
+    Effect.retry(fullJitter(restartBaseMillis, restartCapMillis)),
+    Effect.orDie,
+    Effect.andThen(stamp),
+    Effect.forever,
+    Effect.forkScoped
+  )
+})

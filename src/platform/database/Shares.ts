@@ -1,0 +1,230 @@
+/**
+ * Deals out numbered shares evenly among the processes that want them: the dispatcher's lanes, the embedded broker's
+ * partitions. A share has at most one holder at a time, whatever dies.
+ *
+ * A share is a session advisory lock on the control connection, so Postgres frees it when its holder's session ends. The
+ * members of a group are the sessions that hold a lock of their own on the group's roll; there is no table to go stale. Each
+ * member works out its fair part from the roll alone (`count / members`, the first `count mod members` one more), gives up
+ * what it has beyond, and takes free shares up to it; the parts add up to all shares, so none is left over.
+ *
+ * The holder that froze or lost its session may believe for a moment longer that it holds a share. What is done under a share
+ * must therefore be harmless when done twice; the lock makes it rare, and a fencing token or an order rule makes it safe.
+ */
+import { Context, Effect, Latch, Layer, Option, Random, Ref, type Scope, Stream, SubscriptionRef } from "effect"
+import { Signals } from "../Signals.ts"
+import * as Supervised from "../Supervised.ts"
+import { ControlConnection, type ControlSession } from "./ControlConnection.ts"
+
+/** This process's part of a group. */
+export interface Membership {
+  /** The shares that this process holds now, in ascending order. */
+  readonly held: Effect.Effect<ReadonlyArray<number>>
+  /**
+   * Runs `effect` if `share` is held, and keeps it held meanwhile unless the session is lost: a share that has to be given up
+   * is given up when the last user is done. `None` when it is not held.
+   */
+  readonly use: <A, E, R>(share: number, effect: Effect.Effect<A, E, R>) => Effect.Effect<Option.Option<A>, E, R>
+  /** Emits the shares held, now and after each change. */
+  readonly changes: Stream.Stream<ReadonlyArray<number>>
+}
+
+/** How often a member looks whether others came or went without a signal (a SIGKILL sends none). */
+const rebalanceMillis = 500
+
+export class Shares extends Context.Service<
+  Shares,
+  {
+    /**
+     * Joins `group`, whose members divide the shares `0 … count - 1`, until the scope closes: then waits for the users of what
+     * it holds, and leaves. Members of one group must agree on `count`.
+     */
+    readonly join: (group: string, count: number) => Effect.Effect<Membership, never, Scope.Scope>
+  }
+>()("paid-once/platform/database/Shares") {
+  static readonly layer: Layer.Layer<Shares, never, ControlConnection | Signals | Supervised.Fibers> = Layer.effect(
+    Shares,
+    Effect.gen(function*() {
+      const control = yield* ControlConnection
+      const signals = yield* Signals
+      const fibers = yield* Supervised.Fibers
+      return Shares.of({
+        join: (group, count) =>
+          join({ control, signals, group, count }).pipe(Effect.provideService(Supervised.Fibers, fibers))
+      })
+    })
+  )
+}
+
+/**
+ * The first key of the group's locks (`classid` in pg_locks): FNV-1a over the name, as a signed 32-bit number. Two groups whose
+ * names collide would share locks; the names are few and ours, and a collision shows at once as shares that nobody gets.
+ */
+export const lockClass = (name: string): number => {
+  let hash = 0x811c9dc5
+  for (const byte of new TextEncoder().encode(name)) hash = Math.imul(hash ^ byte, 0x01000193)
+  return hash | 0
+}
+
+/** The fair part of the member with this rank: the parts of all ranks add up to `count`. */
+export const fairPart = (count: number, members: number, rank: number): number =>
+  Math.floor(count / members) + (rank < count % members ? 1 : 0)
+
+const subject = "shares"
+
+// classid is unsigned in pg_locks and signed in the lock functions.
+const unsigned = (key: number) => key >>> 0
+
+const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
+  readonly control: ControlConnection["Service"]
+  readonly signals: Signals["Service"]
+  readonly group: string
+  readonly count: number
+}) {
+  const shareClass = lockClass(`share ${group}`)
+  const rollClass = lockClass(`roll ${group}`)
+  const held = yield* SubscriptionRef.make<ReadonlySet<number>>(new Set())
+  /** Users of each share in this process; a share with users is not given up. */
+  const users = new Map<number, number>()
+  /** Shares that are to be given up: no new user gets in. */
+  const leaving = new Set<number>()
+  const wake = yield* Latch.make(true)
+  const closing = yield* Ref.make(false)
+  /** The session and the member number under which this process stands on the roll. */
+  let enrolled: { readonly session: number; readonly member: number } | undefined
+
+  const changed = signals.send(subject, [group])
+
+  /** Puts this process on the roll of a new session, with a number that nobody else there has. */
+  const enrol = Effect.fnUntraced(function*(session: ControlSession) {
+    if (enrolled?.session === session.id) return enrolled.member
+    while (true) {
+      const member = yield* Random.nextIntBetween(0, 2 ** 31 - 1)
+      const [row] = yield* session.query("SELECT pg_try_advisory_lock($1::int4, $2::int4) AS locked", [rollClass, member])
+      if (row?.["locked"] === true) {
+        enrolled = { session: session.id, member }
+        yield* changed
+        return member
+      }
+    }
+  })
+
+  /** Everyone's locks of this group: who is on the roll, and which shares are taken. */
+  const survey = (session: ControlSession) =>
+    Effect.map(
+      session.query(
+        `SELECT classid::int8::text AS class, objid::int8::text AS key FROM pg_locks
+         WHERE locktype = 'advisory' AND objsubid = 2 AND granted
+           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+           AND classid IN ($1::int8::oid, $2::int8::oid)`,
+        [BigInt(unsigned(rollClass)), BigInt(unsigned(shareClass))]
+      ),
+      (rows) => {
+        const keysOf = (lockKey: number) =>
+          rows.filter((row) => row["class"] === String(unsigned(lockKey))).map((row) => Number(row["key"]))
+        return { roll: keysOf(rollClass).sort((a, b) => a - b), taken: new Set(keysOf(shareClass)) }
+      }
+    )
+
+  const release = Effect.fnUntraced(function*(session: ControlSession, shares: ReadonlyArray<number>) {
+    if (shares.length === 0) return
+    yield* SubscriptionRef.update(held, (current) => new Set([...current].filter((share) => !shares.includes(share))))
+    for (const share of shares) leaving.delete(share)
+    yield* session.query("SELECT pg_advisory_unlock($1::int4, share) FROM unnest($2::int4[]) AS share", [shareClass, shares])
+    yield* changed
+  })
+
+  const acquire = Effect.fnUntraced(function*(session: ControlSession, shares: ReadonlyArray<number>) {
+    if (shares.length === 0) return
+    const rows = yield* session.query(
+      "SELECT share FROM unnest($2::int4[]) AS share WHERE pg_try_advisory_lock($1::int4, share)",
+      [shareClass, shares]
+    )
+    const got = rows.map((row) => Number(row["share"]))
+    if (got.length > 0) yield* SubscriptionRef.update(held, (current) => new Set([...current, ...got]))
+  })
+
+  /** Moves this process's part one step towards fair. */
+  const rebalance = Effect.gen(function*() {
+    const session = yield* SubscriptionRef.get(control.session)
+    if (session === undefined) return
+    const member = yield* enrol(session)
+    const { roll, taken } = yield* survey(session)
+    const mine = [...(yield* SubscriptionRef.get(held))].sort((a, b) => a - b)
+    const rank = roll.indexOf(member)
+    // Not on the roll: the session ended in between. The next session begins anew.
+    if (rank < 0) return
+    const target = (yield* Ref.get(closing)) ? 0 : fairPart(count, roll.length, rank)
+    leaving.clear()
+    if (mine.length > target) {
+      for (const share of mine.slice(target)) leaving.add(share)
+      yield* release(session, [...leaving].filter((share) => (users.get(share) ?? 0) === 0))
+    } else if (mine.length < target) {
+      // Each member starts its search elsewhere, so that they don't all reach for the same free share.
+      const first = Math.floor((rank * count) / roll.length)
+      const free = Array.from({ length: count }, (_, index) => (first + index) % count).filter((share) => !taken.has(share))
+      yield* acquire(session, free.slice(0, target - mine.length))
+    }
+  })
+
+  // A lost session has lost every lock: nothing is held from that moment on, and the next session starts from nothing.
+  yield* SubscriptionRef.changes(control.session).pipe(
+    Stream.runForEach((session) =>
+      Effect.suspend(() => {
+        if (session?.id === enrolled?.session) return Effect.void
+        enrolled = undefined
+        leaving.clear()
+        return Effect.andThen(SubscriptionRef.set(held, new Set<number>()), wake.open)
+      })
+    ),
+    Effect.forkScoped
+  )
+  yield* signals.on(subject, (detail) => (detail === group ? Effect.asVoid(wake.open) : Effect.void))
+
+  // Registered before the loop, so it runs after the loop has ended: the last one out turns off the light.
+  yield* Effect.addFinalizer(() =>
+    Effect.gen(function*() {
+      yield* Ref.set(closing, true)
+      const session = yield* SubscriptionRef.get(control.session)
+      if (session === undefined || enrolled?.session !== session.id) return
+      for (const share of yield* SubscriptionRef.get(held)) leaving.add(share)
+      while ([...leaving].some((share) => (users.get(share) ?? 0) > 0)) {
+        yield* wake.await
+        yield* wake.close
+      }
+      yield* release(session, [...leaving])
+      yield* session.query("SELECT pg_advisory_unlock($1::int4, $2::int4)", [rollClass, enrolled.member])
+      yield* changed
+    }).pipe(Effect.ignore)
+  )
+
+  yield* Supervised.forkLoop(
+    `shares of ${group}`,
+    wake.await.pipe(
+      Effect.timeoutOption(rebalanceMillis),
+      Effect.andThen(wake.close),
+      Effect.andThen(rebalance)
+    )
+  )
+
+  const sorted = (shares: ReadonlySet<number>) => [...shares].sort((a, b) => a - b)
+  const membership: Membership = {
+    held: Effect.map(SubscriptionRef.get(held), sorted),
+    changes: Stream.map(SubscriptionRef.changes(held), sorted),
+    use: (share, effect) =>
+      Effect.acquireUseRelease(
+        Effect.map(SubscriptionRef.get(held), (shares) => {
+          if (!shares.has(share) || leaving.has(share)) return false
+          users.set(share, (users.get(share) ?? 0) + 1)
+          return true
+        }),
+        (granted) => (granted ? Effect.asSome(effect) : Effect.succeedNone),
+        (granted) =>
+          Effect.suspend(() => {
+            if (!granted) return Effect.void
+            users.set(share, (users.get(share) ?? 1) - 1)
+            return leaving.has(share) ? Effect.asVoid(wake.open) : Effect.void
+          })
+      )
+  }
+  return membership
+})

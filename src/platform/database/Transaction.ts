@@ -1,0 +1,102 @@
+/**
+ * A database transaction as a service: what must commit together asks for it in its requirements.
+ *
+ * `Outbox.append`, an aggregate's save and every write of a consumer need a {@link Transaction}, and only
+ * {@link run} provides one, so code outside a transaction does not compile (test/types/Transaction.test-d.ts).
+ */
+import { PgClient } from "@effect/sql-pg"
+import { Context, Effect, Option, Schedule } from "effect"
+import { SqlError, Statement } from "effect/sql"
+
+/**
+ * An open transaction.
+ *
+ * @see run for how to get one
+ */
+export class Transaction extends Context.Service<
+  Transaction,
+  {
+    /**
+     * Builds statements that run on this transaction's connection, wherever they are run from. A statement that is run after
+     * the transaction has ended is a defect, never a quiet write outside of it.
+     */
+    readonly sql: Statement.Constructor
+    /**
+     * Runs `effect` after the outermost commit, and never after a rollback. It is a hint to whoever waits: a process can die
+     * between the commit and the effect, so nothing that must happen belongs here.
+     */
+    readonly afterCommit: (effect: Effect.Effect<void>) => Effect.Effect<void>
+  }
+>()("paid-once/platform/database/Transaction") {
+  /**
+   * Runs `effect` in a transaction: all that it wrote commits, or, when it fails, dies or is interrupted, none of it.
+   *
+   * **Details**
+   *
+   * - Nested, it is a savepoint: a failure that the outer effect recovers from takes back the inner part only.
+   * - A serialization failure or a deadlock rolls back and runs the whole effect again, at most {@link maxRetries} times with
+   *   jitter, so the effect must do nothing but database work. Only the outermost transaction retries: after such a failure a
+   *   savepoint has nothing left to go on with.
+   * - Any other `SqlError` becomes a defect: a caller can't act on it. One that a caller can act on (a unique violation, say) is
+   *   caught at its statement.
+   */
+  static readonly run = <A, E, R>(
+    effect: Effect.Effect<A, E, R>
+  ): Effect.Effect<A, Exclude<E, SqlError.SqlError>, Exclude<R, Transaction> | PgClient.PgClient> =>
+    Effect.gen(function*() {
+      const client = yield* PgClient.PgClient
+      const outer = yield* Effect.serviceOption(client.transactionService)
+      const attempt = client.withTransaction(provideHandle(client, effect)).pipe(
+        // Services turn the SqlErrors that their callers can't act on into defects: a transient one is still worth a retry.
+        Effect.catchDefect((defect) => isTransient(defect) ? Effect.fail(defect as SqlError.SqlError) : Effect.die(defect))
+      )
+      return yield* Option.isSome(outer)
+        ? attempt
+        : Effect.retry(attempt, { schedule: retrySchedule, while: isTransient })
+    }).pipe(
+      Effect.catch((error) => SqlError.isSqlError(error) ? Effect.die(error) : Effect.fail(error as Exclude<E, SqlError.SqlError>))
+    )
+}
+
+/** Enough for the collisions of a busy row; an effect that still collides after that has a problem that retrying hides. */
+export const maxRetries = 8
+
+const retrySchedule = Schedule.exponential("5 millis").pipe(Schedule.jittered, Schedule.upTo({ times: maxRetries }))
+
+const isTransient = (error: unknown): boolean =>
+  SqlError.isSqlError(error) && (error.reason._tag === "SerializationError" || error.reason._tag === "DeadlockError")
+
+/** Gives `effect` a handle on the transaction that is open around it, and closes the handle when the effect ends. */
+const provideHandle = <A, E, R>(
+  client: PgClient.PgClient,
+  effect: Effect.Effect<A, E, R>
+): Effect.Effect<A, E, Exclude<R, Transaction>> =>
+  Effect.suspend(() => {
+    let open = true
+    const whileOpen = <A1, E1, R1>(use: Effect.Effect<A1, E1, R1>) =>
+      Effect.suspend(() => (open ? use : Effect.die(new TransactionEnded())))
+    return Effect.serviceOption(client.transactionService).pipe(
+      // withTransaction has just provided it: its absence would be a fault of the driver.
+      Effect.flatMap((current) => Effect.fromOption(current)),
+      Effect.orDie,
+      Effect.flatMap((current) =>
+        Effect.provideService(effect, Transaction, {
+          sql: Statement.make(whileOpen(Effect.succeed(current[0])), compiler, [], undefined),
+          afterCommit: (after) =>
+            whileOpen(Effect.provideService(client.afterCommit(after), client.transactionService, current))
+        })),
+      Effect.ensuring(Effect.sync(() => {
+        open = false
+      }))
+    )
+  })
+
+const compiler = PgClient.makeCompiler(undefined, false)
+
+/** A transaction's handle was used after its end. Always a mistake in the program, so it travels as a defect. */
+export class TransactionEnded extends Error {
+  override readonly name = "TransactionEnded"
+  constructor() {
+    super("this transaction has ended: a handle must not leave Transaction.run")
+  }
+}

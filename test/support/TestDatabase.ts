@@ -1,0 +1,67 @@
+/**
+ * A database of its own for each test file: cloned from a template that has every migration applied, which takes tens of
+ * milliseconds, and dropped at the end.
+ */
+import { PgClient } from "@effect/sql-pg"
+import { Context, Effect, Layer, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
+import { randomBytes } from "node:crypto"
+import * as Path from "node:path"
+import { inject } from "vitest"
+import * as Database from "../../src/platform/database/Database.ts"
+import * as Migrations from "../../src/platform/database/Migrations.ts"
+
+declare module "vitest" {
+  interface ProvidedContext {
+    /** A superuser's URL of the run's Postgres, at a maintenance database. */
+    readonly postgresUrl: string
+    /** The name of the migrated template. */
+    readonly templateDatabase: string
+  }
+}
+
+/** The checkout, wherever the tests are run from. */
+export const root = Path.resolve(import.meta.dirname, "../..")
+
+/** Every set of migrations, in the order in which the service applies them. */
+export const allMigrations = ["mechanism", "business"].map((name) => Migrations.setOf(root, name))
+
+/** `url` with another database's name. */
+export const withDatabase = (url: string, database: string): string => {
+  const changed = new URL(url)
+  changed.pathname = `/${database}`
+  return changed.toString()
+}
+
+/** Runs one statement as the superuser, on a connection of its own: CREATE and DROP DATABASE allow no transaction. */
+const administer = (statement: string) =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    yield* sql.unsafe(statement)
+  }).pipe(
+    Effect.provide(PgClient.layer({ url: Redacted.make(inject("postgresUrl")), maxConnections: 1 })),
+    Effect.orDie
+  )
+
+/** The test's own database. */
+export class TestDatabase extends Context.Service<TestDatabase, { readonly url: Redacted.Redacted<string>; readonly name: string }>()(
+  "test/TestDatabase"
+) {
+  /** Clones the template; drops the clone with whoever is still connected. `template: "template0"` gives an empty one. */
+  static readonly make = (template?: string) =>
+    Effect.acquireRelease(
+      Effect.gen(function*() {
+        const name = `test_${randomBytes(6).toString("hex")}`
+        yield* administer(`CREATE DATABASE ${name} TEMPLATE ${template ?? inject("templateDatabase")}`)
+        return { name, url: Redacted.make(withDatabase(inject("postgresUrl"), name)) }
+      }),
+      ({ name }) => administer(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`)
+    )
+
+  static readonly layer = Layer.effect(TestDatabase, TestDatabase.make())
+
+  /** The clone with the pool that the service itself would have. */
+  static readonly layerPool = Layer.unwrap(
+    TestDatabase.useSync(({ url }) => Database.layer.pipe(Layer.provideMerge(Database.DatabaseSettings.layerOf({ url }))))
+  ).pipe(Layer.provideMerge(TestDatabase.layer))
+}
