@@ -1,8 +1,10 @@
 -- The embedded broker: a durable log in Postgres, with as much of Kafka's contract as the service needs and no more.
 CREATE TABLE broker_topics (
-  topic             text    PRIMARY KEY CHECK (topic <> ''),
+  -- Kafka's rule for names, so that a topic can move there.
+  topic             text    PRIMARY KEY CHECK (topic ~ '^[A-Za-z0-9._-]{1,249}$'),
   partitions        integer NOT NULL CHECK (partitions > 0),
-  max_message_bytes integer NOT NULL CHECK (max_message_bytes > 0)
+  -- The default of Kafka's message.max.bytes.
+  max_message_bytes integer NOT NULL DEFAULT 1048588 CHECK (max_message_bytes > 0)
 );
 
 -- One row a partition. Appending updates it first, so its lock is held to the commit: offset order is commit order, and a
@@ -21,6 +23,7 @@ CREATE TABLE broker_log (
   record_key       text        NOT NULL,
   record_value     bytea       NOT NULL,
   record_headers   json        NOT NULL,
+  -- The same for a whole batch, taken under its partition's lock.
   appended_at      timestamptz NOT NULL,
   PRIMARY KEY (topic, partition, record_offset)
 );
@@ -32,6 +35,6 @@ CREATE TABLE broker_offsets (
   topic          text    NOT NULL,
   partition      integer NOT NULL,
   next_offset    bigint  NOT NULL CHECK (next_offset >= 0),
-  generation     bigint  NOT NULL DEFAULT 0,
+  generation     bigint  NOT NULL,
   PRIMARY KEY (consumer_group, topic, partition)
 ) WITH (fillfactor = 50);
