@@ -63,18 +63,16 @@ const make = Effect.gen(function*() {
   const exchange = <A, E = never>(
     operation: string,
     effect: Effect.Effect<A, SqlError.SqlError>,
-    refused: (error: SqlError.SqlError) => E | undefined = () => undefined
+    refused?: (error: SqlError.SqlError) => E
   ): Effect.Effect<A, BrokerUnavailable | E> =>
     effect.pipe(
       Effect.timeout(requestTimeoutMillis),
       Effect.matchEffect({
         onSuccess: (value) => Effect.as(setAvailable(true), value),
-        onFailure: (cause) => {
-          const refusal = cause._tag === "SqlError" && EmbeddedLog.isRefusal(cause) ? refused(cause) : undefined
-          return refusal === undefined
-            ? Effect.andThen(setAvailable(false), Effect.fail(new BrokerUnavailable({ operation, cause })))
-            : Effect.andThen(setAvailable(true), Effect.fail(refusal))
-        }
+        onFailure: (cause): Effect.Effect<never, BrokerUnavailable | E> =>
+          refused !== undefined && cause._tag === "SqlError" && EmbeddedLog.isRefusal(cause)
+            ? Effect.andThen(setAvailable(true), Effect.fail(refused(cause)))
+            : Effect.andThen(setAvailable(false), Effect.fail(new BrokerUnavailable({ operation, cause })))
       })
     )
 

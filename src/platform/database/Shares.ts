@@ -136,14 +136,29 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
   const acquire = Effect.fnUntraced(function*(session: ControlSession, shares: ReadonlyArray<number>) {
     if (shares.length === 0) return
     const rows = yield* session.query(
-      "SELECT share FROM unnest($2::int4[]) AS share WHERE pg_try_advisory_lock($1::int4, share)",
-      [shareClass, shares]
+      // A session gets a lock that it holds already a second time: without the first part, two memberships of this process
+      // that reach for the same share would both have it.
+      `WITH free AS MATERIALIZED (
+         SELECT share FROM unnest($2::int4[]) AS share
+         EXCEPT
+         SELECT objid::int8::int4 FROM pg_locks
+         WHERE locktype = 'advisory' AND objsubid = 2 AND pid = pg_backend_pid() AND classid = $3::int8::oid
+       )
+       SELECT share FROM free WHERE pg_try_advisory_lock($1::int4, share)`,
+      [shareClass, shares, BigInt(unsigned(shareClass))]
     )
     const got = rows.map((row) => Number(row["share"]))
-    if (got.length > 0) yield* SubscriptionRef.update(held, (current) => new Set([...current, ...got]))
+    // The session may have ended since it answered, and these locks with it.
+    if (got.length > 0) {
+      yield* SubscriptionRef.update(held, (current) =>
+        enrolled?.session === session.id ? new Set([...current, ...got]) : current)
+    }
   })
 
-  /** Moves this process's part one step towards fair. */
+  /**
+   * Moves this process's part one step towards fair. Uninterruptible: a lock that was granted to an interrupted query would be
+   * nobody's for as long as the session lives. The heartbeat bounds it: a session that does not answer is closed.
+   */
   const rebalance = Effect.gen(function*() {
     const session = yield* SubscriptionRef.get(control.session)
     if (session === undefined) return
@@ -164,13 +179,14 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
       const free = Array.from({ length: count }, (_, index) => (first + index) % count).filter((share) => !taken.has(share))
       yield* acquire(session, free.slice(0, target - mine.length))
     }
-  })
+  }).pipe(Effect.uninterruptible)
 
   // A lost session has lost every lock: nothing is held from that moment on, and the next session starts from nothing.
   yield* SubscriptionRef.changes(control.session).pipe(
-    Stream.runForEach((session) =>
+    Stream.runForEach(() =>
       Effect.suspend(() => {
-        if (session?.id === enrolled?.session) return Effect.void
+        // What counts is the session of now: this change may be an old one, with a later session in use already.
+        if (SubscriptionRef.getUnsafe(control.session)?.id === enrolled?.session) return Effect.void
         enrolled = undefined
         leaving.clear()
         return Effect.andThen(SubscriptionRef.set(held, new Set<number>()), wake.open)
@@ -186,13 +202,14 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
       yield* Ref.set(closing, true)
       const session = yield* SubscriptionRef.get(control.session)
       if (session === undefined || enrolled?.session !== session.id) return
+      const { member } = enrolled
       for (const share of yield* SubscriptionRef.get(held)) leaving.add(share)
       while ([...leaving].some((share) => (users.get(share) ?? 0) > 0)) {
         yield* wake.await
         yield* wake.close
       }
       yield* release(session, [...leaving])
-      yield* session.query("SELECT pg_advisory_unlock($1::int4, $2::int4)", [rollClass, enrolled.member])
+      yield* session.query("SELECT pg_advisory_unlock($1::int4, $2::int4)", [rollClass, member])
       yield* changed
     }).pipe(Effect.ignore)
   )

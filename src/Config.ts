@@ -1,0 +1,163 @@
+/**
+ * Every environment variable: its name, its default, what is allowed, and why the default is what it is.
+ *
+ * All wrong values are reported at once, each in one line that names the variable, the value and what is allowed.
+ */
+import { Config, Effect, Option, Redacted, Result, Schema } from "effect"
+import * as Faults from "./platform/Faults.ts"
+
+/** The start was refused: one line for each variable that is wrong. */
+export class InvalidConfig extends Schema.TaggedError<InvalidConfig>()("InvalidConfig", {
+  problems: Schema.Array(Schema.String)
+}) {
+  override get message() {
+    return this.problems.join("\n")
+  }
+}
+
+type Parsed<A> = Result.Result<A, string>
+
+/** A variable: reads as its default when it is unset or empty. A secret's value is never shown. */
+const variable = <A>(
+  name: string,
+  parse: (text: string) => Parsed<A>,
+  fallback: A,
+  options: { readonly secret?: boolean } = {}
+) =>
+  Config.option(Config.String(name)).pipe(
+    Config.map((found): Parsed<A> => {
+      const text = Option.getOrElse(found, () => "").trim()
+      if (text === "") return Result.succeed(fallback)
+      return Result.mapError(parse(text), (allowed) => `${name}: ${options.secret ? "the value" : `"${text}"`} is not ${allowed}`)
+    })
+  )
+
+const integer = (minimum: number, maximum: number) => (text: string): Parsed<number> => {
+  const value = Number(text)
+  return /^-?\d+$/.test(text) && value >= minimum && value <= maximum
+    ? Result.succeed(value)
+    : Result.fail(`a whole number from ${minimum} to ${maximum}`)
+}
+
+const onOff = (text: string): Parsed<boolean> =>
+  text === "on" ? Result.succeed(true) : text === "off" ? Result.succeed(false) : Result.fail("on or off")
+
+const oneOf = <const A extends string>(...values: ReadonlyArray<A>) => (text: string): Parsed<A> => {
+  const value = values.find((candidate) => candidate.toLowerCase() === text.toLowerCase())
+  return value === undefined ? Result.fail(`one of ${values.join(", ")}`) : Result.succeed(value)
+}
+
+const text = (pattern: RegExp, allowed: string) => (value: string): Parsed<string> =>
+  pattern.test(value) ? Result.succeed(value) : Result.fail(allowed)
+
+const url = (protocols: ReadonlyArray<string>, allowed: string) => (value: string): Parsed<string> =>
+  URL.canParse(value) && protocols.includes(new URL(value).protocol) ? Result.succeed(value) : Result.fail(allowed)
+
+const brokers = (value: string): Parsed<ReadonlyArray<string>> => {
+  const parts = value.split(",").map((part) => part.trim()).filter((part) => part !== "")
+  const valid = parts.length > 0 && parts.every((part) => {
+    const match = /^(?:[A-Za-z0-9._-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})$/.exec(part)
+    return match !== null && Number(match[1]) >= 1 && Number(match[1]) <= 65_535
+  })
+  return valid ? Result.succeed(parts) : Result.fail("host:port, or several with commas between them")
+}
+
+/** `off`, `on`, or faults that are set from the start (`dispatcher.after-publish=crash`). */
+const faults = (value: string): Parsed<ReadonlyArray<readonly [Faults.FaultPoint, Faults.Fault]> | undefined> =>
+  value === "off"
+    ? Result.succeed(undefined)
+    : value === "on"
+    ? Result.succeed([])
+    : Result.mapError(Faults.parse(value), (reason) => `off, on, or a list of faults: ${reason}`)
+
+const millis = integer(1, 86_400_000)
+
+const variables = {
+  /** Postgres 15 or newer. Unset: an embedded Postgres under `.data/`. */
+  databaseUrl: variable<Redacted.Redacted<string> | undefined>(
+    "DATABASE_URL",
+    (value) => Result.map(url(["postgres:", "postgresql:"], "a postgres:// URL")(value), Redacted.make),
+    undefined,
+    { secret: true }
+  ),
+  /** Apache Kafka 4.x. Unset: the embedded broker in Postgres. */
+  kafkaBrokers: variable<ReadonlyArray<string> | undefined>("KAFKA_BROKERS", brokers, undefined),
+  /** Stands before the names of topics and groups, so that several installations share a cluster. */
+  kafkaPrefix: variable("KAFKA_PREFIX", text(/^[A-Za-z0-9._-]{1,100}$/, "1 to 100 letters, digits, dots, dashes or underscores"), ""),
+  kafkaCreateTopics: variable("KAFKA_CREATE_TOPICS", onOff, true),
+  kafkaReplication: variable("KAFKA_REPLICATION", integer(1, 32), 1),
+  /** Only this machine may call, unless someone says otherwise: the sample has no authentication. */
+  host: variable("HOST", text(/^[A-Za-z0-9.:_-]{1,253}$/, "a host name or an address"), "127.0.0.1"),
+  /** 0 picks a free one. */
+  port: variable("PORT", integer(0, 65_535), 3_000),
+  faults: variable("FAULTS", faults, undefined),
+  logLevel: variable("LOG_LEVEL", oneOf("Trace", "Debug", "Info", "Warn", "Error", "Fatal", "None"), "Info"),
+  logJson: variable("LOG_JSON", onOff, false),
+  /** Large enough that a round trip is cheap beside its batch. */
+  outboxBatchSize: variable("OUTBOX_BATCH_SIZE", integer(1, 10_000), 1_000),
+  /** Below Kafka's default limit of 1,048,588 bytes for a batch. */
+  outboxBatchBytes: variable("OUTBOX_BATCH_BYTES", integer(1_000, 100_000_000), 900_000),
+  outboxMaxEventBytes: variable("OUTBOX_MAX_EVENT_BYTES", integer(1_000, 100_000_000), 900_000),
+  /** The net under lost wake-ups. */
+  outboxPollMillis: variable("OUTBOX_POLL_MILLIS", integer(10, 600_000), 1_000),
+  outboxNotify: variable("OUTBOX_NOTIFY", onOff, true),
+  /** Far above a healthy ack, and shorter than the session timeout: a stuck send ends before its lane moves. */
+  outboxSendTimeoutMillis: variable("OUTBOX_SEND_TIMEOUT_MILLIS", millis, 3_000),
+  /** How long a frozen process keeps its lanes. */
+  outboxSessionTimeoutMillis: variable("OUTBOX_SESSION_TIMEOUT_MILLIS", integer(1_000, 600_000), 5_000),
+  outboxArchive: variable("OUTBOX_ARCHIVE", onOff, true),
+  consumerSliceSize: variable("CONSUMER_SLICE_SIZE", integer(1, 10_000), 200),
+  consumerSessionTimeoutMillis: variable("CONSUMER_SESSION_TIMEOUT_MILLIS", integer(1_000, 600_000), 10_000),
+  /** Unset: a sandbox gateway beside the service. */
+  gatewayUrl: variable<string | undefined>("GATEWAY_URL", url(["http:", "https:"], "an http:// or https:// URL"), undefined),
+  /** Where `paid-once gateway` listens. */
+  gatewayPort: variable("GATEWAY_PORT", integer(0, 65_535), 3_001),
+  gatewayTimeoutMillis: variable("GATEWAY_TIMEOUT_MILLIS", millis, 5_000),
+  /** How long requests and slices under way may take to end after SIGTERM. */
+  shutdownGraceMillis: variable("SHUTDOWN_GRACE_MILLIS", millis, 10_000),
+  /** After this the process ends whatever is still open: the next start puts it right. */
+  shutdownHardMillis: variable("SHUTDOWN_HARD_MILLIS", millis, 30_000)
+}
+
+/** The configuration, decoded. */
+export type AppConfig = {
+  readonly [Key in keyof typeof variables]: (typeof variables)[Key] extends Config.Config<Parsed<infer A>> ? A : never
+}
+
+/** Constraints between variables. */
+const crossChecks = (config: AppConfig): ReadonlyArray<string> => [
+  ...(config.outboxSendTimeoutMillis >= config.outboxSessionTimeoutMillis
+    ? ["OUTBOX_SEND_TIMEOUT_MILLIS must be below OUTBOX_SESSION_TIMEOUT_MILLIS: a stuck send has to end before its lane moves"]
+    : []),
+  ...(config.shutdownGraceMillis > config.shutdownHardMillis
+    ? ["SHUTDOWN_GRACE_MILLIS must not be above SHUTDOWN_HARD_MILLIS"]
+    : [])
+]
+
+/** Reads and checks all variables; fails with every problem at once. */
+export const load: Effect.Effect<AppConfig, InvalidConfig> = Effect.gen(function*() {
+  const results = yield* Effect.orDie(Config.all(variables))
+  const problems = Object.values<Parsed<unknown>>(results).flatMap((result) =>
+    Result.isFailure(result) ? [result.failure] : [])
+  if (problems.length > 0) return yield* new InvalidConfig({ problems })
+  const config = Object.fromEntries(
+    Object.entries<Parsed<unknown>>(results).map(([key, result]) => [key, Result.getOrThrow(result)])
+  ) as AppConfig
+  const conflicts = crossChecks(config)
+  return conflicts.length > 0 ? yield* new InvalidConfig({ problems: conflicts }) : config
+})
+
+/** Parts of the service that a process may run; all of them unless `--roles` says otherwise. */
+export const roles = ["http", "dispatcher", "consumers", "workers", "maintenance"] as const
+export type Role = (typeof roles)[number]
+
+/** Reads a `--roles` list; fails with a sentence that names what is wrong. */
+export const parseRoles = (list: string): Result.Result<ReadonlySet<Role>, string> => {
+  const names = list.split(",").map((name) => name.trim()).filter((name) => name !== "")
+  const unknown = names.filter((name) => !roles.some((role) => role === name))
+  if (names.length === 0 || unknown.length > 0) {
+    return Result.fail(`--roles: ${unknown.length > 0 ? `"${unknown.join(", ")}"` : "an empty list"} is not in ${roles.join(", ")}`)
+  }
+  return Result.succeed(new Set(roles.filter((role) => names.includes(role))))
+}
+

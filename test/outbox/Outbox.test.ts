@@ -1,0 +1,216 @@
+import { PgClient } from "@effect/sql-pg"
+import { assert, layer } from "@effect/vitest"
+import { Deferred, Effect, Exit, Fiber, Layer, Ref } from "effect"
+import { SqlClient, SqlError } from "effect/sql"
+import { EventRefused, Outbox } from "../../src/messaging/outbox/Outbox.ts"
+import { Wakeup } from "../../src/messaging/outbox/Wakeup.ts"
+import { laneOf } from "../../src/messaging/outbox/Lane.ts"
+import { Transaction, TransactionEnded } from "../../src/platform/database/Transaction.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+/** An aggregate that knows nothing of orders, as a stranger who lifts the outbox would have it. */
+const counters = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql`CREATE TABLE counters (id text PRIMARY KEY, version int NOT NULL, value int NOT NULL)`
+})
+
+const stream = (id: string) => ({ topic: "counters", aggregateType: "Counter", aggregateId: id })
+const event = (data: unknown) => ({ eventType: "Counted", schemaVersion: 1, data })
+
+const create = (id: string, data: unknown = { value: 0 }) =>
+  Effect.gen(function*() {
+    const { sql } = yield* Transaction
+    const outbox = yield* Outbox
+    return yield* outbox.save(
+      stream(id),
+      [event(data)],
+      sql<{ readonly version: number }>`INSERT INTO counters VALUES (${id}, 1, 0) RETURNING version`
+    )
+  })
+
+const increment = (id: string) =>
+  Effect.gen(function*() {
+    const { sql } = yield* Transaction
+    const outbox = yield* Outbox
+    return yield* outbox.save(
+      stream(id),
+      [event({ by: 1 }), event({ by: 0 })],
+      sql<{ readonly version: number }>`
+        UPDATE counters SET value = value + 1, version = version + 2 WHERE id = ${id} RETURNING version`
+    )
+  })
+
+const versions = (id: string) =>
+  Effect.flatMap(SqlClient.SqlClient, (sql) =>
+    Effect.map(
+      sql<{ readonly aggregate_version: number }>`
+        SELECT aggregate_version FROM outbox_events WHERE aggregate_id = ${id} ORDER BY lane, seq`,
+      (rows) => rows.map((row) => row.aggregate_version)
+    ))
+
+const exists = (id: string) =>
+  Effect.flatMap(SqlClient.SqlClient, (sql) =>
+    Effect.map(sql`SELECT 1 AS one FROM counters WHERE id = ${id}`, (rows) => rows.length > 0))
+
+const setUp = Layer.effectDiscard(counters).pipe(
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer)
+)
+
+layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
+  it.effect("an aggregate's row and its events commit together, with contiguous versions in array order", () =>
+    Effect.gen(function*() {
+      assert.strictEqual(yield* Transaction.run(create("a")), 1)
+      assert.strictEqual(yield* Transaction.run(increment("a")), 3)
+      assert.deepStrictEqual(yield* versions("a"), [1, 2, 3])
+    }))
+
+  it.effect("a rolled-back transaction leaves neither row nor event", () =>
+    Effect.gen(function*() {
+      const failure = yield* Effect.flip(Transaction.run(Effect.andThen(create("b"), Effect.fail("no"))))
+      assert.strictEqual(failure, "no")
+      assert.strictEqual(yield* exists("b"), false)
+      assert.deepStrictEqual(yield* versions("b"), [])
+    }))
+
+  it.effect("a defect and an interruption roll back as a failure does", () =>
+    Effect.gen(function*() {
+      yield* Effect.exit(Transaction.run(Effect.andThen(create("b2"), Effect.die("bug"))))
+      const reached = yield* Deferred.make<void>()
+      const fiber = yield* Effect.forkChild(
+        Transaction.run(Effect.andThen(create("b3"), Effect.andThen(Deferred.succeed(reached, undefined), Effect.never)))
+      )
+      yield* Deferred.await(reached)
+      yield* Fiber.interrupt(fiber)
+      assert.deepStrictEqual([yield* exists("b2"), yield* exists("b3")], [false, false])
+      assert.deepStrictEqual([yield* versions("b2"), yield* versions("b3")], [[], []])
+    }))
+
+  it.effect("two services append in one transaction", () =>
+    Effect.gen(function*() {
+      yield* Transaction.run(Effect.all([create("c1"), create("c2"), increment("c1")]))
+      assert.deepStrictEqual([yield* versions("c1"), yield* versions("c2")], [[1, 2, 3], [1]])
+    }))
+
+  it.effect("what a rolled-back savepoint appended is gone, and the rest of the transaction commits", () =>
+    Effect.gen(function*() {
+      yield* Transaction.run(Effect.gen(function*() {
+        yield* create("d1")
+        yield* Effect.ignore(Transaction.run(Effect.andThen(create("d2"), Effect.fail("inner"))))
+        yield* Transaction.run(create("d3"))
+      }))
+      assert.deepStrictEqual([yield* versions("d1"), yield* versions("d2"), yield* versions("d3")], [[1], [], [1]])
+    }))
+
+  it.effect("a serialization failure runs the whole transaction again, and its events stand once", () =>
+    Effect.gen(function*() {
+      yield* Transaction.run(create("e"))
+      const attempts = yield* Ref.make(0)
+      const firstRead = yield* Deferred.make<void>()
+      const otherDone = yield* Deferred.make<void>()
+      const slow = Transaction.run(Effect.gen(function*() {
+        const { sql } = yield* Transaction
+        const attempt = yield* Ref.updateAndGet(attempts, (n) => n + 1)
+        yield* sql`SELECT value FROM counters WHERE id = 'e'`
+        if (attempt === 1) {
+          yield* Deferred.succeed(firstRead, undefined)
+          yield* Deferred.await(otherDone)
+        }
+        yield* increment("e")
+      })).pipe(Effect.provideService(SqlClient.BeginTransaction, "BEGIN ISOLATION LEVEL REPEATABLE READ"))
+      const fiber = yield* Effect.forkChild(slow)
+      yield* Deferred.await(firstRead)
+      yield* Transaction.run(increment("e"))
+      yield* Deferred.succeed(otherDone, undefined)
+      yield* Fiber.join(fiber)
+      assert.strictEqual(yield* Ref.get(attempts), 2)
+      assert.deepStrictEqual(yield* versions("e"), [1, 2, 3, 4, 5])
+    }))
+
+  it.effect("writers of one aggregate side by side leave no gap and no double version", () =>
+    Effect.gen(function*() {
+      yield* Transaction.run(create("f"))
+      yield* Effect.forEach(Array.from({ length: 40 }), () => Transaction.run(increment("f")), {
+        concurrency: "unbounded",
+        discard: true
+      })
+      assert.deepStrictEqual(yield* versions("f"), Array.from({ length: 81 }, (_, index) => index + 1))
+    }))
+
+  it.effect("a save that hits no row writes no event and says so", () =>
+    Effect.gen(function*() {
+      const error = yield* Effect.flip(Transaction.run(increment("nobody")))
+      assert.strictEqual(error._tag, "NothingWritten")
+      assert.deepStrictEqual(yield* versions("nobody"), [])
+    }))
+
+  it.effect("an event that could never be published is refused at once, and nothing is written", () =>
+    Effect.gen(function*() {
+      const circular: { self?: unknown } = {}
+      circular.self = circular
+      for (const data of [() => 0, 10n, circular, "x".repeat(900_001)]) {
+        const error = yield* Effect.flip(Transaction.run(create("g", data)))
+        assert.instanceOf(error, EventRefused)
+      }
+      assert.strictEqual(yield* exists("g"), false)
+    }))
+
+  it.effect("the largest event that is accepted is written", () =>
+    Effect.gen(function*() {
+      yield* Transaction.run(create("h", "x".repeat(899_000)))
+      assert.deepStrictEqual(yield* versions("h"), [1])
+    }))
+
+  it.effect("the data is stored as it was encoded", () =>
+    Effect.gen(function*() {
+      const data = { b: 1, a: [1.5, "ü\u0000\ud800", null], z: { y: "2026" } }
+      yield* Transaction.run(create("i", data))
+      const sql = yield* SqlClient.SqlClient
+      const [row] = yield* sql<{ readonly text: string }>`SELECT data::text AS text FROM outbox_events WHERE aggregate_id = 'i'`
+      assert.strictEqual(row?.text, JSON.stringify(data))
+    }))
+
+  it.effect("the lane is woken after the commit, and never after a rollback", () =>
+    Effect.gen(function*() {
+      const wakeup = yield* Wakeup
+      const woken = yield* Ref.make<ReadonlyArray<number>>([])
+      yield* Effect.scoped(Effect.gen(function*() {
+        yield* wakeup.onWake((lane) => Ref.update(woken, (lanes) => [...lanes, lane]))
+        yield* Effect.exit(Transaction.run(Effect.andThen(create("j"), Effect.fail("no"))))
+        assert.deepStrictEqual(yield* Ref.get(woken), [])
+        yield* Transaction.run(Effect.andThen(create("j"), Effect.map(Ref.get(woken), (lanes) => assert.deepStrictEqual(lanes, []))))
+        assert.deepStrictEqual(yield* Ref.get(woken), [laneOf("j")])
+      }))
+    }))
+
+  it.effect("a handle that leaves its transaction is a defect, not a write outside of it", () =>
+    Effect.gen(function*() {
+      const leaked = yield* Transaction.run(Effect.service(Transaction))
+      const exit = yield* Effect.exit(Effect.provideService(create("k"), Transaction, leaked))
+      assert.isTrue(Exit.isFailure(exit) && String(exit.cause).includes(TransactionEnded.name))
+      assert.strictEqual(yield* exists("k"), false)
+    }))
+
+  it.effect("a handle used from another fiber writes in its own transaction and nowhere else", () =>
+    Effect.gen(function*() {
+      const pool = yield* PgClient.PgClient
+      yield* Effect.exit(Transaction.run(Effect.gen(function*() {
+        const handle = yield* Transaction
+        // A context without the driver's transaction: only the handle says where to write.
+        yield* Effect.promise(() =>
+          Effect.runPromise(Effect.asVoid(handle.sql`INSERT INTO counters VALUES ('l', 1, 0)`)))
+        assert.strictEqual((yield* Effect.promise(() => Effect.runPromise(pool`SELECT 1 FROM counters WHERE id = 'l'`))).length, 0)
+        return yield* Effect.fail("roll back")
+      })))
+      assert.strictEqual(yield* exists("l"), false)
+    }))
+
+  it.effect("a SqlError that nobody acts on becomes a defect, and takes everything back", () =>
+    Effect.gen(function*() {
+      yield* Transaction.run(create("m"))
+      const exit = yield* Effect.exit(Transaction.run(Effect.andThen(create("n"), create("m"))))
+      assert.isTrue(Exit.isFailure(exit) && exit.cause.reasons.some((reason) => reason._tag === "Die" && SqlError.isSqlError(reason.defect)))
+      assert.strictEqual(yield* exists("n"), false)
+    }))
+})
