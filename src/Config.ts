@@ -4,6 +4,7 @@
  * All wrong values are reported at once, each in one line that names the variable, the value and what is allowed.
  */
 import { Config, Effect, Option, Redacted, Result, Schema } from "effect"
+import * as Path from "node:path"
 import * as Faults from "./platform/Faults.ts"
 
 /** The start was refused: one line for each variable that is wrong. */
@@ -72,9 +73,14 @@ const faults = (value: string): Parsed<ReadonlyArray<readonly [Faults.FaultPoint
 
 const millis = integer(1, 86_400_000)
 
+/** The checkout. */
+const root = Path.resolve(import.meta.dirname, "..")
+
 const variables = {
+  /** Where the embedded Postgres and the process's id are kept. */
+  dataDirectory: variable("DATA_DIRECTORY", (value) => Result.succeed(Path.resolve(value)), Path.join(root, ".data")),
   /** Postgres 15 or newer. Unset: an embedded Postgres under `.data/`. */
-  databaseUrl: variable<Redacted.Redacted<string> | undefined>(
+  databaseUrl: variable<Redacted.Redacted | undefined>(
     "DATABASE_URL",
     (value) => Result.map(url(["postgres:", "postgresql:"], "a postgres:// URL")(value), Redacted.make),
     undefined,

@@ -99,5 +99,5 @@ const bodyHash = (body: unknown): Uint8Array => createHash("sha256").update(cano
 const canonicalJson = (value: unknown): string =>
   JSON.stringify(value, (_, nested: unknown) =>
     typeof nested === "object" && nested !== null && !Array.isArray(nested)
-      ? Object.fromEntries(Object.entries(nested).sort(([a], [b]) => (a < b ? -1 : 1)))
+      ? Object.fromEntries(Object.entries(nested).toSorted(([a], [b]) => (a < b ? -1 : 1)))
       : nested)

@@ -29,7 +29,8 @@ export const totalOf = (
 ): Result.Result<AmountMinor, string> => {
   let total = 0n
   for (const line of lines) total += BigInt(line.quantity) * BigInt(line.unitAmountMinor)
-  return total > BigInt(maxTotalMinor)
-    ? Result.fail(`the total of all lines is ${total}, more than ${maxTotalMinor}`)
+  if (total > BigInt(maxTotalMinor)) return Result.fail(`the total of all lines is ${total}, more than ${maxTotalMinor}`)
+  return total < 1n
+    ? Result.fail(`the total of all lines is ${total}, less than 1`)
     : Result.succeed(AmountMinor.make(Number(total)))
 }

@@ -7,4 +7,8 @@ const isStorable = (text: string) =>
 
 /** A name or code given by a client: 1 to `maxLength` characters. */
 export const shortText = (maxLength: number) =>
-  Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(maxLength), Schema.makeFilter(isStorable))
+  Schema.String.check(
+    Schema.isMinLength(1, { message: "must not be empty" }),
+    Schema.isMaxLength(maxLength, { message: `must have at most ${maxLength} characters` }),
+    Schema.makeFilter(isStorable)
+  )

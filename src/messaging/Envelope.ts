@@ -83,7 +83,7 @@ const decoder = new TextDecoder("utf-8", { fatal: true })
 /** Reads a record's value, or says in a sentence why it is no event of ours. */
 export const decode = (record: ConsumedRecord): Result.Result<Envelope, string> => {
   if (record.value === null) return Result.fail("the record has no value")
-  return Result.try({ try: () => decoder.decode(record.value!), catch: () => "the value is not UTF-8" }).pipe(
+  return Result.try({ try: () => decoder.decode(record.value ?? undefined), catch: () => "the value is not UTF-8" }).pipe(
     Result.flatMap((text) => Result.mapError(decodeEnvelope(text), String))
   )
 }

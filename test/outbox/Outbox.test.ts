@@ -2,58 +2,17 @@ import { PgClient } from "@effect/sql-pg"
 import { assert, layer } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Layer, Ref } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
-import { EventRefused, Outbox } from "../../src/messaging/outbox/Outbox.ts"
+import { EventRefused } from "../../src/messaging/outbox/Outbox.ts"
 import { Wakeup } from "../../src/messaging/outbox/Wakeup.ts"
 import { laneOf } from "../../src/messaging/outbox/Lane.ts"
 import { Transaction, TransactionEnded } from "../../src/platform/database/Transaction.ts"
+import { create, exists, increment, makeTables, queuedVersions } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
-/** An aggregate that knows nothing of orders, as a stranger who lifts the outbox would have it. */
-const counters = Effect.gen(function*() {
-  const sql = yield* SqlClient.SqlClient
-  yield* sql`CREATE TABLE counters (id text PRIMARY KEY, version int NOT NULL, value int NOT NULL)`
-})
+const versions = queuedVersions
 
-const stream = (id: string) => ({ topic: "counters", aggregateType: "Counter", aggregateId: id })
-const event = (data: unknown) => ({ eventType: "Counted", schemaVersion: 1, data })
-
-const create = (id: string, data: unknown = { value: 0 }) =>
-  Effect.gen(function*() {
-    const { sql } = yield* Transaction
-    const outbox = yield* Outbox
-    return yield* outbox.save(
-      stream(id),
-      [event(data)],
-      sql<{ readonly version: number }>`INSERT INTO counters VALUES (${id}, 1, 0) RETURNING version`
-    )
-  })
-
-const increment = (id: string) =>
-  Effect.gen(function*() {
-    const { sql } = yield* Transaction
-    const outbox = yield* Outbox
-    return yield* outbox.save(
-      stream(id),
-      [event({ by: 1 }), event({ by: 0 })],
-      sql<{ readonly version: number }>`
-        UPDATE counters SET value = value + 1, version = version + 2 WHERE id = ${id} RETURNING version`
-    )
-  })
-
-const versions = (id: string) =>
-  Effect.flatMap(SqlClient.SqlClient, (sql) =>
-    Effect.map(
-      sql<{ readonly aggregate_version: number }>`
-        SELECT aggregate_version FROM outbox_events WHERE aggregate_id = ${id} ORDER BY lane, seq`,
-      (rows) => rows.map((row) => row.aggregate_version)
-    ))
-
-const exists = (id: string) =>
-  Effect.flatMap(SqlClient.SqlClient, (sql) =>
-    Effect.map(sql`SELECT 1 AS one FROM counters WHERE id = ${id}`, (rows) => rows.length > 0))
-
-const setUp = Layer.effectDiscard(counters).pipe(
+const setUp = Layer.effectDiscard(makeTables).pipe(
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer)
 )

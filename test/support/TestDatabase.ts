@@ -44,7 +44,7 @@ const administer = (statement: string) =>
   )
 
 /** The test's own database. */
-export class TestDatabase extends Context.Service<TestDatabase, { readonly url: Redacted.Redacted<string>; readonly name: string }>()(
+export class TestDatabase extends Context.Service<TestDatabase, { readonly url: Redacted.Redacted; readonly name: string }>()(
   "test/TestDatabase"
 ) {
   /** Clones the template; drops the clone with whoever is still connected. `template: "template0"` gives an empty one. */

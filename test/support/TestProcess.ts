@@ -1,8 +1,13 @@
 /**
  * What one process of the service has of the mechanism, on a test's own database: build it twice for two processes.
  */
-import { Layer } from "effect"
+import { Layer, References } from "effect"
+import type { Broker } from "../../src/messaging/broker/Broker.ts"
+import * as EmbeddedBroker from "../../src/messaging/broker/EmbeddedBroker.ts"
+import { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
 import * as Outbox from "../../src/messaging/outbox/Outbox.ts"
+import { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { Publisher } from "../../src/messaging/outbox/Publisher.ts"
 import { Wakeup } from "../../src/messaging/outbox/Wakeup.ts"
 import { ControlConnection } from "../../src/platform/database/ControlConnection.ts"
 import * as Database from "../../src/platform/database/Database.ts"
@@ -10,6 +15,9 @@ import { Shares } from "../../src/platform/database/Shares.ts"
 import { Signals } from "../../src/platform/Signals.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import { TestDatabase } from "./TestDatabase.ts"
+
+/** For tests that make failures on purpose: what is logged about them is noise. */
+export const quiet = Layer.succeed(References.MinimumLogLevel, "None")
 
 /** Pool, control connection, signals and shares of one process. */
 export const platform = Layer.fresh(
@@ -26,3 +34,16 @@ export const outbox = Outbox.Outbox.layer.pipe(
   Layer.provideMerge(Wakeup.layer),
   Layer.provideMerge(platform)
 )
+
+/** The embedded broker, as the service has it. */
+export const broker = EmbeddedBroker.layer
+
+/** A dispatcher over the broker that `change` makes of the embedded one. */
+export const dispatcherOver = <R>(change: (layer: typeof broker) => Layer.Layer<Broker, never, R>) =>
+  Dispatcher.layer.pipe(
+    Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer)),
+    Layer.provideMerge(change(broker))
+  )
+
+/** A dispatcher over the embedded broker. */
+export const dispatcher = dispatcherOver((layer) => layer)

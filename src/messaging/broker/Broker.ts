@@ -4,7 +4,7 @@
  * Implementations: `KafkaBroker` (Apache Kafka through kafkajs) and `EmbeddedBroker` (a durable log in Postgres). Both pass
  * test/contracts/Broker.ts, and a third one is right when it does.
  */
-import { Context, type Effect, Schema, type SubscriptionRef } from "effect"
+import { Context, type Effect, Inspectable, Schema, type SubscriptionRef } from "effect"
 
 /** A record to be appended. The value's bytes and the headers reach the consumer unchanged. */
 export interface BrokerRecord {
@@ -51,6 +51,12 @@ export interface TopicInfo {
   readonly maxMessageBytes: number
 }
 
+/** How many partitions a topic gets that is missing and may be made. */
+export const TopicSettings = Context.Reference<{ readonly partitions: number }>("paid-once/messaging/broker/TopicSettings", {
+  // Enough for eight consumers of a group side by side; it divides the 64 lanes.
+  defaultValue: () => ({ partitions: 8 })
+})
+
 /** The broker can't be reached, or did not answer in time: what was sent may or may not be there. Says nothing about the data. */
 export class BrokerUnavailable extends Schema.TaggedError<BrokerUnavailable>()("BrokerUnavailable", {
   operation: Schema.String,
@@ -84,7 +90,7 @@ export class MessageRejected extends Schema.TaggedError<MessageRejected>()("Mess
 
 export type PublishError = BrokerUnavailable | TopicUnavailable | MessageRejected
 
-const describe = (cause: unknown): string => cause instanceof Error ? cause.message : String(cause)
+const describe = (cause: unknown): string => (cause instanceof Error ? cause.message : Inspectable.toStringUnknown(cause))
 
 /** How a member of a group reads a topic. */
 export interface ConsumeOptions {

@@ -51,6 +51,7 @@ export const make = <E, R>({ exchange, group, handle, log, membership, partition
 }): Reader<R> => {
   const at = { group, topic, partition }
   const latch = Latch.makeUnsafe(true)
+  /** Taken while the handler runs; taken for good in order to finish. */
   const turn = Semaphore.makeUnsafe(1)
   let stopping = false
   let tenure: Tenure | undefined
@@ -75,7 +76,7 @@ export const make = <E, R>({ exchange, group, handle, log, membership, partition
     const pending = yield* nextSlice(current)
     if (pending === undefined) return "caught-up"
     const { more, slice } = pending
-    const exit = yield* Effect.exit(handle(slice))
+    const exit = yield* turn.withPermit(Effect.exit(handle(slice)))
     if (current.fenced) {
       // The share's lock may be gone without our knowing yet. Claiming the place back at once would be a tug-of-war with its
       // owner: wait, and claim it when the share is ours after that.
@@ -101,13 +102,13 @@ export const make = <E, R>({ exchange, group, handle, log, membership, partition
     if (stopping) return yield* Effect.never
     // Closed before looking, so that what is appended while we look opens it again.
     yield* latch.close
-    const outcome = yield* turn.withPermit(membership.use(
+    const outcome = yield* membership.use(
       partition,
       Effect.suspend(() => {
         const current = tenure ??= { lost: Deferred.makeUnsafe(), place: undefined, pending: undefined, failures: 0, fenced: false }
         return Effect.raceFirst(serve(current), Effect.as(Deferred.await(current.lost), "lost" as const))
       })
-    ))
+    )
     switch (Option.getOrElse(outcome, (): Outcome => "lost")) {
       case "go-on":
         return

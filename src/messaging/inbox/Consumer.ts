@@ -3,7 +3,7 @@
  */
 import { Clock, Context, Effect, Layer } from "effect"
 import * as Supervised from "../../platform/Supervised.ts"
-import { Broker } from "../broker/Broker.ts"
+import { Broker, TopicSettings } from "../broker/Broker.ts"
 import { ApplySlice, type Subscriber } from "./ApplySlice.ts"
 
 /** How many records a consumer applies in one transaction. */
@@ -21,6 +21,7 @@ export const layer = (subscriber: Subscriber): Layer.Layer<never, never, Broker 
     const broker = yield* Broker
     const apply = yield* ApplySlice
     const { sliceSize } = yield* ConsumerSettings
+    const { partitions } = yield* TopicSettings
     /** Since when each slice is being applied, by its partition. */
     const startedMillis = new Map<number, number>()
 
@@ -29,11 +30,6 @@ export const layer = (subscriber: Subscriber): Layer.Layer<never, never, Broker 
         Effect.map(Clock.currentTimeMillis, (now) => startedMillis.set(slice.partition, now)),
         () => apply.run(subscriber, slice),
         () => Effect.sync(() => startedMillis.delete(slice.partition))
-      ).pipe(
-        Effect.tapCause((cause) =>
-          Effect.logWarning(`${subscriber.name}: a slice failed and comes again`, cause).pipe(
-            Effect.annotateLogs({ consumer: subscriber.name, partition: slice.partition, offset: String(slice.records[0].offset) })
-          ))
       ))
 
     /** Stamps progress unless a slice hangs: an idle consumer is healthy, and one that never ends its slice is not. */
@@ -45,5 +41,10 @@ export const layer = (subscriber: Subscriber): Layer.Layer<never, never, Broker 
         Effect.forever
       )
 
-    yield* Supervised.forkLoop(`consumer ${subscriber.name}`, (stamp) => Effect.raceFirst(consume, watch(stamp)))
+    yield* Supervised.forkLoop(`consumer ${subscriber.name}`, (stamp) =>
+      Effect.andThen(
+        // A consumer may be the first to come: the topic is there before its group is.
+        broker.ensureTopic(subscriber.topic, partitions),
+        Effect.raceFirst(consume, watch(stamp))
+      ))
   }))

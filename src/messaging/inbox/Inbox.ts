@@ -32,7 +32,7 @@ export class Inbox extends Context.Service<
           // Sorted, so that two transactions that mark the same events take their locks in one order and can't deadlock.
           const rows = yield* sql<{ readonly event_id: string }>`
             INSERT INTO processed_events (consumer_name, event_id, processed_at)
-            SELECT ${consumer}, event_id, clock_now() FROM unnest(${[...eventIds].sort()}::uuid[]) AS event_id
+            SELECT ${consumer}, event_id, clock_now() FROM unnest(${[...eventIds].toSorted()}::uuid[]) AS event_id
             ON CONFLICT DO NOTHING
             RETURNING event_id::text AS event_id`
           return new Set(rows.map((row) => row.event_id))

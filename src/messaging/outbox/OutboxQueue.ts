@@ -117,7 +117,7 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
           const [row] = yield* sql<{ readonly count: number; readonly seconds: number }>`
             SELECT count(*)::float8 AS count,
                    coalesce(extract(epoch FROM clock_now() - min(occurred_at)), 0)::float8 AS seconds
-            FROM (SELECT occurred_at FROM outbox_events LIMIT ${pendingCountLimit}) AS some`
+            FROM (SELECT occurred_at FROM outbox_events LIMIT ${pendingCountLimit}) AS sample`
           return { count: row?.count ?? 0, oldestSeconds: Math.max(0, row?.seconds ?? 0) }
         }).pipe(Effect.orDie)
       })

@@ -3,17 +3,11 @@
  */
 import { Context, Effect, Layer } from "effect"
 import { Faults } from "../../platform/Faults.ts"
-import { Broker, BrokerUnavailable, type PublishError, type TopicInfo, TopicUnavailable } from "../broker/Broker.ts"
+import { Broker, BrokerUnavailable, type PublishError, type TopicInfo, TopicSettings, TopicUnavailable } from "../broker/Broker.ts"
 import { toRecord } from "../Envelope.ts"
 import { type Lane, laneCount, partitionOf } from "./Lane.ts"
 import type { NonEmpty } from "./Outbox.ts"
 import type { QueuedEvent, Receipt } from "./OutboxQueue.ts"
-
-/** How many partitions a topic gets that is missing and may be made. */
-export const TopicSettings = Context.Reference<{ readonly partitions: number }>("paid-once/messaging/outbox/TopicSettings", {
-  // Enough for eight consumers of a group side by side; it divides the 64 lanes.
-  defaultValue: () => ({ partitions: 8 })
-})
 
 export class Publisher extends Context.Service<
   Publisher,

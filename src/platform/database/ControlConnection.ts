@@ -83,10 +83,18 @@ export class ControlConnection extends Context.Service<
           Effect.forever
         )
 
+      /**
+       * A half-open connection accepts bytes and never answers: an answer that is late counts as none. The session is declared
+       * lost before the query is given up, for that waits for an answer once more, for seconds.
+       */
+      const overdue = Effect.sleep(sessionTimeoutMillis).pipe(
+        Effect.andThen(SubscriptionRef.set(session, undefined)),
+        Effect.andThen(Effect.fail(new Cause.TimeoutError("the heartbeat was not answered")))
+      )
+
       const heartbeat = (connection: PgConnection.PgConnection, stamp: Effect.Effect<void>) =>
         connection.query("SELECT 1").pipe(
-          // A half-open connection accepts bytes and never answers: an answer that is late counts as none.
-          Effect.timeout(sessionTimeoutMillis),
+          Effect.raceFirst(overdue),
           Effect.andThen(stamp),
           Effect.andThen(Effect.sleep(heartbeatMillis)),
           Effect.forever

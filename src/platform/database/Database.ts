@@ -5,14 +5,14 @@
  * the reader's back.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Duration, Layer, Redacted } from "effect"
+import { Context, Duration, Effect, Layer, type Redacted, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 
 /** Where the database is and how many connections this process may hold. */
 export class DatabaseSettings extends Context.Service<
   DatabaseSettings,
   {
-    readonly url: Redacted.Redacted<string>
+    readonly url: Redacted.Redacted
     /** Connections of the pool; the control connection comes on top. */
     readonly maxConnections: number
     /** Shown in `pg_stat_activity`, so that an operator sees whose session holds a lock. */
@@ -20,7 +20,7 @@ export class DatabaseSettings extends Context.Service<
   }
 >()("paid-once/platform/database/DatabaseSettings") {
   static readonly layerOf = (settings: {
-    readonly url: Redacted.Redacted<string>
+    readonly url: Redacted.Redacted
     readonly maxConnections?: number
     readonly applicationName?: string
   }): Layer.Layer<DatabaseSettings> =>
@@ -51,4 +51,40 @@ export const layer: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, SqlErro
       }
     })
   )
+)
+
+/** The database can't be used as it is: unreachable, too old, or set so that a commit may be lost. */
+export class DatabaseUnusable extends Schema.TaggedError<DatabaseUnusable>()("DatabaseUnusable", { reason: Schema.String }) {
+  override get message() {
+    return `DATABASE_URL: ${this.reason}`
+  }
+}
+
+/** Partitioned tables with the foreign keys, and the session timeouts that we rely on, are all there from 15 on. */
+const oldestVersion = 15
+
+/** {@link layer}, refused with a sentence for the operator where the database would break a guarantee. */
+export const layerChecked: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, DatabaseUnusable, DatabaseSettings> = Layer.effectDiscard(
+  Effect.gen(function*() {
+    const sql = yield* PgClient.PgClient
+    const [row] = yield* sql<{ readonly version: number; readonly fsync: string; readonly sync: string }>`
+      SELECT current_setting('server_version_num')::int4 / 10000 AS version,
+             current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS sync`
+    if (row === undefined) return
+    if (row.version < oldestVersion) {
+      return yield* new DatabaseUnusable({ reason: `Postgres ${row.version} is too old: ${oldestVersion} or newer is needed` })
+    }
+    if (row.sync === "off" || row.sync === "local") {
+      return yield* new DatabaseUnusable({ reason: `synchronous_commit is ${row.sync}: what was answered as done could be lost` })
+    }
+    if (row.fsync === "off") {
+      yield* Effect.logWarning("fsync is off in this Postgres: a power cut can lose what was committed. For tests only.")
+    }
+  })
+).pipe(
+  Layer.provideMerge(layer),
+  Layer.catch((error) =>
+    Layer.effectContext(Effect.fail(
+      error._tag === "DatabaseUnusable" ? error : new DatabaseUnusable({ reason: `can't connect: ${error.message}` })
+    )))
 )

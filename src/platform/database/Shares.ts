@@ -10,7 +10,7 @@
  * The holder that froze or lost its session may believe for a moment longer that it holds a share. What is done under a share
  * must therefore be harmless when done twice; the lock makes it rare, and a fencing token or an order rule makes it safe.
  */
-import { Context, Effect, Latch, Layer, Option, Random, Ref, type Scope, Stream, SubscriptionRef } from "effect"
+import { Context, Effect, Latch, Layer, Option, Random, type Scope, Stream, SubscriptionRef } from "effect"
 import { Signals } from "../Signals.ts"
 import * as Supervised from "../Supervised.ts"
 import { ControlConnection, type ControlSession } from "./ControlConnection.ts"
@@ -88,7 +88,6 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
   /** Shares that are to be given up: no new user gets in. */
   const leaving = new Set<number>()
   const wake = yield* Latch.make(true)
-  const closing = yield* Ref.make(false)
   /** The session and the member number under which this process stands on the roll. */
   let enrolled: { readonly session: number; readonly member: number } | undefined
 
@@ -121,7 +120,7 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
       (rows) => {
         const keysOf = (lockKey: number) =>
           rows.filter((row) => row["class"] === String(unsigned(lockKey))).map((row) => Number(row["key"]))
-        return { roll: keysOf(rollClass).sort((a, b) => a - b), taken: new Set(keysOf(shareClass)) }
+        return { roll: keysOf(rollClass).toSorted((a, b) => a - b), taken: new Set(keysOf(shareClass)) }
       }
     )
 
@@ -164,11 +163,11 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
     if (session === undefined) return
     const member = yield* enrol(session)
     const { roll, taken } = yield* survey(session)
-    const mine = [...(yield* SubscriptionRef.get(held))].sort((a, b) => a - b)
+    const mine = [...(yield* SubscriptionRef.get(held))].toSorted((a, b) => a - b)
     const rank = roll.indexOf(member)
     // Not on the roll: the session ended in between. The next session begins anew.
     if (rank < 0) return
-    const target = (yield* Ref.get(closing)) ? 0 : fairPart(count, roll.length, rank)
+    const target = fairPart(count, roll.length, rank)
     leaving.clear()
     if (mine.length > target) {
       for (const share of mine.slice(target)) leaving.add(share)
@@ -199,18 +198,18 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
   // Registered before the loop, so it runs after the loop has ended: the last one out turns off the light.
   yield* Effect.addFinalizer(() =>
     Effect.gen(function*() {
-      yield* Ref.set(closing, true)
       const session = yield* SubscriptionRef.get(control.session)
       if (session === undefined || enrolled?.session !== session.id) return
-      const { member } = enrolled
       for (const share of yield* SubscriptionRef.get(held)) leaving.add(share)
-      while ([...leaving].some((share) => (users.get(share) ?? 0) > 0)) {
+      // Off the roll first: from now on the others divide all shares among themselves, and each goes when its last user does.
+      yield* session.query("SELECT pg_advisory_unlock($1::int4, $2::int4)", [rollClass, enrolled.member])
+      yield* changed
+      while (true) {
+        yield* release(session, [...(yield* SubscriptionRef.get(held))].filter((share) => (users.get(share) ?? 0) === 0))
+        if ((yield* SubscriptionRef.get(held)).size === 0) return
         yield* wake.await
         yield* wake.close
       }
-      yield* release(session, [...leaving])
-      yield* session.query("SELECT pg_advisory_unlock($1::int4, $2::int4)", [rollClass, member])
-      yield* changed
     }).pipe(Effect.ignore)
   )
 
@@ -223,7 +222,7 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
     )
   )
 
-  const sorted = (shares: ReadonlySet<number>) => [...shares].sort((a, b) => a - b)
+  const sorted = (shares: ReadonlySet<number>) => [...shares].toSorted((a, b) => a - b)
   const membership: Membership = {
     held: Effect.map(SubscriptionRef.get(held), sorted),
     changes: Stream.map(SubscriptionRef.changes(held), sorted),

@@ -1,0 +1,41 @@
+/** What a process says once it is ready: what runs, where it answers, and three lines to try. */
+import { Console, Effect, Layer, Option } from "effect"
+import type { AppConfig, Role } from "./Config.ts"
+import { BoundAddress } from "./http/HttpServer.ts"
+import { Broker } from "./messaging/broker/Broker.ts"
+
+/** For a process without HTTP. */
+export const layerNoAddress: Layer.Layer<never> = Layer.empty
+
+const lines = (url: string) => [
+  "",
+  "Try it (place an order, pay it, see where its events are):",
+  `  ORDER=$(curl -s ${url}/orders -H 'content-type: application/json' -d '{"customerId":"ada","currency":"EUR","lines":[{"sku":"book","quantity":2,"unitAmountMinor":1250}]}' | grep -o '"id":"[^"]*"' | cut -d'"' -f4); echo $ORDER`,
+  `  curl -s ${url}/orders/$ORDER/pay -H 'content-type: application/json' -H "idempotency-key: pay-$ORDER" -d '{"paymentMethod":"pm_ok"}'`,
+  `  curl -s ${url}/orders/$ORDER/timeline`,
+  "",
+  `Docs: ${url}/docs   Health: ${url}/health/ready   Metrics: ${url}/metrics   Ctrl-C stops it.`
+]
+
+/** Prints it, as text or as one line of JSON. */
+export const layer = (options: {
+  readonly config: AppConfig
+  readonly roles: ReadonlySet<Role>
+  readonly json: boolean
+}): Layer.Layer<never, never, Broker> =>
+  Layer.effectDiscard(Effect.gen(function*() {
+    const { config, json, roles } = options
+    const broker = yield* Broker
+    const url = Option.getOrNull(Option.map(yield* Effect.serviceOption(BoundAddress), (address) => address.url))
+    if (json) {
+      return yield* Console.log(JSON.stringify({ ready: true, pid: process.pid, url, roles: [...roles], broker: broker.name }))
+    }
+    const text = [
+      `Paid Once is running (pid ${process.pid}): ${[...roles].join(", ")}.`,
+      `  Postgres   ${config.databaseUrl === undefined ? `embedded, data under ${config.dataDirectory}` : "DATABASE_URL"}`,
+      `  Broker     ${broker.name === "kafka" ? `Kafka at ${config.kafkaBrokers?.join(", ")}` : "embedded, in Postgres"}`,
+      `  Gateway    ${config.gatewayUrl ?? "a sandbox beside the service"}`,
+      ...(url === null ? [] : [`  HTTP       ${url}`, ...lines(url)])
+    ]
+    yield* Console.log(text.join("\n"))
+  }))

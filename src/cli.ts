@@ -1,0 +1,95 @@
+#!/usr/bin/env node
+/**
+ * The command line: `paid-once serve | gateway | migrate | demo | reset`.
+ */
+import { NodeServices } from "@effect/platform-node"
+import { Console, Effect, Layer, Option, Result } from "effect"
+import { CliError, Command, Flag } from "effect/cli"
+import { readFileSync } from "node:fs"
+import * as Path from "node:path"
+import { demo } from "./cli/Demo.ts"
+import * as Config from "./Config.ts"
+import * as Main from "./main.ts"
+import { Migrated } from "./platform/database/Migrations.ts"
+import * as EmbeddedPostgres from "./platform/database/EmbeddedPostgres.ts"
+import { ExitStatus, runMain } from "./Process.ts"
+
+const json = Flag.Boolean("json").pipe(Flag.withDescription("print JSON for programs to read"), Flag.withDefault(false))
+
+/** What the hard limit is before the configuration is read, and after it. */
+let hardMillis = 30_000
+
+const config = Effect.tap(Config.load, (loaded) =>
+  Effect.sync(() => {
+    hardMillis = loaded.shutdownHardMillis
+  }))
+
+const serve = Command.make(
+  "serve",
+  {
+    json,
+    roles: Flag.String("roles").pipe(
+      Flag.withDescription(`which parts this process runs, with commas between them: ${Config.roles.join(", ")} (default: all)`),
+      Flag.optional
+    )
+  },
+  Effect.fnUntraced(function*({ json, roles }) {
+    const parsed = Config.parseRoles(Option.getOrElse(roles, () => Config.roles.join(",")))
+    if (Result.isFailure(parsed)) {
+      yield* Console.error(`paid-once: ${parsed.failure}`)
+      return yield* Effect.fail(new ExitStatus(2))
+    }
+    return yield* Layer.launch(Main.service(yield* config, parsed.success, { json }))
+  })
+).pipe(Command.withDescription("Run the service, or some of its parts; several processes may share one database"))
+
+const gateway = Command.make(
+  "gateway",
+  {},
+  Effect.fnUntraced(function*() {
+    return yield* Layer.launch(Main.gateway(yield* config))
+  })
+).pipe(Command.withDescription("Run the sandbox payment gateway alone, on GATEWAY_PORT"))
+
+const migrate = Command.make(
+  "migrate",
+  { json },
+  Effect.fnUntraced(function*({ json }) {
+    const loaded = yield* config
+    const { applied } = yield* Effect.provide(Effect.service(Migrated), Main.migrated(loaded))
+    yield* Console.log(
+      json
+        ? JSON.stringify({ applied })
+        : applied.length === 0
+        ? "The schema is up to date."
+        : `Applied ${applied.length} migrations: ${applied.join(", ")}.`
+    )
+  })
+).pipe(Command.withDescription("Apply pending migrations and leave; serve does it too"))
+
+const reset = Command.make(
+  "reset",
+  {},
+  Effect.fnUntraced(function*() {
+    const { dataDirectory } = yield* config
+    yield* EmbeddedPostgres.reset(Path.join(dataDirectory, "postgres"))
+    yield* Console.log(`Removed the embedded Postgres's data under ${dataDirectory}.`)
+  })
+).pipe(Command.withDescription("Remove the data of the embedded Postgres"))
+
+const { version } = JSON.parse(readFileSync(Path.join(Main.root, "package.json"), "utf8")) as { readonly version: string }
+
+const program = Command.make("paid-once").pipe(
+  Command.withDescription("Orders and payments whose events are never lost and never applied twice"),
+  Command.withSubcommands([serve, gateway, migrate, demo, reset]),
+  Command.run({ version }),
+  // Help that was asked for is fine; help that is shown because of wrong usage is not.
+  Effect.catchIf(
+    (error) => CliError.isCliError(error),
+    (error) => Effect.fail(error._tag === "ShowHelp" && error.errors.length === 0 ? new ExitStatus(0) : new ExitStatus(2))
+  ),
+  Effect.scoped,
+  Effect.provide(NodeServices.layer)
+)
+
+runMain(program, { hardMillis: () => hardMillis })

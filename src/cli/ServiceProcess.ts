@@ -1,0 +1,88 @@
+/** Another process of the service, as a scoped resource: for the demo, and for tests that kill and freeze processes. */
+import { Deferred, Effect, Exit, Option, Schema, type Scope } from "effect"
+import { type ChildProcess, spawn } from "node:child_process"
+import * as Path from "node:path"
+
+/** The process ended before it was ready. */
+export class ServiceProcessFailed extends Schema.TaggedError<ServiceProcessFailed>()("ServiceProcessFailed", {
+  code: Schema.String,
+  output: Schema.String
+}) {
+  override get message() {
+    return `the process ended with ${this.code} before it was ready:\n${this.output}`
+  }
+}
+
+/** What `serve --json` prints once it is ready, and no more than is used here. */
+const Ready = Schema.fromJsonString(Schema.Struct({ ready: Schema.Literal(true), url: Schema.NullOr(Schema.String) }))
+const decodeReady = Schema.decodeUnknownOption(Ready)
+
+/** A running process of the service. */
+export interface ServiceProcess {
+  readonly pid: number
+  /** Where it answers HTTP; null without that role. */
+  readonly url: string | null
+  readonly signal: (signal: NodeJS.Signals) => Effect.Effect<void>
+  /** Its exit status, or the signal that ended it. */
+  readonly exit: Effect.Effect<number | NodeJS.Signals>
+  /** What it has printed so far. */
+  readonly output: () => string
+}
+
+/** Output kept for an error message: the end of it tells most. */
+const keptOutput = 100_000
+
+const cli = Path.resolve(import.meta.dirname, "../cli.ts")
+
+/**
+ * Starts `paid-once serve` with these roles and variables, and waits until it is ready. Closing the scope asks it to stop, and
+ * waits until it has.
+ */
+export const start = Effect.fn("ServiceProcess.start")(function*(options: {
+  readonly roles?: string
+  readonly env: Readonly<Record<string, string>>
+  readonly script?: string
+}): Effect.fn.Return<ServiceProcess, ServiceProcessFailed, Scope.Scope> {
+  const exited = yield* Deferred.make<number | NodeJS.Signals>()
+  const ready = yield* Deferred.make<string | null, ServiceProcessFailed>()
+  let output = ""
+  const child = yield* Effect.acquireRelease(
+    Effect.sync((): ChildProcess =>
+      spawn(
+        process.execPath,
+        [options.script ?? cli, "serve", "--json", ...(options.roles === undefined ? [] : ["--roles", options.roles])],
+        { env: { PATH: process.env["PATH"], ...options.env }, stdio: ["ignore", "pipe", "pipe"] }
+      )),
+    (running) =>
+      Effect.andThen(
+        Effect.sync(() => running.kill("SIGTERM")),
+        Deferred.await(exited)
+      )
+  )
+  const collect = (chunk: Buffer) => {
+    output = (output + chunk.toString()).slice(-keptOutput)
+    for (const line of output.split("\n")) {
+      const report = decodeReady(line)
+      if (Option.isSome(report)) Deferred.doneUnsafe(ready, Exit.succeed(report.value.url))
+    }
+  }
+  child.stdout?.on("data", collect)
+  child.stderr?.on("data", collect)
+  const end = (code: number | NodeJS.Signals) => {
+    Deferred.doneUnsafe(ready, Exit.fail(new ServiceProcessFailed({ code: String(code), output })))
+    Deferred.doneUnsafe(exited, Exit.succeed(code))
+  }
+  child.on("close", (code, signal) => end(code ?? signal ?? 1))
+  child.on("error", (error) => {
+    output += error.message
+    end(1)
+  })
+  const url = yield* Deferred.await(ready)
+  return {
+    pid: child.pid ?? 0,
+    url,
+    signal: (signal) => Effect.sync(() => void child.kill(signal)),
+    exit: Deferred.await(exited),
+    output: () => output
+  }
+})

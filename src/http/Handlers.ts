@@ -1,0 +1,119 @@
+/** From requests to use cases, and from their results to answers. What is not a success becomes a problem, here and in `Observe`. */
+import { Effect, Layer } from "effect"
+import { HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import type { IdempotencyKey, KeyedRequest, KeyReused } from "../application/Idempotency.ts"
+import { type OrderNotFound, Orders } from "../application/Orders.ts"
+import { type PaymentInProgress, PayOrder, type PayResult } from "../application/PayOrder.ts"
+import { type PaymentNotFound, type PaymentOpen, Payments } from "../application/Payments.ts"
+import { PlaceOrder } from "../application/PlaceOrder.ts"
+import { Timeline } from "../application/Timeline.ts"
+import type { OrderId, OrderStateConflict } from "../domain/Order.ts"
+import type { EventRefused } from "../messaging/outbox/Outbox.ts"
+import { Api, NewOrderBody, type PaymentPending, PayBody } from "./Api.ts"
+import * as Body from "./Body.ts"
+import { Health } from "./Health.ts"
+import { contentType as problemType, Problem, toResponse } from "./Problems.ts"
+
+type Refusal =
+  | EventRefused
+  | KeyReused
+  | OrderNotFound
+  | OrderStateConflict
+  | PaymentInProgress
+  | PaymentNotFound
+  | PaymentOpen
+  | Problem
+
+const toProblem = (refusal: Refusal): Problem => {
+  switch (refusal._tag) {
+    case "Problem":
+      return refusal
+    case "OrderNotFound":
+    case "PaymentNotFound":
+      return new Problem({ status: 404, detail: refusal.message })
+    case "OrderStateConflict":
+    case "PaymentOpen":
+      return new Problem({ status: 409, detail: refusal.message })
+    case "PaymentInProgress":
+      // An attempt ends within the gateway's timeout, and as a rule in far less than a second.
+      return new Problem({ status: 409, detail: refusal.message, headers: { "retry-after": "1" } })
+    case "EventRefused":
+      return new Problem({ status: 413, detail: refusal.message })
+    case "KeyReused":
+      return new Problem({
+        status: 422,
+        detail: refusal.message,
+        errors: [{ in: "header", pointer: "/idempotency-key", message: "was already used with another body" }]
+      })
+  }
+}
+
+/** Answers a refusal of the use case with its problem. */
+const refusing = <A, R>(
+  effect: Effect.Effect<A, Refusal, R>
+): Effect.Effect<A | HttpServerResponse.HttpServerResponse, never, R> =>
+  Effect.catch(effect, (refusal) => Effect.succeed(toResponse(toProblem(refusal))))
+
+const json = (status: number, body: string, headers?: Readonly<Record<string, string>>) =>
+  // The text goes out as it was stored: an answer that is given again must be the same byte for byte.
+  HttpServerResponse.text(body, {
+    status,
+    contentType: status === 402 ? problemType : "application/json",
+    headers
+  })
+
+/** The path is written anew from the decoded id, so that one order has one path, however the client spelt it. */
+const keyed = (path: string, key: IdempotencyKey, body: unknown): KeyedRequest => ({ method: "POST", path, key, body })
+
+const toAnswer = (orderId: OrderId, result: PayResult) => {
+  if (result._tag === "Final") return json(result.answer.status, result.answer.body)
+  const pending: typeof PaymentPending.Encoded = {
+    paymentId: result.paymentId,
+    orderId,
+    status: "charging",
+    detail: "the payment's outcome is not known yet: ask again with the same Idempotency-Key"
+  }
+  return json(202, JSON.stringify(pending), { location: `/payments/${result.paymentId}` })
+}
+
+const ordersLayer = HttpApiBuilder.group(Api, "orders", Effect.fn(function*(handlers) {
+  const orders = yield* Orders
+  const placeOrder = yield* PlaceOrder
+  const payOrder = yield* PayOrder
+  const timeline = yield* Timeline
+  return handlers
+    .handleRaw("place", ({ headers }) =>
+      refusing(Effect.gen(function*() {
+        const order = yield* Body.decode(NewOrderBody)
+        const key = headers["idempotency-key"]
+        const placed = yield* placeOrder.place(order, key && keyed("/orders", key, order))
+        return json(201, placed.body, { location: `/orders/${placed.orderId}` })
+      })))
+    .handleRaw("pay", ({ headers, params }) =>
+      refusing(Effect.gen(function*() {
+        const body = yield* Body.decode(PayBody)
+        const request = keyed(`/orders/${params.id}/pay`, headers["idempotency-key"], body)
+        return toAnswer(params.id, yield* payOrder.pay(params.id, body.paymentMethod, request))
+      })))
+    .handle("get", ({ params }) => refusing(orders.get(params.id)))
+    .handle("list", ({ query }) => orders.list(query))
+    .handle("timeline", ({ params }) => refusing(timeline.of(params.id)))
+}))
+
+const paymentsLayer = HttpApiBuilder.group(Api, "payments", Effect.fn(function*(handlers) {
+  const payments = yield* Payments
+  return handlers.handle("get", ({ params }) => refusing(payments.get(params.id)))
+}))
+
+const healthLayer = HttpApiBuilder.group(Api, "health", Effect.fn(function*(handlers) {
+  const health = yield* Health
+  return handlers
+    .handle("live", () => Effect.succeed({ status: "live" as const }))
+    .handle("ready", () =>
+      Effect.map(health.report, (report) =>
+        HttpServerResponse.jsonUnsafe(report, { status: report.status === "unready" ? 503 : 200 })))
+}))
+
+/** The handlers of all groups of {@link Api}. */
+export const layer = Layer.mergeAll(ordersLayer, paymentsLayer, healthLayer)

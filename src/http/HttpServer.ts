@@ -1,0 +1,175 @@
+/**
+ * The service's HTTP server: the API, its documentation, metrics and health on one port.
+ *
+ * The routes are built before the port is bound, so that no request arrives where nobody listens yet. Closing goes the other way:
+ * unready, no new connections, the requests under way within {@link HttpSettings}' grace, then whatever is still open.
+ */
+import { NodeHttpServer } from "@effect/platform-node"
+import { Context, Duration, Effect, Layer, Schema } from "effect"
+import { HttpRouter } from "effect/http"
+import { HttpApiBuilder, HttpApiScalar } from "effect/http-api"
+import * as Http from "node:http"
+import type { AddressInfo, Socket } from "node:net"
+import { Api } from "./Api.ts"
+import * as Handlers from "./Handlers.ts"
+import { Health, Readiness } from "./Health.ts"
+import * as Metrics from "./Metrics.ts"
+import * as Observe from "./Observe.ts"
+import { Problem, contentType as problemType, toJson } from "./Problems.ts"
+import { RequestProblems } from "./RequestProblems.ts"
+
+/** Where to listen. */
+export const HttpSettings = Context.Reference<{
+  /** 127.0.0.1 keeps the server, which asks nobody who he is, on this machine. */
+  readonly host: string
+  /** 0 picks a free one. */
+  readonly port: number
+  /** How long requests under way may take to end once the server closes. */
+  readonly graceMillis: number
+}>("paid-once/http/HttpSettings", { defaultValue: () => ({ host: "127.0.0.1", port: 3000, graceMillis: 10_000 }) })
+
+/** Where the server listens, once it does. */
+export class BoundAddress extends Context.Service<
+  BoundAddress,
+  { readonly host: string; readonly port: number; readonly url: string }
+>()("paid-once/http/BoundAddress") {}
+
+/** The server can't listen where it was told to. The message names the variable to change. */
+export class ListenFailed extends Schema.TaggedError<ListenFailed>()("ListenFailed", {
+  variable: Schema.Literals(["HOST", "PORT", "GATEWAY_PORT"]),
+  host: Schema.String,
+  port: Schema.Int,
+  reason: Schema.String
+}) {
+  override get message() {
+    return `${this.variable}: can't listen on ${this.host}:${this.port}: ${this.reason}`
+  }
+}
+
+/** Headers come in one packet as a rule; ten seconds suffice on the worst line, and end a client that drips them. */
+const headersTimeoutMillis = 10_000
+/** A megabyte on a slow line; whoever takes longer holds a connection for nothing. */
+const requestTimeoutMillis = 30_000
+/** Above the 60 seconds of the usual load balancers: the side that opens connections should be the one that closes them. */
+const keepAliveTimeoutMillis = 65_000
+/** How often Node looks for connections past these limits. */
+const connectionsCheckMillis = 5_000
+
+/** A Node server with our limits, which answers with a problem even what is no HTTP. */
+export const makeNodeServer = (): Http.Server => {
+  const server = Http.createServer({
+    headersTimeout: headersTimeoutMillis,
+    requestTimeout: requestTimeoutMillis,
+    keepAliveTimeout: keepAliveTimeoutMillis,
+    connectionsCheckingInterval: connectionsCheckMillis
+  })
+  server.on("clientError", (error: NodeJS.ErrnoException, socket: Socket & { readonly _httpMessage?: Http.ServerResponse | null }) => {
+    // Where an answer has begun, a second one would be garbage inside it.
+    if (!socket.writable || error.code === "ECONNRESET" || socket._httpMessage?.headersSent === true) {
+      socket.destroy()
+      return
+    }
+    const problem = ofParser(error.code)
+    const body = toJson(problem)
+    socket.end(
+      `HTTP/1.1 ${problem.status} ${Http.STATUS_CODES[problem.status]}\r\nConnection: close\r\nContent-Type: ${problemType}\r\n`
+        + `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
+    )
+  })
+  return server
+}
+
+const ofParser = (code: string | undefined): Problem => {
+  switch (code) {
+    case "HPE_HEADER_OVERFLOW":
+      return new Problem({ status: 431, detail: `the headers are larger than ${Http.maxHeaderSize} bytes` })
+    case "ERR_HTTP_REQUEST_TIMEOUT":
+      return new Problem({ status: 408, detail: "the request did not arrive in time" })
+    default:
+      return new Problem({ status: 400, detail: `the request is not valid HTTP${code === undefined ? "" : ` (${code})`}` })
+  }
+}
+
+/**
+ * Binds the port, and gives Effect's server over it with its address. At the end of the scope it stops accepting, waits for the
+ * requests under way, at most `graceMillis`, and then cuts what is left.
+ */
+export const listen = Effect.fnUntraced(function*(
+  settings: { readonly host: string; readonly port: number; readonly graceMillis: number },
+  portVariable: "PORT" | "GATEWAY_PORT"
+) {
+  const { graceMillis, host, port } = settings
+  const node = makeNodeServer()
+  const server = yield* NodeHttpServer.make(() => node, {
+    host,
+    port,
+    gracefulShutdownTimeout: Duration.millis(graceMillis)
+  }).pipe(Effect.mapError(({ cause }) => listenFailed(cause as NodeJS.ErrnoException, host, port, portVariable)))
+  // Runs before the platform's own finalizer, which waits for the last connection without a limit.
+  yield* Effect.addFinalizer(() => Effect.sync(() => node.closeAllConnections()))
+  // Accepting can fail later (no file handle left); unheard, that would end the process.
+  const context = yield* Effect.context<never>()
+  node.on("error", (error) => Effect.runForkWith(context)(Effect.logError("the HTTP server failed to accept", error)))
+  const bound = node.address() as AddressInfo
+  const name = bound.address === "0.0.0.0" || bound.address === "::" ? "localhost" : bound.address
+  return {
+    server,
+    address: {
+      host: bound.address,
+      port: bound.port,
+      url: `http://${name.includes(":") ? `[${name}]` : name}:${bound.port}`
+    }
+  }
+})
+
+const listenFailed = (error: NodeJS.ErrnoException, host: string, port: number, portVariable: "PORT" | "GATEWAY_PORT") => {
+  switch (error.code) {
+    case "EADDRINUSE":
+      return new ListenFailed({
+        variable: portVariable,
+        host,
+        port,
+        reason: "the port is in use; stop what listens there, or choose another (0 picks a free one)"
+      })
+    case "EACCES":
+      return new ListenFailed({ variable: portVariable, host, port, reason: "the port needs privileges; choose one above 1023" })
+    default:
+      return new ListenFailed({ variable: "HOST", host, port, reason: error.message })
+  }
+}
+
+/** A parameter that is longer than this is refused by the schema, not by the router: no URL of Node's is longer. */
+const maxParamLength = Http.maxHeaderSize
+
+/** Paths are taken as they are written: a key belongs to a path, so a path has one spelling. */
+const routerConfig = { maxParamLength, ignoreDuplicateSlashes: false, ignoreTrailingSlash: false, caseSensitive: true }
+
+const routes = Layer.mergeAll(
+  HttpApiBuilder.layer(Api, { openapiPath: Observe.openApiPath }),
+  // Its script comes with the package, so the page needs no network; the default fonts would.
+  HttpApiScalar.layer(Api, { path: Observe.docsPath, scalar: { withDefaultFonts: false } }),
+  Metrics.layer,
+  Observe.layer
+).pipe(
+  Layer.provide(Handlers.layer),
+  Layer.provide(Health.layer),
+  Layer.provide(RequestProblems.layer),
+  Layer.provide(NodeHttpServer.layerHttpServices)
+)
+
+/** Serves everything at {@link HttpSettings}. */
+export const layer = Layer.effect(
+  BoundAddress,
+  Effect.gen(function*() {
+    const settings = yield* HttpSettings
+    const readiness = yield* Readiness
+    const router = yield* Effect.provideService(HttpRouter.make, HttpRouter.RouterConfig, routerConfig)
+    yield* Layer.build(Layer.provide(routes, Layer.succeed(HttpRouter.HttpRouter, router)))
+    const { address, server } = yield* listen(settings, "PORT")
+    // A middleware, even one that does nothing, makes Effect open a span for every request: events carry its trace.
+    yield* server.serve(router.asHttpEffect(), (handled) => handled)
+    // Added last, so that it runs first: whoever still asks is told to go elsewhere before the port closes.
+    yield* Effect.addFinalizer(() => readiness.drain)
+    return BoundAddress.of(address)
+  })
+)

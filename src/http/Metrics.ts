@@ -1,0 +1,49 @@
+/** `GET /metrics`: every metric of the process in Prometheus' text format, and the process's own. */
+import { Effect, Metric } from "effect"
+import { HttpRouter, HttpServerResponse } from "effect/http"
+import { PrometheusMetrics } from "effect/observability"
+import { monitorEventLoopDelay } from "node:perf_hooks"
+
+export const requestsTotal = Metric.counter("http_requests_total", {
+  description: "HTTP requests by method, route and status",
+  incremental: true
+})
+
+export const requestDuration = Metric.histogram("http_request_duration_seconds", {
+  description: "Time from a request's headers to its answer, in seconds",
+  // From a cached answer to the gateway's timeout: twelve buckets, each about twice the last where answers usually fall.
+  boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+})
+
+const residentMemory = Metric.gauge("process_resident_memory_bytes", { description: "Resident memory in bytes" })
+const uptime = Metric.gauge("process_uptime_seconds", { description: "Seconds since the process started" })
+const eventLoopLag = Metric.gauge("nodejs_eventloop_lag_seconds", {
+  description: "99th percentile of the event loop's delay since the last scrape, in seconds"
+})
+
+/** How often the event loop's delay is sampled: fine enough to see a pause that a request feels. */
+const lagResolutionMillis = 20
+
+/** The text format's version that Prometheus asks for by default. */
+const contentType = "text/plain; version=0.0.4; charset=utf-8"
+
+/** Adds `GET /metrics`. The process's gauges are read when it is asked, so that nothing runs between two scrapes. */
+export const layer = HttpRouter.use(Effect.fnUntraced(function*(router) {
+  const delay = yield* Effect.acquireRelease(
+    Effect.sync(() => {
+      const histogram = monitorEventLoopDelay({ resolution: lagResolutionMillis })
+      histogram.enable()
+      return histogram
+    }),
+    (histogram) => Effect.sync(() => histogram.disable())
+  )
+  yield* router.add("GET", "/metrics", Effect.gen(function*() {
+    yield* Metric.update(residentMemory, process.memoryUsage.rss())
+    yield* Metric.update(uptime, process.uptime())
+    // The sample contains the resolution itself; before the first sample there is none.
+    const p99Millis = Math.max(0, delay.percentile(99) / 1e6 - lagResolutionMillis)
+    yield* Metric.update(eventLoopLag, Number.isFinite(p99Millis) ? p99Millis / 1000 : 0)
+    delay.reset()
+    return HttpServerResponse.text(yield* PrometheusMetrics.format(), { contentType })
+  }))
+}))

@@ -1,0 +1,125 @@
+/**
+ * What surrounds every request: its answer when nothing else gave one, its metrics, and its line in the log.
+ */
+import { Cause, Effect, Exit, Metric, Option } from "effect"
+import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { SqlError } from "effect/sql"
+import { Api } from "./Api.ts"
+import { Readiness } from "./Health.ts"
+import { requestDuration, requestsTotal } from "./Metrics.ts"
+import { badRequest, Problem, toResponse } from "./Problems.ts"
+
+/** The routes outside of {@link Api}; all are GET. */
+export const openApiPath = "/openapi.json"
+export const docsPath = "/docs"
+export const metricsPath = "/metrics"
+
+interface KnownRoute {
+  readonly method: string
+  readonly segments: ReadonlyArray<string>
+}
+
+const knownRoutes: ReadonlyArray<KnownRoute> = [
+  ...Object.values(Api.groups).flatMap((group) =>
+    Object.values(group.endpoints).map(({ method, path }) => ({ method: method as string, path: path as string }))
+  ),
+  ...[openApiPath, docsPath, metricsPath].map((path) => ({ method: "GET", path }))
+].map(({ method, path }) => ({ method, segments: path.split("/") }))
+
+/** What no route took: a path that is no text, a known path with another method, or nothing of ours. */
+const unrouted = (request: HttpServerRequest.HttpServerRequest): Problem => {
+  const path = request.url.split(/[?#]/, 1)[0]!
+  const segments = path.split("/")
+  const matching = knownRoutes.filter((route) =>
+    route.segments.length === segments.length
+    && route.segments.every((segment, index) => segment.startsWith(":") || segment === segments[index])
+  )
+  const broken = segments.findIndex((segment) => !isDecodable(segment))
+  if (broken >= 0) {
+    const name = matching[0]?.segments[broken]?.slice(1)
+    return badRequest([{
+      in: "path",
+      pointer: name === undefined ? "" : `/${name}`,
+      message: "must be percent-encoded UTF-8"
+    }])
+  }
+  if (matching.length === 0) return new Problem({ status: 404, detail: "there is nothing at this path" })
+  const allowed = new Set(matching.flatMap(({ method }) => method === "GET" ? ["GET", "HEAD"] : [method]))
+  const allow = [...allowed].sort().join(", ")
+  return new Problem({ status: 405, detail: `${request.method} is not allowed here, only ${allow}`, headers: { allow } })
+}
+
+const isDecodable = (segment: string): boolean => {
+  try {
+    decodeURIComponent(segment)
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** The pool connects anew within a second or so once the database is back. */
+const databaseRetrySeconds = 2
+
+const isDatabaseAway = (defect: unknown): boolean =>
+  SqlError.isSqlError(defect) && defect.reason._tag === "ConnectionError"
+
+/** The problem for what a handler did not answer itself. Says nothing of the inside: that is in the log, under the trace. */
+const toProblem = (
+  cause: Cause.Cause<unknown>,
+  request: HttpServerRequest.HttpServerRequest,
+  traceId: string | undefined
+): Problem => {
+  const squashed = Cause.squash(cause)
+  if (HttpServerError.isHttpServerError(squashed) && squashed.reason._tag === "RouteNotFound") return unrouted(request)
+  const members = traceId === undefined ? {} : { traceId }
+  return cause.reasons.some((reason) => Cause.isDieReason(reason) && isDatabaseAway(reason.defect))
+    ? new Problem({
+      status: 503,
+      detail: "the database can't be reached at the moment",
+      headers: { "retry-after": String(databaseRetrySeconds) },
+      members
+    })
+    : new Problem({ status: 500, detail: "something went wrong on our side; it has been logged", members })
+}
+
+/** Wraps every route of the router, and what no route takes. */
+export const layer = HttpRouter.middleware(
+  Effect.gen(function*() {
+    const readiness = yield* Readiness
+    return (handler) =>
+      Effect.gen(function*() {
+        const request = yield* HttpServerRequest.HttpServerRequest
+        const traceId = Option.getOrUndefined(yield* Effect.option(Effect.currentParentSpan))?.traceId
+        const startedMillis = performance.now()
+        const exit = yield* Effect.exit(handler)
+        // A client that hung up gets no answer; the server knows how to end such a request.
+        const aborted = Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)
+        let response = Exit.isSuccess(exit) ? exit.value : toResponse(toProblem(exit.cause, request, traceId))
+        if (yield* readiness.draining) response = HttpServerResponse.setHeader(response, "connection", "close")
+
+        const seconds = (performance.now() - startedMillis) / 1000
+        // A path that is no route of ours must not make a time series of its own.
+        const route = Option.match(yield* Effect.serviceOption(HttpRouter.RouteContext), {
+          onNone: () => "unmatched",
+          onSome: (context) => context.route.path as string
+        })
+        const status = aborted ? "aborted" : String(response.status)
+        const labels = { method: request.method, route }
+        yield* Metric.update(Metric.withAttributes(requestsTotal, { ...labels, status }), 1)
+        yield* Metric.update(Metric.withAttributes(requestDuration, labels), seconds)
+        const failed = Exit.isFailure(exit) && !aborted && response.status >= 500
+        yield* (failed ? Effect.logError("request failed", exit.cause) : Effect.logDebug("request")).pipe(
+          Effect.annotateLogs({
+            "http.method": request.method,
+            "http.route": route,
+            "http.status": status,
+            "http.duration_millis": Math.round(seconds * 1000),
+            ...(traceId === undefined ? {} : { trace_id: traceId })
+          })
+        )
+        return aborted ? yield* Effect.failCause(exit.cause) : response
+      })
+  }),
+  { global: true }
+)

@@ -1,0 +1,178 @@
+/**
+ * The service as layers, from the database up. Reading it downwards is starting it; stopping goes the other way round, so the
+ * order of a clean stop is the order of these lines: HTTP, consumers, dispatcher, broker, connections, Postgres.
+ */
+import { NodeHttpClient } from "@effect/platform-node"
+import { Console, Context, Effect, Layer, Logger, References } from "effect"
+import * as Path from "node:path"
+import { Gateway, GatewaySettings } from "./application/Gateway.ts"
+import { Idempotency } from "./application/Idempotency.ts"
+import { Orders } from "./application/Orders.ts"
+import { Payments } from "./application/Payments.ts"
+import { PayOrder } from "./application/PayOrder.ts"
+import { PlaceOrder } from "./application/PlaceOrder.ts"
+import { analytics } from "./application/subscribers/Analytics.ts"
+import { Subscribers, Timeline } from "./application/Timeline.ts"
+import type { AppConfig, Role } from "./Config.ts"
+import * as Banner from "./Banner.ts"
+import { ordersTopic } from "./domain/Events.ts"
+import { Readiness } from "./http/Health.ts"
+import * as HttpServer from "./http/HttpServer.ts"
+import { HttpSettings } from "./http/HttpServer.ts"
+import * as EmbeddedBroker from "./messaging/broker/EmbeddedBroker.ts"
+import * as KafkaBroker from "./messaging/broker/KafkaBroker.ts"
+import { ApplySlice } from "./messaging/inbox/ApplySlice.ts"
+import * as Consumer from "./messaging/inbox/Consumer.ts"
+import { Inbox } from "./messaging/inbox/Inbox.ts"
+import { Dispatcher, DispatcherSettings } from "./messaging/outbox/Dispatcher.ts"
+import { History } from "./messaging/outbox/History.ts"
+import { Outbox, OutboxSettings } from "./messaging/outbox/Outbox.ts"
+import { OutboxQueue, QueueSettings } from "./messaging/outbox/OutboxQueue.ts"
+import { Publisher } from "./messaging/outbox/Publisher.ts"
+import { Wakeup } from "./messaging/outbox/Wakeup.ts"
+import { ControlConnection, ControlSettings } from "./platform/database/ControlConnection.ts"
+import * as Database from "./platform/database/Database.ts"
+import * as EmbeddedPostgres from "./platform/database/EmbeddedPostgres.ts"
+import { Migrated, setOf } from "./platform/database/Migrations.ts"
+import { Shares } from "./platform/database/Shares.ts"
+import * as Faults from "./platform/Faults.ts"
+import * as Maintenance from "./messaging/Maintenance.ts"
+import { Signals, SignalSettings } from "./platform/Signals.ts"
+import { Fibers } from "./platform/Supervised.ts"
+import * as PidFile from "./PidFile.ts"
+import { GatewayServer, GatewayServerSettings } from "./sandbox/GatewayServer.ts"
+
+/** The checkout: migrations are read from it. */
+export const root = Path.resolve(import.meta.dirname, "..")
+
+/** Everyone who reads the orders topic. A new subscriber is a file of its own and a line here. */
+const subscribers = [analytics]
+
+/** The database of DATABASE_URL, or the embedded one, which the last process of ours to leave stops. */
+const databaseSettings = (config: AppConfig) =>
+  config.databaseUrl !== undefined
+    ? Database.DatabaseSettings.layerOf({ url: config.databaseUrl })
+    : Layer.unwrap(Effect.map(
+      EmbeddedPostgres.acquire({ dataDirectory: Path.join(config.dataDirectory, "postgres") }),
+      ({ url }) => Database.DatabaseSettings.layerOf({ url })
+    ))
+
+/** The pool, checked and migrated. */
+const database = (config: AppConfig) =>
+  Migrated.layer([setOf(root, "mechanism"), setOf(root, "business")]).pipe(
+    Layer.provideMerge(Database.layerChecked),
+    Layer.provideMerge(databaseSettings(config))
+  )
+
+/** Session locks, wake-ups and shares: what several processes need to work on one database. */
+const platform = (config: AppConfig) =>
+  Shares.layer.pipe(
+    Layer.provideMerge(Signals.layer),
+    Layer.provideMerge(ControlConnection.layer),
+    Layer.provideMerge(Fibers.layer),
+    Layer.provideMerge(database(config))
+  )
+
+/** Apache Kafka where KAFKA_BROKERS names one, else a durable log in Postgres. */
+const broker = (config: AppConfig) =>
+  config.kafkaBrokers === undefined
+    ? EmbeddedBroker.layer
+    : KafkaBroker.layer.pipe(Layer.provide(Layer.succeed(KafkaBroker.KafkaSettings, {
+      brokers: config.kafkaBrokers,
+      prefix: config.kafkaPrefix,
+      createTopics: config.kafkaCreateTopics,
+      replication: config.kafkaReplication,
+      sendTimeoutMillis: config.outboxSendTimeoutMillis,
+      sessionTimeoutMillis: config.consumerSessionTimeoutMillis,
+      clientId: "paid-once"
+    })))
+
+/** Outbox and inbox: the mechanism, which knows no order. */
+const messaging = (config: AppConfig) =>
+  Layer.mergeAll(Outbox.layer, OutboxQueue.layer, History.layer, ApplySlice.layer, Publisher.layer).pipe(
+    Layer.provideMerge(Layer.mergeAll(Wakeup.layer, Inbox.layer, broker(config)))
+  )
+
+/** The payment gateway of GATEWAY_URL, or a sandbox beside the service that speaks the same HTTP. */
+const gatewaySettings = (config: AppConfig) =>
+  config.gatewayUrl !== undefined
+    ? Layer.succeed(GatewaySettings, { url: config.gatewayUrl, timeoutMillis: config.gatewayTimeoutMillis })
+    : Layer.effect(
+      GatewaySettings,
+      GatewayServer.useSync(({ url }) => ({ url, timeoutMillis: config.gatewayTimeoutMillis }))
+    ).pipe(
+      Layer.provide(GatewayServer.layer),
+      Layer.provide(Layer.succeed(GatewayServerSettings, { port: 0 }))
+    )
+
+/** The use cases. */
+const application = (config: AppConfig) =>
+  Layer.mergeAll(PlaceOrder.layer, PayOrder.layer, Timeline.layer).pipe(
+    Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Gateway.layerHttp)),
+    Layer.provideMerge(Layer.mergeAll(gatewaySettings(config), NodeHttpClient.layerUndici)),
+    Layer.provideMerge(Layer.succeed(Subscribers, { names: subscribers.map((subscriber) => subscriber.name) }))
+  )
+
+const http = (config: AppConfig) =>
+  HttpServer.layer.pipe(Layer.provide(Readiness.layer), Layer.provide(application(config)))
+
+const consumers = Layer.mergeAll(Layer.empty, ...subscribers.map(Consumer.layer))
+
+/** `layer` where this process has the role; nothing where it has not. */
+const withRole = <A, E, R>(roles: ReadonlySet<Role>, role: Role, layer: Layer.Layer<A, E, R>): Layer.Layer<never, E, R> =>
+  roles.has(role) ? Layer.effectDiscard(Layer.build(layer)) : Layer.empty
+
+/** The whole service, as far as `roles` go. */
+export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { readonly json: boolean }) =>
+  Banner.layer({ config, roles, json: output.json }).pipe(
+    Layer.provideMerge(roles.has("http") ? http(config) : Banner.layerNoAddress),
+    Layer.provideMerge(withRole(roles, "consumers", consumers)),
+    Layer.provideMerge(withRole(roles, "dispatcher", Dispatcher.layer)),
+    Layer.provideMerge(withRole(roles, "maintenance", Maintenance.layer)),
+    Layer.provideMerge(messaging(config)),
+    Layer.provideMerge(platform(config)),
+    Layer.provide(settings(config)),
+    Layer.provide(PidFile.layer(config.dataDirectory))
+  )
+
+/** The sandbox gateway alone. */
+export const gateway = (config: AppConfig) =>
+  GatewayServer.layer.pipe(
+    Layer.tap((context) => Console.log(`The sandbox gateway answers at ${Context.get(context, GatewayServer).url}`)),
+    Layer.provide(Layer.succeed(GatewayServerSettings, { port: config.gatewayPort })),
+    Layer.provide(database(config)),
+    Layer.provide(settings(config))
+  )
+
+/** The migrated database alone. */
+export const migrated = (config: AppConfig) => database(config).pipe(Layer.provide(settings(config)))
+
+/** What the configuration sets in the layers below: each has its own defaults, and none reads a variable. */
+const settings = (config: AppConfig) =>
+  Layer.mergeAll(
+    config.faults === undefined ? Layer.empty : Faults.layer(config.faults),
+    Logger.layer([config.logJson ? Logger.consoleJson : Logger.consolePretty()]),
+    Layer.succeed(References.MinimumLogLevel, config.logLevel),
+    Layer.succeed(ControlSettings, {
+      sessionTimeoutMillis: config.outboxSessionTimeoutMillis,
+      // Five beats in a timeout: one that is late is no reason to lose the lanes.
+      heartbeatMillis: config.outboxSessionTimeoutMillis / 5
+    }),
+    Layer.succeed(SignalSettings, { crossProcess: config.outboxNotify }),
+    Layer.succeed(OutboxSettings, { maxEventBytes: config.outboxMaxEventBytes }),
+    Layer.succeed(QueueSettings, {
+      batchSize: config.outboxBatchSize,
+      batchBytes: config.outboxBatchBytes,
+      archive: config.outboxArchive
+    }),
+    Layer.effect(
+      DispatcherSettings,
+      Effect.map(DispatcherSettings, (defaults) => ({
+        ...defaults,
+        pollMillis: config.outboxPollMillis,
+        topics: [ordersTopic]
+      }))
+    ),
+    Layer.succeed(Consumer.ConsumerSettings, { sliceSize: config.consumerSliceSize }),
+    Layer.succeed(HttpSettings, { host: config.host, port: config.port, graceMillis: config.shutdownGraceMillis })
+  )

@@ -1,0 +1,116 @@
+/**
+ * The broker contract on Apache Kafka 4 through kafkajs 2.2.4. Publishing is in KafkaProducer.ts, consuming in KafkaConsumer.ts,
+ * what their errors mean in KafkaErrors.ts; here are the topics.
+ */
+import { Effect, Layer, Schedule, SubscriptionRef } from "effect"
+import { type Admin, ConfigResourceTypes } from "kafkajs"
+import { Broker, BrokerUnavailable, type TopicInfo, TopicUnavailable } from "./Broker.ts"
+import { close, KafkaSettings, makeClients } from "./KafkaClient.ts"
+import * as KafkaConsumer from "./KafkaConsumer.ts"
+import * as KafkaErrors from "./KafkaErrors.ts"
+import * as KafkaProducer from "./KafkaProducer.ts"
+
+export { KafkaConnect, KafkaSettings } from "./KafkaClient.ts"
+
+/** To find a topic out takes milliseconds, to make one some hundred; what takes longer than this hangs. */
+const adminTimeoutMillis = 10_000
+
+/** One request of it. */
+const adminRequestTimeoutMillis = 3_000
+
+/** A new topic is known to all brokers and has its leaders within some ten milliseconds. */
+const leaderPollMillis = 50
+
+/** Nothing is under way any more when an admin is closed. */
+const closeGraceMillis = 1_000
+
+const make = Effect.gen(function*() {
+  const { createTopics, prefix, replication } = yield* KafkaSettings
+  const clients = yield* makeClients
+  const available = yield* SubscriptionRef.make(true)
+  const outcome = (now: boolean) =>
+    Effect.suspend(() => (SubscriptionRef.getUnsafe(available) === now ? Effect.void : SubscriptionRef.set(available, now)))
+  const { publish } = yield* KafkaProducer.make(clients, outcome)
+  const { consume } = yield* KafkaConsumer.make(clients, outcome)
+
+  /** A connection for a question or two: they are asked so rarely that one kept open would be one more thing that breaks. */
+  const withAdmin = <A>(use: (admin: Admin) => Effect.Effect<A, unknown>): Effect.Effect<A, unknown> =>
+    Effect.acquireUseRelease(
+      Effect.sync(() => {
+        const client = clients.open({ requestTimeoutMillis: adminRequestTimeoutMillis, retries: 0 })
+        return { client, admin: client.kafka.admin({ retry: { retries: 0 } }) }
+      }),
+      ({ admin }) => Effect.andThen(Effect.tryPromise({ try: () => admin.connect(), catch: (cause) => cause }), use(admin)),
+      ({ admin, client }) => close(client, () => admin.disconnect(), closeGraceMillis)
+    )
+  const ask = <A>(question: () => Promise<A>) => Effect.tryPromise({ try: question, catch: (cause) => cause })
+
+  const partitionsOf = (admin: Admin, wireTopic: string) =>
+    Effect.map(
+      ask(() => admin.fetchTopicMetadata({ topics: [wireTopic] })),
+      ({ topics }) => topics.find(({ name }) => name === wireTopic)?.partitions.length ?? 0
+    )
+
+  const describe = Effect.fnUntraced(function*(admin: Admin, topic: string, wireTopic: string, partitions: number) {
+    const { resources } = yield* ask(() =>
+      admin.describeConfigs({
+        includeSynonyms: false,
+        resources: [{ type: ConfigResourceTypes.TOPIC, name: wireTopic, configNames: ["max.message.bytes"] }]
+      }))
+    const value = resources[0]?.configEntries.find(({ configName }) => configName === "max.message.bytes")?.configValue
+    const maxMessageBytes = Number(value)
+    if (!Number.isSafeInteger(maxMessageBytes)) {
+      return yield* Effect.fail(new Error(`max.message.bytes of ${wireTopic} is ${JSON.stringify(value)}`))
+    }
+    return { topic, partitions, maxMessageBytes } satisfies TopicInfo
+  })
+
+  /** Makes the topic, unless another process was faster, and waits until it is there with all its leaders. */
+  const create = Effect.fnUntraced(function*(admin: Admin, wireTopic: string, numPartitions: number) {
+    yield* ask(() =>
+      admin.createTopics({
+        // The look-up below waits for leaders: kafkajs' own wait asks one broker that may not know of the topic yet, and fails.
+        waitForLeaders: false,
+        timeout: adminRequestTimeoutMillis,
+        topics: [{ topic: wireTopic, numPartitions, replicationFactor: replication }]
+      }))
+    return yield* Effect.retry(
+      Effect.filterOrFail(partitionsOf(admin, wireTopic), (partitions) => partitions > 0, () => new Error("no partitions yet")),
+      {
+        schedule: Schedule.spaced(leaderPollMillis),
+        // An error without an answer of a broker is kafkajs stumbling over the answer that it swallowed.
+        while: (error) =>
+          KafkaErrors.protocolErrorOf(error) === undefined ||
+          KafkaErrors.isProtocolError(error, "UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE")
+      }
+    )
+  })
+
+  const ensureTopic = Effect.fn("KafkaBroker.ensureTopic")((
+    topic: string,
+    partitions: number
+  ): Effect.Effect<TopicInfo, BrokerUnavailable | TopicUnavailable> => {
+    const wireTopic = prefix + topic
+    return withAdmin((admin) =>
+      partitionsOf(admin, wireTopic).pipe(
+        Effect.catch((error) => {
+          if (!KafkaErrors.isProtocolError(error, "UNKNOWN_TOPIC_OR_PARTITION")) return Effect.fail(error)
+          return createTopics
+            ? create(admin, wireTopic, partitions)
+            : Effect.fail(new TopicUnavailable({ topic, reason: `${wireTopic} does not exist, and KAFKA_CREATE_TOPICS is off` }))
+        }),
+        Effect.flatMap((count) => describe(admin, topic, wireTopic, count))
+      )
+    ).pipe(
+      Effect.timeout(adminTimeoutMillis),
+      Effect.mapError((cause) => (cause instanceof TopicUnavailable ? cause : KafkaErrors.toUnavailable("ensure topic", topic, cause))),
+      Effect.tapError((error) => outcome(error._tag !== "BrokerUnavailable")),
+      Effect.tap(() => outcome(true))
+    )
+  })
+
+  return Broker.of({ name: "kafka", available, ensureTopic, publish, consume })
+})
+
+/** Kafka as the broker. Connects when something is asked for: a Kafka that is down does not keep the service from starting. */
+export const layer: Layer.Layer<Broker, never, KafkaSettings> = Layer.effect(Broker, make)

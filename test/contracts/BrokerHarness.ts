@@ -1,0 +1,152 @@
+/** The harness that a `Broker` implementation gives the contract suite, and the readers and writers that the suite is told with. */
+import { Context, Effect, Fiber, Queue, Schedule, type Scope } from "effect"
+import { randomUUID } from "node:crypto"
+import type { Broker, BrokerRecord, ConsumedRecord, Slice } from "../../src/messaging/broker/Broker.ts"
+
+/** One client with connections of its own, as a process of its own would have them. */
+export interface Member {
+  readonly broker: Broker["Service"]
+  /**
+   * From here on the broker hears nothing from this member: no goodbye, no heartbeat, no commit. Its fibers may live on; what it
+   * takes to end them quickly afterwards is done when the test's scope closes.
+   */
+  readonly kill: Effect.Effect<void, never, Scope.Scope>
+}
+
+/** What the suite needs to know of an implementation. */
+export class BrokerHarness extends Context.Service<
+  BrokerHarness,
+  {
+    /** A fresh member; it leaves in an orderly way when the scope closes. */
+    readonly member: Effect.Effect<Member, never, Scope.Scope>
+    /** Takes the broker down and brings it back: every connection breaks, and what was acknowledged is still there. */
+    readonly restartBroker: Effect.Effect<void>
+  }
+>()("test/contracts/BrokerHarness") {}
+
+/** For one wait: above a session timeout, a rebalance and a restart together. A test that gets there has failed. */
+const patience = "30 seconds"
+
+/** A record as a reader saw it. */
+export interface Seen {
+  readonly reader: string
+  readonly partition: number
+  readonly record: ConsumedRecord
+}
+
+/** `effect`, or a failure that says what was waited for. */
+export const within = <A, E, R>(what: string, effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.timeoutOrElse(effect, { duration: patience, orElse: () => Effect.die(new Error(`waited ${patience} for ${what}`)) })
+
+const encoder = new TextEncoder()
+const decoder = new TextDecoder()
+export const record = (value: string, key = "key"): BrokerRecord => ({ key, value: encoder.encode(value), headers: {} })
+export const records = (values: ReadonlyArray<string>): [BrokerRecord, ...Array<BrokerRecord>] => {
+  const [first, ...rest] = values.map((value) => record(value))
+  return [first!, ...rest]
+}
+export const textOf = (seen: ConsumedRecord): string => decoder.decode(seen.value ?? new Uint8Array())
+export const numbers = (from: number, count: number) => Array.from({ length: count }, (_, index) => String(from + index))
+
+export const newMember = BrokerHarness.use(({ member }) => member)
+
+/** A new topic's name and that of a group. */
+export const newTopic = Effect.fnUntraced(function*(member: Member, partitions = 1) {
+  const topic = `contract-${randomUUID()}`
+  const info = yield* member.broker.ensureTopic(topic, partitions)
+  return { topic, group: `${topic}-group`, info }
+})
+
+export const publish = (member: Member, topic: string, values: ReadonlyArray<string>, partition = 0) =>
+  member.broker.publish({ topic, partition, records: records(values) })
+
+/** A fiber that ends by itself only when something is wrong. */
+type ConsumeFiber = Fiber.Fiber<never, unknown>
+
+/** Starts a consumer as the service does: again whenever the broker was away for too long. */
+export const consume = (
+  member: Member,
+  options: { readonly topic: string; readonly group: string; readonly sliceSize?: number },
+  handle: (slice: Slice) => Effect.Effect<void, unknown>
+): Effect.Effect<ConsumeFiber, never, Scope.Scope> =>
+  member.broker.consume({ sliceSize: 100, ...options }, handle).pipe(
+    Effect.retry({ schedule: Schedule.spaced("200 millis"), while: (error) => error._tag === "BrokerUnavailable" }),
+    Effect.forkScoped
+  )
+
+/**
+ * A consumer that commits what it saw, as far as `commits` lets it, and tells: after the commit, so that who has seen a record
+ * may stop the reader and its place stands; or, `tells: "first"`, before it, for a test in which a commit may be done and cut
+ * off before it can be told.
+ */
+export const read = Effect.fnUntraced(function*(
+  member: Member,
+  options: { readonly topic: string; readonly group: string; readonly sliceSize?: number },
+  { commits = () => true, into, reader = "reader", tells = "afterwards" }: {
+    readonly reader?: string
+    readonly into?: Queue.Queue<Seen>
+    readonly commits?: (slice: Slice) => boolean
+    readonly tells?: "first" | "afterwards"
+  } = {}
+) {
+  const queue = into ?? (yield* Queue.unbounded<Seen>())
+  const fiber = yield* consume(member, options, (slice) => {
+    const tell = Queue.offerAll(queue, slice.records.map((one) => ({ reader, partition: slice.partition, record: one })))
+    const commit = Effect.suspend(() => (commits(slice) ? slice.commit : Effect.void))
+    return tells === "first" ? Effect.andThen(tell, commit) : Effect.andThen(commit, tell)
+  })
+  return {
+    stop: within("a consumer's end", Fiber.interrupt(fiber)),
+    take: (count: number) =>
+      within(`${count} records`, Effect.replicateEffect(Queue.take(queue), count)),
+    /** Everything up to the record with that value. */
+    takeUntil: (value: string, partition = 0) =>
+      within(
+        `the record ${value}`,
+        Effect.gen(function*() {
+          const all: Array<Seen> = []
+          while (true) {
+            const seen = yield* Queue.take(queue)
+            all.push(seen)
+            if (seen.partition === partition && textOf(seen.record) === value) return all
+          }
+        })
+      )
+  }
+})
+
+/** Publishes for as long as the broker is away. What it publishes may be there more than once afterwards. */
+export const publishStubbornly = (member: Member, topic: string, values: ReadonlyArray<string>) =>
+  within(
+    "the broker's return",
+    Effect.retry(publish(member, topic, values), {
+      schedule: Schedule.spaced("100 millis"),
+      while: (error) => error._tag === "BrokerUnavailable"
+    })
+  )
+
+/**
+ * Publishes rounds of one record per partition until a round was read by the readers that `expected` wants: a map from each
+ * partition to the readers that saw its record of that round.
+ */
+export const roundsUntil = Effect.fnUntraced(function*(
+  member: Member,
+  topic: string,
+  partitions: number,
+  queue: Queue.Queue<Seen>,
+  expected: (owners: ReadonlyMap<number, string>) => boolean
+) {
+  while (true) {
+    const round = randomUUID()
+    for (let partition = 0; partition < partitions; partition++) yield* publish(member, topic, [round], partition)
+    const owners = new Map<number, string>()
+    while (owners.size < partitions) {
+      const seen = yield* Queue.take(queue)
+      if (textOf(seen.record) === round) owners.set(seen.partition, seen.reader)
+    }
+    if (expected(owners)) return
+  }
+})
+
+export const countOf = (owners: ReadonlyMap<number, string>, reader: string) =>
+  [...owners.values()].filter((owner) => owner === reader).length

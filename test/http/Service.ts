@@ -1,0 +1,80 @@
+/** The whole service as one process runs it, on a database of its own and a free port, with the sandbox gateway beside it. */
+import { NodeHttpClient } from "@effect/platform-node"
+import { Effect, Layer, SubscriptionRef } from "effect"
+import { Gateway, GatewaySettings } from "../../src/application/Gateway.ts"
+import { Idempotency } from "../../src/application/Idempotency.ts"
+import { Orders } from "../../src/application/Orders.ts"
+import { Payments } from "../../src/application/Payments.ts"
+import { PayOrder } from "../../src/application/PayOrder.ts"
+import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
+import { Subscribers, Timeline } from "../../src/application/Timeline.ts"
+import { Readiness } from "../../src/http/Health.ts"
+import * as HttpServer from "../../src/http/HttpServer.ts"
+import { Broker, BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
+import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import { History } from "../../src/messaging/outbox/History.ts"
+import { GatewayServer, GatewayServerSettings } from "../../src/sandbox/GatewayServer.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+/** A broker that is only looked at: nothing is published in these tests. */
+const unusedBroker = Layer.effect(
+  Broker,
+  Effect.map(SubscriptionRef.make(true), (available) => {
+    const away = Effect.fail(new BrokerUnavailable({ operation: "test", cause: "none here" }))
+    return Broker.of({ name: "test", available, ensureTopic: () => away, publish: () => away, consume: () => away })
+  })
+)
+
+export const gateway = GatewayServer.layer.pipe(Layer.provide(Layer.succeed(GatewayServerSettings, { port: 0 })))
+
+const gatewaySettings = Layer.effect(GatewaySettings, GatewayServer.useSync(({ url }) => ({ url, timeoutMillis: 5_000 })))
+
+const application = Layer.mergeAll(PlaceOrder.layer, PayOrder.layer, Timeline.layer).pipe(
+  Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Gateway.layerHttp)),
+  Layer.provideMerge(gatewaySettings),
+  Layer.provide(NodeHttpClient.layerUndici),
+  Layer.provideMerge(Layer.mergeAll(History.layer, Inbox.layer, gateway, Layer.succeed(Subscribers, { names: ["analytics"] })))
+)
+
+/** Everything but the HTTP server. */
+export const underHttp = Layer.mergeAll(application, unusedBroker, Readiness.layer).pipe(
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer)
+)
+
+export const anyPort = { host: "127.0.0.1", port: 0, graceMillis: 5_000 }
+
+export const service = HttpServer.layer.pipe(
+  Layer.provide(Layer.succeed(HttpServer.HttpSettings, anyPort)),
+  Layer.provideMerge(underHttp)
+)
+
+/** The addresses and the text of an answer. */
+export interface Answer {
+  readonly status: number
+  readonly headers: Headers
+  readonly text: string
+  // The tests look into answers whose shape they assert on.
+  // deno-lint-ignore no-explicit-any
+  readonly json: any
+}
+
+/** One request to `url`, by Node's own fetch. A body that is no text or bytes is sent as JSON. */
+export const send = (
+  url: string,
+  init: { readonly method?: string; readonly body?: unknown; readonly headers?: Record<string, string> } = {}
+): Effect.Effect<Answer> =>
+  Effect.promise(async () => {
+    const { body, headers, method = body === undefined ? "GET" : "POST" } = init
+    const response = await fetch(url, {
+      method,
+      headers: { ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
+      ...(body === undefined
+        ? {}
+        : { body: typeof body === "string" || body instanceof Uint8Array ? body as string : JSON.stringify(body) })
+    })
+    const text = await response.text()
+    const isJson = /json/.test(response.headers.get("content-type") ?? "")
+    return { status: response.status, headers: response.headers, text, json: isJson ? JSON.parse(text) : undefined }
+  })

@@ -1,0 +1,55 @@
+/**
+ * What must not compile. `tsc` checks this file with the rest of the tree: an error that is expected and does not come is one.
+ */
+import type { PgClient } from "@effect/sql-pg"
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { Orders } from "../../src/application/Orders.ts"
+import { analytics } from "../../src/application/subscribers/Analytics.ts"
+import type { Change, Order } from "../../src/domain/Order.ts"
+import type { Subscriber } from "../../src/messaging/inbox/ApplySlice.ts"
+import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+
+declare const order: Order
+declare const change: Change
+declare const outbox: Outbox["Service"]
+declare const orders: Orders["Service"]
+declare const inbox: Inbox["Service"]
+/** Runs what needs nothing but the database: what needs a transaction does not fit. */
+declare const runOutside: <A, E>(effect: Effect.Effect<A, E, PgClient.PgClient | SqlClient.SqlClient>) => void
+
+const stream = { topic: "orders", aggregateType: "Order", aggregateId: "1" }
+const event = { eventType: "Happened", schemaVersion: 1, data: {} }
+
+// An append outside a transaction does not compile; inside, it does.
+const append = outbox.append(stream, 1, [event])
+// @ts-expect-error Transaction is required
+runOutside(append)
+runOutside(Transaction.run(append))
+
+// An aggregate saved outside a transaction does not compile.
+// @ts-expect-error Transaction is required
+runOutside(orders.save(change))
+
+// An append of nothing does not compile.
+// @ts-expect-error at least one event
+export const nothing = outbox.append(stream, 1, [])
+
+// An aggregate saved without an event does not compile.
+// @ts-expect-error events are missing
+export const silent = orders.save({ order })
+// @ts-expect-error an empty list of events
+export const empty = orders.save({ order, events: [] })
+
+// Marking an event as applied outside a transaction does not compile.
+// @ts-expect-error Transaction is required
+runOutside(inbox.markFirst("analytics", []))
+
+// A subscriber that writes through the pool, outside its transaction, does not compile.
+export const stray: Subscriber = {
+  ...analytics,
+  // @ts-expect-error a handler has nothing but its Transaction
+  handle: () => Effect.flatMap(SqlClient.SqlClient, (sql) => sql`INSERT INTO revenue_daily DEFAULT VALUES`)
+}
