@@ -151,7 +151,8 @@ export const migrated = (config: AppConfig) => database(config).pipe(Layer.provi
 const settings = (config: AppConfig) =>
   Layer.mergeAll(
     config.faults === undefined ? Layer.empty : Faults.layer(config.faults),
-    Logger.layer([config.logJson ? Logger.consoleJson : Logger.consolePretty()]),
+    // What a command prints is on stdout; what happened meanwhile is on stderr.
+    Logger.layer([Logger.withConsoleError(config.logJson ? Logger.formatJson : Logger.formatLogFmt)]),
     Layer.succeed(References.MinimumLogLevel, config.logLevel),
     Layer.succeed(ControlSettings, {
       sessionTimeoutMillis: config.outboxSessionTimeoutMillis,

@@ -61,8 +61,16 @@ const isDecodable = (segment: string): boolean => {
 /** The pool connects anew within a second or so once the database is back. */
 const databaseRetrySeconds = 2
 
-const isDatabaseAway = (defect: unknown): boolean =>
-  SqlError.isSqlError(defect) && defect.reason._tag === "ConnectionError"
+/**
+ * No connection, or one that the server ended or refused: it shuts down (57P01, 57P02), starts (57P03), or has no connection
+ * left (53300). The driver has a name for the first kind only.
+ */
+const isDatabaseAway = (error: unknown): boolean =>
+  SqlError.isSqlError(error)
+  && (error.reason._tag === "ConnectionError" || /^(57P0[123]|53300)$/.test(sqlStateOf(error.reason.cause)))
+
+const sqlStateOf = (cause: unknown): string =>
+  typeof cause === "object" && cause !== null && "code" in cause ? String(cause.code) : ""
 
 /** The problem for what a handler did not answer itself. Says nothing of the inside: that is in the log, under the trace. */
 const toProblem = (
@@ -73,7 +81,8 @@ const toProblem = (
   const squashed = Cause.squash(cause)
   if (HttpServerError.isHttpServerError(squashed) && squashed.reason._tag === "RouteNotFound") return unrouted(request)
   const members = traceId === undefined ? {} : { traceId }
-  return cause.reasons.some((reason) => Cause.isDieReason(reason) && isDatabaseAway(reason.defect))
+  return cause.reasons.some((reason) =>
+      reason._tag === "Die" ? isDatabaseAway(reason.defect) : reason._tag === "Fail" && isDatabaseAway(reason.error))
     ? new Problem({
       status: 503,
       detail: "the database can't be reached at the moment",

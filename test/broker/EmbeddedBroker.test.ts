@@ -1,9 +1,10 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert, layer } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Layer, Queue, References, Schedule, SubscriptionRef } from "effect"
+import { Context, Deferred, Effect, Fiber, Layer, Queue, References, Schedule, SubscriptionRef } from "effect"
 import type { BrokerRecord, Slice } from "../../src/messaging/broker/Broker.ts"
 import * as EmbeddedBroker from "../../src/messaging/broker/EmbeddedBroker.ts"
 import { recordBytes } from "../../src/messaging/Envelope.ts"
+import { ControlConnection } from "../../src/platform/database/ControlConnection.ts"
 import { brokerContract } from "../contracts/Broker.ts"
 import { consume, newTopic, numbers, publish, publishStubbornly, read, record, records, textOf, within } from "../contracts/BrokerHarness.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -103,6 +104,44 @@ layer(
       assert.strictEqual((yield* place)[0]?.next_offset, 2n)
     }))
 
+  it.effect("a member that loses its session stops what it is at, and the slice comes again", () =>
+    Effect.gen(function*() {
+      const one = yield* member()
+      const control = Context.get(one.context, ControlConnection)
+      const { group, topic } = yield* newTopic(one)
+      const [started, cutOff, again] = [yield* Deferred.make<void>(), yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+      yield* publish(one, topic, ["0"])
+      yield* consume(one, { topic, group }, () =>
+        Effect.gen(function*() {
+          if (yield* Deferred.isDone(cutOff)) return yield* Deferred.succeed(again, undefined)
+          yield* Deferred.succeed(started, undefined)
+          return yield* Effect.onInterrupt(Effect.never, () => Deferred.succeed(cutOff, undefined))
+        }))
+      yield* within("the handler", Deferred.await(started))
+      const session = yield* SubscriptionRef.get(control.session)
+      const sql = yield* PgClient.PgClient
+      yield* sql`SELECT pg_terminate_backend(${session!.backendPid})`
+      yield* within("the interruption", Deferred.await(cutOff))
+      yield* within("the slice again", Deferred.await(again))
+    }))
+
+  it.effect("a commit never moves its own place back", () =>
+    Effect.gen(function*() {
+      const sql = yield* PgClient.PgClient
+      const one = yield* member()
+      const { group, topic } = yield* newTopic(one)
+      const slices: Array<Slice> = []
+      yield* publish(one, topic, numbers(0, 3))
+      const reader = yield* read(one, { topic, group, sliceSize: 1 }, { commits: (slice) => slices.push(slice) < 0 })
+      yield* reader.take(3)
+      yield* slices[2]!.commit
+      yield* slices[0]!.commit
+      assert.deepStrictEqual(
+        yield* sql`SELECT next_offset FROM broker_offsets WHERE consumer_group = ${group}`,
+        [{ next_offset: 3n }]
+      )
+    }))
+
   it.effect("another process's append wakes a reader at once, without the poll", () =>
     Effect.gen(function*() {
       // Its next poll comes after the test has failed.
@@ -124,7 +163,7 @@ layer(
       const lengths: Array<number> = []
       const reader = yield* read(one, { topic, group, sliceSize: 100 }, { commits: (slice) => lengths.push(slice.records.length) > 0 })
       yield* reader.take(10)
-      assert.deepStrictEqual(lengths, [5, 5])
+      assert.deepStrictEqual(lengths, [2, 2, 2, 2, 2])
     }))
 
   it.effect("an append is no part of a transaction that happens to be open around it", () =>

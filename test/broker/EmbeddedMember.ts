@@ -17,7 +17,7 @@ import { TestDatabase } from "../support/TestDatabase.ts"
 const controlSettings = { sessionTimeoutMillis: 1_000, heartbeatMillis: 200 }
 
 /** Everything that a process needs in order to share work over a database, apart from the broker itself. */
-export const platform = (url: Redacted.Redacted<string>) =>
+export const platform = (url: Redacted.Redacted) =>
   Layer.mergeAll(Shares.layer, Signals.layer).pipe(
     Layer.provideMerge(Signals.layer),
     Layer.provideMerge(ControlConnection.layer),
@@ -28,7 +28,7 @@ export const platform = (url: Redacted.Redacted<string>) =>
   )
 
 /** Connects through a proxy of its own, which can take the network away from it. */
-export const proxied = Effect.fnUntraced(function*(url: Redacted.Redacted<string>) {
+export const proxied = Effect.fnUntraced(function*(url: Redacted.Redacted) {
   const target = new URL(Redacted.value(url))
   const proxy = yield* TcpProxy.make({ upstream: { host: target.hostname, port: Number(target.port) } })
   target.hostname = proxy.host
@@ -38,7 +38,7 @@ export const proxied = Effect.fnUntraced(function*(url: Redacted.Redacted<string
 
 /** A member of the embedded broker, and its insides for the tests that look there. */
 export const make = Effect.fnUntraced(function*(
-  url: Redacted.Redacted<string>,
+  url: Redacted.Redacted,
   settings: Partial<(typeof EmbeddedBroker.EmbeddedBrokerSettings)["Service"]> = {}
 ) {
   const { proxy, url: proxiedUrl } = yield* proxied(url)

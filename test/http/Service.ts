@@ -37,26 +37,33 @@ const application = Layer.mergeAll(PlaceOrder.layer, PayOrder.layer, Timeline.la
   Layer.provideMerge(Layer.mergeAll(History.layer, Inbox.layer, gateway, Layer.succeed(Subscribers, { names: ["analytics"] })))
 )
 
-/** Everything but the HTTP server. */
-export const underHttp = Layer.mergeAll(application, unusedBroker, Readiness.layer).pipe(
-  Layer.provideMerge(TestProcess.outbox),
-  Layer.provideMerge(TestDatabase.layer)
-)
+/** Everything but the HTTP server, on the database that is given. */
+export const underHttpOn = <A, E, R>(database: Layer.Layer<A | TestDatabase, E, R>) =>
+  Layer.mergeAll(application, unusedBroker, Readiness.layer).pipe(
+    Layer.provideMerge(TestProcess.outbox),
+    Layer.provideMerge(database)
+  )
 
 export const anyPort = { host: "127.0.0.1", port: 0, graceMillis: 5_000 }
 
 export const service = HttpServer.layer.pipe(
   Layer.provide(Layer.succeed(HttpServer.HttpSettings, anyPort)),
-  Layer.provideMerge(underHttp)
+  Layer.provideMerge(underHttpOn(TestDatabase.layer))
 )
 
-/** The addresses and the text of an answer. */
+/** An order that is taken. */
+export const newOrder = {
+  customerId: "customer-1",
+  currency: "EUR",
+  lines: [{ sku: "book", quantity: 2, unitAmountMinor: 1_250 }, { sku: "pen", quantity: 1, unitAmountMinor: 99 }]
+}
+
+/** An answer, read to its end. */
 export interface Answer {
   readonly status: number
   readonly headers: Headers
   readonly text: string
   // The tests look into answers whose shape they assert on.
-  // deno-lint-ignore no-explicit-any
   readonly json: any
 }
 

@@ -6,6 +6,8 @@ import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { randomBytes } from "node:crypto"
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
 import * as Path from "node:path"
 import { inject } from "vitest"
 import * as Database from "../../src/platform/database/Database.ts"
@@ -59,6 +61,12 @@ export class TestDatabase extends Context.Service<TestDatabase, { readonly url: 
     )
 
   static readonly layer = Layer.effect(TestDatabase, TestDatabase.make())
+
+  /** A directory for what a service process keeps on disk; it goes with the scope. */
+  static readonly dataDirectory = Effect.acquireRelease(
+    Effect.promise(() => mkdtemp(Path.join(tmpdir(), "paid-once-test-"))),
+    (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
+  )
 
   /** The clone with the pool that the service itself would have. */
   static readonly layerPool = Layer.unwrap(

@@ -139,11 +139,11 @@ const make = Effect.gen(function*() {
       yield* Stream.runForEach(membership.changes, (held) =>
         Effect.forEach(readers, (reader, partition) => held.includes(partition) ? reader.wake : reader.lose, { discard: true }))
       return yield* Effect.never
-    }).pipe(Effect.scoped, Effect.provideService(Supervised.Fibers, fibers)) as Effect.Effect<
-      never,
-      BrokerUnavailable | TopicUnavailable,
-      R
-    >
+    }).pipe(
+      Effect.scoped,
+      Effect.provideService(Supervised.Fibers, fibers)
+      // For a generic R the type system can't see that only R is left of what the handler needs.
+    ) as Effect.Effect<never, BrokerUnavailable | TopicUnavailable, R>
 
   return Broker.of({ name: "embedded", available, ensureTopic, publish, consume })
 })

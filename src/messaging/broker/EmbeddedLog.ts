@@ -30,10 +30,10 @@ export interface Fetched {
 }
 
 /**
- * Values of one fetch, in bytes: as much as an ordinary batch of the outbox several times over, while eight readers still fit
- * into a small process. The first record is always taken, whatever its size.
+ * Values of one fetch, in bytes: Kafka's own default for a partition (`max.partition.fetch.bytes`), so that four groups with eight
+ * partitions each stay small. The record that reaches it is still taken, whatever its size.
  */
-const maxFetchBytes = 4_194_304
+const maxFetchBytes = 1_048_576
 
 /** See the methods. All of them fail with the driver's `SqlError`; {@link isRefusal} tells bad data from a bad connection. */
 export const make = (client: PgClient.PgClient) => {

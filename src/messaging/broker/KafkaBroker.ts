@@ -3,7 +3,7 @@
  * what their errors mean in KafkaErrors.ts; here are the topics.
  */
 import { Effect, Layer, Schedule, SubscriptionRef } from "effect"
-import { type Admin, ConfigResourceTypes } from "kafkajs"
+import kafkajs, { type Admin } from "kafkajs"
 import { Broker, BrokerUnavailable, type TopicInfo, TopicUnavailable } from "./Broker.ts"
 import { close, KafkaSettings, makeClients } from "./KafkaClient.ts"
 import * as KafkaConsumer from "./KafkaConsumer.ts"
@@ -55,7 +55,7 @@ const make = Effect.gen(function*() {
     const { resources } = yield* ask(() =>
       admin.describeConfigs({
         includeSynonyms: false,
-        resources: [{ type: ConfigResourceTypes.TOPIC, name: wireTopic, configNames: ["max.message.bytes"] }]
+        resources: [{ type: kafkajs.ConfigResourceTypes.TOPIC, name: wireTopic, configNames: ["max.message.bytes"] }]
       }))
     const value = resources[0]?.configEntries.find(({ configName }) => configName === "max.message.bytes")?.configValue
     const maxMessageBytes = Number(value)

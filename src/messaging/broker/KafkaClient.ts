@@ -124,5 +124,6 @@ export const close = (client: Client, disconnect: () => Promise<void>, graceMill
     Effect.ignore,
     Effect.interruptible,
     Effect.timeoutOption(graceMillis),
-    Effect.andThen(Effect.sync(client.cut))
+    Effect.ensuring(Effect.sync(client.cut)),
+    Effect.asVoid
   )

@@ -96,7 +96,11 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
   }
 
   /** An answer counts only when it names exactly what was asked: kafkajs takes others for success. */
-  const confirm = (wireTopic: string, { partition, topic }: Batch, answers: ReadonlyArray<RecordMetadata>) => {
+  const confirm = (
+    wireTopic: string,
+    { partition, topic }: Batch,
+    answers: ReadonlyArray<RecordMetadata>
+  ): Effect.Effect<{ readonly baseOffset: bigint }, PublishError> => {
     const [answer, ...others] = answers
     if (answer === undefined) {
       // kafkajs drops partitions that are missing from the metadata without a word: nothing was sent.

@@ -1,0 +1,245 @@
+/**
+ * Consuming from Kafka. kafkajs is the member of the group and the fetcher, and nothing else: it never waits for a slice.
+ *
+ * **Why not inside `eachBatch`**
+ *
+ * kafkajs fetches from a broker only when all batches of the last fetch are handled. A slice that fails or takes long, handled in
+ * `eachBatch`, would hold up the other partitions and, in the end, the heartbeats. So `eachBatch` hands each batch to its
+ * partition's reader (KafkaReader.ts) and returns; a reader that has enough pauses its partition. Every wait, every retry is
+ * ours, nothing is ever thrown into kafkajs, and as its loop never stands still, heartbeats go out however long a slice takes.
+ */
+import { Cause, Deferred, Effect, Fiber, FiberSet, type Scope } from "effect"
+import type { Consumer, EachBatchPayload } from "kafkajs"
+import { setTimeout as sleep } from "node:timers/promises"
+import { BrokerUnavailable, type ConsumeOptions, type Slice, type TopicUnavailable } from "./Broker.ts"
+import { type Clients, close, KafkaSettings } from "./KafkaClient.ts"
+import * as KafkaErrors from "./KafkaErrors.ts"
+import * as KafkaReader from "./KafkaReader.ts"
+
+/**
+ * How long a broker keeps a fetch that finds nothing; it answers at once when something comes. So it only bounds how soon a
+ * partition is fetched again after a pause, and how soon a consumer can leave. Four idle requests a second are nothing.
+ */
+const maxWaitMillis = 250
+
+/** A member hears of a rebalance by its heartbeat: this is how long the others wait for it. */
+const heartbeatMillis = 1_000
+
+/** A fetch brings that much of a partition at most: a few times a slice of ordinary events. */
+const maxFetchBytes = 1_048_576
+
+/** A request without an answer for so long has lost its connection. It must be replaced before the session is over. */
+const requestTimeoutMillis = 5_000
+
+/** kafkajs' retries of joining and fetching: some three seconds, an ordinary restart of a broker. Then it is started anew. */
+const retry = { retries: 5, initialRetryTime: 100, maxRetryTime: 1_000 }
+
+/** What kafkajs adds to the rebalance timeout before it gives a join up. */
+const joinSlackMillis = 5_000
+
+/** How often it is checked that kafkajs still lives. */
+const watchMillis = 1_000
+
+/** How long a consumer that is to end waits for the slices under way. A slice takes milliseconds; one that is cut off comes again. */
+const finishGraceMillis = 5_000
+
+/** To leave a group takes one fetch's wait and one request; a join under way is waited for, or the group would wait for a ghost. */
+const leaveGraceMillis = 5_000
+
+/** A batch that is not taken is fetched again: not without a pause. */
+const refusedPauseMillis = 20
+
+export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (available: boolean) => Effect.Effect<void>) {
+  const { prefix, sessionTimeoutMillis } = yield* KafkaSettings
+  const requestTimeout = Math.min(requestTimeoutMillis, Math.ceil(sessionTimeoutMillis / 2))
+  // Members rejoin at once, whatever their slices do: who has not after a session's time is gone.
+  const rebalanceTimeout = sessionTimeoutMillis
+  // The longest that a healthy kafkajs is silent: a join that waits for a ghost, between two requests that time out.
+  const silenceMillis = rebalanceTimeout + joinSlackMillis + 2 * requestTimeout
+
+  const session = Effect.fnUntraced(function*<E, R>(
+    { group, sliceSize, topic }: ConsumeOptions,
+    handle: (slice: Slice) => Effect.Effect<void, E, R>
+  ): Effect.fn.Return<never, BrokerUnavailable | TopicUnavailable, R | Scope.Scope> {
+    const wireTopic = prefix + topic
+    const failed = yield* Deferred.make<never, BrokerUnavailable | TopicUnavailable>()
+    const client = clients.open({ requestTimeoutMillis: requestTimeout, retries: retry.retries })
+    const consumer: Consumer = client.kafka.consumer({
+      groupId: prefix + group,
+      allowAutoTopicCreation: false,
+      sessionTimeout: sessionTimeoutMillis,
+      rebalanceTimeout,
+      heartbeatInterval: Math.min(heartbeatMillis, Math.floor(sessionTimeoutMillis / 3)),
+      maxWaitTimeInMs: maxWaitMillis,
+      minBytes: 1,
+      maxBytesPerPartition: maxFetchBytes,
+      // A restart of its own would be a second consumer beside the one that the caller starts.
+      retry: { ...retry, restartOnFailure: () => Promise.resolve(false) }
+    })
+    let stopping = false
+    let crashed = false
+    /** Settles when kafkajs has joined, or has given up. */
+    let joined: Promise<unknown> = Promise.resolve()
+
+    // Finalizers run upwards from the last one: slices end, readers end, the group is left.
+    yield* Effect.addFinalizer(() =>
+      close(client, async () => {
+        // After a crash nobody answers: do not wait for that again.
+        if (crashed) client.cut()
+        await joined
+        await consumer.disconnect()
+      }, leaveGraceMillis))
+    const runFork = yield* FiberSet.makeRuntime<R, unknown, never>()
+
+    const fail = (operation: string, cause: unknown) => {
+      crashed = true
+      Deferred.doneUnsafe(failed, Effect.fail(KafkaErrors.toUnavailable(operation, topic, cause)))
+    }
+    /** kafkajs calls some listeners in the middle of its loop: nothing may escape into it. */
+    const guarded = <Event>(listener: (event: Event) => void) => (event: Event) => {
+      try {
+        listener(event)
+      } catch (cause) {
+        fail("consume", cause)
+      }
+    }
+
+    let readers = new Map<number, KafkaReader.Reader<R>>()
+    /** The last fiber of each partition, over: a reader starts when its predecessor's slice has ended. */
+    const fibers = new Map<number, Fiber.Fiber<unknown>>()
+    yield* Effect.addFinalizer(() =>
+      Effect.suspend(() => {
+        stopping = true
+        return Effect.forEach(readers.values(), (reader) => reader.finish, { concurrency: "unbounded", discard: true })
+      }).pipe(
+        Effect.interruptible,
+        Effect.timeoutOption(finishGraceMillis),
+        Effect.andThen(Effect.sync(() => readers.forEach((reader) => reader.lose())))
+      ))
+
+    const assign = (partitions: ReadonlyArray<number>) => {
+      readers.forEach((reader, partition) => {
+        reader.lose()
+        fibers.get(partition)?.interruptUnsafe()
+      })
+      readers = new Map(partitions.map((partition) => [
+        partition,
+        KafkaReader.make({
+          topic,
+          wireTopic,
+          partition,
+          sliceSize,
+          handle,
+          outcome,
+          // Behind kafkajs' own timeout: the net under a request that it forgot.
+          commitTimeoutMillis: requestTimeout + watchMillis
+        })
+      ]))
+      readers.forEach((reader, partition) => {
+        const before = fibers.get(partition)
+        const run = before === undefined ? reader.run : Effect.andThen(Fiber.await(before), reader.run)
+        // A defect of the reader's own; what a handler throws stays inside it.
+        const reported = Effect.onError(run, (cause) =>
+          Effect.sync(() => (Cause.hasInterruptsOnly(cause) ? undefined : fail("consume", Cause.squash(cause)))))
+        fibers.set(partition, runFork(reported))
+      })
+      // A pause outlives its generation in kafkajs, and nobody is left who would end it.
+      consumer.resume([{ topic: wireTopic }])
+    }
+
+    /**
+     * When each broker's last fetch began, and those whose fetch was under way at the last join.
+     *
+     * When a leader moves, kafkajs joins again while fetches of the old generation are under way. A batch of theirs would be taken for
+     * the first one of the new generation, and everything between the committed place and it would be skipped. So none is taken
+     * until each of these brokers is seen to fetch again, or its fetch must be over.
+     */
+    const fetchedMillis = new Map<number, number>()
+    const suspects = new Map<number, number>()
+    const isSuspect = () => {
+      const over = Date.now() - requestTimeout - maxWaitMillis
+      suspects.forEach((began, node) => (began < over ? suspects.delete(node) : undefined))
+      return suspects.size > 0
+    }
+
+    let lastSignMillis = Date.now()
+    const sign = () => {
+      lastSignMillis = Date.now()
+    }
+    consumer.on(consumer.events.HEARTBEAT, sign)
+    consumer.on(consumer.events.FETCH, sign)
+    consumer.on(consumer.events.FETCH_START, ({ payload: { nodeId } }) => {
+      sign()
+      fetchedMillis.set(nodeId, lastSignMillis)
+      suspects.delete(nodeId)
+    })
+    consumer.on(
+      consumer.events.GROUP_JOIN,
+      guarded(({ payload: { memberAssignment } }) => {
+        sign()
+        fetchedMillis.forEach((began, node) => suspects.set(node, began))
+        fetchedMillis.clear()
+        if (!stopping) assign(memberAssignment[wireTopic] ?? [])
+      })
+    )
+    consumer.on(consumer.events.REQUEST, () => void runFork(outcome(true)))
+    consumer.on(consumer.events.REQUEST_TIMEOUT, ({ payload: { broker } }) => {
+      // kafkajs would use the connection again, though it may be dead.
+      client.reset(broker)
+      runFork(outcome(false))
+    })
+    consumer.on(consumer.events.CRASH, ({ payload: { error } }) => fail("consume", error))
+    // A crash tells of itself after these two: only what is no crash is left for them.
+    const ended = (what: string) => () =>
+      void runFork(Effect.andThen(
+        Effect.sleep(requestTimeout),
+        Effect.sync(() => (stopping ? undefined : fail("consume", new Error(`kafkajs has ${what}`))))
+      ))
+    consumer.on(consumer.events.STOP, ended("stopped"))
+    consumer.on(consumer.events.DISCONNECT, ended("disconnected"))
+
+    const eachBatch = async (payload: EachBatchPayload) => {
+      const reader = readers.get(payload.batch.partition)
+      if (stopping || reader === undefined || reader.isLost() || isSuspect()) {
+        // Its offsets are not resolved, so nothing is lost.
+        await sleep(refusedPauseMillis)
+        return
+      }
+      guarded(reader.offer)(payload)
+    }
+
+    const start = Effect.tryPromise({
+      try: async () => {
+        await consumer.connect()
+        if (stopping) return
+        await consumer.subscribe({ topics: [wireTopic], fromBeginning: true })
+        // An interrupted start must not join after its consumer has left.
+        if (stopping) return
+        joined = consumer.run({ autoCommit: false, eachBatchAutoResolve: false, eachBatch })
+        joined.catch(() => {})
+        await joined
+      },
+      catch: (cause) => cause
+    }).pipe(Effect.catch((cause) => Effect.sync(() => fail("join", cause))))
+
+    const watch = Effect.sleep(watchMillis).pipe(
+      Effect.andThen(Effect.sync(() => {
+        const silentMillis = Date.now() - lastSignMillis
+        if (silentMillis > silenceMillis) fail("consume", new Error(`kafkajs gave no sign of life for ${silentMillis} ms`))
+      })),
+      Effect.forever
+    )
+    return yield* Effect.raceFirst(
+      Effect.andThen(start, Effect.never),
+      Effect.raceFirst(watch, Deferred.await(failed))
+    ).pipe(Effect.tapError((error) => outcome(error._tag !== "BrokerUnavailable")))
+  })
+
+  const consume = <E, R>(
+    options: ConsumeOptions,
+    handle: (slice: Slice) => Effect.Effect<void, E, R>
+  ): Effect.Effect<never, BrokerUnavailable | TopicUnavailable, R> =>
+    Effect.scoped(session(options, handle)) as Effect.Effect<never, BrokerUnavailable | TopicUnavailable, R>
+
+  return { consume }
+})

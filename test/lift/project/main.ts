@@ -1,0 +1,81 @@
+/**
+ * A service that is not ours: counters instead of orders, on the mechanism alone (`platform`, `messaging`, `migrations/mechanism`
+ * copied as they are). It writes through the outbox, dispatches, consumes, and prints what its consumer saw.
+ */
+import { PgClient } from "@effect/sql-pg"
+import { Console, Effect, Layer, Redacted, Schedule } from "effect"
+import * as EmbeddedBroker from "./messaging/broker/EmbeddedBroker.ts"
+import { ApplySlice, type Subscriber } from "./messaging/inbox/ApplySlice.ts"
+import * as Consumer from "./messaging/inbox/Consumer.ts"
+import { Inbox } from "./messaging/inbox/Inbox.ts"
+import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
+import { Outbox } from "./messaging/outbox/Outbox.ts"
+import { OutboxQueue } from "./messaging/outbox/OutboxQueue.ts"
+import { Publisher } from "./messaging/outbox/Publisher.ts"
+import { Wakeup } from "./messaging/outbox/Wakeup.ts"
+import { ControlConnection } from "./platform/database/ControlConnection.ts"
+import * as Database from "./platform/database/Database.ts"
+import { Migrated, setOf } from "./platform/database/Migrations.ts"
+import { Shares } from "./platform/database/Shares.ts"
+import { Transaction } from "./platform/database/Transaction.ts"
+import { Signals } from "./platform/Signals.ts"
+import { Fibers } from "./platform/Supervised.ts"
+
+const tables = Effect.gen(function*() {
+  const sql = yield* PgClient.PgClient
+  yield* sql`CREATE TABLE counters (id text PRIMARY KEY, value int NOT NULL, version int NOT NULL)`
+  yield* sql`CREATE TABLE seen (id text PRIMARY KEY, value int NOT NULL)`
+})
+
+/** The aggregate's change and its event: one statement, inside whatever transaction is open. */
+const count = Effect.fn("count")(function*(id: string) {
+  const { sql } = yield* Transaction
+  const outbox = yield* Outbox
+  return yield* outbox.save(
+    { topic: "counters", aggregateType: "Counter", aggregateId: id },
+    [{ eventType: "Counted", schemaVersion: 1, data: { by: 1 } }],
+    sql<{ readonly version: number }>`
+      INSERT INTO counters VALUES (${id}, 1, 1)
+      ON CONFLICT (id) DO UPDATE SET value = counters.value + 1, version = counters.version + 1
+      RETURNING version`
+  )
+})
+
+const watcher: Subscriber = {
+  name: "watcher",
+  topic: "counters",
+  handle: Effect.fn("watcher.handle")(function*(event) {
+    const { sql } = yield* Transaction
+    yield* sql`
+      INSERT INTO seen VALUES (${event.aggregateId}, 1)
+      ON CONFLICT (id) DO UPDATE SET value = seen.value + 1`
+  })
+}
+
+const service = Layer.mergeAll(Dispatcher.layer, Consumer.layer(watcher)).pipe(
+  Layer.provideMerge(Layer.mergeAll(Outbox.layer, OutboxQueue.layer, Publisher.layer, ApplySlice.layer)),
+  Layer.provideMerge(Layer.mergeAll(Wakeup.layer, Inbox.layer, EmbeddedBroker.layer)),
+  Layer.provideMerge(Shares.layer),
+  Layer.provideMerge(Signals.layer),
+  Layer.provideMerge(ControlConnection.layer),
+  Layer.provideMerge(Fibers.layer),
+  Layer.provideMerge(Migrated.layer([setOf(import.meta.dirname, "mechanism")])),
+  Layer.provideMerge(Database.layer),
+  Layer.provide(Database.DatabaseSettings.layerOf({ url: Redacted.make(process.argv[2] ?? "") }))
+)
+
+const program = Effect.gen(function*() {
+  const sql = yield* PgClient.PgClient
+  yield* tables
+  yield* Effect.forEach(["a", "b", "a", "c", "a", "b"], (id) => Transaction.run(count(id)), { discard: true })
+  const seen = yield* sql<{ readonly id: string; readonly value: number }>`SELECT id, value FROM seen ORDER BY id`.pipe(
+    Effect.repeat({
+      until: (rows) => rows.reduce((sum, row) => sum + row.value, 0) === 6,
+      schedule: Schedule.spaced("20 millis")
+    }),
+    Effect.timeout("30 seconds")
+  )
+  yield* Console.log(JSON.stringify(seen))
+})
+
+void Effect.runPromise(Effect.provide(program, service))
