@@ -8,10 +8,10 @@ import { CliError, Command, Flag } from "effect/cli"
 import { readFileSync } from "node:fs"
 import * as Path from "node:path"
 import { demo } from "./cli/Demo.ts"
+import { reset } from "./cli/Reset.ts"
 import * as Config from "./Config.ts"
 import * as Main from "./main.ts"
 import { Migrated } from "./platform/database/Migrations.ts"
-import * as EmbeddedPostgres from "./platform/database/EmbeddedPostgres.ts"
 import { ExitStatus, runMain } from "./Process.ts"
 
 const json = Flag.Boolean("json").pipe(Flag.withDescription("print JSON for programs to read"), Flag.withDefault(false))
@@ -66,16 +66,6 @@ const migrate = Command.make(
     )
   })
 ).pipe(Command.withDescription("Apply pending migrations and leave; serve does it too"))
-
-const reset = Command.make(
-  "reset",
-  {},
-  Effect.fnUntraced(function*() {
-    const { dataDirectory } = yield* config
-    yield* EmbeddedPostgres.reset(Path.join(dataDirectory, "postgres"))
-    yield* Console.log(`Removed the embedded Postgres's data under ${dataDirectory}.`)
-  })
-).pipe(Command.withDescription("Remove the data of the embedded Postgres"))
 
 const { version } = JSON.parse(readFileSync(Path.join(Main.root, "package.json"), "utf8")) as { readonly version: string }
 

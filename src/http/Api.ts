@@ -4,7 +4,7 @@
  * Bodies and the list's parameters refuse what they do not name; headers and other queries do not, for clients and proxies add
  * theirs.
  */
-import { Effect, Option, Schema, SchemaTransformation } from "effect"
+import { Effect, Schema, SchemaTransformation } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { IdempotencyKey } from "../application/Idempotency.ts"
 import { OrderView } from "../application/Orders.ts"
@@ -78,13 +78,6 @@ const ListQuery = {
   ),
   limit: Limit,
   cursor: Schema.OptionFromOptionalKey(OrderIdText)
-}
-
-/** What {@link ListQuery} comes to. */
-export type OrderFilter = {
-  readonly status: Option.Option<OrderStatus>
-  readonly limit: number
-  readonly cursor: Option.Option<OrderId>
 }
 
 const OrderList = Schema.Struct({ items: Schema.Array(OrderView), nextCursor: Schema.NullOr(OrderId) }).annotate({

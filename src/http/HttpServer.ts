@@ -7,9 +7,16 @@
 import { NodeHttpServer } from "@effect/platform-node"
 import { Context, Duration, Effect, Layer, Schema } from "effect"
 import { HttpRouter } from "effect/http"
-import { HttpApiBuilder, HttpApiScalar } from "effect/http-api"
+import { HttpApiBuilder, HttpApiSwagger } from "effect/http-api"
+import type { SqlClient } from "effect/sql"
 import * as Http from "node:http"
 import type { AddressInfo, Socket } from "node:net"
+import type { Orders } from "../application/Orders.ts"
+import type { PayOrder } from "../application/PayOrder.ts"
+import type { Payments } from "../application/Payments.ts"
+import type { PlaceOrder } from "../application/PlaceOrder.ts"
+import type { Timeline } from "../application/Timeline.ts"
+import type { Fibers } from "../platform/Supervised.ts"
 import { Api } from "./Api.ts"
 import * as Handlers from "./Handlers.ts"
 import { Health, Readiness } from "./Health.ts"
@@ -146,8 +153,8 @@ const routerConfig = { maxParamLength, ignoreDuplicateSlashes: false, ignoreTrai
 
 const routes = Layer.mergeAll(
   HttpApiBuilder.layer(Api, { openapiPath: Observe.openApiPath }),
-  // Its script comes with the package, so the page needs no network; the default fonts would.
-  HttpApiScalar.layer(Api, { path: Observe.docsPath, scalar: { withDefaultFonts: false } }),
+  // Its script and style stand in the page, which then asks nobody but this server. (Scalar's would fetch fonts and report usage.)
+  HttpApiSwagger.layer(Api, { path: Observe.docsPath }),
   Metrics.layer,
   Observe.layer
 ).pipe(
@@ -157,8 +164,12 @@ const routes = Layer.mergeAll(
   Layer.provide(NodeHttpServer.layerHttpServices)
 )
 
-/** Serves everything at {@link HttpSettings}. */
-export const layer = Layer.effect(
+/** Serves everything at {@link HttpSettings}. A `Broker` in the context is reported by health. */
+export const layer: Layer.Layer<
+  BoundAddress,
+  ListenFailed,
+  Fibers | Orders | Payments | PayOrder | PlaceOrder | Readiness | SqlClient.SqlClient | Timeline
+> = Layer.effect(
   BoundAddress,
   Effect.gen(function*() {
     const settings = yield* HttpSettings

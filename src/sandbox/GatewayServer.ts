@@ -6,11 +6,11 @@
  */
 import { Cause, Context, Effect, Layer, Option, Schema } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type SqlError } from "effect/sql"
 import * as Path from "node:path"
 import { shortText } from "../domain/Text.ts"
 import * as Body from "../http/Body.ts"
-import { listen } from "../http/HttpServer.ts"
+import { listen, type ListenFailed } from "../http/HttpServer.ts"
 import { Problem, toResponse } from "../http/Problems.ts"
 import * as Migrations from "../platform/database/Migrations.ts"
 
@@ -88,7 +88,11 @@ const answering = <E, R>(handler: Effect.Effect<HttpServerResponse.HttpServerRes
 /** A running sandbox gateway. */
 export class GatewayServer extends Context.Service<GatewayServer, { readonly url: string }>()("paid-once/sandbox/GatewayServer") {
   /** Makes its schema if it is missing, and serves until the scope ends. */
-  static readonly layer = Layer.effect(
+  static readonly layer: Layer.Layer<
+    GatewayServer,
+    ListenFailed | Migrations.MigrationFailed | SqlError.SqlError,
+    SqlClient.SqlClient
+  > = Layer.effect(
     GatewayServer,
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient

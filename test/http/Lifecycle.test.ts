@@ -119,6 +119,33 @@ layer(Layer.provideMerge(underHttpOn(databaseBehindWire), TestProcess.quiet), { 
       yield* Fiber.join(closing)
     }))
 
+  it.effect("a client that hangs up ends its request and nothing else", () =>
+    Effect.gen(function*() {
+      const { url } = yield* startServer()
+      const sql = yield* SqlClient.SqlClient
+      const id = (yield* send(`${url}/orders`, { body: newOrder })).json.id
+      yield* sql.withTransaction(Effect.gen(function*() {
+        yield* sql`SELECT 1 FROM orders WHERE id = ${id}::uuid FOR UPDATE`
+        const request = fetch(`${url}/orders/${id}/pay`, {
+          method: "POST",
+          body: "{\"paymentMethod\":\"pm_ok\"}",
+          headers: { "content-type": "application/json", "idempotency-key": "gone" },
+          signal: AbortSignal.timeout(200)
+        })
+        yield* Effect.promise(() => request.catch(() => undefined))
+        yield* send(`${url}/metrics`).pipe(
+          Effect.repeat({ until: ({ text }) => text.includes("route=\"/orders/:id/pay\",status=\"aborted\"} 1") }),
+          Effect.timeout("10 seconds")
+        )
+      }))
+      // The intent was rolled back with the request, so the key is free.
+      const paid = yield* send(`${url}/orders/${id}/pay`, {
+        body: { paymentMethod: "pm_ok" },
+        headers: { "idempotency-key": "gone" }
+      })
+      assert.strictEqual(paid.status, 200)
+    }))
+
   it.effect("closing does not wait longer than its grace for a client that has stopped sending", () =>
     Effect.gen(function*() {
       const { close, port } = yield* startServer({ graceMillis: 200 })
