@@ -24,8 +24,9 @@ import * as KafkaBroker from "./messaging/broker/KafkaBroker.ts"
 import { ApplySlice } from "./messaging/inbox/ApplySlice.ts"
 import * as Consumer from "./messaging/inbox/Consumer.ts"
 import { Inbox } from "./messaging/inbox/Inbox.ts"
-import { Dispatcher, DispatcherSettings } from "./messaging/outbox/Dispatcher.ts"
+import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
 import { History } from "./messaging/outbox/History.ts"
+import { LaneWorkers, LaneWorkersSettings } from "./messaging/outbox/LaneWorkers.ts"
 import { Outbox, OutboxSettings } from "./messaging/outbox/Outbox.ts"
 import { OutboxQueue, QueueSettings } from "./messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "./messaging/outbox/Publisher.ts"
@@ -89,7 +90,8 @@ const broker = (config: AppConfig) =>
 
 /** Outbox and inbox: the mechanism, which knows no order. */
 const messaging = (config: AppConfig) =>
-  Layer.mergeAll(Outbox.layer, OutboxQueue.layer, History.layer, ApplySlice.layer, Publisher.layer).pipe(
+  Layer.mergeAll(Outbox.layer, History.layer, ApplySlice.layer, Dispatcher.layer).pipe(
+    Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer)),
     Layer.provideMerge(Layer.mergeAll(Wakeup.layer, Inbox.layer, broker(config)))
   )
 
@@ -127,7 +129,7 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
   Banner.layer({ config, roles, json: output.json }).pipe(
     Layer.provideMerge(roles.has("http") ? http(config) : Banner.layerNoAddress),
     Layer.provideMerge(withRole(roles, "consumers", consumers)),
-    Layer.provideMerge(withRole(roles, "dispatcher", Dispatcher.layer)),
+    Layer.provideMerge(withRole(roles, "dispatcher", LaneWorkers.layer)),
     Layer.provideMerge(withRole(roles, "maintenance", Maintenance.layer)),
     Layer.provideMerge(messaging(config)),
     Layer.provideMerge(platform(config)),
@@ -167,8 +169,8 @@ const settings = (config: AppConfig) =>
       archive: config.outboxArchive
     }),
     Layer.effect(
-      DispatcherSettings,
-      Effect.map(DispatcherSettings, (defaults) => ({
+      LaneWorkersSettings,
+      Effect.map(LaneWorkersSettings, (defaults) => ({
         ...defaults,
         pollMillis: config.outboxPollMillis,
         topics: [ordersTopic]

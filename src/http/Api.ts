@@ -35,7 +35,7 @@ const PaymentIdText = uuidV7("The payment's id").pipe(Schema.decodeTo(PaymentId,
 /** A key as it may stand in a header: a tab gets through HTTP's own parser, and the C1 controls do as Latin-1. */
 const KeyHeader = IdempotencyKey.check(
   Schema.makeFilter(
-    // eslint-disable-next-line no-control-regex -- to refuse them
+    // oxlint-disable-next-line no-control-regex -- to refuse them
     (key: string) => !/[\u0000-\u001f\u007f-\u009f]/.test(key) || "must not contain control characters"
   )
 )
@@ -47,11 +47,13 @@ export const NewOrderBody = Schema.Struct({
   lines: OrderLines
 }).annotate({
   identifier: "NewOrder",
-  examples: [{
-    customerId: CustomerId.make("customer-7"),
-    currency: Currency.make("EUR"),
-    lines: exampleLines.map((line) => ({ ...line, sku: line.sku as never }))
-  }]
+  examples: [
+    {
+      customerId: CustomerId.make("customer-7"),
+      currency: Currency.make("EUR"),
+      lines: exampleLines.map((line) => ({ ...line, sku: line.sku as never }))
+    }
+  ]
 })
 
 /** The body of `POST /orders/{id}/pay`. */
@@ -66,10 +68,12 @@ export const maxPageSize = 100
 const defaultPageSize = 20
 const limitMessage = `must be a whole number between 1 and ${maxPageSize}`
 
-const Limit = Schema.NumberFromString.annotate({ message: limitMessage }).check(
-  Schema.isInt({ message: limitMessage }),
-  Schema.isBetween({ minimum: 1, maximum: maxPageSize }, { message: limitMessage })
-).pipe(Schema.withDecodingDefaultKey(Effect.succeed(String(defaultPageSize))))
+const Limit = Schema.NumberFromString.annotate({ message: limitMessage })
+  .check(
+    Schema.isInt({ message: limitMessage }),
+    Schema.isBetween({ minimum: 1, maximum: maxPageSize }, { message: limitMessage })
+  )
+  .pipe(Schema.withDecodingDefaultKey(Effect.succeed(String(defaultPageSize))))
 
 /** The query of `GET /orders`. */
 const ListQuery = {
@@ -93,12 +97,14 @@ export const PaymentPending = Schema.Struct({
   detail: Schema.String
 }).annotate({
   identifier: "PaymentPending",
-  examples: [{
-    paymentId: PaymentId.make(examplePaymentId),
-    orderId: OrderId.make(exampleOrderId),
-    status: "charging",
-    detail: "the payment's outcome is not known yet: ask again with the same Idempotency-Key"
-  }]
+  examples: [
+    {
+      paymentId: PaymentId.make(examplePaymentId),
+      orderId: OrderId.make(exampleOrderId),
+      status: "charging",
+      detail: "the payment's outcome is not known yet: ask again with the same Idempotency-Key"
+    }
+  ]
 })
 
 const ProblemBody = Schema.Struct({
@@ -106,21 +112,27 @@ const ProblemBody = Schema.Struct({
   title: Schema.String,
   status: Schema.Int,
   detail: Schema.String,
-  errors: Schema.optionalKey(Schema.Array(Schema.Struct({
-    in: Schema.Literals(["body", "path", "query", "header"]),
-    pointer: Schema.String.annotate({ description: "JSON Pointer (RFC 6901) to the field" }),
-    message: Schema.String
-  })))
+  errors: Schema.optionalKey(
+    Schema.Array(
+      Schema.Struct({
+        in: Schema.Literals(["body", "path", "query", "header"]),
+        pointer: Schema.String.annotate({ description: "JSON Pointer (RFC 6901) to the field" }),
+        message: Schema.String
+      })
+    )
+  )
 }).annotate({
   identifier: "Problem",
   description: "RFC 9457. `errors` names every wrong field.",
-  examples: [{
-    type: "about:blank",
-    title: "Bad Request",
-    status: 400,
-    detail: "the request is not valid: body /lines/0/quantity must be a whole number between 1 and 1000000",
-    errors: [{ in: "body", pointer: "/lines/0/quantity", message: "must be a whole number between 1 and 1000000" }]
-  }]
+  examples: [
+    {
+      type: "about:blank",
+      title: "Bad Request",
+      status: 400,
+      detail: "the request is not valid: body /lines/0/quantity must be a whole number between 1 and 1000000",
+      errors: [{ in: "body", pointer: "/lines/0/quantity", message: "must be a whole number between 1 and 1000000" }]
+    }
+  ]
 })
 
 const problem = (status: number) =>
@@ -130,72 +142,93 @@ const problems = (...statuses: ReadonlyArray<number>) => statuses.map(problem)
 const withLocation = <S extends Schema.Top>(schema: S, of: string) =>
   HttpApiSchema.WithHeaders(schema, { location: Schema.String.annotate({ description: `The path of the ${of}` }) })
 
-const Orders = HttpApiGroup.make("orders").add(
-  HttpApiEndpoint.post("place", "/orders", {
-    headers: { "idempotency-key": Schema.optionalKey(KeyHeader) },
-    payload: NewOrderBody,
-    success: withLocation(OrderView.annotate({ httpApiStatus: 201 }), "order"),
-    error: problems(400, 413, 415, 422, 503)
-  }).annotateMerge(OpenApi.annotations({
-    summary: "Place an order",
-    description: "The order is `pending`, version 1. With an `Idempotency-Key` the same request, sent again, gets the same answer "
-      + "byte for byte and places nothing; the key with another body is refused with 422."
-  })),
-  HttpApiEndpoint.get("get", "/orders/:id", {
-    params: { id: OrderIdText },
-    success: OrderView,
-    error: problems(400, 404, 503)
-  }).annotateMerge(OpenApi.annotations({ summary: "Get an order" })),
-  HttpApiEndpoint.get("list", "/orders", {
-    query: ListQuery,
-    success: OrderList,
-    error: problems(400, 503)
-  }).annotateMerge(OpenApi.annotations({
-    summary: "List orders, newest first",
-    description: "Pass a page's `nextCursor` as `cursor` to get the next one."
-  })).annotate(HttpApi.QueryParseOptions, { errors: "all", onExcessProperty: "error" }),
-  HttpApiEndpoint.post("pay", "/orders/:id/pay", {
-    params: { id: OrderIdText },
-    headers: { "idempotency-key": KeyHeader },
-    payload: PayBody,
-    success: [OrderView, withLocation(PaymentPending.annotate({ httpApiStatus: 202 }), "payment")],
-    error: problems(400, 402, 404, 409, 413, 415, 422, 503)
-  }).annotateMerge(OpenApi.annotations({
-    summary: "Pay an order",
-    description: "200: paid. 202: the gateway has not told the outcome; ask again with the same key until it has. 402: declined; "
-      + "a new key may try again. 409: another payment is open, the order can't be paid, or the same key is being processed. "
-      + "200 and 402 are kept: the same key gets them again, byte for byte, and is never charged twice."
-  })),
-  HttpApiEndpoint.get("timeline", "/orders/:id/timeline", {
-    params: { id: OrderIdText },
-    success: TimelineView,
-    error: problems(400, 404, 503)
-  }).annotateMerge(OpenApi.annotations({
-    summary: "Get an order's events",
-    description: "Each event, how far its delivery has come, and which subscribers have applied it."
-  }))
-).annotateMerge(OpenApi.annotations({ title: "Orders", description: "Place, pay and follow orders." }))
+const Orders = HttpApiGroup.make("orders")
+  .add(
+    HttpApiEndpoint.post("place", "/orders", {
+      headers: { "idempotency-key": Schema.optionalKey(KeyHeader) },
+      payload: NewOrderBody,
+      success: withLocation(OrderView.annotate({ httpApiStatus: 201 }), "order"),
+      error: problems(400, 413, 415, 422, 503)
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Place an order",
+        description:
+          "The order is `pending`, version 1. With an `Idempotency-Key` the same request, sent again, gets the same answer " +
+          "byte for byte and places nothing; the key with another body is refused with 422."
+      })
+    ),
+    HttpApiEndpoint.get("get", "/orders/:id", {
+      params: { id: OrderIdText },
+      success: OrderView,
+      error: problems(400, 404, 503)
+    }).annotateMerge(OpenApi.annotations({ summary: "Get an order" })),
+    HttpApiEndpoint.get("list", "/orders", {
+      query: ListQuery,
+      success: OrderList,
+      error: problems(400, 503)
+    })
+      .annotateMerge(
+        OpenApi.annotations({
+          summary: "List orders, newest first",
+          description: "Pass a page's `nextCursor` as `cursor` to get the next one."
+        })
+      )
+      .annotate(HttpApi.QueryParseOptions, { errors: "all", onExcessProperty: "error" }),
+    HttpApiEndpoint.post("pay", "/orders/:id/pay", {
+      params: { id: OrderIdText },
+      headers: { "idempotency-key": KeyHeader },
+      payload: PayBody,
+      success: [OrderView, withLocation(PaymentPending.annotate({ httpApiStatus: 202 }), "payment")],
+      error: problems(400, 402, 404, 409, 413, 415, 422, 503)
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Pay an order",
+        description:
+          "200: paid. 202: the gateway has not told the outcome; ask again with the same key until it has. 402: declined; " +
+          "a new key may try again. 409: another payment is open, the order can't be paid, or the same key is being processed. " +
+          "200 and 402 are kept: the same key gets them again, byte for byte, and is never charged twice."
+      })
+    ),
+    HttpApiEndpoint.get("timeline", "/orders/:id/timeline", {
+      params: { id: OrderIdText },
+      success: TimelineView,
+      error: problems(400, 404, 503)
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Get an order's events",
+        description: "Each event, how far its delivery has come, and which subscribers have applied it."
+      })
+    )
+  )
+  .annotateMerge(OpenApi.annotations({ title: "Orders", description: "Place, pay and follow orders." }))
 
-const Payments = HttpApiGroup.make("payments").add(
-  HttpApiEndpoint.get("get", "/payments/:id", {
-    params: { id: PaymentIdText },
-    success: Payment,
-    error: problems(400, 404, 503)
-  }).annotateMerge(OpenApi.annotations({ summary: "Get a payment" }))
-).annotateMerge(OpenApi.annotations({ title: "Payments", description: "Attempts to pay an order." }))
+const Payments = HttpApiGroup.make("payments")
+  .add(
+    HttpApiEndpoint.get("get", "/payments/:id", {
+      params: { id: PaymentIdText },
+      success: Payment,
+      error: problems(400, 404, 503)
+    }).annotateMerge(OpenApi.annotations({ summary: "Get a payment" }))
+  )
+  .annotateMerge(OpenApi.annotations({ title: "Payments", description: "Attempts to pay an order." }))
 
-const Health = HttpApiGroup.make("health").add(
-  HttpApiEndpoint.get("live", "/health/live", {
-    success: Schema.Struct({ status: Schema.Literal("live") })
-  }).annotateMerge(OpenApi.annotations({ summary: "Whether the process answers" })),
-  HttpApiEndpoint.get("ready", "/health/ready", {
-    success: HealthReport,
-    error: HealthReport.annotate({ httpApiStatus: 503 })
-  }).annotateMerge(OpenApi.annotations({
-    summary: "Whether the process can serve",
-    description: "`degraded` still takes orders: events wait in the outbox while the broker is away. `unready` is 503."
-  }))
-).annotateMerge(OpenApi.annotations({ title: "Health" }))
+const Health = HttpApiGroup.make("health")
+  .add(
+    HttpApiEndpoint.get("live", "/health/live", {
+      success: Schema.Struct({ status: Schema.Literal("live") })
+    }).annotateMerge(OpenApi.annotations({ summary: "Whether the process answers" })),
+    HttpApiEndpoint.get("ready", "/health/ready", {
+      success: HealthReport,
+      error: HealthReport.annotate({ httpApiStatus: 503 })
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Whether the process can serve",
+        description:
+          "`degraded` still takes orders: events wait in the outbox while the broker is away. `unready` is 503."
+      })
+    )
+  )
+  .annotateMerge(OpenApi.annotations({ title: "Health" }))
 
 /** The whole API. */
 export const Api = HttpApi.make("paid-once")
@@ -203,13 +236,24 @@ export const Api = HttpApi.make("paid-once")
   .middleware(RequestProblems)
   .annotate(HttpApi.ParamsParseOptions, { errors: "all" })
   .annotate(HttpApi.HeadersParseOptions, { errors: "all" })
-  .annotateMerge(OpenApi.annotations({
-    title: "Paid Once",
-    version: "0.1.0",
-    transform: improve({
-      limit: { type: "integer", minimum: 1, maximum: maxPageSize, default: defaultPageSize, description: "Orders a page" },
-      "idempotency-key": { description: "Any text of 1 to 255 characters, for example a UUID: the same key gets the same answer" }
-    }),
-    description: "Orders that are paid once, and events that are never lost. Amounts are whole numbers in the currency's minor "
-      + `unit; times are ISO 8601 in UTC, for example ${exampleTime}. Everything that is not a success is a problem (RFC 9457).`
-  }))
+  .annotateMerge(
+    OpenApi.annotations({
+      title: "Paid Once",
+      version: "0.1.0",
+      transform: improve({
+        limit: {
+          type: "integer",
+          minimum: 1,
+          maximum: maxPageSize,
+          default: defaultPageSize,
+          description: "Orders a page"
+        },
+        "idempotency-key": {
+          description: "Any text of 1 to 255 characters, for example a UUID: the same key gets the same answer"
+        }
+      }),
+      description:
+        "Orders that are paid once, and events that are never lost. Amounts are whole numbers in the currency's minor " +
+        `unit; times are ISO 8601 in UTC, for example ${exampleTime}. Everything that is not a success is a problem (RFC 9457).`
+    })
+  )

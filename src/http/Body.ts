@@ -24,8 +24,7 @@ export const decode = <A, I>(
   schema: Schema.ConstraintCodec<A, I>
 ): Effect.Effect<A, Problem, HttpServerRequest.HttpServerRequest> => {
   const decodeBody = decoderOf(schema)
-  return Effect.flatMap(read, (body) =>
-    Effect.fromResult(Result.mapError(decodeBody(body), badRequest)))
+  return Effect.flatMap(read, (body) => Effect.fromResult(Result.mapError(decodeBody(body), badRequest)))
 }
 
 /** What is wrong with the request's body, for a request that has other faults too. Fails with 413 and 415, which come first. */
@@ -34,7 +33,7 @@ export const errorsOf = (
 ): Effect.Effect<ReadonlyArray<FieldError>, Problem, HttpServerRequest.HttpServerRequest> =>
   read.pipe(
     Effect.map((body) => Result.match(decoderOf(schema)(body), { onSuccess: () => [], onFailure: (errors) => errors })),
-    Effect.catch((problem) => problem.status === 400 ? Effect.succeed(problem.errors ?? []) : Effect.fail(problem))
+    Effect.catch((problem) => (problem.status === 400 ? Effect.succeed(problem.errors ?? []) : Effect.fail(problem)))
   )
 
 const decoderOf = <A, I>(schema: Schema.ConstraintCodec<A, I>) => {
@@ -45,8 +44,8 @@ const decoderOf = <A, I>(schema: Schema.ConstraintCodec<A, I>) => {
     return Result.isFailure(decoded)
       ? Result.fail([...tooLong, ...fieldErrors("body", decoded.failure.issue)])
       : tooLong.length > 0
-      ? Result.fail(tooLong)
-      : Result.succeed(decoded.success)
+        ? Result.fail(tooLong)
+        : Result.succeed(decoded.success)
   }
 }
 
@@ -55,14 +54,19 @@ const boundArrays = (body: unknown): { readonly bounded: unknown; readonly tooLo
   if (Array.isArray(body)) return { bounded: body.slice(0, maxArrayLength), tooLong: [] }
   if (typeof body !== "object" || body === null) return { bounded: body, tooLong: [] }
   const long = Object.entries(body).filter(([, value]) => Array.isArray(value) && value.length > maxArrayLength)
-  return long.length === 0 ? { bounded: body, tooLong: [] } : {
-    bounded: { ...body, ...Object.fromEntries(long.map(([key, value]) => [key, (value as Array<unknown>).slice(0, maxArrayLength)])) },
-    tooLong: long.map(([key]) => ({
-      in: "body" as const,
-      pointer: `/${key.replaceAll("~", "~0").replaceAll("/", "~1")}`,
-      message: `must have at most ${maxArrayLength} elements`
-    }))
-  }
+  return long.length === 0
+    ? { bounded: body, tooLong: [] }
+    : {
+        bounded: {
+          ...body,
+          ...Object.fromEntries(long.map(([key, value]) => [key, (value as Array<unknown>).slice(0, maxArrayLength)]))
+        },
+        tooLong: long.map(([key]) => ({
+          in: "body" as const,
+          pointer: `/${key.replaceAll("~", "~0").replaceAll("/", "~1")}`,
+          message: `must have at most ${maxArrayLength} elements`
+        }))
+      }
 }
 
 const tooLarge = new Problem({
@@ -77,7 +81,7 @@ const refuse = (message: string): Problem => badRequest([{ in: "body", pointer: 
 const jsonType = /^application\/json\s*(?:;\s*charset\s*=\s*"?utf-8"?\s*)?;?$/i
 
 /** The body as JSON: its size first, then its type, its encoding and its syntax. */
-const read: Effect.Effect<unknown, Problem, HttpServerRequest.HttpServerRequest> = Effect.gen(function*() {
+const read: Effect.Effect<unknown, Problem, HttpServerRequest.HttpServerRequest> = Effect.gen(function* () {
   const request = yield* HttpServerRequest.HttpServerRequest
   const { "content-encoding": encoding, "content-length": length, "content-type": type } = request.headers
   if (Number(length) > maxBodyBytes) return yield* tooLarge
@@ -105,7 +109,10 @@ const read: Effect.Effect<unknown, Problem, HttpServerRequest.HttpServerRequest>
     // Counts what arrives, so it also holds for a chunked body that does not announce its length.
     Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(maxBodyBytes)),
     Effect.mapError(({ reason }) =>
-      reason._tag === "RequestParseError" && reason.reason === "BodyTooLarge" ? tooLarge : refuse("ended before its time"))
+      reason._tag === "RequestParseError" && reason.reason === "BodyTooLarge"
+        ? tooLarge
+        : refuse("ended before its time")
+    )
   )
   if (bytes.byteLength === 0) return yield* refuse("must be JSON, and is empty")
   return yield* Effect.fromResult(parse(bytes))

@@ -53,7 +53,7 @@ const toProblem = (refusal: Refusal): Problem => {
 const refusing = <A, R>(
   effect: Effect.Effect<A, Refusal, R>
 ): Effect.Effect<A | HttpServerResponse.HttpServerResponse, never, R> =>
-  Effect.catch(effect, (refusal) => Effect.succeed(toResponse(toProblem(refusal))))
+  effect.pipe(Effect.catch((refusal) => Effect.succeed(toResponse(toProblem(refusal)))))
 
 const json = (status: number, body: string, headers?: Readonly<Record<string, string>>) =>
   // The text goes out as it was stored: an answer that is given again must be the same byte for byte.
@@ -77,43 +77,63 @@ const toAnswer = (orderId: OrderId, result: PayResult) => {
   return json(202, JSON.stringify(pending), { location: `/payments/${result.paymentId}` })
 }
 
-const ordersLayer = HttpApiBuilder.group(Api, "orders", Effect.fn(function*(handlers) {
-  const orders = yield* Orders
-  const placeOrder = yield* PlaceOrder
-  const payOrder = yield* PayOrder
-  const timeline = yield* Timeline
-  return handlers
-    .handleRaw("place", ({ headers }) =>
-      refusing(Effect.gen(function*() {
-        const order = yield* Body.decode(NewOrderBody)
-        const key = headers["idempotency-key"]
-        const placed = yield* placeOrder.place(order, key && keyed("/orders", key, order))
-        return json(201, placed.body, { location: `/orders/${placed.orderId}` })
-      })))
-    .handleRaw("pay", ({ headers, params }) =>
-      refusing(Effect.gen(function*() {
-        const body = yield* Body.decode(PayBody)
-        const request = keyed(`/orders/${params.id}/pay`, headers["idempotency-key"], body)
-        return toAnswer(params.id, yield* payOrder.pay(params.id, body.paymentMethod, request))
-      })))
-    .handle("get", ({ params }) => refusing(orders.get(params.id)))
-    .handle("list", ({ query }) => orders.list(query))
-    .handle("timeline", ({ params }) => refusing(timeline.of(params.id)))
-}))
+const ordersLayer = HttpApiBuilder.group(
+  Api,
+  "orders",
+  Effect.fn(function* (handlers) {
+    const orders = yield* Orders
+    const placeOrder = yield* PlaceOrder
+    const payOrder = yield* PayOrder
+    const timeline = yield* Timeline
+    return handlers
+      .handleRaw("place", ({ headers }) =>
+        refusing(
+          Effect.gen(function* () {
+            const order = yield* Body.decode(NewOrderBody)
+            const key = headers["idempotency-key"]
+            const placed = yield* placeOrder.place(order, key && keyed("/orders", key, order))
+            return json(201, placed.body, { location: `/orders/${placed.orderId}` })
+          })
+        )
+      )
+      .handleRaw("pay", ({ headers, params }) =>
+        refusing(
+          Effect.gen(function* () {
+            const body = yield* Body.decode(PayBody)
+            const request = keyed(`/orders/${params.id}/pay`, headers["idempotency-key"], body)
+            return toAnswer(params.id, yield* payOrder.pay(params.id, body.paymentMethod, request))
+          })
+        )
+      )
+      .handle("get", ({ params }) => refusing(orders.get(params.id)))
+      .handle("list", ({ query }) => orders.list(query))
+      .handle("timeline", ({ params }) => refusing(timeline.of(params.id)))
+  })
+)
 
-const paymentsLayer = HttpApiBuilder.group(Api, "payments", Effect.fn(function*(handlers) {
-  const payments = yield* Payments
-  return handlers.handle("get", ({ params }) => refusing(payments.get(params.id)))
-}))
+const paymentsLayer = HttpApiBuilder.group(
+  Api,
+  "payments",
+  Effect.fn(function* (handlers) {
+    const payments = yield* Payments
+    return handlers.handle("get", ({ params }) => refusing(payments.get(params.id)))
+  })
+)
 
-const healthLayer = HttpApiBuilder.group(Api, "health", Effect.fn(function*(handlers) {
-  const health = yield* Health
-  return handlers
-    .handle("live", () => Effect.succeed({ status: "live" as const }))
-    .handle("ready", () =>
-      Effect.map(health.report, (report) =>
-        HttpServerResponse.jsonUnsafe(report, { status: report.status === "unready" ? 503 : 200 })))
-}))
+const healthLayer = HttpApiBuilder.group(
+  Api,
+  "health",
+  Effect.fn(function* (handlers) {
+    const health = yield* Health
+    return handlers
+      .handle("live", () => Effect.succeed({ status: "live" as const }))
+      .handle("ready", () =>
+        Effect.map(health.report, (report) =>
+          HttpServerResponse.jsonUnsafe(report, { status: report.status === "unready" ? 503 : 200 })
+        )
+      )
+  })
+)
 
 /** The handlers of all groups of {@link Api}. */
 export const layer = Layer.mergeAll(ordersLayer, paymentsLayer, healthLayer)

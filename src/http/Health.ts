@@ -30,7 +30,9 @@ export interface HealthPart {
 }
 
 /** Parts that others bring, for example the lanes that the dispatcher owns. */
-export const HealthParts = Context.Reference<ReadonlyArray<HealthPart>>("paid-once/http/HealthParts", { defaultValue: () => [] })
+export const HealthParts = Context.Reference<ReadonlyArray<HealthPart>>("paid-once/http/HealthParts", {
+  defaultValue: () => []
+})
 
 /** Whether this process still wants requests. */
 export class Readiness extends Context.Service<
@@ -43,18 +45,22 @@ export class Readiness extends Context.Service<
 >()("paid-once/http/Readiness") {
   static readonly layer: Layer.Layer<Readiness> = Layer.effect(
     Readiness,
-    Effect.map(Ref.make(false), (draining) => Readiness.of({ draining: Ref.get(draining), drain: Ref.set(draining, true) }))
+    Effect.map(Ref.make(false), (draining) =>
+      Readiness.of({ draining: Ref.get(draining), drain: Ref.set(draining, true) })
+    )
   )
 }
 
 /** Orchestrators ask every few seconds and wait one to three: our own answer must come before theirs runs out. */
 const partTimeoutMillis = 2_000
 
-export class Health extends Context.Service<Health, { readonly report: Effect.Effect<HealthReport> }>()("paid-once/http/Health") {
+export class Health extends Context.Service<Health, { readonly report: Effect.Effect<HealthReport> }>()(
+  "paid-once/http/Health"
+) {
   /** A process without the role of a dispatcher has no {@link Broker}, and none to report on. */
   static readonly layer: Layer.Layer<Health, never, Fibers | SqlClient.SqlClient | Readiness> = Layer.effect(
     Health,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const fibers = yield* Fibers
       const sql = yield* SqlClient.SqlClient
       const readiness = yield* Readiness
@@ -66,17 +72,23 @@ export class Health extends Context.Service<Health, { readonly report: Effect.Ef
         Effect.timeout(partTimeoutMillis),
         // No reason in the answer: a driver's message may name hosts and users. The log has it.
         Effect.catchCause((cause) =>
-          Effect.as(Effect.logDebug("health: the database does not answer", cause), { status: "unready" } satisfies PartReport))
+          Effect.as(Effect.logDebug("health: the database does not answer", cause), {
+            status: "unready"
+          } satisfies PartReport)
+        )
       )
       const bounded = ({ name, report }: HealthPart) =>
         report.pipe(
           Effect.timeout(partTimeoutMillis),
           Effect.catchCause((cause) =>
-            Effect.as(Effect.logWarning(`health: ${name} does not answer`, cause), { status: "degraded" } satisfies PartReport)),
+            Effect.as(Effect.logWarning(`health: ${name} does not answer`, cause), {
+              status: "degraded"
+            } satisfies PartReport)
+          ),
           Effect.map((part) => [name, part] as const)
         )
 
-      const report = Effect.gen(function*() {
+      const report = Effect.gen(function* () {
         const now = yield* Clock.currentTimeMillis
         const parts: Record<string, PartReport> = {}
         if (yield* readiness.draining) parts["shutdown"] = { status: "unready" }
@@ -86,7 +98,8 @@ export class Health extends Context.Service<Health, { readonly report: Effect.Ef
           parts["broker"] = { status: available ? "ready" : "degraded", name: broker.value.name }
         }
         for (const state of yield* fibers.states) parts[`fiber:${state.name}`] = ofFiber(state, now)
-        for (const [name, part] of yield* Effect.forEach(others, bounded, { concurrency: "unbounded" })) parts[name] = part
+        for (const [name, part] of yield* Effect.forEach(others, bounded, { concurrency: "unbounded" }))
+          parts[name] = part
         return { status: worst(Object.values(parts)), parts }
       })
       return Health.of({ report })
@@ -109,5 +122,5 @@ const worst = (parts: ReadonlyArray<PartReport>): PartReport["status"] =>
   parts.some((part) => part.status === "unready")
     ? "unready"
     : parts.some((part) => part.status === "degraded")
-    ? "degraded"
-    : "ready"
+      ? "degraded"
+      : "ready"

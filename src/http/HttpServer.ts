@@ -70,19 +70,22 @@ export const makeNodeServer = (): Http.Server => {
     keepAliveTimeout: keepAliveTimeoutMillis,
     connectionsCheckingInterval: connectionsCheckMillis
   })
-  server.on("clientError", (error: NodeJS.ErrnoException, socket: Socket & { readonly _httpMessage?: Http.ServerResponse | null }) => {
-    // Where an answer has begun, a second one would be garbage inside it.
-    if (!socket.writable || error.code === "ECONNRESET" || socket._httpMessage?.headersSent === true) {
-      socket.destroy()
-      return
+  server.on(
+    "clientError",
+    (error: NodeJS.ErrnoException, socket: Socket & { readonly _httpMessage?: Http.ServerResponse | null }) => {
+      // Where an answer has begun, a second one would be garbage inside it.
+      if (!socket.writable || error.code === "ECONNRESET" || socket._httpMessage?.headersSent === true) {
+        socket.destroy()
+        return
+      }
+      const problem = ofParser(error.code)
+      const body = toJson(problem)
+      socket.end(
+        `HTTP/1.1 ${problem.status} ${Http.STATUS_CODES[problem.status]}\r\nConnection: close\r\nContent-Type: ${problemType}\r\n` +
+          `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
+      )
     }
-    const problem = ofParser(error.code)
-    const body = toJson(problem)
-    socket.end(
-      `HTTP/1.1 ${problem.status} ${Http.STATUS_CODES[problem.status]}\r\nConnection: close\r\nContent-Type: ${problemType}\r\n`
-        + `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
-    )
-  })
+  )
   return server
 }
 
@@ -93,7 +96,10 @@ const ofParser = (code: string | undefined): Problem => {
     case "ERR_HTTP_REQUEST_TIMEOUT":
       return new Problem({ status: 408, detail: "the request did not arrive in time" })
     default:
-      return new Problem({ status: 400, detail: `the request is not valid HTTP${code === undefined ? "" : ` (${code})`}` })
+      return new Problem({
+        status: 400,
+        detail: `the request is not valid HTTP${code === undefined ? "" : ` (${code})`}`
+      })
   }
 }
 
@@ -101,7 +107,7 @@ const ofParser = (code: string | undefined): Problem => {
  * Binds the port, and gives Effect's server over it with its address. At the end of the scope it stops accepting, waits for the
  * requests under way, at most `graceMillis`, and then cuts what is left.
  */
-export const listen = Effect.fnUntraced(function*(
+export const listen = Effect.fnUntraced(function* (
   settings: { readonly host: string; readonly port: number; readonly graceMillis: number },
   portVariable: "PORT" | "GATEWAY_PORT"
 ) {
@@ -115,7 +121,7 @@ export const listen = Effect.fnUntraced(function*(
   // Runs before the platform's own finalizer, which waits for the last connection without a limit.
   yield* Effect.addFinalizer(() => Effect.sync(() => node.closeAllConnections()))
   // Accepting can fail later (no file handle left); unheard, that would end the process.
-  const context = yield* Effect.context<never>()
+  const context = yield* Effect.context()
   node.on("error", (error) => Effect.runForkWith(context)(Effect.logError("the HTTP server failed to accept", error)))
   const bound = node.address() as AddressInfo
   const name = bound.address === "0.0.0.0" || bound.address === "::" ? "localhost" : bound.address
@@ -129,7 +135,12 @@ export const listen = Effect.fnUntraced(function*(
   }
 })
 
-const listenFailed = (error: NodeJS.ErrnoException, host: string, port: number, portVariable: "PORT" | "GATEWAY_PORT") => {
+const listenFailed = (
+  error: NodeJS.ErrnoException,
+  host: string,
+  port: number,
+  portVariable: "PORT" | "GATEWAY_PORT"
+) => {
   switch (error.code) {
     case "EADDRINUSE":
       return new ListenFailed({
@@ -139,7 +150,12 @@ const listenFailed = (error: NodeJS.ErrnoException, host: string, port: number, 
         reason: "the port is in use; stop what listens there, or choose another (0 picks a free one)"
       })
     case "EACCES":
-      return new ListenFailed({ variable: portVariable, host, port, reason: "the port needs privileges; choose one above 1023" })
+      return new ListenFailed({
+        variable: portVariable,
+        host,
+        port,
+        reason: "the port needs privileges; choose one above 1023"
+      })
     default:
       return new ListenFailed({ variable: "HOST", host, port, reason: error.message })
   }
@@ -171,7 +187,7 @@ export const layer: Layer.Layer<
   Fibers | Orders | Payments | PayOrder | PlaceOrder | Readiness | SqlClient.SqlClient | Timeline
 > = Layer.effect(
   BoundAddress,
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const settings = yield* HttpSettings
     const readiness = yield* Readiness
     const router = yield* Effect.provideService(HttpRouter.make, HttpRouter.RouterConfig, routerConfig)

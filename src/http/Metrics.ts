@@ -28,22 +28,28 @@ const lagResolutionMillis = 20
 const contentType = "text/plain; version=0.0.4; charset=utf-8"
 
 /** Adds `GET /metrics`. The process's gauges are read when it is asked, so that nothing runs between two scrapes. */
-export const layer = HttpRouter.use(Effect.fnUntraced(function*(router) {
-  const delay = yield* Effect.acquireRelease(
-    Effect.sync(() => {
-      const histogram = monitorEventLoopDelay({ resolution: lagResolutionMillis })
-      histogram.enable()
-      return histogram
-    }),
-    (histogram) => Effect.sync(() => histogram.disable())
-  )
-  yield* router.add("GET", "/metrics", Effect.gen(function*() {
-    yield* Metric.update(residentMemory, process.memoryUsage.rss())
-    yield* Metric.update(uptime, process.uptime())
-    // The sample contains the resolution itself; before the first sample there is none.
-    const p99Millis = Math.max(0, delay.percentile(99) / 1e6 - lagResolutionMillis)
-    yield* Metric.update(eventLoopLag, Number.isFinite(p99Millis) ? p99Millis / 1000 : 0)
-    delay.reset()
-    return HttpServerResponse.text(yield* PrometheusMetrics.format(), { contentType })
-  }))
-}))
+export const layer = HttpRouter.use(
+  Effect.fnUntraced(function* (router) {
+    const delay = yield* Effect.acquireRelease(
+      Effect.sync(() => {
+        const histogram = monitorEventLoopDelay({ resolution: lagResolutionMillis })
+        histogram.enable()
+        return histogram
+      }),
+      (histogram) => Effect.sync(() => histogram.disable())
+    )
+    yield* router.add(
+      "GET",
+      "/metrics",
+      Effect.gen(function* () {
+        yield* Metric.update(residentMemory, process.memoryUsage.rss())
+        yield* Metric.update(uptime, process.uptime())
+        // The sample contains the resolution itself; before the first sample there is none.
+        const p99Millis = Math.max(0, delay.percentile(99) / 1e6 - lagResolutionMillis)
+        yield* Metric.update(eventLoopLag, Number.isFinite(p99Millis) ? p99Millis / 1000 : 0)
+        delay.reset()
+        return HttpServerResponse.text(yield* PrometheusMetrics.format(), { contentType })
+      })
+    )
+  })
+)

@@ -30,23 +30,30 @@ const knownRoutes: ReadonlyArray<KnownRoute> = [
 const unrouted = (request: HttpServerRequest.HttpServerRequest): Problem => {
   const path = request.url.split(/[?#]/, 1)[0]!
   const segments = path.split("/")
-  const matching = knownRoutes.filter((route) =>
-    route.segments.length === segments.length
-    && route.segments.every((segment, index) => segment.startsWith(":") || segment === segments[index])
+  const matching = knownRoutes.filter(
+    (route) =>
+      route.segments.length === segments.length &&
+      route.segments.every((segment, index) => segment.startsWith(":") || segment === segments[index])
   )
   const broken = segments.findIndex((segment) => !isDecodable(segment))
   if (broken >= 0) {
     const name = matching[0]?.segments[broken]?.slice(1)
-    return badRequest([{
-      in: "path",
-      pointer: name === undefined ? "" : `/${name}`,
-      message: "must be percent-encoded UTF-8"
-    }])
+    return badRequest([
+      {
+        in: "path",
+        pointer: name === undefined ? "" : `/${name}`,
+        message: "must be percent-encoded UTF-8"
+      }
+    ])
   }
   if (matching.length === 0) return new Problem({ status: 404, detail: "there is nothing at this path" })
-  const allowed = new Set(matching.flatMap(({ method }) => method === "GET" ? ["GET", "HEAD"] : [method]))
-  const allow = [...allowed].sort().join(", ")
-  return new Problem({ status: 405, detail: `${request.method} is not allowed here, only ${allow}`, headers: { allow } })
+  const allowed = new Set(matching.flatMap(({ method }) => (method === "GET" ? ["GET", "HEAD"] : [method])))
+  const allow = [...allowed].toSorted().join(", ")
+  return new Problem({
+    status: 405,
+    detail: `${request.method} is not allowed here, only ${allow}`,
+    headers: { allow }
+  })
 }
 
 const isDecodable = (segment: string): boolean => {
@@ -66,8 +73,8 @@ const databaseRetrySeconds = 2
  * left (53300). The driver has a name for the first kind only.
  */
 const isDatabaseAway = (error: unknown): boolean =>
-  SqlError.isSqlError(error)
-  && (error.reason._tag === "ConnectionError" || /^(57P0[123]|53300)$/.test(sqlStateOf(error.reason.cause)))
+  SqlError.isSqlError(error) &&
+  (error.reason._tag === "ConnectionError" || /^(57P0[123]|53300)$/.test(sqlStateOf(error.reason.cause)))
 
 const sqlStateOf = (cause: unknown): string =>
   typeof cause === "object" && cause !== null && "code" in cause ? String(cause.code) : ""
@@ -82,22 +89,23 @@ const toProblem = (
   if (HttpServerError.isHttpServerError(squashed) && squashed.reason._tag === "RouteNotFound") return unrouted(request)
   const members = traceId === undefined ? {} : { traceId }
   return cause.reasons.some((reason) =>
-      reason._tag === "Die" ? isDatabaseAway(reason.defect) : reason._tag === "Fail" && isDatabaseAway(reason.error))
+    reason._tag === "Die" ? isDatabaseAway(reason.defect) : reason._tag === "Fail" && isDatabaseAway(reason.error)
+  )
     ? new Problem({
-      status: 503,
-      detail: "the database can't be reached at the moment",
-      headers: { "retry-after": String(databaseRetrySeconds) },
-      members
-    })
+        status: 503,
+        detail: "the database can't be reached at the moment",
+        headers: { "retry-after": String(databaseRetrySeconds) },
+        members
+      })
     : new Problem({ status: 500, detail: "something went wrong on our side; it has been logged", members })
 }
 
 /** Wraps every route of the router, and what no route takes. */
 export const layer = HttpRouter.middleware(
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const readiness = yield* Readiness
     return (handler) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const request = yield* HttpServerRequest.HttpServerRequest
         const traceId = Option.getOrUndefined(yield* Effect.option(Effect.currentParentSpan))?.traceId
         const startedMillis = performance.now()

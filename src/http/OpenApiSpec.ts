@@ -25,22 +25,24 @@ const foldComponents = (spec: Spec): Spec => {
   const folded = JSON.parse(JSON.stringify(spec), (key, value: unknown) =>
     key === "$ref" && typeof value === "string" && copies.has(value.slice(value.lastIndexOf("/") + 1))
       ? value.replace(/_\d+$/, "")
-      : value) as Spec
+      : value
+  ) as Spec
   for (const name of copies) delete folded.components.schemas[name]
   return folded
 }
 
 /** For `OpenApi.Transform`. `parameters` says by name what a parameter's schema lacks, which otherwise shows how it arrives: as text. */
-export const improve = (parameters: Readonly<Record<string, Record<string, unknown>>>) =>
-(spec: Record<string, unknown>): Record<string, unknown> => {
-  const folded = foldComponents(spec as unknown as Spec)
-  for (const operation of Object.values(folded.paths).flatMap((path) => Object.values(path))) {
-    for (const [status, response] of Object.entries(operation.responses ?? {})) {
-      if (Number(status) >= 400) response.description = STATUS_CODES[status] ?? status
+export const improve =
+  (parameters: Readonly<Record<string, Record<string, unknown>>>) =>
+  (spec: Record<string, unknown>): Record<string, unknown> => {
+    const folded = foldComponents(spec as unknown as Spec)
+    for (const operation of Object.values(folded.paths).flatMap((path) => Object.values(path))) {
+      for (const [status, response] of Object.entries(operation.responses ?? {})) {
+        if (Number(status) >= 400) response.description = STATUS_CODES[status] ?? status
+      }
+      for (const parameter of operation.parameters ?? []) {
+        Object.assign(parameter.schema, parameters[parameter.name])
+      }
     }
-    for (const parameter of operation.parameters ?? []) {
-      Object.assign(parameter.schema, parameters[parameter.name])
-    }
+    return folded as unknown as Record<string, unknown>
   }
-  return folded as unknown as Record<string, unknown>
-}

@@ -56,14 +56,15 @@ export const badRequest = (errors: ReadonlyArray<FieldError>): Problem => {
   const count = errors.length
   return new Problem({
     status: 400,
-    detail: count === 1
-      ? `the request is not valid: ${nameOf(errors[0]!)} ${errors[0]!.message}`
-      : `the request is not valid: ${count} fields are wrong`,
+    detail:
+      count === 1
+        ? `the request is not valid: ${nameOf(errors[0]!)} ${errors[0]!.message}`
+        : `the request is not valid: ${count} fields are wrong`,
     errors: errors.slice(0, maxListedErrors)
   })
 }
 
-const nameOf = ({ in: place, pointer }: FieldError): string => pointer === "" ? `the ${place}` : `${place} ${pointer}`
+const nameOf = ({ in: place, pointer }: FieldError): string => (pointer === "" ? `the ${place}` : `${place} ${pointer}`)
 
 /** The issues of one part of the request, by JSON Pointer. A field that breaks two rules of one sentence is named once. */
 export const fieldErrors = (place: FieldError["in"], issue: SchemaIssue.Issue): ReadonlyArray<FieldError> => {

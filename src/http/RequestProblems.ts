@@ -17,16 +17,19 @@ export class RequestProblems extends HttpApiMiddleware.Service<RequestProblems>(
     error.kind === "Body" || error.kind === "ResponseHeaders"
       ? Effect.fail(error)
       : Effect.match(errorsOf(endpoint), {
-        onFailure: toResponse,
-        onSuccess: (errors) => toResponse(badRequest(errors))
-      }))
+          onFailure: toResponse,
+          onSuccess: (errors) => toResponse(badRequest(errors))
+        })
+  )
 }
 
-const errorsOf = Effect.fnUntraced(function*(endpoint: HttpApiEndpoint.Top) {
+const errorsOf = Effect.fnUntraced(function* (endpoint: HttpApiEndpoint.Top) {
   const request = yield* HttpServerRequest.HttpServerRequest
   const { params } = yield* HttpRouter.RouteContext
   const query = yield* HttpServerRequest.ParsedSearchParams
-  const queryOptions = Context.getOrElse(endpoint.annotations, HttpApi.QueryParseOptions, () => ({ errors: "all" as const }))
+  const queryOptions = Context.getOrElse(endpoint.annotations, HttpApi.QueryParseOptions, () => ({
+    errors: "all" as const
+  }))
   const errors = [
     ...errorsIn("path", endpoint.params, params, { errors: "all" }),
     ...errorsIn("header", endpoint.headers, request.headers, { errors: "all" }),

@@ -15,9 +15,12 @@ import { Problem, toResponse } from "../http/Problems.ts"
 import * as Migrations from "../platform/database/Migrations.ts"
 
 /** Where the gateway listens: on this machine only, for it gives money away. Port 0 picks a free one. */
-export const GatewayServerSettings = Context.Reference<{ readonly port: number }>("paid-once/sandbox/GatewayServerSettings", {
-  defaultValue: () => ({ port: 3001 })
-})
+export const GatewayServerSettings = Context.Reference<{ readonly port: number }>(
+  "paid-once/sandbox/GatewayServerSettings",
+  {
+    defaultValue: () => ({ port: 3001 })
+  }
+)
 
 const host = "127.0.0.1"
 /** Its requests are single statements; what is not done in a second hangs. */
@@ -57,14 +60,16 @@ const ledgerSize = 100
 /** Any number that no one else locks: processes that start together take turns in making the schema. */
 const migrationLock = 7_315_946
 
-const migrate = Effect.gen(function*() {
+const migrate = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  yield* sql.withTransaction(Effect.gen(function*() {
-    // IF NOT EXISTS alone still fails where two sessions create the same schema at once.
-    yield* sql`SELECT pg_advisory_xact_lock(${migrationLock}::int8)`
-    yield* sql`CREATE SCHEMA IF NOT EXISTS sandbox_gateway`
-    yield* Migrations.apply([Migrations.setOf(Path.resolve(import.meta.dirname, "../.."), "sandbox")])
-  }))
+  yield* sql.withTransaction(
+    Effect.gen(function* () {
+      // IF NOT EXISTS alone still fails where two sessions create the same schema at once.
+      yield* sql`SELECT pg_advisory_xact_lock(${migrationLock}::int8)`
+      yield* sql`CREATE SCHEMA IF NOT EXISTS sandbox_gateway`
+      yield* Migrations.apply([Migrations.setOf(Path.resolve(import.meta.dirname, "../.."), "sandbox")])
+    })
+  )
 })
 
 const answer = (charge: ChargeRow) =>
@@ -80,13 +85,15 @@ const answering = <E, R>(handler: Effect.Effect<HttpServerResponse.HttpServerRes
     return HttpServerError.isHttpServerError(failure) && failure.reason._tag === "RouteNotFound"
       ? Effect.succeed(toResponse(new Problem({ status: 404, detail: "there is nothing at this path" })))
       : Effect.as(
-        Effect.logError("sandbox gateway: a request failed", cause),
-        toResponse(new Problem({ status: 500, detail: "something went wrong" }))
-      )
+          Effect.logError("sandbox gateway: a request failed", cause),
+          toResponse(new Problem({ status: 500, detail: "something went wrong" }))
+        )
   })
 
 /** A running sandbox gateway. */
-export class GatewayServer extends Context.Service<GatewayServer, { readonly url: string }>()("paid-once/sandbox/GatewayServer") {
+export class GatewayServer extends Context.Service<GatewayServer, { readonly url: string }>()(
+  "paid-once/sandbox/GatewayServer"
+) {
   /** Makes its schema if it is missing, and serves until the scope ends. */
   static readonly layer: Layer.Layer<
     GatewayServer,
@@ -94,7 +101,7 @@ export class GatewayServer extends Context.Service<GatewayServer, { readonly url
     SqlClient.SqlClient
   > = Layer.effect(
     GatewayServer,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const { port } = yield* GatewayServerSettings
       yield* migrate
@@ -107,7 +114,7 @@ export class GatewayServer extends Context.Service<GatewayServer, { readonly url
           (rows) => Option.fromNullishOr(rows[0])
         )
 
-      const charge = Effect.gen(function*() {
+      const charge = Effect.gen(function* () {
         const request = yield* HttpServerRequest.HttpServerRequest
         const key = request.headers["idempotency-key"]
         if (key === undefined || key === "") {
@@ -126,13 +133,14 @@ export class GatewayServer extends Context.Service<GatewayServer, { readonly url
                   ${reason === null ? "captured" : "declined"}, ${reason}::text, clock_timestamp())
           ON CONFLICT DO NOTHING`
         const stored = Option.getOrThrow(yield* find(key))
-        return stored.amountMinor === body.amountMinor && stored.currency === body.currency
-            && stored.paymentMethod === body.paymentMethod
+        return stored.amountMinor === body.amountMinor &&
+          stored.currency === body.currency &&
+          stored.paymentMethod === body.paymentMethod
           ? answer(stored)
           : yield* new Problem({ status: 422, detail: `the key ${key} was already used for another charge` })
       })
 
-      const lookUp = Effect.gen(function*() {
+      const lookUp = Effect.gen(function* () {
         const { key = "" } = yield* HttpRouter.params
         // What Postgres can't store was never charged.
         const found = key.includes("\u0000") ? Option.none<ChargeRow>() : yield* find(key)
@@ -141,7 +149,7 @@ export class GatewayServer extends Context.Service<GatewayServer, { readonly url
           : HttpServerResponse.jsonUnsafe(found.value)
       })
 
-      const ledger = Effect.gen(function*() {
+      const ledger = Effect.gen(function* () {
         const totals = yield* sql`
           SELECT currency, count(*) FILTER (WHERE status = 'captured')::float8 AS captured,
                  count(*) FILTER (WHERE status = 'declined')::float8 AS declined,

@@ -10,10 +10,13 @@ import { type Answer, newOrder, send, service } from "./Service.ts"
 const line = newOrder.lines[0]!
 const withLine = (change: object) => ({ ...newOrder, lines: [{ ...line, ...change }] })
 const text = (value: unknown, raw: Record<string, string> = {}) =>
-  Object.entries(raw).reduce((json, [marker, replacement]) => json.replace(`"${marker}"`, replacement), JSON.stringify(value))
+  Object.entries(raw).reduce(
+    (json, [marker, replacement]) => json.replace(`"${marker}"`, replacement),
+    JSON.stringify(value)
+  )
 const deep = "[".repeat(100_000) + "]".repeat(100_000)
 const bytes = (...parts: ReadonlyArray<string | number>) =>
-  Buffer.concat(parts.map((part) => typeof part === "number" ? Buffer.from([part]) : Buffer.from(part)))
+  Buffer.concat(parts.map((part) => (typeof part === "number" ? Buffer.from([part]) : Buffer.from(part))))
 
 /** Bodies of POST /orders, and the pointers of the errors they must get. */
 const bodies: ReadonlyArray<readonly [name: string, body: unknown, pointers: ReadonlyArray<string>]> = [
@@ -38,7 +41,11 @@ const bodies: ReadonlyArray<readonly [name: string, body: unknown, pointers: Rea
   ["no lines", { ...newOrder, lines: [] }, ["/lines"]],
   ["a null line", { ...newOrder, lines: [null] }, ["/lines/0"]],
   ["1,001 lines", { ...newOrder, lines: Array.from({ length: 1_001 }, () => line) }, ["/lines"]],
-  ["a megabyte of empty lines", `{"lines":[${"{},".repeat(340_000)}{}]}`, ["/lines", "/customerId", "/currency", "/lines/999/sku"]],
+  [
+    "a megabyte of empty lines",
+    `{"lines":[${"{},".repeat(340_000)}{}]}`,
+    ["/lines", "/customerId", "/currency", "/lines/999/sku"]
+  ],
   ["a total above 2^53 - 1", withLine({ quantity: 1_000_000, unitAmountMinor: 100_000_000_000 }), ["/lines"]],
   ["an unknown currency", { ...newOrder, currency: "XBT" }, ["/currency"]],
   ["a currency in small letters", { ...newOrder, currency: "eur" }, ["/currency"]],
@@ -46,30 +53,34 @@ const bodies: ReadonlyArray<readonly [name: string, body: unknown, pointers: Rea
   ["NUL", { ...newOrder, customerId: "a\u0000b" }, ["/customerId"]],
   ["NUL as an escape", text({ ...newOrder, customerId: "$" }, { $: '"\\u0000"' }), ["/customerId"]],
   ["a lone surrogate as an escape", text({ ...newOrder, customerId: "$" }, { $: '"\\ud800"' }), ["/customerId"]],
-  ["a field that lacks and two that are wrong", { currency: "E", lines: [{ sku: "a", quantity: 1 }] }, [
-    "/customerId",
-    "/currency",
-    "/lines/0/unitAmountMinor"
-  ]],
+  [
+    "a field that lacks and two that are wrong",
+    { currency: "E", lines: [{ sku: "a", quantity: 1 }] },
+    ["/customerId", "/currency", "/lines/0/unitAmountMinor"]
+  ],
   ["a __proto__ key", `{"__proto__":{"customerId":"x"},${JSON.stringify(newOrder).slice(1)}`, ["/__proto__"]],
   ["a constructor key", { ...newOrder, constructor: {} }, ["/constructor"]],
   ["an array", [newOrder], [""]],
   ["null", "null", [""]],
-  ["a string", "\"order\"", [""]],
+  ["a string", '"order"', [""]],
   ["an empty body", "", [""]],
   ["only spaces", "  ", [""]],
-  ["broken JSON", "{\"customerId\": ", [""]],
+  ["broken JSON", '{"customerId": ', [""]],
   ["two values", "{} {}", [""]],
   ["NaN", "NaN", [""]],
   ["100,000 brackets", deep, [""]],
   ["100,000 brackets that are never closed", "[".repeat(100_000), [""]],
-  ["100,000 brackets in a field", `{"customerId":${deep},"currency":"EUR","lines":${deep}}`, ["/customerId", "/lines/0"]],
+  [
+    "100,000 brackets in a field",
+    `{"customerId":${deep},"currency":"EUR","lines":${deep}}`,
+    ["/customerId", "/lines/0"]
+  ],
   ["100,000 brackets in an unknown field", `{"x":${deep},${JSON.stringify(newOrder).slice(1)}`, ["/x"]],
-  ["bytes that are no UTF-8", bytes("{\"customerId\":\"", 0xff, 0xfe, "\"}"), [""]],
-  ["a surrogate in raw bytes", bytes("{\"customerId\":\"", 0xed, 0xa0, 0x80, "\"}"), [""]],
+  ["bytes that are no UTF-8", bytes('{"customerId":"', 0xff, 0xfe, '"}'), [""]],
+  ["a surrogate in raw bytes", bytes('{"customerId":"', 0xed, 0xa0, 0x80, '"}'), [""]],
   ["a byte order mark", bytes(0xef, 0xbb, 0xbf, JSON.stringify(newOrder)), [""]],
   ["UTF-16", Buffer.from(JSON.stringify(newOrder), "utf16le"), [""]],
-  ["a raw NUL byte", bytes("{\"customerId\":\"a", 0, "\"}"), [""]]
+  ["a raw NUL byte", bytes('{"customerId":"a', 0, '"}'), [""]]
 ]
 
 const assertProblem = (answer: Answer, status: number, name: string) => {
@@ -82,7 +93,7 @@ const assertProblem = (answer: Answer, status: number, name: string) => {
 const places = (answer: Answer): ReadonlyArray<string> =>
   (answer.json.errors as ReadonlyArray<{ in: string; pointer: string }>).map((error) => `${error.in} ${error.pointer}`)
 
-const countRows = Effect.gen(function*() {
+const countRows = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const [row] = yield* sql<Record<string, bigint>>`
     SELECT (SELECT count(*) FROM orders) AS orders, (SELECT count(*) FROM outbox_events) AS events,
@@ -92,7 +103,7 @@ const countRows = Effect.gen(function*() {
 
 /** Asserts that `effect` changes no table of ours. */
 const changesNothing = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const before = yield* countRows
     yield* effect
     assert.deepStrictEqual(yield* countRows, before)
@@ -100,22 +111,23 @@ const changesNothing = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
 
 /** Speaks bytes to the server and gives what came back until the server closed or fell silent. */
 const speak = (port: number, ...parts: ReadonlyArray<string | Buffer>) =>
-  Effect.promise(() =>
-    new Promise<string>((resolve) => {
-      const socket = connect(port, "127.0.0.1")
-      let received = ""
-      const done = () => {
-        socket.destroy()
-        resolve(received)
-      }
-      socket.on("data", (chunk) => received += chunk.toString("latin1"))
-      socket.on("error", done)
-      socket.on("close", done)
-      socket.setTimeout(2_000, done)
-      socket.on("connect", () => {
-        for (const part of parts) socket.write(part)
+  Effect.promise(
+    () =>
+      new Promise<string>((resolve) => {
+        const socket = connect(port, "127.0.0.1")
+        let received = ""
+        const done = () => {
+          socket.destroy()
+          resolve(received)
+        }
+        socket.on("data", (chunk) => (received += chunk.toString("latin1")))
+        socket.on("error", done)
+        socket.on("close", done)
+        socket.setTimeout(2_000, done)
+        socket.on("connect", () => {
+          for (const part of parts) socket.write(part)
+        })
       })
-    })
   )
 
 const uuidV7 = "01890a5d-ac96-774b-bcce-b302099a8057"
@@ -123,90 +135,130 @@ const uuidV4 = "7f1d2a56-3c8e-4b7a-9f00-1c2d3e4f5a6b"
 
 layer(service, { excludeTestServices: true })("bad input", (it) => {
   it.effect("every bad body is 400, names all that is wrong in a person's words, and changes nothing", () =>
-    changesNothing(Effect.gen(function*() {
-      const { url } = yield* BoundAddress
-      for (const [name, body, pointers] of bodies) {
-        const answer = yield* send(`${url}/orders`, { method: "POST", body, headers: { "idempotency-key": name } })
-        assertProblem(answer, 400, name)
-        const got = places(answer)
-        if (name !== "a megabyte of empty lines") assert.strictEqual(got.length, pointers.length, `${name}: ${answer.text.slice(0, 500)}`)
-        for (const pointer of pointers) assert.include(got, `body ${pointer}`, name)
-        for (const { message } of answer.json.errors) assert.notMatch(message, /^Expected|undefined|filter/, name)
-        assert.isBelow(answer.text.length, 500_000, name)
-      }
-    })))
+    changesNothing(
+      Effect.gen(function* () {
+        const { url } = yield* BoundAddress
+        for (const [name, body, pointers] of bodies) {
+          const answer = yield* send(`${url}/orders`, { method: "POST", body, headers: { "idempotency-key": name } })
+          assertProblem(answer, 400, name)
+          const got = places(answer)
+          if (name !== "a megabyte of empty lines")
+            assert.strictEqual(got.length, pointers.length, `${name}: ${answer.text.slice(0, 500)}`)
+          for (const pointer of pointers) assert.include(got, `body ${pointer}`, name)
+          for (const { message } of answer.json.errors) assert.notMatch(message, /^Expected|undefined|filter/, name)
+          assert.isBelow(answer.text.length, 500_000, name)
+        }
+      })
+    )
+  )
 
   it.effect("a field named twice is not broken JSON: the last one counts", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { url } = yield* BoundAddress
-      const answer = yield* send(`${url}/orders`, { body: `{"currency":"nonsense",${JSON.stringify(newOrder).slice(1)}` })
+      const answer = yield* send(`${url}/orders`, {
+        body: `{"currency":"nonsense",${JSON.stringify(newOrder).slice(1)}`
+      })
       assert.strictEqual(answer.status, 201)
-    }))
+    })
+  )
 
   it.effect("a payment names what is wrong with path, header and body at once", () =>
-    changesNothing(Effect.gen(function*() {
-      const { url } = yield* BoundAddress
-      const all = yield* send(`${url}/orders/${uuidV4}/pay`, { body: { method: "pm_ok" } })
-      assertProblem(all, 400, "all")
-      assert.sameMembers([...places(all)], ["path /id", "header /idempotency-key", "body /method", "body /paymentMethod"])
-      for (const body of [{ paymentMethod: "" }, { paymentMethod: 1 }, { paymentMethod: "\ud800" }, {}]) {
-        const answer = yield* send(`${url}/orders/${uuidV7}/pay`, { body, headers: { "idempotency-key": "k" } })
-        assertProblem(answer, 400, JSON.stringify(body))
-        assert.deepStrictEqual(places(answer), ["body /paymentMethod"])
-      }
-    })))
+    changesNothing(
+      Effect.gen(function* () {
+        const { url } = yield* BoundAddress
+        const all = yield* send(`${url}/orders/${uuidV4}/pay`, { body: { method: "pm_ok" } })
+        assertProblem(all, 400, "all")
+        assert.sameMembers(
+          [...places(all)],
+          ["path /id", "header /idempotency-key", "body /method", "body /paymentMethod"]
+        )
+        for (const body of [{ paymentMethod: "" }, { paymentMethod: 1 }, { paymentMethod: "\ud800" }, {}]) {
+          const answer = yield* send(`${url}/orders/${uuidV7}/pay`, { body, headers: { "idempotency-key": "k" } })
+          assertProblem(answer, 400, JSON.stringify(body))
+          assert.deepStrictEqual(places(answer), ["body /paymentMethod"])
+        }
+      })
+    )
+  )
 
   it.effect("an Idempotency-Key has 1 to 255 characters and no control characters", () =>
-    changesNothing(Effect.gen(function*() {
-      const { port, url } = yield* BoundAddress
-      for (const key of ["", "x".repeat(256), "a\tb", "\u0080"]) {
-        const answer = yield* send(`${url}/orders`, { body: newOrder, headers: { "idempotency-key": key } })
-        assertProblem(answer, 400, JSON.stringify(key))
-        assert.deepStrictEqual(places(answer), ["header /idempotency-key"])
-      }
-      const body = JSON.stringify(newOrder)
-      for (const key of ["a\u0000b", "a\u0001b"]) {
-        const raw = yield* speak(
-          port,
-          `POST /orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nIdempotency-Key: ${key}\r\nContent-Length: ${body.length}\r\n\r\n${body}`
-        )
-        assert.match(raw, /^HTTP\/1\.1 400 [\s\S]*application\/problem\+json/)
-      }
-    })))
+    changesNothing(
+      Effect.gen(function* () {
+        const { port, url } = yield* BoundAddress
+        for (const key of ["", "x".repeat(256), "a\tb", "\u0080"]) {
+          const answer = yield* send(`${url}/orders`, { body: newOrder, headers: { "idempotency-key": key } })
+          assertProblem(answer, 400, JSON.stringify(key))
+          assert.deepStrictEqual(places(answer), ["header /idempotency-key"])
+        }
+        const body = JSON.stringify(newOrder)
+        for (const key of ["a\u0000b", "a\u0001b"]) {
+          const raw = yield* speak(
+            port,
+            `POST /orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nIdempotency-Key: ${key}\r\n` +
+              `Content-Length: ${body.length}\r\n\r\n${body}`
+          )
+          assert.match(raw, /^HTTP\/1\.1 400 [\s\S]*application\/problem\+json/)
+        }
+      })
+    )
+  )
 
   it.effect("malformed ids are 400 in the path, wherever they stand", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { url } = yield* BoundAddress
-      for (const id of ["1", uuidV4, `${uuidV7}0`, "%00", "%ff", "%zz", "x".repeat(5_000), "%E2%82%AC", "'%20OR%201=1"]) {
+      for (const id of [
+        "1",
+        uuidV4,
+        `${uuidV7}0`,
+        "%00",
+        "%ff",
+        "%zz",
+        "x".repeat(5_000),
+        "%E2%82%AC",
+        "'%20OR%201=1"
+      ]) {
         for (const path of [`/orders/${id}`, `/orders/${id}/timeline`, `/payments/${id}`]) {
           const answer = yield* send(`${url}${path}`)
           assertProblem(answer, 400, path)
           assert.deepStrictEqual(places(answer), ["path /id"], path)
         }
       }
-    }))
+    })
+  )
 
   it.effect("the list refuses what it does not know, all at once", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { url } = yield* BoundAddress
       const answer = yield* send(`${url}/orders?limit=101&status=lost&cursor=${uuidV4}&page=2`)
       assertProblem(answer, 400, "list")
       assert.sameMembers([...places(answer)], ["query /limit", "query /status", "query /cursor", "query /page"])
-      for (const query of ["limit=0", "limit=", "limit=1.5", "limit=x", "limit=-1", "limit=1&limit=2", "status=", "status=%ff", "cursor="]) {
+      for (const query of [
+        "limit=0",
+        "limit=",
+        "limit=1.5",
+        "limit=x",
+        "limit=-1",
+        "limit=1&limit=2",
+        "status=",
+        "status=%ff",
+        "cursor="
+      ]) {
         const one = yield* send(`${url}/orders?${query}`)
         assertProblem(one, 400, query)
         assert.deepStrictEqual(places(one), [`query /${query.split("=")[0]}`], query)
       }
-    }))
+    })
+  )
 
   it.effect("unknown paths are 404, known paths with another method 405 and say which", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { url } = yield* BoundAddress
       for (const path of ["/", "/nothing", "//orders", "/orders/a/b/c", "/ORDERS", "/%ff"]) {
         const answer = yield* send(`${url}${path}`)
         assertProblem(answer, path === "/%ff" ? 400 : 404, path)
       }
-      const allowed = async (method: string, path: string) => (await fetch(`${url}${path}`, { method })).headers.get("allow")
+      const allowed = async (method: string, path: string) =>
+        (await fetch(`${url}${path}`, { method })).headers.get("allow")
       for (const [method, path, allow] of [
         ["DELETE", "/orders", "GET, HEAD, POST"],
         ["PUT", `/orders/${uuidV7}`, "GET, HEAD"],
@@ -216,45 +268,75 @@ layer(service, { excludeTestServices: true })("bad input", (it) => {
         assertProblem(yield* send(`${url}${path}`, { method }), 405, path)
         assert.strictEqual(yield* Effect.promise(() => allowed(method, path)), allow)
       }
-    }))
+    })
+  )
 
   it.effect("a body that is not declared as JSON is 415, and the answer says what would do", () =>
-    changesNothing(Effect.gen(function*() {
-      const { port, url } = yield* BoundAddress
-      const json = JSON.stringify(newOrder)
-      for (const type of ["text/plain", "application/x-www-form-urlencoded", "application/xml", "application/json; charset=latin1"]) {
-        const answer = yield* send(`${url}/orders`, { body: json, headers: { "content-type": type } })
-        assertProblem(answer, 415, type)
-        assert.strictEqual(answer.headers.get("accept"), "application/json")
-      }
-      const raw = yield* speak(port, `POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: ${json.length}\r\nConnection: close\r\n\r\n${json}`)
-      assert.match(raw, /^HTTP\/1\.1 415 /)
-      assertProblem(yield* send(`${url}/orders`, { body: json, headers: { "content-encoding": "gzip" } }), 415, "gzip")
-    })))
+    changesNothing(
+      Effect.gen(function* () {
+        const { port, url } = yield* BoundAddress
+        const json = JSON.stringify(newOrder)
+        for (const type of [
+          "text/plain",
+          "application/x-www-form-urlencoded",
+          "application/xml",
+          "application/json; charset=latin1"
+        ]) {
+          const answer = yield* send(`${url}/orders`, { body: json, headers: { "content-type": type } })
+          assertProblem(answer, 415, type)
+          assert.strictEqual(answer.headers.get("accept"), "application/json")
+        }
+        const raw = yield* speak(
+          port,
+          `POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: ${json.length}\r\nConnection: close\r\n\r\n${json}`
+        )
+        assert.match(raw, /^HTTP\/1\.1 415 /)
+        assertProblem(
+          yield* send(`${url}/orders`, { body: json, headers: { "content-encoding": "gzip" } }),
+          415,
+          "gzip"
+        )
+      })
+    )
+  )
 
   it.effect("a body above the limit is 413, announced or not, and the server goes on", () =>
-    changesNothing(Effect.gen(function*() {
-      const { port, url } = yield* BoundAddress
-      assertProblem(yield* send(`${url}/orders`, { body: " ".repeat(maxBodyBytes + 1) }), 413, "announced")
-      assertProblem(yield* send(`${url}/orders`, { body: " ".repeat(20 * maxBodyBytes) }), 413, "twenty times")
-      // Just inside the limit it is read, and refused for what it is.
-      assertProblem(yield* send(`${url}/orders`, { body: " ".repeat(maxBodyBytes) }), 400, "at the limit")
-      const head = "POST /orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-      const chunk = `10000\r\n${" ".repeat(65_536)}\r\n`
-      const chunked = yield* speak(port, `${head}Transfer-Encoding: chunked\r\n\r\n`, ...Array.from({ length: 17 }, () => chunk))
-      assert.match(chunked, /^HTTP\/1\.1 413 [\s\S]*application\/problem\+json/)
-      // Announced and never sent: the answer does not wait for it.
-      const silent = yield* speak(port, `${head}Content-Length: ${maxBodyBytes + 1}\r\n\r\n`)
-      assert.match(silent, /^HTTP\/1\.1 413 /)
-      const expecting = yield* speak(port, `${head}Content-Length: ${maxBodyBytes + 1}\r\nExpect: 100-continue\r\n\r\n`)
-      assert.match(expecting, /^HTTP\/1\.1 413 /)
-      assert.strictEqual((yield* send(`${url}/health/live`)).status, 200)
-    })))
+    changesNothing(
+      Effect.gen(function* () {
+        const { port, url } = yield* BoundAddress
+        assertProblem(yield* send(`${url}/orders`, { body: " ".repeat(maxBodyBytes + 1) }), 413, "announced")
+        assertProblem(yield* send(`${url}/orders`, { body: " ".repeat(20 * maxBodyBytes) }), 413, "twenty times")
+        // Just inside the limit it is read, and refused for what it is.
+        assertProblem(yield* send(`${url}/orders`, { body: " ".repeat(maxBodyBytes) }), 400, "at the limit")
+        const head = "POST /orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        const chunk = `10000\r\n${" ".repeat(65_536)}\r\n`
+        const chunked = yield* speak(
+          port,
+          `${head}Transfer-Encoding: chunked\r\n\r\n`,
+          ...Array.from({ length: 17 }, () => chunk)
+        )
+        assert.match(chunked, /^HTTP\/1\.1 413 [\s\S]*application\/problem\+json/)
+        // Announced and never sent: the answer does not wait for it.
+        const silent = yield* speak(port, `${head}Content-Length: ${maxBodyBytes + 1}\r\n\r\n`)
+        assert.match(silent, /^HTTP\/1\.1 413 /)
+        const expecting = yield* speak(
+          port,
+          `${head}Content-Length: ${maxBodyBytes + 1}\r\nExpect: 100-continue\r\n\r\n`
+        )
+        assert.match(expecting, /^HTTP\/1\.1 413 /)
+        assert.strictEqual((yield* send(`${url}/health/live`)).status, 200)
+      })
+    )
+  )
 
   it.effect("what is no HTTP is answered with a problem too", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { port } = yield* BoundAddress
       assert.match(yield* speak(port, "nonsense\r\n\r\n"), /^HTTP\/1\.1 400 [\s\S]*problem\+json/)
-      assert.match(yield* speak(port, `GET / HTTP/1.1\r\nHost: x\r\nX: ${"x".repeat(20_000)}\r\n\r\n`), /^HTTP\/1\.1 431 [\s\S]*problem\+json/)
-    }))
+      assert.match(
+        yield* speak(port, `GET / HTTP/1.1\r\nHost: x\r\nX: ${"x".repeat(20_000)}\r\n\r\n`),
+        /^HTTP\/1\.1 431 [\s\S]*problem\+json/
+      )
+    })
+  )
 })

@@ -10,64 +10,98 @@ const charge = (key: string, change: object = {}) =>
     send(`${url}/charges`, {
       body: { amountMinor: 2_599, currency: "EUR", paymentMethod: "pm_ok", ...change },
       headers: { "idempotency-key": key }
-    }))
+    })
+  )
 
 const get = (path: string) => Effect.flatMap(GatewayServer, ({ url }) => send(`${url}${path}`))
 
-layer(gateway.pipe(Layer.provideMerge(TestDatabase.layerPool)), { excludeTestServices: true })("sandbox gateway", (it) => {
-  it.effect("a key is charged once, and asking again gives the first answer", () =>
-    Effect.gen(function*() {
-      const answers = yield* Effect.all(Array.from({ length: 20 }, () => charge("once")), { concurrency: "unbounded" })
-      assert.deepStrictEqual(new Set(answers.map(({ status, text }) => `${status} ${text}`)), new Set(["200 {\"status\":\"captured\"}"]))
-      const { json } = yield* get("/ledger")
-      assert.deepStrictEqual(json.totals, [{ currency: "EUR", captured: 1, declined: 0, capturedMinor: 2_599 }])
-      assert.strictEqual(json.charges[0].key, "once")
-    }))
-
-  it.effect("a key with another charge is refused", () =>
-    Effect.gen(function*() {
-      yield* charge("other")
-      for (const change of [{ amountMinor: 1 }, { currency: "USD" }, { paymentMethod: "pm_declined" }]) {
-        assert.strictEqual((yield* charge("other", change)).status, 422)
-      }
-    }))
-
-  it.effect("it declines by the payment method, and an unknown one", () =>
-    Effect.gen(function*() {
-      const declined = yield* charge("declined", { paymentMethod: "pm_declined" })
-      assert.deepStrictEqual([declined.status, declined.json], [402, { status: "declined", reason: "insufficient funds" }])
-      assert.strictEqual((yield* charge("unknown", { paymentMethod: "pm_nobody" })).json.reason, "unknown payment method")
-    }))
-
-  it.effect("a charge can be looked up by its key", () =>
-    Effect.gen(function*() {
-      yield* charge("a key / with %")
-      const found = yield* get(`/charges/${encodeURIComponent("a key / with %")}`)
-      assert.deepStrictEqual([found.status, found.json.status, found.json.amountMinor], [200, "captured", 2_599])
-      assert.strictEqual((yield* get("/charges/nobody")).status, 404)
-      assert.strictEqual((yield* get("/charges/%00")).status, 404)
-    }))
-
-  it.effect("bad charges are refused", () =>
-    Effect.gen(function*() {
-      for (const change of [{ amountMinor: 0 }, { amountMinor: 1.5 }, { currency: "euro" }, { paymentMethod: "" }, { more: 1 }]) {
-        assert.strictEqual((yield* charge("bad", change)).status, 400)
-      }
-      const { url } = yield* GatewayServer
-      assert.strictEqual((yield* send(`${url}/charges`, { body: {} })).status, 400)
-      assert.strictEqual((yield* get("/charges/bad")).status, 404)
-    }))
-
-  it.effect("gateways that start together make their schema once", () =>
-    Effect.gen(function*() {
-      const { url } = yield* TestDatabase.make()
-      const one = gateway.pipe(Layer.provide(Database.layer), Layer.provide(Database.DatabaseSettings.layerOf({ url })))
-      const gateways = yield* Effect.all(Array.from({ length: 4 }, () => Layer.build(Layer.fresh(one))), {
-        concurrency: "unbounded"
+layer(gateway.pipe(Layer.provideMerge(TestDatabase.layerPool)), { excludeTestServices: true })(
+  "sandbox gateway",
+  (it) => {
+    it.effect("a key is charged once, and asking again gives the first answer", () =>
+      Effect.gen(function* () {
+        const answers = yield* Effect.all(
+          Array.from({ length: 20 }, () => charge("once")),
+          { concurrency: "unbounded" }
+        )
+        assert.deepStrictEqual(
+          new Set(answers.map(({ status, text }) => `${status} ${text}`)),
+          new Set(['200 {"status":"captured"}'])
+        )
+        const { json } = yield* get("/ledger")
+        assert.deepStrictEqual(json.totals, [{ currency: "EUR", captured: 1, declined: 0, capturedMinor: 2_599 }])
+        assert.strictEqual(json.charges[0].key, "once")
       })
-      for (const running of gateways) {
-        const { json } = yield* send(`${Context.get(running, GatewayServer).url}/ledger`)
-        assert.deepStrictEqual(json, { totals: [], charges: [] })
-      }
-    }))
-})
+    )
+
+    it.effect("a key with another charge is refused", () =>
+      Effect.gen(function* () {
+        yield* charge("other")
+        for (const change of [{ amountMinor: 1 }, { currency: "USD" }, { paymentMethod: "pm_declined" }]) {
+          assert.strictEqual((yield* charge("other", change)).status, 422)
+        }
+      })
+    )
+
+    it.effect("it declines by the payment method, and an unknown one", () =>
+      Effect.gen(function* () {
+        const declined = yield* charge("declined", { paymentMethod: "pm_declined" })
+        assert.deepStrictEqual(
+          [declined.status, declined.json],
+          [402, { status: "declined", reason: "insufficient funds" }]
+        )
+        assert.strictEqual(
+          (yield* charge("unknown", { paymentMethod: "pm_nobody" })).json.reason,
+          "unknown payment method"
+        )
+      })
+    )
+
+    it.effect("a charge can be looked up by its key", () =>
+      Effect.gen(function* () {
+        yield* charge("a key / with %")
+        const found = yield* get(`/charges/${encodeURIComponent("a key / with %")}`)
+        assert.deepStrictEqual([found.status, found.json.status, found.json.amountMinor], [200, "captured", 2_599])
+        assert.strictEqual((yield* get("/charges/nobody")).status, 404)
+        assert.strictEqual((yield* get("/charges/%00")).status, 404)
+      })
+    )
+
+    it.effect("bad charges are refused", () =>
+      Effect.gen(function* () {
+        for (const change of [
+          { amountMinor: 0 },
+          { amountMinor: 1.5 },
+          { currency: "euro" },
+          { paymentMethod: "" },
+          { more: 1 }
+        ]) {
+          assert.strictEqual((yield* charge("bad", change)).status, 400)
+        }
+        const { url } = yield* GatewayServer
+        assert.strictEqual((yield* send(`${url}/charges`, { body: {} })).status, 400)
+        assert.strictEqual((yield* get("/charges/bad")).status, 404)
+      })
+    )
+
+    it.effect("gateways that start together make their schema once", () =>
+      Effect.gen(function* () {
+        const { url } = yield* TestDatabase.make()
+        const one = gateway.pipe(
+          Layer.provide(Database.layer),
+          Layer.provide(Database.DatabaseSettings.layerOf({ url }))
+        )
+        const gateways = yield* Effect.all(
+          Array.from({ length: 4 }, () => Layer.build(Layer.fresh(one))),
+          {
+            concurrency: "unbounded"
+          }
+        )
+        for (const running of gateways) {
+          const { json } = yield* send(`${Context.get(running, GatewayServer).url}/ledger`)
+          assert.deepStrictEqual(json, { totals: [], charges: [] })
+        }
+      })
+    )
+  }
+)

@@ -28,13 +28,18 @@ const unusedBroker = Layer.effect(
 
 export const gateway = GatewayServer.layer.pipe(Layer.provide(Layer.succeed(GatewayServerSettings, { port: 0 })))
 
-const gatewaySettings = Layer.effect(GatewaySettings, GatewayServer.useSync(({ url }) => ({ url, timeoutMillis: 5_000 })))
+const gatewaySettings = Layer.effect(
+  GatewaySettings,
+  GatewayServer.useSync(({ url }) => ({ url, timeoutMillis: 5_000 }))
+)
 
 const application = Layer.mergeAll(PlaceOrder.layer, PayOrder.layer, Timeline.layer).pipe(
   Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Gateway.layerHttp)),
   Layer.provideMerge(gatewaySettings),
   Layer.provide(NodeHttpClient.layerUndici),
-  Layer.provideMerge(Layer.mergeAll(History.layer, Inbox.layer, gateway, Layer.succeed(Subscribers, { names: ["analytics"] })))
+  Layer.provideMerge(
+    Layer.mergeAll(History.layer, Inbox.layer, gateway, Layer.succeed(Subscribers, { names: ["analytics"] }))
+  )
 )
 
 /** Everything but the HTTP server, on the database that is given. */
@@ -55,7 +60,10 @@ export const service = HttpServer.layer.pipe(
 export const newOrder = {
   customerId: "customer-1",
   currency: "EUR",
-  lines: [{ sku: "book", quantity: 2, unitAmountMinor: 1_250 }, { sku: "pen", quantity: 1, unitAmountMinor: 99 }]
+  lines: [
+    { sku: "book", quantity: 2, unitAmountMinor: 1_250 },
+    { sku: "pen", quantity: 1, unitAmountMinor: 99 }
+  ]
 }
 
 /** An answer, read to its end. */
@@ -63,7 +71,7 @@ export interface Answer {
   readonly status: number
   readonly headers: Headers
   readonly text: string
-  // The tests look into answers whose shape they assert on.
+  // oxlint-disable-next-line typescript/no-explicit-any -- the tests look into answers whose shape they assert on
   readonly json: any
 }
 
@@ -79,7 +87,7 @@ export const send = (
       headers: { ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
       ...(body === undefined
         ? {}
-        : { body: typeof body === "string" || body instanceof Uint8Array ? body as string : JSON.stringify(body) })
+        : { body: typeof body === "string" || body instanceof Uint8Array ? (body as string) : JSON.stringify(body) })
     })
     const text = await response.text()
     const isJson = /json/.test(response.headers.get("content-type") ?? "")

@@ -6,6 +6,7 @@ import { ApplySlice, type Subscriber } from "../../src/messaging/inbox/ApplySlic
 import * as Consumer from "../../src/messaging/inbox/Consumer.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
+import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
 import { QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
 import * as Faults from "../../src/platform/Faults.ts"
@@ -117,13 +118,7 @@ it.live("with small batches and every wake-up lost, the poll drains the queue in
     Effect.provide(Layer.mergeAll(
       Layer.succeed(QueueSettings, { batchSize: 3, batchBytes: 200, archive: true }),
       Layer.succeed(SignalSettings, { crossProcess: false }),
-      Layer.succeed(DispatcherSettings, {
-        pollMillis: 20,
-        lanesSideBySide: 2,
-        backoffBaseMillis: 1,
-        backoffCapMillis: 10,
-        topics: []
-      })
+      Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 2, topics: [] })
     ))
   ))
 
@@ -164,8 +159,8 @@ it.live("an outage of the broker pauses its topic, and everything is delivered a
     }))
     yield* write(ids(10), 5)
     yield* Counters.eventually("a few failed tries", Effect.map(Ref.get(attempts), (n) => n >= 3))
-    const { pausedTopics } = yield* Effect.flatMap(Dispatcher, ({ state }) => state).pipe(Effect.provideContext(context))
-    assert.strictEqual(pausedTopics[0]?.topic, Counters.topic)
+    const [paused] = yield* Effect.flatMap(Dispatcher, ({ pauses }) => pauses).pipe(Effect.provideContext(context))
+    assert.strictEqual(paused?.topic, Counters.topic)
     assert.strictEqual((yield* Counters.published).length, 0)
     yield* Ref.set(down, false)
     yield* Counters.drained
@@ -252,13 +247,8 @@ const startDispatcherWith = (change: (broker: Broker["Service"]) => Broker["Serv
       TestProcess.dispatcherOver((layer) => Layer.effect(Broker, Effect.map(Broker, change)).pipe(Layer.provide(layer))).pipe(
         Layer.provideMerge(TestProcess.outbox),
         Layer.provide(Layer.succeed(TestDatabase, database)),
-        Layer.provide(Layer.succeed(DispatcherSettings, {
-          pollMillis: 20,
-          lanesSideBySide: 4,
-          backoffBaseMillis: 1,
-          backoffCapMillis: 20,
-          topics: []
-        }))
+        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 4, topics: [] })),
+        Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 1, backoffCapMillis: 20 }))
       )
     ))
   })

@@ -5,6 +5,7 @@ import { Layer, References } from "effect"
 import type { Broker } from "../../src/messaging/broker/Broker.ts"
 import * as EmbeddedBroker from "../../src/messaging/broker/EmbeddedBroker.ts"
 import { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
+import { LaneWorkers } from "../../src/messaging/outbox/LaneWorkers.ts"
 import * as Outbox from "../../src/messaging/outbox/Outbox.ts"
 import { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "../../src/messaging/outbox/Publisher.ts"
@@ -40,7 +41,8 @@ export const broker = EmbeddedBroker.layer
 
 /** A dispatcher over the broker that `change` makes of the embedded one. */
 export const dispatcherOver = <R>(change: (layer: typeof broker) => Layer.Layer<Broker, never, R>) =>
-  Dispatcher.layer.pipe(
+  LaneWorkers.layer.pipe(
+    Layer.provideMerge(Dispatcher.layer),
     Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer)),
     Layer.provideMerge(change(broker))
   )

@@ -2,7 +2,19 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Result, Schema } from "effect"
 import type { OrderEvent } from "../../src/domain/Events.ts"
 import { AmountMinor, Currency, maxTotalMinor, totalOf } from "../../src/domain/Money.ts"
-import { CustomerId, declinePayment, markPaid, maxLines, type Order, OrderId, OrderLine, OrderLines, place, Sku, StoredStatus } from "../../src/domain/Order.ts"
+import {
+  CustomerId,
+  declinePayment,
+  markPaid,
+  maxLines,
+  type Order,
+  OrderId,
+  OrderLine,
+  OrderLines,
+  place,
+  Sku,
+  StoredStatus
+} from "../../src/domain/Order.ts"
 import { PaymentId } from "../../src/domain/Payment.ts"
 import { shortText } from "../../src/domain/Text.ts"
 
@@ -18,13 +30,18 @@ const exactTotal = (lines: ReadonlyArray<{ readonly quantity: number; readonly u
 const SomeLines = Schema.Array(OrderLine).check(Schema.isMinLength(1), Schema.isMaxLength(20))
 
 describe("Money", () => {
-  it.effect.prop("a total is exact, or refused because no JSON number carries it", [SomeLines], ([lines]) =>
-    Effect.sync(() => {
-      const exact = exactTotal(lines)
-      const total = totalOf(lines)
-      if (exact > BigInt(maxTotalMinor)) return assert.isTrue(Result.isFailure(total))
-      assert.strictEqual(BigInt(Result.getOrThrow(total)), exact)
-    }), runs)
+  it.effect.prop(
+    "a total is exact, or refused because no JSON number carries it",
+    [SomeLines],
+    ([lines]) =>
+      Effect.sync(() => {
+        const exact = exactTotal(lines)
+        const total = totalOf(lines)
+        if (exact > BigInt(maxTotalMinor)) return assert.isTrue(Result.isFailure(total))
+        assert.strictEqual(BigInt(Result.getOrThrow(total)), exact)
+      }),
+    runs
+  )
 
   it("the largest total is taken, and one more is not", () => {
     const line = (unitAmountMinor: number) => ({ quantity: 1, unitAmountMinor })
@@ -58,35 +75,51 @@ describe("Order", () => {
     assert.isFalse(isLines([{ ...line, quantity: 1_000_000, unitAmountMinor: 100_000_000_000 }]))
   })
 
-  it.effect.prop("placing announces the lines and their exact total, on a new pending order", [SomeLines], ([lines]) =>
-    Effect.sync(() => {
-      const placed = place({ id, customerId, currency, lines })
-      if (exactTotal(lines) > BigInt(maxTotalMinor)) return assert.isTrue(Result.isFailure(placed))
-      const { events, order } = Result.getOrThrow(placed)
-      assert.deepStrictEqual([order.status, order.version, BigInt(order.totalAmountMinor)], ["pending", 0, exactTotal(lines)])
-      const data = { customerId, lines, total: { amountMinor: order.totalAmountMinor, currency } }
-      assert.deepStrictEqual<ReadonlyArray<OrderEvent>>(events, [{ _tag: "OrderPlaced", data }])
-    }), runs)
+  it.effect.prop(
+    "placing announces the lines and their exact total, on a new pending order",
+    [SomeLines],
+    ([lines]) =>
+      Effect.sync(() => {
+        const placed = place({ id, customerId, currency, lines })
+        if (exactTotal(lines) > BigInt(maxTotalMinor)) return assert.isTrue(Result.isFailure(placed))
+        const { events, order } = Result.getOrThrow(placed)
+        assert.deepStrictEqual(
+          [order.status, order.version, BigInt(order.totalAmountMinor)],
+          ["pending", 0, exactTotal(lines)]
+        )
+        const data = { customerId, lines, total: { amountMinor: order.totalAmountMinor, currency } }
+        assert.deepStrictEqual<ReadonlyArray<OrderEvent>>(events, [{ _tag: "OrderPlaced", data }])
+      }),
+    runs
+  )
 
-  it.effect.prop("only a pending order is paid or declined, and what is announced is the whole amount", [StoredStatus, AmountMinor], ([status, totalAmountMinor]) =>
-    Effect.sync(() => {
-      const order: Order = { id, customerId, currency, status, version: 3, totalAmountMinor }
-      const paid = markPaid(order, paymentId)
-      const declined = declinePayment(order, paymentId, "no")
-      if (status !== "pending") {
-        for (const change of [paid, declined]) {
-          const conflict = Result.isFailure(change) ? change.failure : assert.fail("a conflict was expected")
-          assert.include(conflict.message, status)
+  it.effect.prop(
+    "only a pending order is paid or declined, and what is announced is the whole amount",
+    [StoredStatus, AmountMinor],
+    ([status, totalAmountMinor]) =>
+      Effect.sync(() => {
+        const order: Order = { id, customerId, currency, status, version: 3, totalAmountMinor }
+        const paid = markPaid(order, paymentId)
+        const declined = declinePayment(order, paymentId, "no")
+        if (status !== "pending") {
+          for (const change of [paid, declined]) {
+            const conflict = Result.isFailure(change) ? change.failure : assert.fail("a conflict was expected")
+            assert.include(conflict.message, status)
+          }
+          return
         }
-        return
-      }
-      const data = { customerId, paymentId, amount: { amountMinor: totalAmountMinor, currency } }
-      assert.deepStrictEqual(Result.getOrThrow(paid), { order: { ...order, status: "paid" }, events: [{ _tag: "OrderPaid", data }] })
-      assert.deepStrictEqual(Result.getOrThrow(declined), {
-        order,
-        events: [{ _tag: "PaymentDeclined", data: { paymentId, reason: "no" } }]
-      })
-    }), runs)
+        const data = { customerId, paymentId, amount: { amountMinor: totalAmountMinor, currency } }
+        assert.deepStrictEqual(Result.getOrThrow(paid), {
+          order: { ...order, status: "paid" },
+          events: [{ _tag: "OrderPaid", data }]
+        })
+        assert.deepStrictEqual(Result.getOrThrow(declined), {
+          order,
+          events: [{ _tag: "PaymentDeclined", data: { paymentId, reason: "no" } }]
+        })
+      }),
+    runs
+  )
 
   it("an order is paid once: what is paid can't be paid or declined again", () => {
     const { order } = Result.getOrThrow(place({ id, customerId, currency, lines: [line] }))
@@ -97,11 +130,16 @@ describe("Order", () => {
 })
 
 describe("Text", () => {
-  it.effect.prop("is what Postgres and Kafka can carry, and nothing else", [Schema.String], ([text]) =>
-    Effect.sync(() => {
-      const storable = text.length >= 1 && text.length <= 20 && !text.includes("\u0000") && text.isWellFormed()
-      assert.strictEqual(Schema.is(shortText(20))(text), storable)
-    }), runs)
+  it.effect.prop(
+    "is what Postgres and Kafka can carry, and nothing else",
+    [Schema.String],
+    ([text]) =>
+      Effect.sync(() => {
+        const storable = text.length >= 1 && text.length <= 20 && !text.includes("\u0000") && text.isWellFormed()
+        assert.strictEqual(Schema.is(shortText(20))(text), storable)
+      }),
+    runs
+  )
 
   it("refuses NUL and lone surrogates, and takes a pair", () => {
     const is = Schema.is(shortText(20))

@@ -47,13 +47,21 @@ const finishGraceMillis = 5_000
 const leaveGraceMillis = 5_000
 
 /** A batch that is not taken is fetched again: not without a pause. */
-const refusedPauseMillis = 20
+const refusedPauseMillis = 50
+
+/**
+ * How many batches kafkajs hands over at once: all of a fetch. Handing one over takes no time, but is followed by a heartbeat, and
+ * the next one would wait for it.
+ */
+const concurrency = 256
 
 export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (available: boolean) => Effect.Effect<void>) {
   const { prefix, sessionTimeoutMillis } = yield* KafkaSettings
   const requestTimeout = Math.min(requestTimeoutMillis, Math.ceil(sessionTimeoutMillis / 2))
   // Members rejoin at once, whatever their slices do: who has not after a session's time is gone.
   const rebalanceTimeout = sessionTimeoutMillis
+  // Twice the time for a connection (kafkajs waits for another one's turn first), and the request itself.
+  const longestFetchMillis = 3 * requestTimeout + joinSlackMillis
   // The longest that a healthy kafkajs is silent: a join that waits for a ghost, between two requests that time out.
   const silenceMillis = rebalanceTimeout + joinSlackMillis + 2 * requestTimeout
 
@@ -148,18 +156,18 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
     }
 
     /**
-     * When each broker's last fetch began, and those whose fetch was under way at the last join.
+     * When the fetch began that is under way at each broker, and those that were under way when the group was last joined.
      *
-     * When a leader moves, kafkajs joins again while fetches of the old generation are under way. A batch of theirs would be taken for
-     * the first one of the new generation, and everything between the committed place and it would be skipped. So none is taken
-     * until each of these brokers is seen to fetch again, or its fetch must be over.
+     * When a leader moves, kafkajs joins again while fetches of the old generation are under way. It takes a batch of theirs for
+     * the next one of the new generation, and what lies between the committed place and that batch is skipped: seen on three
+     * nodes, with hundreds of records lost in half a minute. So nothing is taken until the last of these fetches is over.
      */
-    const fetchedMillis = new Map<number, number>()
-    const suspects = new Map<number, number>()
-    const isSuspect = () => {
-      const over = Date.now() - requestTimeout - maxWaitMillis
-      suspects.forEach((began, node) => (began < over ? suspects.delete(node) : undefined))
-      return suspects.size > 0
+    const fetching = new Map<number, number>()
+    const outdated = new Map<number, number>()
+    const isOutdated = () => {
+      const over = Date.now() - longestFetchMillis
+      outdated.forEach((began, node) => (began < over ? outdated.delete(node) : undefined))
+      return outdated.size > 0
     }
 
     let lastSignMillis = Date.now()
@@ -167,18 +175,25 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
       lastSignMillis = Date.now()
     }
     consumer.on(consumer.events.HEARTBEAT, sign)
-    consumer.on(consumer.events.FETCH, sign)
     consumer.on(consumer.events.FETCH_START, ({ payload: { nodeId } }) => {
       sign()
-      fetchedMillis.set(nodeId, lastSignMillis)
-      suspects.delete(nodeId)
+      fetching.set(nodeId, lastSignMillis)
+      outdated.delete(nodeId)
+    })
+    consumer.on(consumer.events.FETCH, ({ payload: { nodeId } }) => {
+      sign()
+      const began = fetching.get(nodeId)
+      // Its batches come within this macrotask. (A broker that is gone is not seen to fetch again: waiting for that would be too long.)
+      setImmediate(() => {
+        if (fetching.get(nodeId) === began) fetching.delete(nodeId)
+        if (outdated.get(nodeId) === began) outdated.delete(nodeId)
+      })
     })
     consumer.on(
       consumer.events.GROUP_JOIN,
       guarded(({ payload: { memberAssignment } }) => {
         sign()
-        fetchedMillis.forEach((began, node) => suspects.set(node, began))
-        fetchedMillis.clear()
+        fetching.forEach((began, node) => outdated.set(node, began))
         if (!stopping) assign(memberAssignment[wireTopic] ?? [])
       })
     )
@@ -200,7 +215,7 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
 
     const eachBatch = async (payload: EachBatchPayload) => {
       const reader = readers.get(payload.batch.partition)
-      if (stopping || reader === undefined || reader.isLost() || isSuspect()) {
+      if (stopping || reader === undefined || reader.isLost() || isOutdated()) {
         // Its offsets are not resolved, so nothing is lost.
         await sleep(refusedPauseMillis)
         return
@@ -215,7 +230,7 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
         await consumer.subscribe({ topics: [wireTopic], fromBeginning: true })
         // An interrupted start must not join after its consumer has left.
         if (stopping) return
-        joined = consumer.run({ autoCommit: false, eachBatchAutoResolve: false, eachBatch })
+        joined = consumer.run({ autoCommit: false, eachBatchAutoResolve: false, partitionsConsumedConcurrently: concurrency, eachBatch })
         joined.catch(() => {})
         await joined
       },

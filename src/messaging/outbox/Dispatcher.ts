@@ -5,51 +5,37 @@
  *
  * 1. a batch is a version-prefix of each aggregate's unpublished events (the fetch, checked below);
  * 2. an event is marked only after its ack;
- * 3. one batch is in flight per lane and topic (one owner per lane, one worker per lane here);
+ * 3. one batch is in flight per lane and topic (LaneWorkers: one owner per lane, one worker per lane);
  * 4. one aggregate's part of a batch is appended whole (one lane lies in one partition, one send is one record batch).
  *
  * So a dispatcher that lost its lane and does not know it yet can only repeat what its successor sends too: by 1 and 4 it starts
  * each aggregate at the oldest unmarked event, and by 2 nothing is taken from the queue that the broker does not have. Readers
  * see duplicates, never a newer event before an older one's first delivery.
  */
-import { Array, Clock, Context, Effect, Layer, Metric, Option, Queue, Ref } from "effect"
-import { Shares } from "../../platform/database/Shares.ts"
+import { Array, Clock, Context, Effect, Layer, Metric, Ref } from "effect"
 import { Faults } from "../../platform/Faults.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import type { PublishError } from "../broker/Broker.ts"
-import { Lane, laneCount } from "./Lane.ts"
+import type { Lane } from "./Lane.ts"
 import type { NonEmpty } from "./Outbox.ts"
 import { OutboxQueue, type QueuedEvent } from "./OutboxQueue.ts"
 import { Publisher } from "./Publisher.ts"
-import { Wakeup } from "./Wakeup.ts"
 
-/** How the dispatcher paces itself. */
+/** The full-jitter backoff of a topic that can't be reached. */
 export const DispatcherSettings = Context.Reference<{
-  /** The net under lost wake-ups: how often all owned lanes are looked at. */
-  readonly pollMillis: number
-  /** Lanes drained side by side: sends in flight. */
-  readonly lanesSideBySide: number
-  /** Full-jitter backoff of a topic that can't be reached. */
   readonly backoffBaseMillis: number
   readonly backoffCapMillis: number
-  /** Topics that are looked at (and made) before the first event. */
-  readonly topics: ReadonlyArray<string>
 }>("paid-once/messaging/outbox/DispatcherSettings", {
-  defaultValue: () => ({
-    pollMillis: 1_000,
-    // Eight keep a broker and two cores busy; more only queue in the client.
-    lanesSideBySide: 8,
-    backoffBaseMillis: 100,
-    // A broker that comes back is noticed within half a minute, and one that stays away costs next to nothing.
-    backoffCapMillis: 30_000,
-    topics: []
-  })
+  // A broker that comes back is noticed within half a minute, and one that stays away costs next to nothing.
+  defaultValue: () => ({ backoffBaseMillis: 100, backoffCapMillis: 30_000 })
 })
 
-/** What the dispatcher of this process is doing, for health. */
-export interface DispatcherState {
-  readonly lanes: ReadonlyArray<number>
-  readonly pausedTopics: ReadonlyArray<{ readonly topic: string; readonly attempt: number; readonly reason: string }>
+/** A topic that waits for its next try. */
+export interface PausedTopic {
+  readonly topic: string
+  /** Failures in a row. */
+  readonly attempt: number
+  readonly reason: string
 }
 
 interface Pause {
@@ -60,18 +46,10 @@ interface Pause {
 
 const publishedTotal = Metric.counter("outbox_events_published_total", { description: "Events acknowledged by the broker", incremental: true })
 const failedTotal = Metric.counter("outbox_events_failed_total", { description: "Events in sends that failed", incremental: true })
-const pendingGauge = Metric.gauge("outbox_events_pending", { description: "Events in the queue, sampled" })
-const oldestGauge = Metric.gauge("outbox_oldest_pending_age_seconds", { description: "Age of the oldest event in the queue, sampled" })
 const batchSeconds = Metric.histogram("outbox_batch_duration_seconds", {
   description: "From fetch to mark of one batch",
   boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 })
-
-/** A worker that got no lane looks up this often, so that its silence means that it hangs. */
-const idleMillis = 5_000
-
-/** How often the queue's length is sampled: often enough for an alert of minutes, seldom enough to cost nothing. */
-const sampleMillis = 5_000
 
 export class Dispatcher extends Context.Service<
   Dispatcher,
@@ -81,17 +59,18 @@ export class Dispatcher extends Context.Service<
      * pauses its topic; it burns nothing and loses nothing.
      */
     readonly drainOnce: (lane: Lane) => Effect.Effect<"idle" | "more">
-    readonly state: Effect.Effect<DispatcherState>
+    /** Topics that are not to be fetched now. */
+    readonly pausedTopics: Effect.Effect<ReadonlyArray<string>>
+    /** Topics whose last send failed, for health. */
+    readonly pauses: Effect.Effect<ReadonlyArray<PausedTopic>>
   }
 >()("paid-once/messaging/outbox/Dispatcher") {
-  /** Runs the dispatcher in supervised fibers of the layer's scope. Closing it ends the batches in flight, then frees the lanes. */
-  static readonly layer: Layer.Layer<Dispatcher, never, OutboxQueue | Publisher | Wakeup | Shares | Supervised.Fibers> = Layer
+  static readonly layer: Layer.Layer<Dispatcher, never, OutboxQueue | Publisher> = Layer
     .effect(
       Dispatcher,
       Effect.gen(function*() {
         const queue = yield* OutboxQueue
         const publisher = yield* Publisher
-        const wakeup = yield* Wakeup
         const faults = yield* Faults
         const settings = yield* DispatcherSettings
         const pauses = yield* Ref.make<ReadonlyMap<string, Pause>>(new Map())
@@ -155,75 +134,11 @@ export class Dispatcher extends Context.Service<
           return sent.some(Boolean) ? "more" as const : "idle" as const
         })
 
-        const membership = yield* (yield* Shares).join("dispatcher", laneCount)
-        const heldLanes = Effect.map(membership.held, (shares) => shares.map((share) => Lane.make(share)))
-
-        // FIFO among ready lanes: a lane stands in the line at most once, so a busy one can't crowd out the others.
-        const line = yield* Queue.bounded<Lane>(laneCount)
-        const queued = new Set<Lane>()
-        const inFlight = new Set<Lane>()
-        const again = new Set<Lane>()
-        const enqueue = (lane: Lane) =>
-          Effect.suspend(() => {
-            if (inFlight.has(lane)) {
-              again.add(lane)
-              return Effect.void
-            }
-            if (queued.has(lane)) return Effect.void
-            queued.add(lane)
-            return Effect.asVoid(Queue.offer(line, lane))
-          })
-
-        const work = (lane: Lane) =>
-          Effect.suspend(() => {
-            queued.delete(lane)
-            inFlight.add(lane)
-            return membership.use(lane, drainOnce(lane))
-          }).pipe(
-            Effect.ensuring(Effect.sync(() => inFlight.delete(lane))),
-            Effect.flatMap((result) =>
-              again.delete(lane) || Option.getOrUndefined(result) === "more" ? enqueue(lane) : Effect.void)
-          )
-
-        yield* wakeup.onWake(enqueue)
-        for (let worker = 0; worker < settings.lanesSideBySide; worker++) {
-          yield* Supervised.forkLoop(
-            `dispatcher worker ${worker}`,
-            Effect.flatMap(Effect.timeoutOption(Queue.take(line), idleMillis), (lane) =>
-              // A batch in flight is not cut off by a stop: the lane stays held, and nothing is sent twice because of it.
-              Option.isSome(lane) ? Effect.uninterruptible(work(lane.value)) : Effect.void)
-          )
-        }
-        yield* Supervised.forkLoop(
-          "dispatcher poll",
-          Effect.gen(function*() {
-            const lanes = yield* heldLanes
-            const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes, yield* pausedTopics)
-            yield* Effect.forEach(ready, enqueue, { discard: true })
-            yield* Effect.sleep(settings.pollMillis)
-          })
-        )
-        yield* Supervised.forkLoop(
-          "dispatcher metrics",
-          Effect.gen(function*() {
-            const pending = yield* queue.pending
-            yield* Metric.update(pendingGauge, pending.count)
-            yield* Metric.update(oldestGauge, pending.oldestSeconds)
-            yield* Effect.sleep(sampleMillis)
-          })
-        )
-        yield* Supervised.forkLoop(
-          "dispatcher topics",
-          Effect.andThen(Effect.forEach(settings.topics, publisher.prepare, { discard: true }), Effect.sleep(idleMillis))
-        )
-
         return Dispatcher.of({
           drainOnce,
-          state: Effect.all({
-            lanes: membership.held,
-            pausedTopics: Effect.map(Ref.get(pauses), (map) =>
-              [...map].map(([topic, { attempt, reason }]) => ({ topic, attempt, reason })))
-          })
+          pausedTopics,
+          pauses: Effect.map(Ref.get(pauses), (map) =>
+            [...map].map(([topic, { attempt, reason }]) => ({ topic, attempt, reason })))
         })
       })
     )

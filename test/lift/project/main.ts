@@ -9,6 +9,7 @@ import { ApplySlice, type Subscriber } from "./messaging/inbox/ApplySlice.ts"
 import * as Consumer from "./messaging/inbox/Consumer.ts"
 import { Inbox } from "./messaging/inbox/Inbox.ts"
 import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
+import { LaneWorkers } from "./messaging/outbox/LaneWorkers.ts"
 import { Outbox } from "./messaging/outbox/Outbox.ts"
 import { OutboxQueue } from "./messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "./messaging/outbox/Publisher.ts"
@@ -52,8 +53,9 @@ const watcher: Subscriber = {
   })
 }
 
-const service = Layer.mergeAll(Dispatcher.layer, Consumer.layer(watcher)).pipe(
-  Layer.provideMerge(Layer.mergeAll(Outbox.layer, OutboxQueue.layer, Publisher.layer, ApplySlice.layer)),
+const service = Layer.mergeAll(LaneWorkers.layer, Consumer.layer(watcher)).pipe(
+  Layer.provideMerge(Layer.mergeAll(Outbox.layer, Dispatcher.layer, ApplySlice.layer)),
+  Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer)),
   Layer.provideMerge(Layer.mergeAll(Wakeup.layer, Inbox.layer, EmbeddedBroker.layer)),
   Layer.provideMerge(Shares.layer),
   Layer.provideMerge(Signals.layer),

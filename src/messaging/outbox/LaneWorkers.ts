@@ -1,0 +1,125 @@
+/**
+ * Keeps a process's lanes drained: owns a fair share of them, and lets a fixed number of workers take turns on those that have
+ * something to send.
+ *
+ * A lane is drained by one worker at a time, and by one process at a time (Shares): one batch in flight per lane.
+ */
+import { Context, Effect, Layer, Metric, Option, Queue } from "effect"
+import { Shares } from "../../platform/database/Shares.ts"
+import * as Supervised from "../../platform/Supervised.ts"
+import { Dispatcher } from "./Dispatcher.ts"
+import { Lane, laneCount } from "./Lane.ts"
+import { OutboxQueue } from "./OutboxQueue.ts"
+import { Publisher } from "./Publisher.ts"
+import { Wakeup } from "./Wakeup.ts"
+
+/** How the workers pace themselves. */
+export const LaneWorkersSettings = Context.Reference<{
+  /** The net under lost wake-ups: how often all owned lanes are looked at. */
+  readonly pollMillis: number
+  /** Lanes drained side by side: sends in flight. */
+  readonly lanesSideBySide: number
+  /** Topics that are looked at (and made) before the first event. */
+  readonly topics: ReadonlyArray<string>
+}>("paid-once/messaging/outbox/LaneWorkersSettings", {
+  // Eight keep a broker and two cores busy; more only queue in the client.
+  defaultValue: () => ({ pollMillis: 1_000, lanesSideBySide: 8, topics: [] })
+})
+
+const pendingGauge = Metric.gauge("outbox_events_pending", { description: "Events in the queue, sampled" })
+const oldestGauge = Metric.gauge("outbox_oldest_pending_age_seconds", { description: "Age of the oldest event in the queue, sampled" })
+
+/** A worker that got no lane looks up this often, so that its silence means that it hangs. */
+const idleMillis = 5_000
+
+/** How often the queue's length is sampled: often enough for an alert of minutes, seldom enough to cost nothing. */
+const sampleMillis = 5_000
+
+export class LaneWorkers extends Context.Service<
+  LaneWorkers,
+  {
+    /** The lanes that this process owns now. */
+    readonly lanes: Effect.Effect<ReadonlyArray<number>>
+  }
+>()("paid-once/messaging/outbox/LaneWorkers") {
+  /** Works in supervised fibers of the layer's scope. Closing it ends the batches in flight, then frees the lanes. */
+  static readonly layer: Layer.Layer<
+    LaneWorkers,
+    never,
+    Dispatcher | OutboxQueue | Publisher | Wakeup | Shares | Supervised.Fibers
+  > = Layer.effect(
+    LaneWorkers,
+    Effect.gen(function*() {
+      const dispatcher = yield* Dispatcher
+      const queue = yield* OutboxQueue
+      const publisher = yield* Publisher
+      const wakeup = yield* Wakeup
+      const shares = yield* Shares
+      const settings = yield* LaneWorkersSettings
+
+      const membership = yield* shares.join("dispatcher", laneCount)
+      const heldLanes = Effect.map(membership.held, (shares) => shares.map((share) => Lane.make(share)))
+
+      // FIFO among ready lanes: a lane stands in the line at most once, so a busy one can't crowd out the others.
+      const line = yield* Queue.bounded<Lane>(laneCount)
+      const queued = new Set<Lane>()
+      const inFlight = new Set<Lane>()
+      const again = new Set<Lane>()
+      const enqueue = (lane: Lane) =>
+        Effect.suspend(() => {
+          if (inFlight.has(lane)) {
+            again.add(lane)
+            return Effect.void
+          }
+          if (queued.has(lane)) return Effect.void
+          queued.add(lane)
+          return Effect.asVoid(Queue.offer(line, lane))
+        })
+
+      const work = (lane: Lane) =>
+        Effect.suspend(() => {
+          queued.delete(lane)
+          inFlight.add(lane)
+          return membership.use(lane, dispatcher.drainOnce(lane))
+        }).pipe(
+          Effect.ensuring(Effect.sync(() => inFlight.delete(lane))),
+          Effect.flatMap((result) =>
+            again.delete(lane) || Option.getOrUndefined(result) === "more" ? enqueue(lane) : Effect.void)
+        )
+
+      yield* wakeup.onWake(enqueue)
+      for (let worker = 0; worker < settings.lanesSideBySide; worker++) {
+        yield* Supervised.forkLoop(
+          `dispatcher worker ${worker}`,
+          Effect.flatMap(Effect.timeoutOption(Queue.take(line), idleMillis), (lane) =>
+            // A batch in flight is not cut off by a stop: the lane stays held, and nothing is sent twice because of it.
+            Option.isSome(lane) ? Effect.uninterruptible(work(lane.value)) : Effect.void)
+        )
+      }
+      yield* Supervised.forkLoop(
+        "dispatcher poll",
+        Effect.gen(function*() {
+          const lanes = yield* heldLanes
+          const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes, yield* dispatcher.pausedTopics)
+          yield* Effect.forEach(ready, enqueue, { discard: true })
+          yield* Effect.sleep(settings.pollMillis)
+        })
+      )
+      yield* Supervised.forkLoop(
+        "dispatcher metrics",
+        Effect.gen(function*() {
+          const pending = yield* queue.pending
+          yield* Metric.update(pendingGauge, pending.count)
+          yield* Metric.update(oldestGauge, pending.oldestSeconds)
+          yield* Effect.sleep(sampleMillis)
+        })
+      )
+      yield* Supervised.forkLoop(
+        "dispatcher topics",
+        Effect.andThen(Effect.forEach(settings.topics, publisher.prepare, { discard: true }), Effect.sleep(idleMillis))
+      )
+
+      return LaneWorkers.of({ lanes: membership.held })
+    })
+  )
+}
