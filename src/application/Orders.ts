@@ -87,6 +87,14 @@ const toNewEvent = (event: OrderEvent): NewEvent => ({
   data: event.data
 })
 
+/** How a status that readers see is stored. */
+const storedStatusOf = (status: OrderStatus): StoredStatus =>
+  status === "paying" ? "pending" : status === "refunding" ? "paid" : status
+
+/** The payment under way that the status speaks of. */
+const paymentStatusOf = (status: OrderStatus) =>
+  status === "paying" ? "charging" : status === "refunding" ? "refunding" : null
+
 export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/application/Orders") {
   static readonly layer: Layer.Layer<Orders, never, Outbox | SqlClient.SqlClient> = Layer.effect(
     Orders,
@@ -130,6 +138,10 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
           : yield* Effect.orDie(decodeOrder(rows[0]))
       })
 
+      /** The payment that makes a pending order `paying`, or a paid one `refunding`; null where none does. */
+      const underWay = client.literal(`
+        (CASE WHEN o.status = 'pending' AND p.status = 'charging' OR o.status = 'paid' AND p.status = 'refunding' THEN p.status END)`)
+
       /** `paying` and `refunding` are not stored: they say that a payment of the order is under way. */
       const select = client.literal(`
         SELECT o.id, o.customer_id AS "customerId", o.currency, o.version,
@@ -153,13 +165,16 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
       })
 
       const list = Effect.fn("Orders.list")(function*(filter: Parameters<OrdersService["list"]>[0]) {
-        const status = Option.getOrNull(filter.status)
-        const cursor = Option.getOrNull(filter.cursor)
+        const conditions = [
+          // The stored status first: the index on (status, id) then gives the page in its order.
+          ...Option.toArray(filter.status).map((status) =>
+            client`o.status = ${storedStatusOf(status)} AND ${underWay} IS NOT DISTINCT FROM ${paymentStatusOf(status)}`),
+          ...Option.toArray(filter.cursor).map((cursor) => client`o.id < ${cursor}::uuid`)
+        ]
         // One more than asked for tells whether there is a next page.
         const rows = yield* Effect.orDie(client`
-          SELECT * FROM (${select}) AS o
-          WHERE (${status}::text IS NULL OR status = ${status}) AND (${cursor}::uuid IS NULL OR id < ${cursor}::uuid)
-          ORDER BY id DESC LIMIT ${filter.limit + 1}`)
+          ${select} ${conditions.length === 0 ? client`` : client`WHERE ${client.and(conditions)}`}
+          ORDER BY o.id DESC LIMIT ${filter.limit + 1}`)
         const views = yield* Effect.orDie(Effect.forEach(rows, (row) => decodeView(row)))
         const items = views.slice(0, filter.limit)
         return { items, nextCursor: views.length > filter.limit ? items.at(-1)?.id ?? null : null }

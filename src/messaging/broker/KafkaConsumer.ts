@@ -162,11 +162,11 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
      * the next one of the new generation, and what lies between the committed place and that batch is skipped: seen on three
      * nodes, with hundreds of records lost in half a minute. So nothing is taken until the last of these fetches is over.
      */
-    const fetching = new Map<number, number>()
-    const outdated = new Map<number, number>()
+    const fetching = new Map<number, { readonly beganMillis: number }>()
+    const outdated = new Map<number, { readonly beganMillis: number }>()
     const isOutdated = () => {
       const over = Date.now() - longestFetchMillis
-      outdated.forEach((began, node) => (began < over ? outdated.delete(node) : undefined))
+      outdated.forEach(({ beganMillis }, node) => (beganMillis < over ? outdated.delete(node) : undefined))
       return outdated.size > 0
     }
 
@@ -177,23 +177,23 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
     consumer.on(consumer.events.HEARTBEAT, sign)
     consumer.on(consumer.events.FETCH_START, ({ payload: { nodeId } }) => {
       sign()
-      fetching.set(nodeId, lastSignMillis)
+      fetching.set(nodeId, { beganMillis: lastSignMillis })
       outdated.delete(nodeId)
     })
     consumer.on(consumer.events.FETCH, ({ payload: { nodeId } }) => {
       sign()
-      const began = fetching.get(nodeId)
+      const fetch = fetching.get(nodeId)
       // Its batches come within this macrotask. (A broker that is gone is not seen to fetch again: waiting for that would be too long.)
       setImmediate(() => {
-        if (fetching.get(nodeId) === began) fetching.delete(nodeId)
-        if (outdated.get(nodeId) === began) outdated.delete(nodeId)
+        if (fetching.get(nodeId) === fetch) fetching.delete(nodeId)
+        if (outdated.get(nodeId) === fetch) outdated.delete(nodeId)
       })
     })
     consumer.on(
       consumer.events.GROUP_JOIN,
       guarded(({ payload: { memberAssignment } }) => {
         sign()
-        fetching.forEach((began, node) => outdated.set(node, began))
+        fetching.forEach((fetch, node) => outdated.set(node, fetch))
         if (!stopping) assign(memberAssignment[wireTopic] ?? [])
       })
     )
