@@ -16,9 +16,11 @@ import { Subscribers, Timeline } from "./application/Timeline.ts"
 import type { AppConfig, Role } from "./Config.ts"
 import * as Banner from "./Banner.ts"
 import { ordersTopic } from "./domain/Events.ts"
+import * as DispatcherHealth from "./http/DispatcherHealth.ts"
 import { Readiness } from "./http/Health.ts"
 import * as HttpServer from "./http/HttpServer.ts"
 import { HttpSettings } from "./http/HttpServer.ts"
+import * as Availability from "./messaging/broker/Availability.ts"
 import * as EmbeddedBroker from "./messaging/broker/EmbeddedBroker.ts"
 import * as KafkaBroker from "./messaging/broker/KafkaBroker.ts"
 import { ApplySlice } from "./messaging/inbox/ApplySlice.ts"
@@ -90,7 +92,7 @@ const broker = (config: AppConfig) =>
 
 /** Outbox and inbox: the mechanism, which knows no order. */
 const messaging = (config: AppConfig) =>
-  Layer.mergeAll(Outbox.layer, History.layer, ApplySlice.layer, Dispatcher.layer).pipe(
+  Layer.mergeAll(Outbox.layer, History.layer, ApplySlice.layer, Dispatcher.layer, Availability.layer).pipe(
     Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer)),
     Layer.provideMerge(Layer.mergeAll(Wakeup.layer, Inbox.layer, broker(config)))
   )
@@ -116,7 +118,10 @@ const application = (config: AppConfig) =>
   )
 
 const http = (config: AppConfig) =>
-  HttpServer.layer.pipe(Layer.provide(Readiness.layer), Layer.provide(application(config)))
+  HttpServer.layer.pipe(
+    Layer.provide(Layer.mergeAll(Readiness.layer, DispatcherHealth.layer)),
+    Layer.provide(application(config))
+  )
 
 const consumers = Layer.mergeAll(Layer.empty, ...subscribers.map(Consumer.layer))
 
@@ -129,7 +134,7 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
   Banner.layer({ config, roles, json: output.json }).pipe(
     Layer.provideMerge(roles.has("http") ? http(config) : Banner.layerNoAddress),
     Layer.provideMerge(withRole(roles, "consumers", consumers)),
-    Layer.provideMerge(withRole(roles, "dispatcher", LaneWorkers.layer)),
+    Layer.provideMerge(roles.has("dispatcher") ? LaneWorkers.layer : Layer.empty),
     Layer.provideMerge(withRole(roles, "maintenance", Maintenance.layer)),
     Layer.provideMerge(messaging(config)),
     Layer.provideMerge(platform(config)),

@@ -136,6 +136,7 @@ export const endToEnd = (name: string, target: Effect.Effect<Target, never, Test
       assert.strictEqual(paid.status, 200, paid.text)
       assert.strictEqual(decodeView(paid.text).status, "paid")
 
+      yield* eventually("the queue to drain", Effect.map(queueLength, (queued) => queued === 0))
       const records = yield* readTopic(3)
       const events = records.map((record) => decodeValue(record.value))
       assert.deepStrictEqual(events.map((event) => [event.eventType, event.aggregateVersion]), [
@@ -237,7 +238,7 @@ export const endToEnd = (name: string, target: Effect.Effect<Target, never, Test
         assert.strictEqual(yield* service.exit, 0, service.output())
       }
       const last = yield* start(env)
-      yield* eventually("the queue to drain", Effect.map(sumsOfQueue, (queued) => queued === 0))
+      yield* eventually("the queue to drain", Effect.map(queueLength, (queued) => queued === 0))
       const records = yield* readTopic(20)
       assert.strictEqual(records.length, 20)
       yield* last.signal("SIGINT")
@@ -245,7 +246,7 @@ export const endToEnd = (name: string, target: Effect.Effect<Target, never, Test
     }).pipe(Effect.scoped, Effect.provide(withDatabase)))
 }
 
-const sumsOfQueue = Effect.gen(function*() {
+const queueLength = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   return (yield* sql`SELECT 1 AS one FROM outbox_events`).length
 })

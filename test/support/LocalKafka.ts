@@ -432,7 +432,7 @@ export const awaitReady = (
         duration: startTimeout,
         orElse: () =>
           Effect.fail(
-            new LocalKafkaError({ problem: `Kafka at ${bootstrapServers} was not ready within ${startTimeout}: ${refusal}` })
+            new LocalKafkaError({ problem: `Kafka at ${bootstrapServers} was not ready within ${startTimeout}: ${String(refusal)}` })
           )
       }),
       // retry has taken every error; what is left is the timeout's.
@@ -476,13 +476,14 @@ export const make = <E = never, R = never>(
         const client = index === 0 && options.port !== undefined ? options.port : free[index * 3]!
         const advertised = options.advertise === undefined ? client : yield* options.advertise({ nodeId, host, port: client })
         const directory = path.join(root, `node-${nodeId}`)
-        return {
+        const node: Node = {
           nodeId,
           ports: { client, advertised, internal: free[index * 3 + 1]!, controller: free[index * 3 + 2]! },
           directory,
           logFile: path.join(directory, "kafka.log"),
           jvm: undefined
-        } as Node
+        }
+        return node
       }))
 
     const launch = (node: Node) =>

@@ -47,7 +47,7 @@ const program = Effect.gen(function*() {
   }
   const brokers = `KAFKA_BROKERS=127.0.0.1:${port}`
   yield* Console.log(`ready: ${brokers}\n\n  ${brokers} npm start\n\nCtrl-C stops it.`)
-  yield* Effect.onInterrupt(Effect.never, () => Console.log("stopping …"))
+  return yield* Effect.onInterrupt(Effect.never, () => Console.log("stopping …"))
 }).pipe(
   Effect.scoped,
   Effect.tapError((error) => Console.error(error.message))

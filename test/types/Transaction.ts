@@ -1,6 +1,7 @@
 /**
  * What must not compile. `tsc` checks this file with the rest of the tree: an error that is expected and does not come is one.
  */
+// @effect-diagnostics missingEffectContext:off
 import type { PgClient } from "@effect/sql-pg"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"

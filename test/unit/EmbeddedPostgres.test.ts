@@ -143,7 +143,7 @@ describe("one process", () => {
       const half = join(directory, yield* begun)
       yield* Effect.repeat(Effect.sync(() => existsSync(join(half, "PG_VERSION"))), { until: (there) => there }) // initdb is at work
       yield* Fiber.interrupt(fiber)
-      assert.deepStrictEqual(readdirSync(directory).sort(), ["password", "users"])
+      assert.deepStrictEqual(readdirSync(directory).toSorted(), ["password", "users"])
       assert.deepStrictEqual(readdirSync(join(directory, "users")), [])
     }))
 

@@ -46,9 +46,12 @@ const make = Effect.gen(function*() {
   const ask = <A>(question: () => Promise<A>) => Effect.tryPromise({ try: question, catch: (cause) => cause })
 
   const partitionsOf = (admin: Admin, wireTopic: string) =>
-    Effect.map(
+    Effect.flatMap(
       ask(() => admin.fetchTopicMetadata({ topics: [wireTopic] })),
-      ({ topics }) => topics.find(({ name }) => name === wireTopic)?.partitions.length ?? 0
+      ({ topics }) => {
+        const count = topics.find(({ name }) => name === wireTopic)?.partitions.length ?? 0
+        return count > 0 ? Effect.succeed(count) : Effect.fail(new Error(`no partitions of ${wireTopic} are known`))
+      }
     )
 
   const describe = Effect.fnUntraced(function*(admin: Admin, topic: string, wireTopic: string, partitions: number) {
@@ -65,8 +68,11 @@ const make = Effect.gen(function*() {
     return { topic, partitions, maxMessageBytes } satisfies TopicInfo
   })
 
+  const lookUp = (admin: Admin, topic: string, wireTopic: string) =>
+    Effect.flatMap(partitionsOf(admin, wireTopic), (partitions) => describe(admin, topic, wireTopic, partitions))
+
   /** Makes the topic, unless another process was faster, and waits until it is there with all its leaders. */
-  const create = Effect.fnUntraced(function*(admin: Admin, wireTopic: string, numPartitions: number) {
+  const create = Effect.fnUntraced(function*(admin: Admin, topic: string, wireTopic: string, numPartitions: number) {
     yield* ask(() =>
       admin.createTopics({
         // The look-up below waits for leaders: kafkajs' own wait asks one broker that may not know of the topic yet, and fails.
@@ -74,16 +80,13 @@ const make = Effect.gen(function*() {
         timeout: adminRequestTimeoutMillis,
         topics: [{ topic: wireTopic, numPartitions, replicationFactor: replication }]
       }))
-    return yield* Effect.retry(
-      Effect.filterOrFail(partitionsOf(admin, wireTopic), (partitions) => partitions > 0, () => new Error("no partitions yet")),
-      {
-        schedule: Schedule.spaced(leaderPollMillis),
-        // An error without an answer of a broker is kafkajs stumbling over the answer that it swallowed.
-        while: (error) =>
-          KafkaErrors.protocolErrorOf(error) === undefined ||
-          KafkaErrors.isProtocolError(error, "UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE")
-      }
-    )
+    return yield* Effect.retry(lookUp(admin, topic, wireTopic), {
+      schedule: Schedule.spaced(leaderPollMillis),
+      // An error without an answer of a broker is kafkajs stumbling over the answer that it swallowed.
+      while: (error) =>
+        KafkaErrors.protocolErrorOf(error) === undefined ||
+        KafkaErrors.isProtocolError(error, "UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE")
+    })
   })
 
   const ensureTopic = Effect.fn("KafkaBroker.ensureTopic")((
@@ -92,14 +95,13 @@ const make = Effect.gen(function*() {
   ): Effect.Effect<TopicInfo, BrokerUnavailable | TopicUnavailable> => {
     const wireTopic = prefix + topic
     return withAdmin((admin) =>
-      partitionsOf(admin, wireTopic).pipe(
+      lookUp(admin, topic, wireTopic).pipe(
         Effect.catch((error) => {
           if (!KafkaErrors.isProtocolError(error, "UNKNOWN_TOPIC_OR_PARTITION")) return Effect.fail(error)
           return createTopics
-            ? create(admin, wireTopic, partitions)
+            ? create(admin, topic, wireTopic, partitions)
             : Effect.fail(new TopicUnavailable({ topic, reason: `${wireTopic} does not exist, and KAFKA_CREATE_TOPICS is off` }))
-        }),
-        Effect.flatMap((count) => describe(admin, topic, wireTopic, count))
+        })
       )
     ).pipe(
       Effect.timeout(adminTimeoutMillis),

@@ -77,7 +77,11 @@ export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function*(hos
       await rename(directory, dataOf(base))
       // Without this a power cut could take back the rename, and with it all that was committed since.
       const parent = await open(base)
-      await (durable ? parent.sync() : Promise.resolve()).finally(() => parent.close())
+      try {
+        if (durable) await parent.sync()
+      } finally {
+        await parent.close()
+      }
     })
   }).pipe(Effect.ensuring(Effect.ignore(removeUnfinished(base))))
 })
