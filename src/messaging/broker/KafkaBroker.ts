@@ -19,7 +19,7 @@ const adminTimeoutMillis = 10_000
 const adminRequestTimeoutMillis = 3_000
 
 /** A new topic is known to all brokers and has its leaders within some ten milliseconds. */
-const leaderPollMillis = 50
+const newTopicPollMillis = 50
 
 /** Nothing is under way any more when an admin is closed. */
 const closeGraceMillis = 1_000
@@ -68,43 +68,52 @@ const make = Effect.gen(function*() {
     return { topic, partitions, maxMessageBytes } satisfies TopicInfo
   })
 
-  const lookUp = (admin: Admin, topic: string, wireTopic: string) =>
-    Effect.flatMap(partitionsOf(admin, wireTopic), (partitions) => describe(admin, topic, wireTopic, partitions))
-
-  /** Makes the topic, unless another process was faster, and waits until it is there with all its leaders. */
-  const create = Effect.fnUntraced(function*(admin: Admin, topic: string, wireTopic: string, numPartitions: number) {
-    yield* ask(() =>
-      admin.createTopics({
-        // The look-up below waits for leaders: kafkajs' own wait asks one broker that may not know of the topic yet, and fails.
-        waitForLeaders: false,
-        timeout: adminRequestTimeoutMillis,
-        topics: [{ topic: wireTopic, numPartitions, replicationFactor: replication }]
-      }))
-    return yield* Effect.retry(lookUp(admin, topic, wireTopic), {
-      schedule: Schedule.spaced(leaderPollMillis),
-      // An error without an answer of a broker is kafkajs stumbling over the answer that it swallowed.
-      while: (error) =>
-        KafkaErrors.protocolErrorOf(error) === undefined ||
-        KafkaErrors.isProtocolError(error, "UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE")
-    })
-  })
+  /**
+   * Succeeds when every partition has a leader that serves. Brokers spread the word of a new topic faster than they take its partitions
+   * over, and refuse for a moment to write to what they say is theirs.
+   */
+  const awaitLeaders = (admin: Admin, wireTopic: string) => ask(() => admin.fetchTopicOffsets(wireTopic))
 
   const ensureTopic = Effect.fn("KafkaBroker.ensureTopic")((
     topic: string,
-    partitions: number
+    numPartitions: number
   ): Effect.Effect<TopicInfo, BrokerUnavailable | TopicUnavailable> => {
     const wireTopic = prefix + topic
+    /** What a new topic answers for some ten milliseconds; kept for the error, should it go on. */
+    let refusal: unknown = new Error(`no answer within ${adminTimeoutMillis} ms`)
+    const whileNew = <A>(question: Effect.Effect<A, unknown>) =>
+      Effect.retry(Effect.tapError(question, (error) => Effect.sync(() => void (refusal = error))), {
+        schedule: Schedule.spaced(newTopicPollMillis),
+        // An error without an answer of a broker is kafkajs stumbling over the answer that it swallowed.
+        while: (error) =>
+          KafkaErrors.protocolErrorOf(error) === undefined ||
+          KafkaErrors.isProtocolError(error, "UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION")
+      })
+    /** Makes the topic, unless another process is faster. */
+    const create = (admin: Admin) =>
+      ask(() =>
+        admin.createTopics({
+          // kafkajs' own wait asks one broker that may not know of the topic yet, and fails.
+          waitForLeaders: false,
+          timeout: adminRequestTimeoutMillis,
+          topics: [{ topic: wireTopic, numPartitions, replicationFactor: replication }]
+        }))
     return withAdmin((admin) =>
-      lookUp(admin, topic, wireTopic).pipe(
-        Effect.catch((error) => {
-          if (!KafkaErrors.isProtocolError(error, "UNKNOWN_TOPIC_OR_PARTITION")) return Effect.fail(error)
-          return createTopics
-            ? create(admin, topic, wireTopic, partitions)
-            : Effect.fail(new TopicUnavailable({ topic, reason: `${wireTopic} does not exist, and KAFKA_CREATE_TOPICS is off` }))
-        })
-      )
+      Effect.gen(function*() {
+        const partitions = yield* partitionsOf(admin, wireTopic).pipe(
+          Effect.catchIf(
+            (error) => KafkaErrors.isProtocolError(error, "UNKNOWN_TOPIC_OR_PARTITION"),
+            () =>
+              createTopics
+                ? Effect.andThen(create(admin), whileNew(partitionsOf(admin, wireTopic)))
+                : Effect.fail(new TopicUnavailable({ topic, reason: `${wireTopic} does not exist, and KAFKA_CREATE_TOPICS is off` }))
+          )
+        )
+        yield* whileNew(awaitLeaders(admin, wireTopic))
+        return yield* whileNew(describe(admin, topic, wireTopic, partitions))
+      })
     ).pipe(
-      Effect.timeout(adminTimeoutMillis),
+      Effect.timeoutOrElse({ duration: adminTimeoutMillis, orElse: () => Effect.fail(refusal) }),
       Effect.mapError((cause) => (cause instanceof TopicUnavailable ? cause : KafkaErrors.toUnavailable("ensure topic", topic, cause))),
       Effect.tapError((error) => outcome(error._tag !== "BrokerUnavailable")),
       Effect.tap(() => outcome(true))
