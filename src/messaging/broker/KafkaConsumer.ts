@@ -31,8 +31,11 @@ const maxFetchBytes = 1_048_576
 /** A request without an answer for so long has lost its connection. It must be replaced before the session is over. */
 const requestTimeoutMillis = 5_000
 
-/** kafkajs' retries of joining and fetching: some three seconds, an ordinary restart of a broker. Then it is started anew. */
-const retry = { retries: 5, initialRetryTime: 100, maxRetryTime: 1_000 }
+/**
+ * kafkajs' retries of joining and fetching: some eight seconds, a quick restart of a broker, after which the member is still known. One that is
+ * started anew joins under a new name, and the group waits until the old one has been silent for a session.
+ */
+const retry = { retries: 10, initialRetryTime: 100, maxRetryTime: 1_000 }
 
 /** What kafkajs adds to the rebalance timeout before it gives a join up. */
 const joinSlackMillis = 5_000

@@ -87,7 +87,7 @@ export const make = <E, R>({ commitTimeoutMillis, handle, outcome, partition, sl
     }
     if (fresh.length === 0 && end <= next) return
     next = end
-    commitOffsets = payload.commitOffsetsIfNecessary
+    commitOffsets = (offsets) => payload.commitOffsetsIfNecessary(offsets)
     // Only where kafkajs fetches next: what was resolved is committed by a slice, or comes again.
     payload.resolveOffset(batch.messages.at(-1)!.offset)
     for (const message of fresh) {
