@@ -23,19 +23,23 @@ export const layer = (options: {
   readonly roles: ReadonlySet<Role>
   readonly json: boolean
 }): Layer.Layer<never, never, Broker> =>
-  Layer.effectDiscard(Effect.gen(function*() {
-    const { config, json, roles } = options
-    const broker = yield* Broker
-    const url = Option.getOrNull(Option.map(yield* Effect.serviceOption(BoundAddress), (address) => address.url))
-    if (json) {
-      return yield* Console.log(JSON.stringify({ ready: true, pid: process.pid, url, roles: [...roles], broker: broker.name }))
-    }
-    const text = [
-      `Paid Once is running (pid ${process.pid}): ${[...roles].join(", ")}.`,
-      `  Postgres   ${config.databaseUrl === undefined ? `embedded, data under ${config.dataDirectory}` : "DATABASE_URL"}`,
-      `  Broker     ${broker.name === "kafka" ? `Kafka at ${config.kafkaBrokers?.join(", ")}` : "embedded, in Postgres"}`,
-      `  Gateway    ${config.gatewayUrl ?? "a sandbox beside the service"}`,
-      ...(url === null ? [] : [`  HTTP       ${url}`, ...lines(url)])
-    ]
-    yield* Console.log(text.join("\n"))
-  }))
+  Layer.effectDiscard(
+    Effect.gen(function* () {
+      const { config, json, roles } = options
+      const broker = yield* Broker
+      const url = Option.getOrNull(Option.map(yield* Effect.serviceOption(BoundAddress), (address) => address.url))
+      if (json) {
+        return yield* Console.log(
+          JSON.stringify({ ready: true, pid: process.pid, url, roles: [...roles], broker: broker.name })
+        )
+      }
+      const text = [
+        `Paid Once is running (pid ${process.pid}): ${[...roles].join(", ")}.`,
+        `  Postgres   ${config.databaseUrl === undefined ? `embedded, data under ${config.dataDirectory}` : "DATABASE_URL"}`,
+        `  Broker     ${broker.name === "kafka" ? `Kafka at ${config.kafkaBrokers?.join(", ")}` : "embedded, in Postgres"}`,
+        `  Gateway    ${config.gatewayUrl ?? "a sandbox beside the service"}`,
+        ...(url === null ? [] : [`  HTTP       ${url}`, ...lines(url)])
+      ]
+      yield* Console.log(text.join("\n"))
+    })
+  )

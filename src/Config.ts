@@ -29,37 +29,53 @@ const variable = <A>(
     Config.map((found): Parsed<A> => {
       const text = Option.getOrElse(found, () => "").trim()
       if (text === "") return Result.succeed(fallback)
-      return Result.mapError(parse(text), (allowed) => `${name}: ${options.secret ? "the value" : `"${text}"`} is not ${allowed}`)
+      return Result.mapError(
+        parse(text),
+        (allowed) => `${name}: ${options.secret ? "the value" : `"${text}"`} is not ${allowed}`
+      )
     })
   )
 
-const integer = (minimum: number, maximum: number) => (text: string): Parsed<number> => {
-  const value = Number(text)
-  return /^-?\d+$/.test(text) && value >= minimum && value <= maximum
-    ? Result.succeed(value)
-    : Result.fail(`a whole number from ${minimum} to ${maximum}`)
-}
+const integer =
+  (minimum: number, maximum: number) =>
+  (text: string): Parsed<number> => {
+    const value = Number(text)
+    return /^-?\d+$/.test(text) && value >= minimum && value <= maximum
+      ? Result.succeed(value)
+      : Result.fail(`a whole number from ${minimum} to ${maximum}`)
+  }
 
 const onOff = (text: string): Parsed<boolean> =>
   text === "on" ? Result.succeed(true) : text === "off" ? Result.succeed(false) : Result.fail("on or off")
 
-const oneOf = <const A extends string>(...values: ReadonlyArray<A>) => (text: string): Parsed<A> => {
-  const value = values.find((candidate) => candidate.toLowerCase() === text.toLowerCase())
-  return value === undefined ? Result.fail(`one of ${values.join(", ")}`) : Result.succeed(value)
-}
+const oneOf =
+  <const A extends string>(...values: ReadonlyArray<A>) =>
+  (text: string): Parsed<A> => {
+    const value = values.find((candidate) => candidate.toLowerCase() === text.toLowerCase())
+    return value === undefined ? Result.fail(`one of ${values.join(", ")}`) : Result.succeed(value)
+  }
 
-const text = (pattern: RegExp, allowed: string) => (value: string): Parsed<string> =>
-  pattern.test(value) ? Result.succeed(value) : Result.fail(allowed)
+const text =
+  (pattern: RegExp, allowed: string) =>
+  (value: string): Parsed<string> =>
+    pattern.test(value) ? Result.succeed(value) : Result.fail(allowed)
 
-const url = (protocols: ReadonlyArray<string>, allowed: string) => (value: string): Parsed<string> =>
-  URL.canParse(value) && protocols.includes(new URL(value).protocol) ? Result.succeed(value) : Result.fail(allowed)
+const url =
+  (protocols: ReadonlyArray<string>, allowed: string) =>
+  (value: string): Parsed<string> =>
+    URL.canParse(value) && protocols.includes(new URL(value).protocol) ? Result.succeed(value) : Result.fail(allowed)
 
 const brokers = (value: string): Parsed<ReadonlyArray<string>> => {
-  const parts = value.split(",").map((part) => part.trim()).filter((part) => part !== "")
-  const valid = parts.length > 0 && parts.every((part) => {
-    const match = /^(?:[A-Za-z0-9._-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})$/.exec(part)
-    return match !== null && Number(match[1]) >= 1 && Number(match[1]) <= 65_535
-  })
+  const parts = value
+    .split(",")
+    .map((part) => part.trim())
+    .filter((part) => part !== "")
+  const valid =
+    parts.length > 0 &&
+    parts.every((part) => {
+      const match = /^(?:[A-Za-z0-9._-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})$/.exec(part)
+      return match !== null && Number(match[1]) >= 1 && Number(match[1]) <= 65_535
+    })
   return valid ? Result.succeed(parts) : Result.fail("host:port, or several with commas between them")
 }
 
@@ -68,8 +84,8 @@ const faults = (value: string): Parsed<ReadonlyArray<readonly [Faults.FaultPoint
   value === "off"
     ? Result.succeed(undefined)
     : value === "on"
-    ? Result.succeed([])
-    : Result.mapError(Faults.parse(value), (reason) => `off, on, or a list of faults: ${reason}`)
+      ? Result.succeed([])
+      : Result.mapError(Faults.parse(value), (reason) => `off, on, or a list of faults: ${reason}`)
 
 const millis = integer(1, 86_400_000)
 
@@ -89,7 +105,11 @@ const variables = {
   /** Apache Kafka 4.x. Unset: the embedded broker in Postgres. */
   kafkaBrokers: variable<ReadonlyArray<string> | undefined>("KAFKA_BROKERS", brokers, undefined),
   /** Stands before the names of topics and groups, so that several installations share a cluster. */
-  kafkaPrefix: variable("KAFKA_PREFIX", text(/^[A-Za-z0-9._-]{1,100}$/, "1 to 100 letters, digits, dots, dashes or underscores"), ""),
+  kafkaPrefix: variable(
+    "KAFKA_PREFIX",
+    text(/^[A-Za-z0-9._-]{1,100}$/, "1 to 100 letters, digits, dots, dashes or underscores"),
+    ""
+  ),
   kafkaCreateTopics: variable("KAFKA_CREATE_TOPICS", onOff, true),
   kafkaReplication: variable("KAFKA_REPLICATION", integer(1, 32), 1),
   /** Only this machine may call, unless someone says otherwise: the sample has no authentication. */
@@ -115,7 +135,11 @@ const variables = {
   consumerSliceSize: variable("CONSUMER_SLICE_SIZE", integer(1, 10_000), 200),
   consumerSessionTimeoutMillis: variable("CONSUMER_SESSION_TIMEOUT_MILLIS", integer(1_000, 600_000), 10_000),
   /** Unset: a sandbox gateway beside the service. */
-  gatewayUrl: variable<string | undefined>("GATEWAY_URL", url(["http:", "https:"], "an http:// or https:// URL"), undefined),
+  gatewayUrl: variable<string | undefined>(
+    "GATEWAY_URL",
+    url(["http:", "https:"], "an http:// or https:// URL"),
+    undefined
+  ),
   /** Where `paid-once gateway` listens. */
   gatewayPort: variable("GATEWAY_PORT", integer(0, 65_535), 3_001),
   gatewayTimeoutMillis: variable("GATEWAY_TIMEOUT_MILLIS", millis, 5_000),
@@ -133,7 +157,9 @@ export type AppConfig = {
 /** Constraints between variables. */
 const crossChecks = (config: AppConfig): ReadonlyArray<string> => [
   ...(config.outboxSendTimeoutMillis >= config.outboxSessionTimeoutMillis
-    ? ["OUTBOX_SEND_TIMEOUT_MILLIS must be below OUTBOX_SESSION_TIMEOUT_MILLIS: a stuck send has to end before its lane moves"]
+    ? [
+        "OUTBOX_SEND_TIMEOUT_MILLIS must be below OUTBOX_SESSION_TIMEOUT_MILLIS: a stuck send has to end before its lane moves"
+      ]
     : []),
   ...(config.shutdownGraceMillis > config.shutdownHardMillis
     ? ["SHUTDOWN_GRACE_MILLIS must not be above SHUTDOWN_HARD_MILLIS"]
@@ -141,10 +167,11 @@ const crossChecks = (config: AppConfig): ReadonlyArray<string> => [
 ]
 
 /** Reads and checks all variables; fails with every problem at once. */
-export const load: Effect.Effect<AppConfig, InvalidConfig> = Effect.gen(function*() {
+export const load: Effect.Effect<AppConfig, InvalidConfig> = Effect.gen(function* () {
   const results = yield* Effect.orDie(Config.all(variables))
   const problems = Object.values<Parsed<unknown>>(results).flatMap((result) =>
-    Result.isFailure(result) ? [result.failure] : [])
+    Result.isFailure(result) ? [result.failure] : []
+  )
   if (problems.length > 0) return yield* new InvalidConfig({ problems })
   const config = Object.fromEntries(
     Object.entries<Parsed<unknown>>(results).map(([key, result]) => [key, Result.getOrThrow(result)])
@@ -159,11 +186,15 @@ export type Role = (typeof roles)[number]
 
 /** Reads a `--roles` list; fails with a sentence that names what is wrong. */
 export const parseRoles = (list: string): Result.Result<ReadonlySet<Role>, string> => {
-  const names = list.split(",").map((name) => name.trim()).filter((name) => name !== "")
+  const names = list
+    .split(",")
+    .map((name) => name.trim())
+    .filter((name) => name !== "")
   const unknown = names.filter((name) => !roles.some((role) => role === name))
   if (names.length === 0 || unknown.length > 0) {
-    return Result.fail(`--roles: ${unknown.length > 0 ? `"${unknown.join(", ")}"` : "an empty list"} is not in ${roles.join(", ")}`)
+    return Result.fail(
+      `--roles: ${unknown.length > 0 ? `"${unknown.join(", ")}"` : "an empty list"} is not in ${roles.join(", ")}`
+    )
   }
   return Result.succeed(new Set(roles.filter((role) => names.includes(role))))
 }
-

@@ -44,7 +44,10 @@ const interruptBySignal = (fiber: Fiber.Fiber<unknown, unknown>, hardMillis: () 
  * Runs the program of this process. An expected failure is told in its own words on stderr, a line or a few; only a defect shows
  * its stack.
  */
-export const runMain = (program: Effect.Effect<unknown, unknown>, options: { readonly hardMillis: () => number }): void => {
+export const runMain = (
+  program: Effect.Effect<unknown, unknown>,
+  options: { readonly hardMillis: () => number }
+): void => {
   Runtime.makeRunMain(({ fiber, teardown }) => {
     const wasStopped = interruptBySignal(fiber, options.hardMillis)
     fiber.addObserver((exit) => teardown(exit, (code) => process.exit(wasStopped() && isQuiet(exit) ? 0 : code)))

@@ -22,18 +22,21 @@ let hardMillis = 30_000
 const config = Effect.tap(Config.load, (loaded) =>
   Effect.sync(() => {
     hardMillis = loaded.shutdownHardMillis
-  }))
+  })
+)
 
 const serve = Command.make(
   "serve",
   {
     json,
     roles: Flag.String("roles").pipe(
-      Flag.withDescription(`which parts this process runs, with commas between them: ${Config.roles.join(", ")} (default: all)`),
+      Flag.withDescription(
+        `which parts this process runs, with commas between them: ${Config.roles.join(", ")} (default: all)`
+      ),
       Flag.optional
     )
   },
-  Effect.fnUntraced(function*({ json, roles }) {
+  Effect.fnUntraced(function* ({ json, roles }) {
     const parsed = Config.parseRoles(Option.getOrElse(roles, () => Config.roles.join(",")))
     if (Result.isFailure(parsed)) {
       yield* Console.error(`paid-once: ${parsed.failure}`)
@@ -46,7 +49,7 @@ const serve = Command.make(
 const gateway = Command.make(
   "gateway",
   {},
-  Effect.fnUntraced(function*() {
+  Effect.fnUntraced(function* () {
     return yield* Layer.launch(Main.gateway(yield* config))
   })
 ).pipe(Command.withDescription("Run the sandbox payment gateway alone, on GATEWAY_PORT"))
@@ -54,20 +57,22 @@ const gateway = Command.make(
 const migrate = Command.make(
   "migrate",
   { json },
-  Effect.fnUntraced(function*({ json }) {
+  Effect.fnUntraced(function* ({ json }) {
     const loaded = yield* config
     const { applied } = yield* Effect.provide(Effect.service(Migrated), Main.migrated(loaded))
     yield* Console.log(
       json
         ? JSON.stringify({ applied })
         : applied.length === 0
-        ? "The schema is up to date."
-        : `Applied ${applied.length} migrations: ${applied.join(", ")}.`
+          ? "The schema is up to date."
+          : `Applied ${applied.length} migrations: ${applied.join(", ")}.`
     )
   })
 ).pipe(Command.withDescription("Apply pending migrations and leave; serve does it too"))
 
-const { version } = JSON.parse(readFileSync(Path.join(Main.root, "package.json"), "utf8")) as { readonly version: string }
+const { version } = JSON.parse(readFileSync(Path.join(Main.root, "package.json"), "utf8")) as {
+  readonly version: string
+}
 
 const program = Command.make("paid-once").pipe(
   Command.withDescription("Orders and payments whose events are never lost and never applied twice"),
@@ -76,7 +81,8 @@ const program = Command.make("paid-once").pipe(
   // Help that was asked for is fine; help that is shown because of wrong usage is not.
   Effect.catchIf(
     (error) => CliError.isCliError(error),
-    (error) => Effect.fail(error._tag === "ShowHelp" && error.errors.length === 0 ? new ExitStatus(0) : new ExitStatus(2))
+    (error) =>
+      Effect.fail(error._tag === "ShowHelp" && error.errors.length === 0 ? new ExitStatus(0) : new ExitStatus(2))
   ),
   Effect.scoped,
   Effect.provide(NodeServices.layer)

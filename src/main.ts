@@ -55,10 +55,12 @@ const subscribers = [analytics]
 const databaseSettings = (config: AppConfig) =>
   config.databaseUrl !== undefined
     ? Database.DatabaseSettings.layerOf({ url: config.databaseUrl })
-    : Layer.unwrap(Effect.map(
-      EmbeddedPostgres.acquire({ dataDirectory: Path.join(config.dataDirectory, "postgres") }),
-      ({ url }) => Database.DatabaseSettings.layerOf({ url })
-    ))
+    : Layer.unwrap(
+        Effect.map(
+          EmbeddedPostgres.acquire({ dataDirectory: Path.join(config.dataDirectory, "postgres") }),
+          ({ url }) => Database.DatabaseSettings.layerOf({ url })
+        )
+      )
 
 /** The pool, checked and migrated. */
 const database = (config: AppConfig) =>
@@ -80,15 +82,19 @@ const platform = (config: AppConfig) =>
 const broker = (config: AppConfig) =>
   config.kafkaBrokers === undefined
     ? EmbeddedBroker.layer
-    : KafkaBroker.layer.pipe(Layer.provide(Layer.succeed(KafkaBroker.KafkaSettings, {
-      brokers: config.kafkaBrokers,
-      prefix: config.kafkaPrefix,
-      createTopics: config.kafkaCreateTopics,
-      replication: config.kafkaReplication,
-      sendTimeoutMillis: config.outboxSendTimeoutMillis,
-      sessionTimeoutMillis: config.consumerSessionTimeoutMillis,
-      clientId: "paid-once"
-    })))
+    : KafkaBroker.layer.pipe(
+        Layer.provide(
+          Layer.succeed(KafkaBroker.KafkaSettings, {
+            brokers: config.kafkaBrokers,
+            prefix: config.kafkaPrefix,
+            createTopics: config.kafkaCreateTopics,
+            replication: config.kafkaReplication,
+            sendTimeoutMillis: config.outboxSendTimeoutMillis,
+            sessionTimeoutMillis: config.consumerSessionTimeoutMillis,
+            clientId: "paid-once"
+          })
+        )
+      )
 
 /** Outbox and inbox: the mechanism, which knows no order. */
 const messaging = (config: AppConfig) =>
@@ -102,12 +108,9 @@ const gatewaySettings = (config: AppConfig) =>
   config.gatewayUrl !== undefined
     ? Layer.succeed(GatewaySettings, { url: config.gatewayUrl, timeoutMillis: config.gatewayTimeoutMillis })
     : Layer.effect(
-      GatewaySettings,
-      GatewayServer.useSync(({ url }) => ({ url, timeoutMillis: config.gatewayTimeoutMillis }))
-    ).pipe(
-      Layer.provide(GatewayServer.layer),
-      Layer.provide(Layer.succeed(GatewayServerSettings, { port: 0 }))
-    )
+        GatewaySettings,
+        GatewayServer.useSync(({ url }) => ({ url, timeoutMillis: config.gatewayTimeoutMillis }))
+      ).pipe(Layer.provide(GatewayServer.layer), Layer.provide(Layer.succeed(GatewayServerSettings, { port: 0 })))
 
 /** The use cases. */
 const application = (config: AppConfig) =>
@@ -126,8 +129,11 @@ const http = (config: AppConfig) =>
 const consumers = Layer.mergeAll(Layer.empty, ...subscribers.map(Consumer.layer))
 
 /** `layer` where this process has the role; nothing where it has not. */
-const withRole = <A, E, R>(roles: ReadonlySet<Role>, role: Role, layer: Layer.Layer<A, E, R>): Layer.Layer<never, E, R> =>
-  roles.has(role) ? Layer.effectDiscard(Layer.build(layer)) : Layer.empty
+const withRole = <A, E, R>(
+  roles: ReadonlySet<Role>,
+  role: Role,
+  layer: Layer.Layer<A, E, R>
+): Layer.Layer<never, E, R> => (roles.has(role) ? Layer.effectDiscard(Layer.build(layer)) : Layer.empty)
 
 /** The whole service, as far as `roles` go. */
 export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { readonly json: boolean }) =>

@@ -48,7 +48,7 @@ export class Gateway extends Context.Service<
   /** Speaks HTTP to the gateway at {@link GatewaySettings}. It does not retry: whoever owns the payment decides. */
   static readonly layerHttp: Layer.Layer<Gateway, never, GatewaySettings | HttpClient.HttpClient> = Layer.effect(
     Gateway,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { timeoutMillis, url } = yield* GatewaySettings
       const client = yield* HttpClient.HttpClient
 
@@ -64,10 +64,12 @@ export class Gateway extends Context.Service<
           ),
           Effect.flatMap(HttpClientResponse.schemaBodyJson(ChargeResponse)),
           Effect.map((body): ChargeOutcome =>
-            body.status === "captured" ? { _tag: "Captured" } : { _tag: "Declined", reason: body.reason }),
+            body.status === "captured" ? { _tag: "Captured" } : { _tag: "Declined", reason: body.reason }
+          ),
           Effect.timeout(timeoutMillis),
           Effect.mapError((error) =>
-            error._tag === "OutcomeUnknown" ? error : new OutcomeUnknown({ reason: error.message }))
+            error._tag === "OutcomeUnknown" ? error : new OutcomeUnknown({ reason: error.message })
+          )
         )
       )
       return Gateway.of({ charge })

@@ -55,7 +55,7 @@ export class Idempotency extends Context.Service<
   }
 >()("paid-once/application/Idempotency") {
   static readonly layer = Layer.succeed(Idempotency, {
-    claim: Effect.fn("Idempotency.claim")(function*(request, subjectId) {
+    claim: Effect.fn("Idempotency.claim")(function* (request, subjectId) {
       const { sql } = yield* Transaction
       const hash = bodyHash(request.body)
       const inserted = yield* Effect.orDie(sql`
@@ -75,15 +75,19 @@ export class Idempotency extends Context.Service<
       if (!row.same) return yield* new KeyReused({ key: request.key })
       return row.response_status === null
         ? { _tag: "Begun" as const, subjectId: row.subject_id }
-        : { _tag: "Answered" as const, subjectId: row.subject_id, answer: { status: row.response_status, body: row.response_body } }
+        : {
+            _tag: "Answered" as const,
+            subjectId: row.subject_id,
+            answer: { status: row.response_status, body: row.response_body }
+          }
     }),
-    answer: Effect.fn("Idempotency.answer")(function*(subjectId, answer) {
+    answer: Effect.fn("Idempotency.answer")(function* (subjectId, answer) {
       const { sql } = yield* Transaction
       yield* Effect.orDie(sql`
         UPDATE idempotency_keys SET response_status = ${answer.status}::int2, response_body = ${answer.body}
         WHERE subject_id = ${subjectId}::uuid AND response_status IS NULL`)
     }),
-    answerOf: Effect.fn("Idempotency.answerOf")(function*(subjectId) {
+    answerOf: Effect.fn("Idempotency.answerOf")(function* (subjectId) {
       const { sql } = yield* Transaction
       const [row] = yield* Effect.orDie(sql<{ readonly status: FinalAnswer["status"]; readonly body: string }>`
         SELECT response_status AS status, response_body AS body FROM idempotency_keys
@@ -100,4 +104,5 @@ const canonicalJson = (value: unknown): string =>
   JSON.stringify(value, (_, nested: unknown) =>
     typeof nested === "object" && nested !== null && !Array.isArray(nested)
       ? Object.fromEntries(Object.entries(nested).toSorted(([a], [b]) => (a < b ? -1 : 1)))
-      : nested)
+      : nested
+  )

@@ -17,9 +17,7 @@ const decode = Schema.decodeUnknownEffect(OrderEvent)
 const versions: Readonly<Record<string, number>> = schemaVersions
 
 /** Fields that a later writer added are ignored; a newer schema version is not guessed at. */
-export const decodeOrderEvent = (
-  envelope: Envelope
-): Effect.Effect<OrderEvent, UnknownEvent | Schema.SchemaError> =>
+export const decodeOrderEvent = (envelope: Envelope): Effect.Effect<OrderEvent, UnknownEvent | Schema.SchemaError> =>
   envelope.schemaVersion > (versions[envelope.eventType] ?? 0)
     ? Effect.fail(new UnknownEvent({ eventType: envelope.eventType, schemaVersion: envelope.schemaVersion }))
     : decode({ _tag: envelope.eventType, data: envelope.data })

@@ -5,15 +5,7 @@ import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { type OrderEvent, orderAggregate, ordersTopic, schemaVersions } from "../domain/Events.ts"
 import { AmountMinor, Currency } from "../domain/Money.ts"
-import {
-  type Change,
-  CustomerId,
-  type Order,
-  OrderId,
-  OrderLine,
-  OrderStatus,
-  StoredStatus
-} from "../domain/Order.ts"
+import { type Change, CustomerId, type Order, OrderId, OrderLine, OrderStatus, StoredStatus } from "../domain/Order.ts"
 import { type EventRefused, type NewEvent, type NonEmpty, Outbox, type Stream } from "../messaging/outbox/Outbox.ts"
 import { Transaction } from "../platform/database/Transaction.ts"
 
@@ -98,22 +90,23 @@ const paymentStatusOf = (status: OrderStatus) =>
 export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/application/Orders") {
   static readonly layer: Layer.Layer<Orders, never, Outbox | SqlClient.SqlClient> = Layer.effect(
     Orders,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const outbox = yield* Outbox
       const client = yield* SqlClient.SqlClient
 
-      const save = Effect.fn("Orders.save")(function*(change: Change, lines: ReadonlyArray<OrderLine> = []) {
+      const save = Effect.fn("Orders.save")(function* (change: Change, lines: ReadonlyArray<OrderLine> = []) {
         const { sql } = yield* Transaction
         const { events, order } = change
         const newEvents: NonEmpty<NewEvent> = [toNewEvent(events[0]), ...events.slice(1).map(toNewEvent)]
-        const write = order.version === 0
-          ? sql<{ readonly version: number }>`
+        const write =
+          order.version === 0
+            ? sql<{ readonly version: number }>`
               INSERT INTO orders (id, customer_id, currency, status, version, total_amount_minor, created_at, updated_at)
               SELECT ${order.id}::uuid, ${order.customerId}, ${order.currency}, ${order.status}, ${events.length}::int4,
                      ${BigInt(order.totalAmountMinor)}, clock.now, clock.now
               FROM (SELECT clock_now() AS now) AS clock
               RETURNING version`
-          : sql<{ readonly version: number }>`
+            : sql<{ readonly version: number }>`
               UPDATE orders SET status = ${order.status}, version = version + ${events.length}::int4, updated_at = clock_now()
               WHERE id = ${order.id}::uuid AND version = ${order.version}::int4
               RETURNING version`
@@ -123,12 +116,12 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
           FROM unnest(${lines.map((line) => line.sku)}::text[], ${lines.map((line) => line.quantity)}::int4[],
                       ${lines.map((line) => BigInt(line.unitAmountMinor))}::int8[])
                  WITH ORDINALITY AS line(sku, quantity, unit_amount_minor, position)`
-        yield* outbox.save(streamOf(order.id), newEvents, write, lines.length > 0 ? [insertLines] : []).pipe(
-          Effect.catchTag("NothingWritten", Effect.die)
-        )
+        yield* outbox
+          .save(streamOf(order.id), newEvents, write, lines.length > 0 ? [insertLines] : [])
+          .pipe(Effect.catchTag("NothingWritten", Effect.die))
       })
 
-      const lock = Effect.fn("Orders.lock")(function*(id: OrderId) {
+      const lock = Effect.fn("Orders.lock")(function* (id: OrderId) {
         const { sql } = yield* Transaction
         const rows = yield* Effect.orDie(sql`
           SELECT id, customer_id AS "customerId", currency, status, version, total_amount_minor::float8 AS "totalAmountMinor"
@@ -157,18 +150,20 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
         FROM orders AS o
         LEFT JOIN payments AS p ON p.order_id = o.id AND p.status IN ('charging', 'refunding')`)
 
-      const get = Effect.fn("Orders.get")(function*(id: OrderId) {
+      const get = Effect.fn("Orders.get")(function* (id: OrderId) {
         const rows = yield* Effect.orDie(client`${select} WHERE o.id = ${id}::uuid`)
         return rows[0] === undefined
           ? yield* new OrderNotFound({ orderId: id })
           : yield* Effect.orDie(decodeView(rows[0]))
       })
 
-      const list = Effect.fn("Orders.list")(function*(filter: Parameters<OrdersService["list"]>[0]) {
+      const list = Effect.fn("Orders.list")(function* (filter: Parameters<OrdersService["list"]>[0]) {
         const conditions = [
           // The stored status first: the index on (status, id) then gives the page in its order.
-          ...Option.toArray(filter.status).map((status) =>
-            client`o.status = ${storedStatusOf(status)} AND ${underWay} IS NOT DISTINCT FROM ${paymentStatusOf(status)}`),
+          ...Option.toArray(filter.status).map(
+            (status) =>
+              client`o.status = ${storedStatusOf(status)} AND ${underWay} IS NOT DISTINCT FROM ${paymentStatusOf(status)}`
+          ),
           ...Option.toArray(filter.cursor).map((cursor) => client`o.id < ${cursor}::uuid`)
         ]
         // One more than asked for tells whether there is a next page.
@@ -177,7 +172,7 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
           ORDER BY o.id DESC LIMIT ${filter.limit + 1}`)
         const views = yield* Effect.orDie(Effect.forEach(rows, (row) => decodeView(row)))
         const items = views.slice(0, filter.limit)
-        return { items, nextCursor: views.length > filter.limit ? items.at(-1)?.id ?? null : null }
+        return { items, nextCursor: views.length > filter.limit ? (items.at(-1)?.id ?? null) : null }
       })
 
       return Orders.of({ save, lock, get, list })

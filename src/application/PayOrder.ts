@@ -35,14 +35,16 @@ export type PayResult =
   | { readonly _tag: "Unknown"; readonly paymentId: PaymentId; readonly reason: string }
 
 /** The body of a decline: a problem (RFC 9457) with the payment and the gateway's reason. */
-const DeclineBody = Schema.fromJsonString(Schema.Struct({
-  type: Schema.String,
-  title: Schema.String,
-  status: Schema.Int,
-  detail: Schema.String,
-  paymentId: PaymentId,
-  reason: Schema.String
-}))
+const DeclineBody = Schema.fromJsonString(
+  Schema.Struct({
+    type: Schema.String,
+    title: Schema.String,
+    status: Schema.Int,
+    detail: Schema.String,
+    paymentId: PaymentId,
+    reason: Schema.String
+  })
+)
 const encodeDecline = Schema.encodeEffect(DeclineBody)
 const encodeView = Schema.encodeEffect(Schema.fromJsonString(OrderView))
 
@@ -68,7 +70,7 @@ export class PayOrder extends Context.Service<
     Orders | Payments | Idempotency | Gateway | GatewaySettings | PgClient.PgClient
   > = Layer.effect(
     PayOrder,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const orders = yield* Orders
       const payments = yield* Payments
       const idempotency = yield* Idempotency
@@ -82,13 +84,15 @@ export class PayOrder extends Context.Service<
       yield* Effect.addFinalizer(() => FiberSet.awaitEmpty(charges))
 
       /** Phase 1. Returns the payment to be charged, or the answer that the key has already. */
-      const begin = Effect.fn("PayOrder.intent")(function*(
+      const begin = Effect.fn("PayOrder.intent")(function* (
         orderId: OrderId,
         paymentMethod: PaymentMethod,
         request: KeyedRequest
       ) {
         const { sql } = yield* Transaction
-        const [row] = yield* Effect.orDie(sql<{ readonly id: string }>`SELECT uuid_v7(clock_now(), ${drawUuid()}::uuid) AS id`)
+        const [row] = yield* Effect.orDie(
+          sql<{ readonly id: string }>`SELECT uuid_v7(clock_now(), ${drawUuid()}::uuid) AS id`
+        )
         const fresh = PaymentId.make(row!.id)
         const claim = yield* idempotency.claim(request, fresh)
         if (claim._tag === "Answered") {
@@ -109,16 +113,17 @@ export class PayOrder extends Context.Service<
       })
 
       /** Phase 3, once the gateway has spoken. Whoever comes second finds the answer of the first. */
-      const finish = Effect.fn("PayOrder.outcome")(function*(payment: OpenPayment, outcome: ChargeOutcome) {
+      const finish = Effect.fn("PayOrder.outcome")(function* (payment: OpenPayment, outcome: ChargeOutcome) {
         const order = yield* Effect.orDie(orders.lock(payment.orderId))
         const current = yield* Effect.orDie(payments.lock(payment.id))
         if (current.status !== "charging") {
           const answer = yield* idempotency.answerOf(payment.id)
-          return answer ?? (yield* Effect.die(new Error(`payment ${payment.id} is ${current.status} and has no answer`)))
+          return (
+            answer ?? (yield* Effect.die(new Error(`payment ${payment.id} is ${current.status} and has no answer`)))
+          )
         }
-        const change = outcome._tag === "Captured"
-          ? markPaid(order, payment.id)
-          : declinePayment(order, payment.id, outcome.reason)
+        const change =
+          outcome._tag === "Captured" ? markPaid(order, payment.id) : declinePayment(order, payment.id, outcome.reason)
         // The order was pending when the payment was opened, and an open payment keeps every other change away.
         yield* Effect.orDie(Effect.flatMap(Effect.fromResult(change), (made) => orders.save(made)))
         yield* payments.settle(payment.id, outcome)
@@ -131,29 +136,31 @@ export class PayOrder extends Context.Service<
       const answerTo = (payment: OpenPayment, outcome: ChargeOutcome) =>
         outcome._tag === "Captured"
           ? Effect.map(
-            Effect.flatMap(orders.get(payment.orderId), (order) => encodeView(order)),
-            (body): FinalAnswer => ({ status: 200, body })
-          )
+              Effect.flatMap(orders.get(payment.orderId), (order) => encodeView(order)),
+              (body): FinalAnswer => ({ status: 200, body })
+            )
           : Effect.map(
-            encodeDecline({
-              type: "about:blank",
-              title: "Payment Required",
-              status: 402,
-              detail: `the payment was declined: ${outcome.reason}`,
-              paymentId: payment.id,
-              reason: outcome.reason
-            }),
-            (body): FinalAnswer => ({ status: 402, body })
-          )
+              encodeDecline({
+                type: "about:blank",
+                title: "Payment Required",
+                status: 402,
+                detail: `the payment was declined: ${outcome.reason}`,
+                paymentId: payment.id,
+                reason: outcome.reason
+              }),
+              (body): FinalAnswer => ({ status: 402, body })
+            )
 
       /** Phases 2 and 3. */
-      const charge = Effect.fn("PayOrder.charge")(function*(payment: OpenPayment) {
+      const charge = Effect.fn("PayOrder.charge")(function* (payment: OpenPayment) {
         yield* faults.at("pay.after-intent")
-        const outcome = yield* Effect.result(gateway.charge({
-          paymentId: payment.id,
-          amount: { amountMinor: payment.amountMinor, currency: payment.currency },
-          paymentMethod: payment.paymentMethod
-        }))
+        const outcome = yield* Effect.result(
+          gateway.charge({
+            paymentId: payment.id,
+            amount: { amountMinor: payment.amountMinor, currency: payment.currency },
+            paymentMethod: payment.paymentMethod
+          })
+        )
         yield* faults.at("pay.after-charge")
         if (Result.isFailure(outcome)) {
           // Given back at once, so that the next request with this key asks the gateway again instead of hearing 409.
@@ -165,15 +172,14 @@ export class PayOrder extends Context.Service<
         return { _tag: "Final" as const, paymentId: payment.id, answer }
       })
 
-      const pay = Effect.fn("PayOrder.pay")(function*(
-        orderId: OrderId,
-        paymentMethod: PaymentMethod,
-        request: KeyedRequest
-      ) {
-        const begun = yield* Transaction.run(begin(orderId, paymentMethod, request))
-        if (begun._tag === "Final") return begun
-        return yield* Effect.flatMap(FiberSet.run(charges, charge(begun.payment)), Fiber.join)
-      }, Effect.provideService(PgClient.PgClient, database))
+      const pay = Effect.fn("PayOrder.pay")(
+        function* (orderId: OrderId, paymentMethod: PaymentMethod, request: KeyedRequest) {
+          const begun = yield* Transaction.run(begin(orderId, paymentMethod, request))
+          if (begun._tag === "Final") return begun
+          return yield* Effect.flatMap(FiberSet.run(charges, charge(begun.payment)), Fiber.join)
+        },
+        Effect.provideService(PgClient.PgClient, database)
+      )
 
       return PayOrder.of({ pay })
     })

@@ -7,7 +7,9 @@ import { Transaction } from "../platform/database/Transaction.ts"
 import type { ChargeOutcome } from "./Gateway.ts"
 
 /** There is no payment with this id. */
-export class PaymentNotFound extends Schema.TaggedError<PaymentNotFound>()("PaymentNotFound", { paymentId: PaymentId }) {
+export class PaymentNotFound extends Schema.TaggedError<PaymentNotFound>()("PaymentNotFound", {
+  paymentId: PaymentId
+}) {
   override get message() {
     return `there is no payment ${this.paymentId}`
   }
@@ -48,20 +50,20 @@ const decodeOpen = Schema.decodeUnknownEffect(OpenPayment)
 export class Payments extends Context.Service<Payments, PaymentsService>()("paid-once/application/Payments") {
   static readonly layer: Layer.Layer<Payments, never, SqlClient.SqlClient> = Layer.effect(
     Payments,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const client = yield* SqlClient.SqlClient
       const columns = client.literal(`
         id, order_id AS "orderId", status, amount_minor::float8 AS "amountMinor", currency,
         captured_minor::float8 AS "capturedMinor", refunded_minor::float8 AS "refundedMinor"`)
 
       return Payments.of({
-        get: Effect.fn("Payments.get")(function*(id) {
+        get: Effect.fn("Payments.get")(function* (id) {
           const [row] = yield* Effect.orDie(client`SELECT ${columns} FROM payments WHERE id = ${id}::uuid`)
           return row === undefined
             ? yield* new PaymentNotFound({ paymentId: id })
             : yield* Effect.orDie(decodePayment(row))
         }),
-        open: Effect.fn("Payments.open")(function*(id, order, method, leaseMillis) {
+        open: Effect.fn("Payments.open")(function* (id, order, method, leaseMillis) {
           const { sql } = yield* Transaction
           const inserted = yield* Effect.orDie(sql`
             INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, leased_until, created_at, updated_at)
@@ -71,20 +73,22 @@ export class Payments extends Context.Service<Payments, PaymentsService>()("paid
             ON CONFLICT DO NOTHING RETURNING 1 AS one`)
           if (inserted.length === 0) return yield* new PaymentOpen({ orderId: order.id })
         }),
-        lock: Effect.fn("Payments.lock")(function*(id) {
+        lock: Effect.fn("Payments.lock")(function* (id) {
           const { sql } = yield* Transaction
           const [row] = yield* Effect.orDie(sql`
             SELECT ${columns}, payment_method AS "paymentMethod", leased_until > clock_now() AS leased
             FROM payments WHERE id = ${id}::uuid FOR UPDATE`)
-          return row === undefined ? yield* new PaymentNotFound({ paymentId: id }) : yield* Effect.orDie(decodeOpen(row))
+          return row === undefined
+            ? yield* new PaymentNotFound({ paymentId: id })
+            : yield* Effect.orDie(decodeOpen(row))
         }),
-        lease: Effect.fn("Payments.lease")(function*(id, leaseMillis) {
+        lease: Effect.fn("Payments.lease")(function* (id, leaseMillis) {
           const { sql } = yield* Transaction
           yield* Effect.orDie(sql`
             UPDATE payments SET leased_until = clock_now() + ${leaseMillis}::float8 * interval '1 millisecond'
             WHERE id = ${id}::uuid AND status = 'charging'`)
         }),
-        settle: Effect.fn("Payments.settle")(function*(id, outcome) {
+        settle: Effect.fn("Payments.settle")(function* (id, outcome) {
           const { sql } = yield* Transaction
           const updated = yield* Effect.orDie(
             outcome._tag === "Captured"
@@ -93,7 +97,8 @@ export class Payments extends Context.Service<Payments, PaymentsService>()("paid
               : sql`UPDATE payments SET status = 'declined', decline_reason = ${outcome.reason}, updated_at = clock_now()
                     WHERE id = ${id}::uuid AND status = 'charging' RETURNING 1 AS one`
           )
-          if (updated.length === 0) return yield* Effect.die(new Error(`payment ${id} was not charging when it was settled`))
+          if (updated.length === 0)
+            return yield* Effect.die(new Error(`payment ${id} was not charging when it was settled`))
         })
       })
     })

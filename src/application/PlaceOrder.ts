@@ -35,41 +35,46 @@ export class PlaceOrder extends Context.Service<
 >()("paid-once/application/PlaceOrder") {
   static readonly layer: Layer.Layer<PlaceOrder, never, Orders | Idempotency | PgClient.PgClient> = Layer.effect(
     PlaceOrder,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const orders = yield* Orders
       const idempotency = yield* Idempotency
       const database = yield* PgClient.PgClient
       const drawUuid = yield* RandomUuid
 
-      const placeNew = Effect.fnUntraced(function*(id: OrderId, order: NewOrder) {
+      const placeNew = Effect.fnUntraced(function* (id: OrderId, order: NewOrder) {
         // The sum was checked when the lines were decoded: a failure here is a hole in that check.
         const change = yield* Effect.orDie(Effect.fromResult(place({ id, ...order })))
         yield* orders.save(change, order.lines)
         return yield* Effect.orDie(Effect.flatMap(orders.get(id), encodeView))
       })
 
-      const placeOrder = Effect.fn("PlaceOrder.place")(function*(order: NewOrder, request: KeyedRequest | undefined) {
-        // The lane follows from the id, so the id comes first; its time is the database's.
-        const [row] = yield* Effect.orDie(database<{ readonly id: string }>`
+      const placeOrder = Effect.fn("PlaceOrder.place")(
+        function* (order: NewOrder, request: KeyedRequest | undefined) {
+          // The lane follows from the id, so the id comes first; its time is the database's.
+          const [row] = yield* Effect.orDie(database<{ readonly id: string }>`
           SELECT uuid_v7(clock_now(), ${drawUuid()}::uuid) AS id`)
-        const id = OrderId.make(row!.id)
-        return yield* Transaction.run(Effect.gen(function*(): Effect.fn.Return<Placed, EventRefused | KeyReused, Transaction> {
-          if (request === undefined) return { orderId: id, body: yield* placeNew(id, order) }
-          const claim = yield* idempotency.claim(request, id)
-          switch (claim._tag) {
-            case "First": {
-              const body = yield* placeNew(id, order)
-              yield* idempotency.answer(id, { status: 201, body } satisfies FinalAnswer)
-              return { orderId: id, body }
-            }
-            case "Answered":
-              return { orderId: OrderId.make(claim.subjectId), body: claim.answer.body }
-            case "Begun":
-              // Claim and answer commit together here, so a claim without an answer can't be seen from outside.
-              return yield* Effect.die(new Error(`the key of order ${claim.subjectId} has no answer`))
-          }
-        }))
-      }, Effect.provideService(PgClient.PgClient, database))
+          const id = OrderId.make(row!.id)
+          return yield* Transaction.run(
+            Effect.gen(function* (): Effect.fn.Return<Placed, EventRefused | KeyReused, Transaction> {
+              if (request === undefined) return { orderId: id, body: yield* placeNew(id, order) }
+              const claim = yield* idempotency.claim(request, id)
+              switch (claim._tag) {
+                case "First": {
+                  const body = yield* placeNew(id, order)
+                  yield* idempotency.answer(id, { status: 201, body } satisfies FinalAnswer)
+                  return { orderId: id, body }
+                }
+                case "Answered":
+                  return { orderId: OrderId.make(claim.subjectId), body: claim.answer.body }
+                case "Begun":
+                  // Claim and answer commit together here, so a claim without an answer can't be seen from outside.
+                  return yield* Effect.die(new Error(`the key of order ${claim.subjectId} has no answer`))
+              }
+            })
+          )
+        },
+        Effect.provideService(PgClient.PgClient, database)
+      )
 
       return PlaceOrder.of({ place: placeOrder })
     })

@@ -14,10 +14,12 @@ export const TimelineView = Schema.Struct({
   orderId: OrderId,
   /** False where retention has dropped events of the order. */
   complete: Schema.Boolean,
-  events: Schema.Array(Schema.Struct({
-    ...PastEvent.fields,
-    consumers: Schema.Record(Schema.String, Schema.Literals(["applied", "pending"]))
-  }))
+  events: Schema.Array(
+    Schema.Struct({
+      ...PastEvent.fields,
+      consumers: Schema.Record(Schema.String, Schema.Literals(["applied", "pending"]))
+    })
+  )
 }).annotate({ identifier: "Timeline" })
 export type TimelineView = typeof TimelineView.Type
 
@@ -27,24 +29,31 @@ export class Timeline extends Context.Service<
 >()("paid-once/application/Timeline") {
   static readonly layer: Layer.Layer<Timeline, never, Orders | History | Inbox | Subscribers> = Layer.effect(
     Timeline,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const orders = yield* Orders
       const history = yield* History
       const inbox = yield* Inbox
       const { names } = yield* Subscribers
 
-      const of = Effect.fn("Timeline.of")(function*(orderId: OrderId) {
+      const of = Effect.fn("Timeline.of")(function* (orderId: OrderId) {
         const order = yield* orders.get(orderId)
         const events = yield* history.of(orderId)
-        const applied = yield* inbox.applied(names, events.map((event) => event.eventId))
+        const applied = yield* inbox.applied(
+          names,
+          events.map((event) => event.eventId)
+        )
         return {
           orderId,
           // Versions are contiguous, so the count tells whether one is missing. More may have come since the order was read.
           complete: events.length >= order.version,
           events: events.map((event) => ({
             ...event,
-            consumers: Object.fromEntries(names.map((name) =>
-              [name, applied.has(`${name} ${event.eventId}`) ? "applied" as const : "pending" as const]))
+            consumers: Object.fromEntries(
+              names.map((name) => [
+                name,
+                applied.has(`${name} ${event.eventId}`) ? ("applied" as const) : ("pending" as const)
+              ])
+            )
           }))
         }
       })

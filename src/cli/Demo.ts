@@ -26,7 +26,7 @@ const unitAmountMinor = 1_250
 const killAfter = orderCount / 3
 const reviveAfter = (orderCount * 2) / 3
 
-const numbers = Effect.gen(function*() {
+const numbers = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const [row] = yield* sql<{
     readonly paid: number
@@ -59,7 +59,7 @@ const bar = (value: number, of: number, width = 24) => {
 
 const money = (minor: number) => `${(minor / 100).toFixed(2)} EUR`
 
-const show = Effect.gen(function*() {
+const show = Effect.gen(function* () {
   const now = yield* numbers
   yield* Console.log(
     `  paid ${bar(now.paid, orderCount)} ${String(now.paid).padStart(3)}/${orderCount}` +
@@ -69,7 +69,7 @@ const show = Effect.gen(function*() {
 })
 
 /** Places one order and pays it; the key makes the repeat of a lost answer harmless. */
-const buy = Effect.fnUntraced(function*(url: string, index: number) {
+const buy = Effect.fnUntraced(function* (url: string, index: number) {
   const client = yield* HttpClient.HttpClient
   const post = (path: string, key: string, body: unknown) =>
     HttpClientRequest.post(`${url}${path}`).pipe(
@@ -98,8 +98,11 @@ const until = <E, R>(condition: Effect.Effect<boolean, E, R>) =>
     Effect.timeout("15 seconds")
   )
 
-const story = (url: string, startDispatcher: Effect.Effect<ServiceProcess.ServiceProcess, ServiceProcess.ServiceProcessFailed>) =>
-  Effect.gen(function*() {
+const story = (
+  url: string,
+  startDispatcher: Effect.Effect<ServiceProcess.ServiceProcess, ServiceProcess.ServiceProcessFailed>
+) =>
+  Effect.gen(function* () {
     const bought = yield* Ref.make(0)
     const first = yield* startDispatcher
     yield* Console.log(`Customers place and pay orders; the dispatcher (pid ${first.pid}) publishes the events:`)
@@ -114,15 +117,15 @@ const story = (url: string, startDispatcher: Effect.Effect<ServiceProcess.Servic
         { concurrency, discard: true }
       )
     )
-    const progress = yield* Effect.forkChild(
-      show.pipe(Effect.repeat(Schedule.spaced("700 millis")))
-    )
+    const progress = yield* Effect.forkChild(show.pipe(Effect.repeat(Schedule.spaced("700 millis"))))
     const reached = (count: number) => until(Effect.map(Ref.get(bought), (n) => n >= count))
 
     yield* reached(killAfter)
     yield* first.signal("SIGKILL")
     yield* first.exit
-    yield* Console.log("\n✗ kill -9 of the dispatcher. Orders are still taken and paid; their events wait in the queue:")
+    yield* Console.log(
+      "\n✗ kill -9 of the dispatcher. Orders are still taken and paid; their events wait in the queue:"
+    )
     yield* reached(reviveAfter)
     const second = yield* startDispatcher
     yield* Console.log(`\n✓ A new dispatcher (pid ${second.pid}) takes over the lanes and drains the queue:`)
@@ -132,12 +135,15 @@ const story = (url: string, startDispatcher: Effect.Effect<ServiceProcess.Servic
     yield* show
   })
 
-const verdict = Effect.gen(function*() {
+const verdict = Effect.gen(function* () {
   const sums = yield* numbers
   const events = 2 * orderCount
   const checks: ReadonlyArray<readonly [string, boolean]> = [
     [`${sums.paid} orders paid, of ${orderCount} placed`, sums.paid === orderCount],
-    [`${sums.published} events published, of ${events} committed; ${sums.queued} left in the queue`, sums.published === events && sums.queued === 0],
+    [
+      `${sums.published} events published, of ${events} committed; ${sums.queued} left in the queue`,
+      sums.published === events && sums.queued === 0
+    ],
     [`every order's events in version order, without gaps`, sums.wrong === 0],
     [`charged at the gateway   ${money(sums.charged)}`, sums.charged === sums.orders],
     [`captured payments        ${money(sums.captured)}`, sums.captured === sums.orders],
@@ -150,7 +156,7 @@ const verdict = Effect.gen(function*() {
   yield* Console.log("\nNothing was lost, and nothing was applied twice.")
 })
 
-const run = Effect.gen(function*() {
+const run = Effect.gen(function* () {
   const directory = yield* Effect.acquireRelease(
     Effect.promise(() => mkdtemp(Path.join(tmpdir(), "paid-once-demo-"))),
     (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
@@ -161,14 +167,20 @@ const run = Effect.gen(function*() {
   const scope = yield* Effect.scope
   const service = yield* ServiceProcess.start({ roles: "http,consumers,maintenance", env })
   yield* Console.log(`The service answers at ${service.url}.`)
-  const startDispatcher = ServiceProcess.start({ roles: "dispatcher", env }).pipe(Effect.provideService(Scope.Scope, scope))
+  const startDispatcher = ServiceProcess.start({ roles: "dispatcher", env }).pipe(
+    Effect.provideService(Scope.Scope, scope)
+  )
   yield* Effect.andThen(story(service.url ?? "", startDispatcher), verdict).pipe(
     Effect.provide(NodeHttpClient.layerUndici),
-    Effect.provide(Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url: postgres.url, maxConnections: 2 }))))
+    Effect.provide(
+      Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url: postgres.url, maxConnections: 2 })))
+    )
   )
 }).pipe(Effect.scoped)
 
 /** The command. */
 export const demo = Command.make("demo", {}, () => run).pipe(
-  Command.withDescription("Tell the story in a terminal: orders, a killed dispatcher, a queue that drains, sums that agree")
+  Command.withDescription(
+    "Tell the story in a terminal: orders, a killed dispatcher, a queue that drains, sums that agree"
+  )
 )

@@ -7,7 +7,10 @@ import * as Config from "../Config.ts"
 import * as EmbeddedPostgres from "../platform/database/EmbeddedPostgres.ts"
 
 /** A process of the machine still works on the data. */
-export class StillInUse extends Schema.TaggedError<StillInUse>()("StillInUse", { path: Schema.String, pid: Schema.String }) {
+export class StillInUse extends Schema.TaggedError<StillInUse>()("StillInUse", {
+  path: Schema.String,
+  pid: Schema.String
+}) {
   override get message() {
     return `${this.path} is in use by process ${this.pid}: stop it first, then reset`
   }
@@ -29,7 +32,7 @@ const userOf = (path: string) =>
 export const reset = Command.make(
   "reset",
   {},
-  Effect.fnUntraced(function*() {
+  Effect.fnUntraced(function* () {
     const { dataDirectory } = yield* Config.load
     const kafka = Path.join(dataDirectory, "kafka")
     const user = yield* userOf(kafka)

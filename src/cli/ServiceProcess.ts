@@ -38,7 +38,7 @@ const cli = Path.resolve(import.meta.dirname, "../cli.ts")
  * Starts `paid-once serve` with these roles and variables, and waits until it is ready. Closing the scope asks it to stop, and
  * waits until it has.
  */
-export const start = Effect.fn("ServiceProcess.start")(function*(options: {
+export const start = Effect.fn("ServiceProcess.start")(function* (options: {
   readonly roles?: string
   readonly env: Readonly<Record<string, string>>
   readonly script?: string
@@ -52,7 +52,8 @@ export const start = Effect.fn("ServiceProcess.start")(function*(options: {
         process.execPath,
         [options.script ?? cli, "serve", "--json", ...(options.roles === undefined ? [] : ["--roles", options.roles])],
         { env: { PATH: process.env["PATH"], ...options.env }, stdio: ["ignore", "pipe", "pipe"] }
-      )),
+      )
+    ),
     (running) =>
       Effect.andThen(
         Effect.sync(() => running.kill("SIGTERM")),

@@ -7,7 +7,9 @@ const currencies: ReadonlySet<string> = new Set(Intl.supportedValuesOf("currency
 /** An ISO 4217 currency code: three capital letters, and one that exists. */
 export const Currency = Schema.String.check(
   Schema.makeFilter((code: string) => currencies.has(code) || "must be an ISO 4217 currency code, for example EUR")
-).pipe(Schema.brand("Currency")).annotate({ description: "ISO 4217 currency code" })
+)
+  .pipe(Schema.brand("Currency"))
+  .annotate({ description: "ISO 4217 currency code" })
 export type Currency = typeof Currency.Type
 
 /** The largest total: the largest whole number that JSON's readers agree on (2⁵³ − 1). */
@@ -29,7 +31,8 @@ export const totalOf = (
 ): Result.Result<AmountMinor, string> => {
   let total = 0n
   for (const line of lines) total += BigInt(line.quantity) * BigInt(line.unitAmountMinor)
-  if (total > BigInt(maxTotalMinor)) return Result.fail(`the total of all lines is ${total}, more than ${maxTotalMinor}`)
+  if (total > BigInt(maxTotalMinor))
+    return Result.fail(`the total of all lines is ${total}, more than ${maxTotalMinor}`)
   return total < 1n
     ? Result.fail(`the total of all lines is ${total}, less than 1`)
     : Result.succeed(AmountMinor.make(Number(total)))

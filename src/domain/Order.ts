@@ -110,16 +110,18 @@ export const markPaid = (order: Order, paymentId: PaymentId): Result.Result<Chan
   order.status !== "pending"
     ? conflict(order, "paid")
     : Result.succeed({
-      order: { ...order, status: "paid" },
-      events: [{
-        _tag: "OrderPaid",
-        data: {
-          customerId: order.customerId,
-          paymentId,
-          amount: { amountMinor: order.totalAmountMinor, currency: order.currency }
-        }
-      }]
-    })
+        order: { ...order, status: "paid" },
+        events: [
+          {
+            _tag: "OrderPaid",
+            data: {
+              customerId: order.customerId,
+              paymentId,
+              amount: { amountMinor: order.totalAmountMinor, currency: order.currency }
+            }
+          }
+        ]
+      })
 
 /** The payment was declined: the order stays as it is, and the world hears why. */
 export const declinePayment = (
@@ -130,4 +132,3 @@ export const declinePayment = (
   order.status !== "pending"
     ? conflict(order, "declined")
     : Result.succeed({ order, events: [{ _tag: "PaymentDeclined", data: { paymentId, reason } }] })
-

@@ -7,11 +7,11 @@ import { HealthParts, type PartReport } from "./Health.ts"
 /** Adds the part where this process has the role, and nothing elsewhere. */
 export const layer: Layer.Layer<never, never, Dispatcher> = Layer.effect(
   HealthParts,
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const workers = yield* Effect.serviceOption(LaneWorkers)
     const dispatcher = yield* Dispatcher
     if (Option.isNone(workers)) return []
-    const report = Effect.gen(function*(): Effect.fn.Return<PartReport> {
+    const report = Effect.gen(function* (): Effect.fn.Return<PartReport> {
       const lanes = yield* workers.value.lanes
       const pausedTopics = yield* dispatcher.pauses
       return {

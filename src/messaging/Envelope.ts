@@ -55,7 +55,8 @@ export const toRecord = (event: StoredEvent): BrokerRecord => ({
 /** Bytes of a record as a topic's size limit counts them, close enough above: key, value, headers and their lengths. */
 export const recordBytes = (record: BrokerRecord): number => {
   let bytes = encoder.encode(record.key).length + record.value.length
-  for (const [name, value] of Object.entries(record.headers)) bytes += name.length + encoder.encode(value).length + lengthBytes
+  for (const [name, value] of Object.entries(record.headers))
+    bytes += name.length + encoder.encode(value).length + lengthBytes
   // Kafka's record has up to five varints of its own and the batch a header of 61 bytes.
   return bytes + 100
 }
@@ -83,7 +84,8 @@ const decoder = new TextDecoder("utf-8", { fatal: true })
 /** Reads a record's value, or says in a sentence why it is no event of ours. */
 export const decode = (record: ConsumedRecord): Result.Result<Envelope, string> => {
   if (record.value === null) return Result.fail("the record has no value")
-  return Result.try({ try: () => decoder.decode(record.value ?? undefined), catch: () => "the value is not UTF-8" }).pipe(
-    Result.flatMap((text) => Result.mapError(decodeEnvelope(text), String))
-  )
+  return Result.try({
+    try: () => decoder.decode(record.value ?? undefined),
+    catch: () => "the value is not UTF-8"
+  }).pipe(Result.flatMap((text) => Result.mapError(decodeEnvelope(text), String)))
 }

@@ -18,7 +18,7 @@ const embeddedRetentionDays = 7
 const everyMillis = 600_000
 
 /** One round of upkeep. */
-export const runOnce = Effect.gen(function*() {
+export const runOnce = Effect.gen(function* () {
   const sql = yield* PgClient.PgClient
   yield* sql`SELECT ensure_daily_partitions(parent, ${daysAhead}::int4) FROM unnest(ARRAY['event_log', 'processed_events']) AS parent`
   yield* EmbeddedBroker.dropExpired(embeddedRetentionDays)
@@ -34,5 +34,6 @@ export const layer: Layer.Layer<never, never, PgClient.PgClient | Supervised.Fib
         Effect.andThen(Effect.sleep(Supervised.stuckAfterMillis / 2)),
         Effect.repeat({ times: Math.ceil(everyMillis / (Supervised.stuckAfterMillis / 2)) })
       )
-    ))
+    )
+  )
 )

@@ -70,54 +70,60 @@ export const layer = (
   initial: ReadonlyArray<readonly [FaultPoint, Fault]> = [],
   crash: Effect.Effect<never> = killThisProcess
 ): Layer.Layer<FaultControl> =>
-  Layer.effectContext(Effect.gen(function*() {
-    const faults = yield* Ref.make<ReadonlyMap<FaultPoint, Fault>>(new Map(initial))
+  Layer.effectContext(
+    Effect.gen(function* () {
+      const faults = yield* Ref.make<ReadonlyMap<FaultPoint, Fault>>(new Map(initial))
 
-    /** Takes one use of what is set at `point`. */
-    const take = (point: FaultPoint) =>
-      Ref.modify(faults, (map): readonly [Fault | undefined, ReadonlyMap<FaultPoint, Fault>] => {
-        const fault = map.get(point)
-        if (fault === undefined) return [undefined, map]
-        const rest = new Map(map)
-        if (fault.times > 1) rest.set(point, { ...fault, times: fault.times - 1 })
-        else rest.delete(point)
-        return [fault, rest]
-      })
-
-    const before = (point: FaultPoint, fault: Fault | undefined): Effect.Effect<void> => {
-      switch (fault?.action) {
-        case "crash":
-          return crash
-        case "fail":
-          return Effect.die(new FaultInjected(point))
-        case "delay":
-          return Effect.sleep(fault.delayMillis)
-        default:
-          return Effect.void
-      }
-    }
-
-    const service: FaultsService = {
-      at: (point) => Effect.flatMap(take(point), (fault) => before(point, fault)),
-      around: (point, operation, lost) =>
-        Effect.flatMap(take(point), (fault) => {
-          const run = Effect.andThen(before(point, fault), operation)
-          if (fault?.action === "duplicate") return Effect.andThen(operation, operation)
-          if (fault?.action === "lose-ack") return Effect.andThen(operation, Effect.suspend(() => Effect.fail(lost())))
-          return run
-        })
-    }
-    return Context.make(FaultControl, {
-      set: (point, fault) => Ref.update(faults, (map) => new Map(map).set(point, fault)),
-      clear: (point) =>
-        Ref.update(faults, (map) => {
+      /** Takes one use of what is set at `point`. */
+      const take = (point: FaultPoint) =>
+        Ref.modify(faults, (map): readonly [Fault | undefined, ReadonlyMap<FaultPoint, Fault>] => {
+          const fault = map.get(point)
+          if (fault === undefined) return [undefined, map]
           const rest = new Map(map)
-          rest.delete(point)
-          return rest
-        }),
-      list: Effect.map(Ref.get(faults), (map) => [...map].map(([point, fault]) => ({ point, ...fault })))
-    }).pipe(Context.add(Faults, service))
-  }))
+          if (fault.times > 1) rest.set(point, { ...fault, times: fault.times - 1 })
+          else rest.delete(point)
+          return [fault, rest]
+        })
+
+      const before = (point: FaultPoint, fault: Fault | undefined): Effect.Effect<void> => {
+        switch (fault?.action) {
+          case "crash":
+            return crash
+          case "fail":
+            return Effect.die(new FaultInjected(point))
+          case "delay":
+            return Effect.sleep(fault.delayMillis)
+          default:
+            return Effect.void
+        }
+      }
+
+      const service: FaultsService = {
+        at: (point) => Effect.flatMap(take(point), (fault) => before(point, fault)),
+        around: (point, operation, lost) =>
+          Effect.flatMap(take(point), (fault) => {
+            const run = Effect.andThen(before(point, fault), operation)
+            if (fault?.action === "duplicate") return Effect.andThen(operation, operation)
+            if (fault?.action === "lose-ack")
+              return Effect.andThen(
+                operation,
+                Effect.suspend(() => Effect.fail(lost()))
+              )
+            return run
+          })
+      }
+      return Context.make(FaultControl, {
+        set: (point, fault) => Ref.update(faults, (map) => new Map(map).set(point, fault)),
+        clear: (point) =>
+          Ref.update(faults, (map) => {
+            const rest = new Map(map)
+            rest.delete(point)
+            return rest
+          }),
+        list: Effect.map(Ref.get(faults), (map) => [...map].map(([point, fault]) => ({ point, ...fault })))
+      }).pipe(Context.add(Faults, service))
+    })
+  )
 
 const killThisProcess: Effect.Effect<never> = Effect.suspend(() => {
   process.kill(process.pid, "SIGKILL")
@@ -131,12 +137,21 @@ const killThisProcess: Effect.Effect<never> = Effect.suspend(() => {
 export const parse = (text: string): Result.Result<ReadonlyArray<readonly [FaultPoint, Fault]>, string> => {
   const decodePoint = Schema.decodeUnknownResult(FaultPoint)
   const decodeFault = Schema.decodeUnknownResult(Fault)
-  const parts = text.split(",").map((part) => part.trim()).filter((part) => part !== "")
-  return Result.all(Array.map(parts, (part) => {
-    const [name = "", action = "", times = "1", delayMillis = "0"] = part.split(/[=:]/)
-    return Result.all([
-      decodePoint(name),
-      decodeFault({ action, times: Number(times), delayMillis: Number(delayMillis) })
-    ]).pipe(Result.mapError(() => `"${part}" is not point=action[:times[:delayMillis]] with action ${FaultAction.literals.join(", ")}`))
-  }))
+  const parts = text
+    .split(",")
+    .map((part) => part.trim())
+    .filter((part) => part !== "")
+  return Result.all(
+    Array.map(parts, (part) => {
+      const [name = "", action = "", times = "1", delayMillis = "0"] = part.split(/[=:]/)
+      return Result.all([
+        decodePoint(name),
+        decodeFault({ action, times: Number(times), delayMillis: Number(delayMillis) })
+      ]).pipe(
+        Result.mapError(
+          () => `"${part}" is not point=action[:times[:delayMillis]] with action ${FaultAction.literals.join(", ")}`
+        )
+      )
+    })
+  )
 }

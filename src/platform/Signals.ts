@@ -9,9 +9,12 @@ import { ControlConnection } from "./database/ControlConnection.ts"
 import * as Supervised from "./Supervised.ts"
 
 /** Whether signals reach other processes. Off, everything still happens, at the pace of the polls. */
-export const SignalSettings = Context.Reference<{ readonly crossProcess: boolean }>("paid-once/platform/SignalSettings", {
-  defaultValue: () => ({ crossProcess: true })
-})
+export const SignalSettings = Context.Reference<{ readonly crossProcess: boolean }>(
+  "paid-once/platform/SignalSettings",
+  {
+    defaultValue: () => ({ crossProcess: true })
+  }
+)
 
 /** A subject and the part of it that changed: `outbox 17`, `broker orders 3`. */
 export interface Signal {
@@ -31,12 +34,15 @@ export class Signals extends Context.Service<
     /** Wakes every listener of the subject, here and elsewhere. Never fails and never waits for the network. */
     readonly send: (subject: string, details: ReadonlyArray<string>) => Effect.Effect<void>
     /** Calls `handle` for each signal of the subject while the scope is open. `handle` must be short. */
-    readonly on: (subject: string, handle: (detail: string) => Effect.Effect<void>) => Effect.Effect<void, never, Scope.Scope>
+    readonly on: (
+      subject: string,
+      handle: (detail: string) => Effect.Effect<void>
+    ) => Effect.Effect<void, never, Scope.Scope>
   }
 >()("paid-once/platform/Signals") {
   static readonly layer = Layer.effect(
     Signals,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const control = yield* ControlConnection
       const { crossProcess } = yield* SignalSettings
       const listeners = new Map<string, Set<(detail: string) => Effect.Effect<void>>>()
@@ -58,12 +64,14 @@ export class Signals extends Context.Service<
           "signals",
           latch.await.pipe(
             Effect.andThen(latch.close),
-            Effect.andThen(Effect.suspend(() => {
-              const payloads = [...pending]
-              pending.clear()
-              // A signal that can't be sent is lost on purpose: queueing hints through an outage helps nobody.
-              return Effect.ignore(control.notify(payloads))
-            })),
+            Effect.andThen(
+              Effect.suspend(() => {
+                const payloads = [...pending]
+                pending.clear()
+                // A signal that can't be sent is lost on purpose: queueing hints through an outage helps nobody.
+                return Effect.ignore(control.notify(payloads))
+              })
+            ),
             Effect.timeoutOption(idleMillis)
           )
         )
@@ -75,9 +83,9 @@ export class Signals extends Context.Service<
             Effect.forEach(details, (detail) => deliver(subject, detail), { discard: true }),
             crossProcess
               ? Effect.suspend(() => {
-                for (const detail of details) pending.add(`${subject} ${detail}`)
-                return latch.open
-              })
+                  for (const detail of details) pending.add(`${subject} ${detail}`)
+                  return latch.open
+                })
               : Effect.void
           ).pipe(Effect.asVoid),
         on: (subject, handle) =>

@@ -27,16 +27,23 @@ export class Fibers extends Context.Service<
 >()("paid-once/platform/Fibers") {
   static readonly layer = Layer.effect(
     Fibers,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const states = yield* Ref.make(new Map<string, FiberState>())
       return Fibers.of({
         states: Effect.map(Ref.get(states), (map) => [...map.values()]),
         update: (name, change) =>
           Effect.flatMap(Clock.currentTimeMillis, (now) =>
             Ref.update(states, (map) => {
-              const fresh: FiberState = { name, status: "running", restarts: 0, lastProgressMillis: now, lastError: undefined }
+              const fresh: FiberState = {
+                name,
+                status: "running",
+                restarts: 0,
+                lastProgressMillis: now,
+                lastError: undefined
+              }
               return new Map(map).set(name, change(map.get(name) ?? fresh))
-            })),
+            })
+          ),
         remove: (name) =>
           Ref.update(states, (map) => {
             const next = new Map(map)
@@ -83,7 +90,7 @@ export const fullJitter = (baseMillis: number, capMillis: number): Schedule.Sche
  * (the retry stands inside the loop). Each completed step stamps the fiber's progress; one that runs for long does so itself,
  * through the `stamp` it is given. The fiber ends with the scope, and only then: `step` must be interruptible where it waits.
  */
-export const forkLoop = Effect.fnUntraced(function*<A, E, R>(
+export const forkLoop = Effect.fnUntraced(function* <A, E, R>(
   name: string,
   step: Effect.Effect<A, E, R> | ((stamp: Effect.Effect<void>) => Effect.Effect<A, E, R>)
 ): Effect.fn.Return<void, never, R | Fibers | Scope.Scope> {
@@ -92,18 +99,21 @@ export const forkLoop = Effect.fnUntraced(function*<A, E, R>(
   yield* fibers.update(name, (state) => state)
   yield* Effect.addFinalizer(() => fibers.remove(name))
   const stamp = Effect.flatMap(Clock.currentTimeMillis, (now) =>
-    fibers.update(name, (state) => ({ ...state, status: "running", lastProgressMillis: now })))
+    fibers.update(name, (state) => ({ ...state, status: "running", lastProgressMillis: now }))
+  )
   yield* (Effect.isEffect(step) ? step : step(stamp)).pipe(
     Effect.sandbox,
     Effect.tapError((cause) =>
       Effect.logWarning(`${name} failed and will be restarted`, cause).pipe(
         Effect.andThen(Metric.update(restarts, 1)),
-        Effect.andThen(fibers.update(name, (state) => ({
-          ...state,
-          status: "restarting",
-          restarts: state.restarts + 1,
-          lastError: String(Cause.squash(cause))
-        })))
+        Effect.andThen(
+          fibers.update(name, (state) => ({
+            ...state,
+            status: "restarting",
+            restarts: state.restarts + 1,
+            lastError: String(Cause.squash(cause))
+          }))
+        )
       )
     ),
     Effect.retry(fullJitter(restartBaseMillis, restartCapMillis)),

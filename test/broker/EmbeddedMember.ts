@@ -28,7 +28,7 @@ export const platform = (url: Redacted.Redacted) =>
   )
 
 /** Connects through a proxy of its own, which can take the network away from it. */
-export const proxied = Effect.fnUntraced(function*(url: Redacted.Redacted) {
+export const proxied = Effect.fnUntraced(function* (url: Redacted.Redacted) {
   const target = new URL(Redacted.value(url))
   const proxy = yield* TcpProxy.make({ upstream: { host: target.hostname, port: Number(target.port) } })
   target.hostname = proxy.host
@@ -37,7 +37,7 @@ export const proxied = Effect.fnUntraced(function*(url: Redacted.Redacted) {
 })
 
 /** A member of the embedded broker, and its insides for the tests that look there. */
-export const make = Effect.fnUntraced(function*(
+export const make = Effect.fnUntraced(function* (
   url: Redacted.Redacted,
   settings: Partial<(typeof EmbeddedBroker.EmbeddedBrokerSettings)["Service"]> = {}
 ) {
@@ -45,7 +45,12 @@ export const make = Effect.fnUntraced(function*(
   // Built fresh each time: two members must not share a pool.
   const context = yield* EmbeddedBroker.layer.pipe(
     Layer.provideMerge(platform(proxiedUrl)),
-    Layer.provide(Layer.succeed(EmbeddedBroker.EmbeddedBrokerSettings, { ...(yield* EmbeddedBroker.EmbeddedBrokerSettings), ...settings })),
+    Layer.provide(
+      Layer.succeed(EmbeddedBroker.EmbeddedBrokerSettings, {
+        ...(yield* EmbeddedBroker.EmbeddedBrokerSettings),
+        ...settings
+      })
+    ),
     Layer.fresh,
     Layer.build
   )
@@ -60,14 +65,17 @@ export const make = Effect.fnUntraced(function*(
 
 /** Runs a statement as the superuser, outside of the test's database. */
 const administer = (statement: string) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const sql = yield* PgClient.PgClient
     return yield* sql.unsafe(statement)
-  }).pipe(Effect.provide(PgClient.layer({ url: Redacted.make(inject("postgresUrl")), maxConnections: 1 })), Effect.orDie)
+  }).pipe(
+    Effect.provide(PgClient.layer({ url: Redacted.make(inject("postgresUrl")), maxConnections: 1 })),
+    Effect.orDie
+  )
 
 /** An outage of one database: nobody gets in until every backend is gone. */
 export const restart = (database: string) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     yield* administer(`ALTER DATABASE ${database} ALLOW_CONNECTIONS false`)
     const backends = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '${database}'`
     yield* administer(backends).pipe(

@@ -30,35 +30,43 @@ import {
 const testTimeoutMillis = 120_000
 
 /** The suite. `harness` is built once for it. */
-export const brokerContract = (
-  name: string,
-  harness: Layer.Layer<BrokerHarness>
-): void =>
+export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>): void =>
   layer(harness, { excludeTestServices: true, timeout: "120 seconds" })(`${name} keeps the broker's contract`, (it) => {
-    const promise = (
-      sentence: string,
-      test: () => Effect.Effect<void, unknown, BrokerHarness | Scope.Scope>
-    ) => it.effect(sentence, test, testTimeoutMillis)
+    const promise = (sentence: string, test: () => Effect.Effect<void, unknown, BrokerHarness | Scope.Scope>) =>
+      it.effect(sentence, test, testTimeoutMillis)
 
-    promise("records with one key arrive in the order in which they were appended, in slices of the size asked for", () =>
-      Effect.gen(function*() {
-        const member = yield* newMember
-        const { group, topic } = yield* newTopic(member)
-        for (const value of numbers(0, 10)) yield* publish(member, topic, [value])
-        yield* publish(member, topic, numbers(10, 20))
-        const lengths: Array<number> = []
-        const reader = yield* read(member, { topic, group, sliceSize: 7 }, {
-          commits: (slice) => lengths.push(slice.records.length) > 0
+    promise(
+      "records with one key arrive in the order in which they were appended, in slices of the size asked for",
+      () =>
+        Effect.gen(function* () {
+          const member = yield* newMember
+          const { group, topic } = yield* newTopic(member)
+          for (const value of numbers(0, 10)) yield* publish(member, topic, [value])
+          yield* publish(member, topic, numbers(10, 20))
+          const lengths: Array<number> = []
+          const reader = yield* read(
+            member,
+            { topic, group, sliceSize: 7 },
+            {
+              commits: (slice) => lengths.push(slice.records.length) > 0
+            }
+          )
+          const seen = yield* reader.take(30)
+          assert.deepStrictEqual(
+            seen.map((one) => textOf(one.record)),
+            numbers(0, 30)
+          )
+          assert.isAtMost(Math.max(...lengths), 7)
+          yield* publish(member, topic, ["last"])
+          assert.deepStrictEqual(
+            (yield* reader.take(1)).map((one) => textOf(one.record)),
+            ["last"]
+          )
         })
-        const seen = yield* reader.take(30)
-        assert.deepStrictEqual(seen.map((one) => textOf(one.record)), numbers(0, 30))
-        assert.isAtMost(Math.max(...lengths), 7)
-        yield* publish(member, topic, ["last"])
-        assert.deepStrictEqual((yield* reader.take(1)).map((one) => textOf(one.record)), ["last"])
-      }))
+    )
 
     promise("a batch takes consecutive offsets, is whole, and the next one follows it", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const member = yield* newMember
         const { group, topic } = yield* newTopic(member)
         const first = yield* publish(member, topic, numbers(0, 50))
@@ -66,15 +74,24 @@ export const brokerContract = (
         assert.deepStrictEqual([first.baseOffset, second.baseOffset], [0n, 50n])
         const reader = yield* read(member, { topic, group })
         const seen = yield* reader.take(53)
-        assert.deepStrictEqual(seen.map((one) => one.record.offset), seen.map((_, index) => BigInt(index)))
-        assert.deepStrictEqual(seen.map((one) => textOf(one.record)), numbers(0, 53))
-      }))
+        assert.deepStrictEqual(
+          seen.map((one) => one.record.offset),
+          seen.map((_, index) => BigInt(index))
+        )
+        assert.deepStrictEqual(
+          seen.map((one) => textOf(one.record)),
+          numbers(0, 53)
+        )
+      })
+    )
 
     promise("key, value bytes and headers arrive unchanged", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const member = yield* newMember
         const { group, topic } = yield* newTopic(member)
-        const headers = Object.fromEntries(numbers(0, 100).map((n) => [`header-${n}`, `value ${n} "quoted" \\ ünïcode 🦊`]))
+        const headers = Object.fromEntries(
+          numbers(0, 100).map((n) => [`header-${n}`, `value ${n} "quoted" \\ ünïcode 🦊`])
+        )
         const sent: [BrokerRecord, ...Array<BrokerRecord>] = [
           { key: "Schlüssel 鍵 🔑", value: Uint8Array.from({ length: 256 }, (_, index) => index), headers },
           { key: "empty", value: new Uint8Array(), headers: { empty: "" } },
@@ -88,10 +105,11 @@ export const brokerContract = (
           seen.map(({ record: { headers, key, value } }) => ({ key, value: value && Uint8Array.from(value), headers })),
           sent
         )
-      }))
+      })
+    )
 
     promise("a new group starts at the first record, and each group sees all of them", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const member = yield* newMember
         const { group, topic } = yield* newTopic(member)
         yield* publish(member, topic, numbers(0, 5))
@@ -99,12 +117,19 @@ export const brokerContract = (
         yield* one.take(5)
         const other = yield* read(member, { topic, group: `${group}-other` })
         yield* publish(member, topic, numbers(5, 5))
-        assert.deepStrictEqual((yield* other.take(10)).map((seen) => textOf(seen.record)), numbers(0, 10))
-        assert.deepStrictEqual((yield* one.take(5)).map((seen) => textOf(seen.record)), numbers(5, 5))
-      }))
+        assert.deepStrictEqual(
+          (yield* other.take(10)).map((seen) => textOf(seen.record)),
+          numbers(0, 10)
+        )
+        assert.deepStrictEqual(
+          (yield* one.take(5)).map((seen) => textOf(seen.record)),
+          numbers(5, 5)
+        )
+      })
+    )
 
     promise("what was not committed comes again to the next member", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const member = yield* newMember
         const { group, topic } = yield* newTopic(member)
         yield* publish(member, topic, numbers(0, 5))
@@ -112,87 +137,117 @@ export const brokerContract = (
         yield* forgetful.take(5)
         yield* forgetful.stop
         const next = yield* read(yield* newMember, { topic, group })
-        assert.deepStrictEqual((yield* next.take(5)).map((seen) => textOf(seen.record)), numbers(0, 5))
-      }))
+        assert.deepStrictEqual(
+          (yield* next.take(5)).map((seen) => textOf(seen.record)),
+          numbers(0, 5)
+        )
+      })
+    )
 
     promise("what was committed does not come again, and a commit covers what came before it", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const member = yield* newMember
         const { group, topic } = yield* newTopic(member)
         yield* publish(member, topic, numbers(0, 5))
-        const reader = yield* read(member, { topic, group, sliceSize: 1 }, {
-          commits: (slice) => slice.records[0].offset === 2n
-        })
+        const reader = yield* read(
+          member,
+          { topic, group, sliceSize: 1 },
+          {
+            commits: (slice) => slice.records[0].offset === 2n
+          }
+        )
         yield* reader.take(5)
         yield* reader.stop
         const next = yield* read(yield* newMember, { topic, group })
-        assert.deepStrictEqual((yield* next.take(2)).map((seen) => textOf(seen.record)), ["3", "4"])
-      }))
+        assert.deepStrictEqual(
+          (yield* next.take(2)).map((seen) => textOf(seen.record)),
+          ["3", "4"]
+        )
+      })
+    )
 
-    promise("a handler that fails gets the same records again and nothing after them, while other partitions go on", () =>
-      Effect.gen(function*() {
-        const member = yield* newMember
-        const { group, topic } = yield* newTopic(member, 2)
-        const healed = yield* Deferred.make<void>()
-        const failedTwice = yield* Deferred.make<void>()
-        const otherDone = yield* Deferred.make<void>()
-        const allDone = yield* Deferred.make<void>()
-        const handed: Array<string> = []
-        let failures = 0
-        yield* publish(member, topic, numbers(0, 3), 0)
-        yield* publish(member, topic, numbers(0, 5), 1)
-        yield* consume(member, { topic, group, sliceSize: 1 }, (slice) =>
-          Effect.gen(function*() {
-            const value = textOf(slice.records[0])
-            if (slice.partition === 0) {
-              handed.push(value)
-              if (value === "0" && !(yield* Deferred.isDone(healed))) {
-                if (++failures >= 2) yield* Deferred.succeed(failedTwice, undefined)
-                return yield* Effect.fail("not yet")
-              }
-              if (value === "2") yield* Deferred.succeed(allDone, undefined)
-            } else if (value === "4") yield* Deferred.succeed(otherDone, undefined)
-            yield* slice.commit
-          }))
-        yield* within("the other partition", Deferred.await(otherDone))
-        yield* within("two failures", Deferred.await(failedTwice))
-        yield* Deferred.succeed(healed, undefined)
-        yield* within("the rest of the partition", Deferred.await(allDone))
-        const attempts = handed.filter((value) => value === "0").length
-        assert.isAtLeast(attempts, 3)
-        assert.deepStrictEqual(handed, [...Array.from({ length: attempts }, () => "0"), "1", "2"])
-      }))
+    promise(
+      "a handler that fails gets the same records again and nothing after them, while other partitions go on",
+      () =>
+        Effect.gen(function* () {
+          const member = yield* newMember
+          const { group, topic } = yield* newTopic(member, 2)
+          const healed = yield* Deferred.make<void>()
+          const failedTwice = yield* Deferred.make<void>()
+          const otherDone = yield* Deferred.make<void>()
+          const allDone = yield* Deferred.make<void>()
+          const handed: Array<string> = []
+          let failures = 0
+          yield* publish(member, topic, numbers(0, 3), 0)
+          yield* publish(member, topic, numbers(0, 5), 1)
+          yield* consume(member, { topic, group, sliceSize: 1 }, (slice) =>
+            Effect.gen(function* () {
+              const value = textOf(slice.records[0])
+              if (slice.partition === 0) {
+                handed.push(value)
+                if (value === "0" && !(yield* Deferred.isDone(healed))) {
+                  if (++failures >= 2) yield* Deferred.succeed(failedTwice, undefined)
+                  return yield* Effect.fail("not yet")
+                }
+                if (value === "2") yield* Deferred.succeed(allDone, undefined)
+              } else if (value === "4") yield* Deferred.succeed(otherDone, undefined)
+              yield* slice.commit
+            })
+          )
+          yield* within("the other partition", Deferred.await(otherDone))
+          yield* within("two failures", Deferred.await(failedTwice))
+          yield* Deferred.succeed(healed, undefined)
+          yield* within("the rest of the partition", Deferred.await(allDone))
+          const attempts = handed.filter((value) => value === "0").length
+          assert.isAtLeast(attempts, 3)
+          assert.deepStrictEqual(handed, [...Array.from({ length: attempts }, () => "0"), "1", "2"])
+        })
+    )
 
     promise("a member that joins gets its share, and the share of one that leaves goes to the rest", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const [one, two] = [yield* newMember, yield* newMember]
         const { group, topic } = yield* newTopic(one, 4)
         const queue = yield* Queue.unbounded<Seen>()
         yield* read(one, { topic, group }, { reader: "one", into: queue })
-        yield* within("the first member to read all", roundsUntil(one, topic, 4, queue, (owners) => countOf(owners, "one") === 4))
+        yield* within(
+          "the first member to read all",
+          roundsUntil(one, topic, 4, queue, (owners) => countOf(owners, "one") === 4)
+        )
         const leaver = yield* read(two, { topic, group }, { reader: "two", into: queue })
         yield* within(
           "two partitions each",
           roundsUntil(one, topic, 4, queue, (owners) => countOf(owners, "one") === 2 && countOf(owners, "two") === 2)
         )
         yield* leaver.stop
-        yield* within("the first member to read all again", roundsUntil(one, topic, 4, queue, (owners) => countOf(owners, "one") === 4))
-      }))
+        yield* within(
+          "the first member to read all again",
+          roundsUntil(one, topic, 4, queue, (owners) => countOf(owners, "one") === 4)
+        )
+      })
+    )
 
     promise("a member that dies is replaced", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const [one, two] = [yield* newMember, yield* newMember]
         const { group, topic } = yield* newTopic(one, 4)
         const queue = yield* Queue.unbounded<Seen>()
         yield* read(one, { topic, group }, { reader: "one", into: queue })
         yield* read(two, { topic, group }, { reader: "two", into: queue })
-        yield* within("both to read", roundsUntil(one, topic, 4, queue, (owners) => countOf(owners, "two") === 2))
+        yield* within(
+          "both to read",
+          roundsUntil(one, topic, 4, queue, (owners) => countOf(owners, "two") === 2)
+        )
         yield* two.kill
-        yield* within("the survivor to read all", roundsUntil(one, topic, 4, queue, (owners) => countOf(owners, "one") === 4))
-      }))
+        yield* within(
+          "the survivor to read all",
+          roundsUntil(one, topic, 4, queue, (owners) => countOf(owners, "one") === 4)
+        )
+      })
+    )
 
     promise("an old owner's commit changes nothing and succeeds: the new owner's place stands", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const [old, next] = [yield* newMember, yield* newMember]
         const { group, topic } = yield* newTopic(old, 2)
         const stale: Array<Slice> = []
@@ -200,9 +255,13 @@ export const brokerContract = (
         const first = yield* read(old, { topic, group, sliceSize: 1 }, { commits: (slice) => stale.push(slice) < 0 })
         yield* first.take(6)
         // One of the partitions moves, and its new owner reads it from the start, for nothing is committed.
-        const second = yield* read(next, { topic, group, sliceSize: 1 }, {
-          commits: (slice) => slice.records[0].offset < 2n
-        })
+        const second = yield* read(
+          next,
+          { topic, group, sliceSize: 1 },
+          {
+            commits: (slice) => slice.records[0].offset < 2n
+          }
+        )
         const moved = (yield* second.take(3))[0]!.partition
         // Neither one behind its place nor one ahead of it counts.
         for (const offset of [0n, 2n]) {
@@ -218,33 +277,40 @@ export const brokerContract = (
           seen.filter((one) => one.partition === moved).map((one) => textOf(one.record)),
           ["2", "marker"]
         )
-      }))
+      })
+    )
 
     promise("a member goes on after the broker was restarted, and nothing is lost", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const { restartBroker } = yield* BrokerHarness
         const member = yield* newMember
         const { group, topic } = yield* newTopic(member)
         const reader = yield* read(member, { topic, group, sliceSize: 3 }, { tells: "first" })
         yield* publish(member, topic, numbers(0, 10))
         yield* reader.take(10)
-        const publisher = yield* Effect.forkScoped(Effect.forEach(numbers(10, 10), (value) => publishStubbornly(member, topic, [value])))
+        const publisher = yield* Effect.forkScoped(
+          Effect.forEach(numbers(10, 10), (value) => publishStubbornly(member, topic, [value]))
+        )
         yield* within("the restart", restartBroker)
         yield* within("the publisher", Fiber.join(publisher))
         yield* publishStubbornly(member, topic, ["last"])
         const seen = (yield* reader.takeUntil("last")).map((one) => textOf(one.record))
         // Unacknowledged appends and uncommitted slices may come twice: what counts is who comes first.
-        assert.deepStrictEqual([...new Set(seen)].filter((value) => Number(value) >= 10 || value === "last"), [...numbers(10, 10), "last"])
+        assert.deepStrictEqual(
+          [...new Set(seen)].filter((value) => Number(value) >= 10 || value === "last"),
+          [...numbers(10, 10), "last"]
+        )
         yield* reader.stop
         const next = yield* read(yield* newMember, { topic, group })
         yield* publish(member, topic, ["marker"])
         const after = (yield* next.takeUntil("marker")).map((one) => textOf(one.record))
         assert.notInclude(after, "0", "the place from before the restart stands")
         assert.isTrue(yield* SubscriptionRef.get(member.broker.available), "the broker is known to be back")
-      }))
+      })
+    )
 
     promise("a record that is too large is refused, and nothing of its batch is appended", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const member = yield* newMember
         const { info, topic } = yield* newTopic(member)
         const large = { key: "large", value: new Uint8Array(info.maxMessageBytes + 1).fill(7), headers: {} }
@@ -254,10 +320,11 @@ export const brokerContract = (
         assert.strictEqual(error._tag, "MessageRejected")
         const { baseOffset } = yield* publish(member, topic, ["small"])
         assert.strictEqual(baseOffset, 0n)
-      }))
+      })
+    )
 
     promise("an unknown topic is unavailable, to publish and to consume", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const member = yield* newMember
         const topic = `missing-${randomUUID()}`
         const publishError = yield* within("a refusal", Effect.flip(publish(member, topic, ["0"])))
@@ -267,19 +334,21 @@ export const brokerContract = (
           Effect.flip(member.broker.consume({ topic, group: `${topic}-group`, sliceSize: 1 }, () => Effect.void))
         )
         assert.strictEqual(consumeError._tag, "TopicUnavailable")
-      }))
+      })
+    )
 
     promise("a topic that is there keeps its partitions, whoever asks for it", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const [one, two] = [yield* newMember, yield* newMember]
         const { info, topic } = yield* newTopic(one, 2)
         assert.deepStrictEqual(yield* two.broker.ensureTopic(topic, 4), info)
         assert.strictEqual(info.partitions, 2)
         assert.isAbove(info.maxMessageBytes, 0)
-      }))
+      })
+    )
 
     promise("batches that are published to one partition at once stay whole", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const members = [yield* newMember, yield* newMember]
         const { group, topic } = yield* newTopic(members[0]!)
         const [publishers, batches, size] = [6, 5, 4]
@@ -288,9 +357,11 @@ export const brokerContract = (
           (publisher) =>
             Effect.forEach(numbers(0, batches), (batch) => {
               const name = `${publisher}.${batch}`
-              return publish(members[publisher % 2]!, topic, Array.from({ length: size }, () => name)).pipe(
-                Effect.map(({ baseOffset }) => ({ name, baseOffset }))
-              )
+              return publish(
+                members[publisher % 2]!,
+                topic,
+                Array.from({ length: size }, () => name)
+              ).pipe(Effect.map(({ baseOffset }) => ({ name, baseOffset })))
             }),
           { concurrency: "unbounded" }
         )
@@ -298,12 +369,16 @@ export const brokerContract = (
         const seen = yield* reader.take(publishers * batches * size)
         for (const { baseOffset, name } of acks.flat()) {
           const batch = seen.slice(Number(baseOffset), Number(baseOffset) + size).map((one) => textOf(one.record))
-          assert.deepStrictEqual(batch, Array.from({ length: size }, () => name))
+          assert.deepStrictEqual(
+            batch,
+            Array.from({ length: size }, () => name)
+          )
         }
-      }))
+      })
+    )
 
     promise("an interrupted consumer lets the slice under way end", () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const member = yield* newMember
         const { group, topic } = yield* newTopic(member)
         const started = yield* Deferred.make<void>()
@@ -316,7 +391,8 @@ export const brokerContract = (
             Effect.andThen(slice.commit),
             Effect.andThen(Effect.sync(() => story.push(`handled ${textOf(slice.records[0])}`))),
             Effect.onInterrupt(() => Effect.sync(() => story.push("cut off")))
-          ))
+          )
+        )
         yield* within("the handler", Deferred.await(started))
         const ended = yield* Effect.forkScoped(
           Fiber.interrupt(fiber).pipe(Effect.andThen(Effect.sync(() => story.push("ended"))))
@@ -327,6 +403,10 @@ export const brokerContract = (
         yield* within("the consumer's end", Fiber.join(ended))
         assert.deepStrictEqual(story, ["handled 0", "ended"])
         const next = yield* read(yield* newMember, { topic, group })
-        assert.deepStrictEqual((yield* next.take(2)).map((seen) => textOf(seen.record)), ["1", "2"])
-      }))
+        assert.deepStrictEqual(
+          (yield* next.take(2)).map((seen) => textOf(seen.record)),
+          ["1", "2"]
+        )
+      })
+    )
   })

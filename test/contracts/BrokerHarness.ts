@@ -36,7 +36,10 @@ export interface Seen {
 
 /** `effect`, or a failure that says what was waited for. */
 export const within = <A, E, R>(what: string, effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-  Effect.timeoutOrElse(effect, { duration: patience, orElse: () => Effect.die(new Error(`waited ${patience} for ${what}`)) })
+  Effect.timeoutOrElse(effect, {
+    duration: patience,
+    orElse: () => Effect.die(new Error(`waited ${patience} for ${what}`))
+  })
 
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()
@@ -46,12 +49,13 @@ export const records = (values: ReadonlyArray<string>): [BrokerRecord, ...Array<
   return [first!, ...rest]
 }
 export const textOf = (seen: ConsumedRecord): string => decoder.decode(seen.value ?? new Uint8Array())
-export const numbers = (from: number, count: number) => Array.from({ length: count }, (_, index) => String(from + index))
+export const numbers = (from: number, count: number) =>
+  Array.from({ length: count }, (_, index) => String(from + index))
 
 export const newMember = BrokerHarness.use(({ member }) => member)
 
 /** A new topic's name and that of a group. */
-export const newTopic = Effect.fnUntraced(function*(member: Member, partitions = 1) {
+export const newTopic = Effect.fnUntraced(function* (member: Member, partitions = 1) {
   const topic = `contract-${randomUUID()}`
   const info = yield* member.broker.ensureTopic(topic, partitions)
   return { topic, group: `${topic}-group`, info }
@@ -69,20 +73,27 @@ export const consume = (
   options: { readonly topic: string; readonly group: string; readonly sliceSize?: number },
   handle: (slice: Slice) => Effect.Effect<void, unknown>
 ): Effect.Effect<ConsumeFiber, never, Scope.Scope> =>
-  member.broker.consume({ sliceSize: 100, ...options }, handle).pipe(
-    Effect.retry({ schedule: Schedule.spaced("200 millis"), while: (error) => error._tag === "BrokerUnavailable" }),
-    Effect.forkScoped
-  )
+  member.broker
+    .consume({ sliceSize: 100, ...options }, handle)
+    .pipe(
+      Effect.retry({ schedule: Schedule.spaced("200 millis"), while: (error) => error._tag === "BrokerUnavailable" }),
+      Effect.forkScoped
+    )
 
 /**
  * A consumer that commits what it saw, as far as `commits` lets it, and tells: after the commit, so that who has seen a record
  * may stop the reader and its place stands; or, `tells: "first"`, before it, for a test in which a commit may be done and cut
  * off before it can be told.
  */
-export const read = Effect.fnUntraced(function*(
+export const read = Effect.fnUntraced(function* (
   member: Member,
   options: { readonly topic: string; readonly group: string; readonly sliceSize?: number },
-  { commits = () => true, into, reader = "reader", tells = "afterwards" }: {
+  {
+    commits = () => true,
+    into,
+    reader = "reader",
+    tells = "afterwards"
+  }: {
     readonly reader?: string
     readonly into?: Queue.Queue<Seen>
     readonly commits?: (slice: Slice) => boolean
@@ -91,19 +102,21 @@ export const read = Effect.fnUntraced(function*(
 ) {
   const queue = into ?? (yield* Queue.unbounded<Seen>())
   const fiber = yield* consume(member, options, (slice) => {
-    const tell = Queue.offerAll(queue, slice.records.map((one) => ({ reader, partition: slice.partition, record: one })))
+    const tell = Queue.offerAll(
+      queue,
+      slice.records.map((one) => ({ reader, partition: slice.partition, record: one }))
+    )
     const commit = Effect.suspend(() => (commits(slice) ? slice.commit : Effect.void))
     return tells === "first" ? Effect.andThen(tell, commit) : Effect.andThen(commit, tell)
   })
   return {
     stop: within("a consumer's end", Fiber.interrupt(fiber)),
-    take: (count: number) =>
-      within(`${count} records`, Effect.replicateEffect(Queue.take(queue), count)),
+    take: (count: number) => within(`${count} records`, Effect.replicateEffect(Queue.take(queue), count)),
     /** Everything up to the record with that value. */
     takeUntil: (value: string, partition = 0) =>
       within(
         `the record ${value}`,
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const all: Array<Seen> = []
           while (true) {
             const seen = yield* Queue.take(queue)
@@ -129,7 +142,7 @@ export const publishStubbornly = (member: Member, topic: string, values: Readonl
  * Publishes rounds of one record per partition until a round was read by the readers that `expected` wants: a map from each
  * partition to the readers that saw its record of that round.
  */
-export const roundsUntil = Effect.fnUntraced(function*(
+export const roundsUntil = Effect.fnUntraced(function* (
   member: Member,
   topic: string,
   partitions: number,

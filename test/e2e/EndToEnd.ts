@@ -25,17 +25,19 @@ export interface Target {
 }
 
 /** The envelope as CONTRACT says it, written down again: the reader must not borrow the writer's schema. */
-const Value = Schema.fromJsonString(Schema.Struct({
-  eventId: Schema.String,
-  eventType: Schema.String,
-  schemaVersion: Schema.Int,
-  occurredAt: Schema.String,
-  traceId: Schema.String,
-  aggregateType: Schema.String,
-  aggregateId: Schema.String,
-  aggregateVersion: Schema.Int,
-  data: Schema.Record(Schema.String, Schema.Unknown)
-}))
+const Value = Schema.fromJsonString(
+  Schema.Struct({
+    eventId: Schema.String,
+    eventType: Schema.String,
+    schemaVersion: Schema.Int,
+    occurredAt: Schema.String,
+    traceId: Schema.String,
+    aggregateType: Schema.String,
+    aggregateId: Schema.String,
+    aggregateVersion: Schema.Int,
+    data: Schema.Record(Schema.String, Schema.Unknown)
+  })
+)
 const decodeValue = Schema.decodeUnknownSync(Value, { onExcessProperty: "error" })
 
 class Unreachable extends Schema.TaggedError<Unreachable>()("Unreachable", {}) {}
@@ -61,14 +63,19 @@ const order = (index: number) => ({
   lines: [{ sku: "book", quantity: 1 + (index % 3), unitAmountMinor: 1_000 + index }]
 })
 
-const View = Schema.fromJsonString(Schema.Struct({ id: Schema.String, totalAmountMinor: Schema.Int, status: Schema.String }))
+const View = Schema.fromJsonString(
+  Schema.Struct({ id: Schema.String, totalAmountMinor: Schema.Int, status: Schema.String })
+)
 const decodeView = Schema.decodeUnknownSync(View)
 
 /** Sends until an answer comes that is final: what a careful client does with a key in its hand. */
 const insist = (url: Ref.Ref<string>, path: string, body: unknown, key: string) =>
   Effect.flatMap(Ref.get(url), (base) => request(base, path, body, key)).pipe(
     // 409: the same key is still at work, or its process died a moment ago. 5xx: starting or stopping.
-    Effect.filterOrFail((answer) => answer.status !== 409 && answer.status < 500, () => new Unreachable()),
+    Effect.filterOrFail(
+      (answer) => answer.status !== 409 && answer.status < 500,
+      () => new Unreachable()
+    ),
     Effect.retry(Schedule.spaced("50 millis")),
     Effect.timeout("60 seconds")
   )
@@ -85,7 +92,7 @@ interface Sums {
 }
 
 /** What orders, payments, gateway and subscriber say of the same money, by currency where they differ in it. */
-const sums = Effect.gen(function*() {
+const sums = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const [row] = yield* sql<Sums>`
     SELECT (SELECT count(*) FROM orders WHERE status = 'paid')::int4 AS paid,
@@ -108,7 +115,7 @@ const payments = 200
 /** Runs the suite. `target` is asked for once a test, and gives it topics of its own. */
 export const endToEnd = (name: string, target: Effect.Effect<Target, never, TestDatabase>) => {
   const start = (env: Readonly<Record<string, string>>) =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { url } = yield* TestDatabase
       const directory = yield* TestDatabase.dataDirectory
       return yield* ServiceProcess.start({
@@ -124,7 +131,7 @@ export const endToEnd = (name: string, target: Effect.Effect<Target, never, Test
     })
 
   it.live(`${name}: an order is placed, paid, published with its envelope and headers, and applied`, () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { env, readTopic } = yield* target
       const { url } = yield* start(env)
       const placed = yield* request(url!, "/orders", order(1))
@@ -136,14 +143,20 @@ export const endToEnd = (name: string, target: Effect.Effect<Target, never, Test
       assert.strictEqual(paid.status, 200, paid.text)
       assert.strictEqual(decodeView(paid.text).status, "paid")
 
-      yield* eventually("the queue to drain", Effect.map(queueLength, (queued) => queued === 0))
+      yield* eventually(
+        "the queue to drain",
+        Effect.map(queueLength, (queued) => queued === 0)
+      )
       const records = yield* readTopic(3)
       const events = records.map((record) => decodeValue(record.value))
-      assert.deepStrictEqual(events.map((event) => [event.eventType, event.aggregateVersion]), [
-        ["OrderPlaced", 1],
-        ["PaymentDeclined", 2],
-        ["OrderPaid", 3]
-      ])
+      assert.deepStrictEqual(
+        events.map((event) => [event.eventType, event.aggregateVersion]),
+        [
+          ["OrderPlaced", 1],
+          ["PaymentDeclined", 2],
+          ["OrderPaid", 3]
+        ]
+      )
       for (const [index, event] of events.entries()) {
         const record = records[index]!
         assert.deepInclude(event, { schemaVersion: 1, aggregateType: "Order", aggregateId: id })
@@ -171,63 +184,84 @@ export const endToEnd = (name: string, target: Effect.Effect<Target, never, Test
         seen.events.map(({ delivery }) => [delivery.state, delivery.offset]),
         records.map((record) => ["published", String(record.offset)])
       )
-    }).pipe(Effect.scoped, Effect.provide(withDatabase)))
+    }).pipe(Effect.scoped, Effect.provide(withDatabase))
+  )
 
-  it.live(`${name}: kill -9 of the whole service in the middle of ${payments} payments, restarts, and everything adds up`, () =>
-    Effect.gen(function*() {
-      const { env, readTopic } = yield* target
-      const first = yield* start(env)
-      const url = yield* Ref.make(first.url!)
-      const done = yield* Ref.make(0)
-      const clients = yield* Effect.forkChild(Effect.forEach(
-        Array.from({ length: payments }, (_, index) => index),
-        (index) =>
-          Effect.gen(function*() {
-            const placed = yield* insist(url, "/orders", order(index), `place-${index}`)
-            assert.strictEqual(placed.status, 201, placed.text)
-            const view = decodeView(placed.text)
-            const paid = yield* insist(url, `/orders/${view.id}/pay`, { paymentMethod: "pm_ok" }, `pay-${index}`)
-            assert.strictEqual(paid.status, 200, paid.text)
-            yield* Ref.update(done, (n) => n + 1)
-            return view
-          }),
-        { concurrency: 8 }
-      ))
-      // Three deaths, each somewhere in the work of the moment.
-      let running = first
-      for (const quarter of [1, 2, 3]) {
-        const at = Math.floor((payments * quarter) / 4) + (yield* Random.nextIntBetween(0, 10))
-        yield* eventually(`${at} payments`, Effect.map(Ref.get(done), (n) => n >= at))
-        yield* running.signal("SIGKILL")
-        yield* running.exit
-        running = yield* start(env)
-        yield* Ref.set(url, running.url!)
-      }
-      const views = yield* Fiber.join(clients)
-      yield* eventually("the queue to drain and every event to be applied", Effect.map(sums, ({ applied, queued }) =>
-        queued === 0 && applied === 2 * payments))
+  it.live(
+    `${name}: kill -9 of the whole service in the middle of ${payments} payments, restarts, and everything adds up`,
+    () =>
+      Effect.gen(function* () {
+        const { env, readTopic } = yield* target
+        const first = yield* start(env)
+        const url = yield* Ref.make(first.url!)
+        const done = yield* Ref.make(0)
+        const clients = yield* Effect.forkChild(
+          Effect.forEach(
+            Array.from({ length: payments }, (_, index) => index),
+            (index) =>
+              Effect.gen(function* () {
+                const placed = yield* insist(url, "/orders", order(index), `place-${index}`)
+                assert.strictEqual(placed.status, 201, placed.text)
+                const view = decodeView(placed.text)
+                const paid = yield* insist(url, `/orders/${view.id}/pay`, { paymentMethod: "pm_ok" }, `pay-${index}`)
+                assert.strictEqual(paid.status, 200, paid.text)
+                yield* Ref.update(done, (n) => n + 1)
+                return view
+              }),
+            { concurrency: 8 }
+          )
+        )
+        // Three deaths, each somewhere in the work of the moment.
+        let running = first
+        for (const quarter of [1, 2, 3]) {
+          const at = Math.floor((payments * quarter) / 4) + (yield* Random.nextIntBetween(0, 10))
+          yield* eventually(
+            `${at} payments`,
+            Effect.map(Ref.get(done), (n) => n >= at)
+          )
+          yield* running.signal("SIGKILL")
+          yield* running.exit
+          running = yield* start(env)
+          yield* Ref.set(url, running.url!)
+        }
+        const views = yield* Fiber.join(clients)
+        yield* eventually(
+          "the queue to drain and every event to be applied",
+          Effect.map(sums, ({ applied, queued }) => queued === 0 && applied === 2 * payments)
+        )
 
-      const result = yield* sums
-      const expected = ["EUR", "USD"].map((currency) =>
-        `${currency} ${views.filter((_, index) => order(index).currency === currency).reduce((sum, view) => sum + view.totalAmountMinor, 0)}`
-      ).join(",")
-      assert.deepInclude(result, { paid: payments, orders: expected, captured: expected, charged: expected, revenue: expected })
-      assert.strictEqual(result.charges, payments)
+        const result = yield* sums
+        const expected = ["EUR", "USD"]
+          .map(
+            (currency) =>
+              `${currency} ${views.filter((_, index) => order(index).currency === currency).reduce((sum, view) => sum + view.totalAmountMinor, 0)}`
+          )
+          .join(",")
+        assert.deepInclude(result, {
+          paid: payments,
+          orders: expected,
+          captured: expected,
+          charged: expected,
+          revenue: expected
+        })
+        assert.strictEqual(result.charges, payments)
 
-      const versions = new Map<string, Array<number>>()
-      const ids = new Set<string>()
-      for (const record of yield* readTopic(2 * payments)) {
-        const event = decodeValue(record.value)
-        if (ids.has(event.eventId)) continue
-        ids.add(event.eventId)
-        versions.set(event.aggregateId, [...(versions.get(event.aggregateId) ?? []), event.aggregateVersion])
-      }
-      assert.strictEqual(versions.size, payments)
-      for (const [id, list] of versions) assert.deepStrictEqual(list, [1, 2], id)
-    }).pipe(Effect.scoped, Effect.provide(withDatabase)), 120_000)
+        const versions = new Map<string, Array<number>>()
+        const ids = new Set<string>()
+        for (const record of yield* readTopic(2 * payments)) {
+          const event = decodeValue(record.value)
+          if (ids.has(event.eventId)) continue
+          ids.add(event.eventId)
+          versions.set(event.aggregateId, [...(versions.get(event.aggregateId) ?? []), event.aggregateVersion])
+        }
+        assert.strictEqual(versions.size, payments)
+        for (const [id, list] of versions) assert.deepStrictEqual(list, [1, 2], id)
+      }).pipe(Effect.scoped, Effect.provide(withDatabase)),
+    120_000
+  )
 
   it.live(`${name}: SIGTERM stops the service cleanly, and nothing is published twice because of it`, () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { env, readTopic } = yield* target
       for (let round = 0; round < 2; round++) {
         const service = yield* start(env)
@@ -238,20 +272,25 @@ export const endToEnd = (name: string, target: Effect.Effect<Target, never, Test
         assert.strictEqual(yield* service.exit, 0, service.output())
       }
       const last = yield* start(env)
-      yield* eventually("the queue to drain", Effect.map(queueLength, (queued) => queued === 0))
+      yield* eventually(
+        "the queue to drain",
+        Effect.map(queueLength, (queued) => queued === 0)
+      )
       const records = yield* readTopic(20)
       assert.strictEqual(records.length, 20)
       yield* last.signal("SIGINT")
       assert.strictEqual(yield* last.exit, 0, last.output())
-    }).pipe(Effect.scoped, Effect.provide(withDatabase)))
+    }).pipe(Effect.scoped, Effect.provide(withDatabase))
+  )
 }
 
-const queueLength = Effect.gen(function*() {
+const queueLength = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   return (yield* sql`SELECT 1 AS one FROM outbox_events`).length
 })
 
 const withDatabase = Layer.unwrap(
   TestDatabase.useSync(({ url }) =>
-    Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 2 }))))
+    Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 2 })))
+  )
 ).pipe(Layer.provideMerge(TestDatabase.layer))

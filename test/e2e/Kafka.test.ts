@@ -24,7 +24,9 @@ const readTopic = (servers: string, topic: string) => (count: number) =>
       await consumer.subscribe({ topics: [topic], fromBeginning: true })
       const admin = client.admin()
       await admin.connect()
-      const ends = new Map((await admin.fetchTopicOffsets(topic)).map(({ high, partition }) => [partition, BigInt(high)]))
+      const ends = new Map(
+        (await admin.fetchTopicOffsets(topic)).map(({ high, partition }) => [partition, BigInt(high)])
+      )
       await admin.disconnect()
       const left = new Set([...ends].filter(([, end]) => end > 0n).map(([partition]) => partition))
       await new Promise<void>((resolve, reject) => {
@@ -33,23 +35,25 @@ const readTopic = (servers: string, topic: string) => (count: number) =>
           if (ids.size >= count) resolve()
           else reject(new Error(`the topic holds ${ids.size} events where ${count} were expected`))
         }
-        consumer.run({
-          eachMessage: async ({ message, partition }) => {
-            const headers = Object.fromEntries(
-              Object.entries(message.headers ?? {}).map(([name, value]) => [name, String(value)])
-            )
-            seen.push({
-              key: String(message.key),
-              value: String(message.value),
-              headers,
-              partition,
-              offset: BigInt(message.offset)
-            })
-            ids.add(headers["event-id"] ?? "")
-            if (BigInt(message.offset) >= (ends.get(partition) ?? 0n) - 1n) left.delete(partition)
-            finish()
-          }
-        }).catch(reject)
+        consumer
+          .run({
+            eachMessage: async ({ message, partition }) => {
+              const headers = Object.fromEntries(
+                Object.entries(message.headers ?? {}).map(([name, value]) => [name, String(value)])
+              )
+              seen.push({
+                key: String(message.key),
+                value: String(message.value),
+                headers,
+                partition,
+                offset: BigInt(message.offset)
+              })
+              ids.add(headers["event-id"] ?? "")
+              if (BigInt(message.offset) >= (ends.get(partition) ?? 0n) - 1n) left.delete(partition)
+              finish()
+            }
+          })
+          .catch(reject)
       })
       return seen.toSorted((a, b) => a.partition - b.partition || Number(a.offset - b.offset))
     } finally {
@@ -59,13 +63,15 @@ const readTopic = (servers: string, topic: string) => (count: number) =>
 
 describe.skipIf(brokers === null)("with a real Kafka", () => {
   const servers = brokers ?? ""
-  endToEnd("Kafka", Effect.sync(() => {
-    // Topics and groups of its own, on a cluster that other tests use too.
-    const prefix = `e2e-${randomUUID()}-`
-    return {
-      env: { KAFKA_BROKERS: servers, KAFKA_PREFIX: prefix, CONSUMER_SESSION_TIMEOUT_MILLIS: "6000" },
-      readTopic: readTopic(servers, `${prefix}orders`)
-    }
-  }))
+  endToEnd(
+    "Kafka",
+    Effect.sync(() => {
+      // Topics and groups of its own, on a cluster that other tests use too.
+      const prefix = `e2e-${randomUUID()}-`
+      return {
+        env: { KAFKA_BROKERS: servers, KAFKA_PREFIX: prefix, CONSUMER_SESSION_TIMEOUT_MILLIS: "6000" },
+        readTopic: readTopic(servers, `${prefix}orders`)
+      }
+    })
+  )
 })
-

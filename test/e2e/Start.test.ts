@@ -18,7 +18,8 @@ const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>> 
       process.execPath,
       [cli, ...args],
       { env: { PATH: process.env["PATH"], ...env }, timeout: 50_000 },
-      (error, stdout, stderr) => resume(Effect.succeed({ code: error === null ? 0 : error.code ?? "killed", stdout, stderr }))
+      (error, stdout, stderr) =>
+        resume(Effect.succeed({ code: error === null ? 0 : (error.code ?? "killed"), stdout, stderr }))
     )
     return Effect.sync(() => void child.kill("SIGKILL"))
   })
@@ -39,7 +40,7 @@ const placeOrder = (url: string) =>
       headers: { "content-type": "application/json" },
       body: orderBody
     })
-    return (await response.json() as { readonly id: string }).id
+    return ((await response.json()) as { readonly id: string }).id
   })
 
 const orderExists = (url: string, id: string) =>
@@ -52,7 +53,7 @@ const postgresPid = (directory: string) => {
 }
 
 it.live("a bare start keeps its data, survives kill -9, and Ctrl-C stops Postgres last", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const directory = yield* TestDatabase.dataDirectory
     const first = yield* serve(directory)
     assert.strictEqual(Number(readFileSync(Path.join(directory, "service.pid"), "utf8")), first.pid)
@@ -83,26 +84,30 @@ it.live("a bare start keeps its data, survives kill -9, and Ctrl-C stops Postgre
 
     const fourth = yield* serve(directory)
     assert.isTrue(yield* orderExists(fourth.url!, id))
-  }).pipe(Effect.scoped))
+  }).pipe(Effect.scoped)
+)
 
 it.live("reset clears the data, and refuses while the service runs", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const directory = yield* TestDatabase.dataDirectory
-    const id = yield* Effect.scoped(Effect.gen(function*() {
-      const service = yield* serve(directory)
-      const refused = yield* run(["reset"], { DATA_DIRECTORY: directory })
-      assert.strictEqual(refused.code, 1)
-      assert.match(refused.stderr, /in use|running/i)
-      return yield* placeOrder(service.url!)
-    }))
+    const id = yield* Effect.scoped(
+      Effect.gen(function* () {
+        const service = yield* serve(directory)
+        const refused = yield* run(["reset"], { DATA_DIRECTORY: directory })
+        assert.strictEqual(refused.code, 1)
+        assert.match(refused.stderr, /in use|running/i)
+        return yield* placeOrder(service.url!)
+      })
+    )
     const done = yield* run(["reset"], { DATA_DIRECTORY: directory })
     assert.strictEqual(done.code, 0, done.stderr)
     const service = yield* serve(directory)
     assert.isFalse(yield* orderExists(service.url!, id))
-  }).pipe(Effect.scoped))
+  }).pipe(Effect.scoped)
+)
 
 it.live("data of another Postgres major is refused with both versions named", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const directory = yield* TestDatabase.dataDirectory
     mkdirSync(Path.join(directory, "postgres/data"), { recursive: true })
     writeFileSync(Path.join(directory, "postgres/data/PG_VERSION"), "13\n")
@@ -112,10 +117,11 @@ it.live("data of another Postgres major is refused with both versions named", ()
     assert.match(stderr, /13/)
     assert.match(stderr, /18/)
     assert.match(stderr, /npm run reset/)
-  }).pipe(Effect.scoped))
+  }).pipe(Effect.scoped)
+)
 
 it.live("wrong variables refuse the start, each in a line that names it, its value and what is allowed", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { code, stderr } = yield* run(["serve"], {
       PORT: "http",
       KAFKA_BROKERS: "kafka9092",
@@ -126,33 +132,34 @@ it.live("wrong variables refuse the start, each in a line that names it, its val
       DATABASE_URL: "mysql://user:secret@host/db"
     })
     assert.strictEqual(code, 1)
-    for (
-      const line of [
-        `PORT: "http" is not a whole number from 0 to 65535`,
-        `KAFKA_BROKERS: "kafka9092" is not host:port`,
-        `OUTBOX_BATCH_SIZE: "0" is not a whole number from 1 to 10000`,
-        `OUTBOX_NOTIFY: "yes" is not on or off`,
-        `LOG_LEVEL: "loud" is not one of`,
-        `FAULTS: "dispatcher.after-fetch=explode" is not off, on`,
-        `DATABASE_URL: the value is not a postgres:// URL`
-      ]
-    ) assert.include(stderr, line)
+    for (const line of [
+      `PORT: "http" is not a whole number from 0 to 65535`,
+      `KAFKA_BROKERS: "kafka9092" is not host:port`,
+      `OUTBOX_BATCH_SIZE: "0" is not a whole number from 1 to 10000`,
+      `OUTBOX_NOTIFY: "yes" is not on or off`,
+      `LOG_LEVEL: "loud" is not one of`,
+      `FAULTS: "dispatcher.after-fetch=explode" is not off, on`,
+      `DATABASE_URL: the value is not a postgres:// URL`
+    ])
+      assert.include(stderr, line)
     assert.notInclude(stderr, "secret")
     assert.notInclude(stderr, "    at ")
-  }))
+  })
+)
 
 it.live("wrong usage exits with 2, and help with 0", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     assert.strictEqual((yield* run(["serve", "--roles", "http,dispatch"])).code, 2)
     assert.strictEqual((yield* run(["serve", "--role", "http"])).code, 2)
     assert.strictEqual((yield* run(["migrat"])).code, 2)
     const help = yield* run(["--help"])
     assert.strictEqual(help.code, 0)
     for (const command of ["serve", "migrate", "gateway", "demo", "reset"]) assert.include(help.stdout, command)
-  }))
+  })
+)
 
 it.live("a busy port refuses the start with a line that names PORT", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { url } = yield* TestDatabase
     const directory = yield* TestDatabase.dataDirectory
     const port = yield* Effect.acquireRelease(
@@ -172,18 +179,20 @@ it.live("a busy port refuses the start with a line that names PORT", () =>
     })
     assert.strictEqual(code, 1)
     assert.match(stderr, new RegExp(`PORT: can't listen on 127.0.0.1:${port.number}`))
-  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer)))
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
+)
 
 it.live("a database that is not there refuses the start with a line that names DATABASE_URL", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { code, stderr } = yield* run(["migrate"], { DATABASE_URL: "postgres://nobody:secret@127.0.0.1:1/none" })
     assert.strictEqual(code, 1)
     assert.match(stderr, /DATABASE_URL: can't connect/)
     assert.notInclude(stderr, "secret")
-  }))
+  })
+)
 
 it.live("migrate applies what is missing once, and two at a time do no harm", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { url } = yield* TestDatabase.make("template0")
     const env = { DATABASE_URL: Redacted.value(url) }
     const results = yield* Effect.all([run(["migrate", "--json"], env), run(["migrate", "--json"], env)], {
@@ -195,10 +204,11 @@ it.live("migrate applies what is missing once, and two at a time do no harm", ()
     assert.include(applied, "0002_outbox")
     const again = yield* run(["migrate"], env)
     assert.match(again.stdout, /up to date/)
-  }).pipe(Effect.scoped))
+  }).pipe(Effect.scoped)
+)
 
 it.live("roles in processes of their own share one database", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { url } = yield* TestDatabase
     const directory = yield* TestDatabase.dataDirectory
     const start = (roles: string) =>
@@ -217,10 +227,11 @@ it.live("roles in processes of their own share one database", () =>
         return text.includes(`"published"`) && text.includes(`"analytics":"applied"`)
       })
     )
-  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer)))
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
+)
 
 it.live("a second signal ends a stop that hangs, with 1", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { url } = yield* TestDatabase
     const directory = yield* TestDatabase.dataDirectory
     const service = yield* ServiceProcess.start({
@@ -233,12 +244,17 @@ it.live("a second signal ends a stop that hangs, with 1", () =>
       }
     })
     const id = yield* placeOrder(service.url!)
-    const hanging = yield* Effect.forkChild(Effect.exit(Effect.tryPromise(() =>
-      fetch(`${service.url}/orders/${id}/pay`, {
-        method: "POST",
-        headers: { "content-type": "application/json", "idempotency-key": "k" },
-        body: JSON.stringify({ paymentMethod: "pm_ok" })
-      }))))
+    const hanging = yield* Effect.forkChild(
+      Effect.exit(
+        Effect.tryPromise(() =>
+          fetch(`${service.url}/orders/${id}/pay`, {
+            method: "POST",
+            headers: { "content-type": "application/json", "idempotency-key": "k" },
+            body: JSON.stringify({ paymentMethod: "pm_ok" })
+          })
+        )
+      )
+    )
     yield* eventually(
       "the payment to hang",
       Effect.promise(async () => (await (await fetch(`${service.url}/orders/${id}`)).text()).includes(`"paying"`))
@@ -251,4 +267,5 @@ it.live("a second signal ends a stop that hangs, with 1", () =>
     yield* service.signal("SIGTERM")
     assert.strictEqual(yield* service.exit, 1)
     hanging.interruptUnsafe()
-  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer)))
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
+)

@@ -36,7 +36,9 @@ const moveLeader = async (admin: Admin, wireTopic: string, partition: number) =>
   const { topics } = await admin.fetchTopicMetadata({ topics: [wireTopic] })
   const leader = topics[0]!.partitions.find(({ partitionId }) => partitionId === partition)!.leader
   const replicas = [1, 2, 3].filter((node) => node !== leader)
-  await admin.alterPartitionReassignments({ topics: [{ topic: wireTopic, partitionAssignment: [{ partition, replicas }] }] })
+  await admin.alterPartitionReassignments({
+    topics: [{ topic: wireTopic, partitionAssignment: [{ partition, replicas }] }]
+  })
 }
 
 describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", () => {
@@ -44,54 +46,63 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
     excludeTestServices: true,
     timeout: 120_000
   })((it) => {
-    it.effect("while leaders move, nothing is lost between a publisher and a reader, and nothing overtakes", () =>
-      Effect.gen(function*() {
-        const { bootstrapServers } = yield* Cluster
-        const it = yield* KafkaMember.makeDirect({ brokers: bootstrapServers.split(","), replication: 3 })
-        const { group, topic } = yield* newTopic(it, partitions)
-        const queue = yield* Queue.unbounded<Slice>()
-        const fiber = yield* consume(it, { topic, group, sliceSize: 10 }, (slice) =>
-          // Slow enough that fetched and uncommitted records wait, which is what a new generation makes nothing of.
-          Effect.sleep(slicePause).pipe(Effect.andThen(slice.commit), Effect.andThen(Queue.offer(queue, slice))))
-        let moving = true
-        /** Publishes 0, 1, 2 … until the leaders stand still; what it sends again may be there twice. */
-        const publisher = Effect.fnUntraced(function*(partition: number) {
-          let sent = 0
-          for (; moving || sent === 0; sent += 5) {
-            yield* publish(it, topic, numbers(sent, 5), partition).pipe(Effect.retry(Schedule.spaced("50 millis")))
-            yield* Effect.sleep(batchPause)
-          }
-          yield* publish(it, topic, ["end"], partition).pipe(Effect.retry(Schedule.spaced("50 millis")))
-          return sent
-        })
-        const publishers = yield* Effect.forEach(numbers(0, partitions), (partition) => Effect.forkScoped(publisher(Number(partition))))
-        const admin = yield* KafkaMember.admin(bootstrapServers)
-        for (let move = 0; move < moves; move++) {
-          yield* Effect.promise(() => moveLeader(admin, KafkaMember.prefix + topic, move % partitions).catch(() => undefined))
-          yield* Effect.sleep(moveInterval)
-        }
-        moving = false
-        const sent = yield* within("the publishers", Effect.forEach(publishers, Fiber.join))
-        const firsts = sent.map((): Set<string> => new Set())
-        yield* within(
-          "every partition's end",
-          Effect.gen(function*() {
-            while (firsts.some((first) => !first.has("end"))) {
-              const { partition, records } = yield* Queue.take(queue)
-              for (const record of records) firsts[partition]!.add(textOf(record))
+    it.effect(
+      "while leaders move, nothing is lost between a publisher and a reader, and nothing overtakes",
+      () =>
+        Effect.gen(function* () {
+          const { bootstrapServers } = yield* Cluster
+          const it = yield* KafkaMember.makeDirect({ brokers: bootstrapServers.split(","), replication: 3 })
+          const { group, topic } = yield* newTopic(it, partitions)
+          const queue = yield* Queue.unbounded<Slice>()
+          const fiber = yield* consume(it, { topic, group, sliceSize: 10 }, (slice) =>
+            // Slow enough that fetched and uncommitted records wait, which is what a new generation makes nothing of.
+            Effect.sleep(slicePause).pipe(Effect.andThen(slice.commit), Effect.andThen(Queue.offer(queue, slice)))
+          )
+          const leaders = { moving: true }
+          /** Publishes 0, 1, 2 … until the leaders stand still; what it sends again may be there twice. */
+          const publisher = Effect.fnUntraced(function* (partition: number) {
+            let sent = 0
+            for (; leaders.moving || sent === 0; sent += 5) {
+              yield* publish(it, topic, numbers(sent, 5), partition).pipe(Effect.retry(Schedule.spaced("50 millis")))
+              yield* Effect.sleep(batchPause)
             }
+            yield* publish(it, topic, ["end"], partition).pipe(Effect.retry(Schedule.spaced("50 millis")))
+            return sent
           })
-        )
-        for (const [partition, first] of firsts.entries()) {
-          assert.deepStrictEqual([...first], [...numbers(0, sent[partition]!), "end"], `partition ${partition}`)
-        }
-        yield* within("the consumer's end", Fiber.interrupt(fiber))
-        // What was committed stands, and nothing in front of it is left over.
-        const marker = randomUUID()
-        yield* publish(it, topic, [marker])
-        const next = yield* read(it, { topic, group })
-        const rest = yield* next.takeUntil(marker)
-        assert.deepStrictEqual([...new Set(rest.map((seen) => textOf(seen.record)))], [marker])
-      }), 120_000)
+          const publishers = yield* Effect.forEach(numbers(0, partitions), (partition) =>
+            Effect.forkScoped(publisher(Number(partition)))
+          )
+          const admin = yield* KafkaMember.admin(bootstrapServers)
+          for (let move = 0; move < moves; move++) {
+            yield* Effect.promise(() =>
+              moveLeader(admin, KafkaMember.prefix + topic, move % partitions).catch(() => undefined)
+            )
+            yield* Effect.sleep(moveInterval)
+          }
+          leaders.moving = false
+          const sent = yield* within("the publishers", Effect.forEach(publishers, Fiber.join))
+          const firsts = sent.map((): Set<string> => new Set())
+          yield* within(
+            "every partition's end",
+            Effect.gen(function* () {
+              while (firsts.some((first) => !first.has("end"))) {
+                const { partition, records } = yield* Queue.take(queue)
+                for (const record of records) firsts[partition]!.add(textOf(record))
+              }
+            })
+          )
+          for (const [partition, first] of firsts.entries()) {
+            assert.deepStrictEqual([...first], [...numbers(0, sent[partition]!), "end"], `partition ${partition}`)
+          }
+          yield* within("the consumer's end", Fiber.interrupt(fiber))
+          // What was committed stands, and nothing in front of it is left over.
+          const marker = randomUUID()
+          yield* publish(it, topic, [marker])
+          const next = yield* read(it, { topic, group })
+          const rest = yield* next.takeUntil(marker)
+          assert.deepStrictEqual([...new Set(rest.map((seen) => textOf(seen.record)))], [marker])
+        }),
+      120_000
+    )
   })
 })

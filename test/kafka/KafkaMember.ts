@@ -28,16 +28,18 @@ export type Settings = Partial<(typeof KafkaBroker.KafkaSettings)["Service"]>
 
 const build = <R>(settings: Settings, connect: Layer.Layer<never, never, R>) =>
   KafkaBroker.layer.pipe(
-    Layer.provide(Layer.succeed(KafkaBroker.KafkaSettings, {
-      brokers: [],
-      prefix,
-      createTopics: true,
-      replication: 1,
-      sendTimeoutMillis,
-      sessionTimeoutMillis,
-      clientId: "test",
-      ...settings
-    })),
+    Layer.provide(
+      Layer.succeed(KafkaBroker.KafkaSettings, {
+        brokers: [],
+        prefix,
+        createTopics: true,
+        replication: 1,
+        sendTimeoutMillis,
+        sessionTimeoutMillis,
+        clientId: "test",
+        ...settings
+      })
+    ),
     Layer.provide(connect),
     // Two members must not share a client.
     Layer.fresh,
@@ -46,7 +48,7 @@ const build = <R>(settings: Settings, connect: Layer.Layer<never, never, R>) =>
   )
 
 /** A member whose every connection runs through `proxy`. */
-export const make = Effect.fnUntraced(function*(bootstrapServers: string, settings: Settings = {}) {
+export const make = Effect.fnUntraced(function* (bootstrapServers: string, settings: Settings = {}) {
   // All connections of a single node can go through one proxy; of a larger cluster each node would need its own.
   const server = bootstrapServers.split(",")[0]!
   const proxy = yield* TcpProxy.makeKafka({ upstream: addressOf(server) })
@@ -72,7 +74,7 @@ export const harness = (bootstrapServers: string): Layer.Layer<BrokerHarness> =>
     Effect.sync(() => {
       const proxies = new Set<TcpProxy.KafkaProxy>()
       return BrokerHarness.of({
-        member: Effect.gen(function*() {
+        member: Effect.gen(function* () {
           const { broker, kill, proxy } = yield* make(bootstrapServers)
           yield* Effect.acquireRelease(
             Effect.sync(() => proxies.add(proxy)),
@@ -81,11 +83,14 @@ export const harness = (bootstrapServers: string): Layer.Layer<BrokerHarness> =>
           return { broker, kill }
         }),
         restartBroker: Effect.suspend(() =>
-          Effect.forEach(proxies, (proxy) =>
-            Effect.all([proxy.refuse, proxy.reset, Effect.sleep(outage), proxy.pass], { discard: true }), {
-            concurrency: "unbounded",
-            discard: true
-          })
+          Effect.forEach(
+            proxies,
+            (proxy) => Effect.all([proxy.refuse, proxy.reset, Effect.sleep(outage), proxy.pass], { discard: true }),
+            {
+              concurrency: "unbounded",
+              discard: true
+            }
+          )
         )
       })
     })

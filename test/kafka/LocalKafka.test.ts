@@ -40,7 +40,7 @@ const makeProducer = (kafka: Kafka, options: ProducerConfig) =>
   use(kafka.producer({ allowAutoTopicCreation: false, createPartitioner: Partitioners.DefaultPartitioner, ...options }))
 
 const createTopic = (kafka: Kafka, replicationFactor: number) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const admin = yield* use(kafka.admin())
     const topic = `test-${randomUUID()}`
     yield* Effect.promise(() =>
@@ -54,7 +54,7 @@ const createTopic = (kafka: Kafka, replicationFactor: number) =>
  * for a while" is never taken for the end.
  */
 const readAll = (kafka: Kafka, topic: string): Effect.Effect<ReadonlyArray<string>> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const admin = yield* use(kafka.admin())
     const [offsets] = yield* Effect.promise(() => admin.fetchTopicOffsets(topic))
     const end = Number(offsets!.high)
@@ -95,27 +95,31 @@ class OneNode extends Context.Service<OneNode, LocalKafka.LocalKafka<ProxiedBrok
  * compared with what the log holds.
  */
 const loseResponses = (options: ProducerConfig) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const kafka = yield* OneNode
     const { proxy } = kafka.brokers[0]!
     const direct = clientOf(kafka.directBootstrapServers, "check")
     const topic = yield* createTopic(direct, 1)
-    const { acknowledged, refused } = yield* Effect.gen(function*() {
+    const { acknowledged, refused } = yield* Effect.gen(function* () {
       const producer = yield* makeProducer(clientOf(kafka.bootstrapServers, "lost-ack"), options)
       yield* Effect.orDie(send(producer, topic, ["warm"]))
       const acknowledged = ["warm"]
       const refused: Array<string> = []
       for (let round = 0; round < 5; round++) {
         const dropped = yield* proxy.dropNextResponse({ apiKey: ApiKey.Produce })
-        yield* Effect.forEach(["A", "B", "C"], (name) => {
-          const values = [`${name}${round}.0`, `${name}${round}.1`]
-          return send(producer, topic, values).pipe(
-            Effect.match({
-              onSuccess: () => void acknowledged.push(...values),
-              onFailure: () => void refused.push(...values)
-            })
-          )
-        }, { concurrency: "unbounded", discard: true })
+        yield* Effect.forEach(
+          ["A", "B", "C"],
+          (name) => {
+            const values = [`${name}${round}.0`, `${name}${round}.1`]
+            return send(producer, topic, values).pipe(
+              Effect.match({
+                onSuccess: () => void acknowledged.push(...values),
+                onFailure: () => void refused.push(...values)
+              })
+            )
+          },
+          { concurrency: "unbounded", discard: true }
+        )
         yield* Effect.timeout(dropped, patience)
       }
       return { acknowledged, refused }
@@ -126,121 +130,169 @@ const loseResponses = (options: ProducerConfig) =>
 
 describe.skipIf(source._tag === "Unavailable")("LocalKafka", () => {
   layer(OneNode.layer, { excludeTestServices: true, timeout: timeoutMillis })("one node, behind a proxy", (it) => {
-    it.effect("keeps and gives what kafkajs sends", () =>
-      Effect.gen(function*() {
-        const kafka = yield* OneNode
-        const client = clientOf(kafka.bootstrapServers, "roundtrip")
-        const topic = yield* createTopic(client, 1)
-        const producer = yield* makeProducer(client, { idempotent: false, retry: { retries: 0 } })
-        const before = yield* kafka.brokers[0]!.proxy.counters
-        yield* send(producer, topic, ["one", "two"])
-        assert.deepStrictEqual(yield* readAll(client, topic), ["one", "two"])
-        // The broker has told the client to come through the proxy.
-        const after = yield* kafka.brokers[0]!.proxy.counters
-        assert.strictEqual((after.requestFrames[ApiKey.Produce] ?? 0) - (before.requestFrames[ApiKey.Produce] ?? 0), 1)
-        assert.isAbove(after.responseFrames[ApiKey.Fetch] ?? 0, 0)
-      }), timeoutMillis)
+    it.effect(
+      "keeps and gives what kafkajs sends",
+      () =>
+        Effect.gen(function* () {
+          const kafka = yield* OneNode
+          const client = clientOf(kafka.bootstrapServers, "roundtrip")
+          const topic = yield* createTopic(client, 1)
+          const producer = yield* makeProducer(client, { idempotent: false, retry: { retries: 0 } })
+          const before = yield* kafka.brokers[0]!.proxy.counters
+          yield* send(producer, topic, ["one", "two"])
+          assert.deepStrictEqual(yield* readAll(client, topic), ["one", "two"])
+          // The broker has told the client to come through the proxy.
+          const after = yield* kafka.brokers[0]!.proxy.counters
+          assert.strictEqual(
+            (after.requestFrames[ApiKey.Produce] ?? 0) - (before.requestFrames[ApiKey.Produce] ?? 0),
+            1
+          )
+          assert.isAbove(after.responseFrames[ApiKey.Fetch] ?? 0, 0)
+        }),
+      timeoutMillis
+    )
 
-    it.effect("kafkajs' idempotent producer loses acknowledged messages after a lost response", () =>
-      Effect.gen(function*() {
-        const { acknowledged, log, lost } = yield* loseResponses({ idempotent: true })
-        console.info(`idempotent: acknowledged ${acknowledged.length}, in the log ${log.length}, lost ${lost.join(" ")}`)
-        assert.isAbove(lost.length, 0)
-      }), timeoutMillis)
+    it.effect(
+      "kafkajs' idempotent producer loses acknowledged messages after a lost response",
+      () =>
+        Effect.gen(function* () {
+          const { acknowledged, log, lost } = yield* loseResponses({ idempotent: true })
+          console.info(
+            `idempotent: acknowledged ${acknowledged.length}, in the log ${log.length}, lost ${lost.join(" ")}`
+          )
+          assert.isAbove(lost.length, 0)
+        }),
+      timeoutMillis
+    )
 
-    it.effect("a producer that is neither idempotent nor self-retrying loses none: what it could not confirm it refuses", () =>
-      Effect.gen(function*() {
-        const { acknowledged, log, lost, refused } = yield* loseResponses({ idempotent: false, retry: { retries: 0 } })
-        console.info(`plain: acknowledged ${acknowledged.length}, refused ${refused.length}, in the log ${log.length}`)
-        assert.deepStrictEqual(lost, [])
-        // Each of the five lost responses hit one send at least, and the log has it all the same: the unknown outcome.
-        assert.isAtLeast(refused.length, 10)
-        assert.isAbove(refused.filter((value) => log.includes(value)).length, 0)
-        assert.strictEqual(new Set(log).size, log.length)
-      }), timeoutMillis)
+    it.effect(
+      "a producer that is neither idempotent nor self-retrying loses none: what it could not confirm it refuses",
+      () =>
+        Effect.gen(function* () {
+          const { acknowledged, log, lost, refused } = yield* loseResponses({
+            idempotent: false,
+            retry: { retries: 0 }
+          })
+          console.info(
+            `plain: acknowledged ${acknowledged.length}, refused ${refused.length}, in the log ${log.length}`
+          )
+          assert.deepStrictEqual(lost, [])
+          // Each of the five lost responses hit one send at least, and the log has it all the same: the unknown outcome.
+          assert.isAtLeast(refused.length, 10)
+          assert.isAbove(refused.filter((value) => log.includes(value)).length, 0)
+          assert.strictEqual(new Set(log).size, log.length)
+        }),
+      timeoutMillis
+    )
 
-    it.effect("keeps acknowledged records through kill -9 and a start on the same data", () =>
-      Effect.gen(function*() {
-        const kafka = yield* OneNode
-        const [broker] = kafka.brokers
-        const client = clientOf(kafka.bootstrapServers, "kill")
-        const topic = yield* createTopic(client, 1)
-        yield* Effect.scoped(Effect.gen(function*() {
+    it.effect(
+      "keeps acknowledged records through kill -9 and a start on the same data",
+      () =>
+        Effect.gen(function* () {
+          const kafka = yield* OneNode
+          const [broker] = kafka.brokers
+          const client = clientOf(kafka.bootstrapServers, "kill")
+          const topic = yield* createTopic(client, 1)
+          yield* Effect.scoped(
+            Effect.gen(function* () {
+              const producer = yield* makeProducer(client, { idempotent: false, retry: { retries: 0 } })
+              yield* send(producer, topic, ["before"])
+              yield* broker!.kill
+              const refused = yield* Effect.flip(send(producer, topic, ["while it is down"]))
+              assert.isDefined(refused)
+            })
+          )
+          yield* broker!.start
+          const producer = yield* makeProducer(client, { idempotent: false, retry: { retries: 0 } })
+          yield* send(producer, topic, ["after"])
+          assert.deepStrictEqual(yield* readAll(client, topic), ["before", "after"])
+        }),
+      timeoutMillis
+    )
+
+    it.effect(
+      "a frozen node keeps its clients waiting, and goes on when thawed",
+      () =>
+        Effect.gen(function* () {
+          const kafka = yield* OneNode
+          const [broker] = kafka.brokers
+          const client = clientOf(kafka.bootstrapServers, "freeze")
+          const topic = yield* createTopic(client, 1)
           const producer = yield* makeProducer(client, { idempotent: false, retry: { retries: 0 } })
           yield* send(producer, topic, ["before"])
-          yield* broker!.kill
-          const refused = yield* Effect.flip(send(producer, topic, ["while it is down"]))
-          assert.isDefined(refused)
-        }))
-        yield* broker!.start
-        const producer = yield* makeProducer(client, { idempotent: false, retry: { retries: 0 } })
-        yield* send(producer, topic, ["after"])
-        assert.deepStrictEqual(yield* readAll(client, topic), ["before", "after"])
-      }), timeoutMillis)
+          yield* broker!.freeze
+          const { requestFrames, responseFrames } = yield* broker!.proxy.counters
+          const whileFrozen = yield* Effect.forkChild(send(producer, topic, ["frozen"]))
+          yield* broker!.proxy
+            .until((counters) => (counters.requestFrames[ApiKey.Produce] ?? 0) > (requestFrames[ApiKey.Produce] ?? 0))
+            .pipe(Effect.timeout(patience))
+          assert.strictEqual(
+            (yield* broker!.proxy.counters).responseFrames[ApiKey.Produce],
+            responseFrames[ApiKey.Produce]
+          )
+          yield* broker!.thaw
+          yield* Fiber.join(whileFrozen).pipe(Effect.timeout(patience))
+          assert.deepStrictEqual(yield* readAll(client, topic), ["before", "frozen"])
+        }),
+      timeoutMillis
+    )
 
-    it.effect("a frozen node keeps its clients waiting, and goes on when thawed", () =>
-      Effect.gen(function*() {
-        const kafka = yield* OneNode
-        const [broker] = kafka.brokers
-        const client = clientOf(kafka.bootstrapServers, "freeze")
-        const topic = yield* createTopic(client, 1)
-        const producer = yield* makeProducer(client, { idempotent: false, retry: { retries: 0 } })
-        yield* send(producer, topic, ["before"])
-        yield* broker!.freeze
-        const { requestFrames, responseFrames } = yield* broker!.proxy.counters
-        const whileFrozen = yield* Effect.forkChild(send(producer, topic, ["frozen"]))
-        yield* broker!.proxy.until((counters) =>
-          (counters.requestFrames[ApiKey.Produce] ?? 0) > (requestFrames[ApiKey.Produce] ?? 0)
-        ).pipe(Effect.timeout(patience))
-        assert.strictEqual(
-          (yield* broker!.proxy.counters).responseFrames[ApiKey.Produce],
-          responseFrames[ApiKey.Produce]
-        )
-        yield* broker!.thaw
-        yield* Fiber.join(whileFrozen).pipe(Effect.timeout(patience))
-        assert.deepStrictEqual(yield* readAll(client, topic), ["before", "frozen"])
-      }), timeoutMillis)
-
-    it.effect("a port that is taken is an error that names it", () =>
-      Effect.gen(function*() {
-        const { port } = (yield* OneNode).brokers[0]!.direct
-        const error = yield* Effect.flip(LocalKafka.make({ nodes: 1, port }))
-        assert.strictEqual(error.message, `port ${port} of 127.0.0.1 is in use`)
-      }), timeoutMillis)
+    it.effect(
+      "a port that is taken is an error that names it",
+      () =>
+        Effect.gen(function* () {
+          const { port } = (yield* OneNode).brokers[0]!.direct
+          const error = yield* Effect.flip(LocalKafka.make({ nodes: 1, port }))
+          assert.strictEqual(error.message, `port ${port} of 127.0.0.1 is in use`)
+        }),
+      timeoutMillis
+    )
   })
 
   // Outside the block above, so that its node is gone before three more start.
-  it.live("three nodes: when a partition's leader is killed, a new one serves what was acknowledged", () =>
-    Effect.gen(function*() {
-      const kafka = yield* LocalKafka.make({ nodes: 3 })
-      const client = clientOf(kafka.bootstrapServers, "leader")
-      const topic = yield* createTopic(client, 3)
-      const admin = yield* use(client.admin())
-      const leader = Effect.tryPromise(async () => {
-        const { topics } = await admin.fetchTopicMetadata({ topics: [topic] })
-        return topics[0]!.partitions[0]!.leader
-      })
-      yield* Effect.scoped(Effect.gen(function*() {
+  it.live(
+    "three nodes: when a partition's leader is killed, a new one serves what was acknowledged",
+    () =>
+      Effect.gen(function* () {
+        const kafka = yield* LocalKafka.make({ nodes: 3 })
+        const client = clientOf(kafka.bootstrapServers, "leader")
+        const topic = yield* createTopic(client, 3)
+        const admin = yield* use(client.admin())
+        const leader = Effect.tryPromise(async () => {
+          const { topics } = await admin.fetchTopicMetadata({ topics: [topic] })
+          return topics[0]!.partitions[0]!.leader
+        })
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const producer = yield* makeProducer(client, { idempotent: false, retry: { retries: 0 } })
+            yield* send(producer, topic, ["before"])
+          })
+        )
+        const first = yield* leader
+        const broker = kafka.brokers.find(({ nodeId }) => nodeId === first)!
+        yield* broker.kill
+        const second = yield* leader.pipe(
+          Effect.filterOrFail(
+            (leader) => leader !== first && leader !== -1,
+            () => "no new leader yet"
+          ),
+          Effect.retry(Schedule.spaced("100 millis")),
+          Effect.timeout(patience)
+        )
+        assert.notStrictEqual(second, first)
         const producer = yield* makeProducer(client, { idempotent: false, retry: { retries: 0 } })
-        yield* send(producer, topic, ["before"])
-      }))
-      const first = yield* leader
-      const broker = kafka.brokers.find(({ nodeId }) => nodeId === first)!
-      yield* broker.kill
-      const second = yield* leader.pipe(
-        Effect.filterOrFail((leader) => leader !== first && leader !== -1, () => "no new leader yet"),
-        Effect.retry(Schedule.spaced("100 millis")),
-        Effect.timeout(patience)
-      )
-      assert.notStrictEqual(second, first)
-      const producer = yield* makeProducer(client, { idempotent: false, retry: { retries: 0 } })
-      yield* send(producer, topic, ["after"]).pipe(Effect.retry(Schedule.spaced("100 millis")), Effect.timeout(patience))
-      const log = yield* readAll(client, topic)
-      assert.strictEqual(log[0], "before")
-      assert.include(log, "after")
-      yield* broker.start
-      assert.deepStrictEqual(yield* readAll(client, topic), log)
-    }), timeoutMillis)
+        yield* send(producer, topic, ["after"]).pipe(
+          Effect.retry(Schedule.spaced("100 millis")),
+          Effect.timeout(patience)
+        )
+        const log = yield* readAll(client, topic)
+        assert.strictEqual(log[0], "before")
+        assert.include(log, "after")
+        yield* broker.start
+        assert.deepStrictEqual(yield* readAll(client, topic), log)
+      }),
+    timeoutMillis
+  )
 })
 
 /** Whether a process is there and not merely waiting to be reaped: in a container nobody may do that. */
@@ -254,14 +306,16 @@ const isAlive = (pid: number): boolean => {
 }
 
 describe.skipIf(process.platform !== "linux")("makeWatchdog", () => {
-  it.live("ends the processes and removes the data of an owner that was killed", () =>
-    Effect.gen(function*() {
-      const directory = yield* Effect.acquireRelease(
-        Effect.sync(() => mkdtempSync(path.join(tmpdir(), "paid-once-watchdog-"))),
-        (directory) => Effect.sync(() => rmSync(directory, { recursive: true, force: true }))
-      )
-      const support = (name: string) => JSON.stringify(path.join(import.meta.dirname, "../support", name))
-      const program = `
+  it.live(
+    "ends the processes and removes the data of an owner that was killed",
+    () =>
+      Effect.gen(function* () {
+        const directory = yield* Effect.acquireRelease(
+          Effect.sync(() => mkdtempSync(path.join(tmpdir(), "paid-once-watchdog-"))),
+          (directory) => Effect.sync(() => rmSync(directory, { recursive: true, force: true }))
+        )
+        const support = (name: string) => JSON.stringify(path.join(import.meta.dirname, "../support", name))
+        const program = `
         import { Effect } from "effect"
         import { spawn } from "node:child_process"
         import { makeWatchdog } from ${support("LocalKafka.ts")}
@@ -273,24 +327,26 @@ describe.skipIf(process.platform !== "linux")("makeWatchdog", () => {
           yield* Effect.never
         })))
       `
-      const owner = yield* Effect.acquireRelease(
-        Effect.sync(() =>
-          spawn(process.execPath, ["--input-type=module", "-e", program], {
-            cwd: path.join(import.meta.dirname, "../.."),
-            stdio: ["ignore", "pipe", "inherit"]
-          })
-        ),
-        (owner) => Effect.sync(() => owner.kill("SIGKILL"))
-      )
-      const pid = yield* Effect.callback<number>((resume) => {
-        owner.stdout.once("data", (chunk: Buffer) => resume(Effect.succeed(Number(chunk.toString()))))
-      }).pipe(Effect.timeout(patience))
-      assert.isTrue(isAlive(pid))
-      owner.kill("SIGKILL")
-      yield* Effect.sync(() => isAlive(pid) || existsSync(directory)).pipe(
-        Effect.repeat({ while: (left) => left, schedule: Schedule.spaced("20 millis") }),
-        Effect.timeout(patience)
-      )
-      assert.isFalse(isAlive(pid))
-    }), timeoutMillis)
+        const owner = yield* Effect.acquireRelease(
+          Effect.sync(() =>
+            spawn(process.execPath, ["--input-type=module", "-e", program], {
+              cwd: path.join(import.meta.dirname, "../.."),
+              stdio: ["ignore", "pipe", "inherit"]
+            })
+          ),
+          (owner) => Effect.sync(() => owner.kill("SIGKILL"))
+        )
+        const pid = yield* Effect.callback<number>((resume) => {
+          owner.stdout.once("data", (chunk: Buffer) => resume(Effect.succeed(Number(chunk.toString()))))
+        }).pipe(Effect.timeout(patience))
+        assert.isTrue(isAlive(pid))
+        owner.kill("SIGKILL")
+        yield* Effect.sync(() => isAlive(pid) || existsSync(directory)).pipe(
+          Effect.repeat({ while: (left) => left, schedule: Schedule.spaced("20 millis") }),
+          Effect.timeout(patience)
+        )
+        assert.isFalse(isAlive(pid))
+      }),
+    timeoutMillis
+  )
 })

@@ -14,7 +14,7 @@ const run = promisify(execFile)
 const lifted = ["src/platform", "src/messaging", "migrations/mechanism"]
 
 it.live("the mechanism runs in an empty project with another aggregate", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { url } = yield* TestDatabase.make("template0")
     const directory = yield* Effect.acquireRelease(
       Effect.promise(() => mkdtemp(Path.join(tmpdir(), "paid-once-lift-"))),
@@ -32,12 +32,16 @@ it.live("the mechanism runs in an empty project with another aggregate", () =>
         JSON.stringify({ extends: Path.join(root, "tsconfig.json"), include: ["."], exclude: ["node_modules"] })
       )
     })
-    yield* Effect.promise(() => run(process.execPath, [Path.join(root, "node_modules/typescript/bin/tsc"), "-p", directory]))
+    yield* Effect.promise(() =>
+      run(process.execPath, [Path.join(root, "node_modules/typescript/bin/tsc"), "-p", directory])
+    )
     const { stdout } = yield* Effect.promise(() =>
-      run(process.execPath, [Path.join(directory, "main.ts"), Redacted.value(url)]))
+      run(process.execPath, [Path.join(directory, "main.ts"), Redacted.value(url)])
+    )
     assert.deepStrictEqual(JSON.parse(stdout.trim().split("\n").at(-1) ?? ""), [
       { id: "a", value: 3 },
       { id: "b", value: 2 },
       { id: "c", value: 1 }
     ])
-  }))
+  })
+)

@@ -23,18 +23,20 @@ const writer = Layer.effectDiscard(Counters.makeTables).pipe(
 )
 
 /** One more process with a dispatcher, on the same database, for as long as the scope lives. */
-const startDispatcher = Effect.gen(function*() {
+const startDispatcher = Effect.gen(function* () {
   const database = yield* TestDatabase
   return yield* Layer.build(
-    Layer.fresh(TestProcess.dispatcher.pipe(
-      Layer.provideMerge(TestProcess.outbox),
-      Layer.provide(Layer.succeed(TestDatabase, database))
-    ))
+    Layer.fresh(
+      TestProcess.dispatcher.pipe(
+        Layer.provideMerge(TestProcess.outbox),
+        Layer.provide(Layer.succeed(TestDatabase, database))
+      )
+    )
   )
 })
 
 const write = (aggregates: ReadonlyArray<string>, increments: number) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     yield* Effect.forEach(aggregates, (id) => Transaction.run(Counters.create(id)), { discard: true })
     yield* Effect.forEach(
       Array.from({ length: increments }).flatMap(() => aggregates),
@@ -48,23 +50,28 @@ const ids = (count: number) => Array.from({ length: count }, (_, index) => `coun
 const upTo = (version: number) => Array.from({ length: version }, (_, index) => index + 1)
 
 /** Every aggregate's first deliveries are its versions 1 … n, in order. */
-const assertInOrder = (records: Effect.Success<typeof Counters.published>, aggregates: ReadonlyArray<string>, last: number) => {
+const assertInOrder = (
+  records: Effect.Success<typeof Counters.published>,
+  aggregates: ReadonlyArray<string>,
+  last: number
+) => {
   const deliveries = Counters.firstDeliveries(records)
   for (const id of aggregates) assert.deepStrictEqual(deliveries.get(id), upTo(last), id)
 }
 
 it.live("what is committed is published in version order, and the queue ends empty", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     yield* startDispatcher
     yield* write(ids(20), 10)
     yield* Counters.drained
     const records = yield* Counters.published
     assert.strictEqual(records.length, 20 * 21)
     assertInOrder(records, ids(20), 21)
-  }).pipe(Effect.provide(writer)))
+  }).pipe(Effect.provide(writer))
+)
 
 it.live("what was published is archived with the partition and the offset where it lies", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     yield* startDispatcher
     yield* write(ids(5), 3)
     yield* Counters.drained
@@ -73,19 +80,22 @@ it.live("what was published is archived with the partition and the offset where 
       SELECT aggregate_id AS id, aggregate_version AS version, broker_partition AS partition, broker_offset AS "offset"
       FROM event_log ORDER BY broker_partition, broker_offset`
     assert.deepStrictEqual(archived, yield* Counters.published)
-  }).pipe(Effect.provide(writer)))
+  }).pipe(Effect.provide(writer))
+)
 
 it.live("a late committer with a smaller sequence number is still published", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     yield* startDispatcher
     const appended = yield* Deferred.make<void>()
     const release = yield* Deferred.make<void>()
-    const late = yield* Effect.forkChild(Transaction.run(
-      Counters.create("late").pipe(
-        Effect.andThen(Deferred.succeed(appended, undefined)),
-        Effect.andThen(Deferred.await(release))
+    const late = yield* Effect.forkChild(
+      Transaction.run(
+        Counters.create("late").pipe(
+          Effect.andThen(Deferred.succeed(appended, undefined)),
+          Effect.andThen(Deferred.await(release))
+        )
       )
-    ))
+    )
     yield* Deferred.await(appended)
     yield* write(ids(30), 2)
     yield* Counters.drained
@@ -93,10 +103,11 @@ it.live("a late committer with a smaller sequence number is still published", ()
     yield* Fiber.join(late)
     yield* Counters.drained
     assertInOrder(yield* Counters.published, ["late"], 1)
-  }).pipe(Effect.provide(writer)))
+  }).pipe(Effect.provide(writer))
+)
 
 it.live("two dispatchers that come and go under load keep the order of every aggregate", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     yield* startDispatcher
     const load = yield* Effect.forkChild(write(ids(30), 25))
     for (let round = 0; round < 3; round++) yield* Effect.scoped(startDispatcher)
@@ -104,10 +115,11 @@ it.live("two dispatchers that come and go under load keep the order of every agg
     yield* Fiber.join(load)
     yield* Counters.drained
     assertInOrder(yield* Counters.published, ids(30), 51)
-  }).pipe(Effect.scoped, Effect.provide(writer)))
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
 
 it.live("with small batches and every wake-up lost, the poll drains the queue in order", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     yield* startDispatcher
     yield* write(ids(10), 10)
     yield* Counters.drained
@@ -115,16 +127,19 @@ it.live("with small batches and every wake-up lost, the poll drains the queue in
   }).pipe(
     Effect.scoped,
     Effect.provide(writer),
-    Effect.provide(Layer.mergeAll(
-      Layer.succeed(QueueSettings, { batchSize: 3, batchBytes: 200, archive: true }),
-      Layer.succeed(SignalSettings, { crossProcess: false }),
-      Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 2, topics: [] })
-    ))
-  ))
+    Effect.provide(
+      Layer.mergeAll(
+        Layer.succeed(QueueSettings, { batchSize: 3, batchBytes: 200, archive: true }),
+        Layer.succeed(SignalSettings, { crossProcess: false }),
+        Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 2, topics: [] })
+      )
+    )
+  )
+)
 
 for (const point of ["dispatcher.after-fetch", "dispatcher.after-publish", "dispatcher.after-mark"] as const) {
   it.live(`a failure ${point} loses nothing and keeps the order`, () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const control = yield* Faults.FaultControl
       yield* startDispatcher
       yield* control.set(point, { action: "fail", times: 5, delayMillis: 0 })
@@ -132,11 +147,12 @@ for (const point of ["dispatcher.after-fetch", "dispatcher.after-publish", "disp
       yield* Counters.drained
       assert.deepStrictEqual(yield* control.list, [])
       assertInOrder(yield* Counters.published, ids(10), 11)
-    }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Faults.layer())))
+    }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Faults.layer()))
+  )
 }
 
 it.live("a lost ack duplicates whole batches and never overtakes", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const control = yield* Faults.FaultControl
     yield* startDispatcher
     yield* control.set("dispatcher.before-publish", { action: "lose-ack", times: 5, delayMillis: 0 })
@@ -145,30 +161,41 @@ it.live("a lost ack duplicates whole batches and never overtakes", () =>
     const records = yield* Counters.published
     assert.isAbove(records.length, 10 * 11)
     assertInOrder(records, ids(10), 11)
-  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Faults.layer())))
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Faults.layer()))
+)
 
 it.live("an outage of the broker pauses its topic, and everything is delivered after it", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const attempts = yield* Ref.make(0)
     const down = yield* Ref.make(true)
     const context = yield* startDispatcherWith((broker) => ({
       ...broker,
       publish: (batch) =>
-        Effect.flatMap(Effect.andThen(Ref.update(attempts, (n) => n + 1), Ref.get(down)), (isDown) =>
-          isDown ? Effect.fail(new BrokerUnavailable({ operation: "publish", cause: "down" })) : broker.publish(batch))
+        Effect.flatMap(
+          Effect.andThen(
+            Ref.update(attempts, (n) => n + 1),
+            Ref.get(down)
+          ),
+          (isDown) =>
+            isDown ? Effect.fail(new BrokerUnavailable({ operation: "publish", cause: "down" })) : broker.publish(batch)
+        )
     }))
     yield* write(ids(10), 5)
-    yield* Counters.eventually("a few failed tries", Effect.map(Ref.get(attempts), (n) => n >= 3))
+    yield* Counters.eventually(
+      "a few failed tries",
+      Effect.map(Ref.get(attempts), (n) => n >= 3)
+    )
     const [paused] = yield* Effect.flatMap(Dispatcher, ({ pauses }) => pauses).pipe(Effect.provideContext(context))
     assert.strictEqual(paused?.topic, Counters.topic)
     assert.strictEqual((yield* Counters.published).length, 0)
     yield* Ref.set(down, false)
     yield* Counters.drained
     assertInOrder(yield* Counters.published, ids(10), 11)
-  }).pipe(Effect.scoped, Effect.provide(writer)))
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
 
 it.live("a refused event blocks nothing but its own topic, and is not lost", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const refuse = yield* Ref.make(true)
     yield* startDispatcherWith((broker) => ({
       ...broker,
@@ -176,7 +203,8 @@ it.live("a refused event blocks nothing but its own topic, and is not lost", () 
         Effect.flatMap(Ref.get(refuse), (isRefusing) =>
           isRefusing
             ? Effect.fail(new MessageRejected({ topic: batch.topic, partition: batch.partition, reason: "too large" }))
-            : broker.publish(batch))
+            : broker.publish(batch)
+        )
     }))
     yield* write(ids(3), 1)
     const sql = yield* SqlClient.SqlClient
@@ -185,42 +213,47 @@ it.live("a refused event blocks nothing but its own topic, and is not lost", () 
     yield* Ref.set(refuse, false)
     yield* Counters.drained
     assertInOrder(yield* Counters.published, ids(3), 3)
-  }).pipe(Effect.scoped, Effect.provide(writer)))
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
 
 it.live("a clean stop sends nothing twice", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const load = yield* Effect.forkChild(write(ids(20), 10))
     for (let round = 0; round < 5; round++) {
-      yield* Effect.scoped(Effect.andThen(
-        startDispatcher,
-        Effect.gen(function*() {
-          const before = (yield* Counters.published).length
-          yield* Counters.eventually("some more events", Effect.map(Counters.published, (records) =>
-            records.length > before || round > 2))
-        })
-      ))
+      yield* Effect.scoped(
+        Effect.andThen(
+          startDispatcher,
+          Effect.gen(function* () {
+            const before = (yield* Counters.published).length
+            yield* Counters.eventually(
+              "some more events",
+              Effect.map(Counters.published, (records) => records.length > before || round > 2)
+            )
+          })
+        )
+      )
     }
     yield* Fiber.join(load)
     yield* Effect.scoped(Effect.andThen(startDispatcher, Counters.drained))
     const records = yield* Counters.published
     assert.strictEqual(records.length, 20 * 21)
     assertInOrder(records, ids(20), 21)
-  }).pipe(Effect.provide(writer)))
+  }).pipe(Effect.provide(writer))
+)
 
 it.live("each consumer's effect happens once per event and in order, whatever fails on the way", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const control = yield* Faults.FaultControl
     yield* startDispatcher
-    for (
-      const point of [
-        "consumer.after-decode",
-        "consumer.before-handler",
-        "consumer.before-commit",
-        "consumer.after-commit",
-        "consumer.after-offset",
-        "dispatcher.after-publish"
-      ] as const
-    ) yield* control.set(point, { action: "fail", times: 3, delayMillis: 0 })
+    for (const point of [
+      "consumer.after-decode",
+      "consumer.before-handler",
+      "consumer.before-commit",
+      "consumer.after-commit",
+      "consumer.after-offset",
+      "dispatcher.after-publish"
+    ] as const)
+      yield* control.set(point, { action: "fail", times: 3, delayMillis: 0 })
     yield* startConsumers(["one", "two"])
     yield* write(ids(10), 10)
     yield* Counters.drained
@@ -234,44 +267,54 @@ it.live("each consumer's effect happens once per event and in order, whatever fa
         SELECT id, version FROM effects WHERE consumer = ${consumer} ORDER BY position`
       assert.strictEqual(rows.length, 10 * 21)
       for (const id of ids(10)) {
-        assert.deepStrictEqual(rows.filter((row) => row.id === id).map((row) => row.version), upTo(21))
+        assert.deepStrictEqual(
+          rows.filter((row) => row.id === id).map((row) => row.version),
+          upTo(21)
+        )
       }
     }
-  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Faults.layer())))
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Faults.layer()))
+)
 
 /** As `startDispatcher`, with a broker that a test has put something in front of. */
 const startDispatcherWith = (change: (broker: Broker["Service"]) => Broker["Service"]) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const database = yield* TestDatabase
-    return yield* Layer.build(Layer.fresh(
-      TestProcess.dispatcherOver((layer) => Layer.effect(Broker, Effect.map(Broker, change)).pipe(Layer.provide(layer))).pipe(
-        Layer.provideMerge(TestProcess.outbox),
-        Layer.provide(Layer.succeed(TestDatabase, database)),
-        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 4, topics: [] })),
-        Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 1, backoffCapMillis: 20 }))
+    return yield* Layer.build(
+      Layer.fresh(
+        TestProcess.dispatcherOver((layer) =>
+          Layer.effect(Broker, Effect.map(Broker, change)).pipe(Layer.provide(layer))
+        ).pipe(
+          Layer.provideMerge(TestProcess.outbox),
+          Layer.provide(Layer.succeed(TestDatabase, database)),
+          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 4, topics: [] })),
+          Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 1, backoffCapMillis: 20 }))
+        )
       )
-    ))
+    )
   })
 
 /** Consumers that write down what they see, in one more process. */
 const startConsumers = (names: ReadonlyArray<string>) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const database = yield* TestDatabase
     const subscriber = (name: string): Subscriber => ({
       name,
       topic: Counters.topic,
-      handle: Effect.fnUntraced(function*(event) {
+      handle: Effect.fnUntraced(function* (event) {
         const { sql } = yield* Transaction
         yield* sql`INSERT INTO effects (consumer, id, version) VALUES (${name}, ${event.aggregateId}, ${event.aggregateVersion}::int4)`
       })
     })
-    yield* Layer.build(Layer.fresh(
-      Layer.mergeAll(Layer.empty, ...names.map((name) => Consumer.layer(subscriber(name)))).pipe(
-        Layer.provide(ApplySlice.layer),
-        Layer.provide(Inbox.layer),
-        Layer.provide(TestProcess.broker),
-        Layer.provide(TestProcess.outbox),
-        Layer.provide(Layer.succeed(TestDatabase, database))
+    yield* Layer.build(
+      Layer.fresh(
+        Layer.mergeAll(Layer.empty, ...names.map((name) => Consumer.layer(subscriber(name)))).pipe(
+          Layer.provide(ApplySlice.layer),
+          Layer.provide(Inbox.layer),
+          Layer.provide(TestProcess.broker),
+          Layer.provide(TestProcess.outbox),
+          Layer.provide(Layer.succeed(TestDatabase, database))
+        )
       )
-    ))
+    )
   })

@@ -19,65 +19,76 @@ const setUp = Layer.effectDiscard(makeTables).pipe(
 
 layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
   it.effect("an aggregate's row and its events commit together, with contiguous versions in array order", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       assert.strictEqual(yield* Transaction.run(create("a")), 1)
       assert.strictEqual(yield* Transaction.run(increment("a")), 3)
       assert.deepStrictEqual(yield* versions("a"), [1, 2, 3])
-    }))
+    })
+  )
 
   it.effect("a rolled-back transaction leaves neither row nor event", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const failure = yield* Effect.flip(Transaction.run(Effect.andThen(create("b"), Effect.fail("no"))))
       assert.strictEqual(failure, "no")
       assert.strictEqual(yield* exists("b"), false)
       assert.deepStrictEqual(yield* versions("b"), [])
-    }))
+    })
+  )
 
   it.effect("a defect and an interruption roll back as a failure does", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       yield* Effect.exit(Transaction.run(Effect.andThen(create("b2"), Effect.die("bug"))))
       const reached = yield* Deferred.make<void>()
       const fiber = yield* Effect.forkChild(
-        Transaction.run(Effect.andThen(create("b3"), Effect.andThen(Deferred.succeed(reached, undefined), Effect.never)))
+        Transaction.run(
+          Effect.andThen(create("b3"), Effect.andThen(Deferred.succeed(reached, undefined), Effect.never))
+        )
       )
       yield* Deferred.await(reached)
       yield* Fiber.interrupt(fiber)
       assert.deepStrictEqual([yield* exists("b2"), yield* exists("b3")], [false, false])
       assert.deepStrictEqual([yield* versions("b2"), yield* versions("b3")], [[], []])
-    }))
+    })
+  )
 
   it.effect("two services append in one transaction", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       yield* Transaction.run(Effect.all([create("c1"), create("c2"), increment("c1")]))
       assert.deepStrictEqual([yield* versions("c1"), yield* versions("c2")], [[1, 2, 3], [1]])
-    }))
+    })
+  )
 
   it.effect("what a rolled-back savepoint appended is gone, and the rest of the transaction commits", () =>
-    Effect.gen(function*() {
-      yield* Transaction.run(Effect.gen(function*() {
-        yield* create("d1")
-        yield* Effect.ignore(Transaction.run(Effect.andThen(create("d2"), Effect.fail("inner"))))
-        yield* Transaction.run(create("d3"))
-      }))
+    Effect.gen(function* () {
+      yield* Transaction.run(
+        Effect.gen(function* () {
+          yield* create("d1")
+          yield* Effect.ignore(Transaction.run(Effect.andThen(create("d2"), Effect.fail("inner"))))
+          yield* Transaction.run(create("d3"))
+        })
+      )
       assert.deepStrictEqual([yield* versions("d1"), yield* versions("d2"), yield* versions("d3")], [[1], [], [1]])
-    }))
+    })
+  )
 
   it.effect("a serialization failure runs the whole transaction again, and its events stand once", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       yield* Transaction.run(create("e"))
       const attempts = yield* Ref.make(0)
       const firstRead = yield* Deferred.make<void>()
       const otherDone = yield* Deferred.make<void>()
-      const slow = Transaction.run(Effect.gen(function*() {
-        const { sql } = yield* Transaction
-        const attempt = yield* Ref.updateAndGet(attempts, (n) => n + 1)
-        yield* sql`SELECT value FROM counters WHERE id = 'e'`
-        if (attempt === 1) {
-          yield* Deferred.succeed(firstRead, undefined)
-          yield* Deferred.await(otherDone)
-        }
-        yield* increment("e")
-      })).pipe(Effect.provideService(SqlClient.BeginTransaction, "BEGIN ISOLATION LEVEL REPEATABLE READ"))
+      const slow = Transaction.run(
+        Effect.gen(function* () {
+          const { sql } = yield* Transaction
+          const attempt = yield* Ref.updateAndGet(attempts, (n) => n + 1)
+          yield* sql`SELECT value FROM counters WHERE id = 'e'`
+          if (attempt === 1) {
+            yield* Deferred.succeed(firstRead, undefined)
+            yield* Deferred.await(otherDone)
+          }
+          yield* increment("e")
+        })
+      ).pipe(Effect.provideService(SqlClient.BeginTransaction, "BEGIN ISOLATION LEVEL REPEATABLE READ"))
       const fiber = yield* Effect.forkChild(slow)
       yield* Deferred.await(firstRead)
       yield* Transaction.run(increment("e"))
@@ -85,27 +96,33 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
       yield* Fiber.join(fiber)
       assert.strictEqual(yield* Ref.get(attempts), 2)
       assert.deepStrictEqual(yield* versions("e"), [1, 2, 3, 4, 5])
-    }))
+    })
+  )
 
   it.effect("writers of one aggregate side by side leave no gap and no double version", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       yield* Transaction.run(create("f"))
       yield* Effect.forEach(Array.from({ length: 40 }), () => Transaction.run(increment("f")), {
         concurrency: "unbounded",
         discard: true
       })
-      assert.deepStrictEqual(yield* versions("f"), Array.from({ length: 81 }, (_, index) => index + 1))
-    }))
+      assert.deepStrictEqual(
+        yield* versions("f"),
+        Array.from({ length: 81 }, (_, index) => index + 1)
+      )
+    })
+  )
 
   it.effect("a save that hits no row writes no event and says so", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const error = yield* Effect.flip(Transaction.run(increment("nobody")))
       assert.strictEqual(error._tag, "NothingWritten")
       assert.deepStrictEqual(yield* versions("nobody"), [])
-    }))
+    })
+  )
 
   it.effect("an event that could never be published is refused at once, and nothing is written", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const circular: { self?: unknown } = {}
       circular.self = circular
       for (const data of [() => 0, 10n, circular, "x".repeat(900_001)]) {
@@ -113,63 +130,90 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
         assert.instanceOf(error, EventRefused)
       }
       assert.strictEqual(yield* exists("g"), false)
-    }))
+    })
+  )
 
   it.effect("the largest event that is accepted is written", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       yield* Transaction.run(create("h", "x".repeat(899_000)))
       assert.deepStrictEqual(yield* versions("h"), [1])
-    }))
+    })
+  )
 
   it.effect("the data is stored as it was encoded", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const data = { b: 1, a: [1.5, "ü\u0000\ud800", null], z: { y: "2026" } }
       yield* Transaction.run(create("i", data))
       const sql = yield* SqlClient.SqlClient
-      const [row] = yield* sql<{ readonly text: string }>`SELECT data::text AS text FROM outbox_events WHERE aggregate_id = 'i'`
+      const [row] = yield* sql<{
+        readonly text: string
+      }>`SELECT data::text AS text FROM outbox_events WHERE aggregate_id = 'i'`
       assert.strictEqual(row?.text, JSON.stringify(data))
-    }))
+    })
+  )
 
   it.effect("the lane is woken after the commit, and never after a rollback", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const wakeup = yield* Wakeup
       const woken = yield* Ref.make<ReadonlyArray<number>>([])
-      yield* Effect.scoped(Effect.gen(function*() {
-        yield* wakeup.onWake((lane) => Ref.update(woken, (lanes) => [...lanes, lane]))
-        yield* Effect.exit(Transaction.run(Effect.andThen(create("j"), Effect.fail("no"))))
-        assert.deepStrictEqual(yield* Ref.get(woken), [])
-        yield* Transaction.run(Effect.andThen(create("j"), Effect.map(Ref.get(woken), (lanes) => assert.deepStrictEqual(lanes, []))))
-        assert.deepStrictEqual(yield* Ref.get(woken), [laneOf("j")])
-      }))
-    }))
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          yield* wakeup.onWake((lane) => Ref.update(woken, (lanes) => [...lanes, lane]))
+          yield* Effect.exit(Transaction.run(Effect.andThen(create("j"), Effect.fail("no"))))
+          assert.deepStrictEqual(yield* Ref.get(woken), [])
+          yield* Transaction.run(
+            Effect.andThen(
+              create("j"),
+              Effect.map(Ref.get(woken), (lanes) => assert.deepStrictEqual(lanes, []))
+            )
+          )
+          assert.deepStrictEqual(yield* Ref.get(woken), [laneOf("j")])
+        })
+      )
+    })
+  )
 
   it.effect("a handle that leaves its transaction is a defect, not a write outside of it", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const leaked = yield* Transaction.run(Effect.service(Transaction))
       const exit = yield* Effect.exit(Effect.provideService(create("k"), Transaction, leaked))
       assert.isTrue(Exit.isFailure(exit) && String(exit.cause).includes(TransactionEnded.name))
       assert.strictEqual(yield* exists("k"), false)
-    }))
+    })
+  )
 
   it.effect("a handle used from another fiber writes in its own transaction and nowhere else", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const pool = yield* PgClient.PgClient
-      yield* Effect.exit(Transaction.run(Effect.gen(function*() {
-        const handle = yield* Transaction
-        // A context without the driver's transaction: only the handle says where to write.
-        yield* Effect.promise(() =>
-          Effect.runPromise(Effect.asVoid(handle.sql`INSERT INTO counters VALUES ('l', 1, 0)`)))
-        assert.strictEqual((yield* Effect.promise(() => Effect.runPromise(pool`SELECT 1 FROM counters WHERE id = 'l'`))).length, 0)
-        return yield* Effect.fail("roll back")
-      })))
+      yield* Effect.exit(
+        Transaction.run(
+          Effect.gen(function* () {
+            const handle = yield* Transaction
+            // A context without the driver's transaction: only the handle says where to write.
+            yield* Effect.promise(() =>
+              Effect.runPromise(Effect.asVoid(handle.sql`INSERT INTO counters VALUES ('l', 1, 0)`))
+            )
+            assert.strictEqual(
+              (yield* Effect.promise(() => Effect.runPromise(pool`SELECT 1 FROM counters WHERE id = 'l'`))).length,
+              0
+            )
+            return yield* Effect.fail("roll back")
+          })
+        )
+      )
       assert.strictEqual(yield* exists("l"), false)
-    }))
+    })
+  )
 
   it.effect("a SqlError that nobody acts on becomes a defect, and takes everything back", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       yield* Transaction.run(create("m"))
       const exit = yield* Effect.exit(Transaction.run(Effect.andThen(create("n"), create("m"))))
-      assert.isTrue(Exit.isFailure(exit) && exit.cause.reasons.some((reason) => reason._tag === "Die" && SqlError.isSqlError(reason.defect)))
+      assert.isTrue(
+        Exit.isFailure(exit) &&
+          exit.cause.reasons.some((reason) => reason._tag === "Die" && SqlError.isSqlError(reason.defect))
+      )
       assert.strictEqual(yield* exists("n"), false)
-    }))
+    })
+  )
 })

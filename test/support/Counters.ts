@@ -6,7 +6,7 @@ import { Transaction } from "../../src/platform/database/Transaction.ts"
 
 export const topic = "counters"
 
-export const makeTables = Effect.gen(function*() {
+export const makeTables = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   yield* sql`CREATE TABLE counters (id text PRIMARY KEY, version int NOT NULL, value int NOT NULL)`
   yield* sql`CREATE TABLE effects (position bigint GENERATED ALWAYS AS IDENTITY, consumer text, id text, version int)`
@@ -16,7 +16,7 @@ const stream = (id: string) => ({ topic, aggregateType: "Counter", aggregateId: 
 const event = (data: unknown) => ({ eventType: "Counted", schemaVersion: 1, data })
 
 /** A new counter with its first event, inside the surrounding transaction. */
-export const create = Effect.fnUntraced(function*(id: string, data: unknown = { value: 0 }) {
+export const create = Effect.fnUntraced(function* (id: string, data: unknown = { value: 0 }) {
   const { sql } = yield* Transaction
   const outbox = yield* Outbox
   return yield* outbox.save(
@@ -27,7 +27,7 @@ export const create = Effect.fnUntraced(function*(id: string, data: unknown = { 
 })
 
 /** Two more events of the counter, inside the surrounding transaction. */
-export const increment = Effect.fnUntraced(function*(id: string) {
+export const increment = Effect.fnUntraced(function* (id: string) {
   const { sql } = yield* Transaction
   const outbox = yield* Outbox
   return yield* outbox.save(
@@ -39,22 +39,27 @@ export const increment = Effect.fnUntraced(function*(id: string) {
 })
 
 /** The counter's versions that wait in the queue, in their order. */
-export const queuedVersions = Effect.fnUntraced(function*(id: string) {
+export const queuedVersions = Effect.fnUntraced(function* (id: string) {
   const sql = yield* SqlClient.SqlClient
   const rows = yield* sql<{ readonly version: number }>`
     SELECT aggregate_version AS version FROM outbox_events WHERE aggregate_id = ${id} ORDER BY lane, seq`
   return rows.map((row) => row.version)
 })
 
-export const exists = Effect.fnUntraced(function*(id: string) {
+export const exists = Effect.fnUntraced(function* (id: string) {
   const sql = yield* SqlClient.SqlClient
   return (yield* sql`SELECT 1 AS one FROM counters WHERE id = ${id}`).length > 0
 })
 
 /** What stands in the embedded broker's log, in the order of each partition. */
-export const published = Effect.gen(function*() {
+export const published = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  return yield* sql<{ readonly id: string; readonly version: number; readonly partition: number; readonly offset: bigint }>`
+  return yield* sql<{
+    readonly id: string
+    readonly version: number
+    readonly partition: number
+    readonly offset: bigint
+  }>`
     SELECT record_key AS id, (convert_from(record_value, 'UTF8')::json ->> 'aggregateVersion')::int4 AS version,
            partition, record_offset AS "offset"
     FROM broker_log WHERE topic = ${topic} ORDER BY partition, record_offset`
@@ -64,13 +69,16 @@ export const published = Effect.gen(function*() {
 export const eventually = <E, R>(what: string, condition: Effect.Effect<boolean, E, R>) =>
   condition.pipe(
     Effect.repeat({ until: (holds) => holds, schedule: Schedule.spaced("20 millis") }),
-    Effect.timeoutOrElse({ duration: "30 seconds", orElse: () => Effect.die(new Error(`waited 30 seconds for: ${what}`)) })
+    Effect.timeoutOrElse({
+      duration: "30 seconds",
+      orElse: () => Effect.die(new Error(`waited 30 seconds for: ${what}`))
+    })
   )
 
 /** Waits until the queue is empty. */
 export const drained = eventually(
   "the queue to drain",
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     return (yield* sql`SELECT 1 AS one FROM outbox_events LIMIT 1`).length === 0
   })

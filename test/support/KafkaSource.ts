@@ -42,7 +42,11 @@ export class KafkaUnavailable extends Data.TaggedError("KafkaUnavailable")<{ rea
 }
 
 /** The client alone is not enough: only a daemon's answer counts. */
-const dockerRuns: Effect.Effect<boolean> = LocalKafka.execute("docker", ["info", "--format", "{{.ServerVersion}}"]).pipe(
+const dockerRuns: Effect.Effect<boolean> = LocalKafka.execute("docker", [
+  "info",
+  "--format",
+  "{{.ServerVersion}}"
+]).pipe(
   Effect.timeout(dockerInfoTimeout),
   // Some clients end with 0 although the daemon did not answer; the version is empty then.
   Effect.map(({ stdout }) => stdout.trim() !== ""),
@@ -63,24 +67,27 @@ const mavenRuns: Effect.Effect<boolean> = LocalKafka.execute("mvn", ["-v"]).pipe
 /**
  * Whether `LocalKafka` can run here, whatever Docker says: tests that kill or freeze brokers, or put proxies before them, need it.
  */
-export const decideLocalKafka: Effect.Effect<
-  Extract<KafkaSource, { readonly _tag: "JavaAndMaven" | "Unavailable" }>
-> = Effect.gen(function*() {
-  const version = yield* javaVersion
-  const maven = yield* mavenRuns
-  if (version >= minJavaVersion && maven) return KafkaSource.JavaAndMaven()
-  const java = `Java ${minJavaVersion} or later (${version === 0 ? "none found" : `found ${version}`})`
-  const wanted = [...version < minJavaVersion ? [java] : [], ...maven ? [] : ["Maven (no mvn found)"]].join(" and ")
-  return KafkaSource.Unavailable({ missing: `install ${wanted}` })
-})
+export const decideLocalKafka: Effect.Effect<Extract<KafkaSource, { readonly _tag: "JavaAndMaven" | "Unavailable" }>> =
+  Effect.gen(function* () {
+    const version = yield* javaVersion
+    const maven = yield* mavenRuns
+    if (version >= minJavaVersion && maven) return KafkaSource.JavaAndMaven()
+    const java = `Java ${minJavaVersion} or later (${version === 0 ? "none found" : `found ${version}`})`
+    const wanted = [...(version < minJavaVersion ? [java] : []), ...(maven ? [] : ["Maven (no mvn found)"])].join(
+      " and "
+    )
+    return KafkaSource.Unavailable({ missing: `install ${wanted}` })
+  })
 
 /** Docker if its daemon answers, else Java and Maven, else what is missing. */
-export const decideLocal: Effect.Effect<Exclude<KafkaSource, { readonly _tag: "Running" }>> = Effect.gen(function*() {
+export const decideLocal: Effect.Effect<Exclude<KafkaSource, { readonly _tag: "Running" }>> = Effect.gen(function* () {
   if (yield* dockerRuns) return KafkaSource.Docker()
   const local = yield* decideLocalKafka
-  return local._tag === "JavaAndMaven" ? local : KafkaSource.Unavailable({
-    missing: `no Kafka here: set KAFKA_BROKERS to a running one, or start a Docker daemon, or ${local.missing}`
-  })
+  return local._tag === "JavaAndMaven"
+    ? local
+    : KafkaSource.Unavailable({
+        missing: `no Kafka here: set KAFKA_BROKERS to a running one, or start a Docker daemon, or ${local.missing}`
+      })
 })
 
 /** `KAFKA_BROKERS` if set, else as {@link decideLocal}. Starts nothing. */
@@ -129,7 +136,7 @@ const containerEnvironment = (port: number): ReadonlyArray<string> =>
 export const makeContainer = (
   options: { readonly port?: number | undefined; readonly volume?: string | undefined } = {}
 ): Effect.Effect<{ readonly bootstrapServers: string }, LocalKafka.LocalKafkaError, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const port = options.port ?? (yield* TcpProxy.freePorts(1))[0]!
     if (!(yield* TcpProxy.isPortFree(port))) {
       return yield* new LocalKafka.LocalKafkaError({ problem: `port ${port} of 127.0.0.1 is in use` })
@@ -140,7 +147,8 @@ export const makeContainer = (
     yield* remove
     const setLiving = yield* LocalKafka.makeWatchdog(undefined)
     const volume = options.volume === undefined ? [] : ["-v", `${options.volume}:/var/lib/kafka/data`]
-    const stop = options.volume === undefined ? Effect.void : Effect.ignore(LocalKafka.execute("docker", ["stop", name]))
+    const stop =
+      options.volume === undefined ? Effect.void : Effect.ignore(LocalKafka.execute("docker", ["stop", name]))
     yield* Effect.addFinalizer(() => Effect.andThen(stop, remove))
     setLiving([`container:${name}`])
     yield* LocalKafka.execute("docker", [
@@ -157,7 +165,9 @@ export const makeContainer = (
       Effect.timeoutOrElse({
         duration: dockerRunTimeout,
         orElse: () =>
-          Effect.fail(new LocalKafka.LocalKafkaError({ problem: `docker run ${dockerImage} took over ${dockerRunTimeout}` }))
+          Effect.fail(
+            new LocalKafka.LocalKafkaError({ problem: `docker run ${dockerImage} took over ${dockerRunTimeout}` })
+          )
       })
     )
     const bootstrapServers = `127.0.0.1:${port}`
@@ -165,7 +175,9 @@ export const makeContainer = (
       Effect.catch(({ problem }) =>
         LocalKafka.execute("docker", ["logs", "--tail", "30", name]).pipe(
           Effect.flatMap(({ stderr, stdout }) =>
-            Effect.fail(new LocalKafka.LocalKafkaError({ problem: `${problem}\n--- docker logs ${name}\n${stdout}${stderr}` }))
+            Effect.fail(
+              new LocalKafka.LocalKafkaError({ problem: `${problem}\n--- docker logs ${name}\n${stdout}${stderr}` })
+            )
           )
         )
       )
@@ -181,8 +193,7 @@ export const acquire: Effect.Effect<
 > = Effect.flatMap(
   decide,
   KafkaSource.$match({
-    Running: ({ bootstrapServers }) =>
-      Effect.as(LocalKafka.awaitReady(bootstrapServers), { bootstrapServers }),
+    Running: ({ bootstrapServers }) => Effect.as(LocalKafka.awaitReady(bootstrapServers), { bootstrapServers }),
     Docker: () => makeContainer(),
     JavaAndMaven: () => LocalKafka.make({ nodes: 1 }),
     Unavailable: ({ missing }) => Effect.fail(new KafkaUnavailable({ missing }))

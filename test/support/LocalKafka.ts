@@ -158,7 +158,8 @@ const pom = `<project xmlns="http://maven.apache.org/POM/4.0.0">
 const removeStaleDownloads = Effect.sync(() => {
   for (const name of fs.readdirSync(cacheDirectory)) {
     const directory = path.join(cacheDirectory, name)
-    const stale = name.startsWith(`kafka-${kafkaVersion}.`) && Date.now() - fs.statSync(directory).mtimeMs > staleDownloadMillis
+    const stale =
+      name.startsWith(`kafka-${kafkaVersion}.`) && Date.now() - fs.statSync(directory).mtimeMs > staleDownloadMillis
     if (stale) fs.rmSync(directory, { recursive: true, force: true })
   }
 })
@@ -169,7 +170,7 @@ const removeStaleDownloads = Effect.sync(() => {
  * The download goes to a directory of its own, which takes its final name in one step: an interrupted one leaves nothing that looks
  * complete, and of two at the same time the first wins.
  */
-export const jars: Effect.Effect<string, LocalKafkaError> = Effect.gen(function*() {
+export const jars: Effect.Effect<string, LocalKafkaError> = Effect.gen(function* () {
   const directory = path.join(cacheDirectory, `kafka-${kafkaVersion}`)
   if (fs.existsSync(directory)) return directory
   yield* Effect.logInfo(`downloading Apache Kafka ${kafkaVersion} through Maven (43 MB, once) into ${directory}`)
@@ -191,7 +192,7 @@ export const jars: Effect.Effect<string, LocalKafkaError> = Effect.gen(function*
     })
   )
   yield* Effect.sync(() => fs.renameSync(partial, directory)).pipe(
-    Effect.catchDefect((defect) => fs.existsSync(directory) ? Effect.void : Effect.die(defect))
+    Effect.catchDefect((defect) => (fs.existsSync(directory) ? Effect.void : Effect.die(defect)))
   )
   return directory
 }).pipe(Effect.scoped)
@@ -199,7 +200,8 @@ export const jars: Effect.Effect<string, LocalKafkaError> = Effect.gen(function*
 const temporaryDirectory = (prefix: string): Effect.Effect<string, never, Scope.Scope> =>
   Effect.acquireRelease(
     Effect.sync(() => fs.mkdtempSync(prefix)),
-    (directory) => Effect.sync(() => fs.rmSync(directory, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 }))
+    (directory) =>
+      Effect.sync(() => fs.rmSync(directory, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 }))
   )
 
 // Each line replaces what is to be ended. `read` fails at the end of the pipe, that is: at the end of the process that held it.
@@ -271,11 +273,13 @@ const own = (directory: string): Effect.Effect<void, LocalKafkaError, Scope.Scop
   return Effect.acquireRelease(
     listen.pipe(
       Effect.catch((error) =>
-        error.code !== "EADDRINUSE" ? Effect.die(error) : Effect.flatMap(ownerAnswers, (answers) => {
-          if (answers) return Effect.fail(taken)
-          fs.rmSync(file, { force: true })
-          return Effect.mapError(listen, () => taken)
-        })
+        error.code !== "EADDRINUSE"
+          ? Effect.die(error)
+          : Effect.flatMap(ownerAnswers, (answers) => {
+              if (answers) return Effect.fail(taken)
+              fs.rmSync(file, { force: true })
+              return Effect.mapError(listen, () => taken)
+            })
       )
     ),
     (server) => Effect.sync(() => server.close())
@@ -310,7 +314,7 @@ const serverProperties = (node: Node, nodes: ReadonlyArray<Pick<Node, "nodeId" |
     "process.roles": "broker,controller",
     "node.id": node.nodeId,
     "controller.quorum.voters": nodes.map(({ nodeId, ports }) => `${nodeId}@${host}:${ports.controller}`).join(","),
-    "listeners": `CLIENT://${host}:${node.ports.client},INTERNAL://${host}:${node.ports.internal},CONTROLLER://${host}:${node.ports.controller}`,
+    listeners: `CLIENT://${host}:${node.ports.client},INTERNAL://${host}:${node.ports.internal},CONTROLLER://${host}:${node.ports.controller}`,
     "advertised.listeners": `CLIENT://${host}:${node.ports.advertised},INTERNAL://${host}:${node.ports.internal}`,
     "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "inter.broker.listener.name": "INTERNAL",
@@ -342,7 +346,9 @@ const serverProperties = (node: Node, nodes: ReadonlyArray<Pick<Node, "nodeId" |
     "num.network.threads": 2,
     "num.io.threads": 4,
     "background.threads": 2
-  }).map(([key, value]) => `${key}=${value}\n`).join("")
+  })
+    .map(([key, value]) => `${key}=${value}\n`)
+    .join("")
 }
 
 const jvmArguments = (libraries: string, heap: string): ReadonlyArray<string> => [
@@ -369,38 +375,41 @@ const newClusterId = Effect.sync(() => randomBytes(16).toString("base64url")).pi
 /**
  * Formats the node's storage once. The mark is written after the format, so an interrupted one is done again, from nothing.
  */
-const format = Effect.fnUntraced(function*(libraries: string, node: Node, clusterId: string) {
+const format = Effect.fnUntraced(function* (libraries: string, node: Node, clusterId: string) {
   const mark = path.join(node.directory, "formatted")
   if (fs.existsSync(mark)) return
   fs.rmSync(path.join(node.directory, "data"), { recursive: true, force: true })
   const properties = path.join(node.directory, "server.properties")
-  yield* execute(javaCommand, [...jvmArguments(libraries, "-Xmx64m"), "kafka.tools.StorageTool", "format", "-t", clusterId, "-c", properties])
-    .pipe(
-      Effect.timeoutOrElse({
-        duration: formatTimeout,
-        orElse: () =>
-          Effect.fail(new LocalKafkaError({ problem: `Kafka did not format ${node.directory} within ${formatTimeout}` }))
-      })
-    )
+  yield* execute(javaCommand, [
+    ...jvmArguments(libraries, "-Xmx64m"),
+    "kafka.tools.StorageTool",
+    "format",
+    "-t",
+    clusterId,
+    "-c",
+    properties
+  ]).pipe(
+    Effect.timeoutOrElse({
+      duration: formatTimeout,
+      orElse: () =>
+        Effect.fail(new LocalKafkaError({ problem: `Kafka did not format ${node.directory} within ${formatTimeout}` }))
+    })
+  )
   fs.writeFileSync(mark, "")
 })
 
 /** Both halves of one acquisition: kafkajs leaves timers and sockets behind when a failed client is not disconnected. */
 const connected = <C extends Admin | Producer>(client: C): Effect.Effect<C, unknown, Scope.Scope> =>
-  Effect.acquireRelease(
-    Effect.succeed(client),
-    (client) => Effect.ignore(Effect.tryPromise(() => client.disconnect()))
+  Effect.acquireRelease(Effect.succeed(client), (client) =>
+    Effect.ignore(Effect.tryPromise(() => client.disconnect()))
   ).pipe(Effect.tap((client) => Effect.tryPromise({ try: () => client.connect(), catch: (cause) => cause })))
 
 /**
  * Asks the cluster whether it is ready, once: it knows the expected nodes, every group has a coordinator that has loaded its offsets, and
  * producer ids are handed out. Right after the start these say "loading" for a moment, each on its own.
  */
-export const probe = (
-  bootstrapServers: string,
-  nodeIds: ReadonlyArray<number>
-): Effect.Effect<void, unknown> =>
-  Effect.gen(function*() {
+export const probe = (bootstrapServers: string, nodeIds: ReadonlyArray<number>): Effect.Effect<void, unknown> =>
+  Effect.gen(function* () {
     const kafka = new Kafka({
       clientId: "paid-once-probe",
       brokers: bootstrapServers.split(","),
@@ -412,8 +421,11 @@ export const probe = (
     const ask = <A>(question: () => Promise<A>) => Effect.tryPromise({ try: question, catch: (cause) => cause })
     const { brokers } = yield* ask(() => admin.describeCluster())
     const missing = nodeIds.filter((nodeId) => brokers.every((broker) => broker.nodeId !== nodeId))
-    if (missing.length > 0) return yield* Effect.fail(new Error(`the cluster does not know node ${missing.join(", ")} yet`))
-    yield* Effect.forEach(probeGroups, (groupId) => ask(() => admin.fetchOffsets({ groupId, topics: [] })), { discard: true })
+    if (missing.length > 0)
+      return yield* Effect.fail(new Error(`the cluster does not know node ${missing.join(", ")} yet`))
+    yield* Effect.forEach(probeGroups, (groupId) => ask(() => admin.fetchOffsets({ groupId, topics: [] })), {
+      discard: true
+    })
     // kafkajs refuses to make an idempotent producer that never retries.
     yield* connected(kafka.producer({ idempotent: true, allowAutoTopicCreation: false, retry: { retries: 1 } }))
   }).pipe(Effect.scoped)
@@ -432,11 +444,13 @@ export const awaitReady = (
         duration: startTimeout,
         orElse: () =>
           Effect.fail(
-            new LocalKafkaError({ problem: `Kafka at ${bootstrapServers} was not ready within ${startTimeout}: ${String(refusal)}` })
+            new LocalKafkaError({
+              problem: `Kafka at ${bootstrapServers} was not ready within ${startTimeout}: ${String(refusal)}`
+            })
           )
       }),
       // retry has taken every error; what is left is the timeout's.
-      Effect.catch((error) => error instanceof LocalKafkaError ? Effect.fail(error) : Effect.die(error))
+      Effect.catch((error) => (error instanceof LocalKafkaError ? Effect.fail(error) : Effect.die(error)))
     )
   })
 
@@ -454,27 +468,31 @@ export const awaitReady = (
  */
 export const make = <E = never, R = never>(
   options: Options & {
-    readonly advertise?: ((node: { readonly nodeId: number } & TcpProxy.Address) => Effect.Effect<number, E, R>) | undefined
+    readonly advertise?:
+      | ((node: { readonly nodeId: number } & TcpProxy.Address) => Effect.Effect<number, E, R>)
+      | undefined
   }
 ): Effect.Effect<LocalKafka, LocalKafkaError | E, R | Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     if (options.port !== undefined && !(yield* TcpProxy.isPortFree(options.port))) {
       return yield* new LocalKafkaError({ problem: `port ${options.port} of ${host} is in use` })
     }
     const libraries = yield* jars
     const kept = options.dataDirectory !== undefined
-    const root = options.dataDirectory === undefined
-      ? yield* temporaryDirectory(path.join(os.tmpdir(), "paid-once-kafka-"))
-      : path.resolve(options.dataDirectory)
+    const root =
+      options.dataDirectory === undefined
+        ? yield* temporaryDirectory(path.join(os.tmpdir(), "paid-once-kafka-"))
+        : path.resolve(options.dataDirectory)
     if (kept) yield* own(root)
     const setLiving = yield* makeWatchdog(kept ? undefined : root)
 
     const nodeIds = Array.from({ length: options.nodes }, (_, index) => index + 1)
     const free = yield* TcpProxy.freePorts(options.nodes * 3)
     const nodes = yield* Effect.forEach(nodeIds, (nodeId, index) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const client = index === 0 && options.port !== undefined ? options.port : free[index * 3]!
-        const advertised = options.advertise === undefined ? client : yield* options.advertise({ nodeId, host, port: client })
+        const advertised =
+          options.advertise === undefined ? client : yield* options.advertise({ nodeId, host, port: client })
         const directory = path.join(root, `node-${nodeId}`)
         const node: Node = {
           nodeId,
@@ -484,7 +502,8 @@ export const make = <E = never, R = never>(
           jvm: undefined
         }
         return node
-      }))
+      })
+    )
 
     const launch = (node: Node) =>
       Effect.sync(() => {
@@ -533,7 +552,9 @@ export const make = <E = never, R = never>(
               Effect.andThen(
                 kill(node),
                 Effect.fail(
-                  new LocalKafkaError({ problem: `node ${node.nodeId} did not stop within ${stopTimeout}${tail(node.logFile)}` })
+                  new LocalKafkaError({
+                    problem: `node ${node.nodeId} did not stop within ${stopTimeout}${tail(node.logFile)}`
+                  })
                 )
               )
           }),
@@ -550,9 +571,11 @@ export const make = <E = never, R = never>(
                 new LocalKafkaError({
                   problem: `node ${node.nodeId} of Kafka ended (${how}) before it was ready${tail(node.logFile)}`
                 })
-              ))
+              )
+            )
           )
-        ))
+        )
+      )
     const concurrently = { concurrency: "unbounded", discard: true } as const
 
     yield* Effect.addFinalizer(() => {
@@ -596,7 +619,7 @@ export const make = <E = never, R = never>(
 export const makeProxied = (
   options: Options
 ): Effect.Effect<LocalKafka<Broker & { readonly proxy: TcpProxy.KafkaProxy }>, LocalKafkaError, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const proxies = new Map<number, TcpProxy.KafkaProxy>()
     const kafka = yield* make({
       ...options,

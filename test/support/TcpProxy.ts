@@ -129,7 +129,12 @@ interface Frame {
 }
 
 type Piece =
-  | { readonly _tag: "Bytes"; readonly bytes: Buffer; readonly arrivedMillis: number; readonly frame: Frame | undefined }
+  | {
+      readonly _tag: "Bytes"
+      readonly bytes: Buffer
+      readonly arrivedMillis: number
+      readonly frame: Frame | undefined
+    }
   | { readonly _tag: "End"; readonly arrivedMillis: number }
   | { readonly _tag: "Reset"; readonly arrivedMillis: number }
 
@@ -148,7 +153,10 @@ interface Connection {
   tainted: boolean
 }
 
-const listen = (port: number, onConnection: (socket: net.Socket) => void): Effect.Effect<net.Server, NodeJS.ErrnoException> =>
+const listen = (
+  port: number,
+  onConnection: (socket: net.Socket) => void
+): Effect.Effect<net.Server, NodeJS.ErrnoException> =>
   Effect.callback((resume) => {
     // Half-open sockets are kept, so that the end of one direction reaches the other side as just that.
     const server = net.createServer({ allowHalfOpen: true, noDelay: true }, onConnection)
@@ -190,7 +198,9 @@ export const freePorts = (count: number): Effect.Effect<ReadonlyArray<number>> =
 /** Whether nothing listens on that port of 127.0.0.1. */
 export const isPortFree = (port: number): Effect.Effect<boolean> =>
   listen(port, (socket) => socket.destroy()).pipe(
-    Effect.flatMap((server) => Effect.callback<boolean>((resume) => void server.close(() => resume(Effect.succeed(true))))),
+    Effect.flatMap((server) =>
+      Effect.callback<boolean>((resume) => void server.close(() => resume(Effect.succeed(true))))
+    ),
     Effect.catch(() => Effect.succeed(false))
   )
 
@@ -226,7 +236,8 @@ const frameSplitter = () => {
     const frames: Array<Buffer> = []
     while (rest.length >= 4) {
       const length = rest.readInt32BE(0)
-      if (length < 0 || length > maxFrameBytes) throw new Error(`a frame of ${length} bytes: this is not Kafka's protocol`)
+      if (length < 0 || length > maxFrameBytes)
+        throw new Error(`a frame of ${length} bytes: this is not Kafka's protocol`)
       if (rest.length < length + 4) break
       frames.push(rest.subarray(0, length + 4))
       rest = rest.subarray(length + 4)
@@ -239,7 +250,7 @@ const increment = (counts: Record<number, number>, key: number) => {
   counts[key] = (counts[key] ?? 0) + 1
 }
 
-const makeProxy = Effect.fnUntraced(function*(
+const makeProxy = Effect.fnUntraced(function* (
   upstreamAddress: Address,
   kafka: boolean
 ): Effect.fn.Return<KafkaProxy, never, Scope.Scope> {
@@ -265,7 +276,10 @@ const makeProxy = Effect.fnUntraced(function*(
     requestFrames: { ...totals.requestFrames },
     responseFrames: { ...totals.responseFrames }
   })
-  const waiters = new Set<{ readonly condition: (counters: Counters) => boolean; readonly resume: (counters: Counters) => void }>()
+  const waiters = new Set<{
+    readonly condition: (counters: Counters) => boolean
+    readonly resume: (counters: Counters) => void
+  }>()
   const counted = () => {
     if (waiters.size === 0) return
     const counters = snapshot()
@@ -287,7 +301,7 @@ const makeProxy = Effect.fnUntraced(function*(
     Deferred.doneUnsafe(connection.over, Effect.void)
   }
 
-  const deliver = Effect.fnUntraced(function*(
+  const deliver = Effect.fnUntraced(function* (
     direction: Direction,
     connection: Connection,
     to: net.Socket,
@@ -329,7 +343,7 @@ const makeProxy = Effect.fnUntraced(function*(
     counted()
   })
 
-  const pump = Effect.fnUntraced(function*(
+  const pump = Effect.fnUntraced(function* (
     direction: Direction,
     connection: Connection,
     pieces: Queue.Dequeue<Piece>,
@@ -357,8 +371,13 @@ const makeProxy = Effect.fnUntraced(function*(
     }
   })
 
-  const handleConnection = Effect.fnUntraced(function*(client: net.Socket) {
-    const upstream = net.connect({ host: upstreamAddress.host, port: upstreamAddress.port, allowHalfOpen: true, noDelay: true })
+  const handleConnection = Effect.fnUntraced(function* (client: net.Socket) {
+    const upstream = net.connect({
+      host: upstreamAddress.host,
+      port: upstreamAddress.port,
+      allowHalfOpen: true,
+      noDelay: true
+    })
     const connection: Connection = { client, upstream, over: Deferred.makeUnsafe(), tainted: false }
     const queues = { requests: yield* Queue.unbounded<Piece>(), responses: yield* Queue.unbounded<Piece>() }
     const inFlight = new Map<number, number>()
@@ -374,7 +393,12 @@ const makeProxy = Effect.fnUntraced(function*(
           const apiKey = direction === "requests" ? bytes.readInt16BE(4) : inFlight.get(correlationId)
           if (direction === "requests") inFlight.set(correlationId, apiKey!)
           else inFlight.delete(correlationId)
-          return { _tag: "Bytes", bytes, arrivedMillis, frame: apiKey === undefined ? undefined : { apiKey, correlationId } }
+          return {
+            _tag: "Bytes",
+            bytes,
+            arrivedMillis,
+            frame: apiKey === undefined ? undefined : { apiKey, correlationId }
+          }
         })
       }
     }
@@ -404,16 +428,21 @@ const makeProxy = Effect.fnUntraced(function*(
     connections.add(connection)
     totals.accepted++
     counted()
-    yield* Effect.all([
-      pump("requests", connection, queues.requests, attach("requests", client)),
-      pump("responses", connection, queues.responses, attach("responses", upstream))
-    ], { concurrency: "unbounded" }).pipe(
+    yield* Effect.all(
+      [
+        pump("requests", connection, queues.requests, attach("requests", client)),
+        pump("responses", connection, queues.responses, attach("responses", upstream))
+      ],
+      { concurrency: "unbounded" }
+    ).pipe(
       Effect.raceFirst(Deferred.await(connection.over)),
-      Effect.ensuring(Effect.sync(() => {
-        closeConnection(connection)
-        connections.delete(connection)
-        counted()
-      }))
+      Effect.ensuring(
+        Effect.sync(() => {
+          closeConnection(connection)
+          connections.delete(connection)
+          counted()
+        })
+      )
     )
   })
 
@@ -450,7 +479,7 @@ const makeProxy = Effect.fnUntraced(function*(
         waiters.add(waiter)
         return Effect.sync(() => void waiters.delete(waiter))
       }),
-    pass: Effect.gen(function*() {
+    pass: Effect.gen(function* () {
       drops.length = 0
       delays.length = 0
       for (const connection of connections) {
@@ -468,15 +497,23 @@ const makeProxy = Effect.fnUntraced(function*(
       }
     }),
     blackHole: (directions) =>
-      Effect.forEach(directionsOf(directions), (direction) => {
-        flows[direction].swallow = true
-        return flows[direction].released.open
-      }, { discard: true }),
+      Effect.forEach(
+        directionsOf(directions),
+        (direction) => {
+          flows[direction].swallow = true
+          return flows[direction].released.open
+        },
+        { discard: true }
+      ),
     hold: (directions) =>
-      Effect.forEach(directionsOf(directions), (direction) => {
-        flows[direction].swallow = false
-        return flows[direction].released.close
-      }, { discard: true }),
+      Effect.forEach(
+        directionsOf(directions),
+        (direction) => {
+          flows[direction].swallow = false
+          return flows[direction].released.close
+        },
+        { discard: true }
+      ),
     refuse,
     reset: Effect.sync(() => {
       const open = [...connections]

@@ -37,7 +37,7 @@ export const withDatabase = (url: string, database: string): string => {
 
 /** Runs one statement as the superuser, on a connection of its own: CREATE and DROP DATABASE allow no transaction. */
 const administer = (statement: string) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     yield* sql.unsafe(statement)
   }).pipe(
@@ -46,13 +46,14 @@ const administer = (statement: string) =>
   )
 
 /** The test's own database. */
-export class TestDatabase extends Context.Service<TestDatabase, { readonly url: Redacted.Redacted; readonly name: string }>()(
-  "test/TestDatabase"
-) {
+export class TestDatabase extends Context.Service<
+  TestDatabase,
+  { readonly url: Redacted.Redacted; readonly name: string }
+>()("test/TestDatabase") {
   /** Clones the template; drops the clone with whoever is still connected. `template: "template0"` gives an empty one. */
   static readonly make = (template?: string) =>
     Effect.acquireRelease(
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const name = `test_${randomBytes(6).toString("hex")}`
         yield* administer(`CREATE DATABASE ${name} TEMPLATE ${template ?? inject("templateDatabase")}`)
         return { name, url: Redacted.make(withDatabase(inject("postgresUrl"), name)) }
@@ -70,6 +71,8 @@ export class TestDatabase extends Context.Service<TestDatabase, { readonly url: 
 
   /** The clone with the pool that the service itself would have. */
   static readonly layerPool = Layer.unwrap(
-    TestDatabase.useSync(({ url }) => Database.layer.pipe(Layer.provideMerge(Database.DatabaseSettings.layerOf({ url }))))
+    TestDatabase.useSync(({ url }) =>
+      Database.layer.pipe(Layer.provideMerge(Database.DatabaseSettings.layerOf({ url })))
+    )
   ).pipe(Layer.provideMerge(TestDatabase.layer))
 }

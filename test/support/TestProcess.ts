@@ -26,15 +26,14 @@ export const platform = Layer.fresh(
     Layer.provideMerge(Signals.layer),
     Layer.provideMerge(ControlConnection.layer),
     Layer.provideMerge(Layer.mergeAll(Database.layer, Fibers.layer)),
-    Layer.provideMerge(Layer.unwrap(TestDatabase.useSync(({ url }) => Database.DatabaseSettings.layerOf({ url, maxConnections: 8 }))))
+    Layer.provideMerge(
+      Layer.unwrap(TestDatabase.useSync(({ url }) => Database.DatabaseSettings.layerOf({ url, maxConnections: 8 })))
+    )
   )
 )
 
 /** The outbox of one process, without a dispatcher. */
-export const outbox = Outbox.Outbox.layer.pipe(
-  Layer.provideMerge(Wakeup.layer),
-  Layer.provideMerge(platform)
-)
+export const outbox = Outbox.Outbox.layer.pipe(Layer.provideMerge(Wakeup.layer), Layer.provideMerge(platform))
 
 /** The embedded broker, as the service has it. */
 export const broker = EmbeddedBroker.layer

@@ -19,7 +19,7 @@ const root = Path.resolve(import.meta.dirname, "../..")
 /** Durability costs time, and a test's database does not outlive the test: only the tests that pull the plug keep it on. */
 const settings = { fsync: "off", synchronous_commit: "off", full_page_writes: "off", max_connections: "300" }
 
-const postgres = Effect.gen(function*() {
+const postgres = Effect.gen(function* () {
   const given = process.env["TEST_DATABASE_URL"]
   if (given !== undefined && given !== "") return given
   const directory = yield* Effect.acquireRelease(
@@ -37,13 +37,12 @@ const withDatabase = (url: string, database: string): string => {
 }
 
 const template = (url: string) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const name = `template_${randomBytes(4).toString("hex")}`
     const run = (statement: string) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.unsafe(statement))
     const admin = Effect.provide(PgClient.layer({ url: Redacted.make(url), maxConnections: 1 }))
-    yield* Effect.acquireRelease(
-      run(`CREATE DATABASE ${name}`).pipe(admin),
-      () => run(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`).pipe(admin, Effect.orDie)
+    yield* Effect.acquireRelease(run(`CREATE DATABASE ${name}`).pipe(admin), () =>
+      run(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`).pipe(admin, Effect.orDie)
     )
     yield* Migrations.apply(["mechanism", "business"].map((set) => Migrations.setOf(root, set))).pipe(
       Effect.provide(PgClient.layer({ url: Redacted.make(withDatabase(url, name)), maxConnections: 1 }))

@@ -19,16 +19,18 @@ const portPatience = Schedule.upTo(Schedule.spaced("100 millis"), { times: 20 })
 const awaitPort = (port: number) =>
   TcpProxy.isPortFree(port).pipe(
     Effect.flatMap((free) =>
-      free ? Effect.void : Effect.fail(
-        new LocalKafka.LocalKafkaError({
-          problem: `port ${port} of 127.0.0.1 is in use: stop what listens there, or choose another one with KAFKA_PORT`
-        })
-      )
+      free
+        ? Effect.void
+        : Effect.fail(
+            new LocalKafka.LocalKafkaError({
+              problem: `port ${port} of 127.0.0.1 is in use: stop what listens there, or choose another one with KAFKA_PORT`
+            })
+          )
     ),
     Effect.retry(portPatience)
   )
 
-const program = Effect.gen(function*() {
+const program = Effect.gen(function* () {
   const port = yield* Config.Port("KAFKA_PORT").pipe(Config.withDefault(defaultPort))
   yield* awaitPort(port)
   const source = yield* KafkaSource.decideLocal

@@ -35,13 +35,13 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const { brokers, missing } = !(await isWanted(project))
     ? { brokers: null, missing: "no selected test asks for it" }
     : await Effect.runPromise(
-      Scope.provide(KafkaSource.acquire, scope).pipe(
-        Effect.match({
-          onSuccess: ({ bootstrapServers }) => ({ brokers: bootstrapServers, missing: null }),
-          onFailure: ({ message }) => ({ brokers: null, missing: message })
-        })
+        Scope.provide(KafkaSource.acquire, scope).pipe(
+          Effect.match({
+            onSuccess: ({ bootstrapServers }) => ({ brokers: bootstrapServers, missing: null }),
+            onFailure: ({ message }) => ({ brokers: null, missing: message })
+          })
+        )
       )
-    )
   project.provide("kafkaBrokers", brokers)
   project.provide("kafkaMissing", missing)
   return () => Effect.runPromise(Scope.close(scope, Exit.void))

@@ -23,9 +23,11 @@ const breaks = (before: Node, after: Node, path = ""): ReadonlyArray<string> => 
     return [...(lapsed ? [`${path}/${name} may be missing now`] : []), ...breaks(field, now, `${path}/${name}`)]
   })
   // A reader of the new schema would refuse the old events that are still in the topic.
-  const added = (after.required ?? []).filter((name) => before.required?.includes(name) !== true)
+  const added = (after.required ?? [])
+    .filter((name) => before.required?.includes(name) !== true)
     .map((name) => `${path}/${name} is required now`)
-  const items = before.items !== undefined && after.items !== undefined ? breaks(before.items, after.items, `${path}[]`) : []
+  const items =
+    before.items !== undefined && after.items !== undefined ? breaks(before.items, after.items, `${path}[]`) : []
   return [...fields, ...added, ...items]
 }
 
@@ -59,15 +61,27 @@ describe("EventSchemas", () => {
   it("the check refuses what it is there to refuse", () => {
     const before: Node = {
       type: "object",
-      properties: { a: { type: "string" }, b: { type: "array", items: { type: "object", properties: { c: { type: "integer" } }, required: ["c"] } } },
+      properties: {
+        a: { type: "string" },
+        b: { type: "array", items: { type: "object", properties: { c: { type: "integer" } }, required: ["c"] } }
+      },
       required: ["a", "b"]
     }
-    const change = (properties: Node["properties"], required = ["a", "b"]): Node => ({ ...before, ...(properties === undefined ? {} : { properties }), required })
+    const change = (properties: Node["properties"], required = ["a", "b"]): Node => ({
+      ...before,
+      ...(properties === undefined ? {} : { properties }),
+      required
+    })
     assert.deepStrictEqual(breaks(before, before), [])
     assert.deepStrictEqual(breaks(before, change({ ...before.properties, extra: { type: "string" } })), [])
     assert.deepStrictEqual(breaks(before, change({ b: before.properties!["b"]! }, ["b"])), ["/a is gone"])
-    assert.deepStrictEqual(breaks(before, change({ ...before.properties, a: { type: "integer" } })), ["/a was string and is integer"])
-    assert.deepStrictEqual(breaks(before, change({ ...before.properties, extra: { type: "string" } }, ["a", "b", "extra"])), ["/extra is required now"])
+    assert.deepStrictEqual(breaks(before, change({ ...before.properties, a: { type: "integer" } })), [
+      "/a was string and is integer"
+    ])
+    assert.deepStrictEqual(
+      breaks(before, change({ ...before.properties, extra: { type: "string" } }, ["a", "b", "extra"])),
+      ["/extra is required now"]
+    )
     assert.deepStrictEqual(breaks(before, change(before.properties, ["b"])), ["/a may be missing now"])
     assert.deepStrictEqual(
       breaks(before, change({ ...before.properties, b: { type: "array", items: { type: "object", properties: {} } } })),

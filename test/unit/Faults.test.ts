@@ -7,7 +7,7 @@ const once = (action: Faults.FaultAction, delayMillis = 0) => ({ action, times: 
 
 layer(Faults.layer([], Effect.die("crashed")))("Faults", (it) => {
   it.effect("a point does what is set, as often as it is set, and then nothing", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { list, set } = yield* Faults.FaultControl
       const faults = yield* Faults.Faults
       yield* set("a.b", { action: "fail", times: 2, delayMillis: 0 })
@@ -15,14 +15,19 @@ layer(Faults.layer([], Effect.die("crashed")))("Faults", (it) => {
       assert.deepStrictEqual(yield* list, [{ point: "a.b", action: "fail", times: 1, delayMillis: 0 }])
       assert.isTrue(Exit.isFailure(yield* Effect.exit(faults.at("a.b"))))
       assert.isTrue(Exit.isSuccess(yield* Effect.exit(faults.at("a.b"))))
-    }))
+    })
+  )
 
   it.effect("duplicate does the operation twice; lose-ack does it and reports a failure; crash does not do it", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { set } = yield* Faults.FaultControl
       const faults = yield* Faults.Faults
       const done = yield* Ref.make(0)
-      const run = faults.around("a.b", Ref.updateAndGet(done, (n) => n + 1), () => "lost" as never)
+      const run = faults.around(
+        "a.b",
+        Ref.updateAndGet(done, (n) => n + 1),
+        () => "lost" as never
+      )
       assert.strictEqual(yield* run, 1)
       yield* set("a.b", once("duplicate"))
       assert.strictEqual(yield* run, 3)
@@ -32,10 +37,11 @@ layer(Faults.layer([], Effect.die("crashed")))("Faults", (it) => {
       yield* set("a.b", once("crash"))
       assert.isTrue(Exit.isFailure(yield* Effect.exit(run)))
       assert.strictEqual(yield* Ref.get(done), 4)
-    }))
+    })
+  )
 
   it.effect("delay waits, and clear takes a fault back", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { clear, set } = yield* Faults.FaultControl
       const faults = yield* Faults.Faults
       yield* set("a.b", once("delay", 5_000))
@@ -47,7 +53,8 @@ layer(Faults.layer([], Effect.die("crashed")))("Faults", (it) => {
       yield* set("a.b", once("fail"))
       yield* clear("a.b")
       yield* faults.at("a.b")
-    }))
+    })
+  )
 })
 
 describe("Faults.parse", () => {
@@ -70,9 +77,13 @@ describe("Faults.parse", () => {
 })
 
 it.effect("without the layer, a point is nothing at all", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const faults = yield* Faults.Faults
     assert.strictEqual(faults.at("a.b"), Effect.void)
     const operation = Effect.succeed(1)
-    assert.strictEqual(faults.around("a.b", operation, () => undefined as never), operation)
-  }))
+    assert.strictEqual(
+      faults.around("a.b", operation, () => undefined as never),
+      operation
+    )
+  })
+)

@@ -29,8 +29,11 @@ const files = readdirSync(src, { recursive: true, encoding: "utf8" }).filter((na
 const roomOf = (file: string) => (file.includes(Path.sep) ? file.slice(0, file.indexOf(Path.sep)) : "top")
 
 const importsOf = (file: string) =>
-  [...readFileSync(Path.join(src, file), "utf8").matchAll(/(?:^|\n)\s*(?:import|export)\b[^"';]*?from\s+"([^"]+)"|\bimport\(\s*"([^"]+)"/g)]
-    .map((match) => match[1] ?? match[2] ?? "")
+  [
+    ...readFileSync(Path.join(src, file), "utf8").matchAll(
+      /(?:^|\n)\s*(?:import|export)\b[^"';]*?from\s+"([^"]+)"|\bimport\(\s*"([^"]+)"/g
+    )
+  ].map((match) => match[1] ?? match[2] ?? "")
 
 /** Every import that breaks the rule, as a sentence. */
 const violations = (): ReadonlyArray<string> =>
@@ -45,7 +48,8 @@ const violations = (): ReadonlyArray<string> =>
       const target = Path.relative(src, Path.resolve(src, Path.dirname(file), specifier))
       const other = roomOf(target)
       return other === room || (mayImport[room] ?? []).includes(other) ? [] : [`src/${file} imports src/${target}`]
-    }))
+    })
+  )
 
 describe("Layers", () => {
   it("no import points outwards", () => {
@@ -60,11 +64,14 @@ describe("Layers", () => {
   })
 
   it("the mechanism does not speak of orders or payments", () => {
-    const named = files.filter((file) => ["messaging", "platform"].includes(roomOf(file))).filter((file) =>
-      // Comments may give an example; code may not.
-      /\b(order_lines|payments?|Order(?!By)[A-Z]\w*|Payment\w*)\b/.test(
-        readFileSync(Path.join(src, file), "utf8").replaceAll(/\/\*[\s\S]*?\*\/|\/\/.*/g, "")
-      ))
+    const named = files
+      .filter((file) => ["messaging", "platform"].includes(roomOf(file)))
+      .filter((file) =>
+        // Comments may give an example; code may not.
+        /\b(order_lines|payments?|Order(?!By)[A-Z]\w*|Payment\w*)\b/.test(
+          readFileSync(Path.join(src, file), "utf8").replaceAll(/\/\*[\s\S]*?\*\/|\/\/.*/g, "")
+        )
+      )
     assert.deepStrictEqual(named, [])
   })
 })

@@ -1,6 +1,19 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Context, Deferred, Effect, Exit, Fiber, Layer, Option, Random, References, Schedule, Scope, SubscriptionRef } from "effect"
+import {
+  Context,
+  Deferred,
+  Effect,
+  Exit,
+  Fiber,
+  Layer,
+  Option,
+  Random,
+  References,
+  Schedule,
+  Scope,
+  SubscriptionRef
+} from "effect"
 import { randomUUID } from "node:crypto"
 import { ControlConnection } from "../../src/platform/database/ControlConnection.ts"
 import { fairPart, lockClass, type Membership, Shares } from "../../src/platform/database/Shares.ts"
@@ -13,7 +26,10 @@ describe("fairPart", () => {
     for (let count = 0; count <= 130; count++) {
       for (let members = 1; members <= 12; members++) {
         const parts = Array.from({ length: members }, (_, rank) => fairPart(count, members, rank))
-        assert.strictEqual(parts.reduce((sum, part) => sum + part, 0), count)
+        assert.strictEqual(
+          parts.reduce((sum, part) => sum + part, 0),
+          count
+        )
         assert.isAtMost(Math.max(...parts) - Math.min(...parts), 1)
       }
     }
@@ -23,7 +39,7 @@ describe("fairPart", () => {
 const count = 64
 
 /** A process that can join groups. */
-const makeProcess = Effect.gen(function*() {
+const makeProcess = Effect.gen(function* () {
   const { url } = yield* TestDatabase
   const { proxy, url: proxiedUrl } = yield* EmbeddedMember.proxied(url)
   const context = yield* Layer.build(Layer.fresh(EmbeddedMember.platform(proxiedUrl)))
@@ -31,10 +47,7 @@ const makeProcess = Effect.gen(function*() {
 })
 
 /** A member that can leave before the test ends. */
-const joinGroup = Effect.fnUntraced(function*(
-  process: Effect.Success<typeof makeProcess>,
-  group: string
-) {
+const joinGroup = Effect.fnUntraced(function* (process: Effect.Success<typeof makeProcess>, group: string) {
   const scope = yield* Scope.fork(yield* Effect.scope)
   const membership = yield* Scope.provide(process.shares.join(group, count), scope)
   return { ...process, membership, leave: Scope.close(scope, Exit.void) }
@@ -52,12 +65,15 @@ const divided = (members: ReadonlyArray<Member>, parts: ReadonlyArray<number>) =
       schedule: Schedule.spaced("10 millis"),
       until: (held) =>
         new Set(held.flat()).size === held.flat().length &&
-        held.map((shares) => shares.length).toSorted((a, b) => b - a).join() === parts.join()
+        held
+          .map((shares) => shares.length)
+          .toSorted((a, b) => b - a)
+          .join() === parts.join()
     })
   )
 
 /** What each member believes is what Postgres knows: the locks of its session are the shares that it holds. */
-const assertLocks = Effect.fnUntraced(function*(members: ReadonlyArray<Member>, group: string) {
+const assertLocks = Effect.fnUntraced(function* (members: ReadonlyArray<Member>, group: string) {
   const sql = yield* PgClient.PgClient
   for (const { control, membership } of members) {
     const session = yield* SubscriptionRef.get(control.session)
@@ -66,24 +82,26 @@ const assertLocks = Effect.fnUntraced(function*(members: ReadonlyArray<Member>, 
       WHERE locktype = 'advisory' AND granted AND pid = ${session!.backendPid}
         AND classid = ${BigInt(lockClass(`share ${group}`) >>> 0)}::int8::oid
       ORDER BY share`
-    assert.deepStrictEqual(yield* membership.held, rows.map((row) => row.share))
+    assert.deepStrictEqual(
+      yield* membership.held,
+      rows.map((row) => row.share)
+    )
   }
 })
 
 /** Ends the session that a member's locks belong to. */
-const terminate = Effect.fnUntraced(function*({ control }: Member) {
+const terminate = Effect.fnUntraced(function* ({ control }: Member) {
   const sql = yield* PgClient.PgClient
   const session = yield* SubscriptionRef.get(control.session)
   yield* sql`SELECT pg_terminate_backend(${session!.backendPid})`
   return session!.id
 })
 
-layer(
-  TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.MinimumLogLevel, "Fatal"))),
-  { excludeTestServices: true }
-)("Shares", (it) => {
+layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.MinimumLogLevel, "Fatal"))), {
+  excludeTestServices: true
+})("Shares", (it) => {
   it.effect("one to four members divide all shares evenly, and take over from those that leave", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const group = randomUUID()
       const members: Array<Member> = []
       for (const parts of [[64], [32, 32], [22, 21, 21], [16, 16, 16, 16]]) {
@@ -97,10 +115,11 @@ layer(
         yield* divided(members, parts)
         yield* assertLocks(members, group)
       }
-    }))
+    })
+  )
 
   it.effect("a member whose session is ended loses its shares, and comes back for its part", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const group = randomUUID()
       const members = [yield* joinGroup(yield* makeProcess, group), yield* joinGroup(yield* makeProcess, group)]
       yield* divided(members, [32, 32])
@@ -115,10 +134,11 @@ layer(
       )
       yield* divided(members, [32, 32])
       yield* assertLocks(members, group)
-    }))
+    })
+  )
 
   it.effect("the shares of a member that falls silent go to the others", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const group = randomUUID()
       const [silent, other] = [yield* joinGroup(yield* makeProcess, group), yield* joinGroup(yield* makeProcess, group)]
       yield* divided([silent, other], [32, 32])
@@ -129,18 +149,19 @@ layer(
       yield* silent.proxy.pass
       yield* divided([silent, other], [32, 32])
       yield* assertLocks([silent, other], group)
-    }))
+    })
+  )
 
   it.effect("a share in use is kept until its user is done, whoever waits for it", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const group = randomUUID()
       const one = yield* joinGroup(yield* makeProcess, group)
       yield* divided([one], [64])
       const [started, goOn] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
       // The last one: it is the first that a member gives up.
-      const user = yield* one.membership.use(63, Effect.andThen(Deferred.succeed(started, undefined), Deferred.await(goOn))).pipe(
-        Effect.forkScoped
-      )
+      const user = yield* one.membership
+        .use(63, Effect.andThen(Deferred.succeed(started, undefined), Deferred.await(goOn)))
+        .pipe(Effect.forkScoped)
       yield* Deferred.await(started)
       const two = yield* joinGroup(yield* makeProcess, group)
       yield* divided([one, two], [33, 31])
@@ -152,10 +173,11 @@ layer(
       assert.isTrue(Option.isSome(yield* Fiber.join(user)))
       yield* within("the leaver", Fiber.join(left))
       yield* divided([two], [64])
-    }))
+    })
+  )
 
   it.effect("two memberships of one process never hold the same share", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const group = randomUUID()
       const process = yield* makeProcess
       const members = [yield* joinGroup(process, group), yield* joinGroup(process, group)]
@@ -163,10 +185,11 @@ layer(
       yield* members[0]!.leave
       yield* divided([members[1]!], [64])
       yield* assertLocks([members[1]!], group)
-    }))
+    })
+  )
 
   it.effect("no share has two users at any time, while members come and go", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const group = randomUUID()
       /** Who is in a share right now: several users of one member may be. */
       const inside = new Map<number, Array<string>>()
@@ -174,7 +197,7 @@ layer(
       let shared = 0
       /** Uses shares at random for as long as the member is there. */
       const worker = (name: string, membership: Membership) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const share = yield* Random.nextIntBetween(0, count)
           yield* membership.use(
             share,
@@ -191,7 +214,7 @@ layer(
           )
           yield* Effect.yieldNow
         }).pipe(Effect.forever)
-      const start = Effect.fnUntraced(function*(name: string) {
+      const start = Effect.fnUntraced(function* (name: string) {
         const member = yield* joinGroup(yield* makeProcess, group)
         yield* Effect.forEach([1, 2, 3, 4], () => Effect.forkScoped(worker(name, member.membership)))
         return member
@@ -208,5 +231,6 @@ layer(
       }
       assert.strictEqual(shared, 0)
       assert.isAbove(uses, 100)
-    }))
+    })
+  )
 })

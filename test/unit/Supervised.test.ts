@@ -7,61 +7,81 @@ const quiet = Layer.succeed(References.MinimumLogLevel, "None")
 
 layer(Layer.mergeAll(Supervised.Fibers.layer, quiet))("Supervised", (it) => {
   it.effect("a step that fails or dies is run again, and its success counts as progress", () =>
-    Effect.scoped(Effect.gen(function*() {
-      const { states } = yield* Supervised.Fibers
-      const attempts = yield* Ref.make(0)
-      const succeeded = yield* Deferred.make<void>()
-      yield* Supervised.forkLoop(
-        "flaky",
-        Effect.flatMap(Ref.updateAndGet(attempts, (n) => n + 1), (n) => {
-          if (n === 1) return Effect.fail("first")
-          if (n === 2) return Effect.die(new Error("second"))
-          return Effect.andThen(Deferred.succeed(succeeded, undefined), Effect.sleep("1 hour"))
-        })
-      )
-      yield* TestClock.adjust("1 minute")
-      yield* Deferred.await(succeeded)
-      const [state] = yield* states
-      assert.deepInclude(state, { name: "flaky", restarts: 2 })
-      assert.include(state?.lastError, "second")
-    })))
+    Effect.scoped(
+      Effect.gen(function* () {
+        const { states } = yield* Supervised.Fibers
+        const attempts = yield* Ref.make(0)
+        const succeeded = yield* Deferred.make<void>()
+        yield* Supervised.forkLoop(
+          "flaky",
+          Effect.flatMap(
+            Ref.updateAndGet(attempts, (n) => n + 1),
+            (n) => {
+              if (n === 1) return Effect.fail("first")
+              if (n === 2) return Effect.die(new Error("second"))
+              return Effect.andThen(Deferred.succeed(succeeded, undefined), Effect.sleep("1 hour"))
+            }
+          )
+        )
+        yield* TestClock.adjust("1 minute")
+        yield* Deferred.await(succeeded)
+        const [state] = yield* states
+        assert.deepInclude(state, { name: "flaky", restarts: 2 })
+        assert.include(state?.lastError, "second")
+      })
+    )
+  )
 
   it.effect("success resets the backoff: the next failure is retried soon", () =>
-    Effect.scoped(Effect.gen(function*() {
-      const attempts = yield* Ref.make(0)
-      yield* Supervised.forkLoop(
-        "long-lived",
-        Effect.flatMap(Ref.updateAndGet(attempts, (n) => n + 1), (n) =>
-          // Twelve failures in a row reach the cap of half a minute; then a success; then one more failure.
-          n <= 12 || n === 14 ? Effect.fail("down") : Effect.sleep("1 second"))
-      )
-      yield* TestClock.adjust("10 minutes")
-      const before = yield* Ref.get(attempts)
-      assert.isAbove(before, 15)
-    })))
+    Effect.scoped(
+      Effect.gen(function* () {
+        const attempts = yield* Ref.make(0)
+        yield* Supervised.forkLoop(
+          "long-lived",
+          Effect.flatMap(
+            Ref.updateAndGet(attempts, (n) => n + 1),
+            (n) =>
+              // Twelve failures in a row reach the cap of half a minute; then a success; then one more failure.
+              n <= 12 || n === 14 ? Effect.fail("down") : Effect.sleep("1 second")
+          )
+        )
+        yield* TestClock.adjust("10 minutes")
+        const before = yield* Ref.get(attempts)
+        assert.isAbove(before, 15)
+      })
+    )
+  )
 
   it.effect("a fiber that ends its scope is no longer reported", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { states } = yield* Supervised.Fibers
       yield* Effect.scoped(Supervised.forkLoop("short", Effect.never))
-      assert.deepStrictEqual((yield* states).filter((state) => state.name === "short"), [])
-    }))
+      assert.deepStrictEqual(
+        (yield* states).filter((state) => state.name === "short"),
+        []
+      )
+    })
+  )
 
   it.effect("a long step shows progress through its stamp", () =>
-    Effect.scoped(Effect.gen(function*() {
-      const { states } = yield* Supervised.Fibers
-      yield* Supervised.forkLoop("long", (stamp) => Effect.forever(Effect.andThen(Effect.sleep("1 second"), stamp)))
-      yield* TestClock.adjust("5 minutes")
-      const state = (yield* states).find(({ name }) => name === "long")
-      assert.strictEqual(state?.lastProgressMillis, yield* Clock.currentTimeMillis)
-    })))
+    Effect.scoped(
+      Effect.gen(function* () {
+        const { states } = yield* Supervised.Fibers
+        yield* Supervised.forkLoop("long", (stamp) => Effect.forever(Effect.andThen(Effect.sleep("1 second"), stamp)))
+        yield* TestClock.adjust("5 minutes")
+        const state = (yield* states).find(({ name }) => name === "long")
+        assert.strictEqual(state?.lastProgressMillis, yield* Clock.currentTimeMillis)
+      })
+    )
+  )
 })
 
 it.effect("full jitter stays between nothing and the doubling bound, and under the cap", () =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     for (let n = 0; n < 40; n++) {
       const wait = yield* Supervised.fullJitterMillis(n, 100, 30_000)
       assert.isAtLeast(wait, 0)
       assert.isAtMost(wait, Math.min(30_000, 100 * 2 ** n))
     }
-  }))
+  })
+)

@@ -53,7 +53,7 @@ const peerOf = (socket: net.Socket): Peer => {
     socket,
     send: (text) => Effect.sync(() => void socket.write(text)),
     received: () => received,
-    receives: (bytes) => wait(() => received.length >= bytes ? received.toString() : undefined),
+    receives: (bytes) => wait(() => (received.length >= bytes ? received.toString() : undefined)),
     ending: wait(() => ending)
   }
 }
@@ -68,7 +68,8 @@ const makeServer = (answer?: (chunk: Buffer, socket: net.Socket) => void) =>
         if (answer !== undefined) socket.on("data", (chunk) => answer(chunk, socket))
       })
       server.listen(0, host, () =>
-        resume(Effect.succeed({ server, peers, port: (server.address() as net.AddressInfo).port })))
+        resume(Effect.succeed({ server, peers, port: (server.address() as net.AddressInfo).port }))
+      )
     }),
     ({ peers, server }) =>
       Effect.sync(() => {
@@ -93,7 +94,7 @@ const bounded = Effect.timeout(patience)
 
 describe("TcpProxy", () => {
   it.live("hands bytes and the ends of streams on, each direction for itself", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const server = yield* makeServer(echo)
       const proxy = yield* TcpProxy.make({ upstream: { host, port: server.port } })
       const client = yield* connect(proxy)
@@ -111,10 +112,11 @@ describe("TcpProxy", () => {
 
       const counters = yield* bounded(proxy.until(({ responseBytes }) => responseBytes === 10))
       assert.deepInclude(counters, { accepted: 1, requestBytes: 5, responseBytes: 10, swallowedBytes: 0 })
-    }))
+    })
+  )
 
   it.live("a stream far larger than its buffers arrives whole", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const server = yield* makeServer(echo)
       const proxy = yield* TcpProxy.make({ upstream: { host, port: server.port } })
       const client = yield* connect(proxy)
@@ -122,10 +124,11 @@ describe("TcpProxy", () => {
       yield* client.send(sent)
       yield* client.receives(sent.length)
       assert.isTrue(client.received().equals(sent))
-    }))
+    })
+  )
 
   it.live("a black hole for responses lets the request through and loses the answer", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const server = yield* makeServer(echo)
       const proxy = yield* TcpProxy.make({ upstream: { host, port: server.port } })
       const client = yield* connect(proxy)
@@ -141,10 +144,11 @@ describe("TcpProxy", () => {
       const next = yield* connect(proxy)
       yield* next.send("again")
       assert.strictEqual(yield* next.receives(5), "again")
-    }))
+    })
+  )
 
   it.live("a black hole for both directions accepts connections and says nothing", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const server = yield* makeServer(echo)
       const proxy = yield* TcpProxy.make({ upstream: { host, port: server.port } })
       yield* proxy.blackHole()
@@ -152,10 +156,11 @@ describe("TcpProxy", () => {
       yield* client.send("anybody?")
       yield* bounded(proxy.until(({ swallowedBytes }) => swallowedBytes === 8))
       assert.strictEqual((yield* proxy.counters).requestBytes, 0)
-    }))
+    })
+  )
 
   it.live("held bytes arrive late, in order, even after their sender is gone", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const server = yield* makeServer()
       const proxy = yield* TcpProxy.make({ upstream: { host, port: server.port } })
       const client = yield* connect(proxy)
@@ -171,10 +176,11 @@ describe("TcpProxy", () => {
       yield* proxy.pass
       assert.strictEqual(yield* server.peers[0]!.receives(10), "early late")
       assert.strictEqual(yield* server.peers[0]!.ending, "end")
-    }))
+    })
+  )
 
   it.live("refuses new connections, keeps the open ones, and listens again on the same port", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const server = yield* makeServer(echo)
       const proxy = yield* TcpProxy.make({ upstream: { host, port: server.port } })
       const client = yield* connect(proxy)
@@ -188,10 +194,11 @@ describe("TcpProxy", () => {
       const next = yield* connect(proxy)
       yield* next.send("back")
       assert.strictEqual(yield* next.receives(4), "back")
-    }))
+    })
+  )
 
   it.live("reset ends both sides with a RST and leaves the proxy usable", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const server = yield* makeServer(echo)
       const proxy = yield* TcpProxy.make({ upstream: { host, port: server.port } })
       const client = yield* connect(proxy)
@@ -204,18 +211,20 @@ describe("TcpProxy", () => {
       const next = yield* connect(proxy)
       yield* next.send("y")
       assert.strictEqual(yield* next.receives(1), "y")
-    }))
+    })
+  )
 
   it.live("an upstream that is down shows as a reset", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const [port] = yield* TcpProxy.freePorts(1)
       const proxy = yield* TcpProxy.make({ upstream: { host, port: port! } })
       const client = yield* connect(proxy)
       assert.strictEqual(yield* client.ending, "reset")
-    }))
+    })
+  )
 
   it.live("delays each direction by what was asked", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const server = yield* makeServer(echo)
       const proxy = yield* TcpProxy.make({ upstream: { host, port: server.port } })
       yield* proxy.delay(150)
@@ -226,10 +235,11 @@ describe("TcpProxy", () => {
       assert.strictEqual(yield* client.receives(2), "ab")
       // Timers may fire up to a millisecond early, and there are two of them.
       assert.isAtLeast(performance.now() - before, 298)
-    }))
+    })
+  )
 
   it.live("cuts after exactly so many bytes", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const server = yield* makeServer()
       const proxy = yield* TcpProxy.make({ upstream: { host, port: server.port } })
       const cut = yield* proxy.cutAfter({ bytes: 7, direction: "requests" })
@@ -240,23 +250,27 @@ describe("TcpProxy", () => {
       yield* client.ending
       yield* server.peers[0]!.ending
       assert.strictEqual(server.peers[0]!.received().toString(), "0123456")
-    }))
+    })
+  )
 
   it.live("its port and connections are gone with its scope", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const server = yield* makeServer(echo)
-      const { client, proxy } = yield* Effect.scoped(Effect.gen(function*() {
-        const proxy = yield* TcpProxy.make({ upstream: { host, port: server.port } })
-        const socket = net.connect(proxy.port, host)
-        const client = peerOf(socket)
-        yield* client.send("x")
-        yield* client.receives(1)
-        return { client, proxy }
-      }))
+      const { client, proxy } = yield* Effect.scoped(
+        Effect.gen(function* () {
+          const proxy = yield* TcpProxy.make({ upstream: { host, port: server.port } })
+          const socket = net.connect(proxy.port, host)
+          const client = peerOf(socket)
+          yield* client.send("x")
+          yield* client.receives(1)
+          return { client, proxy }
+        })
+      )
       yield* client.ending
       assert.strictEqual((yield* Effect.flip(connect(proxy))).code, "ECONNREFUSED")
       assert.isTrue(yield* TcpProxy.isPortFree(proxy.port))
-    }))
+    })
+  )
 })
 
 /** A request as Kafka frames it; what follows the correlation id is of no interest to the proxy. */
@@ -294,7 +308,7 @@ const correlationIds = (client: Peer): ReadonlyArray<number> => {
 
 describe("TcpProxy for Kafka", () => {
   it.live("loses the answer to one kind of request, after the server has carried it out", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const server = yield* makeServer(answerFrames())
       const proxy = yield* TcpProxy.makeKafka({ upstream: { host, port: server.port } })
       const dropped = yield* proxy.dropNextResponse({ apiKey: TcpProxy.ApiKey.Produce })
@@ -320,10 +334,11 @@ describe("TcpProxy for Kafka", () => {
       assert.strictEqual(counters.droppedResponses, 1)
       assert.strictEqual(counters.requestFrames[TcpProxy.ApiKey.Produce], 2)
       assert.strictEqual(counters.responseFrames[TcpProxy.ApiKey.Produce], 1)
-    }))
+    })
+  )
 
   it.live("delays one response, and the later ones of its connection wait behind it", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const server = yield* makeServer(answerFrames())
       const proxy = yield* TcpProxy.makeKafka({ upstream: { host, port: server.port } })
       yield* proxy.delayResponse({ apiKey: TcpProxy.ApiKey.Produce, millis: 100 })
@@ -333,14 +348,16 @@ describe("TcpProxy for Kafka", () => {
       yield* client.receives(24)
       assert.isAtLeast(performance.now() - before, 99)
       assert.deepStrictEqual(correlationIds(client), [1, 2])
-    }))
+    })
+  )
 
   it.live("resets a connection that does not speak Kafka", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const server = yield* makeServer(echo)
       const proxy = yield* TcpProxy.makeKafka({ upstream: { host, port: server.port } })
       const client = yield* connect(proxy)
       yield* client.send("GET / HTTP/1.1\r\n\r\n")
       assert.strictEqual(yield* client.ending, "reset")
-    }))
+    })
+  )
 })

@@ -6,7 +6,7 @@ import { Transaction } from "../../platform/database/Transaction.ts"
 import { decodeOrderEvent } from "../OrderEvents.ts"
 
 /** Adds to the day's revenue, which starts at nothing. */
-const add = Effect.fnUntraced(function*(occurredAt: string, currency: string, amountMinor: bigint) {
+const add = Effect.fnUntraced(function* (occurredAt: string, currency: string, amountMinor: bigint) {
   const { sql } = yield* Transaction
   yield* sql`
     INSERT INTO revenue_daily (day, currency, amount_minor)
@@ -17,7 +17,7 @@ const add = Effect.fnUntraced(function*(occurredAt: string, currency: string, am
 export const analytics: Subscriber = {
   name: "analytics",
   topic: ordersTopic,
-  handle: Effect.fn("Analytics.handle")(function*(envelope) {
+  handle: Effect.fn("Analytics.handle")(function* (envelope) {
     const event = yield* decodeOrderEvent(envelope)
     switch (event._tag) {
       case "OrderPaid":

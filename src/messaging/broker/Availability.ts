@@ -4,10 +4,12 @@ import { Broker } from "./Broker.ts"
 
 const gauge = Metric.gauge("broker_available", { description: "1 while the last exchange with the broker went well" })
 
-export const layer: Layer.Layer<never, never, Broker> = Layer.effectDiscard(Effect.gen(function*() {
-  const { available } = yield* Broker
-  yield* SubscriptionRef.changes(available).pipe(
-    Stream.runForEach((now) => Metric.update(gauge, now ? 1 : 0)),
-    Effect.forkScoped
-  )
-}))
+export const layer: Layer.Layer<never, never, Broker> = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const { available } = yield* Broker
+    yield* SubscriptionRef.changes(available).pipe(
+      Stream.runForEach((now) => Metric.update(gauge, now ? 1 : 0)),
+      Effect.forkScoped
+    )
+  })
+)

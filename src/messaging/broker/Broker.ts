@@ -52,10 +52,13 @@ export interface TopicInfo {
 }
 
 /** How many partitions a topic gets that is missing and may be made. */
-export const TopicSettings = Context.Reference<{ readonly partitions: number }>("paid-once/messaging/broker/TopicSettings", {
-  // Enough for eight consumers of a group side by side; it divides the 64 lanes.
-  defaultValue: () => ({ partitions: 8 })
-})
+export const TopicSettings = Context.Reference<{ readonly partitions: number }>(
+  "paid-once/messaging/broker/TopicSettings",
+  {
+    // Enough for eight consumers of a group side by side; it divides the 64 lanes.
+    defaultValue: () => ({ partitions: 8 })
+  }
+)
 
 /** The broker can't be reached, or did not answer in time: what was sent may or may not be there. Says nothing about the data. */
 export class BrokerUnavailable extends Schema.TaggedError<BrokerUnavailable>()("BrokerUnavailable", {
@@ -90,7 +93,8 @@ export class MessageRejected extends Schema.TaggedError<MessageRejected>()("Mess
 
 export type PublishError = BrokerUnavailable | TopicUnavailable | MessageRejected
 
-const describe = (cause: unknown): string => (cause instanceof Error ? cause.message : Inspectable.toStringUnknown(cause))
+const describe = (cause: unknown): string =>
+  cause instanceof Error ? cause.message : Inspectable.toStringUnknown(cause)
 
 /** How a member of a group reads a topic. */
 export interface ConsumeOptions {

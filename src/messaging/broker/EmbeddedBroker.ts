@@ -48,7 +48,7 @@ const subject = "broker"
 /** Kafka's own rule, which the table repeats. */
 const topicName = /^[A-Za-z0-9._-]{1,249}$/
 
-const make = Effect.gen(function*() {
+const make = Effect.gen(function* () {
   const log = EmbeddedLog.make(yield* PgClient.PgClient)
   const shares = yield* Shares
   const signals = yield* Signals
@@ -57,7 +57,9 @@ const make = Effect.gen(function*() {
   const available = yield* SubscriptionRef.make(true)
 
   const setAvailable = (now: boolean) =>
-    Effect.suspend(() => (SubscriptionRef.getUnsafe(available) === now ? Effect.void : SubscriptionRef.set(available, now)))
+    Effect.suspend(() =>
+      SubscriptionRef.getUnsafe(available) === now ? Effect.void : SubscriptionRef.set(available, now)
+    )
 
   /** One exchange with Postgres. A refusal of the data is an answer too, and says that the broker is there. */
   const exchange = <A, E = never>(
@@ -76,25 +78,34 @@ const make = Effect.gen(function*() {
       })
     )
 
-  const describe = Effect.fnUntraced(function*(topic: string) {
+  const describe = Effect.fnUntraced(function* (topic: string) {
     const info = yield* exchange("describe", log.describe(topic))
     return info ?? (yield* new TopicUnavailable({ topic, reason: "it does not exist" }))
   })
 
-  const ensureTopic = Effect.fn("EmbeddedBroker.ensureTopic")(function*(topic: string, partitions: number) {
+  const ensureTopic = Effect.fn("EmbeddedBroker.ensureTopic")(function* (topic: string, partitions: number) {
     if (!topicName.test(topic)) {
-      return yield* new TopicUnavailable({ topic, reason: "a name has 1 to 249 letters, digits, dots, underscores or hyphens" })
+      return yield* new TopicUnavailable({
+        topic,
+        reason: "a name has 1 to 249 letters, digits, dots, underscores or hyphens"
+      })
     }
-    yield* exchange("create topic", log.create(topic, partitions), (error) =>
-      new TopicUnavailable({ topic, reason: `it can't have ${partitions} partitions: ${error.message}` }))
+    yield* exchange(
+      "create topic",
+      log.create(topic, partitions),
+      (error) => new TopicUnavailable({ topic, reason: `it can't have ${partitions} partitions: ${error.message}` })
+    )
     return yield* describe(topic)
   })
 
   /** Why nothing was appended. */
-  const explainRefusal = Effect.fnUntraced(function*({ partition, records, topic }: Batch) {
+  const explainRefusal = Effect.fnUntraced(function* ({ partition, records, topic }: Batch) {
     const { maxMessageBytes, partitions } = yield* describe(topic)
     if (partition < 0 || partition >= partitions) {
-      return yield* new TopicUnavailable({ topic, reason: `it has ${partitions} partitions and no number ${partition}` })
+      return yield* new TopicUnavailable({
+        topic,
+        reason: `it has ${partitions} partitions and no number ${partition}`
+      })
     }
     const bytes = Math.max(...records.map(recordBytes))
     return yield* new MessageRejected({
@@ -104,10 +115,13 @@ const make = Effect.gen(function*() {
     })
   })
 
-  const publish = Effect.fn("EmbeddedBroker.publish")(function*(batch: Batch) {
+  const publish = Effect.fn("EmbeddedBroker.publish")(function* (batch: Batch) {
     const { partition, topic } = batch
-    const baseOffset = yield* exchange("append", log.append(batch), (error) =>
-      new MessageRejected({ topic, partition, reason: String(error.reason.cause) }))
+    const baseOffset = yield* exchange(
+      "append",
+      log.append(batch),
+      (error) => new MessageRejected({ topic, partition, reason: String(error.reason.cause) })
+    )
     if (baseOffset === undefined) return yield* explainRefusal(batch)
     yield* signals.send(subject, [`${topic} ${partition}`])
     return { baseOffset }
@@ -117,27 +131,35 @@ const make = Effect.gen(function*() {
     options: ConsumeOptions,
     handle: (slice: Slice) => Effect.Effect<void, E, R>
   ): Effect.Effect<never, BrokerUnavailable | TopicUnavailable, R> =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { group, topic } = options
       const { partitions } = yield* describe(topic)
       const membership = yield* shares.join(`consume ${group} ${topic}`, partitions)
       const readers = Array.from({ length: partitions }, (_, partition) =>
-        EmbeddedReader.make({ exchange, handle, log, membership, partition, pollMillis, ...options }))
+        EmbeddedReader.make({ exchange, handle, log, membership, partition, pollMillis, ...options })
+      )
       yield* signals.on(subject, (detail) => {
         const space = detail.lastIndexOf(" ")
         const reader = detail.slice(0, space) === topic ? readers[Number(detail.slice(space + 1))] : undefined
         return reader?.wake ?? Effect.void
       })
-      yield* Effect.forEach(readers, (reader, partition) =>
-        Supervised.forkLoop(`consume ${group} ${topic} ${partition}`, reader.step), { discard: true })
+      yield* Effect.forEach(
+        readers,
+        (reader, partition) => Supervised.forkLoop(`consume ${group} ${topic} ${partition}`, reader.step),
+        { discard: true }
+      )
       // Registered last, so it runs first: slices under way end, then the loops do, then the group is left.
       yield* Effect.addFinalizer(() =>
         Effect.forEach(readers, (reader) => reader.finish, { concurrency: "unbounded", discard: true }).pipe(
           Effect.interruptible,
           Effect.timeoutOption(graceMillis)
-        ))
+        )
+      )
       yield* Stream.runForEach(membership.changes, (held) =>
-        Effect.forEach(readers, (reader, partition) => held.includes(partition) ? reader.wake : reader.lose, { discard: true }))
+        Effect.forEach(readers, (reader, partition) => (held.includes(partition) ? reader.wake : reader.lose), {
+          discard: true
+        })
+      )
       return yield* Effect.never
     }).pipe(
       Effect.scoped,
@@ -148,4 +170,7 @@ const make = Effect.gen(function*() {
   return Broker.of({ name: "embedded", available, ensureTopic, publish, consume })
 })
 
-export const layer: Layer.Layer<Broker, never, PgClient.PgClient | Shares | Signals | Supervised.Fibers> = Layer.effect(Broker, make)
+export const layer: Layer.Layer<Broker, never, PgClient.PgClient | Shares | Signals | Supervised.Fibers> = Layer.effect(
+  Broker,
+  make
+)

@@ -38,20 +38,26 @@ const maxFetchBytes = 1_048_576
 /** See the methods. All of them fail with the driver's `SqlError`; {@link isRefusal} tells bad data from a bad connection. */
 export const make = (client: PgClient.PgClient) => {
   /** Runs a statement on a connection of the pool, never on the transaction that may be open around it. */
-  const alone = <A extends object>(statement: Statement.Statement<A>): Effect.Effect<ReadonlyArray<A>, SqlError.SqlError> =>
-    Effect.updateContext(statement, (context: Context.Context<never>) => Context.omit(client.transactionService)(context))
+  const alone = <A extends object>(
+    statement: Statement.Statement<A>
+  ): Effect.Effect<ReadonlyArray<A>, SqlError.SqlError> =>
+    Effect.updateContext(statement, (context: Context.Context<never>) =>
+      Context.omit(client.transactionService)(context)
+    )
 
   return {
     /** Makes the topic with its partitions; one that exists stays as it is. */
     create: (topic: string, partitions: number) =>
-      Effect.asVoid(alone(client`
+      Effect.asVoid(
+        alone(client`
         WITH made AS (
           INSERT INTO broker_topics (topic, partitions) VALUES (${topic}, ${partitions})
           ON CONFLICT DO NOTHING
           RETURNING topic, partitions
         )
         INSERT INTO broker_partitions (topic, partition)
-        SELECT made.topic, partition FROM made, generate_series(0, made.partitions - 1) AS partition`)),
+        SELECT made.topic, partition FROM made, generate_series(0, made.partitions - 1) AS partition`)
+      ),
 
     /** What is known of the topic; `undefined` when it does not exist. */
     describe: (topic: string): Effect.Effect<TopicInfo | undefined, SqlError.SqlError> =>
@@ -127,7 +133,9 @@ export const make = (client: PgClient.PgClient) => {
             value: row.record_value,
             headers: row.record_headers
           })),
-          more: rows.length >= maxRecords || rows.reduce((bytes, row) => bytes + row.record_value.length, 0) >= maxFetchBytes
+          more:
+            rows.length >= maxRecords ||
+            rows.reduce((bytes, row) => bytes + row.record_value.length, 0) >= maxFetchBytes
         })
       ),
 
@@ -210,10 +218,8 @@ const maxDroppedAtOnce = 1_000
  * themselves: stopping half-way loses nothing. Offsets never come again; a group whose place was dropped goes on at the first
  * record that is left.
  */
-export const dropExpired: (retentionDays: number) => Effect.Effect<number, SqlError.SqlError, PgClient.PgClient> = Effect.fn(
-  "EmbeddedBroker.dropExpired"
-)(
-  function*(retentionDays: number) {
+export const dropExpired: (retentionDays: number) => Effect.Effect<number, SqlError.SqlError, PgClient.PgClient> =
+  Effect.fn("EmbeddedBroker.dropExpired")(function* (retentionDays: number) {
     if (retentionDays === 0) return 0
     const log = make(yield* PgClient.PgClient)
     let total = 0
@@ -227,5 +233,4 @@ export const dropExpired: (retentionDays: number) => Effect.Effect<number, SqlEr
       } while (dropped === maxDroppedAtOnce)
     }
     return total
-  }
-)
+  })

@@ -41,8 +41,21 @@ export interface Reader<R> {
   readonly finish: Effect.Effect<void>
 }
 
-export const make = <E, R>({ exchange, group, handle, log, membership, partition, pollMillis, sliceSize, topic }: ConsumeOptions & {
-  readonly exchange: <A>(operation: string, effect: Effect.Effect<A, SqlError.SqlError>) => Effect.Effect<A, BrokerUnavailable>
+export const make = <E, R>({
+  exchange,
+  group,
+  handle,
+  log,
+  membership,
+  partition,
+  pollMillis,
+  sliceSize,
+  topic
+}: ConsumeOptions & {
+  readonly exchange: <A>(
+    operation: string,
+    effect: Effect.Effect<A, SqlError.SqlError>
+  ) => Effect.Effect<A, BrokerUnavailable>
   readonly handle: (slice: Slice) => Effect.Effect<void, E, R>
   readonly log: ReturnType<typeof EmbeddedLog.make>
   readonly membership: Membership
@@ -62,17 +75,25 @@ export const make = <E, R>({ exchange, group, handle, log, membership, partition
     })
 
   /** The slice to hand out next, or undefined when there is nothing. */
-  const nextSlice = Effect.fnUntraced(function*(current: Tenure) {
-    const { generation, nextOffset } = current.place ??= yield* exchange("claim", log.claim(at))
+  const nextSlice = Effect.fnUntraced(function* (current: Tenure) {
+    const { generation, nextOffset } = (current.place ??= yield* exchange("claim", log.claim(at)))
     if (current.pending !== undefined) return current.pending
-    const { more, records: [first, ...rest] } = yield* exchange("fetch", log.fetch(at, nextOffset, sliceSize))
+    const {
+      more,
+      records: [first, ...rest]
+    } = yield* exchange("fetch", log.fetch(at, nextOffset, sliceSize))
     if (first === undefined) return undefined
     const commitOffset = (rest.at(-1) ?? first).offset + 1n
-    const slice: Slice = { topic, partition, records: [first, ...rest], commit: commit(current, generation, commitOffset) }
+    const slice: Slice = {
+      topic,
+      partition,
+      records: [first, ...rest],
+      commit: commit(current, generation, commitOffset)
+    }
     return (current.pending = { slice, more })
   })
 
-  const serve = Effect.fnUntraced(function*(current: Tenure): Effect.fn.Return<Outcome, BrokerUnavailable, R> {
+  const serve = Effect.fnUntraced(function* (current: Tenure): Effect.fn.Return<Outcome, BrokerUnavailable, R> {
     const pending = yield* nextSlice(current)
     if (pending === undefined) return "caught-up"
     const { more, slice } = pending
@@ -98,14 +119,20 @@ export const make = <E, R>({ exchange, group, handle, log, membership, partition
     return more ? "go-on" : "caught-up"
   })
 
-  const step = Effect.gen(function*() {
+  const step = Effect.gen(function* () {
     if (stopping) return yield* Effect.never
     // Closed before looking, so that what is appended while we look opens it again.
     yield* latch.close
     const outcome = yield* membership.use(
       partition,
       Effect.suspend(() => {
-        const current = tenure ??= { lost: Deferred.makeUnsafe(), place: undefined, pending: undefined, failures: 0, fenced: false }
+        const current = (tenure ??= {
+          lost: Deferred.makeUnsafe(),
+          place: undefined,
+          pending: undefined,
+          failures: 0,
+          fenced: false
+        })
         return Effect.raceFirst(serve(current), Effect.as(Deferred.await(current.lost), "lost" as const))
       })
     )

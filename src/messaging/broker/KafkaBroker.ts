@@ -24,12 +24,14 @@ const newTopicPollMillis = 50
 /** Nothing is under way any more when an admin is closed. */
 const closeGraceMillis = 1_000
 
-const make = Effect.gen(function*() {
+const make = Effect.gen(function* () {
   const { createTopics, prefix, replication } = yield* KafkaSettings
   const clients = yield* makeClients
   const available = yield* SubscriptionRef.make(true)
   const outcome = (now: boolean) =>
-    Effect.suspend(() => (SubscriptionRef.getUnsafe(available) === now ? Effect.void : SubscriptionRef.set(available, now)))
+    Effect.suspend(() =>
+      SubscriptionRef.getUnsafe(available) === now ? Effect.void : SubscriptionRef.set(available, now)
+    )
   const { publish } = yield* KafkaProducer.make(clients, outcome)
   const { consume } = yield* KafkaConsumer.make(clients, outcome)
 
@@ -40,7 +42,8 @@ const make = Effect.gen(function*() {
         const client = clients.open({ requestTimeoutMillis: adminRequestTimeoutMillis, retries: 0 })
         return { client, admin: client.kafka.admin({ retry: { retries: 0 } }) }
       }),
-      ({ admin }) => Effect.andThen(Effect.tryPromise({ try: () => admin.connect(), catch: (cause) => cause }), use(admin)),
+      ({ admin }) =>
+        Effect.andThen(Effect.tryPromise({ try: () => admin.connect(), catch: (cause) => cause }), use(admin)),
       ({ admin, client }) => close(client, () => admin.disconnect(), closeGraceMillis)
     )
   const ask = <A>(question: () => Promise<A>) => Effect.tryPromise({ try: question, catch: (cause) => cause })
@@ -54,12 +57,13 @@ const make = Effect.gen(function*() {
       }
     )
 
-  const describe = Effect.fnUntraced(function*(admin: Admin, topic: string, wireTopic: string, partitions: number) {
+  const describe = Effect.fnUntraced(function* (admin: Admin, topic: string, wireTopic: string, partitions: number) {
     const { resources } = yield* ask(() =>
       admin.describeConfigs({
         includeSynonyms: false,
         resources: [{ type: kafkajs.ConfigResourceTypes.TOPIC, name: wireTopic, configNames: ["max.message.bytes"] }]
-      }))
+      })
+    )
     const value = resources[0]?.configEntries.find(({ configName }) => configName === "max.message.bytes")?.configValue
     const maxMessageBytes = Number(value)
     if (!Number.isSafeInteger(maxMessageBytes)) {
@@ -82,13 +86,21 @@ const make = Effect.gen(function*() {
     /** What a new topic answers for some ten milliseconds; kept for the error, should it go on. */
     let refusal: unknown = new Error(`no answer within ${adminTimeoutMillis} ms`)
     const whileNew = <A>(question: Effect.Effect<A, unknown>) =>
-      Effect.retry(Effect.tapError(question, (error) => Effect.sync(() => void (refusal = error))), {
-        schedule: Schedule.spaced(newTopicPollMillis),
-        // An error without an answer of a broker is kafkajs stumbling over the answer that it swallowed.
-        while: (error) =>
-          KafkaErrors.protocolErrorOf(error) === undefined ||
-          KafkaErrors.isProtocolError(error, "UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION")
-      })
+      Effect.retry(
+        Effect.tapError(question, (error) => Effect.sync(() => void (refusal = error))),
+        {
+          schedule: Schedule.spaced(newTopicPollMillis),
+          // An error without an answer of a broker is kafkajs stumbling over the answer that it swallowed.
+          while: (error) =>
+            KafkaErrors.protocolErrorOf(error) === undefined ||
+            KafkaErrors.isProtocolError(
+              error,
+              "UNKNOWN_TOPIC_OR_PARTITION",
+              "LEADER_NOT_AVAILABLE",
+              "NOT_LEADER_FOR_PARTITION"
+            )
+        }
+      )
     /** Makes the topic, unless another process is faster. */
     const create = (admin: Admin) =>
       ask(() =>
@@ -97,16 +109,22 @@ const make = Effect.gen(function*() {
           waitForLeaders: false,
           timeout: adminRequestTimeoutMillis,
           topics: [{ topic: wireTopic, numPartitions, replicationFactor: replication }]
-        }))
+        })
+      )
     return withAdmin((admin) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const partitions = yield* partitionsOf(admin, wireTopic).pipe(
           Effect.catchIf(
             (error) => KafkaErrors.isProtocolError(error, "UNKNOWN_TOPIC_OR_PARTITION"),
             () =>
               createTopics
                 ? Effect.andThen(create(admin), whileNew(partitionsOf(admin, wireTopic)))
-                : Effect.fail(new TopicUnavailable({ topic, reason: `${wireTopic} does not exist, and KAFKA_CREATE_TOPICS is off` }))
+                : Effect.fail(
+                    new TopicUnavailable({
+                      topic,
+                      reason: `${wireTopic} does not exist, and KAFKA_CREATE_TOPICS is off`
+                    })
+                  )
           )
         )
         yield* whileNew(awaitLeaders(admin, wireTopic))
@@ -114,7 +132,9 @@ const make = Effect.gen(function*() {
       })
     ).pipe(
       Effect.timeoutOrElse({ duration: adminTimeoutMillis, orElse: () => Effect.fail(refusal) }),
-      Effect.mapError((cause) => (cause instanceof TopicUnavailable ? cause : KafkaErrors.toUnavailable("ensure topic", topic, cause))),
+      Effect.mapError((cause) =>
+        cause instanceof TopicUnavailable ? cause : KafkaErrors.toUnavailable("ensure topic", topic, cause)
+      ),
       Effect.tapError((error) => outcome(error._tag !== "BrokerUnavailable")),
       Effect.tap(() => outcome(true))
     )

@@ -33,10 +33,9 @@ export class KafkaSettings extends Context.Service<
 >()("paid-once/messaging/broker/KafkaSettings") {}
 
 /** Opens a connection. Tests put a proxy between one client and its brokers here. */
-export const KafkaConnect = Context.Reference<(address: { readonly host: string; readonly port: number }) => net.Socket>(
-  "paid-once/messaging/broker/KafkaConnect",
-  { defaultValue: () => (address) => net.connect(address) }
-)
+export const KafkaConnect = Context.Reference<
+  (address: { readonly host: string; readonly port: number }) => net.Socket
+>("paid-once/messaging/broker/KafkaConnect", { defaultValue: () => (address) => net.connect(address) })
 
 /** A connection that is set up takes milliseconds; kafkajs' own default. It bounds TCP's part only. */
 const connectionTimeoutMillis = 1_000
@@ -60,9 +59,11 @@ const stopIdlePolling = () => {
     readonly throttledUntil: number
     scheduleCheckPendingRequests: () => void
   }
-  const { prototype } = createRequire(import.meta.url)("kafkajs/src/network/requestQueue/index.js") as { readonly prototype: RequestQueue }
+  const { prototype } = createRequire(import.meta.url)("kafkajs/src/network/requestQueue/index.js") as {
+    readonly prototype: RequestQueue
+  }
   const schedule = prototype.scheduleCheckPendingRequests
-  prototype.scheduleCheckPendingRequests = function(this: RequestQueue) {
+  prototype.scheduleCheckPendingRequests = function (this: RequestQueue) {
     if (this.pending.length > 0 || this.throttledUntil > Date.now()) schedule.call(this)
   }
 }
@@ -78,18 +79,23 @@ export interface Client {
 }
 
 /** Makes clients. kafkajs' log goes to Effect's at debug level: what matters of it comes back as an error to whoever asked. */
-export const makeClients = Effect.gen(function*() {
+export const makeClients = Effect.gen(function* () {
   const { brokers, clientId } = yield* KafkaSettings
   const connect = yield* KafkaConnect
   const context = yield* Effect.context<never>()
   const runSync = Effect.runSyncWith(context)
   let opened = 0
 
-  const log: logCreator = () => ({ label, log: { message, ...details }, namespace }) =>
-    runSync(Effect.logDebug(`kafkajs ${label} ${namespace}: ${message}`, details))
+  const log: logCreator =
+    () =>
+    ({ label, log: { message, ...details }, namespace }) =>
+      runSync(Effect.logDebug(`kafkajs ${label} ${namespace}: ${message}`, details))
 
   /** A client that is connected to nothing yet. A request that is not answered within `requestTimeoutMillis` fails. */
-  const open = ({ requestTimeoutMillis, retries }: {
+  const open = ({
+    requestTimeoutMillis,
+    retries
+  }: {
     readonly requestTimeoutMillis: number
     /** Of connecting, metadata and coordinator look-ups. */
     readonly retries: number
@@ -107,7 +113,11 @@ export const makeClients = Effect.gen(function*() {
       authenticationTimeout: requestTimeoutMillis,
       requestTimeout: requestTimeoutMillis,
       enforceRequestTimeout: true,
-      retry: { retries: Math.max(retries, brokers.length), initialRetryTime: retryMillis, maxRetryTime: requestTimeoutMillis },
+      retry: {
+        retries: Math.max(retries, brokers.length),
+        initialRetryTime: retryMillis,
+        maxRetryTime: requestTimeoutMillis
+      },
       // kafkajs writes its debug lines for every request: too many to be built and thrown away.
       logLevel: logLevel.INFO,
       logCreator: log,

@@ -32,8 +32,8 @@ const maxFetchBytes = 1_048_576
 const requestTimeoutMillis = 5_000
 
 /**
- * kafkajs' retries of joining and fetching: some eight seconds, a quick restart of a broker, after which the member is still known. One that is
- * started anew joins under a new name, and the group waits until the old one has been silent for a session.
+ * kafkajs' retries of joining and fetching: some eight seconds, a quick restart of a broker, after which the member is still
+ * known. One that is started anew joins under a new name, and the group waits until the old one was silent for a session.
  */
 const retry = { retries: 10, initialRetryTime: 100, maxRetryTime: 1_000 }
 
@@ -58,7 +58,10 @@ const refusedPauseMillis = 50
  */
 const concurrency = 256
 
-export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (available: boolean) => Effect.Effect<void>) {
+export const make = Effect.fnUntraced(function* (
+  clients: Clients,
+  outcome: (available: boolean) => Effect.Effect<void>
+) {
   const { prefix, sessionTimeoutMillis } = yield* KafkaSettings
   const requestTimeout = Math.min(requestTimeoutMillis, Math.ceil(sessionTimeoutMillis / 2))
   // Members rejoin at once, whatever their slices do: who has not after a session's time is gone.
@@ -68,7 +71,7 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
   // The longest that a healthy kafkajs is silent: a join that waits for a ghost, between two requests that time out.
   const silenceMillis = rebalanceTimeout + joinSlackMillis + 2 * requestTimeout
 
-  const session = Effect.fnUntraced(function*<E, R>(
+  const session = Effect.fnUntraced(function* <E, R>(
     { group, sliceSize, topic }: ConsumeOptions,
     handle: (slice: Slice) => Effect.Effect<void, E, R>
   ): Effect.fn.Return<never, BrokerUnavailable | TopicUnavailable, R | Scope.Scope> {
@@ -94,12 +97,17 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
 
     // Finalizers run upwards from the last one: slices end, readers end, the group is left.
     yield* Effect.addFinalizer(() =>
-      close(client, async () => {
-        // After a crash nobody answers: do not wait for that again.
-        if (crashed) client.cut()
-        await joined
-        await consumer.disconnect()
-      }, leaveGraceMillis))
+      close(
+        client,
+        async () => {
+          // After a crash nobody answers: do not wait for that again.
+          if (crashed) client.cut()
+          await joined
+          await consumer.disconnect()
+        },
+        leaveGraceMillis
+      )
+    )
     const runFork = yield* FiberSet.makeRuntime<R, unknown, never>()
 
     const fail = (operation: string, cause: unknown) => {
@@ -107,13 +115,15 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
       Deferred.doneUnsafe(failed, Effect.fail(KafkaErrors.toUnavailable(operation, topic, cause)))
     }
     /** kafkajs calls some listeners in the middle of its loop: nothing may escape into it. */
-    const guarded = <Event>(listener: (event: Event) => void) => (event: Event) => {
-      try {
-        listener(event)
-      } catch (cause) {
-        fail("consume", cause)
+    const guarded =
+      <Event>(listener: (event: Event) => void) =>
+      (event: Event) => {
+        try {
+          listener(event)
+        } catch (cause) {
+          fail("consume", cause)
+        }
       }
-    }
 
     let readers = new Map<number, KafkaReader.Reader<R>>()
     /** The last fiber of each partition, over: a reader starts when its predecessor's slice has ended. */
@@ -126,32 +136,36 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
         Effect.interruptible,
         Effect.timeoutOption(finishGraceMillis),
         Effect.andThen(Effect.sync(() => readers.forEach((reader) => reader.lose())))
-      ))
+      )
+    )
 
     const assign = (partitions: ReadonlyArray<number>) => {
       readers.forEach((reader, partition) => {
         reader.lose()
         fibers.get(partition)?.interruptUnsafe()
       })
-      readers = new Map(partitions.map((partition) => [
-        partition,
-        KafkaReader.make({
-          topic,
-          wireTopic,
+      readers = new Map(
+        partitions.map((partition) => [
           partition,
-          sliceSize,
-          handle,
-          outcome,
-          // Behind kafkajs' own timeout: the net under a request that it forgot.
-          commitTimeoutMillis: requestTimeout + watchMillis
-        })
-      ]))
+          KafkaReader.make({
+            topic,
+            wireTopic,
+            partition,
+            sliceSize,
+            handle,
+            outcome,
+            // Behind kafkajs' own timeout: the net under a request that it forgot.
+            commitTimeoutMillis: requestTimeout + watchMillis
+          })
+        ])
+      )
       readers.forEach((reader, partition) => {
         const before = fibers.get(partition)
         const run = before === undefined ? reader.run : Effect.andThen(Fiber.await(before), reader.run)
         // A defect of the reader's own; what a handler throws stays inside it.
         const reported = Effect.onError(run, (cause) =>
-          Effect.sync(() => (Cause.hasInterruptsOnly(cause) ? undefined : fail("consume", Cause.squash(cause)))))
+          Effect.sync(() => (Cause.hasInterruptsOnly(cause) ? undefined : fail("consume", Cause.squash(cause))))
+        )
         fibers.set(partition, runFork(reported))
       })
       // A pause outlives its generation in kafkajs, and nobody is left who would end it.
@@ -209,10 +223,12 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
     consumer.on(consumer.events.CRASH, ({ payload: { error } }) => fail("consume", error))
     // A crash tells of itself after these two: only what is no crash is left for them.
     const ended = (what: string) => () =>
-      void runFork(Effect.andThen(
-        Effect.sleep(requestTimeout),
-        Effect.sync(() => (stopping ? undefined : fail("consume", new Error(`kafkajs has ${what}`))))
-      ))
+      void runFork(
+        Effect.andThen(
+          Effect.sleep(requestTimeout),
+          Effect.sync(() => (stopping ? undefined : fail("consume", new Error(`kafkajs has ${what}`))))
+        )
+      )
     consumer.on(consumer.events.STOP, ended("stopped"))
     consumer.on(consumer.events.DISCONNECT, ended("disconnected"))
 
@@ -233,7 +249,12 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
         await consumer.subscribe({ topics: [wireTopic], fromBeginning: true })
         // An interrupted start must not join after its consumer has left.
         if (stopping) return
-        joined = consumer.run({ autoCommit: false, eachBatchAutoResolve: false, partitionsConsumedConcurrently: concurrency, eachBatch })
+        joined = consumer.run({
+          autoCommit: false,
+          eachBatchAutoResolve: false,
+          partitionsConsumedConcurrently: concurrency,
+          eachBatch
+        })
         joined.catch(() => {})
         await joined
       },
@@ -241,10 +262,13 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
     }).pipe(Effect.catch((cause) => Effect.sync(() => fail("join", cause))))
 
     const watch = Effect.sleep(watchMillis).pipe(
-      Effect.andThen(Effect.sync(() => {
-        const silentMillis = Date.now() - lastSignMillis
-        if (silentMillis > silenceMillis) fail("consume", new Error(`kafkajs gave no sign of life for ${silentMillis} ms`))
-      })),
+      Effect.andThen(
+        Effect.sync(() => {
+          const silentMillis = Date.now() - lastSignMillis
+          if (silentMillis > silenceMillis)
+            fail("consume", new Error(`kafkajs gave no sign of life for ${silentMillis} ms`))
+        })
+      ),
       Effect.forever
     )
     return yield* Effect.raceFirst(

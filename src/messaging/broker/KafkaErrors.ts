@@ -32,7 +32,12 @@ export const isProtocolError = (error: unknown, ...types: ReadonlyArray<string>)
  * CORRUPT_MESSAGE may also be a bit that flipped on the way, which passes at the next attempt: that attempt comes either way.
  * Taken for an outage, a record that stays corrupt would stop its lane for good; taken for a refusal, it ends as a dead letter.
  */
-const rejections: ReadonlySet<string> = new Set(["MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD", "CORRUPT_MESSAGE"])
+const rejections: ReadonlySet<string> = new Set([
+  "MESSAGE_TOO_LARGE",
+  "RECORD_LIST_TOO_LARGE",
+  "INVALID_RECORD",
+  "CORRUPT_MESSAGE"
+])
 
 /** Refusals that an operator can mend: a missing topic, missing rights, a clock that is off, settings that the cluster forbids. */
 const refusals: ReadonlySet<string> = new Set([
@@ -65,7 +70,11 @@ const reasonOf = ({ message, type }: ProtocolError): string =>
     : `${message} (${type})`
 
 /** What an error of anything but a publish means. Whatever is no clear refusal is an outage: it says nothing about the topic. */
-export const toUnavailable = (operation: string, topic: string, cause: unknown): BrokerUnavailable | TopicUnavailable => {
+export const toUnavailable = (
+  operation: string,
+  topic: string,
+  cause: unknown
+): BrokerUnavailable | TopicUnavailable => {
   const found = protocolErrorOf(cause)
   return found !== undefined && refusals.has(found.type)
     ? new TopicUnavailable({ topic, reason: reasonOf(found) })

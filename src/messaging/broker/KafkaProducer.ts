@@ -39,14 +39,22 @@ const toMessages = ({ partition, records }: Batch, timestamp: string) =>
   }))
 
 /** Publishes batches for as long as the scope is open. `outcome` hears of each exchange whether the broker took part in it. */
-export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (available: boolean) => Effect.Effect<void>) {
+export const make = Effect.fnUntraced(function* (
+  clients: Clients,
+  outcome: (available: boolean) => Effect.Effect<void>
+) {
   const { prefix, sendTimeoutMillis } = yield* KafkaSettings
   const senders = new Map<string, Sender>()
   yield* Effect.addFinalizer(() =>
-    Effect.forEach(senders.values(), ({ client, producer }) => close(client, () => producer.disconnect(), closeGraceMillis), {
-      concurrency: "unbounded",
-      discard: true
-    }))
+    Effect.forEach(
+      senders.values(),
+      ({ client, producer }) => close(client, () => producer.disconnect(), closeGraceMillis),
+      {
+        concurrency: "unbounded",
+        discard: true
+      }
+    )
+  )
   const runFork = yield* FiberSet.makeRuntime<never, void, never>()
 
   const senderOf = (topic: string): Sender => {
@@ -58,7 +66,10 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
       allowAutoTopicCreation: false,
       retry: { retries: 0 },
       // Every message names its partition. (A partitioner of one's own also silences a warning about kafkajs' default one.)
-      createPartitioner: () => ({ message }) => message.partition!
+      createPartitioner:
+        () =>
+        ({ message }) =>
+          message.partition!
     })
     const connected = producer.connect()
     // Each send waits for it; without one there would be an unhandled rejection.
@@ -78,7 +89,12 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
     if (retired && sending === 0) runFork(close(client, () => producer.disconnect(), closeGraceMillis))
   }
 
-  const send = async (sender: Sender, topic: string, batch: Batch, timestamp: string): Promise<Array<RecordMetadata>> => {
+  const send = async (
+    sender: Sender,
+    topic: string,
+    batch: Batch,
+    timestamp: string
+  ): Promise<Array<RecordMetadata>> => {
     sender.sending++
     try {
       await sender.connected
@@ -107,46 +123,56 @@ export const make = Effect.fnUntraced(function*(clients: Clients, outcome: (avai
       return Effect.fail(new TopicUnavailable({ topic, reason: `it has no partition ${partition}` }))
     }
     const { baseOffset } = answer
-    return others.length === 0 && answer.topicName === wireTopic && answer.partition === partition && answer.errorCode === 0 &&
-        baseOffset !== undefined && BigInt(baseOffset) >= 0n
+    return others.length === 0 &&
+      answer.topicName === wireTopic &&
+      answer.partition === partition &&
+      answer.errorCode === 0 &&
+      baseOffset !== undefined &&
+      BigInt(baseOffset) >= 0n
       ? Effect.succeed({ baseOffset: BigInt(baseOffset) })
-      : Effect.fail(new BrokerUnavailable({
-        operation: "publish",
-        cause: new Error(`the answer does not confirm ${wireTopic}/${partition}: ${JSON.stringify(answers)}`)
-      }))
+      : Effect.fail(
+          new BrokerUnavailable({
+            operation: "publish",
+            cause: new Error(`the answer does not confirm ${wireTopic}/${partition}: ${JSON.stringify(answers)}`)
+          })
+        )
   }
 
-  const publish = Effect.fn("KafkaBroker.publish")(
-    function*(batch: Batch): Effect.fn.Return<{ readonly baseOffset: bigint }, PublishError> {
-      const { partition, records, topic } = batch
-      const bytes = records.reduce((sum, { value }) => sum + value.length, 0)
-      if (bytes > maxRequestBytes) {
-        return yield* new MessageRejected({ topic, partition, reason: `${bytes} bytes do not fit into a request` })
-      }
-      const wireTopic = prefix + topic
-      const timestamp = String(yield* Clock.currentTimeMillis)
-      const sender = senderOf(topic)
-      return yield* Effect.tryPromise({
-        try: () => send(sender, wireTopic, batch, timestamp),
-        catch: (cause) => KafkaErrors.toPublishError(topic, partition, cause)
-      }).pipe(
-        Effect.timeoutOrElse({
-          duration: sendTimeoutMillis,
-          orElse: () => {
-            // Whatever waits behind it on these connections is as lost, and a batch that was given up must not go out later.
-            sender.client.cut()
-            return Effect.fail(new BrokerUnavailable({
+  const publish = Effect.fn("KafkaBroker.publish")(function* (
+    batch: Batch
+  ): Effect.fn.Return<{ readonly baseOffset: bigint }, PublishError> {
+    const { partition, records, topic } = batch
+    const bytes = records.reduce((sum, { value }) => sum + value.length, 0)
+    if (bytes > maxRequestBytes) {
+      return yield* new MessageRejected({ topic, partition, reason: `${bytes} bytes do not fit into a request` })
+    }
+    const wireTopic = prefix + topic
+    const timestamp = String(yield* Clock.currentTimeMillis)
+    const sender = senderOf(topic)
+    return yield* Effect.tryPromise({
+      try: () => send(sender, wireTopic, batch, timestamp),
+      catch: (cause) => KafkaErrors.toPublishError(topic, partition, cause)
+    }).pipe(
+      Effect.timeoutOrElse({
+        duration: sendTimeoutMillis,
+        orElse: () => {
+          // Whatever waits behind it on these connections is as lost, and a batch that was given up must not go out later.
+          sender.client.cut()
+          return Effect.fail(
+            new BrokerUnavailable({
               operation: "publish",
               cause: new Error(`no answer within ${sendTimeoutMillis} ms`)
-            }))
-          }
-        }),
-        Effect.flatMap((answers) => confirm(wireTopic, batch, answers)),
-        Effect.tapError((error) => Effect.sync(() => (error._tag === "MessageRejected" ? undefined : retire(topic, sender)))),
-        Effect.tapError((error) => outcome(error._tag !== "BrokerUnavailable")),
-        Effect.tap(() => outcome(true))
-      )
-    }
-  )
+            })
+          )
+        }
+      }),
+      Effect.flatMap((answers) => confirm(wireTopic, batch, answers)),
+      Effect.tapError((error) =>
+        Effect.sync(() => (error._tag === "MessageRejected" ? undefined : retire(topic, sender)))
+      ),
+      Effect.tapError((error) => outcome(error._tag !== "BrokerUnavailable")),
+      Effect.tap(() => outcome(true))
+    )
+  })
   return { publish }
 })

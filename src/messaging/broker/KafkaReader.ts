@@ -57,7 +57,15 @@ const bytesOf = ({ key, value }: KafkaMessage): number => (key?.length ?? 0) + (
 /** The log is shorter than what was read of it: a leader was elected that had not seen all. */
 export class LogTruncated extends Error {}
 
-export const make = <E, R>({ commitTimeoutMillis, handle, outcome, partition, sliceSize, topic, wireTopic }: {
+export const make = <E, R>({
+  commitTimeoutMillis,
+  handle,
+  outcome,
+  partition,
+  sliceSize,
+  topic,
+  wireTopic
+}: {
   readonly topic: string
   readonly wireTopic: string
   readonly partition: number
@@ -135,12 +143,14 @@ export const make = <E, R>({ commitTimeoutMillis, handle, outcome, partition, sl
 
   const nextSlice = (): Slice | undefined => {
     const [first, ...rest] = waiting.slice(0, sliceSize).map(({ record }) => record)
-    return first && {
-      topic,
-      partition,
-      records: [first, ...rest],
-      commit: commit((rest.at(-1) ?? first).offset + 1n)
-    }
+    return (
+      first && {
+        topic,
+        partition,
+        records: [first, ...rest],
+        commit: commit((rest.at(-1) ?? first).offset + 1n)
+      }
+    )
   }
 
   const drop = (count: number) => {
@@ -152,15 +162,18 @@ export const make = <E, R>({ commitTimeoutMillis, handle, outcome, partition, sl
   }
 
   /** Hands one slice out until it is handled. The fetches go on meanwhile, and with them the heartbeats, however long it takes. */
-  const serve = Effect.fnUntraced(function*(slice: Slice) {
-    for (let failures = 0;; failures++) {
+  const serve = Effect.fnUntraced(function* (slice: Slice) {
+    for (let failures = 0; ; failures++) {
       if (stopping || lost) return yield* Effect.never
       idle.closeUnsafe()
       const exit = yield* Effect.exit(Effect.suspend(() => handle(slice))).pipe(
         Effect.ensuring(Effect.sync(() => idle.openUnsafe()))
       )
       if (exit._tag === "Success") return drop(slice.records.length)
-      yield* Effect.logDebug(`slice at offset ${slice.records[0].offset} of ${topic}/${partition} failed and comes again`, exit.cause)
+      yield* Effect.logDebug(
+        `slice at offset ${slice.records[0].offset} of ${topic}/${partition} failed and comes again`,
+        exit.cause
+      )
       yield* Effect.flatMap(Supervised.fullJitterMillis(failures, retryBaseMillis, retryCapMillis), Effect.sleep)
     }
   })

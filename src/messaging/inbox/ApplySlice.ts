@@ -37,50 +37,86 @@ export class Undecodable extends Schema.TaggedError<Undecodable>()("Undecodable"
   }
 }
 
-const eventsTotal = Metric.counter("inbox_events_total", { description: "Events by what became of them", incremental: true })
+const eventsTotal = Metric.counter("inbox_events_total", {
+  description: "Events by what became of them",
+  incremental: true
+})
 
 export class ApplySlice extends Context.Service<
   ApplySlice,
   {
     /** Applies the slice's new events and commits the group's place behind it. */
-    readonly run: (subscriber: Subscriber, slice: Slice) => Effect.Effect<void, BrokerUnavailable | Undecodable | HandlerFailed>
+    readonly run: (
+      subscriber: Subscriber,
+      slice: Slice
+    ) => Effect.Effect<void, BrokerUnavailable | Undecodable | HandlerFailed>
   }
 >()("paid-once/messaging/inbox/ApplySlice") {
   static readonly layer: Layer.Layer<ApplySlice, never, Inbox | PgClient.PgClient> = Layer.effect(
     ApplySlice,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const inbox = yield* Inbox
       const faults = yield* Faults
       const database = yield* PgClient.PgClient
 
       const decode = (slice: Slice) =>
         Effect.forEach(slice.records, (record) =>
-          Effect.fromResult(Result.mapError(Envelope.decode(record), (reason) =>
-            new Undecodable({ topic: slice.topic, partition: slice.partition, offset: String(record.offset), reason }))))
+          Effect.fromResult(
+            Result.mapError(
+              Envelope.decode(record),
+              (reason) =>
+                new Undecodable({
+                  topic: slice.topic,
+                  partition: slice.partition,
+                  offset: String(record.offset),
+                  reason
+                })
+            )
+          )
+        )
 
-      const run = Effect.fn("ApplySlice.run")(function*(subscriber: Subscriber, slice: Slice) {
-        const events = yield* decode(slice)
-        yield* faults.at("consumer.after-decode")
-        const applied = yield* Transaction.run(Effect.gen(function*() {
-          const first = new Set(yield* inbox.markFirst(subscriber.name, events.map((event) => event.eventId)))
-          const count = first.size
-          for (const event of events) {
-            // Taken out as it is handled: an event that stands twice in a slice is handled once.
-            if (!first.delete(event.eventId)) continue
-            yield* faults.at("consumer.before-handler")
-            yield* Effect.mapError(subscriber.handle(event), (cause) =>
-              new HandlerFailed({ consumer: subscriber.name, eventId: event.eventId, eventType: event.eventType, cause }))
-          }
-          yield* faults.at("consumer.before-commit")
-          return count
-        }))
-        yield* faults.at("consumer.after-commit")
-        yield* slice.commit
-        yield* faults.at("consumer.after-offset")
-        const outcome = (name: string) => Metric.withAttributes(eventsTotal, { consumer: subscriber.name, outcome: name })
-        yield* Metric.update(outcome("applied"), applied)
-        yield* Metric.update(outcome("duplicate"), events.length - applied)
-      }, Effect.provideService(PgClient.PgClient, database))
+      const run = Effect.fn("ApplySlice.run")(
+        function* (subscriber: Subscriber, slice: Slice) {
+          const events = yield* decode(slice)
+          yield* faults.at("consumer.after-decode")
+          const applied = yield* Transaction.run(
+            Effect.gen(function* () {
+              const first = new Set(
+                yield* inbox.markFirst(
+                  subscriber.name,
+                  events.map((event) => event.eventId)
+                )
+              )
+              const count = first.size
+              for (const event of events) {
+                // Taken out as it is handled: an event that stands twice in a slice is handled once.
+                if (!first.delete(event.eventId)) continue
+                yield* faults.at("consumer.before-handler")
+                yield* Effect.mapError(
+                  subscriber.handle(event),
+                  (cause) =>
+                    new HandlerFailed({
+                      consumer: subscriber.name,
+                      eventId: event.eventId,
+                      eventType: event.eventType,
+                      cause
+                    })
+                )
+              }
+              yield* faults.at("consumer.before-commit")
+              return count
+            })
+          )
+          yield* faults.at("consumer.after-commit")
+          yield* slice.commit
+          yield* faults.at("consumer.after-offset")
+          const outcome = (name: string) =>
+            Metric.withAttributes(eventsTotal, { consumer: subscriber.name, outcome: name })
+          yield* Metric.update(outcome("applied"), applied)
+          yield* Metric.update(outcome("duplicate"), events.length - applied)
+        },
+        Effect.provideService(PgClient.PgClient, database)
+      )
 
       return ApplySlice.of({ run })
     })

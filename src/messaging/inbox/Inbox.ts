@@ -27,7 +27,7 @@ export class Inbox extends Context.Service<
     Inbox,
     Effect.map(SqlClient.SqlClient, (client) =>
       Inbox.of({
-        markFirst: Effect.fnUntraced(function*(consumer, eventIds) {
+        markFirst: Effect.fnUntraced(function* (consumer, eventIds) {
           const { sql } = yield* Transaction
           // Sorted, so that two transactions that mark the same events take their locks in one order and can't deadlock.
           const rows = yield* sql<{ readonly event_id: string }>`
@@ -37,12 +37,13 @@ export class Inbox extends Context.Service<
             RETURNING event_id::text AS event_id`
           return new Set(rows.map((row) => row.event_id))
         }, Effect.orDie),
-        applied: Effect.fn("Inbox.applied")(function*(consumers, eventIds) {
+        applied: Effect.fn("Inbox.applied")(function* (consumers, eventIds) {
           const rows = yield* client<{ readonly pair: string }>`
             SELECT consumer_name || ' ' || event_id::text AS pair FROM processed_events
             WHERE event_id = ANY(${[...eventIds]}::uuid[]) AND consumer_name = ANY(${[...consumers]}::text[])`
           return new Set(rows.map((row) => row.pair))
         }, Effect.orDie)
-      }))
+      })
+    )
   )
 }

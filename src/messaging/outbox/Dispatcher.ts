@@ -44,8 +44,14 @@ interface Pause {
   readonly reason: string
 }
 
-const publishedTotal = Metric.counter("outbox_events_published_total", { description: "Events acknowledged by the broker", incremental: true })
-const failedTotal = Metric.counter("outbox_events_failed_total", { description: "Events in sends that failed", incremental: true })
+const publishedTotal = Metric.counter("outbox_events_published_total", {
+  description: "Events acknowledged by the broker",
+  incremental: true
+})
+const failedTotal = Metric.counter("outbox_events_failed_total", {
+  description: "Events in sends that failed",
+  incremental: true
+})
 const batchSeconds = Metric.histogram("outbox_batch_duration_seconds", {
   description: "From fetch to mark of one batch",
   boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
@@ -65,83 +71,98 @@ export class Dispatcher extends Context.Service<
     readonly pauses: Effect.Effect<ReadonlyArray<PausedTopic>>
   }
 >()("paid-once/messaging/outbox/Dispatcher") {
-  static readonly layer: Layer.Layer<Dispatcher, never, OutboxQueue | Publisher> = Layer
-    .effect(
-      Dispatcher,
-      Effect.gen(function*() {
-        const queue = yield* OutboxQueue
-        const publisher = yield* Publisher
-        const faults = yield* Faults
-        const settings = yield* DispatcherSettings
-        const pauses = yield* Ref.make<ReadonlyMap<string, Pause>>(new Map())
+  static readonly layer: Layer.Layer<Dispatcher, never, OutboxQueue | Publisher> = Layer.effect(
+    Dispatcher,
+    Effect.gen(function* () {
+      const queue = yield* OutboxQueue
+      const publisher = yield* Publisher
+      const faults = yield* Faults
+      const settings = yield* DispatcherSettings
+      const pauses = yield* Ref.make<ReadonlyMap<string, Pause>>(new Map())
 
-        const pausedTopics = Effect.flatMap(Clock.currentTimeMillis, (now) =>
-          Effect.map(Ref.get(pauses), (map) =>
-            [...map].filter(([, pause]) => pause.untilMillis > now).map(([topic]) => topic)))
+      const pausedTopics = Effect.flatMap(Clock.currentTimeMillis, (now) =>
+        Effect.map(Ref.get(pauses), (map) =>
+          [...map].filter(([, pause]) => pause.untilMillis > now).map(([topic]) => topic)
+        )
+      )
 
-        /** Pauses the topic for a jittered while, longer each time in a row. Failures of one round count as one. */
-        const pause = Effect.fnUntraced(function*(topic: string, error: PublishError) {
-          const now = yield* Clock.currentTimeMillis
-          const current = (yield* Ref.get(pauses)).get(topic)
-          if (current !== undefined && current.untilMillis > now) return
-          const attempt = (current?.attempt ?? 0) + 1
-          const delay = yield* Supervised.fullJitterMillis(attempt - 1, settings.backoffBaseMillis, settings.backoffCapMillis)
-          yield* Ref.update(pauses, (map) =>
-            new Map(map).set(topic, { attempt, untilMillis: now + delay, reason: error.message }))
-          yield* Effect.logWarning(`publishing to ${topic} failed; next try in ${Math.round(delay)} ms`).pipe(
-            Effect.annotateLogs({ topic, attempt, reason: error._tag, detail: error.message })
-          )
-        })
-        const resume = (topic: string) =>
-          Ref.update(pauses, (map) => {
-            if (!map.has(topic)) return map
-            const rest = new Map(map)
-            rest.delete(topic)
-            return rest
-          })
-
-        const count = (metric: typeof publishedTotal, events: ReadonlyArray<QueuedEvent>, labels: Readonly<Record<string, string>>) =>
-          Effect.forEach(
-            Object.entries(Array.groupBy(events, (event) => event.eventType)),
-            ([event_type, group]) => Metric.update(Metric.withAttributes(metric, { event_type, ...labels }), group.length),
-            { discard: true }
-          )
-
-        const send = Effect.fnUntraced(function*(lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) {
-          assertPrefix(events)
-          const receipt = yield* publisher.publish(lane, topic, events)
-          yield* faults.at("dispatcher.after-publish")
-          yield* queue.mark(lane, events, receipt)
-          yield* faults.at("dispatcher.after-mark")
-          yield* resume(topic)
-          yield* count(publishedTotal, events, {})
+      /** Pauses the topic for a jittered while, longer each time in a row. Failures of one round count as one. */
+      const pause = Effect.fnUntraced(function* (topic: string, error: PublishError) {
+        const now = yield* Clock.currentTimeMillis
+        const current = (yield* Ref.get(pauses)).get(topic)
+        if (current !== undefined && current.untilMillis > now) return
+        const attempt = (current?.attempt ?? 0) + 1
+        const delay = yield* Supervised.fullJitterMillis(
+          attempt - 1,
+          settings.backoffBaseMillis,
+          settings.backoffCapMillis
+        )
+        yield* Ref.update(pauses, (map) =>
+          new Map(map).set(topic, { attempt, untilMillis: now + delay, reason: error.message })
+        )
+        yield* Effect.logWarning(`publishing to ${topic} failed; next try in ${Math.round(delay)} ms`).pipe(
+          Effect.annotateLogs({ topic, attempt, reason: error._tag, detail: error.message })
+        )
+      })
+      const resume = (topic: string) =>
+        Ref.update(pauses, (map) => {
+          if (!map.has(topic)) return map
+          const rest = new Map(map)
+          rest.delete(topic)
+          return rest
         })
 
-        const drainOnce = Effect.fn("Dispatcher.drainOnce")(function*(lane: Lane) {
-          const started = yield* Clock.currentTimeMillis
-          const events = yield* queue.fetch(lane, yield* pausedTopics)
-          if (!Array.isReadonlyArrayNonEmpty(events)) return "idle" as const
-          yield* faults.at("dispatcher.after-fetch")
-          const sent = yield* Effect.forEach(Object.entries(Array.groupBy(events, (event) => event.topic)), ([topic, batch]) =>
+      const count = (
+        metric: typeof publishedTotal,
+        events: ReadonlyArray<QueuedEvent>,
+        labels: Readonly<Record<string, string>>
+      ) =>
+        Effect.forEach(
+          Object.entries(Array.groupBy(events, (event) => event.eventType)),
+          ([event_type, group]) =>
+            Metric.update(Metric.withAttributes(metric, { event_type, ...labels }), group.length),
+          { discard: true }
+        )
+
+      const send = Effect.fnUntraced(function* (lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) {
+        assertPrefix(events)
+        const receipt = yield* publisher.publish(lane, topic, events)
+        yield* faults.at("dispatcher.after-publish")
+        yield* queue.mark(lane, events, receipt)
+        yield* faults.at("dispatcher.after-mark")
+        yield* resume(topic)
+        yield* count(publishedTotal, events, {})
+      })
+
+      const drainOnce = Effect.fn("Dispatcher.drainOnce")(function* (lane: Lane) {
+        const started = yield* Clock.currentTimeMillis
+        const events = yield* queue.fetch(lane, yield* pausedTopics)
+        if (!Array.isReadonlyArrayNonEmpty(events)) return "idle" as const
+        yield* faults.at("dispatcher.after-fetch")
+        const sent = yield* Effect.forEach(
+          Object.entries(Array.groupBy(events, (event) => event.topic)),
+          ([topic, batch]) =>
             send(lane, topic, batch).pipe(
               Effect.as(true),
               Effect.catch((error) =>
                 Effect.as(Effect.andThen(pause(topic, error), count(failedTotal, batch, { reason: error._tag })), false)
               )
-            ))
-          yield* Metric.update(batchSeconds, ((yield* Clock.currentTimeMillis) - started) / 1_000)
-          // Whatever was cut off by the fetch's bounds is there at once; what failed is found by the poll after its pause.
-          return sent.some(Boolean) ? "more" as const : "idle" as const
-        })
-
-        return Dispatcher.of({
-          drainOnce,
-          pausedTopics,
-          pauses: Effect.map(Ref.get(pauses), (map) =>
-            [...map].map(([topic, { attempt, reason }]) => ({ topic, attempt, reason })))
-        })
+            )
+        )
+        yield* Metric.update(batchSeconds, ((yield* Clock.currentTimeMillis) - started) / 1_000)
+        // Whatever was cut off by the fetch's bounds is there at once; what failed is found by the poll after its pause.
+        return sent.some(Boolean) ? ("more" as const) : ("idle" as const)
       })
-    )
+
+      return Dispatcher.of({
+        drainOnce,
+        pausedTopics,
+        pauses: Effect.map(Ref.get(pauses), (map) =>
+          [...map].map(([topic, { attempt, reason }]) => ({ topic, attempt, reason }))
+        )
+      })
+    })
+  )
 }
 
 /**

@@ -35,7 +35,7 @@ export class History extends Context.Service<
     History,
     Effect.map(SqlClient.SqlClient, (sql) =>
       History.of({
-        of: Effect.fn("History.of")(function*(aggregateId) {
+        of: Effect.fn("History.of")(function* (aggregateId) {
           // The lane leads the queue's only index; archived rows carry none.
           const rows = yield* sql`
             SELECT event_id::text AS "eventId", aggregate_version AS version, event_type AS type,
@@ -48,6 +48,7 @@ export class History extends Context.Service<
             ORDER BY aggregate_version`
           return yield* decodeEvents(rows)
         }, Effect.orDie)
-      }))
+      })
+    )
   )
 }

@@ -7,7 +7,9 @@ import { Schema } from "effect"
 export const laneCount = 64
 
 /** A lane's number, 0 … 63. */
-export const Lane = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: laneCount - 1 })).pipe(Schema.brand("Lane"))
+export const Lane = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: laneCount - 1 })).pipe(
+  Schema.brand("Lane")
+)
 export type Lane = typeof Lane.Type
 
 const seed = 0x9747b28c

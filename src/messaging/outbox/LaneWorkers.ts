@@ -27,7 +27,9 @@ export const LaneWorkersSettings = Context.Reference<{
 })
 
 const pendingGauge = Metric.gauge("outbox_events_pending", { description: "Events in the queue, sampled" })
-const oldestGauge = Metric.gauge("outbox_oldest_pending_age_seconds", { description: "Age of the oldest event in the queue, sampled" })
+const oldestGauge = Metric.gauge("outbox_oldest_pending_age_seconds", {
+  description: "Age of the oldest event in the queue, sampled"
+})
 
 /** A worker that got no lane looks up this often, so that its silence means that it hangs. */
 const idleMillis = 5_000
@@ -49,7 +51,7 @@ export class LaneWorkers extends Context.Service<
     Dispatcher | OutboxQueue | Publisher | Wakeup | Shares | Supervised.Fibers
   > = Layer.effect(
     LaneWorkers,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const dispatcher = yield* Dispatcher
       const queue = yield* OutboxQueue
       const publisher = yield* Publisher
@@ -84,7 +86,8 @@ export class LaneWorkers extends Context.Service<
         }).pipe(
           Effect.ensuring(Effect.sync(() => inFlight.delete(lane))),
           Effect.flatMap((result) =>
-            again.delete(lane) || Option.getOrUndefined(result) === "more" ? enqueue(lane) : Effect.void)
+            again.delete(lane) || Option.getOrUndefined(result) === "more" ? enqueue(lane) : Effect.void
+          )
         )
 
       yield* wakeup.onWake(enqueue)
@@ -93,12 +96,13 @@ export class LaneWorkers extends Context.Service<
           `dispatcher worker ${worker}`,
           Effect.flatMap(Effect.timeoutOption(Queue.take(line), idleMillis), (lane) =>
             // A batch in flight is not cut off by a stop: the lane stays held, and nothing is sent twice because of it.
-            Option.isSome(lane) ? Effect.uninterruptible(work(lane.value)) : Effect.void)
+            Option.isSome(lane) ? Effect.uninterruptible(work(lane.value)) : Effect.void
+          )
         )
       }
       yield* Supervised.forkLoop(
         "dispatcher poll",
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const lanes = yield* heldLanes
           const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes, yield* dispatcher.pausedTopics)
           yield* Effect.forEach(ready, enqueue, { discard: true })
@@ -107,7 +111,7 @@ export class LaneWorkers extends Context.Service<
       )
       yield* Supervised.forkLoop(
         "dispatcher metrics",
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const pending = yield* queue.pending
           yield* Metric.update(pendingGauge, pending.count)
           yield* Metric.update(oldestGauge, pending.oldestSeconds)

@@ -47,10 +47,13 @@ export class NothingWritten extends Schema.TaggedError<NothingWritten>()("Nothin
 }
 
 /** Bounds of an append. */
-export const OutboxSettings = Context.Reference<{ readonly maxEventBytes: number }>("paid-once/messaging/outbox/OutboxSettings", {
-  // Below Kafka's default max.message.bytes (1,048,588), with room for the batch around the record.
-  defaultValue: () => ({ maxEventBytes: 900_000 })
-})
+export const OutboxSettings = Context.Reference<{ readonly maxEventBytes: number }>(
+  "paid-once/messaging/outbox/OutboxSettings",
+  {
+    // Below Kafka's default max.message.bytes (1,048,588), with room for the batch around the record.
+    defaultValue: () => ({ maxEventBytes: 900_000 })
+  }
+)
 
 /** See {@link Outbox}. */
 export interface OutboxService {
@@ -90,17 +93,18 @@ export interface OutboxService {
 export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/messaging/outbox/Outbox") {
   static readonly layer = Layer.effect(
     Outbox,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const wakeup = yield* Wakeup
       const faults = yield* Faults
       const { maxEventBytes } = yield* OutboxSettings
       const drawUuid = yield* RandomUuid
 
       /** The events as arrays of columns, for one INSERT. */
-      const encode = Effect.fnUntraced(function*(stream: Stream, events: NonEmpty<NewEvent>) {
+      const encode = Effect.fnUntraced(function* (stream: Stream, events: NonEmpty<NewEvent>) {
         const { spanId, traceId } = yield* currentTrace(drawUuid)
         const rows = yield* Effect.forEach(events, (event) =>
-          Effect.fromResult(encodeData(event, stream, { spanId, traceId }, maxEventBytes)))
+          Effect.fromResult(encodeData(event, stream, { spanId, traceId }, maxEventBytes))
+        )
         return {
           lane: laneOf(stream.aggregateId),
           traceId,
@@ -113,12 +117,14 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
       })
 
       const announce = (lane: Lane) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const { afterCommit } = yield* Transaction
           yield* faults.at("outbox.after-append")
-          yield* afterCommit(Effect.andThen(faults.at("outbox.after-commit"), wakeup.wake([lane])).pipe(
-            Effect.andThen(faults.at("outbox.after-wake"))
-          ))
+          yield* afterCommit(
+            Effect.andThen(faults.at("outbox.after-commit"), wakeup.wake([lane])).pipe(
+              Effect.andThen(faults.at("outbox.after-wake"))
+            )
+          )
         })
 
       const insert = (
@@ -140,14 +146,18 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
           ORDER BY event.position
           RETURNING aggregate_version`
 
-      const append = Effect.fn("Outbox.append")(function*(stream: Stream, version: number, events: NonEmpty<NewEvent>) {
+      const append = Effect.fn("Outbox.append")(function* (
+        stream: Stream,
+        version: number,
+        events: NonEmpty<NewEvent>
+      ) {
         const { sql } = yield* Transaction
         const encoded = yield* encode(stream, events)
         yield* Effect.orDie(insert(sql, stream, encoded, sql`${version - 1}::int4`, sql``))
         yield* announce(encoded.lane)
       })
 
-      const save = Effect.fn("Outbox.save")(function*(
+      const save = Effect.fn("Outbox.save")(function* (
         stream: Stream,
         events: NonEmpty<NewEvent>,
         write: Statement.Statement<{ readonly version: number }>,
@@ -155,7 +165,10 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
       ) {
         const { sql } = yield* Transaction
         const encoded = yield* encode(stream, events)
-        const ctes = [sql`written AS (${write})`, ...also.map((statement, index) => sql`${sql(`also_${index}`)} AS (${statement})`)]
+        const ctes = [
+          sql`written AS (${write})`,
+          ...also.map((statement, index) => sql`${sql(`also_${index}`)} AS (${statement})`)
+        ]
         const rows = yield* Effect.orDie(sql<{ readonly aggregate_version: number }>`
           WITH ${sql.csv(ctes)}
           ${insert(sql, stream, encoded, sql`written.version - ${events.length}::int4`, sql`written, `)}`)
@@ -201,17 +214,19 @@ const encodeData = (
       onFailure: (reason) => refuse(`its data is no JSON: ${reason}`),
       onSuccess: (data) => {
         if (data === undefined) return refuse("its data is no JSON: undefined")
-        const bytes = Envelope.recordBytes(Envelope.toRecord({
-          ...stream,
-          ...trace,
-          eventId: nilUuid,
-          eventType: event.eventType,
-          schemaVersion: event.schemaVersion,
-          // The widest version and time there can be: the real ones are known only once it is written.
-          aggregateVersion: 2 ** 31 - 1,
-          occurredAt: "2000-01-01T00:00:00.000Z",
-          data
-        }))
+        const bytes = Envelope.recordBytes(
+          Envelope.toRecord({
+            ...stream,
+            ...trace,
+            eventId: nilUuid,
+            eventType: event.eventType,
+            schemaVersion: event.schemaVersion,
+            // The widest version and time there can be: the real ones are known only once it is written.
+            aggregateVersion: 2 ** 31 - 1,
+            occurredAt: "2000-01-01T00:00:00.000Z",
+            data
+          })
+        )
         return bytes > maxEventBytes
           ? refuse(`it takes ${bytes} bytes, and ${maxEventBytes} are allowed (OUTBOX_MAX_EVENT_BYTES)`)
           : Result.succeed(data)

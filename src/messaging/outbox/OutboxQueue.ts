@@ -43,10 +43,7 @@ export interface OutboxQueueService {
    * Of each aggregate it returns a prefix of its unpublished events: an aggregate's events have rising `seq` in version order,
    * all of them are of one topic, and the bounds cut only at the end.
    */
-  readonly fetch: (
-    lane: Lane,
-    pausedTopics: ReadonlyArray<string>
-  ) => Effect.Effect<ReadonlyArray<QueuedEvent>>
+  readonly fetch: (lane: Lane, pausedTopics: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<QueuedEvent>>
   /**
    * Takes acknowledged events out of the queue and archives them with their offsets, in one statement. Marking twice is
    * harmless: the second finds nothing.
@@ -64,19 +61,19 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
 ) {
   static readonly layer: Layer.Layer<OutboxQueue, never, SqlClient.SqlClient> = Layer.effect(
     OutboxQueue,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const { archive, batchBytes, batchSize } = yield* QueueSettings
 
       return OutboxQueue.of({
-        ready: Effect.fnUntraced(function*(lanes, pausedTopics) {
+        ready: Effect.fnUntraced(function* (lanes, pausedTopics) {
           const rows = yield* sql<{ readonly lane: Lane }>`
             SELECT lane FROM unnest(${[...lanes]}::int2[]) AS lane
             WHERE EXISTS (SELECT FROM outbox_events AS e WHERE e.lane = lane.lane AND e.topic <> ALL (${[...pausedTopics]}::text[]))`
           return rows.map((row) => row.lane)
         }, Effect.orDie),
 
-        fetch: Effect.fnUntraced(function*(lane, pausedTopics) {
+        fetch: Effect.fnUntraced(function* (lane, pausedTopics) {
           return yield* sql<QueuedEvent>`
             SELECT seq, event_id::text AS "eventId", topic, event_type AS "eventType", schema_version AS "schemaVersion",
                    aggregate_type AS "aggregateType", aggregate_id AS "aggregateId", aggregate_version AS "aggregateVersion",
@@ -94,7 +91,7 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
             ORDER BY seq`
         }, Effect.orDie),
 
-        mark: Effect.fnUntraced(function*(lane, events, receipt) {
+        mark: Effect.fnUntraced(function* (lane, events, receipt) {
           const seqs = events.map((event) => event.seq)
           if (!archive) {
             yield* sql`DELETE FROM outbox_events WHERE lane = ${lane}::int2 AND seq = ANY (${seqs}::int8[])`
@@ -113,7 +110,7 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
             FROM published JOIN unnest(${seqs}::int8[]) WITH ORDINALITY AS sent(seq, position) USING (seq)`
         }, Effect.orDie),
 
-        pending: Effect.gen(function*() {
+        pending: Effect.gen(function* () {
           const [row] = yield* sql<{ readonly count: number; readonly seconds: number }>`
             SELECT count(*)::float8 AS count,
                    coalesce(extract(epoch FROM clock_now() - min(occurred_at)), 0)::float8 AS seconds

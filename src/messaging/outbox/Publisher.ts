@@ -3,7 +3,14 @@
  */
 import { Context, Effect, Layer } from "effect"
 import { Faults } from "../../platform/Faults.ts"
-import { Broker, BrokerUnavailable, type PublishError, type TopicInfo, TopicSettings, TopicUnavailable } from "../broker/Broker.ts"
+import {
+  Broker,
+  BrokerUnavailable,
+  type PublishError,
+  type TopicInfo,
+  TopicSettings,
+  TopicUnavailable
+} from "../broker/Broker.ts"
 import { toRecord } from "../Envelope.ts"
 import { type Lane, laneCount, partitionOf } from "./Lane.ts"
 import type { NonEmpty } from "./Outbox.ts"
@@ -20,13 +27,13 @@ export class Publisher extends Context.Service<
 >()("paid-once/messaging/outbox/Publisher") {
   static readonly layer: Layer.Layer<Publisher, never, Broker> = Layer.effect(
     Publisher,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const broker = yield* Broker
       const faults = yield* Faults
       const { partitions: wanted } = yield* TopicSettings
       const topics = new Map<string, TopicInfo>()
 
-      const prepare = Effect.fnUntraced(function*(topic: string) {
+      const prepare = Effect.fnUntraced(function* (topic: string) {
         const known = topics.get(topic)
         if (known !== undefined) return known
         const info = yield* broker.ensureTopic(topic, wanted)
@@ -40,18 +47,25 @@ export class Publisher extends Context.Service<
         return info
       })
 
-      const publish = Effect.fn("Publisher.publish")(function*(lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) {
+      const publish = Effect.fn("Publisher.publish")(function* (
+        lane: Lane,
+        topic: string,
+        events: NonEmpty<QueuedEvent>
+      ) {
         const { partitions } = yield* prepare(topic)
         const partition = partitionOf(lane, partitions)
         const [first, ...rest] = events
-        const { baseOffset } = yield* faults.around(
-          "dispatcher.before-publish",
-          broker.publish({ topic, partition, records: [toRecord(first), ...rest.map(toRecord)] }),
-          (): PublishError => new BrokerUnavailable({ operation: "publish", cause: new Error("the ack was lost on purpose") })
-        ).pipe(
-          // The topic may have been made anew with other partitions: look again before the next batch.
-          Effect.tapError(() => Effect.sync(() => topics.delete(topic)))
-        )
+        const { baseOffset } = yield* faults
+          .around(
+            "dispatcher.before-publish",
+            broker.publish({ topic, partition, records: [toRecord(first), ...rest.map(toRecord)] }),
+            (): PublishError =>
+              new BrokerUnavailable({ operation: "publish", cause: new Error("the ack was lost on purpose") })
+          )
+          .pipe(
+            // The topic may have been made anew with other partitions: look again before the next batch.
+            Effect.tapError(() => Effect.sync(() => topics.delete(topic)))
+          )
         return { partition, baseOffset }
       })
 

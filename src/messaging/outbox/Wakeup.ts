@@ -27,6 +27,7 @@ export class Wakeup extends Context.Service<
             // Anyone may NOTIFY on the channel: what is no lane is no business of ours.
             return isLane(lane) ? handle(lane) : Effect.void
           })
-      }))
+      })
+    )
   )
 }

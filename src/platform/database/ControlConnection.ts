@@ -59,14 +59,16 @@ export class ControlConnection extends Context.Service<
       params?: ReadonlyArray<unknown>
     ) => Effect.Effect<ReadonlyArray<PgConnection.Row>, ControlUnavailable>
     /** Calls `handle` for each notification of another session, from the surrounding scope's opening to its end. */
-    readonly onNotification: (handle: (payload: string) => Effect.Effect<void>) => Effect.Effect<void, never, Scope.Scope>
+    readonly onNotification: (
+      handle: (payload: string) => Effect.Effect<void>
+    ) => Effect.Effect<void, never, Scope.Scope>
     /** Notifies the other processes. Never inside a business transaction: NOTIFY takes an instance-wide lock at commit. */
     readonly notify: (payloads: ReadonlyArray<string>) => Effect.Effect<void, ControlUnavailable>
   }
 >()("paid-once/platform/database/ControlConnection") {
   static readonly layer = Layer.effect(
     ControlConnection,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { applicationName, url } = yield* DatabaseSettings
       const { heartbeatMillis, sessionTimeoutMillis } = yield* ControlSettings
       const session = yield* SubscriptionRef.make<ControlSession | undefined>(undefined)
@@ -93,41 +95,48 @@ export class ControlConnection extends Context.Service<
       )
 
       const heartbeat = (connection: PgConnection.PgConnection, stamp: Effect.Effect<void>) =>
-        connection.query("SELECT 1").pipe(
-          Effect.raceFirst(overdue),
-          Effect.andThen(stamp),
-          Effect.andThen(Effect.sleep(heartbeatMillis)),
-          Effect.forever
-        )
+        connection
+          .query("SELECT 1")
+          .pipe(
+            Effect.raceFirst(overdue),
+            Effect.andThen(stamp),
+            Effect.andThen(Effect.sleep(heartbeatMillis)),
+            Effect.forever
+          )
 
       /** One session, from the connect, which may fail and is then backed off, to its end, which is logged and is no failure. */
-      const serve = (stamp: Effect.Effect<void>) => Effect.gen(function*() {
-        const base = yield* PgConnection.make({
-          url,
-          applicationName: `${applicationName} control`,
-          connectTimeout: Duration.millis(sessionTimeoutMillis),
-          startupParameters: { idle_session_timeout: String(sessionTimeoutMillis) }
-        })
-        // Pinned: the listener, the locks and the heartbeat take turns on this one connection.
-        const connection = yield* base.pin
-        const notifications = yield* connection.listen(channel)
-        yield* Metric.update(listenConnected, 1)
-        yield* SubscriptionRef.set(session, {
-          id: ++sessions,
-          backendPid: connection.processId,
-          query: (sql, params) => Effect.map(connection.query(sql, params), (result) => result.rows)
-        })
-        yield* Effect.raceFirst(listen(notifications, connection.processId), heartbeat(connection, stamp)).pipe(
-          Effect.catch((error) => Effect.logWarning("the control connection broke and will be replaced", Cause.fail(error)))
+      const serve = (stamp: Effect.Effect<void>) =>
+        Effect.gen(function* () {
+          const base = yield* PgConnection.make({
+            url,
+            applicationName: `${applicationName} control`,
+            connectTimeout: Duration.millis(sessionTimeoutMillis),
+            startupParameters: { idle_session_timeout: String(sessionTimeoutMillis) }
+          })
+          // Pinned: the listener, the locks and the heartbeat take turns on this one connection.
+          const connection = yield* base.pin
+          const notifications = yield* connection.listen(channel)
+          yield* Metric.update(listenConnected, 1)
+          yield* SubscriptionRef.set(session, {
+            id: ++sessions,
+            backendPid: connection.processId,
+            query: (sql, params) => Effect.map(connection.query(sql, params), (result) => result.rows)
+          })
+          yield* Effect.raceFirst(listen(notifications, connection.processId), heartbeat(connection, stamp)).pipe(
+            Effect.catch((error) =>
+              Effect.logWarning("the control connection broke and will be replaced", Cause.fail(error))
+            )
+          )
+        }).pipe(
+          Effect.onExit(() =>
+            Effect.andThen(SubscriptionRef.set(session, undefined), Metric.update(listenConnected, 0))
+          ),
+          Effect.scoped,
+          // When Postgres restarts, every process loses its session at the same moment: they must not all return at the same one.
+          Effect.andThen(
+            Effect.flatMap(Supervised.fullJitterMillis(0, reconnectJitterMillis, reconnectJitterMillis), Effect.sleep)
+          )
         )
-      }).pipe(
-        Effect.onExit(() =>
-          Effect.andThen(SubscriptionRef.set(session, undefined), Metric.update(listenConnected, 0))
-        ),
-        Effect.scoped,
-        // When Postgres restarts, every process loses its session at the same moment: they must not all return at the same one.
-        Effect.andThen(Effect.flatMap(Supervised.fullJitterMillis(0, reconnectJitterMillis, reconnectJitterMillis), Effect.sleep))
-      )
       yield* Supervised.forkLoop("control-connection", serve)
 
       const query = (sql: string, params?: ReadonlyArray<unknown>) =>
@@ -137,9 +146,11 @@ export class ControlConnection extends Context.Service<
             current === undefined
               ? Effect.fail(new ControlUnavailable())
               : current.query(sql, params).pipe(
-                Effect.tapError((error) => Effect.logWarning("control connection: a query failed", Cause.fail(error))),
-                Effect.mapError(() => new ControlUnavailable())
-              )
+                  Effect.tapError((error) =>
+                    Effect.logWarning("control connection: a query failed", Cause.fail(error))
+                  ),
+                  Effect.mapError(() => new ControlUnavailable())
+                )
         )
 
       return ControlConnection.of({
@@ -153,7 +164,9 @@ export class ControlConnection extends Context.Service<
         notify: (payloads) =>
           payloads.length === 0
             ? Effect.void
-            : Effect.asVoid(query("SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload", [channel, payloads]))
+            : Effect.asVoid(
+                query("SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload", [channel, payloads])
+              )
       })
     })
   )

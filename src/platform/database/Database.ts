@@ -36,25 +36,28 @@ export class DatabaseSettings extends Context.Service<
 const keepAlive = Duration.seconds(10)
 
 /** Provides `PgClient` and `SqlClient` over one pool, made from {@link DatabaseSettings}. */
-export const layer: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, SqlError.SqlError, DatabaseSettings> = Layer.unwrap(
-  DatabaseSettings.useSync(({ applicationName, maxConnections, url }) =>
-    PgClient.layer({
-      url,
-      applicationName,
-      maxConnections,
-      keepAlive,
-      startupParameters: {
-        // A writer that was told "committed" must find its event after a crash. Never weakened for business transactions.
-        synchronous_commit: "on",
-        // A transaction of ours lasts milliseconds. One that sits idle longer lost its client, and would hold back vacuum.
-        idle_in_transaction_session_timeout: "60000"
-      }
-    })
+export const layer: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, SqlError.SqlError, DatabaseSettings> =
+  Layer.unwrap(
+    DatabaseSettings.useSync(({ applicationName, maxConnections, url }) =>
+      PgClient.layer({
+        url,
+        applicationName,
+        maxConnections,
+        keepAlive,
+        startupParameters: {
+          // A writer that was told "committed" must find its event after a crash. Never weakened for business transactions.
+          synchronous_commit: "on",
+          // A transaction of ours lasts milliseconds. One that sits idle longer lost its client, and would hold back vacuum.
+          idle_in_transaction_session_timeout: "60000"
+        }
+      })
+    )
   )
-)
 
 /** The database can't be used as it is: unreachable, too old, or set so that a commit may be lost. */
-export class DatabaseUnusable extends Schema.TaggedError<DatabaseUnusable>()("DatabaseUnusable", { reason: Schema.String }) {
+export class DatabaseUnusable extends Schema.TaggedError<DatabaseUnusable>()("DatabaseUnusable", {
+  reason: Schema.String
+}) {
   override get message() {
     return `DATABASE_URL: ${this.reason}`
   }
@@ -64,27 +67,39 @@ export class DatabaseUnusable extends Schema.TaggedError<DatabaseUnusable>()("Da
 const oldestVersion = 15
 
 /** {@link layer}, refused with a sentence for the operator where the database would break a guarantee. */
-export const layerChecked: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, DatabaseUnusable, DatabaseSettings> = Layer.effectDiscard(
-  Effect.gen(function*() {
-    const sql = yield* PgClient.PgClient
-    const [row] = yield* sql<{ readonly version: number; readonly fsync: string; readonly sync: string }>`
+export const layerChecked: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, DatabaseUnusable, DatabaseSettings> =
+  Layer.effectDiscard(
+    Effect.gen(function* () {
+      const sql = yield* PgClient.PgClient
+      const [row] = yield* sql<{ readonly version: number; readonly fsync: string; readonly sync: string }>`
       SELECT current_setting('server_version_num')::int4 / 10000 AS version,
              current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS sync`
-    if (row === undefined) return
-    if (row.version < oldestVersion) {
-      return yield* new DatabaseUnusable({ reason: `Postgres ${row.version} is too old: ${oldestVersion} or newer is needed` })
-    }
-    if (row.sync === "off" || row.sync === "local") {
-      return yield* new DatabaseUnusable({ reason: `synchronous_commit is ${row.sync}: what was answered as done could be lost` })
-    }
-    if (row.fsync === "off") {
-      yield* Effect.logWarning("fsync is off in this Postgres: a power cut can lose what was committed. For tests only.")
-    }
-  })
-).pipe(
-  Layer.provideMerge(layer),
-  Layer.catch((error) =>
-    Layer.effectContext(Effect.fail(
-      error._tag === "DatabaseUnusable" ? error : new DatabaseUnusable({ reason: `can't connect: ${error.message}` })
-    )))
-)
+      if (row === undefined) return
+      if (row.version < oldestVersion) {
+        return yield* new DatabaseUnusable({
+          reason: `Postgres ${row.version} is too old: ${oldestVersion} or newer is needed`
+        })
+      }
+      if (row.sync === "off" || row.sync === "local") {
+        return yield* new DatabaseUnusable({
+          reason: `synchronous_commit is ${row.sync}: what was answered as done could be lost`
+        })
+      }
+      if (row.fsync === "off") {
+        yield* Effect.logWarning(
+          "fsync is off in this Postgres: a power cut can lose what was committed. For tests only."
+        )
+      }
+    })
+  ).pipe(
+    Layer.provideMerge(layer),
+    Layer.catch((error) =>
+      Layer.effectContext(
+        Effect.fail(
+          error._tag === "DatabaseUnusable"
+            ? error
+            : new DatabaseUnusable({ reason: `can't connect: ${error.message}` })
+        )
+      )
+    )
+  )

@@ -48,12 +48,12 @@ export interface EmbeddedPostgres {
 export const acquire: (
   options: EmbeddedPostgresOptions
 ) => Effect.Effect<EmbeddedPostgres, EmbeddedPostgresError, Scope.Scope> = Effect.fn("EmbeddedPostgres.acquire")(
-  function*({ dataDirectory, settings = {} }: EmbeddedPostgresOptions) {
+  function* ({ dataDirectory, settings = {} }: EmbeddedPostgresOptions) {
     const binaries = yield* findBinaries()
     const home = yield* makeHome(dataDirectory)
     return yield* withLock(
       home,
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const host = yield* settle(home, binaries)
         // Before the start and under the same lock, so that no last user stops the server in between.
         yield* Effect.acquireRelease(register(home), (user) => release(home, user))
@@ -70,14 +70,14 @@ export const acquire: (
 const makeHome = (dataDirectory: string) =>
   attempt(`make ${dataDirectory}`, async () => {
     // Others may pass through, since the server's account can be one of them; what lies inside is closed file by file.
-    if (await mkdir(dataDirectory, { recursive: true }) !== undefined) await chmod(dataDirectory, 0o711)
+    if ((await mkdir(dataDirectory, { recursive: true })) !== undefined) await chmod(dataDirectory, 0o711)
     return realpath(dataDirectory)
   })
 
 const release = (home: string, user: string) =>
   withLock(
     home,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       yield* unregister(user)
       const others = yield* livingUsers(home)
       if (others.length === 0) yield* stop(yield* baseOf(home))
@@ -93,24 +93,25 @@ const release = (home: string, user: string) =>
  * Refuses, with the reason `InUse` and their process numbers, while living processes use it. Removes only what {@link acquire}
  * makes, so a wrong path costs nothing. A directory that does not exist is reset already.
  */
-export const reset: (dataDirectory: string) => Effect.Effect<void, EmbeddedPostgresError> = Effect.fn("EmbeddedPostgres.reset")(
-  function*(dataDirectory: string) {
-    const home = yield* whereExists(`find ${dataDirectory}`, () => realpath(dataDirectory))
-    if (home === undefined) return
-    yield* withLock(
-      home,
-      Effect.gen(function*() {
-        const users = yield* livingUsers(home)
-        if (users.length > 0) {
-          return yield* fail("InUse", `${home} is in use by process ${users.join(", ")}: stop it first, then reset.`)
-        }
-        const base = yield* baseOf(home).pipe(Effect.orElseSucceed(() => home)) // a shelter that is gone has nothing to stop
-        yield* stop(base)
-        yield* removeAll(home, base)
-        const rest = ["users", "elsewhere"].map((name) => join(home, name))
-        yield* Effect.forEach([...sheltersOf(home), ...rest], (path) =>
-          attempt(`remove ${path}`, () => rm(path, { recursive: true, force: true })))
-      })
-    )
-  }
-)
+export const reset: (dataDirectory: string) => Effect.Effect<void, EmbeddedPostgresError> = Effect.fn(
+  "EmbeddedPostgres.reset"
+)(function* (dataDirectory: string) {
+  const home = yield* whereExists(`find ${dataDirectory}`, () => realpath(dataDirectory))
+  if (home === undefined) return
+  yield* withLock(
+    home,
+    Effect.gen(function* () {
+      const users = yield* livingUsers(home)
+      if (users.length > 0) {
+        return yield* fail("InUse", `${home} is in use by process ${users.join(", ")}: stop it first, then reset.`)
+      }
+      const base = yield* baseOf(home).pipe(Effect.orElseSucceed(() => home)) // a shelter that is gone has nothing to stop
+      yield* stop(base)
+      yield* removeAll(home, base)
+      const rest = ["users", "elsewhere"].map((name) => join(home, name))
+      yield* Effect.forEach([...sheltersOf(home), ...rest], (path) =>
+        attempt(`remove ${path}`, () => rm(path, { recursive: true, force: true }))
+      )
+    })
+  )
+})

@@ -24,7 +24,7 @@ const passwordOf = (home: string) => join(home, "password")
 const unfinished = "initializing-"
 
 /** The server's password; made where there is none and no data that an earlier one protects. */
-export const password = Effect.fnUntraced(function*(home: string, base: string) {
+export const password = Effect.fnUntraced(function* (home: string, base: string) {
   const found = (yield* whereExists("read the password", () => readFile(passwordOf(home), "utf8")))?.trim()
   if (found !== undefined && found !== "") return found
   if ((yield* whereExists("look at the data", () => stat(dataOf(base)))) !== undefined) {
@@ -40,7 +40,11 @@ export const password = Effect.fnUntraced(function*(home: string, base: string) 
 })
 
 /** Makes the data of a new server. Until the rename that ends it there is no data, so a killed one is begun anew. */
-export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function*(host: Host, secret: string, settings: Settings) {
+export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function* (
+  host: Host,
+  secret: string,
+  settings: Settings
+) {
   const { account, base, binaries } = host
   yield* removeUnfinished(base)
   if ((yield* whereExists("look at the data", () => stat(dataOf(base)))) !== undefined) {
@@ -48,7 +52,7 @@ export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function*(hos
   }
   const directory = join(base, `${unfinished}${randomBytes(4).toString("hex")}`)
   const secretFile = `${directory}.password` // initdb wants a file, and its directory empty
-  const step = Effect.fnUntraced(function*(what: string, args: ReadonlyArray<string>, input?: string) {
+  const step = Effect.fnUntraced(function* (what: string, args: ReadonlyArray<string>, input?: string) {
     const { code, output } = yield* run(account, join(binaries.native, "bin", what), args, input).pipe(
       Effect.timeoutOrElse({
         duration: `${initLimitSeconds} seconds`,
@@ -58,7 +62,7 @@ export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function*(hos
     if (code !== 0) return yield* fail("InitFailed", `${what} failed in ${directory}: ${output.trim()}`)
   })
   const durable = settings.fsync !== "off"
-  yield* Effect.gen(function*() {
+  yield* Effect.gen(function* () {
     yield* attempt("make the data directory", async () => {
       await mkdir(directory, { mode: 0o700 })
       await writeFile(secretFile, secret, { mode: 0o600 })
@@ -86,7 +90,7 @@ export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function*(hos
   }).pipe(Effect.ensuring(Effect.ignore(removeUnfinished(base))))
 })
 
-const removeUnfinished = Effect.fnUntraced(function*(base: string) {
+const removeUnfinished = Effect.fnUntraced(function* (base: string) {
   const names = (yield* whereExists("list the data", () => readdir(base))) ?? []
   for (const name of names.filter((name) => name.startsWith(unfinished))) {
     // Tried several times: the initdb of a killed run may still write there.
@@ -94,7 +98,7 @@ const removeUnfinished = Effect.fnUntraced(function*(base: string) {
   }
 })
 
-const checkMajor = Effect.fnUntraced(function*({ base, binaries }: Host) {
+const checkMajor = Effect.fnUntraced(function* ({ base, binaries }: Host) {
   const found = (yield* attempt("read PG_VERSION", () => readFile(join(dataOf(base), "PG_VERSION"), "utf8"))).trim()
   if (Number(found) === binaries.major) return
   return yield* fail(
@@ -105,7 +109,7 @@ const checkMajor = Effect.fnUntraced(function*({ base, binaries }: Host) {
 })
 
 /** Removes the data of a server that does not run, its password and its log. */
-export const removeAll = Effect.fnUntraced(function*(home: string, base: string) {
+export const removeAll = Effect.fnUntraced(function* (home: string, base: string) {
   yield* removeUnfinished(base)
   const files = [dataOf(base), passwordOf(home), logOf(home), `${logOf(home)}.1`]
   yield* Effect.forEach(files, (file) => attempt(`remove ${file}`, () => rm(file, { recursive: true, force: true })))

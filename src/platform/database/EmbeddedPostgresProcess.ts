@@ -37,10 +37,12 @@ export const fail = (reason: Reason, message: string, cause?: unknown) =>
 /** A short step on the file system (or its like) whose failure says what was being done. It is not interrupted half-way. */
 export const attempt = <A>(doing: string, step: () => Promise<A>, reason: Reason = "FileSystem") =>
   // A promise cannot be called back: interrupted, it would go on and write after the clean-up.
-  Effect.uninterruptible(Effect.tryPromise({
-    try: step,
-    catch: (cause) => fail(reason, `${doing}: ${cause instanceof Error ? cause.message : String(cause)}`, cause)
-  }))
+  Effect.uninterruptible(
+    Effect.tryPromise({
+      try: step,
+      catch: (cause) => fail(reason, `${doing}: ${cause instanceof Error ? cause.message : String(cause)}`, cause)
+    })
+  )
 
 /** The value of `step`, or undefined where the file it wants is not there. */
 export const whereExists = <A>(doing: string, step: () => Promise<A>) =>
@@ -48,13 +50,15 @@ export const whereExists = <A>(doing: string, step: () => Promise<A>) =>
     step().catch((cause: NodeJS.ErrnoException) => {
       if (cause.code === "ENOENT" || cause.code === "ENOTDIR") return undefined
       throw cause
-    }))
+    })
+  )
 
 /** The arguments of node's `spawn` that run `command` as `account`, in a session of its own: a terminal's Ctrl-C is not for it. */
 export const spawnArguments = (account: Account, command: string, args: ReadonlyArray<string>) => {
-  const mapped = account._tag === "UserNamespace"
-    ? { command: "unshare", args: [...namespaceFlags(account), "--", command, ...args] }
-    : { command, args: [...args] }
+  const mapped =
+    account._tag === "UserNamespace"
+      ? { command: "unshare", args: [...namespaceFlags(account), "--", command, ...args] }
+      : { command, args: [...args] }
   const options = {
     detached: true,
     cwd: "/", // ours may be closed to the account
@@ -87,7 +91,8 @@ export const run = (account: Account, command: string, args: ReadonlyArray<strin
   Effect.callback<{ readonly code: number | null; readonly output: string }, EmbeddedPostgresError>((resume) => {
     const how = spawnArguments(account, command, args)
     const child = spawned(() => spawn(how.command, how.args, { ...how.options, stdio: "pipe" }))
-    if (child instanceof Error) return resume(Effect.fail(fail("BrokenPackage", `cannot run ${command}: ${child.message}`, child)))
+    if (child instanceof Error)
+      return resume(Effect.fail(fail("BrokenPackage", `cannot run ${command}: ${child.message}`, child)))
     let output = ""
     const collect = (chunk: Buffer) => {
       output = (output + chunk.toString()).slice(-outputLimit)
@@ -95,7 +100,9 @@ export const run = (account: Account, command: string, args: ReadonlyArray<strin
     child.stdout.on("data", collect)
     child.stderr.on("data", collect)
     child.stdin.on("error", () => {}) // it exited without reading: its exit code tells
-    child.on("error", (cause) => resume(Effect.fail(fail("BrokenPackage", `cannot run ${command}: ${cause.message}`, cause))))
+    child.on("error", (cause) =>
+      resume(Effect.fail(fail("BrokenPackage", `cannot run ${command}: ${cause.message}`, cause)))
+    )
     child.on("close", (code) => resume(Effect.succeed({ code, output })))
     child.stdin.end(input)
     return Effect.callback<void>((stopped) => {
@@ -117,11 +124,13 @@ export interface ProcessStatus {
 
 /** A living process, or none. A zombie is dead: its parent merely has not asked (an init that never asks is common in containers). */
 export const processStatus = (pid: number): Effect.Effect<Option.Option<ProcessStatus>> =>
-  Effect.promise(() => readFile(`/proc/${pid}/stat`, "utf8").catch(() => "")).pipe(Effect.map((text) => {
-    // The command stands in parentheses and may hold any character, so the fields are counted from the last ")".
-    const end = text.lastIndexOf(")")
-    const fields = text.slice(end + 2).split(" ")
-    const [state, startedAtTicks] = [fields[0], fields[19]]
-    if (end < 0 || startedAtTicks === undefined || state === "Z" || state === "X") return Option.none()
-    return Option.some({ command: text.slice(text.indexOf("(") + 1, end), startedAtTicks })
-  }))
+  Effect.promise(() => readFile(`/proc/${pid}/stat`, "utf8").catch(() => "")).pipe(
+    Effect.map((text) => {
+      // The command stands in parentheses and may hold any character, so the fields are counted from the last ")".
+      const end = text.lastIndexOf(")")
+      const fields = text.slice(end + 2).split(" ")
+      const [state, startedAtTicks] = [fields[0], fields[19]]
+      if (end < 0 || startedAtTicks === undefined || state === "Z" || state === "X") return Option.none()
+      return Option.some({ command: text.slice(text.indexOf("(") + 1, end), startedAtTicks })
+    })
+  )

@@ -6,7 +6,15 @@ import { createServer } from "node:net"
 import { join } from "node:path"
 import { dataOf, logOf, type Settings } from "./EmbeddedPostgresData.ts"
 import { type Host, HostOptions } from "./EmbeddedPostgresHost.ts"
-import { attempt, type EmbeddedPostgresError, fail, processStatus, spawnArguments, spawned, whereExists } from "./EmbeddedPostgresProcess.ts"
+import {
+  attempt,
+  type EmbeddedPostgresError,
+  fail,
+  processStatus,
+  spawnArguments,
+  spawned,
+  whereExists
+} from "./EmbeddedPostgresProcess.ts"
 
 const defaults: Settings = {
   shared_buffers: "128MB", // holds the demo's working set; a laptop does not notice it
@@ -32,13 +40,16 @@ export interface Running {
 }
 
 /** The server that runs on `base`, if one does. */
-export const inspect = Effect.fnUntraced(function*(base: string): Effect.fn.Return<Running | undefined, EmbeddedPostgresError> {
+export const inspect = Effect.fnUntraced(function* (
+  base: string
+): Effect.fn.Return<Running | undefined, EmbeddedPostgresError> {
   const text = yield* whereExists("read postmaster.pid", () => readFile(pidFileOf(base), "utf8"))
   if (text === undefined) return undefined
   const lines = text.split("\n").map((line) => line.trim())
   const pid = Number(lines[0])
   const status = yield* processStatus(pid)
-  if (Option.isNone(status) || status.value.command !== "postgres" || !(yield* runsOn(pid, dataOf(base)))) return undefined
+  if (Option.isNone(status) || status.value.command !== "postgres" || !(yield* runsOn(pid, dataOf(base))))
+    return undefined
   const phase = lines[7] === "ready" || lines[7] === "stopping" ? lines[7] : "starting"
   return { pid, startedAtTicks: status.value.startedAtTicks, port: Number(lines[3]), phase }
 })
@@ -49,7 +60,7 @@ const pidFileOf = (base: string) => join(dataOf(base), "postmaster.pid")
 const runsOn = (pid: number, data: string) =>
   attempt("look at the server's process", async () => {
     const real = await realpath(data)
-    if (await readlink(`/proc/${pid}/cwd`).catch(() => undefined) === real) return true
+    if ((await readlink(`/proc/${pid}/cwd`).catch(() => undefined)) === real) return true
     // The link of another user's process is closed to a container's root; its arguments are open to all.
     const args = (await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")).split("\0")
     return args[args.indexOf("-D") + 1] === real
@@ -63,7 +74,7 @@ const impossiblePid = 2_147_483_647 // far above the kernel's largest, 2^22
  *
  * It is not removed: Postgres reads from it which shared memory to look at for orphaned backends that may still write.
  */
-const disown = Effect.fnUntraced(function*(base: string) {
+const disown = Effect.fnUntraced(function* (base: string) {
   const file = pidFileOf(base)
   const now = yield* Clock.currentTimeMillis
   yield* whereExists("mark postmaster.pid as stale", async () => {
@@ -80,7 +91,7 @@ const disown = Effect.fnUntraced(function*(base: string) {
 })
 
 /** Starts the server of `host`, or joins the one that runs. A starting one is waited for, and so is the end of a stopping one. */
-export const start = Effect.fn("EmbeddedPostgres.start")(function*(home: string, host: Host, settings: Settings) {
+export const start = Effect.fn("EmbeddedPostgres.start")(function* (home: string, host: Host, settings: Settings) {
   const deadline = (yield* Clock.currentTimeMillis) + readyLimitSeconds * 1_000
   let joined = true
   while ((yield* Clock.currentTimeMillis) < deadline) {
@@ -94,21 +105,25 @@ export const start = Effect.fn("EmbeddedPostgres.start")(function*(home: string,
     joined = !(yield* launch(home, host, settings, deadline))
     if (joined) yield* Effect.sleep(retryMillis)
   }
-  return yield* fail("StartFailed", `Postgres in ${host.base} is not ready after ${readyLimitSeconds} s: ${yield* tail(home, 0)}`)
+  return yield* fail(
+    "StartFailed",
+    `Postgres in ${host.base} is not ready after ${readyLimitSeconds} s: ${yield* tail(home, 0)}`
+  )
 })
 
 // What a next try can mend: the port was taken in between; an orphan of a killed run won the start, or its backends still end.
-const passing = /could not create any TCP\/IP sockets|lock file "postmaster\.pid" (already exists|is empty)|is still in use/
+const passing =
+  /could not create any TCP\/IP sockets|lock file "postmaster\.pid" (already exists|is empty)|is still in use/
 
 /** Starts one server process and follows it until it is ready (true), or has ended for a passing reason (false). */
 const launch = (home: string, host: Host, settings: Settings, deadline: number) =>
   Effect.uninterruptibleMask((restore) =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { choosePort = freePort } = yield* HostOptions
       const port = yield* choosePort
       const from = yield* rotateLog(home)
       const child = yield* spawnServer(home, host, { ...defaults, ...settings, port: `${port}` })
-      const follow = Effect.gen(function*() {
+      const follow = Effect.gen(function* () {
         while ((yield* Clock.currentTimeMillis) < deadline) {
           const server = yield* inspect(host.base)
           if (server?.pid === child.pid && server?.phase === "ready") return true
@@ -124,7 +139,7 @@ const launch = (home: string, host: Host, settings: Settings, deadline: number) 
       })
       // Not ready means nobody's: an interrupted or failed start leaves no server behind.
       return yield* restore(follow).pipe(
-        Effect.onExit((exit) => Exit.isSuccess(exit) && exit.value ? Effect.void : Effect.ignore(endChild(child)))
+        Effect.onExit((exit) => (Exit.isSuccess(exit) && exit.value ? Effect.void : Effect.ignore(endChild(child))))
       )
     })
   )
@@ -137,21 +152,24 @@ const endChild = (child: ChildProcess) =>
 
 /** A port of 127.0.0.1 that nobody listens on at this moment. */
 export const freePort = Effect.callback<number, EmbeddedPostgresError>((resume) => {
-  const server = createServer().on("error", (cause) => resume(Effect.fail(fail("StartFailed", "no free port on 127.0.0.1", cause))))
+  const server = createServer().on("error", (cause) =>
+    resume(Effect.fail(fail("StartFailed", "no free port on 127.0.0.1", cause)))
+  )
   server.listen({ host: "127.0.0.1", port: 0, exclusive: true }, () => {
     const address = server.address()
     server.close(() => resume(Effect.succeed(typeof address === "object" && address !== null ? address.port : 0)))
   })
 })
 
-const spawnServer = Effect.fnUntraced(function*(home: string, { account, base, binaries }: Host, settings: Settings) {
+const spawnServer = Effect.fnUntraced(function* (home: string, { account, base, binaries }: Host, settings: Settings) {
   // Ours last: whatever the caller sets, the server is reached by TCP on this machine only, and needs no path for a socket.
   const all = { ...settings, listen_addresses: "127.0.0.1", unix_socket_directories: "" }
   const args = ["-D", dataOf(base), ...Object.entries(all).flatMap(([name, value]) => ["-c", `${name}=${value}`])]
   const how = spawnArguments(account, join(binaries.native, "bin/postgres"), args)
   const log = yield* attempt("open the log", () => open(logOf(home), "a", 0o600))
   return yield* Effect.callback<ChildProcess, EmbeddedPostgresError>((resume) => {
-    const refused = (cause: Error) => resume(Effect.fail(fail("StartFailed", `cannot run Postgres: ${cause.message}`, cause)))
+    const refused = (cause: Error) =>
+      resume(Effect.fail(fail("StartFailed", `cannot run Postgres: ${cause.message}`, cause)))
     const child = spawned(() => spawn(how.command, how.args, { ...how.options, stdio: ["ignore", log.fd, log.fd] }))
     if (child instanceof Error) return refused(child)
     child.unref() // it outlives us where others use it
@@ -161,17 +179,23 @@ const spawnServer = Effect.fnUntraced(function*(home: string, { account, base, b
 })
 
 /** Stops the server of `base`, where one runs: clients are cut off, everything is written. Returns when its process has ended. */
-export const stop = Effect.fn("EmbeddedPostgres.stop")(function*(base: string) {
+export const stop = Effect.fn("EmbeddedPostgres.stop")(function* (base: string) {
   const server = yield* inspect(base)
   if (server !== undefined) yield* end(server.pid)
 })
 
-const end = Effect.fnUntraced(function*(pid: number) {
+const end = Effect.fnUntraced(function* (pid: number) {
   const before = Option.getOrUndefined(yield* processStatus(pid))
   if (before === undefined) return
-  for (const [signal, seconds] of [["SIGINT", stopLimitSeconds], ["SIGQUIT", quitLimitSeconds]] as const) {
+  for (const [signal, seconds] of [
+    ["SIGINT", stopLimitSeconds],
+    ["SIGQUIT", quitLimitSeconds]
+  ] as const) {
     yield* attempt(`stop Postgres, process ${pid}`, async () => process.kill(pid, signal), "StopFailed").pipe(
-      Effect.catchIf((error) => (error.cause as NodeJS.ErrnoException).code === "ESRCH", () => Effect.void)
+      Effect.catchIf(
+        (error) => (error.cause as NodeJS.ErrnoException).code === "ESRCH",
+        () => Effect.void
+      )
     )
     const deadline = (yield* Clock.currentTimeMillis) + seconds * 1_000
     while ((yield* Clock.currentTimeMillis) < deadline) {
@@ -180,11 +204,14 @@ const end = Effect.fnUntraced(function*(pid: number) {
       yield* Effect.sleep(pollMillis)
     }
   }
-  return yield* fail("StopFailed", `Postgres, process ${pid}, did not stop within ${stopLimitSeconds + quitLimitSeconds} s`)
+  return yield* fail(
+    "StopFailed",
+    `Postgres, process ${pid}, did not stop within ${stopLimitSeconds + quitLimitSeconds} s`
+  )
 })
 
 /** Sets a large log aside. Returns where in the log the coming start's lines begin. */
-const rotateLog = Effect.fnUntraced(function*(home: string) {
+const rotateLog = Effect.fnUntraced(function* (home: string) {
   const size = (yield* whereExists("look at the log", () => stat(logOf(home))))?.size ?? 0
   if (size < logLimitBytes) return size
   yield* attempt("set the log aside", () => rename(logOf(home), `${logOf(home)}.1`))
@@ -194,5 +221,8 @@ const rotateLog = Effect.fnUntraced(function*(home: string) {
 const tail = (home: string, from: number) =>
   attempt("read the log", async () => {
     const log = await readFile(logOf(home)).catch(() => Buffer.from("(no log)"))
-    return log.subarray(Math.max(from, log.length - tailBytes)).toString().trim()
+    return log
+      .subarray(Math.max(from, log.length - tailBytes))
+      .toString()
+      .trim()
   })

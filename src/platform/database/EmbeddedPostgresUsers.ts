@@ -26,7 +26,7 @@ export const withLock = <A, E, R>(home: string, effect: Effect.Effect<A, E, R>) 
     Effect.flatMap(restore(take(home)), (held) => Effect.ensuring(restore(effect), free(held)))
   )
 
-const take = Effect.fnUntraced(function*(home: string) {
+const take = Effect.fnUntraced(function* (home: string) {
   const name = `\0paid-once-postgres-${createHash("sha256").update(home).digest("hex").slice(0, 32)}`
   const deadline = (yield* Clock.currentTimeMillis) + lockLimitMillis
   while ((yield* Clock.currentTimeMillis) < deadline) {
@@ -36,7 +36,10 @@ const take = Effect.fnUntraced(function*(home: string) {
     yield* Effect.sleep(lockRetryMillis)
   }
   const seconds = lockLimitMillis / 1_000
-  return yield* fail("Locked", `another process has been starting or stopping the server of ${home} for ${seconds} s: stop it`)
+  return yield* fail(
+    "Locked",
+    `another process has been starting or stopping the server of ${home} for ${seconds} s: stop it`
+  )
 })
 
 const bind = (path: string) =>
@@ -47,7 +50,10 @@ const bind = (path: string) =>
       socket.on("error", () => {}).on("close", () => waiting.delete(socket))
     })
     server.once("error", (cause: NodeJS.ErrnoException) =>
-      resume(cause.code === "EADDRINUSE" ? Effect.succeed(undefined) : Effect.fail(fail("Locked", cause.message, cause))))
+      resume(
+        cause.code === "EADDRINUSE" ? Effect.succeed(undefined) : Effect.fail(fail("Locked", cause.message, cause))
+      )
+    )
     server.listen({ path, exclusive: true }, () => resume(Effect.succeed({ server, waiting })))
     return Effect.sync(() => server.close())
   })
@@ -76,7 +82,7 @@ const bootId = Effect.map(
 )
 
 /** Enters this process as a user, once more for each call. Only under the lock. */
-export const register = Effect.fnUntraced(function*(home: string) {
+export const register = Effect.fnUntraced(function* (home: string) {
   const status = Option.getOrThrow(yield* processStatus(process.pid))
   const boot = yield* bootId
   const file = join(usersOf(home), `${process.pid}-${status.startedAtTicks}-${randomUUID()}`)
@@ -90,7 +96,7 @@ export const register = Effect.fnUntraced(function*(home: string) {
 export const unregister = (file: string) => attempt("unregister as a user", () => rm(file, { force: true }))
 
 /** The processes that use `home`, ours included. Entries of dead ones are removed. Only under the lock. */
-export const livingUsers = Effect.fnUntraced(function*(home: string) {
+export const livingUsers = Effect.fnUntraced(function* (home: string) {
   const boot = yield* bootId
   const names = (yield* whereExists("list the users", () => readdir(usersOf(home)))) ?? []
   const pids = new Set<number>()

@@ -30,23 +30,26 @@ export class MigrationFailed extends Schema.TaggedError<MigrationFailed>()("Migr
 const fileName = /^(\d{4})_([a-z_]+)\.sql$/
 
 const load = (directory: string) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const names = Array.sort(yield* Effect.promise(() => readdir(directory)), Order.String)
-    return yield* Effect.forEach(names.filter((name) => name.endsWith(".sql")), (name) =>
-      Effect.gen(function*() {
-        const match = fileName.exec(name)
-        if (match === null) return yield* new MigrationFailed({ directory, reason: `${name} is not NNNN_name.sql` })
-        const text = yield* Effect.promise(() => readFile(Path.join(directory, name), "utf8"))
-        // One DO block a file: the extended protocol takes one statement at a time, and plpgsql takes them all.
-        const block = `DO $migration$ BEGIN\n${text}\nEND $migration$`
-        const migration: Migrator.ResolvedMigration = [Number(match[1]), match[2]!, Effect.succeed(sql.unsafe(block))]
-        return migration
-      }))
+    return yield* Effect.forEach(
+      names.filter((name) => name.endsWith(".sql")),
+      (name) =>
+        Effect.gen(function* () {
+          const match = fileName.exec(name)
+          if (match === null) return yield* new MigrationFailed({ directory, reason: `${name} is not NNNN_name.sql` })
+          const text = yield* Effect.promise(() => readFile(Path.join(directory, name), "utf8"))
+          // One DO block a file: the extended protocol takes one statement at a time, and plpgsql takes them all.
+          const block = `DO $migration$ BEGIN\n${text}\nEND $migration$`
+          const migration: Migrator.ResolvedMigration = [Number(match[1]), match[2]!, Effect.succeed(sql.unsafe(block))]
+          return migration
+        })
+    )
   })
 
 /** Applies what is pending in each set, in order; returns the names of what it applied. */
-export const apply = Effect.fn("Migrations.apply")(function*(
+export const apply = Effect.fn("Migrations.apply")(function* (
   sets: ReadonlyArray<MigrationSet>
 ): Effect.fn.Return<ReadonlyArray<string>, MigrationFailed | SqlError.SqlError, SqlClient.SqlClient> {
   const applied = yield* Effect.forEach(sets, ({ directory, table }) =>
@@ -54,8 +57,10 @@ export const apply = Effect.fn("Migrations.apply")(function*(
       Migrator.make({})({ loader: Effect.succeed(migrations), table })
     ).pipe(
       Effect.catchTag("MigrationError", (error) =>
-        Effect.fail(new MigrationFailed({ directory, reason: `${error.message}: ${String(error.cause)}` })))
-    ))
+        Effect.fail(new MigrationFailed({ directory, reason: `${error.message}: ${String(error.cause)}` }))
+      )
+    )
+  )
   return applied.flat().map(([id, name]) => `${String(id).padStart(4, "0")}_${name}`)
 })
 
@@ -66,7 +71,10 @@ export class Migrated extends Context.Service<Migrated, { readonly applied: Read
   static readonly layer = (
     sets: ReadonlyArray<MigrationSet>
   ): Layer.Layer<Migrated, MigrationFailed | SqlError.SqlError, PgClient.PgClient | SqlClient.SqlClient> =>
-    Layer.effect(Migrated, Effect.map(apply(sets), (applied) => ({ applied })))
+    Layer.effect(
+      Migrated,
+      Effect.map(apply(sets), (applied) => ({ applied }))
+    )
 }
 
 /** The set in the folder `migrations/<name>` under `root`: `mechanism` for the tables of outbox, inbox and broker. */

@@ -43,7 +43,7 @@ export class Shares extends Context.Service<
 >()("paid-once/platform/database/Shares") {
   static readonly layer: Layer.Layer<Shares, never, ControlConnection | Signals | Supervised.Fibers> = Layer.effect(
     Shares,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const control = yield* ControlConnection
       const signals = yield* Signals
       const fibers = yield* Supervised.Fibers
@@ -74,7 +74,12 @@ const subject = "shares"
 // classid is unsigned in pg_locks and signed in the lock functions.
 const unsigned = (key: number) => key >>> 0
 
-const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
+const join = Effect.fnUntraced(function* ({
+  control,
+  count,
+  group,
+  signals
+}: {
   readonly control: ControlConnection["Service"]
   readonly signals: Signals["Service"]
   readonly group: string
@@ -94,11 +99,14 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
   const changed = signals.send(subject, [group])
 
   /** Puts this process on the roll of a new session, with a number that nobody else there has. */
-  const enrol = Effect.fnUntraced(function*(session: ControlSession) {
+  const enrol = Effect.fnUntraced(function* (session: ControlSession) {
     if (enrolled?.session === session.id) return enrolled.member
     while (true) {
       const member = yield* Random.nextIntBetween(0, 2 ** 31 - 1)
-      const [row] = yield* session.query("SELECT pg_try_advisory_lock($1::int4, $2::int4) AS locked", [rollClass, member])
+      const [row] = yield* session.query("SELECT pg_try_advisory_lock($1::int4, $2::int4) AS locked", [
+        rollClass,
+        member
+      ])
       if (row?.["locked"] === true) {
         enrolled = { session: session.id, member }
         yield* changed
@@ -124,15 +132,18 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
       }
     )
 
-  const release = Effect.fnUntraced(function*(session: ControlSession, shares: ReadonlyArray<number>) {
+  const release = Effect.fnUntraced(function* (session: ControlSession, shares: ReadonlyArray<number>) {
     if (shares.length === 0) return
     yield* SubscriptionRef.update(held, (current) => new Set([...current].filter((share) => !shares.includes(share))))
     for (const share of shares) leaving.delete(share)
-    yield* session.query("SELECT pg_advisory_unlock($1::int4, share) FROM unnest($2::int4[]) AS share", [shareClass, shares])
+    yield* session.query("SELECT pg_advisory_unlock($1::int4, share) FROM unnest($2::int4[]) AS share", [
+      shareClass,
+      shares
+    ])
     yield* changed
   })
 
-  const acquire = Effect.fnUntraced(function*(session: ControlSession, shares: ReadonlyArray<number>) {
+  const acquire = Effect.fnUntraced(function* (session: ControlSession, shares: ReadonlyArray<number>) {
     if (shares.length === 0) return
     const rows = yield* session.query(
       // A session gets a lock that it holds already a second time: without the first part, two memberships of this process
@@ -150,7 +161,8 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
     // The session may have ended since it answered, and these locks with it.
     if (got.length > 0) {
       yield* SubscriptionRef.update(held, (current) =>
-        enrolled?.session === session.id ? new Set([...current, ...got]) : current)
+        enrolled?.session === session.id ? new Set([...current, ...got]) : current
+      )
     }
   })
 
@@ -158,7 +170,7 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
    * Moves this process's part one step towards fair. Uninterruptible: a lock that was granted to an interrupted query would be
    * nobody's for as long as the session lives. The heartbeat bounds it: a session that does not answer is closed.
    */
-  const rebalance = Effect.gen(function*() {
+  const rebalance = Effect.gen(function* () {
     const session = yield* SubscriptionRef.get(control.session)
     if (session === undefined) return
     const member = yield* enrol(session)
@@ -171,11 +183,16 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
     leaving.clear()
     if (mine.length > target) {
       for (const share of mine.slice(target)) leaving.add(share)
-      yield* release(session, [...leaving].filter((share) => (users.get(share) ?? 0) === 0))
+      yield* release(
+        session,
+        [...leaving].filter((share) => (users.get(share) ?? 0) === 0)
+      )
     } else if (mine.length < target) {
       // Each member starts its search elsewhere, so that they don't all reach for the same free share.
       const first = Math.floor((rank * count) / roll.length)
-      const free = Array.from({ length: count }, (_, index) => (first + index) % count).filter((share) => !taken.has(share))
+      const free = Array.from({ length: count }, (_, index) => (first + index) % count).filter(
+        (share) => !taken.has(share)
+      )
       yield* acquire(session, free.slice(0, target - mine.length))
     }
   }).pipe(Effect.uninterruptible)
@@ -197,7 +214,7 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
 
   // Registered before the loop, so it runs after the loop has ended: the last one out turns off the light.
   yield* Effect.addFinalizer(() =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const session = yield* SubscriptionRef.get(control.session)
       if (session === undefined || enrolled?.session !== session.id) return
       for (const share of yield* SubscriptionRef.get(held)) leaving.add(share)
@@ -205,7 +222,10 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
       yield* session.query("SELECT pg_advisory_unlock($1::int4, $2::int4)", [rollClass, enrolled.member])
       yield* changed
       while (true) {
-        yield* release(session, [...(yield* SubscriptionRef.get(held))].filter((share) => (users.get(share) ?? 0) === 0))
+        yield* release(
+          session,
+          [...(yield* SubscriptionRef.get(held))].filter((share) => (users.get(share) ?? 0) === 0)
+        )
         if ((yield* SubscriptionRef.get(held)).size === 0) return
         yield* wake.await
         yield* wake.close
@@ -215,11 +235,7 @@ const join = Effect.fnUntraced(function*({ control, count, group, signals }: {
 
   yield* Supervised.forkLoop(
     `shares of ${group}`,
-    wake.await.pipe(
-      Effect.timeoutOption(rebalanceMillis),
-      Effect.andThen(wake.close),
-      Effect.andThen(rebalance)
-    )
+    wake.await.pipe(Effect.timeoutOption(rebalanceMillis), Effect.andThen(wake.close), Effect.andThen(rebalance))
   )
 
   const sorted = (shares: ReadonlySet<number>) => [...shares].toSorted((a, b) => a - b)

@@ -43,18 +43,22 @@ export class Transaction extends Context.Service<
   static readonly run = <A, E, R>(
     effect: Effect.Effect<A, E, R>
   ): Effect.Effect<A, Exclude<E, SqlError.SqlError>, Exclude<R, Transaction> | PgClient.PgClient> =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const client = yield* PgClient.PgClient
       const outer = yield* Effect.serviceOption(client.transactionService)
       const attempt = client.withTransaction(provideHandle(client, effect)).pipe(
         // Services turn the SqlErrors that their callers can't act on into defects: a transient one is still worth a retry.
-        Effect.catchDefect((defect) => isTransient(defect) ? Effect.fail(defect as SqlError.SqlError) : Effect.die(defect))
+        Effect.catchDefect((defect) =>
+          isTransient(defect) ? Effect.fail(defect as SqlError.SqlError) : Effect.die(defect)
+        )
       )
       return yield* Option.isSome(outer)
         ? attempt
         : Effect.retry(attempt, { schedule: retrySchedule, while: isTransient })
     }).pipe(
-      Effect.catch((error) => SqlError.isSqlError(error) ? Effect.die(error) : Effect.fail(error as Exclude<E, SqlError.SqlError>))
+      Effect.catch((error) =>
+        SqlError.isSqlError(error) ? Effect.die(error) : Effect.fail(error as Exclude<E, SqlError.SqlError>)
+      )
     )
 }
 
@@ -84,10 +88,13 @@ const provideHandle = <A, E, R>(
           sql: Statement.make(whileOpen(Effect.succeed(current[0])), compiler, [], undefined),
           afterCommit: (after) =>
             whileOpen(Effect.provideService(client.afterCommit(after), client.transactionService, current))
-        })),
-      Effect.ensuring(Effect.sync(() => {
-        open = false
-      }))
+        })
+      ),
+      Effect.ensuring(
+        Effect.sync(() => {
+          open = false
+        })
+      )
     )
   })
 

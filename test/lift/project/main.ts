@@ -22,14 +22,14 @@ import { Transaction } from "./platform/database/Transaction.ts"
 import { Signals } from "./platform/Signals.ts"
 import { Fibers } from "./platform/Supervised.ts"
 
-const tables = Effect.gen(function*() {
+const tables = Effect.gen(function* () {
   const sql = yield* PgClient.PgClient
   yield* sql`CREATE TABLE counters (id text PRIMARY KEY, value int NOT NULL, version int NOT NULL)`
   yield* sql`CREATE TABLE seen (id text PRIMARY KEY, value int NOT NULL)`
 })
 
 /** The aggregate's change and its event: one statement, inside whatever transaction is open. */
-const count = Effect.fn("count")(function*(id: string) {
+const count = Effect.fn("count")(function* (id: string) {
   const { sql } = yield* Transaction
   const outbox = yield* Outbox
   return yield* outbox.save(
@@ -45,7 +45,7 @@ const count = Effect.fn("count")(function*(id: string) {
 const watcher: Subscriber = {
   name: "watcher",
   topic: "counters",
-  handle: Effect.fn("watcher.handle")(function*(event) {
+  handle: Effect.fn("watcher.handle")(function* (event) {
     const { sql } = yield* Transaction
     yield* sql`
       INSERT INTO seen VALUES (${event.aggregateId}, 1)
@@ -66,7 +66,7 @@ const service = Layer.mergeAll(LaneWorkers.layer, Consumer.layer(watcher)).pipe(
   Layer.provide(Database.DatabaseSettings.layerOf({ url: Redacted.make(process.argv[2] ?? "") }))
 )
 
-const program = Effect.gen(function*() {
+const program = Effect.gen(function* () {
   const sql = yield* PgClient.PgClient
   yield* tables
   yield* Effect.forEach(["a", "b", "a", "c", "a", "b"], (id) => Transaction.run(count(id)), { discard: true })
