@@ -8,7 +8,7 @@
  * partition's reader (KafkaReader.ts) and returns; a reader that has enough pauses its partition. Every wait, every retry is
  * ours, nothing is ever thrown into kafkajs, and as its loop never stands still, heartbeats go out however long a slice takes.
  */
-import { Cause, Deferred, Effect, Fiber, FiberSet, type Scope } from "effect"
+import { Cause, Clock, Deferred, Effect, Fiber, FiberSet, type Scope } from "effect"
 import type { Consumer, EachBatchPayload } from "kafkajs"
 import { setTimeout as sleep } from "node:timers/promises"
 import { BrokerUnavailable, type ConsumeOptions, type Slice, type TopicUnavailable } from "./Broker.ts"
@@ -75,6 +75,7 @@ export const make = Effect.fnUntraced(function* (
     { group, sliceSize, topic }: ConsumeOptions,
     handle: (slice: Slice) => Effect.Effect<void, E, R>
   ): Effect.fn.Return<never, BrokerUnavailable | TopicUnavailable, R | Scope.Scope> {
+    const clock = yield* Clock.Clock
     const wireTopic = prefix + topic
     const failed = yield* Deferred.make<never, BrokerUnavailable | TopicUnavailable>()
     const client = clients.open({ requestTimeoutMillis: requestTimeout, retries: retry.retries })
@@ -182,14 +183,14 @@ export const make = Effect.fnUntraced(function* (
     const fetching = new Map<number, { readonly beganMillis: number }>()
     const outdated = new Map<number, { readonly beganMillis: number }>()
     const isOutdated = () => {
-      const over = Date.now() - longestFetchMillis
+      const over = clock.currentTimeMillisUnsafe() - longestFetchMillis
       outdated.forEach(({ beganMillis }, node) => (beganMillis < over ? outdated.delete(node) : undefined))
       return outdated.size > 0
     }
 
-    let lastSignMillis = Date.now()
+    let lastSignMillis = clock.currentTimeMillisUnsafe()
     const sign = () => {
-      lastSignMillis = Date.now()
+      lastSignMillis = clock.currentTimeMillisUnsafe()
     }
     consumer.on(consumer.events.HEARTBEAT, sign)
     consumer.on(consumer.events.FETCH_START, ({ payload: { nodeId } }) => {
@@ -264,7 +265,7 @@ export const make = Effect.fnUntraced(function* (
     const watch = Effect.sleep(watchMillis).pipe(
       Effect.andThen(
         Effect.sync(() => {
-          const silentMillis = Date.now() - lastSignMillis
+          const silentMillis = clock.currentTimeMillisUnsafe() - lastSignMillis
           if (silentMillis > silenceMillis)
             fail("consume", new Error(`kafkajs gave no sign of life for ${silentMillis} ms`))
         })
