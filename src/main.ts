@@ -65,6 +65,7 @@ const databaseSettings = (config: AppConfig) =>
 /** The pool, checked and migrated. */
 const database = (config: AppConfig) =>
   Migrated.layer([setOf(root, "mechanism"), setOf(root, "business")]).pipe(
+    Layer.provide(Database.layerPatient),
     Layer.provideMerge(Database.layerChecked),
     Layer.provideMerge(databaseSettings(config))
   )

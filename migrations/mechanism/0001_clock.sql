@@ -11,7 +11,7 @@ CREATE FUNCTION uuid_v7(at timestamptz, random uuid) RETURNS uuid
   AS $$
     SELECT encode(
       set_byte(
-        overlay(uuid_send(random) PLACING substring(int8send((extract(epoch FROM at) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
+        overlay(uuid_send(random) PLACING substring(int8send(floor(extract(epoch FROM at) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
         6, (get_byte(uuid_send(random), 6) & 15) | 112),
       'hex')::uuid
   $$;

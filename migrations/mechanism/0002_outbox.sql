@@ -16,6 +16,8 @@ CREATE TABLE outbox_events (
   occurred_at       timestamptz NOT NULL,
   trace_id          text        NOT NULL CHECK (trace_id ~ '^[0-9a-f]{32}$'),
   span_id           text        NOT NULL CHECK (span_id ~ '^[0-9a-f]{16}$'),
+  -- The record's size at the broker: key, value, headers. A batch is cut by it without looking at the data.
+  record_bytes      integer     NOT NULL CHECK (record_bytes > 0),
   -- json, not jsonb: what the writer encoded is what is sent, byte for byte.
   data              json        NOT NULL,
   PRIMARY KEY (lane, seq)
@@ -54,9 +56,9 @@ DO $$ BEGIN PERFORM ensure_daily_partitions('event_log', 3); END $$;
 -- Where every event is. Later steps add the states of events that the broker refused.
 CREATE VIEW outbox_status AS
   SELECT event_id, 'queued'::text AS status, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
-         occurred_at, lane::integer AS lane, NULL::integer AS broker_partition, NULL::bigint AS broker_offset, NULL::timestamptz AS published_at
+         occurred_at, lane, NULL::integer AS broker_partition, NULL::bigint AS broker_offset, NULL::timestamptz AS published_at
     FROM outbox_events
   UNION ALL
   SELECT event_id, 'published'::text, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
-         occurred_at, NULL, broker_partition, broker_offset, published_at
+         occurred_at, NULL::smallint, broker_partition, broker_offset, published_at
     FROM event_log;

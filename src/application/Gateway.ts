@@ -33,6 +33,12 @@ export class GatewaySettings extends Context.Service<
   { readonly url: string; readonly timeoutMillis: number }
 >()("paid-once/application/GatewaySettings") {}
 
+/** What somebody else's server gave as a reason, fit to be stored and sent: bounded, and without what Postgres can't hold. */
+const presentable = (reason: string) => reason.replaceAll("\u0000", "").toWellFormed().slice(0, maxReasonLength)
+
+/** A sentence or two. */
+const maxReasonLength = 500
+
 const ChargeResponse = Schema.Union([
   Schema.Struct({ status: Schema.Literal("captured") }),
   Schema.Struct({ status: Schema.Literal("declined"), reason: Schema.String })
@@ -62,9 +68,16 @@ export class Gateway extends Context.Service<
             (response) => response.status === 200 || response.status === 402,
             (response) => new OutcomeUnknown({ reason: `it answered ${response.status}` })
           ),
-          Effect.flatMap(HttpClientResponse.schemaBodyJson(ChargeResponse)),
+          Effect.flatMap((response) =>
+            Effect.flatMap(HttpClientResponse.schemaBodyJson(ChargeResponse)(response), (body) =>
+              // Status and body must tell the same: a contradiction is no word to act on.
+              (response.status === 200) === (body.status === "captured")
+                ? Effect.succeed(body)
+                : Effect.fail(new OutcomeUnknown({ reason: `it answered ${response.status} with "${body.status}"` }))
+            )
+          ),
           Effect.map((body): ChargeOutcome =>
-            body.status === "captured" ? { _tag: "Captured" } : { _tag: "Declined", reason: body.reason }
+            body.status === "captured" ? { _tag: "Captured" } : { _tag: "Declined", reason: presentable(body.reason) }
           ),
           Effect.timeout(timeoutMillis),
           Effect.mapError((error) =>

@@ -2,7 +2,7 @@
  * The orders: read for anyone, changed only in a transaction and only together with the events that announce the change.
  */
 import { Context, Effect, Layer, Option, Schema } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type Statement } from "effect/sql"
 import { type OrderEvent, orderAggregate, ordersTopic, schemaVersions } from "../domain/Events.ts"
 import { AmountMinor, Currency } from "../domain/Money.ts"
 import { type Change, CustomerId, type Order, OrderId, OrderLine, OrderStatus, StoredStatus } from "../domain/Order.ts"
@@ -110,14 +110,14 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
               UPDATE orders SET status = ${order.status}, version = version + ${events.length}::int4, updated_at = clock_now()
               WHERE id = ${order.id}::uuid AND version = ${order.version}::int4
               RETURNING version`
-        const insertLines = sql`
+        const insertLines = (written: Statement.Fragment) => sql`
           INSERT INTO order_lines (order_id, position, sku, quantity, unit_amount_minor)
           SELECT ${order.id}::uuid, line.position - 1, line.sku, line.quantity, line.unit_amount_minor
-          FROM unnest(${lines.map((line) => line.sku)}::text[], ${lines.map((line) => line.quantity)}::int4[],
+          FROM ${written}, unnest(${lines.map((line) => line.sku)}::text[], ${lines.map((line) => line.quantity)}::int4[],
                       ${lines.map((line) => BigInt(line.unitAmountMinor))}::int8[])
                  WITH ORDINALITY AS line(sku, quantity, unit_amount_minor, position)`
         yield* outbox
-          .save(streamOf(order.id), newEvents, write, lines.length > 0 ? [insertLines] : [])
+          .save(streamOf(order.id), newEvents, write, (written) => (lines.length > 0 ? [insertLines(written)] : []))
           .pipe(Effect.catchTag("NothingWritten", Effect.die))
       })
 

@@ -87,5 +87,9 @@ export const decode = (record: ConsumedRecord): Result.Result<Envelope, string> 
   return Result.try({
     try: () => decoder.decode(record.value ?? undefined),
     catch: () => "the value is not UTF-8"
-  }).pipe(Result.flatMap((text) => Result.mapError(decodeEnvelope(text), String)))
+  }).pipe(
+    Result.flatMap((text) => Result.mapError(decodeEnvelope(text), String)),
+    // A foreign writer may spell its UUID in capitals; Postgres gives it back in small letters, and the two must meet.
+    Result.map((envelope) => ({ ...envelope, eventId: envelope.eventId.toLowerCase() }))
+  )
 }

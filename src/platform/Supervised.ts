@@ -2,7 +2,7 @@
  * The one way a long-lived fiber is started here. A fiber forked by hand dies without a word; one started by {@link forkLoop}
  * is logged, restarted with jittered backoff, defects included, and stamps its progress, which health watches.
  */
-import { Cause, Clock, Context, Duration, Effect, Layer, Metric, Random, Ref, Schedule, type Scope } from "effect"
+import { Cause, Clock, Context, Effect, Layer, Metric, Random, Ref, type Scope } from "effect"
 
 /** What is known of a supervised fiber. Times are in milliseconds of this process's clock: they are only compared here. */
 export interface FiberState {
@@ -73,21 +73,13 @@ export const fullJitterMillis = (n: number, baseMillis: number, capMillis: numbe
 const restartBaseMillis = 100
 const restartCapMillis = 30_000
 
-/** As {@link fullJitterMillis}, as a schedule. */
-export const fullJitter = (baseMillis: number, capMillis: number): Schedule.Schedule<Duration.Duration> =>
-  Schedule.exponential(baseMillis).pipe(
-    Schedule.modifyDelay(({ duration }) =>
-      Effect.map(Random.next, (random) => Duration.millis(random * Math.min(capMillis, Duration.toMillis(duration))))
-    )
-  )
-
 /**
  * Runs `step` for ever in a fiber of the surrounding scope.
  *
  * **Details**
  *
- * A failure or a defect of `step` is logged with its cause and retried with full jitter; the next success resets the backoff
- * (the retry stands inside the loop). Each completed step stamps the fiber's progress; one that runs for long does so itself,
+ * A failure or a defect of `step` is logged with its cause and retried with full jitter. A success resets the backoff, and so does
+ * a run that was longer than the longest wait: a step that runs for days has succeeded, whatever ends it. Each completed step stamps the fiber's progress; one that runs for long does so itself,
  * through the `stamp` it is given. The fiber ends with the scope, and only then: `step` must be interruptible where it waits.
  */
 export const forkLoop = Effect.fnUntraced(function* <A, E, R>(
@@ -101,25 +93,28 @@ export const forkLoop = Effect.fnUntraced(function* <A, E, R>(
   const stamp = Effect.flatMap(Clock.currentTimeMillis, (now) =>
     fibers.update(name, (state) => ({ ...state, status: "running", lastProgressMillis: now }))
   )
-  yield* (Effect.isEffect(step) ? step : step(stamp)).pipe(
-    Effect.sandbox,
-    Effect.tapError((cause) =>
-      Effect.logWarning(`${name} failed and will be restarted`, cause).pipe(
-        Effect.andThen(Metric.update(restarts, 1)),
-        Effect.andThen(
-          fibers.update(name, (state) => ({
-            ...state,
-            status: "restarting",
-            restarts: state.restarts + 1,
-            lastError: String(Cause.squash(cause))
-          }))
-        )
-      )
-    ),
-    Effect.retry(fullJitter(restartBaseMillis, restartCapMillis)),
-    Effect.orDie,
-    Effect.andThen(stamp),
-    Effect.forever,
-    Effect.forkScoped
-  )
+  let failures = 0
+  const failed = Effect.fnUntraced(function* (cause: Cause.Cause<E>, startedMillis: number) {
+    if ((yield* Clock.currentTimeMillis) - startedMillis > restartCapMillis) failures = 0
+    const waitMillis = yield* fullJitterMillis(failures++, restartBaseMillis, restartCapMillis)
+    yield* Metric.update(restarts, 1)
+    yield* fibers.update(name, (state) => ({
+      ...state,
+      status: "restarting",
+      restarts: state.restarts + 1,
+      lastError: String(Cause.squash(cause))
+    }))
+    yield* Effect.logWarning(`${name} failed and will be restarted in ${Math.round(waitMillis)} ms`, cause)
+    yield* Effect.sleep(waitMillis)
+  })
+  const succeeded = Effect.suspend(() => {
+    failures = 0
+    return stamp
+  })
+  yield* Effect.flatMap(Clock.currentTimeMillis, (startedMillis) =>
+    Effect.matchCauseEffect(Effect.isEffect(step) ? step : step(stamp), {
+      onFailure: (cause) => failed(cause, startedMillis),
+      onSuccess: () => succeeded
+    })
+  ).pipe(Effect.forever, Effect.forkScoped)
 })

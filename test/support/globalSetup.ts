@@ -1,59 +1,12 @@
-/**
- * Runs once before all test files: a real Postgres for this run, with a migrated template that each test file clones.
- *
- * `TEST_DATABASE_URL` (a superuser's) points the tests at another Postgres, for example the oldest version we support.
- */
-import { PgClient } from "@effect/sql-pg"
-import { Effect, Exit, Redacted, Scope } from "effect"
-import { SqlClient } from "effect/sql"
-import { randomBytes } from "node:crypto"
-import { mkdtemp, rm } from "node:fs/promises"
-import { tmpdir } from "node:os"
-import * as Path from "node:path"
+/** Runs once before all test files: a real Postgres for this run, with a migrated template that each test file clones. */
+import { Effect, Exit, Scope } from "effect"
 import type { TestProject } from "vitest/node"
-import * as EmbeddedPostgres from "../../src/platform/database/EmbeddedPostgres.ts"
-import * as Migrations from "../../src/platform/database/Migrations.ts"
-
-const root = Path.resolve(import.meta.dirname, "../..")
-
-/** Durability costs time, and a test's database does not outlive the test: only the tests that pull the plug keep it on. */
-const settings = { fsync: "off", synchronous_commit: "off", full_page_writes: "off", max_connections: "300" }
-
-const postgres = Effect.gen(function* () {
-  const given = process.env["TEST_DATABASE_URL"]
-  if (given !== undefined && given !== "") return given
-  const directory = yield* Effect.acquireRelease(
-    Effect.promise(() => mkdtemp(Path.join(tmpdir(), "paid-once-test-"))),
-    (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
-  )
-  const server = yield* EmbeddedPostgres.acquire({ dataDirectory: Path.join(directory, "postgres"), settings })
-  return Redacted.value(server.url)
-})
-
-const withDatabase = (url: string, database: string): string => {
-  const changed = new URL(url)
-  changed.pathname = `/${database}`
-  return changed.toString()
-}
-
-const template = (url: string) =>
-  Effect.gen(function* () {
-    const name = `template_${randomBytes(4).toString("hex")}`
-    const run = (statement: string) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.unsafe(statement))
-    const admin = Effect.provide(PgClient.layer({ url: Redacted.make(url), maxConnections: 1 }))
-    yield* Effect.acquireRelease(run(`CREATE DATABASE ${name}`).pipe(admin), () =>
-      run(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`).pipe(admin, Effect.orDie)
-    )
-    yield* Migrations.apply(["mechanism", "business"].map((set) => Migrations.setOf(root, set))).pipe(
-      Effect.provide(PgClient.layer({ url: Redacted.make(withDatabase(url, name)), maxConnections: 1 }))
-    )
-    return name
-  })
+import * as Postgres from "./Postgres.ts"
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const scope = Effect.runSync(Scope.make())
-  const url = await Effect.runPromise(Scope.provide(postgres, scope))
+  const url = await Effect.runPromise(Scope.provide(Postgres.acquire, scope))
   project.provide("postgresUrl", url)
-  project.provide("templateDatabase", await Effect.runPromise(Scope.provide(template(url), scope)))
+  project.provide("templateDatabase", await Effect.runPromise(Scope.provide(Postgres.migrated(url), scope)))
   return () => Effect.runPromise(Scope.close(scope, Exit.void))
 }

@@ -8,6 +8,8 @@ import { decodeOrderEvent } from "../OrderEvents.ts"
 /** Adds to the day's revenue, which starts at nothing. */
 const add = Effect.fnUntraced(function* (occurredAt: string, currency: string, amountMinor: bigint) {
   const { sql } = yield* Transaction
+  // Slices of two partitions touch the same few rows, each in its own order: one after the other, or they deadlock.
+  yield* sql`SELECT pg_advisory_xact_lock(hashtext('revenue_daily'))`
   yield* sql`
     INSERT INTO revenue_daily (day, currency, amount_minor)
     VALUES ((${occurredAt}::timestamptz AT TIME ZONE 'UTC')::date, ${currency}, ${amountMinor}::int8)

@@ -106,7 +106,8 @@ export const make = <E, R>({
     }
     if (Exit.isFailure(exit)) {
       current.failures++
-      yield* Effect.logWarning(
+      // Whoever handles slices says what went wrong with one (Consumer).
+      yield* Effect.logDebug(
         `consumer ${group}: slice at offset ${slice.records[0].offset} of ${topic} ${partition} failed and comes again`,
         exit.cause
       )

@@ -6,7 +6,7 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Metric, Result, Schema } from "effect"
-import { Transaction } from "../../platform/database/Transaction.ts"
+import { isTransient, Transaction } from "../../platform/database/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
 import type { BrokerUnavailable, Slice } from "../broker/Broker.ts"
 import * as Envelope from "../Envelope.ts"
@@ -87,20 +87,24 @@ export class ApplySlice extends Context.Service<
                   events.map((event) => event.eventId)
                 )
               )
+              // Counted before the loop empties the set.
               const count = first.size
               for (const event of events) {
                 // Taken out as it is handled: an event that stands twice in a slice is handled once.
                 if (!first.delete(event.eventId)) continue
                 yield* faults.at("consumer.before-handler")
-                yield* Effect.mapError(
-                  subscriber.handle(event),
-                  (cause) =>
-                    new HandlerFailed({
-                      consumer: subscriber.name,
-                      eventId: event.eventId,
-                      eventType: event.eventType,
-                      cause
-                    })
+                yield* Effect.catch(subscriber.handle(event), (cause) =>
+                  // A deadlock or a serialization failure says nothing about the event: the whole transaction is run again.
+                  isTransient(cause)
+                    ? Effect.die(cause)
+                    : Effect.fail(
+                        new HandlerFailed({
+                          consumer: subscriber.name,
+                          eventId: event.eventId,
+                          eventType: event.eventType,
+                          cause
+                        })
+                      )
                 )
               }
               yield* faults.at("consumer.before-commit")

@@ -125,7 +125,6 @@ export class Dispatcher extends Context.Service<
         )
 
       const send = Effect.fnUntraced(function* (lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) {
-        assertPrefix(events)
         const receipt = yield* publisher.publish(lane, topic, events)
         yield* faults.at("dispatcher.after-publish")
         yield* queue.mark(lane, events, receipt)
@@ -133,6 +132,24 @@ export class Dispatcher extends Context.Service<
         yield* resume(topic)
         yield* count(publishedTotal, events, {})
       })
+
+      /**
+       * Sends the events, in halves where the broker refuses them together: a topic's limit counts the batch, and may be lower than
+       * ours. Left half before right: an event must not overtake an earlier one of its aggregate.
+       */
+      const sendInOrder = (
+        lane: Lane,
+        topic: string,
+        events: NonEmpty<QueuedEvent>
+      ): Effect.Effect<void, PublishError> =>
+        Effect.catchTag(send(lane, topic, events), "MessageRejected", (rejected) => {
+          const middle = Math.ceil(events.length / 2)
+          const left = events.slice(0, middle)
+          const right = events.slice(middle)
+          return Array.isReadonlyArrayNonEmpty(left) && Array.isReadonlyArrayNonEmpty(right)
+            ? Effect.andThen(sendInOrder(lane, topic, left), sendInOrder(lane, topic, right))
+            : Effect.fail(rejected)
+        })
 
       const drainOnce = Effect.fn("Dispatcher.drainOnce")(function* (lane: Lane) {
         const started = yield* Clock.currentTimeMillis
@@ -142,7 +159,10 @@ export class Dispatcher extends Context.Service<
         const sent = yield* Effect.forEach(
           Object.entries(Array.groupBy(events, (event) => event.topic)),
           ([topic, batch]) =>
-            send(lane, topic, batch).pipe(
+            Effect.suspend(() => {
+              assertPrefix(batch)
+              return sendInOrder(lane, topic, batch)
+            }).pipe(
               Effect.as(true),
               Effect.catch((error) =>
                 Effect.as(Effect.andThen(pause(topic, error), count(failedTotal, batch, { reason: error._tag })), false)
@@ -171,11 +191,12 @@ export class Dispatcher extends Context.Service<
  */
 const assertPrefix = (events: ReadonlyArray<QueuedEvent>): void => {
   const last = new Map<string, number>()
-  for (const { aggregateId, aggregateVersion } of events) {
-    const before = last.get(aggregateId)
+  for (const { aggregateId, aggregateType, aggregateVersion } of events) {
+    const aggregate = `${aggregateType} ${aggregateId}`
+    const before = last.get(aggregate)
     if (before !== undefined && aggregateVersion !== before + 1) {
-      throw new Error(`aggregate ${aggregateId}: version ${aggregateVersion} follows ${before} in the queue`)
+      throw new Error(`${aggregate}: version ${aggregateVersion} follows ${before} in the queue`)
     }
-    last.set(aggregateId, aggregateVersion)
+    last.set(aggregate, aggregateVersion)
   }
 }

@@ -44,7 +44,7 @@ export class History extends Context.Service<
                      'state', status, 'partition', broker_partition, 'offset', broker_offset::text,
                      'publishedAt', to_char(published_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) AS delivery
             FROM outbox_status
-            WHERE aggregate_id = ${aggregateId} AND (lane = ${laneOf(aggregateId)}::int4 OR lane IS NULL)
+            WHERE aggregate_id = ${aggregateId} AND (lane = ${laneOf(aggregateId)}::int2 OR lane IS NULL)
             ORDER BY aggregate_version`
           return yield* decodeEvents(rows)
         }, Effect.orDie)

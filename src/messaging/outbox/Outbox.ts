@@ -80,13 +80,14 @@ export interface OutboxService {
    * `write` inserts or updates exactly the aggregate's row, adds the number of events to its version, and returns the new
    * version: `UPDATE … SET version = version + 1 … WHERE id = … AND version = … RETURNING version`. Where it hits no row the
    * whole statement writes nothing and fails with {@link NothingWritten}. `also` are further writes of the same statement
-   * (an order's lines). Returns the new version.
+   * (an order's lines); each must select from the relation `written`, which is empty where nothing was written.
+   * Returns the new version.
    */
   readonly save: (
     stream: Stream,
     events: NonEmpty<NewEvent>,
     write: Statement.Statement<{ readonly version: number }>,
-    also?: ReadonlyArray<Statement.Statement<unknown>>
+    also?: (written: Statement.Fragment) => ReadonlyArray<Statement.Statement<unknown>>
   ) => Effect.Effect<number, EventRefused | NothingWritten, Transaction>
 }
 
@@ -112,7 +113,8 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
           randoms: events.map(() => drawUuid()),
           types: events.map((event) => event.eventType),
           schemaVersions: events.map((event) => event.schemaVersion),
-          data: rows
+          recordBytes: rows.map((row) => row.recordBytes),
+          data: rows.map((row) => row.data)
         }
       })
 
@@ -136,13 +138,13 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
       ) =>
         sql`
           INSERT INTO outbox_events (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,
-                                     aggregate_version, occurred_at, trace_id, span_id, data)
+                                     aggregate_version, occurred_at, trace_id, span_id, record_bytes, data)
           SELECT ${encoded.lane}::int2, uuid_v7(clock.now, event.random), ${stream.topic}::text, event.type, event.schema_version,
                  ${stream.aggregateType}::text, ${stream.aggregateId}::text, ${versionBefore} + event.position::int4, clock.now,
-                 ${encoded.traceId}::text, ${encoded.spanId}::text, event.data::json
+                 ${encoded.traceId}::text, ${encoded.spanId}::text, event.record_bytes, event.data::json
           FROM ${from} (SELECT clock_now() AS now) AS clock,
-               unnest(${encoded.randoms}::uuid[], ${encoded.types}::text[], ${encoded.schemaVersions}::int2[], ${encoded.data}::text[])
-                 WITH ORDINALITY AS event(random, type, schema_version, data, position)
+               unnest(${encoded.randoms}::uuid[], ${encoded.types}::text[], ${encoded.schemaVersions}::int2[], ${encoded.recordBytes}::int4[], ${encoded.data}::text[])
+                 WITH ORDINALITY AS event(random, type, schema_version, record_bytes, data, position)
           ORDER BY event.position
           RETURNING aggregate_version`
 
@@ -161,13 +163,13 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
         stream: Stream,
         events: NonEmpty<NewEvent>,
         write: Statement.Statement<{ readonly version: number }>,
-        also: ReadonlyArray<Statement.Statement<unknown>> = []
+        also: (written: Statement.Fragment) => ReadonlyArray<Statement.Statement<unknown>> = () => []
       ) {
         const { sql } = yield* Transaction
         const encoded = yield* encode(stream, events)
         const ctes = [
           sql`written AS (${write})`,
-          ...also.map((statement, index) => sql`${sql(`also_${index}`)} AS (${statement})`)
+          ...also(sql`written`).map((statement, index) => sql`${sql(`also_${index}`)} AS (${statement})`)
         ]
         const rows = yield* Effect.orDie(sql<{ readonly aggregate_version: number }>`
           WITH ${sql.csv(ctes)}
@@ -207,7 +209,7 @@ const encodeData = (
   stream: Stream,
   trace: { readonly traceId: string; readonly spanId: string },
   maxEventBytes: number
-): Result.Result<string, EventRefused> => {
+): Result.Result<{ readonly data: string; readonly recordBytes: number }, EventRefused> => {
   const refuse = (reason: string) => Result.fail(new EventRefused({ eventType: event.eventType, reason }))
   return Result.try({ try: () => JSON.stringify(event.data) as string | undefined, catch: String }).pipe(
     Result.match({
@@ -229,7 +231,7 @@ const encodeData = (
         )
         return bytes > maxEventBytes
           ? refuse(`it takes ${bytes} bytes, and ${maxEventBytes} are allowed (OUTBOX_MAX_EVENT_BYTES)`)
-          : Result.succeed(data)
+          : Result.succeed({ data, recordBytes: bytes })
       }
     })
   )

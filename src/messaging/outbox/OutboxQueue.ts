@@ -7,7 +7,7 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import type { StoredEvent } from "../Envelope.ts"
-import type { Lane } from "./Lane.ts"
+import { type Lane, laneCount } from "./Lane.ts"
 
 /** An event in the queue. `seq` is its place in the lane. */
 export interface QueuedEvent extends StoredEvent {
@@ -37,8 +37,8 @@ export interface OutboxQueueService {
     pausedTopics: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<Lane>>
   /**
-   * The lane's next events in order, but for paused topics: at most `batchSize`, and at most `batchBytes` of data but for a
-   * first event that is larger by itself.
+   * The lane's next events in order, but for paused topics: at most `batchSize`, and at most `batchBytes` of records, unless
+   * the first one is larger by itself.
    *
    * Of each aggregate it returns a prefix of its unpublished events: an aggregate's events have rising `seq` in version order,
    * all of them are of one topic, and the bounds cut only at the end.
@@ -69,7 +69,12 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
         ready: Effect.fnUntraced(function* (lanes, pausedTopics) {
           const rows = yield* sql<{ readonly lane: Lane }>`
             SELECT lane FROM unnest(${[...lanes]}::int2[]) AS lane
-            WHERE EXISTS (SELECT FROM outbox_events AS e WHERE e.lane = lane.lane AND e.topic <> ALL (${[...pausedTopics]}::text[]))`
+            CROSS JOIN LATERAL (
+              -- The LIMIT keeps this a probe of the index for each lane, however the planner estimates a queue that is mostly empty.
+              SELECT FROM outbox_events AS e
+              WHERE e.lane = lane.lane AND e.topic <> ALL (${[...pausedTopics]}::text[])
+              ORDER BY e.lane, e.seq LIMIT 1
+            ) AS first`
           return rows.map((row) => row.lane)
         }, Effect.orDie),
 
@@ -80,14 +85,14 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
                    to_char(occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
                    trace_id AS "traceId", span_id AS "spanId", data::text AS data
             FROM (
-              SELECT *, sum(octet_length(data::text)) OVER (ORDER BY seq) - octet_length(data::text) AS bytes_before
+              SELECT *, sum(record_bytes) OVER (ORDER BY seq) AS bytes_to_here
               FROM (
                 SELECT * FROM outbox_events
                 WHERE lane = ${lane}::int2 AND topic <> ALL (${[...pausedTopics]}::text[])
                 ORDER BY seq LIMIT ${batchSize}
               ) AS next
             ) AS measured
-            WHERE bytes_before < ${batchBytes}
+            WHERE bytes_to_here <= ${batchBytes} OR bytes_to_here = record_bytes
             ORDER BY seq`
         }, Effect.orDie),
 
@@ -112,9 +117,12 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
 
         pending: Effect.gen(function* () {
           const [row] = yield* sql<{ readonly count: number; readonly seconds: number }>`
-            SELECT count(*)::float8 AS count,
-                   coalesce(extract(epoch FROM clock_now() - min(occurred_at)), 0)::float8 AS seconds
-            FROM (SELECT occurred_at FROM outbox_events LIMIT ${pendingCountLimit}) AS sample`
+            SELECT (SELECT count(*) FROM (SELECT FROM outbox_events LIMIT ${pendingCountLimit}) AS sample)::float8 AS count,
+                   coalesce(extract(epoch FROM clock_now() - min(first.occurred_at)), 0)::float8 AS seconds
+            FROM generate_series(0, ${laneCount - 1}) AS lane
+            CROSS JOIN LATERAL (
+              SELECT occurred_at FROM outbox_events WHERE outbox_events.lane = lane.lane::int2 ORDER BY seq LIMIT 1
+            ) AS first`
           return { count: row?.count ?? 0, oldestSeconds: Math.max(0, row?.seconds ?? 0) }
         }).pipe(Effect.orDie)
       })

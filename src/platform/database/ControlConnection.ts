@@ -7,7 +7,7 @@
  */
 import { PgConnection } from "@effect/sql-pg"
 import { Cause, Context, Duration, Effect, Layer, Metric, Queue, Schema, type Scope, SubscriptionRef } from "effect"
-import type { SqlError } from "effect/sql"
+import { SqlError } from "effect/sql"
 import * as Supervised from "../Supervised.ts"
 import { DatabaseSettings } from "./Database.ts"
 
@@ -45,6 +45,15 @@ const channel = "paid_once"
 
 /** Spreads reconnects over a fifth of a second, which is little beside the session timeout. */
 const reconnectJitterMillis = 200
+
+const silent = () =>
+  new SqlError.SqlError({
+    reason: new SqlError.ConnectionError({
+      cause: new Error("no answer"),
+      message: "the control connection did not answer in time",
+      operation: "query"
+    })
+  })
 
 const listenConnected = Metric.gauge("listen_connected", { description: "1 while the control connection listens" })
 
@@ -120,7 +129,12 @@ export class ControlConnection extends Context.Service<
           yield* SubscriptionRef.set(session, {
             id: ++sessions,
             backendPid: connection.processId,
-            query: (sql, params) => Effect.map(connection.query(sql, params), (result) => result.rows)
+            // Bounded here, for a rebalance can't be interrupted: a query that never ends would keep the dead session for ever.
+            query: (sql, params) =>
+              connection.query(sql, params).pipe(
+                Effect.timeoutOrElse({ duration: sessionTimeoutMillis, orElse: () => Effect.fail(silent()) }),
+                Effect.map((result) => result.rows)
+              )
           })
           yield* Effect.raceFirst(listen(notifications, connection.processId), heartbeat(connection, stamp)).pipe(
             Effect.catch((error) =>

@@ -5,8 +5,9 @@
  * the reader's back.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Duration, Effect, Layer, type Redacted, Schema } from "effect"
+import { Context, Effect, Layer, Redacted, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
+import * as Net from "node:net"
 
 /** Where the database is and how many connections this process may hold. */
 export class DatabaseSettings extends Context.Service<
@@ -32,27 +33,47 @@ export class DatabaseSettings extends Context.Service<
     })
 }
 
-/** Notices a peer that vanished without a word (a pulled cable, a dead host) well before TCP would. */
-const keepAlive = Duration.seconds(10)
+/**
+ * How long a connection may be silent while an answer is awaited, or idle. A statement of ours takes milliseconds; what has not
+ * answered by then hangs behind a dead host or a cut network, and no TCP keepalive tells: none is sent while data is unacknowledged.
+ */
+const silenceMillis = 15_000
 
-/** Provides `PgClient` and `SqlClient` over one pool, made from {@link DatabaseSettings}. */
-export const layer: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, SqlError.SqlError, DatabaseSettings> =
+/** Opens sockets that end themselves when nothing has come for {@link silenceMillis}. `undefined` for a URL without a host. */
+const boundedSocket = (url: Redacted.Redacted) => {
+  const { hostname, port } = new URL(Redacted.value(url))
+  if (hostname === "") return undefined
+  const host = hostname.replace(/^\[|\]$/g, "")
+  return () => {
+    const socket = Net.connect({ host, port: Number(port === "" ? 5432 : port), noDelay: true })
+    socket.setTimeout(silenceMillis, () => {
+      socket.destroy(new Error(`Postgres was silent for ${silenceMillis} ms`))
+    })
+    return socket
+  }
+}
+
+const clientLayer = (bounded: boolean) =>
   Layer.unwrap(
     DatabaseSettings.useSync(({ applicationName, maxConnections, url }) =>
       PgClient.layer({
         url,
         applicationName,
-        maxConnections,
-        keepAlive,
-        startupParameters: {
-          // A writer that was told "committed" must find its event after a crash. Never weakened for business transactions.
-          synchronous_commit: "on",
-          // A transaction of ours lasts milliseconds. One that sits idle longer lost its client, and would hold back vacuum.
-          idle_in_transaction_session_timeout: "60000"
-        }
+        maxConnections: bounded ? maxConnections : 1,
+        ...(bounded ? { stream: boundedSocket(url) } : {}),
+        // A transaction of ours lasts milliseconds. One that sits idle longer lost its client, and would hold back vacuum.
+        startupParameters: { idle_in_transaction_session_timeout: "60000" }
       })
     )
   )
+
+/** Provides `PgClient` and `SqlClient` over one pool, made from {@link DatabaseSettings}. */
+export const layer: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, SqlError.SqlError, DatabaseSettings> =
+  clientLayer(true)
+
+/** One connection on which a statement may take its time: for migrations, which build indexes on tables of any size. */
+export const layerPatient: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, SqlError.SqlError, DatabaseSettings> =
+  clientLayer(false)
 
 /** The database can't be used as it is: unreachable, too old, or set so that a commit may be lost. */
 export class DatabaseUnusable extends Schema.TaggedError<DatabaseUnusable>()("DatabaseUnusable", {

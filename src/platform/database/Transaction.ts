@@ -2,7 +2,7 @@
  * A database transaction as a service: what must commit together asks for it in its requirements.
  *
  * `Outbox.append`, an aggregate's save and every write of a consumer need a {@link Transaction}, and only
- * {@link run} provides one, so code outside a transaction does not compile (test/types/Transaction.test-d.ts).
+ * {@link run} provides one, so code outside a transaction does not compile (test/types/Transaction.ts).
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Option, Schedule } from "effect"
@@ -67,7 +67,8 @@ export const maxRetries = 8
 
 const retrySchedule = Schedule.exponential("5 millis").pipe(Schedule.jittered, Schedule.upTo({ times: maxRetries }))
 
-const isTransient = (error: unknown): boolean =>
+/** Whether the whole transaction is worth another try: it lost against a concurrent one, and nothing is wrong with it. */
+export const isTransient = (error: unknown): boolean =>
   SqlError.isSqlError(error) && (error.reason._tag === "SerializationError" || error.reason._tag === "DeadlockError")
 
 /** Gives `effect` a handle on the transaction that is open around it, and closes the handle when the effect ends. */

@@ -1,0 +1,53 @@
+/**
+ * A Postgres for tests and for the programs of the lab: the embedded one in a temporary directory, without durability, or the
+ * one at `TEST_DATABASE_URL` (a superuser's).
+ */
+import { PgClient } from "@effect/sql-pg"
+import { Effect, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
+import { randomBytes } from "node:crypto"
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import * as Path from "node:path"
+import * as EmbeddedPostgres from "../../src/platform/database/EmbeddedPostgres.ts"
+import * as Migrations from "../../src/platform/database/Migrations.ts"
+
+/** The checkout, wherever it is run from. */
+const root = Path.resolve(import.meta.dirname, "../..")
+
+/** Durability costs time, and a test's database does not outlive the test: only the tests that pull the plug keep it on. */
+const settings = { fsync: "off", full_page_writes: "off", max_connections: "300" }
+
+/** A superuser's URL, until the scope closes. */
+export const acquire = Effect.gen(function* () {
+  const given = process.env["TEST_DATABASE_URL"]
+  if (given !== undefined && given !== "") return given
+  const directory = yield* Effect.acquireRelease(
+    Effect.promise(() => mkdtemp(Path.join(tmpdir(), "paid-once-test-"))),
+    (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
+  )
+  const server = yield* EmbeddedPostgres.acquire({ dataDirectory: Path.join(directory, "postgres"), settings })
+  return Redacted.value(server.url)
+})
+
+/** `url` with another database's name. */
+export const withDatabase = (url: string, database: string): string => {
+  const changed = new URL(url)
+  changed.pathname = `/${database}`
+  return changed.toString()
+}
+
+/** A database with every migration applied, by its name; dropped when the scope closes. */
+export const migrated = (url: string) =>
+  Effect.gen(function* () {
+    const name = `template_${randomBytes(4).toString("hex")}`
+    const run = (statement: string) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.unsafe(statement))
+    const admin = Effect.provide(PgClient.layer({ url: Redacted.make(url), maxConnections: 1 }))
+    yield* Effect.acquireRelease(run(`CREATE DATABASE ${name}`).pipe(admin), () =>
+      run(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`).pipe(admin, Effect.orDie)
+    )
+    yield* Migrations.apply(["mechanism", "business"].map((set) => Migrations.setOf(root, set))).pipe(
+      Effect.provide(PgClient.layer({ url: Redacted.make(withDatabase(url, name)), maxConnections: 1 }))
+    )
+    return name
+  })
