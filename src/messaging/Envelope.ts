@@ -61,6 +61,10 @@ export const recordBytes = (record: BrokerRecord): number => {
   return bytes + 100
 }
 
+/** Bytes of a batch, which is what a topic's limit is about: Kafka refuses a batch above it, whatever its records are. */
+export const batchBytes = (records: ReadonlyArray<BrokerRecord>): number =>
+  records.reduce((sum, record) => sum + recordBytes(record), 0)
+
 /** Two varint lengths a header. */
 const lengthBytes = 6
 

@@ -6,8 +6,11 @@ import { ApplySlice, type Subscriber } from "../../src/messaging/inbox/ApplySlic
 import * as Consumer from "../../src/messaging/inbox/Consumer.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
-import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
-import { QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { Lane, laneOf } from "../../src/messaging/outbox/Lane.ts"
+import { LaneWorkers, LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
+import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
+import { OutboxQueue, QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { Shares } from "../../src/platform/database/Shares.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import { SignalSettings } from "../../src/platform/Signals.ts"
@@ -197,22 +200,137 @@ it.live("an outage of the broker pauses its topic, and everything is delivered a
 it.live("a refused event blocks nothing but its own topic, and is not lost", () =>
   Effect.gen(function* () {
     const refuse = yield* Ref.make(true)
+    const others = yield* Ref.make(0)
     yield* startDispatcherWith((broker) => ({
       ...broker,
       publish: (batch) =>
         Effect.flatMap(Ref.get(refuse), (isRefusing) =>
-          isRefusing
+          isRefusing && batch.topic === Counters.topic
             ? Effect.fail(new MessageRejected({ topic: batch.topic, partition: batch.partition, reason: "too large" }))
-            : broker.publish(batch)
+            : Effect.tap(broker.publish(batch), Ref.update(others, (n) => n + batch.records.length))
         )
     }))
     yield* write(ids(3), 1)
-    const sql = yield* SqlClient.SqlClient
-    const [row] = yield* sql<{ readonly count: number }>`SELECT count(*)::int4 AS count FROM outbox_events`
-    assert.strictEqual(row?.count, 9)
+    // The same lanes carry another topic's events, behind the refused ones.
+    const outbox = yield* Outbox
+    yield* Transaction.run(
+      Effect.forEach(
+        ids(3),
+        (id) =>
+          outbox.append({ topic: "others", aggregateType: "Other", aggregateId: id }, 1, [
+            { eventType: "Happened", schemaVersion: 1, data: {} }
+          ]),
+        { discard: true }
+      )
+    )
+    yield* Counters.eventually("the other topic's events", Effect.map(Ref.get(others), (n) => n === 3))
+    assert.strictEqual((yield* Counters.published).length, 0)
     yield* Ref.set(refuse, false)
     yield* Counters.drained
     assertInOrder(yield* Counters.published, ids(3), 3)
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a batch that the topic refuses is sent in halves, left before right", () =>
+  Effect.gen(function* () {
+    yield* write(ids(1), 40)
+    yield* startDispatcherWith((broker) => ({
+      ...broker,
+      publish: (batch) =>
+        batch.records.length > 5
+          ? Effect.fail(new MessageRejected({ topic: batch.topic, partition: batch.partition, reason: "too large" }))
+          : broker.publish(batch)
+    }))
+    yield* Counters.drained
+    const records = yield* Counters.published
+    assert.deepStrictEqual(
+      records.map((record) => record.version),
+      upTo(81)
+    )
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a backlog of one lane fits the topic's limit, however small or large its events are", () =>
+  Effect.gen(function* () {
+    const outbox = yield* Outbox
+    const stream = (id: string) => ({ topic: Counters.topic, aggregateType: "Other", aggregateId: id })
+    const event = (data: unknown) => ({ eventType: "Happened", schemaVersion: 1, data })
+    // A thousand events whose envelopes outweigh their data, behind two that hardly fit by themselves; all of one aggregate.
+    const large = "x".repeat(880_000)
+    yield* Transaction.run(outbox.append(stream("one"), 1, [event(large), event(large)]))
+    const many = Array.from({ length: 1_500 }, () => event("y".repeat(400)))
+    yield* Transaction.run(outbox.append(stream("one"), 3, [many[0]!, ...many.slice(1)]))
+    const rejections = yield* Ref.make(0)
+    yield* startDispatcherWith((broker) => ({
+      ...broker,
+      publish: (batch) =>
+        Effect.tapError(broker.publish(batch), () => Ref.update(rejections, (n) => n + 1))
+    }))
+    yield* Counters.drained
+    assert.strictEqual(yield* Ref.get(rejections), 0)
+    const deliveries = Counters.firstDeliveries(yield* Counters.published)
+    assert.deepStrictEqual(deliveries.get("one"), upTo(1_502))
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a lane's events are fetched in their order, whatever order they lie in", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    for (const seq of [30, 10, 20]) {
+      yield* sql`
+        INSERT INTO outbox_events (lane, seq, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,
+                                   aggregate_version, occurred_at, trace_id, span_id, record_bytes, data)
+        OVERRIDING SYSTEM VALUE
+        VALUES (0, ${seq}::int8, gen_random_uuid(), 'counters', 'Counted', 1, 'Counter', 'c', ${seq / 10}::int4, clock_now(),
+                repeat('0', 32), repeat('0', 16), 100, '{}')`
+    }
+    // Without statistics the planner takes the index, and the index has the order: what matters is that we ask for it.
+    yield* sql`ANALYZE outbox_events`
+    const queue = yield* OutboxQueue
+    const events = yield* queue.fetch(Lane.make(0), [])
+    assert.deepStrictEqual(
+      events.map((event) => event.aggregateVersion),
+      [1, 2, 3]
+    )
+  }).pipe(Effect.scoped, Effect.provide(OutboxQueue.layer.pipe(Layer.provideMerge(writer))))
+)
+
+it.live("a dispatcher sends only what is in its own lanes", () =>
+  Effect.gen(function* () {
+    const shares = yield* Shares
+    // A member that holds its half of the lanes and sends nothing.
+    const idle = yield* shares.join("dispatcher", 64)
+    yield* Counters.eventually("all lanes to be held", Effect.map(idle.held, (held) => held.length === 64))
+    const context = yield* startDispatcher
+    const workers = yield* Effect.provideContext(Effect.service(LaneWorkers), context)
+    yield* Counters.eventually("the lanes to be shared", Effect.map(workers.lanes, (held) => held.length === 32))
+    yield* write(ids(60), 1)
+    const own = new Set(yield* workers.lanes)
+    const expected = ids(60).filter((id) => own.has(laneOf(id)))
+    yield* Counters.eventually(
+      "its own lanes to be drained",
+      Effect.map(Counters.published, (records) => records.length >= 3 * expected.length)
+    )
+    assert.deepStrictEqual(
+      [...Counters.firstDeliveries(yield* Counters.published).keys()].toSorted(),
+      expected.toSorted()
+    )
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("two kinds of aggregate may share an id and a topic", () =>
+  Effect.gen(function* () {
+    yield* startDispatcher
+    const outbox = yield* Outbox
+    for (const aggregateType of ["Cart", "Checkout"]) {
+      yield* Transaction.run(
+        outbox.append({ topic: Counters.topic, aggregateType, aggregateId: "1" }, 1, [
+          { eventType: "Begun", schemaVersion: 1, data: {} }
+        ])
+      )
+    }
+    yield* Counters.drained
+    assert.strictEqual((yield* Counters.published).length, 2)
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 

@@ -35,19 +35,23 @@ layer(Layer.mergeAll(Supervised.Fibers.layer, quiet))("Supervised", (it) => {
   it.effect("success resets the backoff: the next failure is retried soon", () =>
     Effect.scoped(
       Effect.gen(function* () {
-        const attempts = yield* Ref.make(0)
-        yield* Supervised.forkLoop(
-          "long-lived",
-          Effect.flatMap(
-            Ref.updateAndGet(attempts, (n) => n + 1),
-            (n) =>
-              // Twelve failures in a row reach the cap of half a minute; then a success; then one more failure.
-              n <= 12 || n === 14 ? Effect.fail("down") : Effect.sleep("1 second")
+        for (const recovery of ["a success", "a long run"]) {
+          const startedMillis: Array<number> = []
+          yield* Supervised.forkLoop(
+            recovery,
+            Effect.flatMap(Clock.currentTimeMillis, (now) => {
+              const attempt = startedMillis.push(now)
+              // Fifteen failures in a row reach the cap of half a minute; then comes the recovery, and then one more failure.
+              if (attempt === 16) return recovery === "a success" ? Effect.void : Effect.delay(Effect.fail("over"), "1 hour")
+              return attempt <= 17 ? Effect.fail("down") : Effect.never
+            })
           )
-        )
-        yield* TestClock.adjust("10 minutes")
-        const before = yield* Ref.get(attempts)
-        assert.isAbove(before, 15)
+          yield* TestClock.adjust("3 hours")
+          assert.strictEqual(startedMillis.length, 18)
+          // The first wait after a recovery is at most the base; without the reset it is some seconds, and hardly ever below.
+          const waitMillis = startedMillis[17]! - startedMillis[16]!
+          assert.isAtMost(waitMillis, recovery === "a success" ? 100 : 200)
+        }
       })
     )
   )

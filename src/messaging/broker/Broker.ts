@@ -47,7 +47,7 @@ export interface Slice {
 export interface TopicInfo {
   readonly topic: string
   readonly partitions: number
-  /** The largest record the topic takes, in bytes of key, value and headers, as the broker counts them. */
+  /** The largest batch the topic takes, in bytes as the broker counts them. */
   readonly maxMessageBytes: number
 }
 

@@ -11,7 +11,7 @@ import type { SqlError } from "effect/sql"
 import { Shares } from "../../platform/database/Shares.ts"
 import { Signals } from "../../platform/Signals.ts"
 import * as Supervised from "../../platform/Supervised.ts"
-import { recordBytes } from "../Envelope.ts"
+import { batchBytes } from "../Envelope.ts"
 import {
   type Batch,
   Broker,
@@ -107,11 +107,11 @@ const make = Effect.gen(function* () {
         reason: `it has ${partitions} partitions and no number ${partition}`
       })
     }
-    const bytes = Math.max(...records.map(recordBytes))
+    const bytes = batchBytes(records)
     return yield* new MessageRejected({
       topic,
       partition,
-      reason: `a record takes ${bytes} bytes, and the topic allows ${maxMessageBytes}`
+      reason: `the batch takes ${bytes} bytes, and the topic allows ${maxMessageBytes}`
     })
   })
 

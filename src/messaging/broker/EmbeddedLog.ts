@@ -7,7 +7,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect } from "effect"
 import type { SqlError, Statement } from "effect/sql"
-import { recordBytes } from "../Envelope.ts"
+import { batchBytes } from "../Envelope.ts"
 import type { Batch, ConsumedRecord, TopicInfo } from "./Broker.ts"
 
 /** A group's place in a partition, and the fencing token of the owner that asked for it. */
@@ -68,8 +68,8 @@ export const make = (client: PgClient.PgClient) => {
       ),
 
     /**
-     * Appends the batch in one statement and returns its base offset; `undefined` when there is no such partition or a record
-     * is larger than the topic allows, and then nothing was written.
+     * Appends the batch in one statement and returns its base offset; `undefined` when there is no such partition or the
+     * batch is larger than the topic allows, and then nothing was written.
      */
     append: ({ partition, records, topic }: Batch): Effect.Effect<bigint | undefined, SqlError.SqlError> =>
       Effect.map(
@@ -80,7 +80,7 @@ export const make = (client: PgClient.PgClient) => {
             UPDATE broker_partitions AS p SET next_offset = p.next_offset + ${records.length}::int4
             FROM broker_topics AS t
             WHERE p.topic = ${topic} AND p.partition = ${partition}
-              AND t.topic = p.topic AND t.max_message_bytes >= ${Math.max(...records.map(recordBytes))}::int8
+              AND t.topic = p.topic AND t.max_message_bytes >= ${batchBytes(records)}::int8
             RETURNING p.topic, p.partition, p.next_offset - ${records.length}::int4 AS base_offset, clock_now() AS now
           ), appended AS (
             INSERT INTO broker_log (topic, partition, record_offset, record_key, record_value, record_headers, appended_at)
