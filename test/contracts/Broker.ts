@@ -323,6 +323,18 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       })
     )
 
+    promise("a batch that is too large together is refused, though each of its records would fit", () =>
+      Effect.gen(function* () {
+        const member = yield* newMember
+        const { info, topic } = yield* newTopic(member)
+        const third = { key: "third", value: new Uint8Array(Math.ceil(info.maxMessageBytes / 3)).fill(7), headers: {} }
+        const error = yield* Effect.flip(member.broker.publish({ topic, partition: 0, records: [third, third, third] }))
+        assert.strictEqual(error._tag, "MessageRejected")
+        const { baseOffset } = yield* member.broker.publish({ topic, partition: 0, records: [third, third] })
+        assert.strictEqual(baseOffset, 0n)
+      })
+    )
+
     promise("an unknown topic is unavailable, to publish and to consume", () =>
       Effect.gen(function* () {
         const member = yield* newMember

@@ -42,7 +42,8 @@ layer(Layer.mergeAll(Supervised.Fibers.layer, quiet))("Supervised", (it) => {
             Effect.flatMap(Clock.currentTimeMillis, (now) => {
               const attempt = startedMillis.push(now)
               // Fifteen failures in a row reach the cap of half a minute; then comes the recovery, and then one more failure.
-              if (attempt === 16) return recovery === "a success" ? Effect.void : Effect.delay(Effect.fail("over"), "1 hour")
+              if (attempt === 16)
+                return recovery === "a success" ? Effect.void : Effect.delay(Effect.fail("over"), "1 hour")
               return attempt <= 17 ? Effect.fail("down") : Effect.never
             })
           )

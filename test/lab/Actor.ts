@@ -1,0 +1,290 @@
+/**
+ * An actor: one process of the service as the scheduler sees it. It runs one job at a time, and stops at every gate until it is
+ * let on: in front of each statement of its own connections, each fault point, each call to the broker or the gateway, and each
+ * wait.
+ */
+import { PgClient } from "@effect/sql-pg"
+import { Clock, Context, Duration, Effect, Exit, Random, References } from "effect"
+import { Reactivity } from "effect/reactivity"
+import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
+import { type FaultPoint, Faults } from "../../src/platform/Faults.ts"
+import { RandomUuid } from "../../src/platform/RandomUuid.ts"
+import type { LabConnection, LabDatabase } from "./LabDatabase.ts"
+
+/** What an actor does between two of its rests. */
+export interface Job {
+  readonly title: string
+  readonly effect: Effect.Effect<unknown, unknown>
+  /** Told when the job ends; not at all when its actor crashes. */
+  readonly ended?: (exit: Exit.Exit<unknown, unknown>) => void
+}
+
+/** Time as the actors' code sees it, outside of the database. One clock for all: skew is not what L1 looks for. */
+export interface LabTime {
+  millis: number
+}
+
+/**
+ * How an actor stops: at its gate with that number; where its next transaction that appended an event would commit;
+ * or where one that has written something already, and so has its transaction id, would lock a row.
+ */
+export interface Trap {
+  readonly kind: "crash" | "freeze"
+  readonly at: { readonly gate: number } | "late commit" | "late lock"
+}
+
+export class Actor {
+  readonly name: string
+  /** `gate`: stands in front of `label`. `blocked`: its statement waits for a lock. `dead`: crashed, and never let on again. */
+  state: "idle" | "gate" | "running" | "blocked" | "dead" = "idle"
+  frozen = false
+  label = ""
+  job: Job | undefined
+  trap: Trap | undefined
+  gatesPassed = 0
+  /** Lanes that it has looked at since they were last woken. */
+  readonly lookedAt = new Set<number>()
+  /** The connections it has borrowed. */
+  readonly connections = new Set<LabConnection>()
+  /** The process number of the session whose statement it waits for. */
+  statementPid: number | undefined
+  /** Its last step changed, or may have changed, what is committed. */
+  changed = false
+  private resume: (() => void) | undefined
+  private onArrival: (() => void) | undefined
+
+  constructor(name: string) {
+    this.name = name
+  }
+
+  /** Stands still until the scheduler lets the actor on. A crashed actor stands here for ever; nobody refers to it any more. */
+  readonly gate = (label: string): Effect.Effect<void> =>
+    Effect.callback<void>((resume) => {
+      this.label = label
+      this.gatesPassed += 1
+      this.resume = () => resume(Effect.void)
+      this.state = "gate"
+      this.arrived()
+    })
+
+  get isRunnable(): boolean {
+    return this.state === "gate" && !this.frozen
+  }
+
+  get inTransaction(): boolean {
+    return [...this.connections].some((connection) => connection.inTransaction)
+  }
+
+  begin(job: Job, context: Context.Context<never>): void {
+    this.job = job
+    this.state = "running"
+    const fiber = Effect.runForkWith(Context.add(context, CurrentActor, this))(job.effect)
+    fiber.addObserver((exit) => {
+      if (this.state === "dead") return
+      this.state = "idle"
+      this.job = undefined
+      job.ended?.(exit)
+      this.arrived()
+    })
+  }
+
+  /** Lets it on from its gate. */
+  goOn(): void {
+    const resume = this.resume
+    this.resume = undefined
+    this.state = "running"
+    resume?.()
+  }
+
+  /** Comes back when it has reached a gate or ended its job, or after `millis`; true when it has. */
+  arrival(millis: number): Effect.Effect<boolean> {
+    return Effect.callback<boolean>((resume) => {
+      if (this.state !== "running" && this.state !== "blocked") return resume(Effect.succeed(true))
+      const timer = setTimeout(() => {
+        this.onArrival = undefined
+        resume(Effect.succeed(false))
+      }, millis)
+      this.onArrival = () => {
+        clearTimeout(timer)
+        resume(Effect.succeed(true))
+      }
+    })
+  }
+
+  private arrived(): void {
+    const onArrival = this.onArrival
+    this.onArrival = undefined
+    onArrival?.()
+  }
+}
+
+/** The actor whose job the fiber belongs to: two workers of one process share its services, and each stops at gates of its own. */
+export const CurrentActor = Context.Reference<Actor | undefined>("test/lab/CurrentActor", {
+  defaultValue: () => undefined
+})
+
+const withActor = <A, E, R>(use: (actor: Actor) => Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.flatMap(CurrentActor, (actor) =>
+    actor === undefined ? Effect.die(new Error("no actor runs this")) : use(actor)
+  )
+
+/** A gate of whichever actor gets here. */
+export const gate = (label: string): Effect.Effect<void> => withActor((actor) => actor.gate(label))
+
+/** A connection whose statements are gates. */
+const gated = (actor: Actor, own: LabConnection): SqlConnection.Connection => {
+  const through = <A>(sql: string, run: Effect.Effect<A, SqlError.SqlError>): Effect.Effect<A, SqlError.SqlError> => {
+    const kind = describe(sql)
+    return actor.gate(kind).pipe(
+      Effect.andThen(
+        Effect.sync(() => {
+          actor.statementPid = own.pg.processId
+          if (kind.includes("outbox_events") && kind.includes("insert")) own.appended = true
+          if (/insert|update|delete/.test(kind)) own.wrote = true
+        })
+      ),
+      Effect.andThen(run),
+      Effect.onExit((exit) =>
+        Effect.sync(() => {
+          actor.statementPid = undefined
+          if (kind === "BEGIN" && Exit.isSuccess(exit)) own.inTransaction = true
+          if (kind === "COMMIT" || kind === "ROLLBACK") {
+            own.inTransaction = false
+            own.appended = false
+            own.wrote = false
+          }
+          if (kind === "COMMIT" || (!own.inTransaction && /insert|update|delete/.test(kind))) actor.changed = true
+        })
+      )
+    )
+  }
+  const rows = (sql: string, params: ReadonlyArray<unknown>, prepare: boolean) =>
+    through(
+      sql,
+      Effect.map(own.pg.query(sql, params, prepare), (result) => result.rows)
+    )
+  return {
+    execute: (sql, params) => rows(sql, params, true),
+    executeUnprepared: (sql, params) => rows(sql, params, false),
+    executeRaw: (sql, params) => through(sql, own.pg.query(sql, params)),
+    executeValues: (sql, params) => through(sql, own.pg.queryValues(sql, params)),
+    executeValuesUnprepared: (sql, params) => through(sql, own.pg.queryValues(sql, params, false)),
+    executeStream: () => {
+      throw new Error("the lab has no streams: nothing that it runs uses them")
+    }
+  }
+}
+
+/** A statement in a few words: what it does to which tables. */
+export const describe = (sql: string): string => {
+  const text = sql.replaceAll(/\s+/g, " ").trim()
+  if (/^(BEGIN|COMMIT|ROLLBACK)\b/.test(text) && text.length < 60) return /^\w+/.exec(text)![0]
+  if (/^(SAVEPOINT|RELEASE|ROLLBACK TO)/.test(text)) return text
+  const writes = [...text.matchAll(/\b(INSERT INTO|UPDATE|DELETE FROM) ([a-z_]+)/g)]
+    .map((match) => `${match[1]!.split(" ")[0]!.toLowerCase()} ${match[2]!}`)
+    .filter((write) => !write.startsWith("update of") && !write.endsWith(" set"))
+  if (writes.length > 0) return [...new Set(writes)].join(" + ")
+  const from = /\bFROM ([a-z_]+)/.exec(text.replaceAll(/FROM unnest/g, ""))
+  const lock = text.includes("SKIP LOCKED")
+    ? " for update skip locked"
+    : text.includes("FOR UPDATE")
+      ? " for update"
+      : ""
+  return from === null ? "select" : `select ${from[1]!}${lock}`
+}
+
+/** A process's pool: sessions of the lab, lent as they are needed, whose every statement is a gate. */
+const pool = (database: LabDatabase["Service"]) =>
+  Effect.gen(function* () {
+    const acquirer = withActor((actor) =>
+      Effect.acquireRelease(
+        Effect.map(database.lend, (own) => {
+          actor.connections.add(own)
+          return own
+        }),
+        (own) =>
+          Effect.sync(() => {
+            actor.connections.delete(own)
+            database.giveBack(own)
+          })
+      ).pipe(Effect.map((own) => gated(actor, own)))
+    )
+    const client = yield* Effect.provide(
+      SqlClient.make({
+        acquirer,
+        transactionAcquirer: acquirer,
+        compiler: PgClient.makeCompiler(undefined, false),
+        driver: "pg",
+        prepareTransactionControls: true,
+        // As PgClient: Postgres answers ROLLBACK to the COMMIT of a transaction that had failed.
+        commit: (connection) =>
+          Effect.flatMap(connection.executeRaw("COMMIT", []), (result) =>
+            (result as { readonly command: string }).command === "ROLLBACK"
+              ? Effect.fail(
+                  new SqlError.SqlError({
+                    reason: new SqlError.UnknownError({
+                      cause: new Error("rolled back"),
+                      message: "COMMIT rolled back",
+                      operation: "commit"
+                    })
+                  })
+                )
+              : Effect.void
+          ),
+        releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`,
+        spanAttributes: []
+      }),
+      Reactivity.layer
+    )
+    const { config, json, listen, notify, [PgClient.TypeId]: typeId } = database.client
+    return Object.assign(client, { config, json, listen, notify, [PgClient.TypeId]: typeId }) as PgClient.PgClient
+  })
+
+/** mulberry32: 32 bits of state are plenty for a case, and it is the same everywhere. */
+export const randomOf = (seed: number) => {
+  let state = seed >>> 0
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1)
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61)
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
+  }
+}
+
+/** What a process's code finds around itself: its pool, and faults, ids, jitter, time and silence that the lab decides. */
+export const surroundings = (database: LabDatabase["Service"], time: LabTime, random: () => number) =>
+  Effect.gen(function* () {
+    const sql = yield* pool(database)
+    const at = (point: FaultPoint) => gate(point)
+    return Context.make(PgClient.PgClient, sql).pipe(
+      Context.add(SqlClient.SqlClient, sql as SqlClient.SqlClient),
+      Context.add(Faults, { at, around: (point, operation) => Effect.andThen(at(point), operation) }),
+      Context.add(RandomUuid, () => {
+        const hex = Array.from({ length: 32 }, () => Math.floor(random() * 16).toString(16)).join("")
+        return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20)}`
+      }),
+      Context.add(Random.Random, {
+        nextDoubleUnsafe: random,
+        nextIntUnsafe: () => Math.floor(random() * Number.MAX_SAFE_INTEGER)
+      }),
+      Context.add(Clock.Clock, {
+        currentTimeMillisUnsafe: () => time.millis,
+        currentTimeMillis: Effect.sync(() => time.millis),
+        currentTimeNanosUnsafe: () => BigInt(time.millis) * 1_000_000n,
+        currentTimeNanos: Effect.sync(() => BigInt(time.millis) * 1_000_000n),
+        monotonicTimeNanosUnsafe: () => BigInt(time.millis) * 1_000_000n,
+        monotonicTimeNanos: Effect.sync(() => BigInt(time.millis) * 1_000_000n),
+        // Time that somebody waits for passes at once, and the wait is a place where others may come in between.
+        sleep: (duration) =>
+          Effect.andThen(
+            gate("wait"),
+            Effect.sync(() => {
+              time.millis += Math.ceil(Duration.toMillis(duration))
+            })
+          )
+      }),
+      Context.add(References.MinimumLogLevel, "None"),
+      // Spans would take their ids from elsewhere.
+      Context.add(References.TracerEnabled, false)
+    )
+  })

@@ -1,0 +1,121 @@
+/**
+ * A case: what is asked and what goes wrong (commands), who goes on where several can (switches), and a seed for ids and jitter.
+ * It is generated and shrunk by Effect's Arbitrary, and written down as a token.
+ */
+import { Arbitrary, Result, Schema } from "effect"
+
+/** The commands. `letter` is the command in a token, `share` how often it is drawn; what `a` and `b` mean stands in its `says`. */
+export const commandKinds = [
+  { letter: "p", name: "place", share: 6 }, // a: client
+  { letter: "y", name: "pay", share: 6 }, // a: client, b: order and payment method
+  { letter: "r", name: "decline", share: 5 }, // a: client, b: order. A short transaction of another kind on an existing order
+  { letter: "a", name: "again", share: 2 }, // a: client, b: request. The same request with the same key, at once
+  { letter: "d", name: "startDispatcher", share: 4 },
+  { letter: "n", name: "startConsumer", share: 1 },
+  { letter: "c", name: "crash", share: 5 }, // a: actor, b: gates from now
+  { letter: "f", name: "freeze", share: 3 }, // a: actor, b: gates from now
+  { letter: "t", name: "thaw", share: 2 }, // a: which of the frozen
+  { letter: "l", name: "lateCommit", share: 4 }, // a: client; it idles in its next transaction, b: before COMMIT (even) or before it locks a row
+  { letter: "o", name: "outage", share: 2 }, // a: on (even) or off
+  { letter: "k", name: "loseAck", share: 2 },
+  { letter: "z", name: "appendLate", share: 2 },
+  { letter: "x", name: "reject", share: 1 },
+  { letter: "w", name: "clock", share: 2 }, // a: how far
+  { letter: "g", name: "together", share: 5 } // a: how many of the next commands are given at once
+] as const
+
+export type CommandName = (typeof commandKinds)[number]["name"]
+
+/** A command with its two small numbers. Each is taken modulo what there is to choose from, so every number means something. */
+export interface Command {
+  readonly name: CommandName
+  readonly a: number
+  readonly b: number
+}
+
+/**
+ * At the `at`-th step at which several actors can go on, the scheduler takes the `to`-th of them, or the next command; at all others
+ * the 0th: whoever went last.
+ */
+export interface Switch {
+  readonly at: number
+  readonly to: number
+}
+
+export interface Case {
+  readonly seed: number
+  readonly commands: ReadonlyArray<Command>
+  readonly switches: ReadonlyArray<Switch>
+}
+
+/** Small cases: a story of more commands is read by nobody, and each costs milliseconds. */
+export const maxCommands = 10
+/** The choices of a case at which a switch may stand: most cases have some dozens. */
+const maxSwitchStep = 50
+/** Enough that some fall into a narrow window; shrinking drops all that don't matter. */
+const maxSwitches = 14
+/** The gates of the longest job, a payment, and some more. */
+const maxGates = 24
+
+const int = (maximum: number) => Schema.Int.check(Schema.isBetween({ minimum: 0, maximum }))
+
+const oneSwitch = Arbitrary.schema(Schema.Struct({ at: int(maxSwitchStep), to: int(4) }))
+
+/**
+ * Generates cases; shrinking drops commands and switches and takes their numbers towards 0.
+ *
+ * Each kind of command but `place` is in with a chance of one half: cases of few kinds have more of each, and get to what it
+ * takes three of the same for. Source: "Swarm Testing", Groce and others, 2012.
+ */
+export const arbitraryOf = (random: () => number): Arbitrary.Arbitrary<Case> => {
+  const slots = commandKinds.flatMap(({ name, share }) =>
+    name === "place" || random() < 0.5 ? Array.from({ length: share }, () => name) : []
+  )
+  const command = Arbitrary.map(
+    Arbitrary.schema(Schema.Tuple([int(slots.length - 1), int(5), int(maxGates - 1)])),
+    ([slot, a, b]): Command => ({ name: slots[slot]!, a, b })
+  )
+  return Arbitrary.all({
+    seed: Arbitrary.schema(int(9_999)),
+    commands: Arbitrary.array(command, { minLength: 1, maxLength: maxCommands }),
+    switches: Arbitrary.array(oneSwitch, { maxLength: maxSwitches })
+  })
+}
+
+/** The case as a token: `L1.<mistake or none>.<seed>.<commands>.<switches>`, for example `L1.none.7.p-y1:0-c0:5.12:1`. */
+export const encode = (mistake: string | undefined, { commands, seed, switches }: Case): string => {
+  const letter = (name: CommandName) => commandKinds.find((kind) => kind.name === name)!.letter
+  const written = commands.map(({ a, b, name }) => `${letter(name)}${a}:${b}`).join("-")
+  return ["L1", mistake ?? "none", seed, written, switches.map(({ at, to }) => `${at}:${to}`).join("-")].join(".")
+}
+
+const tokenPattern = /^L1\.([a-z-]+)\.(\d{1,10})\.((?:[a-z]\d{1,3}:\d{1,3}-?)*)\.((?:\d{1,4}:\d{1,3}-?)*)$/
+
+/** Reads a token, or says what is wrong with it. */
+export const decode = (
+  token: string
+): Result.Result<{ readonly mistake: string | undefined; readonly input: Case }, string> => {
+  const match = tokenPattern.exec(token.trim())
+  if (match === null) return Result.fail(`"${token}" is no token of the lab: L1.<mistake>.<seed>.<commands>.<switches>`)
+  const [, mistake, seed, commands, switches] = match
+  const parts = (text: string) => text.split("-").filter((part) => part !== "")
+  const pair = (text: string) => text.split(":").map(Number) as [number, number]
+  const read: Array<Command> = []
+  for (const part of parts(commands!)) {
+    const kind = commandKinds.find((one) => one.letter === part[0])
+    if (kind === undefined) return Result.fail(`"${part[0]}" is no command of the lab`)
+    const [a, b] = pair(part.slice(1))
+    read.push({ name: kind.name, a, b })
+  }
+  return Result.succeed({
+    mistake: mistake === "none" ? undefined : mistake,
+    input: {
+      seed: Number(seed),
+      commands: read,
+      switches: parts(switches!).map((part) => {
+        const [at, to] = pair(part)
+        return { at, to }
+      })
+    }
+  })
+}

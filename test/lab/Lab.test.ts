@@ -1,0 +1,104 @@
+/** Some hundred cases of the failure lab, and what the lab must be able to do for its findings to mean anything. */
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer, Result } from "effect"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import { decode, encode } from "./Case.ts"
+import { LabDatabase } from "./LabDatabase.ts"
+import { mistakes } from "./mistakes/index.ts"
+import { pageOf, pathOf, readTokens } from "./Pages.ts"
+import { run } from "./Scheduler.ts"
+import { partsOf, search } from "./Search.ts"
+import { readFile } from "node:fs/promises"
+
+/** Ten seconds or so; `npm run lab` goes on for as long as one likes. */
+const cases = 300
+/** The same cases in each run of the tests: what breaks here is news about the code, not about luck. */
+const seed = 2026
+const timeoutMillis = 120_000
+
+const database = Layer.unwrap(TestDatabase.useSync(({ url }) => LabDatabase.layer(url))).pipe(
+  Layer.provide(TestDatabase.layer)
+)
+
+const caseOf = (token: string | undefined) => {
+  const decoded = decode(token ?? "")
+  if (Result.isFailure(decoded)) throw new Error(decoded.failure)
+  return decoded.success.input
+}
+
+layer(database, { excludeTestServices: true, timeout: "60 seconds" })("failure lab", (it) => {
+  it.effect(
+    `${cases} generated cases hold`,
+    () =>
+      Effect.gen(function* () {
+        const found = yield* search({ cases, seed })
+        if (found !== undefined) {
+          assert.fail(
+            `\n${found.outcome.story.print(found.violation)}\nnpm run replay -- ${encode(undefined, found.input)}`
+          )
+        }
+      }),
+    timeoutMillis
+  )
+
+  it.effect(
+    "writers of one order wait for each other, and the one that waits goes on by itself",
+    () =>
+      Effect.gen(function* () {
+        // Two declines, the first of which idles before its COMMIT while it holds the order's row.
+        const input = caseOf("L1.none.1.p0:0-l0:0-r0:0-r1:0-t0:0.")
+        const { story, violation } = yield* run(input, partsOf(undefined))
+        assert.isUndefined(violation)
+        assert.include(story.print(undefined), "waits for a lock")
+      }),
+    timeoutMillis
+  )
+
+  it.effect(
+    "a frozen dispatcher that wakes after its successor duplicates and never overtakes",
+    () =>
+      Effect.gen(function* () {
+        // It freezes in front of its send; another one sends that event and the next, and then the first wakes.
+        const { story, violation } = yield* run(caseOf("L1.none.1.f0:3-p0:0-d0:0-r0:0-t0:0."), partsOf(undefined))
+        assert.isUndefined(violation)
+        assert.match(story.print(undefined), /topic: A1 A2 A1/)
+      }),
+    timeoutMillis
+  )
+})
+
+layer(database, { excludeTestServices: true, timeout: "60 seconds" })("planted mistakes", (it) => {
+  for (const mistake of mistakes) {
+    it.effect(
+      `${mistake.name} is caught by its stored case, which holds without it`,
+      () =>
+        Effect.gen(function* () {
+          const token = (yield* Effect.promise(readTokens))[mistake.name]
+          const input = caseOf(token)
+          const planted = yield* run(input, partsOf(mistake))
+          assert.isDefined(planted.violation)
+          const page = yield* Effect.promise(() => readFile(pathOf(mistake), "utf8"))
+          assert.strictEqual(page, pageOf(mistake, token!, planted), "npm run mistakes -- --write")
+          assert.isUndefined((yield* run(input, partsOf(undefined))).violation)
+        }),
+      timeoutMillis
+    )
+  }
+
+  it.effect(
+    "the same token tells the same story ten times",
+    () =>
+      Effect.gen(function* () {
+        const tokens = yield* Effect.promise(readTokens)
+        for (const mistake of mistakes) {
+          const stories = new Set<string>()
+          for (let time = 0; time < 10; time++) {
+            const { story, violation } = yield* run(caseOf(tokens[mistake.name]), partsOf(mistake))
+            stories.add(story.print(violation))
+          }
+          assert.strictEqual(stories.size, 1, mistake.name)
+        }
+      }),
+    timeoutMillis
+  )
+})

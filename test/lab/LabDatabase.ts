@@ -1,0 +1,223 @@
+/**
+ * The lab's database: a real Postgres with a clock that the lab sets, connections that are lent to actors, and a monitor that
+ * sees who waits for whose lock. It is kept from case to case; a case empties what it touched.
+ */
+import { PgClient, PgConnection } from "@effect/sql-pg"
+import { Clock, Context, Effect, Layer, type Redacted, Scope } from "effect"
+import { Reactivity } from "effect/reactivity"
+
+/** A physical session. Whoever has borrowed it is its only user. */
+export interface LabConnection {
+  readonly pg: PgConnection.PgConnection
+  /** Between BEGIN and COMMIT or ROLLBACK. */
+  inTransaction: boolean
+  /** The open transaction has written to the outbox: what a late commit waits for. */
+  appended: boolean
+  /** It has written anything, and so has its transaction id. */
+  wrote: boolean
+}
+
+/** What is committed, as the oracle and the story read it. Ids are text, amounts and offsets numbers: cases are small. */
+export interface Committed {
+  readonly orders: ReadonlyArray<{
+    readonly id: string
+    readonly customer: string
+    readonly status: string
+    readonly version: number
+    readonly total: number
+  }>
+  readonly payments: ReadonlyArray<{ readonly id: string; readonly order: string; readonly status: string }>
+  readonly queue: ReadonlyArray<{
+    readonly lane: number
+    readonly order: string
+    readonly version: number
+    readonly event: string
+  }>
+  readonly archive: ReadonlyArray<{
+    readonly order: string
+    readonly version: number
+    readonly event: string
+    readonly partition: number
+    readonly offset: number
+  }>
+  readonly processed: ReadonlyArray<string>
+  readonly effects: ReadonlyArray<{ readonly order: string; readonly version: number; readonly event: string }>
+  readonly revenue: number
+}
+
+export const nothingCommitted: Committed = {
+  orders: [],
+  payments: [],
+  queue: [],
+  archive: [],
+  processed: [],
+  effects: [],
+  revenue: 0
+}
+
+/** A case begins at this instant: any will do, and a fixed one makes equal ids. */
+const epoch = "2026-01-01T00:00:00Z"
+
+/**
+ * Time stands in a sequence: each look at the clock takes it a millisecond on, at once and whatever is rolled back, so times
+ * differ and are the same in every run.
+ */
+const prepare = `
+  CREATE SEQUENCE lab_clock MINVALUE 0 START 0;
+  CREATE OR REPLACE FUNCTION clock_now() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL UNSAFE
+    AS $$ SELECT '${epoch}'::timestamptz + nextval('lab_clock') * interval '1 millisecond' $$;
+  CREATE TABLE lab_effects (
+    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, aggregate_id text, aggregate_version int, event_id uuid)`
+
+const tables = [
+  "outbox_events",
+  "event_log",
+  "processed_events",
+  "revenue_daily",
+  "lab_effects",
+  "idempotency_keys",
+  "payments",
+  "order_lines",
+  "orders"
+]
+
+/** DELETE and not TRUNCATE: the tables hold a handful of rows, and new files for each case would cost far more. */
+const empty = `${tables.map((table) => `DELETE FROM ${table};`).join(" ")}
+  SELECT setval('lab_clock', 0), setval(pg_get_serial_sequence('outbox_events', 'seq'), 1, false),
+         setval(pg_get_serial_sequence('lab_effects', 'position'), 1, false)`
+
+const list = (columns: string, from: string) =>
+  `coalesce((SELECT json_agg(row_to_json(t)) FROM (SELECT ${columns} FROM ${from}) AS t), '[]')`
+
+const observe = `SELECT json_build_object(
+  'orders', ${list("id, customer_id AS customer, status, version, total_amount_minor AS total", "orders ORDER BY id")},
+  'payments', ${list(`id, order_id AS "order", status`, "payments ORDER BY id")},
+  'queue', ${list(`lane, aggregate_id AS "order", aggregate_version AS version, event_id AS event`, "outbox_events ORDER BY seq")},
+  'archive', ${list(
+    `aggregate_id AS "order", aggregate_version AS version, event_id AS event, broker_partition AS partition, broker_offset AS "offset"`,
+    "event_log ORDER BY aggregate_id, aggregate_version"
+  )},
+  'processed', coalesce((SELECT json_agg(event_id) FROM processed_events), '[]'),
+  'effects', ${list(`aggregate_id AS "order", aggregate_version AS version, event_id AS event`, "lab_effects ORDER BY position")},
+  'revenue', coalesce((SELECT sum(amount_minor) FROM revenue_daily), 0)::float8
+)::text AS state`
+
+/** The dead rows of so many cases are swept at once: seldom enough to cost nothing, and tables never grow beyond some pages. */
+const casesPerVacuum = 50
+
+export class LabDatabase extends Context.Service<
+  LabDatabase,
+  {
+    readonly lend: Effect.Effect<LabConnection>
+    readonly giveBack: (connection: LabConnection) => void
+    /** Ends the sessions as a killed process's are: Postgres rolls back. Returns when it has. */
+    readonly terminate: (connections: Iterable<LabConnection>) => Effect.Effect<void>
+    /** Rolls back whatever a finished case left open and takes the sessions back. */
+    readonly recover: (connections: Iterable<LabConnection>) => Effect.Effect<void>
+    /** The processes that the process waits for, none if it does not wait. */
+    readonly blockers: (pid: number) => Effect.Effect<ReadonlyArray<number>>
+    /** Everything empty, sequences and clock at their start. */
+    readonly reset: Effect.Effect<void>
+    readonly observe: Effect.Effect<Committed>
+    readonly forward: (seconds: number) => Effect.Effect<void>
+    /** For what the driver adds to a client and no statement of ours uses. */
+    readonly client: PgClient.PgClient
+  }
+>()("test/lab/LabDatabase") {
+  /** Over a migrated database of its own. */
+  static readonly make = (url: Redacted.Redacted): Effect.Effect<LabDatabase["Service"], never, Scope.Scope> =>
+    Effect.gen(function* () {
+      const client = yield* Effect.provide(PgClient.make({ url, maxConnections: 1 }), Reactivity.layer)
+      const scope = yield* Effect.scope
+      const clock = yield* Clock.Clock
+      const monitor = yield* PgConnection.make({ url })
+      yield* Effect.forEach(prepare.split(";\n"), (statement) => monitor.query(statement))
+      const free: Array<LabConnection> = []
+      let cases = 0
+
+      const open = Effect.map(
+        Scope.provide(
+          PgConnection.make({
+            url,
+            // A deadlock is found soon enough not to hold up a case; nothing else waits for this.
+            startupParameters: { deadlock_timeout: "20ms", jit: "off" }
+          }),
+          scope
+          // Whoever borrows it has a clock of its own, on which connecting would time out at once.
+        ).pipe(Effect.provideService(Clock.Clock, clock)),
+        (pg): LabConnection => ({ pg, inTransaction: false, appended: false, wrote: false })
+      )
+      const monitored = <A>(
+        statement: string,
+        params: ReadonlyArray<unknown>,
+        read: (row: Readonly<Record<string, unknown>>) => A
+      ) => Effect.orDie(Effect.map(monitor.query(statement, params), ({ rows }) => rows.map((row) => read(row))))
+      const terminate = (connections: Iterable<LabConnection>) =>
+        Effect.forEach(
+          connections,
+          ({ pg }) =>
+            // The second argument waits for its end, so that its locks are gone and its transaction is rolled back.
+            monitored("SELECT pg_terminate_backend($1::int4, 5000)", [pg.processId], () => undefined),
+          { discard: true }
+        )
+
+      return LabDatabase.of({
+        client,
+        lend: Effect.suspend(() => {
+          const connection = free.pop()
+          return connection === undefined ? open : Effect.succeed(connection)
+        }).pipe(Effect.orDie),
+        giveBack: (connection) => {
+          connection.appended = false
+          connection.wrote = false
+          free.push(connection)
+        },
+        terminate,
+        recover: Effect.fnUntraced(function* (connections) {
+          for (const connection of connections) {
+            // One that waits for a lock or is in the middle of a statement can't be asked to roll back.
+            const waiting = yield* monitored(
+              "SELECT state = 'active' AS active FROM pg_stat_activity WHERE pid = $1::int4",
+              [connection.pg.processId],
+              (row) => row["active"] === true
+            )
+            if (waiting[0] !== false) yield* terminate([connection])
+            else {
+              if (connection.inTransaction) yield* Effect.orDie(connection.pg.query("ROLLBACK"))
+              connection.inTransaction = false
+              connection.appended = false
+              connection.wrote = false
+              free.push(connection)
+            }
+          }
+        }),
+        blockers: (pid) =>
+          Effect.map(
+            monitored(
+              "SELECT pg_blocking_pids($1::int4) AS pids",
+              [pid],
+              (row) => row["pids"] as ReadonlyArray<number>
+            ),
+            ([pids]) => pids ?? []
+          ),
+        reset: Effect.gen(function* () {
+          if (cases++ % casesPerVacuum === 0) yield* monitor.query(`VACUUM ${tables.join(", ")}`)
+          yield* monitor.query(`DO $lab$ BEGIN ${empty.replace("SELECT", "PERFORM")}; END $lab$`)
+        }).pipe(Effect.orDie),
+        observe: Effect.map(
+          monitored(observe, [], (row) => JSON.parse(row["state"] as string) as Committed),
+          ([state]) => state ?? nothingCommitted
+        ),
+        forward: (seconds) =>
+          Effect.asVoid(
+            monitored(
+              "SELECT setval('lab_clock', nextval('lab_clock') + $1::int8)",
+              [BigInt(seconds * 1000)],
+              () => undefined
+            )
+          )
+      })
+    }).pipe(Effect.orDie)
+
+  static readonly layer = (url: Redacted.Redacted) => Layer.effect(LabDatabase, LabDatabase.make(url))
+}

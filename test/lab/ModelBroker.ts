@@ -1,0 +1,279 @@
+/**
+ * A message broker in memory, small enough to be read at once. It keeps the contract (ModelBroker.test.ts), and it can do on
+ * purpose what real ones do by accident: be away, lose an ack, append late, refuse.
+ */
+import { Effect, Layer, SubscriptionRef } from "effect"
+import {
+  type Batch,
+  Broker,
+  BrokerUnavailable,
+  type ConsumedRecord,
+  MessageRejected,
+  type PublishError,
+  type Slice,
+  TopicUnavailable
+} from "../../src/messaging/broker/Broker.ts"
+import { batchBytes } from "../../src/messaging/Envelope.ts"
+
+/** Kafka's default of message.max.bytes. */
+const maxMessageBytes = 1_048_588
+
+/** What happens to the next publish. */
+export type PublishFault = "lose ack" | "append late" | "reject"
+
+interface Place {
+  next: number
+  generation: number
+  owner: string
+}
+
+/** The broker's state: what all members share. */
+export class ModelLog {
+  away = false
+  readonly publishFaults: Array<PublishFault> = []
+  /** Appends whose sender has given up on them, and which land when the scheduler says so. */
+  readonly late: Array<{ readonly title: string; readonly land: () => void }> = []
+  private readonly topics = new Map<string, ReadonlyArray<Array<ConsumedRecord>>>()
+  private readonly places = new Map<string, Place>()
+
+  ensureTopic(topic: string, partitions: number) {
+    const log = this.topics.get(topic) ?? Array.from({ length: partitions }, () => [])
+    this.topics.set(topic, log)
+    return { topic, partitions: log.length, maxMessageBytes }
+  }
+
+  partitions(topic: string): ReadonlyArray<ReadonlyArray<ConsumedRecord>> {
+    return this.topics.get(topic) ?? []
+  }
+
+  append({ partition, records, topic }: Batch): bigint | PublishError {
+    const log = this.topics.get(topic)?.[partition]
+    if (log === undefined) return new TopicUnavailable({ topic, reason: `it has no partition ${partition}` })
+    if (batchBytes(records) > maxMessageBytes) {
+      return new MessageRejected({ topic, partition, reason: "the batch is too large" })
+    }
+    const base = BigInt(log.length)
+    records.forEach((record, index) => log.push({ ...record, offset: base + BigInt(index) }))
+    return base
+  }
+
+  private place(group: string, topic: string, partition: number): Place {
+    const key = `${group} ${topic} ${partition}`
+    const place = this.places.get(key) ?? { next: 0, generation: 0, owner: "" }
+    this.places.set(key, place)
+    return place
+  }
+
+  committed(group: string, topic: string, partition: number): number {
+    return this.place(group, topic, partition).next
+  }
+
+  /** Makes `owner` the partition's reader: older owners' commits are void from here on. Returns where it goes on. */
+  claim(
+    group: string,
+    topic: string,
+    partition: number,
+    owner: string
+  ): { readonly next: number; readonly generation: number } {
+    const place = this.place(group, topic, partition)
+    if (place.owner !== owner) {
+      place.owner = owner
+      place.generation += 1
+    }
+    return { next: place.next, generation: place.generation }
+  }
+
+  commit(group: string, topic: string, partition: number, generation: number, next: number): void {
+    const place = this.place(group, topic, partition)
+    if (place.generation === generation) place.next = Math.max(place.next, next)
+  }
+}
+
+export const unavailable = (operation: string, reason: string) =>
+  new BrokerUnavailable({ operation, cause: new Error(reason) })
+
+/** The slice behind `from`, as the group's reader of that generation gets it; undefined where there is nothing. */
+export const sliceOf = (
+  log: ModelLog,
+  at: { readonly group: string; readonly topic: string; readonly partition: number },
+  from: number,
+  size: number,
+  generation: number
+): Slice | undefined => {
+  const [first, ...rest] = log.partitions(at.topic)[at.partition]?.slice(from, from + size) ?? []
+  if (first === undefined) return undefined
+  return {
+    topic: at.topic,
+    partition: at.partition,
+    records: [first, ...rest],
+    commit: Effect.suspend(() => {
+      if (log.away) return Effect.fail(unavailable("commit", "the broker is away"))
+      log.commit(at.group, at.topic, at.partition, generation, from + 1 + rest.length)
+      return Effect.void
+    })
+  }
+}
+
+/** One send, with a gate in front of it and one in front of its ack. */
+export const publishThrough =
+  (log: ModelLog, gate: (label: string) => Effect.Effect<void>, title: (batch: Batch) => string) => (batch: Batch) =>
+    Effect.gen(function* (): Effect.fn.Return<{ readonly baseOffset: bigint }, PublishError> {
+      yield* gate(`publish ${title(batch)}`)
+      if (log.away) return yield* unavailable("publish", "the broker is away")
+      const fault = log.publishFaults.shift()
+      if (fault === "reject")
+        return yield* new MessageRejected({
+          topic: batch.topic,
+          partition: batch.partition,
+          reason: "refused on purpose"
+        })
+      if (fault === "append late") {
+        log.late.push({ title: title(batch), land: () => void log.append(batch) })
+        return yield* unavailable("publish", "no answer in time")
+      }
+      const base = log.append(batch)
+      if (typeof base !== "bigint") return yield* base
+      yield* gate(`ack of ${title(batch)}`)
+      if (fault === "lose ack" || log.away) return yield* unavailable("publish", "the ack was lost")
+      return { baseOffset: base }
+    })
+
+/** The groups' members in the order in which they came; a partition belongs to one of them. */
+export class ModelGroups {
+  private readonly groups = new Map<string, Array<string>>()
+  private readonly reading = new Map<string, string>()
+
+  join(group: string, member: string) {
+    const members = this.groups.get(group) ?? []
+    this.groups.set(group, [...members, member].toSorted())
+  }
+  leave(group: string, member: string) {
+    this.groups.set(
+      group,
+      (this.groups.get(group) ?? []).filter((one) => one !== member)
+    )
+    for (const [key, reader] of this.reading)
+      if (reader === member && key.startsWith(`${group} `)) this.reading.delete(key)
+  }
+  /** Takes the partition if it is the member's by the count of members and nobody reads it any more. */
+  take(group: string, partition: number, member: string): boolean {
+    const members = this.groups.get(group) ?? []
+    const key = `${group} ${partition}`
+    const mine = members[partition % members.length] === member
+    const reader = this.reading.get(key)
+    if (mine && (reader === undefined || reader === member)) {
+      this.reading.set(key, member)
+      return true
+    }
+    if (reader === member) this.reading.delete(key)
+    return false
+  }
+}
+
+/** How often a member looks for records, and how long it waits after a failure: in memory nothing is worth a signal. */
+const lookMillis = 2
+
+let memberCount = 0
+
+/** A member in real time, for the contract suite: the lab itself takes slices by hand, one scheduled step at a time. */
+export const member = (
+  log: ModelLog,
+  groups: ModelGroups
+): Effect.Effect<{
+  readonly broker: Broker["Service"]
+  readonly kill: Effect.Effect<void>
+}> =>
+  Effect.gen(function* () {
+    const name = `member-${String(memberCount++).padStart(6, "0")}`
+    const available = yield* SubscriptionRef.make(true)
+    let killed = false
+    const joined = new Set<string>()
+    const reachable = (operation: string) =>
+      Effect.suspend(() =>
+        killed
+          ? Effect.interruptible(Effect.never)
+          : Effect.andThen(
+              SubscriptionRef.set(available, !log.away),
+              log.away ? Effect.fail(unavailable(operation, "the broker is away")) : Effect.void
+            )
+      )
+    const send = publishThrough(
+      log,
+      () => Effect.void,
+      ({ topic }) => topic
+    )
+
+    const readPartition = <E, R>(
+      at: { readonly group: string; readonly topic: string; readonly partition: number },
+      sliceSize: number,
+      handle: (slice: Slice) => Effect.Effect<void, E, R>
+    ) => {
+      let position: { next: number; readonly generation: number } | undefined
+      const look = Effect.gen(function* () {
+        yield* reachable("consume")
+        if (!groups.take(at.group, at.partition, name)) {
+          position = undefined
+          return yield* Effect.sleep(lookMillis)
+        }
+        position ??= { ...log.claim(at.group, at.topic, at.partition, name) }
+        const slice = sliceOf(log, at, position.next, sliceSize, position.generation)
+        if (slice === undefined) return yield* Effect.sleep(lookMillis)
+        const exit = yield* Effect.exit(handle({ ...slice, commit: Effect.andThen(reachable("commit"), slice.commit) }))
+        if (exit._tag === "Success") position.next += slice.records.length
+        else yield* Effect.sleep(lookMillis)
+      })
+      // A slice under way ends before an interruption does anything.
+      return Effect.forever(Effect.andThen(Effect.yieldNow, Effect.uninterruptible(look)))
+    }
+
+    return {
+      kill: Effect.sync(() => {
+        killed = true
+        for (const group of joined) groups.leave(group, name)
+      }),
+      broker: Broker.of({
+        name: "model",
+        available,
+        ensureTopic: (topic, partitions) =>
+          Effect.map(reachable("ensureTopic"), () => log.ensureTopic(topic, partitions)),
+        publish: (batch) => Effect.andThen(reachable("publish"), send(batch)),
+        consume: (options, handle) =>
+          Effect.gen(function* () {
+            yield* reachable("consume")
+            const count = log.partitions(options.topic).length
+            if (count === 0) return yield* new TopicUnavailable({ topic: options.topic, reason: "it does not exist" })
+            groups.join(options.group, name)
+            joined.add(options.group)
+            return yield* Effect.forEach(
+              Array.from({ length: count }, (_, partition) => partition),
+              (partition) => readPartition({ ...options, partition }, options.sliceSize, handle),
+              { concurrency: "unbounded", discard: true }
+            ).pipe(Effect.andThen(Effect.never), Effect.ensuring(Effect.sync(() => groups.leave(options.group, name))))
+          })
+      })
+    }
+  })
+
+/** The broker as an actor has it: sends pass the scheduler; consuming is the scheduler's own work. */
+export const layerActor = (
+  log: ModelLog,
+  gate: (label: string) => Effect.Effect<void>,
+  title: (batch: Batch) => string
+): Layer.Layer<Broker> =>
+  Layer.effect(
+    Broker,
+    Effect.map(SubscriptionRef.make(true), (available) =>
+      Broker.of({
+        name: "model",
+        available,
+        ensureTopic: (topic, partitions) =>
+          Effect.suspend(() =>
+            log.away
+              ? Effect.fail(unavailable("ensureTopic", "the broker is away"))
+              : Effect.succeed(log.ensureTopic(topic, partitions))
+          ),
+        publish: publishThrough(log, gate, title),
+        consume: () => Effect.die(new Error("in the lab the scheduler hands out the slices"))
+      })
+    )
+  )

@@ -1,0 +1,171 @@
+/**
+ * The invariants (DESIGN.md 4), as checks on what the tables, the topic and the gateway hold. Nothing here knows how the service
+ * works: only what must be true of what it leaves behind.
+ */
+import type { Committed } from "./LabDatabase.ts"
+import type { Capture } from "./ModelGateway.ts"
+
+/** A record of the topic, as far as the invariants speak of it. */
+export interface TopicRecord {
+  readonly partition: number
+  readonly offset: number
+  readonly order: string
+  readonly version: number
+  readonly event: string
+  readonly type: string
+  /** What an OrderPaid says was paid; 0 for the other types. */
+  readonly paid: number
+}
+
+/** Everything that can be seen from outside. */
+export interface World {
+  readonly committed: Committed
+  /** All records in the order in which they were appended. */
+  readonly topic: ReadonlyArray<TopicRecord>
+  readonly captures: ReadonlyArray<Capture>
+  /** Some actor is in the middle of a transaction, which may still commit. */
+  readonly inTransaction: boolean
+  /** Requests that have no final answer. */
+  readonly unanswered: ReadonlyArray<string>
+}
+
+export const invariants = [
+  "only committed events are published",
+  "first deliveries come in version order, without gaps",
+  "an event keeps its id",
+  "an archived event is in the topic at that place",
+  "no event is both queued and archived",
+  "an order is captured at most once",
+  "an effect happens at most once per event",
+  "effects come in version order",
+  "what committed is published",
+  "the queue empties",
+  "every event has its effect",
+  "the money adds up",
+  "every request gets its answer",
+  "everything comes to rest"
+] as const
+export type Invariant = (typeof invariants)[number]
+
+export interface Violation {
+  readonly invariant: Invariant
+  readonly detail: string
+}
+
+const sum = (numbers: ReadonlyArray<number>) => numbers.reduce((total, number) => total + number, 0)
+const keyOf = ({ order, version }: { readonly order: string; readonly version: number }) => `${order} ${version}`
+
+/** `named` shows an event as a reader knows it: the order's letter and the version. */
+export type Named = (event: { readonly order: string; readonly version: number }) => string
+
+/** What must hold after every step, whatever is under way. The first one that is broken, or nothing. */
+export const safety = ({ captures, committed, inTransaction, topic }: World, named: Named): Violation | undefined => {
+  const versions = new Map(committed.orders.map((order) => [order.id, order.version]))
+  const broken = (invariant: Invariant, detail: string): Violation => ({ invariant, detail })
+
+  const last = new Map<string, number>()
+  const ids = new Map<string, string>()
+  for (const record of topic) {
+    if (!inTransaction && record.version > (versions.get(record.order) ?? 0)) {
+      return broken(
+        "only committed events are published",
+        `${named(record)} is in the topic, and no transaction that wrote it has committed or still can`
+      )
+    }
+    const before = last.get(record.order) ?? 0
+    if (record.version > before + 1) {
+      return broken(
+        "first deliveries come in version order, without gaps",
+        `${named(record)} was delivered when ${before === 0 ? "nothing of its order" : `only ${named({ ...record, version: before })}`} had been`
+      )
+    }
+    last.set(record.order, Math.max(before, record.version))
+    const id = ids.get(keyOf(record))
+    if (id !== undefined && id !== record.event)
+      return broken("an event keeps its id", `${named(record)} was delivered under two ids`)
+    ids.set(keyOf(record), record.event)
+  }
+
+  const queued = new Set(committed.queue.map((event) => event.event))
+  for (const archived of committed.archive) {
+    const there = topic.some(
+      (record) =>
+        record.event === archived.event && record.partition === archived.partition && record.offset === archived.offset
+    )
+    if (!there)
+      return broken(
+        "an archived event is in the topic at that place",
+        `${named(archived)} is archived at ${archived.partition}/${archived.offset}, where the topic has something else`
+      )
+    if (queued.has(archived.event)) return broken("no event is both queued and archived", named(archived))
+  }
+
+  const captured = new Set<string>()
+  for (const { order } of captures) {
+    if (captured.has(order)) return broken("an order is captured at most once", `order ${order} was captured twice`)
+    captured.add(order)
+  }
+
+  const applied = new Set<string>()
+  const appliedVersions = new Map<string, number>()
+  for (const effect of committed.effects) {
+    if (applied.has(effect.event))
+      return broken("an effect happens at most once per event", `${named(effect)} had its effect twice`)
+    applied.add(effect.event)
+    const before = appliedVersions.get(effect.order) ?? 0
+    if (effect.version !== before + 1)
+      return broken("effects come in version order", `${named(effect)} had its effect behind version ${before}`)
+    appliedVersions.set(effect.order, effect.version)
+  }
+  const paid = new Map(topic.map((record) => [record.event, record.paid]))
+  if (committed.revenue > sum([...paid.values()])) {
+    return broken(
+      "an effect happens at most once per event",
+      `revenue is ${committed.revenue}, and ${sum([...paid.values()])} was paid`
+    )
+  }
+  return undefined
+}
+
+/** What must hold once the faults have stopped and everybody had bounded time. Safety holds besides. */
+export const rest = ({ captures, committed, topic, unanswered }: World, named: Named): Violation | undefined => {
+  const broken = (invariant: Invariant, detail: string): Violation => ({ invariant, detail })
+  const published = new Set(topic.map(keyOf))
+  for (const order of committed.orders) {
+    for (let version = 1; version <= order.version; version++) {
+      const event = { order: order.id, version }
+      if (!published.has(keyOf(event))) {
+        return broken(
+          committed.queue.some((row) => keyOf(row) === keyOf(event))
+            ? "the queue empties"
+            : "what committed is published",
+          `${named(event)} committed and never reached the topic`
+        )
+      }
+    }
+  }
+  if (committed.queue.length > 0)
+    return broken("the queue empties", `${committed.queue.map(named).join(", ")} still wait`)
+  const effects = new Set(committed.effects.map((effect) => effect.event))
+  for (const record of topic) {
+    if (!effects.has(record.event))
+      return broken("every event has its effect", `${named(record)} is in the topic and had no effect`)
+  }
+  const paidOrders = sum(committed.orders.filter((order) => order.status === "paid").map((order) => order.total))
+  const captured = sum(captures.map((capture) => capture.amountMinor))
+  if (paidOrders !== captured || committed.revenue !== captured) {
+    return broken("the money adds up", `captured ${captured}, paid orders ${paidOrders}, revenue ${committed.revenue}`)
+  }
+  if (unanswered.length > 0) return broken("every request gets its answer", unanswered.join(", "))
+  const open = committed.payments.filter((payment) => payment.status === "charging")
+  return open.length > 0 ? broken("the money adds up", `${open.length} payments are still charging`) : undefined
+}
+
+/** Stops the run: an invariant is broken. */
+export class Broken extends Error {
+  readonly violation: Violation
+  constructor(violation: Violation) {
+    super(violation.detail)
+    this.violation = violation
+  }
+}

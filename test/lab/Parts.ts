@@ -1,0 +1,88 @@
+/**
+ * The parts of the service that the lab runs: all of them the real layers. A planted mistake replaces one or two.
+ */
+import type { PgClient } from "@effect/sql-pg"
+import { Effect, Layer } from "effect"
+import type { SqlClient } from "effect/sql"
+import { type Gateway, GatewaySettings } from "../../src/application/Gateway.ts"
+import { Idempotency } from "../../src/application/Idempotency.ts"
+import { Orders } from "../../src/application/Orders.ts"
+import { Payments } from "../../src/application/Payments.ts"
+import { PayOrder } from "../../src/application/PayOrder.ts"
+import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
+import type { Broker } from "../../src/messaging/broker/Broker.ts"
+import { TopicSettings } from "../../src/messaging/broker/Broker.ts"
+import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
+import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
+import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
+import { OutboxQueue, QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { Publisher } from "../../src/messaging/outbox/Publisher.ts"
+import { Wakeup } from "../../src/messaging/outbox/Wakeup.ts"
+
+/** What every actor has around itself (Actor.ts), and the models of the two systems that are not ours. */
+export type Around = PgClient.PgClient | SqlClient.SqlClient | Broker | Gateway | Wakeup | GatewaySettings
+
+/** A part, made of what is around and of the parts before it. */
+type Part<A, R = never> = Layer.Layer<A, never, Around | R>
+
+export interface Parts {
+  readonly outbox: Part<Outbox>
+  readonly orders: Part<Orders, Outbox>
+  readonly payOrder: Part<PayOrder, Orders | Payments | Idempotency>
+  readonly queue: Part<OutboxQueue>
+  readonly publisher: Part<Publisher>
+  readonly dispatcher: Part<Dispatcher, OutboxQueue | Publisher>
+  readonly inbox: Part<Inbox>
+  readonly applySlice: Part<ApplySlice, Inbox>
+  /** How many events a fetch returns at most. */
+  readonly batchSize: number
+  /** Whether a lane belongs to one dispatcher; else any of them takes any lane at any time. */
+  readonly lanesHaveOwners: boolean
+  /** How many workers of one dispatcher may be at the same lane. */
+  readonly workersPerLane: 1 | 2
+}
+
+export const realParts: Parts = {
+  outbox: Outbox.layer,
+  orders: Orders.layer,
+  payOrder: PayOrder.layer,
+  queue: OutboxQueue.layer,
+  publisher: Publisher.layer,
+  dispatcher: Dispatcher.layer,
+  inbox: Inbox.layer,
+  applySlice: ApplySlice.layer,
+  // Two: a batch can hold more than one event, and a handful of events still makes several batches.
+  batchSize: 2,
+  lanesHaveOwners: true,
+  workersPerLane: 1
+}
+
+/** The orders topic has two partitions here: enough that orders share one and orders don't. */
+export const partitionCount = 2
+
+/** Nobody has to be woken: the scheduler sees what is committed. */
+const wakeup = Layer.succeed(Wakeup, { wake: () => Effect.void, onWake: () => Effect.void })
+
+/** What stands around each actor beside its own surroundings. */
+export const settings = Layer.mergeAll(
+  wakeup,
+  Layer.succeed(GatewaySettings, { url: "http://gateway.invalid", timeoutMillis: 5_000 }),
+  Layer.succeed(TopicSettings, { partitions: partitionCount }),
+  // Milliseconds of the lab's time, which passes with the steps: a pause is over before its case is.
+  Layer.succeed(DispatcherSettings, { backoffBaseMillis: 4, backoffCapMillis: 32 })
+)
+
+export const clientOf = (parts: Parts) =>
+  Layer.mergeAll(PlaceOrder.layer, parts.payOrder).pipe(
+    Layer.provideMerge(Layer.mergeAll(parts.orders, Payments.layer, Idempotency.layer)),
+    Layer.provideMerge(parts.outbox)
+  )
+
+export const dispatcherOf = (parts: Parts) =>
+  parts.dispatcher.pipe(
+    Layer.provideMerge(Layer.mergeAll(parts.queue, parts.publisher)),
+    Layer.provide(Layer.succeed(QueueSettings, { batchSize: parts.batchSize, batchBytes: 900_000, archive: true }))
+  )
+
+export const consumerOf = (parts: Parts) => parts.applySlice.pipe(Layer.provideMerge(parts.inbox))

@@ -1,0 +1,400 @@
+/**
+ * Runs one case: one actor at a time, from gate to gate, on a real Postgres.
+ *
+ * A step lets one actor on and waits until it stands at its next gate, has ended its job, or waits for a lock that another one
+ * holds. Before the next choice everybody stands still, so the same case takes the same way each time.
+ */
+import { Clock, Effect } from "effect"
+import { ordersTopic } from "../../src/domain/Events.ts"
+import { type Actor, type LabTime, randomOf } from "./Actor.ts"
+import type { Case } from "./Case.ts"
+import { apply, commandsAtOnce } from "./Commands.ts"
+import { type Committed, LabDatabase, nothingCommitted } from "./LabDatabase.ts"
+import { ModelLog } from "./ModelBroker.ts"
+import { ModelGatewayState } from "./ModelGateway.ts"
+import { Broken, rest, safety, type Violation, type World } from "./Oracle.ts"
+import { type Parts, partitionCount } from "./Parts.ts"
+import { type Environment, type Process, startClient, startConsumer, startDispatcher } from "./Processes.ts"
+import type { KnownOrders, Request } from "./Requests.ts"
+import { Story } from "./Story.ts"
+import { Topic } from "./Topic.ts"
+import { Work } from "./Work.ts"
+
+/** What became of a case. */
+export interface Outcome {
+  readonly violation: Violation | undefined
+  readonly steps: number
+  readonly story: Story
+}
+
+/** Far above what a case of ten commands takes (some 300): whoever gets there runs in circles. */
+const maxSteps = 2_000
+/** Rounds of polling after the faults have stopped. Three do it; a lease that has to run out takes one more. */
+const maxRounds = 6
+/** Longer than any pause, lease or backoff: one round brings everything to its next try. */
+const roundSeconds = 60
+/** Between two commands the dispatchers poll so often for what could not be sent, and no more: an outage may last. */
+const maxPolls = 2
+/** Longer than any pause of a topic here. */
+const pollMillis = 50
+/** A statement that takes longer than this may be waiting for a lock: it is looked at, and again after as long. */
+const blockedLookMillis = 3
+/** Nothing in a step takes this long but a hang. */
+const stepMillis = 20_000
+
+export class Scheduler {
+  readonly story = new Story()
+  readonly log = new ModelLog()
+  readonly gateway = new ModelGatewayState()
+  readonly time: LabTime = { millis: 0 }
+  readonly known: KnownOrders = new Map()
+  readonly requests: Array<Request> = []
+  readonly processes: Array<Process> = []
+  readonly database: LabDatabase["Service"]
+  readonly topic: Topic = new Topic(this.log, this.story)
+  readonly work: Work = new Work(this)
+  steps = 0
+  committed: Committed = nothingCommitted
+  readonly environment: Environment
+  private readonly input: Case
+  private readonly switches: ReadonlyMap<number, number>
+  private readonly seen = new Set<string>()
+  private unseen = false
+  private nextCommand = 0
+  /** Steps so far at which there was a choice between actors: what a switch's number counts. */
+  private choices = 0
+  private polls = 0
+  private last: Actor | undefined
+  private counts = { client: 0, dispatcher: 0, consumer: 0 }
+
+  constructor(database: LabDatabase["Service"], input: Case, parts: Parts) {
+    this.database = database
+    this.input = input
+    this.switches = new Map(input.switches.map(({ at, to }) => [at, to]))
+    this.environment = {
+      database,
+      log: this.log,
+      gateway: this.gateway,
+      parts,
+      time: this.time,
+      random: randomOf(input.seed),
+      titleOf: (batch) => this.topic.titleOf(batch)
+    }
+  }
+
+  // --- processes -------------------------------------------------------------------------------------------------------------
+
+  /** Starts a process of the role. */
+  start(role: Process["role"], number = 0, line: Array<Request> = []): Effect.Effect<Process> {
+    const count = ++this.counts[role]
+    const name = role === "client" ? `client ${number + 1}${"′".repeat(this.crashesOf(number))}` : `${role} ${count}`
+    const starting: Effect.Effect<Process> =
+      role === "client"
+        ? startClient(this.environment, number, name, line)
+        : role === "dispatcher"
+          ? startDispatcher(this.environment, name)
+          : startConsumer(this.environment, name)
+    return Effect.tap(starting, (process) => Effect.sync(() => this.processes.push(process)))
+  }
+
+  private readonly clientCrashes = new Map<number, number>()
+  private readonly crashesOf = (number: number): number => this.clientCrashes.get(number) ?? 0
+
+  /** The client with that number, started when it is first needed. */
+  client(number: number) {
+    return Effect.suspend(() => {
+      const there = this.processes.find((process) => process.role === "client" && process.number === number)
+      return there === undefined ? this.start("client", number) : Effect.succeed(there)
+    })
+  }
+
+  processOf(actor: Actor): Process {
+    return this.processes.find((process) => process.actors.includes(actor))!
+  }
+
+  get actors(): ReadonlyArray<Actor> {
+    return this.processes.flatMap((process) => process.actors)
+  }
+
+  /** The process is gone: its fibers stand still for ever, Postgres rolls back, and another one takes its place. */
+  crash(process: Process): Effect.Effect<void> {
+    return Effect.gen({ self: this }, function* () {
+      const at = process.actors.find((actor) => actor.state === "gate")
+      this.story.says(process.name, at === undefined ? "crashes" : `crashes before "${at.label}"`)
+      this.processes.splice(this.processes.indexOf(process), 1)
+      for (const actor of process.actors) {
+        actor.state = "dead"
+        // What it committed just before is there, though nobody hears of it from the dead.
+        this.unseen ||= actor.changed
+        yield* this.database.terminate(actor.connections)
+      }
+      if (process.role === "client") {
+        this.clientCrashes.set(process.number, this.crashesOf(process.number) + 1)
+        yield* this.start("client", process.number, process.line)
+      } else {
+        const next = yield* this.start(process.role)
+        this.story.says(next.name, "starts in its place")
+      }
+      this.work.pollAll()
+      yield* this.settle()
+    })
+  }
+
+  // --- steps -----------------------------------------------------------------------------------------------------------------
+
+  /** What can be done now: go on with whoever went last, then the others in turn, a late append, and the next command. */
+  private candidates(withCommands: boolean): ReadonlyArray<Effect.Effect<void>> {
+    const all = this.actors
+    const from = this.last === undefined ? 0 : Math.max(0, all.indexOf(this.last))
+    const inTurn = [...all.slice(from), ...all.slice(0, from)]
+    const moves: Array<Effect.Effect<void>> = []
+    for (const actor of inTurn) {
+      if (actor.isRunnable)
+        moves.push(
+          this.letOn(actor, () => {
+            this.story.step(actor.name, actor.label)
+            actor.goOn()
+          })
+        )
+      else if (actor.state === "idle" && !actor.frozen) {
+        const job = this.work.jobOf(this.processOf(actor), actor)
+        if (job !== undefined) moves.push(this.letOn(actor, job))
+      }
+    }
+    if (moves.length === 0 && withCommands && this.polls < maxPolls && this.committed.queue.length > 0) {
+      moves.push(
+        Effect.sync(() => {
+          this.polls += 1
+          this.time.millis += pollMillis
+          this.work.pollAll()
+        })
+      )
+    }
+    const late = this.log.late[0]
+    if (late !== undefined) {
+      moves.push(
+        Effect.sync(() => {
+          this.log.late.shift()
+          late.land()
+          this.story.says("the network", `delivers the late ${late.title}`)
+        })
+      )
+    }
+    const command = withCommands ? this.input.commands[this.nextCommand] : undefined
+    if (command !== undefined) {
+      moves.push(
+        Effect.suspend(() => {
+          const count = commandsAtOnce(command)
+          const commands = this.input.commands.slice(this.nextCommand, this.nextCommand + count)
+          this.nextCommand += count
+          this.polls = 0
+          return Effect.forEach(commands, (one) => apply(this, one), { discard: true })
+        })
+      )
+    }
+    return moves
+  }
+
+  private letOn(actor: Actor, move: () => void): Effect.Effect<void> {
+    return Effect.gen({ self: this }, function* () {
+      this.last = actor
+      this.time.millis += 1
+      move()
+      yield* this.settle(actor)
+    })
+  }
+
+  /** Waits until nobody runs: each actor stands at a gate, rests, or waits for a lock. Then traps strike. */
+  private settle(stepped?: Actor): Effect.Effect<void> {
+    return Effect.gen({ self: this }, function* () {
+      const deadline = (yield* Clock.currentTimeMillis) + stepMillis
+      for (const actor of this.actors) {
+        if (actor.state !== "running" && actor.state !== "blocked") continue
+        while (!(yield* actor.arrival(actor === stepped || actor.state === "running" ? blockedLookMillis : 0))) {
+          if (yield* this.waitsForAnother(actor)) {
+            if (actor.state !== "blocked") this.story.says(actor.name, `waits for a lock (${actor.label})`)
+            actor.state = "blocked"
+            break
+          }
+          if ((yield* Clock.currentTimeMillis) > deadline)
+            return yield* Effect.die(new Error(`${actor.name} hangs at ${actor.label}`))
+        }
+      }
+      for (const actor of this.actors) yield* this.spring(actor)
+    })
+  }
+
+  /** Its statement waits for a lock of somebody who stands still; in a ring of waiting ones Postgres will end one of them. */
+  private waitsForAnother(actor: Actor): Effect.Effect<boolean> {
+    return Effect.gen({ self: this }, function* () {
+      const pid = actor.statementPid
+      if (pid === undefined) return false
+      const reached = new Set<number>([pid])
+      const open = [...(yield* this.database.blockers(pid))]
+      if (open.length === 0) return false
+      for (const blocker of open) {
+        if (blocker === pid) return false
+        if (reached.has(blocker)) continue
+        reached.add(blocker)
+        const further: ReadonlyArray<number> = yield* this.database.blockers(blocker)
+        if (further.includes(pid)) return false
+        open.push(...further)
+      }
+      return (actor.state as string) !== "gate" && (actor.state as string) !== "idle"
+    })
+  }
+
+  /** Does what a trap is set for, where the actor has come to its place. */
+  private spring(actor: Actor): Effect.Effect<void> {
+    const trap = actor.trap
+    if (trap === undefined || actor.state !== "gate") return Effect.void
+    const connections = [...actor.connections]
+    const here =
+      trap.at === "late commit"
+        ? actor.label === "COMMIT" && connections.some((connection) => connection.appended)
+        : trap.at === "late lock"
+          ? actor.label.endsWith("for update") && connections.some((connection) => connection.wrote)
+          : actor.gatesPassed >= trap.at.gate
+    if (!here) return Effect.void
+    actor.trap = undefined
+    if (trap.kind === "crash") return this.crash(this.processOf(actor))
+    actor.frozen = true
+    this.story.says(actor.name, `freezes before "${actor.label}"`)
+    this.work.pollAll()
+    return Effect.void
+  }
+
+  private step(withCommands: boolean): Effect.Effect<boolean> {
+    return Effect.gen({ self: this }, function* () {
+      const moves = this.candidates(withCommands)
+      if (moves.length === 0) return false
+      if (this.steps >= maxSteps)
+        throw new Broken({ invariant: "everything comes to rest", detail: `it still ran after ${maxSteps} steps` })
+      const isChoice = moves.length > (withCommands && this.nextCommand < this.input.commands.length ? 2 : 1)
+      yield* moves[(isChoice ? (this.switches.get(this.choices++) ?? 0) : 0) % moves.length]!
+      this.steps += 1
+      yield* this.look()
+      return true
+    })
+  }
+
+  private runToRest(withCommands: boolean): Effect.Effect<void> {
+    return Effect.repeat(this.step(withCommands), { while: (moved) => moved }).pipe(Effect.asVoid)
+  }
+
+  // --- what is seen ----------------------------------------------------------------------------------------------------------
+
+  private look(): Effect.Effect<void> {
+    return Effect.gen({ self: this }, function* () {
+      const changed = this.actors.filter((actor) => actor.changed)
+      for (const actor of changed) actor.changed = false
+      const isStale = changed.length > 0 || this.unseen
+      this.unseen = false
+      const appended = this.topic.read()
+      if (isStale) {
+        this.committed = yield* this.database.observe
+        for (const order of this.committed.orders) this.story.letters.set(order.id, order.customer)
+        for (const row of this.committed.queue) {
+          if (this.seen.has(row.event)) continue
+          this.seen.add(row.event)
+          this.work.wake(row.lane)
+        }
+      }
+      if (isStale || appended) this.check(safety)
+    })
+  }
+
+  private check(invariants: typeof safety): void {
+    const world = this.world
+    this.story.see(world)
+    const violation = invariants(world, this.story.named)
+    if (violation !== undefined) throw new Broken(violation)
+  }
+
+  get world(): World {
+    return {
+      committed: this.committed,
+      topic: this.topic.records,
+      captures: this.gateway.captures,
+      inTransaction: this.actors.some((actor) => actor.inTransaction),
+      unanswered: this.unanswered.map((request) => request.title)
+    }
+  }
+
+  /** Requests without a final answer; one that could not be sent, because its order was never placed, is none. */
+  private get unanswered(): ReadonlyArray<Request> {
+    const placed = new Set(this.requests.filter((request) => request.isPlace).map((request) => request.order))
+    return this.requests.filter((request) => !request.answered && placed.has(request.order))
+  }
+
+  // --- the whole -------------------------------------------------------------------------------------------------------------
+
+  /** The commands, then an end to all faults, then rounds until everything is at rest. */
+  readonly play: Effect.Effect<void> = Effect.gen({ self: this }, function* () {
+    this.log.ensureTopic(ordersTopic, partitionCount)
+    yield* this.start("dispatcher")
+    yield* this.start("consumer")
+    yield* this.runToRest(true)
+
+    this.log.away = false
+    this.log.publishFaults.length = 0
+    for (const actor of this.actors) actor.trap = undefined
+    this.story.says("—", "the faults stop")
+    // Whoever froze is replaced first, so that it wakes as a zombie.
+    for (const role of ["dispatcher", "consumer"] as const) {
+      const living = this.processes.filter(
+        (process) => process.role === role && !process.actors.some((actor) => actor.frozen)
+      )
+      if (living.length === 0) yield* this.start(role)
+    }
+    this.work.pollAll()
+    yield* this.runToRest(false)
+    for (const actor of this.actors.filter((one) => one.frozen)) {
+      this.thaw(actor)
+      yield* this.runToRest(false)
+    }
+    for (let round = 1; round <= maxRounds; round++) {
+      yield* this.forward(roundSeconds)
+      this.work.pollAll()
+      for (const request of this.unanswered) {
+        const client = yield* this.client(0)
+        if (client.role === "client" && !client.line.includes(request)) client.line.push(request)
+      }
+      yield* this.runToRest(false)
+      if (rest(this.world, this.story.named) === undefined) break
+    }
+    this.check(safety)
+    this.check(rest)
+  })
+
+  thaw(actor: Actor): void {
+    actor.frozen = false
+    this.story.says(actor.name, actor.state === "idle" ? "thaws" : `thaws, and goes on with "${actor.label}"`)
+  }
+
+  forward(seconds: number): Effect.Effect<void> {
+    this.time.millis += seconds * 1_000
+    return this.database.forward(seconds)
+  }
+
+  /** Takes back what the case borrowed: a crashed or broken case leaves transactions open. */
+  readonly clean: Effect.Effect<void> = Effect.suspend(() => {
+    const left = this.actors.flatMap((actor) => [...actor.connections])
+    for (const actor of this.actors) actor.state = "dead"
+    return this.database.recover(left)
+  })
+}
+
+/** Runs a case over the parts, in the lab's database. */
+export const run = (input: Case, parts: Parts): Effect.Effect<Outcome, never, LabDatabase> =>
+  Effect.gen(function* () {
+    const database = yield* LabDatabase
+    yield* database.reset
+    const scheduler = new Scheduler(database, input, parts)
+    const violation = yield* scheduler.play.pipe(
+      Effect.as(undefined),
+      Effect.catchDefect((defect) => (defect instanceof Broken ? Effect.succeed(defect.violation) : Effect.die(defect)))
+    )
+    yield* scheduler.clean
+    return { violation, steps: scheduler.steps, story: scheduler.story }
+  })

@@ -1,0 +1,122 @@
+/**
+ * The story of a case: who did what, and what the tables and the topic held then, short enough to be read aloud.
+ */
+import type { TopicRecord, Violation, World } from "./Oracle.ts"
+
+interface Line {
+  readonly who: string
+  readonly what: Array<string>
+  /** What could be seen afterwards, where it changed. */
+  state: string | undefined
+}
+
+/** Steps that tell a reader nothing: reads, fault points, the start of a transaction. */
+const isSilent = (label: string) =>
+  label === "BEGIN" ||
+  label === "wait" ||
+  /^[a-z]+\.[a-z-]+$/.test(label) ||
+  (label.startsWith("select") && !label.includes("outbox_events"))
+
+const phrases: Readonly<Record<string, string>> = {
+  "select outbox_events": "fetches what waits",
+  "select outbox_events for update skip locked": "fetches with SKIP LOCKED",
+  "delete outbox_events + insert event_log": "marks: queue → archive",
+  "insert processed_events": "marks the events as seen",
+  "insert idempotency_keys": "claims the key",
+  "commit the offset": "commits the offset",
+  "charge at the gateway": "charges at the gateway",
+  "the gateway's answer": "gets the gateway's answer",
+  "insert payments": "records the intent to charge"
+}
+
+const phraseOf = (label: string): string => {
+  const known = phrases[label]
+  if (known !== undefined) return known
+  if (label.startsWith("publish ")) return `sends ${label.slice("publish ".length)}`
+  if (label.startsWith("ack of ")) return "gets the ack"
+  return label.replaceAll(/\b(insert|update|delete) /g, "$1s ")
+}
+
+export class Story {
+  /** Letters of orders by id: the first one placed is A. */
+  readonly letters = new Map<string, string>()
+  private readonly lines: Array<Line> = []
+  private lastState = ""
+
+  /** An event as a reader names it: `A2`, version 2 of order A. */
+  readonly named = ({ order, version }: { readonly order: string; readonly version: number }): string =>
+    `${this.letters.get(order) ?? "?"}${version}`
+
+  /** A step of an actor; steps in a row make one line. */
+  step(who: string, label: string): void {
+    if (!isSilent(label)) this.says(who, phraseOf(label))
+  }
+
+  says(who: string, what: string): void {
+    const last = this.lines.at(-1)
+    if (last !== undefined && last.who === who && last.state === undefined) last.what.push(what)
+    else this.lines.push({ who, what: [what], state: undefined })
+  }
+
+  /** Notes what can be seen now, if it is something else than before. */
+  see(world: World): void {
+    const state = this.describe(world)
+    if (state === this.lastState) return
+    this.lastState = state
+    const last = this.lines.at(-1)
+    if (last !== undefined) last.state = state
+  }
+
+  private describe({ captures, committed, topic }: World): string {
+    const orders = committed.orders.map(
+      (order) => `${this.letters.get(order.id) ?? "?"} ${order.status} v${order.version}`
+    )
+    const parts = [
+      `orders: ${orders.join(", ") || "none"}`,
+      `queue: ${committed.queue.map(this.named).join(" ") || "empty"}`,
+      `topic: ${topicText(topic, this.named) || "empty"}`
+    ]
+    if (committed.effects.length > 0) parts.push(`effects: ${committed.effects.map(this.named).join(" ")}`)
+    if (captures.length > 0) parts.push(`captured: ${captures.map((capture) => capture.order).join(" ")}`)
+    return parts.join(" · ")
+  }
+
+  /** Numbered lines, what was seen beneath, and the invariant that broke. */
+  print(violation: Violation | undefined): string {
+    const text: Array<string> = []
+    this.lines.forEach(({ state, what, who }, index) => {
+      text.push(`${String(index + 1).padStart(3)}. ${who} ${collapsed(what).join("; ")}`)
+      if (state !== undefined) text.push(`       ${state}`)
+    })
+    text.push(violation === undefined ? "All invariants hold." : `BROKEN: ${violation.invariant}. ${violation.detail}.`)
+    return text.join("\n")
+  }
+
+  /** How many lines a reader has to follow. */
+  get length(): number {
+    return this.lines.length
+  }
+}
+
+/** What was done several times in a row, once with its count. */
+const collapsed = (what: ReadonlyArray<string>): ReadonlyArray<string> => {
+  const runs: Array<{ readonly text: string; count: number }> = []
+  for (const text of what) {
+    const last = runs.at(-1)
+    if (last?.text === text) last.count += 1
+    else runs.push({ text, count: 1 })
+  }
+  return runs.map(({ count, text }) => (count === 1 ? text : `${text} (${count} times)`))
+}
+
+/** The partitions, each in its order. */
+const topicText = (topic: ReadonlyArray<TopicRecord>, named: Story["named"]): string =>
+  [...new Set(topic.map((record) => record.partition))]
+    .toSorted((a, b) => a - b)
+    .map((partition) =>
+      topic
+        .filter((record) => record.partition === partition)
+        .map(named)
+        .join(" ")
+    )
+    .join(" | ")

@@ -1,0 +1,184 @@
+/**
+ * What there is to do: which request, lane or partition an idle actor takes next. It stands in for what deals work out in the service
+ * (LaneWorkers, Shares, Consumer), and hands it to the service's own steps.
+ */
+import { Effect, Exit } from "effect"
+import { analytics } from "../../src/application/subscribers/Analytics.ts"
+import { ordersTopic } from "../../src/domain/Events.ts"
+import { ApplySlice, type Subscriber } from "../../src/messaging/inbox/ApplySlice.ts"
+import { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
+import { Lane } from "../../src/messaging/outbox/Lane.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import type { Actor } from "./Actor.ts"
+import { sliceOf } from "./ModelBroker.ts"
+import { partitionCount } from "./Parts.ts"
+import type { ConsumerProcess, DispatcherProcess, Process } from "./Processes.ts"
+import { isFinal } from "./Requests.ts"
+import type { Scheduler } from "./Scheduler.ts"
+
+/** How many records a consumer gets at once: two, as a dispatcher's batch. */
+const sliceSize = 2
+
+/** The subscriber of the service, which leaves a trace of each effect for the oracle. */
+const subscriber: Subscriber = {
+  ...analytics,
+  handle: Effect.fnUntraced(function* (event) {
+    yield* analytics.handle(event)
+    const { sql } = yield* Transaction
+    yield* sql`
+      INSERT INTO lab_effects (aggregate_id, aggregate_version, event_id)
+      VALUES (${event.aggregateId}, ${event.aggregateVersion}::int4, ${event.eventId}::uuid)`
+  })
+}
+
+export class Work {
+  private readonly lab: Scheduler
+  /** Lanes that have something new, or that a poll is to look at. */
+  private readonly wokenLanes = new Set<number>()
+  /** Partitions whose last slice failed: they wait for a poll. */
+  private readonly heldPartitions = new Set<number>()
+
+  constructor(lab: Scheduler) {
+    this.lab = lab
+  }
+
+  /** There is something new in the lane. */
+  wake(lane: number): void {
+    this.wokenLanes.add(lane)
+    for (const actor of this.lab.actors) actor.lookedAt.delete(lane)
+  }
+
+  /** Every lane with rows and every partition is looked at again. */
+  pollAll(): void {
+    for (const { lane } of this.lab.committed.queue) this.wake(lane)
+    this.heldPartitions.clear()
+  }
+
+  /** Who works on the share: whoever is at it now and not frozen, else the living ones by turns. */
+  private owner<P extends Process>(
+    processes: ReadonlyArray<P>,
+    share: number,
+    isAt: (process: P) => boolean
+  ): P | undefined {
+    const living = processes.filter((process) => !process.actors.some((actor) => actor.frozen))
+    return living.find(isAt) ?? living[share % living.length]
+  }
+
+  /** What an idle actor would do next, if there is anything. */
+  jobOf(process: Process, actor: Actor): (() => void) | undefined {
+    switch (process.role) {
+      case "client": {
+        if (process.line.length === 0) return undefined
+        return () => {
+          const request = process.take()!
+          this.lab.story.says(actor.name, `is asked to ${request.title}`)
+          actor.begin(
+            {
+              title: request.title,
+              effect: Effect.provideContext(request.send, process.context),
+              ended: (exit) => {
+                request.answered ||= isFinal(exit)
+                this.tellFailure(actor, exit)
+              }
+            },
+            process.context
+          )
+        }
+      }
+      case "dispatcher":
+        return this.drainJob(process, actor)
+      case "consumer":
+        return this.sliceJob(process, actor)
+    }
+  }
+
+  private drainJob(process: DispatcherProcess, actor: Actor) {
+    const dispatchers = this.lab.processes.filter((one) => one.role === "dispatcher")
+    const isAt = (one: DispatcherProcess, lane: number) =>
+      one.actors.some((other) => other.job?.title === `lane ${lane}`)
+    const { lanesHaveOwners, workersPerLane } = this.lab.environment.parts
+    const lane = [...this.wokenLanes]
+      .toSorted((a, b) => a - b)
+      .find((candidate) => {
+        if (actor.lookedAt.has(candidate)) return false
+        const owns = !lanesHaveOwners || this.owner(dispatchers, candidate, (one) => isAt(one, candidate)) === process
+        return (
+          owns && process.actors.filter((other) => other.job?.title === `lane ${candidate}`).length < workersPerLane
+        )
+      })
+    if (lane === undefined) return undefined
+    return () => {
+      // Where several may work on a lane, the same wake-up is for each of them.
+      if (lanesHaveOwners && workersPerLane === 1) this.wokenLanes.delete(lane)
+      else actor.lookedAt.add(lane)
+      actor.begin(
+        {
+          title: `lane ${lane}`,
+          effect: Effect.flatMap(Dispatcher, (dispatcher) => dispatcher.drainOnce(Lane.make(lane))).pipe(
+            Effect.provideContext(process.context)
+          ),
+          ended: (exit) => {
+            if (
+              Exit.isSuccess(exit) &&
+              exit.value === "more" &&
+              this.lab.committed.queue.some((row) => row.lane === lane)
+            )
+              this.wake(lane)
+            this.tellFailure(actor, exit)
+          }
+        },
+        process.context
+      )
+    }
+  }
+
+  private sliceJob(process: ConsumerProcess, actor: Actor) {
+    if (this.lab.log.away) return undefined
+    const consumers = this.lab.processes.filter((one) => one.role === "consumer")
+    const isAt = (one: ConsumerProcess, partition: number) =>
+      one.actors.some((other) => other.job?.title === `partition ${partition}`)
+    for (let partition = 0; partition < partitionCount; partition++) {
+      if (this.heldPartitions.has(partition) || isAt(process, partition)) continue
+      if (this.owner(consumers, partition, (one) => isAt(one, partition)) !== process) continue
+      const at = { group: subscriber.name, topic: ordersTopic, partition }
+      const known = process.positions.get(partition)
+      const place = this.lab.log.claim(at.group, at.topic, partition, process.name)
+      const from = known?.generation === place.generation ? known.next : place.next
+      const slice = sliceOf(this.lab.log, at, from, sliceSize, place.generation)
+      if (slice === undefined) continue
+      return () => {
+        this.lab.story.says(actor.name, `reads ${this.lab.topic.names(slice.records.map((record) => record.value))}`)
+        actor.begin(
+          {
+            title: `partition ${partition}`,
+            effect: Effect.flatMap(ApplySlice, (applySlice) =>
+              applySlice.run(subscriber, {
+                ...slice,
+                commit: Effect.andThen(actor.gate("commit the offset"), slice.commit)
+              })
+            ).pipe(Effect.provideContext(process.context)),
+            ended: (exit) => {
+              if (Exit.isSuccess(exit))
+                process.positions.set(partition, { next: from + slice.records.length, generation: place.generation })
+              else {
+                process.positions.delete(partition)
+                this.heldPartitions.add(partition)
+              }
+              this.tellFailure(actor, exit)
+            }
+          },
+          process.context
+        )
+      }
+    }
+    return undefined
+  }
+
+  private tellFailure(actor: Actor, exit: Exit.Exit<unknown, unknown>): void {
+    if (Exit.isFailure(exit)) {
+      const first = exit.cause.reasons[0]
+      const error: unknown = first?._tag === "Die" ? first.defect : first?._tag === "Fail" ? first.error : undefined
+      this.lab.story.says(actor.name, `fails: ${error instanceof Error ? error.message : String(error)}`)
+    }
+  }
+}

@@ -1,0 +1,16 @@
+/** A planted mistake: a small replacement for one part of the service, and what a reader should know about it. */
+import type { Parts } from "../Parts.ts"
+
+export interface Mistake {
+  /** As in tokens and file names: `dual-write`. */
+  readonly name: string
+  /** What the code does wrong, in a sentence or two. */
+  readonly what: string
+  /** Why it looks right. */
+  readonly why: string
+  /** The rule that prevents it, and the file in which it stands. */
+  readonly rule: string
+  readonly read: string
+  /** Replaces parts of the real ones. Called once for each run. */
+  readonly plant: (real: Parts) => Partial<Parts>
+}

@@ -1,0 +1,60 @@
+import { Effect, Layer } from "effect"
+import { type ChargeOutcome, Gateway } from "../../../src/application/Gateway.ts"
+import { Orders } from "../../../src/application/Orders.ts"
+import { PayOrder } from "../../../src/application/PayOrder.ts"
+import { PaymentId } from "../../../src/domain/Payment.ts"
+import { RandomUuid } from "../../../src/platform/RandomUuid.ts"
+import type { Mistake } from "./Mistake.ts"
+
+export const chargeBeforeIntent: Mistake = {
+  name: "charge-before-intent",
+  what: "A pending order is charged first, with a key drawn for the attempt; what came of it is then recorded in one transaction.",
+  why: "One transaction instead of two, and nothing is stored that might not happen. But the money moves before anything tells of it.",
+  rule: "The intent is durable before money moves, and its payment's id is the gateway's key.",
+  read: "src/application/PayOrder.ts",
+  plant: (real) => {
+    const charged = new Map<number, ChargeOutcome>()
+    return {
+      payOrder: Layer.effect(
+        PayOrder,
+        Effect.gen(function* () {
+          const payOrder = yield* PayOrder
+          const gateway = yield* Gateway
+          const orders = yield* Orders
+          const drawUuid = yield* RandomUuid
+          return PayOrder.of({
+            pay: Effect.fnUntraced(function* (orderId, paymentMethod, request) {
+              const order = yield* orders.get(orderId)
+              if (order.status === "pending") {
+                const paymentId = PaymentId.make(drawUuid().replace(/-4/, "-7"))
+                const amount = { amountMinor: order.totalAmountMinor, currency: order.currency }
+                const outcome = yield* Effect.option(gateway.charge({ paymentId, amount, paymentMethod }))
+                if (outcome._tag === "Some") charged.set(order.totalAmountMinor, outcome.value)
+              }
+              return yield* payOrder.pay(orderId, paymentMethod, request)
+            })
+          })
+        })
+      ).pipe(
+        Layer.provide(
+          real.payOrder.pipe(
+            // The payment that is recorded afterwards is given the outcome that is there already.
+            Layer.provide(
+              Layer.effect(
+                Gateway,
+                Effect.map(Gateway, (gateway) =>
+                  Gateway.of({
+                    charge: (charge) => {
+                      const outcome = charged.get(charge.amount.amountMinor)
+                      return outcome === undefined ? gateway.charge(charge) : Effect.succeed(outcome)
+                    }
+                  })
+                )
+              )
+            )
+          )
+        )
+      )
+    }
+  }
+}

@@ -1,0 +1,40 @@
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { OutboxQueue } from "../../../src/messaging/outbox/OutboxQueue.ts"
+import type { Mistake } from "./Mistake.ts"
+
+/** What the relay remembers, here in one variable: a table would make no difference. */
+export const idCursor: Mistake = {
+  name: "id-cursor",
+  what: "The relay remembers the highest id that it has published, and asks for what is greater.",
+  why: "Ids only grow, so nothing can come in behind the cursor. But an id is taken when a row is written, and seen when it commits.",
+  rule: "Nothing remembers the last id: the queue is what is not yet acknowledged, and nothing else.",
+  read: "src/messaging/outbox/OutboxQueue.ts",
+  plant: (real) => {
+    let cursor = 0n
+    let highest = 0n
+    return {
+      queue: Layer.effect(
+        OutboxQueue,
+        Effect.gen(function* () {
+          const queue = yield* OutboxQueue
+          const sql = yield* SqlClient.SqlClient
+          return OutboxQueue.of({
+            ...queue,
+            fetch: (lane, paused) =>
+              Effect.map(queue.fetch(lane, paused), (events) => events.filter((event) => event.seq > cursor)),
+            mark: Effect.fnUntraced(function* (lane, events, receipt) {
+              yield* queue.mark(lane, events, receipt)
+              for (const { seq } of events) if (seq > highest) highest = seq
+              // It is careful not to pass what it can see in other lanes; what it can't see is the mistake.
+              const [waiting] = yield* Effect.orDie(sql<{ readonly seq: bigint | null }>`
+                SELECT min(seq) AS seq FROM outbox_events WHERE seq > ${cursor}::int8`)
+              const before = waiting?.seq == null ? highest : waiting.seq - 1n
+              cursor = before < highest ? before : highest
+            })
+          })
+        })
+      ).pipe(Layer.provide(real.queue))
+    }
+  }
+}

@@ -1,0 +1,29 @@
+/** All planted mistakes, in the order of the way of an event. */
+import { chargeBeforeIntent } from "./chargeBeforeIntent.ts"
+import { dedupeOutside } from "./dedupeOutside.ts"
+import { dualWrite } from "./dualWrite.ts"
+import { idCursor } from "./idCursor.ts"
+import { markBeforeAck } from "./markBeforeAck.ts"
+import type { Mistake } from "./Mistake.ts"
+import { newKeyPerRetry } from "./newKeyPerRetry.ts"
+import { offsetFirst } from "./offsetFirst.ts"
+import { outageBurnsAttempts } from "./outageBurnsAttempts.ts"
+import { publishThenCommit } from "./publishThenCommit.ts"
+import { skipLocked } from "./skipLocked.ts"
+import { transactionIdOrder } from "./transactionIdOrder.ts"
+import { twoInFlight } from "./twoInFlight.ts"
+
+export const mistakes: ReadonlyArray<Mistake> = [
+  dualWrite,
+  publishThenCommit,
+  idCursor,
+  transactionIdOrder,
+  skipLocked,
+  twoInFlight,
+  markBeforeAck,
+  outageBurnsAttempts,
+  dedupeOutside,
+  offsetFirst,
+  chargeBeforeIntent,
+  newKeyPerRetry
+]

@@ -1,0 +1,22 @@
+import { Effect, Layer } from "effect"
+import { ApplySlice } from "../../../src/messaging/inbox/ApplySlice.ts"
+import type { Mistake } from "./Mistake.ts"
+
+export const offsetFirst: Mistake = {
+  name: "offset-first",
+  what: "The consumer commits its offset when it gets the events, and applies them then: auto-commit, as many clients do by default.",
+  why: "An event can't come twice. But one that was not applied when the process died does not come again either.",
+  rule: "First the database, then the offset.",
+  read: "src/messaging/inbox/ApplySlice.ts",
+  plant: (real) => ({
+    applySlice: Layer.effect(
+      ApplySlice,
+      Effect.map(ApplySlice, (real) =>
+        ApplySlice.of({
+          run: (subscriber, slice) =>
+            Effect.andThen(slice.commit, real.run(subscriber, { ...slice, commit: Effect.void }))
+        })
+      )
+    ).pipe(Layer.provide(real.applySlice))
+  })
+}

@@ -1,0 +1,47 @@
+/** For the mistakes that send without an outbox: the aggregate's own write, and the batch as the dispatcher would have made it. */
+import { Effect } from "effect"
+import type { Batch } from "../../../src/messaging/broker/Broker.ts"
+import { toRecord } from "../../../src/messaging/Envelope.ts"
+import { laneOf, partitionOf } from "../../../src/messaging/outbox/Lane.ts"
+import type { NewEvent, NonEmpty, OutboxService, Stream } from "../../../src/messaging/outbox/Outbox.ts"
+import { Transaction } from "../../../src/platform/database/Transaction.ts"
+import { RandomUuid } from "../../../src/platform/RandomUuid.ts"
+import { partitionCount } from "../Parts.ts"
+
+export const batchOf = (stream: Stream, versionBefore: number, events: NonEmpty<NewEvent>): Effect.Effect<Batch> =>
+  Effect.map(RandomUuid, (drawUuid): Batch => {
+    const [first, ...rest] = events.map((event, index) =>
+      toRecord({
+        ...stream,
+        eventId: drawUuid(),
+        eventType: event.eventType,
+        schemaVersion: event.schemaVersion,
+        aggregateVersion: versionBefore + 1 + index,
+        occurredAt: "2026-01-01T00:00:00.000Z",
+        traceId: "0".repeat(32),
+        spanId: "0".repeat(16),
+        data: JSON.stringify(event.data)
+      })
+    )
+    return {
+      topic: stream.topic,
+      partition: partitionOf(laneOf(stream.aggregateId), partitionCount),
+      records: [first!, ...rest]
+    }
+  })
+
+/** What `Outbox.save` does without its events: one statement with all that the aggregate writes. Returns the new version. */
+export const writeWithoutEvents = Effect.fnUntraced(function* (
+  write: Parameters<OutboxService["save"]>[2],
+  also: Parameters<OutboxService["save"]>[3]
+) {
+  const { sql } = yield* Transaction
+  const parts = [
+    sql`written AS (${write})`,
+    ...(also?.(sql`written`) ?? []).map((part, index) => sql`${sql(`also_${index}`)} AS (${part})`)
+  ]
+  const [row] = yield* Effect.orDie(
+    sql<{ readonly version: number }>`WITH ${sql.csv(parts)} SELECT version FROM written`
+  )
+  return row!.version
+})

@@ -1,0 +1,45 @@
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { Dispatcher } from "../../../src/messaging/outbox/Dispatcher.ts"
+import { OutboxQueue, type QueuedEvent } from "../../../src/messaging/outbox/OutboxQueue.ts"
+import type { Mistake } from "./Mistake.ts"
+import { columns } from "./columns.ts"
+
+export const skipLocked: Mistake = {
+  name: "skip-locked",
+  what: "Any dispatcher takes the next rows with `FOR UPDATE SKIP LOCKED` and sends them inside that transaction. Lanes have no owner.",
+  why:
+    "It is the pattern of the popular articles: no row is sent by two dispatchers at once, and none waits for another. " +
+    "But skipping a locked row means overtaking it.",
+  rule: "A batch is a version-prefix of each aggregate's unpublished events, and a lane has one owner.",
+  read: "src/messaging/outbox/OutboxQueue.ts",
+  plant: (real) => ({
+    batchSize: 1,
+    lanesHaveOwners: false,
+    queue: Layer.effect(
+      OutboxQueue,
+      Effect.gen(function* () {
+        const queue = yield* OutboxQueue
+        const sql = yield* SqlClient.SqlClient
+        return OutboxQueue.of({
+          ...queue,
+          fetch: (lane) =>
+            Effect.orDie(sql<QueuedEvent>`
+              SELECT ${sql.literal(columns)} FROM outbox_events WHERE lane = ${lane}::int2
+              ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED`)
+        })
+      })
+    ).pipe(Layer.provide(real.queue)),
+    dispatcher: Layer.effect(
+      Dispatcher,
+      Effect.gen(function* () {
+        const dispatcher = yield* Dispatcher
+        const sql = yield* SqlClient.SqlClient
+        return Dispatcher.of({
+          ...dispatcher,
+          drainOnce: (lane) => Effect.orDie(sql.withTransaction(dispatcher.drainOnce(lane)))
+        })
+      })
+    ).pipe(Layer.provide(real.dispatcher))
+  })
+}

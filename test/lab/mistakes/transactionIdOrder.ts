@@ -1,0 +1,36 @@
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { OutboxQueue, type QueuedEvent } from "../../../src/messaging/outbox/OutboxQueue.ts"
+import { columns } from "./columns.ts"
+import type { Mistake } from "./Mistake.ts"
+
+export const transactionIdOrder: Mistake = {
+  name: "transaction-id-order",
+  what: "Events are sent in the order of the transactions that wrote them (xmin), waiting for all older transactions to end.",
+  why:
+    "It repairs the id cursor: no transaction can commit behind the horizon. But a transaction gets its id at its first write, " +
+    "and may wait for the order's row afterwards: the one with the older id may write the newer version.",
+  rule: "The version, taken under the aggregate's row lock, is the only order there is.",
+  read: "src/messaging/outbox/Outbox.ts",
+  plant: (real) => ({
+    batchSize: 1,
+    queue: Layer.effect(
+      OutboxQueue,
+      Effect.gen(function* () {
+        const queue = yield* OutboxQueue
+        const sql = yield* SqlClient.SqlClient
+        return OutboxQueue.of({
+          ...queue,
+          fetch: (lane) =>
+            Effect.orDie(sql<QueuedEvent>`
+              SELECT ${sql.literal(columns)} FROM outbox_events
+              WHERE lane = ${lane}::int2 AND xmin::text::int8 < coalesce(
+                -- pg_snapshot_xmin, but for what runs in the cluster's other databases: other tests must not change the story.
+                (SELECT min(backend_xid::text::int8) FROM pg_stat_activity WHERE datname = current_database()),
+                9223372036854775807)
+              ORDER BY xmin::text::int8, seq LIMIT 1`)
+        })
+      })
+    ).pipe(Layer.provide(real.queue))
+  })
+}

@@ -1,0 +1,62 @@
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { OutboxQueue, type QueuedEvent } from "../../../src/messaging/outbox/OutboxQueue.ts"
+import { Publisher } from "../../../src/messaging/outbox/Publisher.ts"
+import { columns } from "./columns.ts"
+import type { Mistake } from "./Mistake.ts"
+
+export const twoInFlight: Mistake = {
+  name: "two-in-flight",
+  what: "A dispatcher does not wait for the ack of a batch before it sends the lane's next one: two workers, and a list of what is under way.",
+  why: "The list keeps both from taking the same event, and pipelining doubles the throughput. But when the first send fails, the second has overtaken it.",
+  rule: "One batch is in flight per lane and topic.",
+  read: "src/messaging/outbox/LaneWorkers.ts",
+  plant: (real) => ({
+    batchSize: 1,
+    workersPerLane: 2,
+    dispatcher: Layer.unwrap(
+      Effect.sync(() => {
+        // The process's own: it dies with it.
+        const inFlight = new Set<bigint>()
+        return real.dispatcher.pipe(Layer.provide(Layer.mergeAll(queueWithout(inFlight), publisherOf(inFlight))))
+      })
+    )
+  })
+}
+
+/** Fetches what is not under way, and notes that it is now. */
+const queueWithout = (inFlight: Set<bigint>) =>
+  Layer.effect(
+    OutboxQueue,
+    Effect.gen(function* () {
+      const queue = yield* OutboxQueue
+      const sql = yield* SqlClient.SqlClient
+      return OutboxQueue.of({
+        ...queue,
+        fetch: Effect.fnUntraced(function* (lane) {
+          const rows = yield* sql<QueuedEvent>`
+            SELECT ${sql.literal(columns)} FROM outbox_events
+            WHERE lane = ${lane}::int2 AND seq <> ALL (${[...inFlight]}::int8[]) ORDER BY seq LIMIT 1`
+          for (const { seq } of rows) inFlight.add(seq)
+          return rows
+        }, Effect.orDie)
+      })
+    })
+  )
+
+/** What was refused or got no answer is not under way any more. */
+const publisherOf = (inFlight: Set<bigint>) =>
+  Layer.effect(
+    Publisher,
+    Effect.map(Publisher, (publisher) =>
+      Publisher.of({
+        ...publisher,
+        publish: (lane, topic, events) =>
+          Effect.tapError(publisher.publish(lane, topic, events), () =>
+            Effect.sync(() => {
+              for (const { seq } of events) inFlight.delete(seq)
+            })
+          )
+      })
+    )
+  )
