@@ -4,9 +4,6 @@ import type { AppConfig, Role } from "./Config.ts"
 import { BoundAddress } from "./http/HttpServer.ts"
 import { Broker } from "./messaging/broker/Broker.ts"
 
-/** For a process without HTTP. */
-export const layerNoAddress: Layer.Layer<never> = Layer.empty
-
 const lines = (url: string) => [
   "",
   "Try it (place an order, pay it, see where its events are):",
@@ -37,8 +34,13 @@ export const layer = (options: {
         `Paid Once is running (pid ${process.pid}): ${[...roles].join(", ")}.`,
         `  Postgres   ${config.databaseUrl === undefined ? `embedded, data under ${config.dataDirectory}` : "DATABASE_URL"}`,
         `  Broker     ${broker.name === "kafka" ? `Kafka at ${config.kafkaBrokers?.join(", ")}` : "embedded, in Postgres"}`,
-        `  Gateway    ${config.gatewayUrl ?? "a sandbox beside the service"}`,
-        ...(url === null ? [] : [`  HTTP       ${url}`, ...lines(url)])
+        ...(url === null
+          ? []
+          : [
+              `  Gateway    ${config.gatewayUrl ?? "a sandbox beside the service"}`,
+              `  HTTP       ${url}`,
+              ...lines(url)
+            ])
       ]
       yield* Console.log(text.join("\n"))
     })

@@ -1,18 +1,56 @@
-/** The process's id in a file, for scripts that want to stop or kill it. */
-import { Effect, Layer } from "effect"
+/** The process's id in a file, for scripts that want to stop or kill the service. */
+import { Effect, Layer, Schema } from "effect"
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises"
 import * as Path from "node:path"
 
-/** Writes `service.pid` while the layer lives. Of several processes the last to start stands in it, and only it takes it away. */
-export const layer = (directory: string): Layer.Layer<never> =>
+/** The data directory can't be made or written to. */
+export class DataDirectoryUnusable extends Schema.TaggedError<DataDirectoryUnusable>()("DataDirectoryUnusable", {
+  directory: Schema.String,
+  reason: Schema.String
+}) {
+  override get message() {
+    return `DATA_DIRECTORY: "${this.directory}" is not a directory that can be written to: ${this.reason}`
+  }
+}
+
+/** The directory and those above it, from the root down. */
+const path = (directory: string): ReadonlyArray<string> => {
+  const parent = Path.dirname(directory)
+  return parent === directory ? [directory] : [...path(parent), directory]
+}
+
+/** Makes the directory, one level after the other: Node's own recursion never ends below a directory like /proc. */
+const makeDirectory = async (directory: string): Promise<void> => {
+  for (const level of path(Path.resolve(directory))) {
+    await mkdir(level).catch((error: NodeJS.ErrnoException) => {
+      // A level that is there may be one that we could not make (EACCES, EROFS); whether it serves shows at the next one.
+      if (error.code !== "EEXIST" && error.code !== "EACCES" && error.code !== "EROFS") throw error
+    })
+  }
+}
+
+/** Whether the process with this id is one of ours: a file that outlived its process may name a stranger by now. */
+const isOurs = async (pid: number): Promise<boolean> =>
+  (await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")).includes(Path.basename(process.argv[1] ?? "cli.ts"))
+
+/**
+ * Writes `service.pid` while the layer lives. Of several processes the first stands in it, for as long as it lives; a process
+ * takes away only what it wrote.
+ */
+export const layer = (directory: string): Layer.Layer<never, DataDirectoryUnusable> =>
   Layer.effectDiscard(
     Effect.suspend(() => {
       const file = Path.join(directory, "service.pid")
       const own = `${process.pid}\n`
       return Effect.acquireRelease(
-        Effect.promise(async () => {
-          await mkdir(directory, { recursive: true })
-          await writeFile(file, own)
+        Effect.tryPromise({
+          try: async () => {
+            await makeDirectory(directory)
+            const other = Number(await readFile(file, "utf8").catch(() => ""))
+            if (other > 0 && (await isOurs(other))) return
+            await writeFile(file, own)
+          },
+          catch: (error) => new DataDirectoryUnusable({ directory, reason: (error as Error).message })
         }),
         () =>
           Effect.promise(async () => {

@@ -139,7 +139,7 @@ const withRole = <A, E, R>(
 /** The whole service, as far as `roles` go. */
 export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { readonly json: boolean }) =>
   Banner.layer({ config, roles, json: output.json }).pipe(
-    Layer.provideMerge(roles.has("http") ? http(config) : Banner.layerNoAddress),
+    Layer.provideMerge(roles.has("http") ? http(config) : Layer.empty),
     Layer.provideMerge(withRole(roles, "consumers", consumers)),
     Layer.provideMerge(roles.has("dispatcher") ? LaneWorkers.layer : Layer.empty),
     Layer.provideMerge(withRole(roles, "maintenance", Maintenance.layer)),

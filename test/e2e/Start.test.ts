@@ -77,6 +77,11 @@ it.live("a bare start keeps its data, survives kill -9, and Ctrl-C stops Postgre
     assert.strictEqual(yield* third.exit, 0)
     assert.isTrue(yield* orderExists(second.url!, id))
 
+    assert.strictEqual(Number(readFileSync(Path.join(directory, "service.pid"), "utf8")), second.pid)
+    const refused = yield* run(["serve"], { DATA_DIRECTORY: directory, PORT: new URL(second.url!).port })
+    assert.strictEqual(refused.code, 1)
+    assert.strictEqual(Number(readFileSync(Path.join(directory, "service.pid"), "utf8")), second.pid)
+
     yield* second.signal("SIGINT")
     assert.strictEqual(yield* second.exit, 0, second.output())
     assert.isUndefined(postgresPid(directory))

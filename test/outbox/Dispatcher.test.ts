@@ -207,7 +207,10 @@ it.live("a refused event blocks nothing but its own topic, and is not lost", () 
         Effect.flatMap(Ref.get(refuse), (isRefusing) =>
           isRefusing && batch.topic === Counters.topic
             ? Effect.fail(new MessageRejected({ topic: batch.topic, partition: batch.partition, reason: "too large" }))
-            : Effect.tap(broker.publish(batch), Ref.update(others, (n) => n + batch.records.length))
+            : Effect.tap(
+                broker.publish(batch),
+                Ref.update(others, (n) => n + batch.records.length)
+              )
         )
     }))
     yield* write(ids(3), 1)
@@ -223,7 +226,10 @@ it.live("a refused event blocks nothing but its own topic, and is not lost", () 
         { discard: true }
       )
     )
-    yield* Counters.eventually("the other topic's events", Effect.map(Ref.get(others), (n) => n === 3))
+    yield* Counters.eventually(
+      "the other topic's events",
+      Effect.map(Ref.get(others), (n) => n === 3)
+    )
     assert.strictEqual((yield* Counters.published).length, 0)
     yield* Ref.set(refuse, false)
     yield* Counters.drained
@@ -263,8 +269,7 @@ it.live("a backlog of one lane fits the topic's limit, however small or large it
     const rejections = yield* Ref.make(0)
     yield* startDispatcherWith((broker) => ({
       ...broker,
-      publish: (batch) =>
-        Effect.tapError(broker.publish(batch), () => Ref.update(rejections, (n) => n + 1))
+      publish: (batch) => Effect.tapError(broker.publish(batch), () => Ref.update(rejections, (n) => n + 1))
     }))
     yield* Counters.drained
     assert.strictEqual(yield* Ref.get(rejections), 0)
@@ -300,10 +305,16 @@ it.live("a dispatcher sends only what is in its own lanes", () =>
     const shares = yield* Shares
     // A member that holds its half of the lanes and sends nothing.
     const idle = yield* shares.join("dispatcher", 64)
-    yield* Counters.eventually("all lanes to be held", Effect.map(idle.held, (held) => held.length === 64))
+    yield* Counters.eventually(
+      "all lanes to be held",
+      Effect.map(idle.held, (held) => held.length === 64)
+    )
     const context = yield* startDispatcher
     const workers = yield* Effect.provideContext(Effect.service(LaneWorkers), context)
-    yield* Counters.eventually("the lanes to be shared", Effect.map(workers.lanes, (held) => held.length === 32))
+    yield* Counters.eventually(
+      "the lanes to be shared",
+      Effect.map(workers.lanes, (held) => held.length === 32)
+    )
     yield* write(ids(60), 1)
     const own = new Set(yield* workers.lanes)
     const expected = ids(60).filter((id) => own.has(laneOf(id)))

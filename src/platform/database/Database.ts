@@ -84,6 +84,16 @@ export class DatabaseUnusable extends Schema.TaggedError<DatabaseUnusable>()("Da
   }
 }
 
+/** The message at the bottom: the driver wraps what the network or Postgres said, and only that tells what to mend. */
+const innermost = (error: unknown): string =>
+  error instanceof Error && error.cause !== undefined
+    ? innermost(error.cause)
+    : error instanceof AggregateError
+      ? error.errors.map(innermost).join("; ")
+      : error instanceof Error
+        ? error.message
+        : String(error)
+
 /** Partitioned tables with the foreign keys, and the session timeouts that we rely on, are all there from 15 on. */
 const oldestVersion = 15
 
@@ -119,7 +129,7 @@ export const layerChecked: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, 
         Effect.fail(
           error._tag === "DatabaseUnusable"
             ? error
-            : new DatabaseUnusable({ reason: `can't connect: ${error.message}` })
+            : new DatabaseUnusable({ reason: `can't connect: ${innermost(error)}` })
         )
       )
     )
