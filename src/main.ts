@@ -1,6 +1,6 @@
 /**
- * The service as layers, from the database up. Reading it downwards is starting it; stopping goes the other way round, so the
- * order of a clean stop is the order of these lines: HTTP, consumers, dispatcher, broker, connections, Postgres.
+ * The service as layers. This file goes from the database up, as a start does; `service`, at its end, lists the parts the other way
+ * round, which is the order of a clean stop: HTTP, consumers, dispatcher, broker, connections, Postgres.
  */
 import { NodeHttpClient } from "@effect/platform-node"
 import { Console, Context, Effect, Layer, Logger, References } from "effect"
@@ -13,8 +13,8 @@ import { PayOrder } from "./application/PayOrder.ts"
 import { PlaceOrder } from "./application/PlaceOrder.ts"
 import { analytics } from "./application/subscribers/Analytics.ts"
 import { Subscribers, Timeline } from "./application/Timeline.ts"
-import type { AppConfig, Role } from "./Config.ts"
 import * as Banner from "./Banner.ts"
+import type { AppConfig, Role } from "./Config.ts"
 import { ordersTopic } from "./domain/Events.ts"
 import * as DispatcherHealth from "./http/DispatcherHealth.ts"
 import { Readiness } from "./http/Health.ts"
@@ -26,6 +26,7 @@ import * as KafkaBroker from "./messaging/broker/KafkaBroker.ts"
 import { ApplySlice } from "./messaging/inbox/ApplySlice.ts"
 import * as Consumer from "./messaging/inbox/Consumer.ts"
 import { Inbox } from "./messaging/inbox/Inbox.ts"
+import * as Maintenance from "./messaging/Maintenance.ts"
 import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
 import { History } from "./messaging/outbox/History.ts"
 import { LaneWorkers, LaneWorkersSettings } from "./messaging/outbox/LaneWorkers.ts"
@@ -33,16 +34,15 @@ import { Outbox, OutboxSettings } from "./messaging/outbox/Outbox.ts"
 import { OutboxQueue, QueueSettings } from "./messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "./messaging/outbox/Publisher.ts"
 import { Wakeup } from "./messaging/outbox/Wakeup.ts"
+import * as PidFile from "./PidFile.ts"
 import { ControlConnection, ControlSettings } from "./platform/database/ControlConnection.ts"
 import * as Database from "./platform/database/Database.ts"
 import * as EmbeddedPostgres from "./platform/database/EmbeddedPostgres.ts"
 import { Migrated, setOf } from "./platform/database/Migrations.ts"
 import { Shares } from "./platform/database/Shares.ts"
 import * as Faults from "./platform/Faults.ts"
-import * as Maintenance from "./messaging/Maintenance.ts"
 import { Signals, SignalSettings } from "./platform/Signals.ts"
 import { Fibers } from "./platform/Supervised.ts"
-import * as PidFile from "./PidFile.ts"
 import { GatewayServer, GatewayServerSettings } from "./sandbox/GatewayServer.ts"
 
 /** The checkout: migrations are read from it. */
