@@ -27,6 +27,8 @@ export interface World {
   readonly inTransaction: boolean
   /** Requests that have no final answer. */
   readonly unanswered: ReadonlyArray<string>
+  /** Orders that clients meant to place: however often one is asked for, it is one. */
+  readonly wanted: number
 }
 
 export const invariants = [
@@ -38,6 +40,8 @@ export const invariants = [
   "an order is captured at most once",
   "an effect happens at most once per event",
   "effects come in version order",
+  "an order stays in one partition",
+  "a request that is repeated makes one order",
   "what committed is published",
   "the queue empties",
   "every event has its effect",
@@ -59,7 +63,10 @@ const keyOf = ({ order, version }: { readonly order: string; readonly version: n
 export type Named = (event: { readonly order: string; readonly version: number }) => string
 
 /** What must hold after every step, whatever is under way. The first one that is broken, or nothing. */
-export const safety = ({ captures, committed, inTransaction, topic }: World, named: Named): Violation | undefined => {
+export const safety = (
+  { captures, committed, inTransaction, topic, wanted }: World,
+  named: Named
+): Violation | undefined => {
   const versions = new Map(committed.orders.map((order) => [order.id, order.version]))
   const broken = (invariant: Invariant, detail: string): Violation => ({ invariant, detail })
 
@@ -117,6 +124,18 @@ export const safety = ({ captures, committed, inTransaction, topic }: World, nam
       return broken("effects come in version order", `${named(effect)} had its effect behind version ${before}`)
     appliedVersions.set(effect.order, effect.version)
   }
+  const partitions = new Map<string, number>()
+  for (const record of topic) {
+    const partition = partitions.get(record.order) ?? record.partition
+    if (partition !== record.partition)
+      return broken("an order stays in one partition", `${named(record)} is in another one than what came before it`)
+    partitions.set(record.order, partition)
+  }
+  if (committed.orders.length > wanted)
+    return broken(
+      "a request that is repeated makes one order",
+      `there are ${committed.orders.length} orders, and ${wanted} ${wanted === 1 ? "was" : "were"} asked for`
+    )
   const paid = new Map(topic.map((record) => [record.event, record.paid]))
   if (committed.revenue > sum([...paid.values()])) {
     return broken(

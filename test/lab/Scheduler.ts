@@ -317,7 +317,8 @@ export class Scheduler {
       topic: this.topic.records,
       captures: this.gateway.captures,
       inTransaction: this.actors.some((actor) => actor.inTransaction),
-      unanswered: this.unanswered.map((request) => request.title)
+      unanswered: this.unanswered.map((request) => request.title),
+      wanted: new Set(this.requests.filter((request) => request.isPlace).map((request) => request.order)).size
     }
   }
 
