@@ -54,8 +54,8 @@ export const maxCommands = 10
 const maxSwitchStep = 50
 /** Enough that some fall into a narrow window; shrinking drops all that don't matter. */
 const maxSwitches = 14
-/** The gates of the longest job, a payment, and some more. */
-const maxGates = 24
+/** Past the gates of the longest job: a payment that starts from rest has some two dozen, and its end is where it hurts. */
+const maxGates = 36
 
 const int = (maximum: number) => Schema.Int.check(Schema.isBetween({ minimum: 0, maximum }))
 

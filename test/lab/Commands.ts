@@ -34,7 +34,7 @@ const targets = (lab: Scheduler): ReadonlyArray<Actor> =>
     lab.processes.filter((process) => process.role === role).flatMap((process) => process.actors)
   )
 
-/** Two thirds fall into the first eight gates, which are most of a batch's, a slice's or a short transaction's. */
+/** Nearly half fall into the first eight gates, which are most of a batch's or a slice's; the rest reach the end of a payment. */
 const gatesFromNow = (b: number): number => 1 + (b < 16 ? b % 8 : b - 8)
 
 const says = (lab: Scheduler, what: string) => Effect.sync(() => lab.story.says("—", what))
