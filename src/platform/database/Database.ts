@@ -34,13 +34,17 @@ export class DatabaseSettings extends Context.Service<
 }
 
 /**
- * How long a connection may be silent while an answer is awaited, or idle. A statement of ours takes milliseconds; what has not
- * answered by then hangs behind a dead host or a cut network, and no TCP keepalive tells: none is sent while data is unacknowledged.
+ * How long a connection of the pool may be silent while an answer is awaited, or idle. A statement of ours takes milliseconds; what
+ * has not answered by then hangs behind a dead host or a cut network, and no TCP keepalive tells: none is sent while data is
+ * unacknowledged.
  */
-const silenceMillis = 15_000
+export const PoolSettings = Context.Reference<{ readonly silenceMillis: number }>(
+  "paid-once/platform/database/PoolSettings",
+  { defaultValue: () => ({ silenceMillis: 15_000 }) }
+)
 
-/** Opens sockets that end themselves when nothing has come for {@link silenceMillis}. `undefined` for a URL without a host. */
-const boundedSocket = (url: Redacted.Redacted) => {
+/** Opens sockets that end themselves when nothing has come for `silenceMillis`. `undefined` for a URL without a host. */
+const boundedSocket = (url: Redacted.Redacted, silenceMillis: number) => {
   const { hostname, port } = new URL(Redacted.value(url))
   if (hostname === "") return undefined
   const host = hostname.replace(/^\[|\]$/g, "")
@@ -55,16 +59,18 @@ const boundedSocket = (url: Redacted.Redacted) => {
 
 const clientLayer = (bounded: boolean) =>
   Layer.unwrap(
-    DatabaseSettings.useSync(({ applicationName, maxConnections, url }) =>
-      PgClient.layer({
+    Effect.gen(function* () {
+      const { applicationName, maxConnections, url } = yield* DatabaseSettings
+      const { silenceMillis } = yield* PoolSettings
+      return PgClient.layer({
         url,
         applicationName,
         maxConnections: bounded ? maxConnections : 1,
-        ...(bounded ? { stream: boundedSocket(url) } : {}),
+        ...(bounded ? { stream: boundedSocket(url, silenceMillis) } : {}),
         // A transaction of ours lasts milliseconds. One that sits idle longer lost its client, and would hold back vacuum.
         startupParameters: { idle_in_transaction_session_timeout: "60000" }
       })
-    )
+    })
   )
 
 /** Provides `PgClient` and `SqlClient` over one pool, made from {@link DatabaseSettings}. */

@@ -1,0 +1,167 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Exit, Layer, Redacted, Ref } from "effect"
+import { SqlClient } from "effect/sql"
+import { randomUUID } from "node:crypto"
+import { analytics } from "../../src/application/subscribers/Analytics.ts"
+import { Broker, type Slice } from "../../src/messaging/broker/Broker.ts"
+import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
+import * as Consumer from "../../src/messaging/inbox/Consumer.ts"
+import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import * as Database from "../../src/platform/database/Database.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import { Fibers } from "../../src/platform/Supervised.ts"
+import * as Counters from "../support/Counters.ts"
+import * as TcpProxy from "../support/TcpProxy.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+const consumer = ApplySlice.layer.pipe(
+  Layer.provideMerge(Inbox.layer),
+  Layer.provideMerge(TestProcess.broker),
+  Layer.provideMerge(Layer.effectDiscard(Counters.makeTables)),
+  Layer.provideMerge(TestProcess.platform),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provideMerge(TestProcess.quiet)
+)
+
+/** A record as any producer could write it. */
+const record = (eventId: string, data: unknown = {}, eventType = "Counted", aggregateVersion = 1) => ({
+  key: "a",
+  headers: {},
+  value: new TextEncoder().encode(
+    JSON.stringify({
+      eventId,
+      eventType,
+      schemaVersion: 1,
+      occurredAt: "2026-01-01T12:00:00.000Z",
+      traceId: "0".repeat(32),
+      aggregateType: "Counter",
+      aggregateId: "a",
+      aggregateVersion,
+      data
+    })
+  )
+})
+
+it.live("a handler that fails is heard of: health names it, and it is well again once the slice is applied", () =>
+  Effect.gen(function* () {
+    const broker = yield* Broker
+    const { states } = yield* Fibers
+    const broken = yield* Ref.make(true)
+    const handled = yield* Ref.make(0)
+    yield* Layer.build(
+      Consumer.layer({
+        name: "flaky",
+        topic: Counters.topic,
+        handle: () =>
+          Effect.flatMap(Ref.get(broken), (isBroken) =>
+            isBroken ? Effect.fail(new Error("out of paper")) : Ref.update(handled, (n) => n + 1)
+          )
+      })
+    )
+    yield* broker.ensureTopic(Counters.topic, 8)
+    yield* broker.publish({ topic: Counters.topic, partition: 0, records: [record(randomUUID())] })
+    const state = Effect.map(states, (all) => all.find(({ name }) => name === "consumer flaky"))
+    yield* Counters.eventually(
+      "the failure to show",
+      Effect.map(state, (now) => now?.status === "restarting" && now.lastError?.includes("out of paper") === true)
+    )
+    yield* Ref.set(broken, false)
+    yield* Counters.eventually(
+      "the recovery to show",
+      Effect.map(state, (now) => now?.status === "running")
+    )
+    assert.strictEqual(yield* Ref.get(handled), 1)
+  }).pipe(Effect.scoped, Effect.provide(consumer))
+)
+
+it.live("an event whose id a foreign writer spelled in capitals is applied, and once", () =>
+  Effect.gen(function* () {
+    const { run } = yield* ApplySlice
+    const id = randomUUID()
+    const handled = yield* Ref.make(0)
+    const subscriber = { name: "one", topic: Counters.topic, handle: () => Ref.update(handled, (n) => n + 1) }
+    for (const spelling of [id.toUpperCase(), id, id.toUpperCase()]) {
+      yield* run(subscriber, slice([record(spelling)]))
+    }
+    assert.strictEqual(yield* Ref.get(handled), 1)
+  }).pipe(Effect.provide(consumer))
+)
+
+it.live("slices of several partitions that touch the same revenue rows in opposite orders all apply", () =>
+  Effect.gen(function* () {
+    const { run } = yield* ApplySlice
+    const paid = (currency: string) =>
+      record(
+        randomUUID(),
+        {
+          customerId: "ada",
+          paymentId: "01a1fd40-8529-7dad-b578-b9cd784ada98",
+          amount: { amountMinor: 1, currency }
+        },
+        "OrderPaid"
+      )
+    const mixed = (first: string, second: string) =>
+      Array.from({ length: 20 }, (_, index) => paid(index % 2 === 0 ? first : second))
+    const exits = yield* Effect.forEach(
+      Array.from({ length: 12 }, (_, index) => (index % 2 === 0 ? mixed("EUR", "USD") : mixed("USD", "EUR"))),
+      (records, partition) => Effect.exit(run(analytics, slice(records, partition))),
+      { concurrency: 6 }
+    )
+    assert.isTrue(exits.every(Exit.isSuccess))
+    const sql = yield* SqlClient.SqlClient
+    assert.deepStrictEqual(
+      yield* sql`SELECT currency, amount_minor::int4 AS sum FROM revenue_daily ORDER BY currency`,
+      [
+        { currency: "EUR", sum: 120 },
+        { currency: "USD", sum: 120 }
+      ]
+    )
+    // A deadlock would have been retried: that none happened is Postgres' own count.
+    const [row] = yield* sql<{ readonly deadlocks: number }>`
+      SELECT deadlocks::int4 AS deadlocks FROM pg_stat_database WHERE datname = current_database()`
+    assert.strictEqual(row?.deadlocks, 0)
+  }).pipe(Effect.provide(consumer))
+)
+
+it.live("a pool connection that gets no answer ends itself, and the next statement takes a new one", () =>
+  Effect.gen(function* () {
+    const { url } = yield* TestDatabase
+    const target = new URL(Redacted.value(url))
+    const proxy = yield* TcpProxy.make({ upstream: { host: target.hostname, port: Number(target.port) } })
+    target.hostname = proxy.host
+    target.port = String(proxy.port)
+    const pool = Database.layer.pipe(
+      Layer.provide(Database.DatabaseSettings.layerOf({ url: Redacted.make(target.toString()), maxConnections: 1 })),
+      Layer.provide(Layer.succeed(Database.PoolSettings, { silenceMillis: 500 }))
+    )
+    yield* Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`SELECT 1`
+      yield* proxy.blackHole()
+      const outside = yield* Effect.exit(sql`SELECT 1`)
+      assert.isTrue(Exit.isFailure(outside))
+      yield* proxy.pass
+      yield* sql`SELECT 1`
+      // In a transaction too, whose ROLLBACK can't be interrupted.
+      const inside = yield* Effect.exit(
+        Transaction.run(
+          Effect.gen(function* () {
+            const transaction = yield* Transaction
+            yield* proxy.blackHole()
+            yield* transaction.sql`SELECT 1`
+          })
+        )
+      )
+      assert.isTrue(Exit.isFailure(inside))
+      yield* proxy.pass
+      yield* sql`SELECT 1`
+    }).pipe(Effect.provide(pool))
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
+)
+
+/** A slice as a broker would hand it out, whose offset nobody keeps. */
+const slice = (records: ReadonlyArray<ReturnType<typeof record>>, partition = 0): Slice => {
+  const [first, ...rest] = records.map((one, index) => ({ ...one, offset: BigInt(index) }))
+  return { topic: "orders", partition, records: [first!, ...rest], commit: Effect.void }
+}
