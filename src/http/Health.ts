@@ -57,7 +57,7 @@ const partTimeoutMillis = 2_000
 export class Health extends Context.Service<Health, { readonly report: Effect.Effect<HealthReport> }>()(
   "paid-once/http/Health"
 ) {
-  /** A process without the role of a dispatcher has no {@link Broker}, and none to report on. */
+  /** Reports on the {@link Broker} where there is one around it, as there is in every process of the service. */
   static readonly layer: Layer.Layer<Health, never, Fibers | SqlClient.SqlClient | Readiness> = Layer.effect(
     Health,
     Effect.gen(function* () {

@@ -35,6 +35,7 @@ const foldComponents = (spec: Spec): Spec => {
 export const improve =
   (parameters: Readonly<Record<string, Record<string, unknown>>>) =>
   (spec: Record<string, unknown>): Record<string, unknown> => {
+    // Effect hands the document over untyped, both ways; `Spec` names the few parts of it that are touched here.
     const folded = foldComponents(spec as unknown as Spec)
     for (const operation of Object.values(folded.paths).flatMap((path) => Object.values(path))) {
       for (const [status, response] of Object.entries(operation.responses ?? {})) {

@@ -36,10 +36,16 @@ const errorsOf = Effect.fnUntraced(function* (endpoint: HttpApiEndpoint.Top) {
     ...errorsIn("query", endpoint.query && Schema.toCodecArrayFromSingle(endpoint.query), query, queryOptions)
   ]
   for (const { schemas } of endpoint.payload.values()) {
-    errors.push(...(yield* Body.errorsOf(schemas[0] as unknown as Schema.Codec<unknown>)))
+    errors.push(...(yield* Body.errorsOf(withoutServices(schemas[0]))))
   }
   return errors
 })
+
+/**
+ * An endpoint keeps its schemas as `Schema.Top`, which has forgotten that none of ours needs a service to decode. Were one to need
+ * it, its endpoint's own handler would not have compiled.
+ */
+const withoutServices = (schema: Schema.Top) => schema as unknown as Schema.Codec<unknown>
 
 const errorsIn = (
   place: FieldError["in"],
@@ -48,6 +54,6 @@ const errorsIn = (
   options: SchemaAST.ParseOptions
 ): ReadonlyArray<FieldError> => {
   if (schema === undefined) return []
-  const decoded = Schema.decodeUnknownResult(schema as unknown as Schema.Codec<unknown>, options)(input)
+  const decoded = Schema.decodeUnknownResult(withoutServices(schema), options)(input)
   return Result.isSuccess(decoded) ? [] : fieldErrors(place, decoded.failure.issue)
 }

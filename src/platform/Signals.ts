@@ -16,12 +16,6 @@ export const SignalSettings = Context.Reference<{ readonly crossProcess: boolean
   }
 )
 
-/** A subject and the part of it that changed: `outbox 17`, `broker orders 3`. */
-export interface Signal {
-  readonly subject: string
-  readonly detail: string
-}
-
 /** A notification's payload may have 8000 bytes; a name of ours has some dozens. Anything longer is somebody else's. */
 const maxPayloadLength = 512
 

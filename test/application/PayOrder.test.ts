@@ -66,6 +66,17 @@ const pay = (orderId: OrderId, key: string) =>
     })
   )
 
+/** Makes the gateway wait with its answer until `release`; `asked` waits until it has been asked. */
+const holdAnswer = Effect.gen(function* () {
+  const asked = yield* Deferred.make<void>()
+  const release = yield* Deferred.make<void>()
+  answer = Effect.andThen(
+    Deferred.succeed(asked, undefined),
+    Effect.as(Deferred.await(release), { _tag: "Captured" as const })
+  )
+  return { asked: Deferred.await(asked), release: Deferred.succeed(release, undefined) }
+})
+
 /** Puts a clock in the place of this database's that stands where the test sets it. */
 const setClockAhead = (millis: number) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) =>
@@ -78,19 +89,14 @@ const setClockAhead = (millis: number) =>
 it.live("twenty equal requests at once ask the gateway once", () =>
   Effect.gen(function* () {
     const orderId = yield* place
-    const asked = yield* Deferred.make<void>()
-    const release = yield* Deferred.make<void>()
-    answer = Effect.andThen(
-      Deferred.succeed(asked, undefined),
-      Effect.as(Deferred.await(release), { _tag: "Captured" as const })
-    )
+    const { asked, release } = yield* holdAnswer
     const first = yield* Effect.forkChild(pay(orderId, "k"))
-    yield* Deferred.await(asked)
+    yield* asked
     const others = yield* Effect.forEach(Array.from({ length: 19 }), () => Effect.flip(pay(orderId, "k")), {
       concurrency: "unbounded"
     })
     for (const error of others) assert.strictEqual((error as { readonly _tag: string })._tag, "PaymentInProgress")
-    yield* Deferred.succeed(release, undefined)
+    yield* release
     const result = yield* Fiber.join(first)
     assert.deepStrictEqual(yield* pay(orderId, "k"), result)
     assert.strictEqual(yield* Ref.get(calls), 1)
@@ -100,17 +106,12 @@ it.live("twenty equal requests at once ask the gateway once", () =>
 it.live("another key finds the payment open, and after it the order paid", () =>
   Effect.gen(function* () {
     const orderId = yield* place
-    const asked = yield* Deferred.make<void>()
-    const release = yield* Deferred.make<void>()
-    answer = Effect.andThen(
-      Deferred.succeed(asked, undefined),
-      Effect.as(Deferred.await(release), { _tag: "Captured" as const })
-    )
+    const { asked, release } = yield* holdAnswer
     const first = yield* Effect.forkChild(pay(orderId, "k"))
-    yield* Deferred.await(asked)
+    yield* asked
     const open = yield* Effect.flip(pay(orderId, "other"))
     assert.strictEqual((open as { readonly _tag: string })._tag, "PaymentOpen")
-    yield* Deferred.succeed(release, undefined)
+    yield* release
     yield* Fiber.join(first)
     const paid = yield* Effect.flip(pay(orderId, "third"))
     assert.strictEqual((paid as { readonly _tag: string })._tag, "OrderStateConflict")
@@ -154,16 +155,11 @@ for (const point of ["pay.after-intent", "pay.after-charge", "pay.before-commit"
 it.live("a client that hangs up changes nothing: the payment is settled all the same", () =>
   Effect.gen(function* () {
     const orderId = yield* place
-    const asked = yield* Deferred.make<void>()
-    const release = yield* Deferred.make<void>()
-    answer = Effect.andThen(
-      Deferred.succeed(asked, undefined),
-      Effect.as(Deferred.await(release), { _tag: "Captured" as const })
-    )
+    const { asked, release } = yield* holdAnswer
     const client = yield* Effect.forkChild(pay(orderId, "k"))
-    yield* Deferred.await(asked)
+    yield* asked
     yield* Fiber.interrupt(client)
-    yield* Deferred.succeed(release, undefined)
+    yield* release
     const { get } = yield* Orders
     yield* Effect.repeat(get(orderId), { until: (order) => order.status === "paid" }).pipe(Effect.timeout("30 seconds"))
     assert.strictEqual(yield* Ref.get(calls), 1)

@@ -13,7 +13,7 @@ import * as EmbeddedPostgres from "../../src/platform/database/EmbeddedPostgres.
 import * as Migrations from "../../src/platform/database/Migrations.ts"
 
 /** The checkout, wherever it is run from. */
-const root = Path.resolve(import.meta.dirname, "../..")
+export const root = Path.resolve(import.meta.dirname, "../..")
 
 /** Durability costs time, and a test's database does not outlive the test: only the tests that pull the plug keep it on. */
 const settings = { fsync: "off", full_page_writes: "off", max_connections: "300" }

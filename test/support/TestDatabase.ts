@@ -11,7 +11,9 @@ import { tmpdir } from "node:os"
 import * as Path from "node:path"
 import { inject } from "vitest"
 import * as Database from "../../src/platform/database/Database.ts"
-import * as Migrations from "../../src/platform/database/Migrations.ts"
+import { withDatabase } from "./Postgres.ts"
+
+export { root } from "./Postgres.ts"
 
 declare module "vitest" {
   interface ProvidedContext {
@@ -20,19 +22,6 @@ declare module "vitest" {
     /** The name of the migrated template. */
     readonly templateDatabase: string
   }
-}
-
-/** The checkout, wherever the tests are run from. */
-export const root = Path.resolve(import.meta.dirname, "../..")
-
-/** Every set of migrations, in the order in which the service applies them. */
-export const allMigrations = ["mechanism", "business"].map((name) => Migrations.setOf(root, name))
-
-/** `url` with another database's name. */
-export const withDatabase = (url: string, database: string): string => {
-  const changed = new URL(url)
-  changed.pathname = `/${database}`
-  return changed.toString()
 }
 
 /** Runs one statement as the superuser, on a connection of its own: CREATE and DROP DATABASE allow no transaction. */
