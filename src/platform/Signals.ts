@@ -53,21 +53,18 @@ export class Signals extends Context.Service<
           : deliver(payload.slice(0, space), payload.slice(space + 1))
       })
 
+      const flush = Effect.suspend(() => {
+        const payloads = [...pending]
+        pending.clear()
+        // A signal that can't be sent is lost on purpose: queueing hints through an outage helps nobody.
+        return Effect.ignore(control.notify(payloads))
+      })
       if (crossProcess) {
+        // Runs after the loop has ended: "my lanes are free" is what a process says last.
+        yield* Effect.addFinalizer(() => flush)
         yield* Supervised.forkLoop(
           "signals",
-          latch.await.pipe(
-            Effect.andThen(latch.close),
-            Effect.andThen(
-              Effect.suspend(() => {
-                const payloads = [...pending]
-                pending.clear()
-                // A signal that can't be sent is lost on purpose: queueing hints through an outage helps nobody.
-                return Effect.ignore(control.notify(payloads))
-              })
-            ),
-            Effect.timeoutOption(idleMillis)
-          )
+          latch.await.pipe(Effect.andThen(latch.close), Effect.andThen(flush), Effect.timeoutOption(idleMillis))
         )
       }
 

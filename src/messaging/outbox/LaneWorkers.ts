@@ -4,8 +4,9 @@
  *
  * A lane is drained by one worker at a time, and by one process at a time (Shares): one batch in flight per lane.
  */
-import { Context, Effect, Layer, Metric, Option, Queue } from "effect"
+import { Context, Effect, Latch, Layer, Metric, Option, Queue, Stream } from "effect"
 import { Shares } from "../../platform/database/Shares.ts"
+import { Faults } from "../../platform/Faults.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { Dispatcher } from "./Dispatcher.ts"
 import { Lane, laneCount } from "./Lane.ts"
@@ -57,6 +58,7 @@ export class LaneWorkers extends Context.Service<
       const publisher = yield* Publisher
       const wakeup = yield* Wakeup
       const shares = yield* Shares
+      const faults = yield* Faults
       const settings = yield* LaneWorkersSettings
 
       const membership = yield* shares.join("dispatcher", laneCount)
@@ -100,13 +102,26 @@ export class LaneWorkers extends Context.Service<
           )
         )
       }
-      yield* Supervised.forkLoop(
-        "dispatcher poll",
+      // Who was woken for a lane may be gone: a lane that comes to this process is looked at at once, and not at the next poll.
+      const moved = yield* Latch.make(true)
+      yield* Effect.forkScoped(Stream.runForEach(membership.changes, () => moved.open))
+      const pause = (stamp: Effect.Effect<void>) =>
+        Effect.raceFirst(
+          Effect.raceFirst(moved.await, Effect.sleep(settings.pollMillis)),
+          // A long poll is no fiber that hangs.
+          Effect.forever(Effect.andThen(Effect.sleep(idleMillis), stamp))
+        )
+      let known: ReadonlyArray<Lane> = []
+      yield* Supervised.forkLoop("dispatcher poll", (stamp) =>
         Effect.gen(function* () {
+          yield* moved.close
           const lanes = yield* heldLanes
+          const before = known
+          known = lanes
+          if (lanes.some((lane) => !before.includes(lane))) yield* faults.at("dispatcher.after-acquire")
           const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes, yield* dispatcher.pausedTopics)
           yield* Effect.forEach(ready, enqueue, { discard: true })
-          yield* Effect.sleep(settings.pollMillis)
+          yield* pause(stamp)
         })
       )
       yield* Supervised.forkLoop(

@@ -1,0 +1,71 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { Broker } from "../../src/messaging/broker/Broker.ts"
+import { laneOf } from "../../src/messaging/outbox/Lane.ts"
+import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
+import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
+import { QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as Counters from "../support/Counters.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+const writer = Layer.effectDiscard(Counters.makeTables).pipe(
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provideMerge(TestProcess.quiet)
+)
+
+const batchSize = 10
+const hotEvents = 1_000
+
+it.live("a hot lane can't starve the others: ready lanes take turns", () =>
+  Effect.gen(function* () {
+    const outbox = yield* Outbox
+    const append = (id: string, count: number) => {
+      const event = { eventType: "Happened", schemaVersion: 1, data: {} }
+      return Transaction.run(
+        outbox.append({ topic: Counters.topic, aggregateType: "Other", aggregateId: id }, 1, [
+          event,
+          ...Array.from({ length: count - 1 }, () => event)
+        ])
+      )
+    }
+    // The lowest lane is looked at first: the one that could crowd out all behind it.
+    const ids = Array.from({ length: 200 }, (_, index) => `aggregate-${index}`)
+    const hot = ids.toSorted((a, b) => laneOf(a) - laneOf(b))[0]!
+    const others = ids.filter((id) => laneOf(id) !== laneOf(hot))
+    yield* append(hot, hotEvents)
+    yield* Effect.forEach(others, (id) => append(id, 1), { discard: true })
+
+    const sends: Array<string> = []
+    yield* Layer.build(
+      TestProcess.dispatcherOver((layer) =>
+        Layer.effect(
+          Broker,
+          Effect.map(Broker, (broker) =>
+            Broker.of({
+              ...broker,
+              publish: (batch) =>
+                Effect.andThen(
+                  Effect.sync(() => sends.push(batch.records[0].key)),
+                  broker.publish(batch)
+                )
+            })
+          )
+        ).pipe(Layer.provide(layer))
+      ).pipe(
+        Layer.provide(Layer.succeed(QueueSettings, { batchSize, batchBytes: 900_000, archive: true })),
+        // A single worker: what comes first is a matter of the line alone.
+        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 1_000, lanesSideBySide: 1, topics: [] }))
+      )
+    )
+    yield* Counters.drained
+    const lanes = new Set(others.map(laneOf)).size
+    const lastOfOthers = sends.findLastIndex((id) => id !== hot)
+    const hotBefore = sends.slice(0, lastOfOthers).filter((id) => id === hot).length
+    assert.strictEqual(sends.filter((id) => id === hot).length, hotEvents / batchSize)
+    // One turn before the others, and one or two more for those lanes that were taken while the process was still getting its share.
+    assert.isAtMost(hotBefore, 3, `of ${lanes} other lanes the last was sent as number ${lastOfOthers}`)
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)

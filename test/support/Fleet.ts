@@ -1,0 +1,179 @@
+/** Dispatchers and writers as real processes, for tests that kill, freeze and cut them. */
+import { PgClient } from "@effect/sql-pg"
+import { Effect, Option, Redacted, Schedule, Schema, type Scope } from "effect"
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import * as Path from "node:path"
+import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
+import { lockClass } from "../../src/platform/database/Shares.ts"
+import { eventually } from "./Counters.ts"
+import * as FleetProtocol from "./FleetProtocol.ts"
+import { TestDatabase } from "./TestDatabase.ts"
+
+export interface Member extends ServiceProcess.ServiceProcess {
+  /** Where it writes down its work; see {@link intervals}. */
+  readonly witnessFile: string
+}
+
+/** A directory for the witnesses' files, gone with the scope. */
+export const temporaryDirectory = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(Path.join(tmpdir(), "paid-once-fleet-"))),
+  (directory) => Effect.sync(() => rmSync(directory, { recursive: true, force: true }))
+)
+
+/** Halves what a process costs to start, and a test starts dozens. */
+const compileCache = Path.join(import.meta.dirname, "../../node_modules/.cache/paid-once/compiled")
+
+const start = (script: string) =>
+  Effect.fnUntraced(function* (
+    options: Partial<FleetProtocol.Settings> & { readonly logLevel?: string } = {}
+  ): Effect.fn.Return<Member, never, Scope.Scope | TestDatabase> {
+    const { logLevel, ...settings } = options
+    const { url } = yield* TestDatabase
+    const process = yield* Effect.orDie(
+      ServiceProcess.start({
+        script: Path.join(import.meta.dirname, script),
+        env: {
+          NODE_COMPILE_CACHE: compileCache,
+          ...(logLevel === undefined ? {} : { LOG_LEVEL: logLevel }),
+          [FleetProtocol.variable]: JSON.stringify({
+            ...FleetProtocol.defaults,
+            databaseUrl: Redacted.value(url),
+            ...settings
+          } satisfies FleetProtocol.Settings)
+        }
+      })
+    )
+    // A frozen process would not hear that it is to stop; and at a test's end nothing is left to be done cleanly.
+    yield* Effect.addFinalizer(() => process.signal("SIGKILL"))
+    return { ...process, witnessFile: settings.witnessFile ?? "" }
+  })
+
+/** A process that dispatches, once it has started. */
+export const startDispatcher = start("dispatcherProcess.ts")
+
+/** A process that writes until SIGTERM. */
+export const startWriter = start("writerProcess.ts")
+
+const decodeBelief = Schema.decodeUnknownOption(FleetProtocol.Belief)
+
+/** What the dispatcher said last of itself. */
+export const beliefOf = (member: Member) =>
+  member
+    .output()
+    .split("\n")
+    .flatMap((line) => Option.toArray(decodeBelief(line)))
+    .at(-1) ?? { backendPid: null, lanes: [] }
+
+/** The lanes that are locked, by the backend that holds them: the truth about who owns what. */
+export const owners = Effect.gen(function* () {
+  const sql = yield* PgClient.PgClient
+  const rows = yield* sql<{ readonly pid: number; readonly lanes: ReadonlyArray<number> }>`
+    SELECT pid, array_agg(objid::int8::int4 ORDER BY objid) AS lanes FROM pg_locks
+    WHERE locktype = 'advisory' AND objsubid = 2 AND granted
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND classid = ${BigInt(lockClass("share dispatcher") >>> 0)}::int8::oid
+    GROUP BY pid`
+  return new Map(rows.map(({ lanes, pid }) => [pid, lanes]))
+})
+
+/** Why these members do not share all lanes evenly right now, each lane owned once, as they and Postgres see it; or nothing. */
+export const unfairness = Effect.fnUntraced(function* (members: ReadonlyArray<Member>) {
+  const locked = yield* owners
+  const beliefs = members.map(beliefOf)
+  const sizes = beliefs.map(({ lanes }) => lanes.length)
+  const all = beliefs.flatMap(({ lanes }) => lanes)
+  if (new Set(all).size !== 64 || all.length !== 64) return `they believe in ${all.length} lanes, ${sizes.join(", ")}`
+  if (Math.max(...sizes) - Math.min(...sizes) > 1) return `their parts are ${sizes.join(", ")}`
+  const wrong = beliefs.find(
+    ({ backendPid, lanes }) => backendPid === null || locked.get(backendPid)?.join() !== lanes.join()
+  )
+  if (wrong !== undefined) return `backend ${wrong.backendPid} does not hold what its process believes in`
+  return locked.size === members.length ? undefined : `${locked.size} sessions hold lanes, of ${members.length}`
+})
+
+/** For a crash, a session timeout and some turns of the shares on a busy machine together. */
+const patience = "40 seconds"
+
+/** Waits until these members share all lanes evenly, and says how many seconds that took. */
+export const divided = (members: ReadonlyArray<Member>) =>
+  Effect.gen(function* () {
+    const started = performance.now()
+    let problem: string | undefined
+    yield* unfairness(members).pipe(
+      Effect.tap((found) => Effect.sync(() => (problem = found))),
+      // The database may be away for a while.
+      Effect.catchCause(() => Effect.succeed("the database does not answer")),
+      Effect.repeat({ until: (found) => found === undefined, schedule: Schedule.spaced("20 millis") }),
+      Effect.timeoutOrElse({
+        duration: patience,
+        orElse: () =>
+          Effect.die(
+            new Error(
+              `waited ${patience} for fair shares of ${members.length}: ${problem}\n${members.map((member) => `${member.pid}: ${member.output().slice(-2_000)}`).join("\n")}`
+            )
+          )
+      })
+    )
+    return (performance.now() - started) / 1_000
+  })
+
+interface Interval {
+  readonly lane: number
+  readonly from: bigint
+  /** Undefined while it is at work, and for one that died at it. */
+  readonly to: bigint | undefined
+}
+
+/** When the dispatcher was at work on which lane, by the machine's monotonic clock. */
+export const intervals = ({ witnessFile }: Member): ReadonlyArray<Interval> => {
+  if (!existsSync(witnessFile)) return []
+  const open = new Map<number, bigint>()
+  const closed: Array<Interval> = []
+  for (const line of readFileSync(witnessFile, "utf8").split("\n")) {
+    const [what, lane = "", at = ""] = line.split(" ")
+    if (what === "enter") open.set(Number(lane), BigInt(at))
+    const from = open.get(Number(lane))
+    if (what === "leave" && from !== undefined) {
+      closed.push({ lane: Number(lane), from, to: BigInt(at) })
+      open.delete(Number(lane))
+    }
+  }
+  return [...closed, ...[...open].map(([lane, from]) => ({ lane, from, to: undefined }))]
+}
+
+/** Waits until the dispatcher stands still in the middle of some lane's work, as a fault or a proxy makes it. */
+export const inMidBatch = (member: Member) => {
+  let before = ""
+  let sameLooks = 0
+  return eventually(
+    "the dispatcher to be in the middle of a batch",
+    Effect.sync(() => {
+      const open = intervals(member)
+        .filter(({ to }) => to === undefined)
+        .map(({ from, lane }) => `${lane} ${from}`)
+        .join()
+      sameLooks = open !== "" && open === before ? sameLooks + 1 : 0
+      before = open
+      return sameLooks >= 5
+    })
+  )
+}
+
+/** Pairs of members that were at work on one lane at the same time, as sentences. A dead one's last work ends where it began. */
+export const overlaps = (members: ReadonlyArray<Member>): ReadonlyArray<string> =>
+  Array.from({ length: 64 }, (_, lane) => lane).flatMap((lane) => {
+    const works = members
+      .flatMap((member) =>
+        intervals(member)
+          .filter((work) => work.lane === lane)
+          .map(({ from, to }) => ({ pid: member.pid, from, to: to ?? from }))
+      )
+      .toSorted((a, b) => (a.from < b.from ? -1 : 1))
+    return works.flatMap((work, index) => {
+      const next = works[index + 1]
+      return next !== undefined && next.pid !== work.pid && next.from < work.to
+        ? [`lane ${lane}: ${work.pid} worked until ${work.to}, ${next.pid} from ${next.from}`]
+        : []
+    })
+  })

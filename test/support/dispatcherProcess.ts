@@ -1,0 +1,99 @@
+/**
+ * A dispatcher as a process of its own: the mechanism's layers, and no order or payment. Started by Fleet.ts. It prints what it
+ * believes to own, and writes down when it is at work on which lane.
+ */
+import { NodeRuntime } from "@effect/platform-node"
+import { Config, Console, Effect, Layer, References, Result, Stream, SubscriptionRef } from "effect"
+import { openSync, writeSync } from "node:fs"
+import * as Net from "node:net"
+import * as KafkaBroker from "../../src/messaging/broker/KafkaBroker.ts"
+import { laneCount } from "../../src/messaging/outbox/Lane.ts"
+import { ControlConnection } from "../../src/platform/database/ControlConnection.ts"
+import { type Membership, Shares } from "../../src/platform/database/Shares.ts"
+import * as Faults from "../../src/platform/Faults.ts"
+import * as FleetProtocol from "./FleetProtocol.ts"
+import * as TestProcess from "./TestProcess.ts"
+
+/** The machine's monotonic clock, which all its processes share. */
+const stamp = () => process.hrtime.bigint()
+
+/** Each work on a lane leaves a line at its begin and its end. Written at once, so that a killed process leaves them, too. */
+const witnessed = (file: number, membership: Membership): Membership => ({
+  ...membership,
+  use: (lane, effect) =>
+    membership.use(
+      lane,
+      Effect.acquireUseRelease(
+        Effect.sync(() => writeSync(file, `enter ${lane} ${stamp()}\n`)),
+        () => effect,
+        () => Effect.sync(() => writeSync(file, `leave ${lane} ${stamp()}\n`))
+      )
+    )
+})
+
+/** Shares whose dispatcher is watched: tells its lanes on stdout, and its work in the witness's file. */
+const watchedShares = (settings: FleetProtocol.Settings) =>
+  Layer.effect(
+    Shares,
+    Effect.gen(function* () {
+      const shares = yield* Shares
+      const control = yield* ControlConnection
+      const file = settings.witnessFile === "" ? undefined : openSync(settings.witnessFile, "a")
+      const tell = (lanes: ReadonlyArray<number>) =>
+        Effect.flatMap(SubscriptionRef.get(control.session), (session) =>
+          Console.log(JSON.stringify({ backendPid: session?.backendPid ?? null, lanes }))
+        )
+      return Shares.of({
+        join: Effect.fnUntraced(function* (group, count) {
+          const membership = yield* shares.join(group, count)
+          if (group !== "dispatcher" || count !== laneCount) return membership
+          yield* Effect.forkScoped(Stream.runForEach(membership.changes, tell))
+          return file === undefined ? membership : witnessed(file, membership)
+        })
+      })
+    })
+  )
+
+const broker = (settings: FleetProtocol.Settings) =>
+  KafkaBroker.layer.pipe(
+    Layer.provide(
+      Layer.succeed(KafkaBroker.KafkaSettings, {
+        brokers: (settings.kafka ?? "").split(","),
+        prefix: settings.kafkaPrefix,
+        createTopics: true,
+        replication: 1,
+        sendTimeoutMillis: settings.sendTimeoutMillis,
+        sessionTimeoutMillis: 10_000,
+        clientId: "fleet"
+      })
+    ),
+    Layer.provide(
+      settings.kafkaProxyPort === null
+        ? Layer.empty
+        : Layer.succeed(KafkaBroker.KafkaConnect, () => Net.connect(settings.kafkaProxyPort ?? 0, "127.0.0.1"))
+    )
+  )
+
+const program = Effect.gen(function* () {
+  const settings = yield* FleetProtocol.settings
+  const dispatcher =
+    settings.kafka === null ? TestProcess.dispatcher : TestProcess.dispatcherOver(() => broker(settings))
+  yield* Layer.build(
+    dispatcher.pipe(
+      Layer.provide(watchedShares(settings)),
+      Layer.provideMerge(TestProcess.outbox),
+      Layer.provide(Faults.layer(Result.getOrThrow(Faults.parse(settings.faults)))),
+      Layer.provide(FleetProtocol.layerOf(settings)),
+      Layer.provide(
+        Layer.succeed(
+          References.MinimumLogLevel,
+          yield* Config.LogLevel("LOG_LEVEL").pipe(Config.withDefault("None" as const))
+        )
+      )
+    )
+  )
+  yield* Console.log(JSON.stringify({ ready: true, url: null }))
+  return yield* Effect.never
+}).pipe(Effect.scoped)
+
+NodeRuntime.runMain(program)
