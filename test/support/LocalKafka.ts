@@ -78,6 +78,8 @@ export interface Options {
   readonly dataDirectory?: string | undefined
   /** The first node's port for clients; a free one unless given. */
   readonly port?: number | undefined
+  /** More of a node's settings (`server.properties`), above ours. */
+  readonly properties?: Readonly<Record<string, string>> | undefined
 }
 
 const projectDirectory = path.resolve(import.meta.dirname, "../..")
@@ -306,7 +308,11 @@ interface Node {
   jvm: Jvm | undefined
 }
 
-const serverProperties = (node: Node, nodes: ReadonlyArray<Pick<Node, "nodeId" | "ports">>): string => {
+const serverProperties = (
+  node: Node,
+  nodes: ReadonlyArray<Pick<Node, "nodeId" | "ports">>,
+  more: Readonly<Record<string, string>> = {}
+): string => {
   const several = nodes.length > 1
   const replicas = several ? 3 : 1
   const minInSync = several ? 2 : 1
@@ -345,7 +351,8 @@ const serverProperties = (node: Node, nodes: ReadonlyArray<Pick<Node, "nodeId" |
     // A test has few connections; each thread less is memory and start-up time less.
     "num.network.threads": 2,
     "num.io.threads": 4,
-    "background.threads": 2
+    "background.threads": 2,
+    ...more
   })
     .map(([key, value]) => `${key}=${value}\n`)
     .join("")
@@ -588,7 +595,10 @@ export const make = <E = never, R = never>(
       // One log per run: a kept one would grow for ever, and its end would tell of another time.
       fs.rmSync(node.logFile, { force: true })
       // Written at every start: the ports of a kept cluster may differ from last time's.
-      fs.writeFileSync(path.join(node.directory, "server.properties"), serverProperties(node, nodes))
+      fs.writeFileSync(
+        path.join(node.directory, "server.properties"),
+        serverProperties(node, nodes, options.properties)
+      )
     }
     const clusterIdFile = path.join(root, "cluster.id")
     if (!fs.existsSync(clusterIdFile)) fs.writeFileSync(clusterIdFile, yield* newClusterId)

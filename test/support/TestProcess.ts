@@ -38,13 +38,13 @@ export const outbox = Outbox.Outbox.layer.pipe(Layer.provideMerge(Wakeup.layer),
 /** The embedded broker, as the service has it. */
 export const broker = EmbeddedBroker.layer
 
+/** The dispatcher's steps, over the broker that `change` makes of the embedded one. */
+export const dispatcherStepsOver = <R>(change: (layer: typeof broker) => Layer.Layer<Broker, never, R>) =>
+  Layer.mergeAll(OutboxQueue.layer, Publisher.layer).pipe(Layer.provideMerge(change(broker)))
+
 /** A dispatcher over the broker that `change` makes of the embedded one. */
 export const dispatcherOver = <R>(change: (layer: typeof broker) => Layer.Layer<Broker, never, R>) =>
-  LaneWorkers.layer.pipe(
-    Layer.provideMerge(Dispatcher.layer),
-    Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer)),
-    Layer.provideMerge(change(broker))
-  )
+  LaneWorkers.layer.pipe(Layer.provideMerge(Dispatcher.layer), Layer.provideMerge(dispatcherStepsOver(change)))
 
 /** A dispatcher over the embedded broker. */
 export const dispatcher = dispatcherOver((layer) => layer)

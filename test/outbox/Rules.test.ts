@@ -1,0 +1,190 @@
+/**
+ * The four rules of order (Dispatcher.ts), each broken on purpose: the comparison of the topic with what committed must see it. So it is
+ * known that the rule is needed, and that the tests which find no problem would find one.
+ */
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { Broker, BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
+import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
+import { type Lane, laneOf } from "../../src/messaging/outbox/Lane.ts"
+import { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { Publisher } from "../../src/messaging/outbox/Publisher.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as Ledger from "../support/Ledger.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+const writer = Layer.effectDiscard(Ledger.makeTables).pipe(
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provideMerge(TestProcess.quiet)
+)
+
+type BrokerService = Broker["Service"]
+
+/** A broker that gives no answer to the first send of each aggregate's first event, and has not stored it. */
+const losesTheFirst = Effect.map(Broker, (broker): BrokerService => {
+  const lost = new Set<string>()
+  return {
+    ...broker,
+    publish: (batch) => {
+      const { key, value } = batch.records[0]
+      const isFirst = new TextDecoder().decode(value).includes(`"aggregateVersion":1,`)
+      if (!isFirst || lost.has(key)) return broker.publish(batch)
+      lost.add(key)
+      return Effect.fail(new BrokerUnavailable({ operation: "publish", cause: "lost on purpose" }))
+    }
+  }
+})
+
+const dispatcherOf = (plant: (steps: ReturnType<typeof stepsOf>) => ReturnType<typeof stepsOf>) =>
+  Dispatcher.layer.pipe(
+    Layer.provideMerge(plant(stepsOf())),
+    // The next try comes at once.
+    Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 0, backoffCapMillis: 0 }))
+  )
+const stepsOf = () =>
+  TestProcess.dispatcherStepsOver((layer) => Layer.effect(Broker, losesTheFirst).pipe(Layer.provide(layer)))
+
+const aggregates = ["a", "b", "c"]
+const versions = 6
+
+/** Far more rounds than six events in batches of any size need. */
+const rounds = 40
+
+/** Six events for each of three aggregates, drained by `drain`, one lane after the other; what the comparison says of it. */
+const verdictOf = (
+  plant: (steps: ReturnType<typeof stepsOf>) => ReturnType<typeof stepsOf>,
+  drain: (dispatcher: Dispatcher["Service"], lane: Lane) => Effect.Effect<unknown> = ({ drainOnce }, lane) =>
+    drainOnce(lane)
+) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    for (const id of aggregates) yield* Transaction.run(Ledger.append(id, versions))
+    const dispatcher = yield* Dispatcher
+    for (let round = 0; round < rounds; round++) {
+      if ((yield* sql`SELECT 1 AS one FROM outbox_events LIMIT 1`).length === 0) break
+      yield* Effect.forEach(aggregates, (id) => drain(dispatcher, laneOf(id)), { discard: true })
+    }
+    return Ledger.check(yield* Ledger.deliveredEmbedded, yield* Ledger.committed)
+  }).pipe(Effect.provide(dispatcherOf(plant).pipe(Layer.provideMerge(writer))))
+
+it.live("with all rules kept, lost answers are only repeated", () =>
+  Effect.gen(function* () {
+    const verdict = yield* verdictOf((steps) => steps)
+    assert.deepStrictEqual(verdict.problems, [])
+    assert.strictEqual(verdict.committed, aggregates.length * versions)
+  })
+)
+
+it.live("red when a batch is no version-prefix: a fetch that skips an event lets the next ones overtake it", () =>
+  Effect.gen(function* () {
+    const skipped = new Set<string>()
+    const verdict = yield* verdictOf((steps) =>
+      overQueue(steps, (queue) => ({
+        ...queue,
+        // As SKIP LOCKED does while another dispatcher has the row.
+        fetch: (lane, paused) =>
+          Effect.map(queue.fetch(lane, paused), (events) =>
+            events.filter(({ aggregateId, aggregateVersion }) => {
+              if (aggregateVersion !== 1 || skipped.has(aggregateId)) return true
+              skipped.add(aggregateId)
+              return false
+            })
+          )
+      }))
+    )
+    assert.match(verdict.problems.join("\n"), /overtook v1/)
+  })
+)
+
+it.live("red when an event is marked before its ack: a send that fails then loses it", () =>
+  Effect.gen(function* () {
+    const verdict = yield* verdictOf((steps) =>
+      overQueue(steps, (queue) => ({
+        ...queue,
+        fetch: (lane, paused) =>
+          Effect.tap(queue.fetch(lane, paused), (events) => queue.mark(lane, events, { partition: 0, baseOffset: 0n }))
+      }))
+    )
+    assert.match(verdict.problems.join("\n"), /a v1 is missing/)
+  })
+)
+
+it.live("red when two batches of a lane are in flight: the second lands, and the first is sent again behind it", () =>
+  Effect.gen(function* () {
+    const inFlight = new Set<bigint>()
+    const verdict = yield* verdictOf(
+      (steps) =>
+        overQueue(steps, (queue) => ({
+          ...queue,
+          fetch: (lane, paused) =>
+            Effect.map(queue.fetch(lane, paused), (events) => {
+              const next = events.filter(({ seq }) => !inFlight.has(seq)).slice(0, 2)
+              for (const { seq } of next) inFlight.add(seq)
+              return next
+            })
+        })),
+      ({ drainOnce }, lane) =>
+        Effect.andThen(
+          Effect.all([drainOnce(lane), drainOnce(lane)], { concurrency: 2 }),
+          Effect.sync(() => inFlight.clear())
+        )
+    )
+    assert.match(verdict.problems.join("\n"), /overtook v1/)
+  })
+)
+
+it.live(
+  "red when an aggregate's part is not appended whole: a piece that lands without the one before it overtakes",
+  () =>
+    Effect.gen(function* () {
+      const verdict = yield* verdictOf((steps) =>
+        overPublisher(steps, (publisher) => ({
+          ...publisher,
+          publish: (lane, topic, events) =>
+            Effect.map(
+              // Each piece gets its turn, whatever becomes of the others; the first failure is the answer.
+              Effect.partition(events, (event) => publisher.publish(lane, topic, [event]), { concurrency: 3 }),
+              ([[receipt], [failure]]) => ({ failure, receipt })
+            ).pipe(
+              Effect.flatMap(({ failure, receipt }) =>
+                failure === undefined ? Effect.succeed(receipt!) : Effect.fail(failure)
+              )
+            )
+        }))
+      )
+      assert.match(verdict.problems.join("\n"), /overtook v1/)
+    })
+)
+
+it.live("a batch with a hole is a defect, and nothing of it is sent", () =>
+  Effect.gen(function* () {
+    yield* Transaction.run(Ledger.append("a", 3))
+    const { drainOnce } = yield* Dispatcher
+    const exit = yield* Effect.exit(drainOnce(laneOf("a")))
+    assert.match(String(exit), /version 3 follows 1 in the queue/)
+    assert.strictEqual(yield* Ledger.countEmbedded, 0)
+  }).pipe(
+    Effect.provide(
+      dispatcherOf((steps) =>
+        overQueue(steps, (queue) => ({
+          ...queue,
+          fetch: (lane, paused) =>
+            Effect.map(queue.fetch(lane, paused), (events) => events.filter((event) => event.aggregateVersion !== 2))
+        }))
+      ).pipe(Layer.provideMerge(writer))
+    )
+  )
+)
+
+const overQueue = <E, R>(
+  steps: Layer.Layer<OutboxQueue | Publisher | Broker, E, R>,
+  change: (queue: OutboxQueue["Service"]) => OutboxQueue["Service"]
+) => Layer.effect(OutboxQueue, Effect.map(OutboxQueue, change)).pipe(Layer.provideMerge(steps))
+
+const overPublisher = <E, R>(
+  steps: Layer.Layer<OutboxQueue | Publisher | Broker, E, R>,
+  change: (publisher: Publisher["Service"]) => Publisher["Service"]
+) => Layer.effect(Publisher, Effect.map(Publisher, change)).pipe(Layer.provideMerge(steps))
