@@ -121,6 +121,63 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
+        "resets and late answers, at any moment of many sends: nothing acknowledged is lost, and nothing goes out twice by itself",
+        () =>
+          Effect.gen(function* () {
+            const it = yield* member()
+            const { topic } = yield* newTopic(it)
+            yield* publish(it, topic, ["warm"])
+            const acknowledged: Array<string> = []
+            const unknown: Array<string> = []
+            const sender = (name: string) =>
+              Effect.forEach(
+                numbers(0, 10),
+                (round) => {
+                  const batch = [`${name}.${round}.a`, `${name}.${round}.b`]
+                  return publish(it, topic, batch).pipe(
+                    Effect.match({
+                      onSuccess: () => void acknowledged.push(...batch),
+                      onFailure: () => void unknown.push(...batch)
+                    })
+                  )
+                },
+                { discard: true }
+              )
+            const senders = yield* Effect.forkChild(
+              Effect.forEach(numbers(0, 6), sender, { concurrency: "unbounded", discard: true })
+            )
+            // Later than the send's patience: an answer that comes, and to which nobody listens any more.
+            yield* it.proxy.delayResponse({ apiKey: ApiKey.Produce, millis: KafkaMember.sendTimeoutMillis + 300 })
+            for (let round = 0; round < 10; round++) {
+              const { requestFrames } = yield* it.proxy.counters
+              yield* Effect.raceFirst(
+                it.proxy.until(
+                  (counters) => (counters.requestFrames[ApiKey.Produce] ?? 0) > (requestFrames[ApiKey.Produce] ?? 0)
+                ),
+                Fiber.await(senders)
+              )
+              yield* it.proxy.reset
+            }
+            yield* within("the senders", Fiber.join(senders))
+            yield* it.proxy.pass
+            const log = yield* logOf(topic)
+            assert.deepStrictEqual(
+              acknowledged.filter((value) => !log.includes(value)),
+              []
+            )
+            assert.strictEqual(new Set(log).size, log.length)
+            // Whole batches, acknowledged or not.
+            assert.deepStrictEqual(
+              log.filter((value, index) => value.endsWith(".a") && log[index + 1] !== value.replace(/a$/, "b")),
+              []
+            )
+            assert.isAbove(unknown.length, 0)
+            assert.strictEqual(acknowledged.length + unknown.length, 120)
+          }),
+        testTimeoutMillis
+      )
+
+      it.effect(
         "of concurrent sends none that was acknowledged is lost when one answer is, and none is sent twice",
         () =>
           Effect.gen(function* () {

@@ -1,11 +1,20 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Fiber, Layer, Queue, References, Schedule } from "effect"
+import { SqlClient } from "effect/sql"
 import type { Admin } from "kafkajs"
 import { randomUUID } from "node:crypto"
 import type { Slice } from "../../src/messaging/broker/Broker.ts"
 import { consume, newTopic, numbers, publish, read, textOf, within } from "../contracts/BrokerHarness.ts"
+import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
+import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
+import * as KafkaBroker from "../../src/messaging/broker/KafkaBroker.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as Counters from "../support/Counters.ts"
 import * as KafkaSource from "../support/KafkaSource.ts"
+import * as Ledger from "../support/Ledger.ts"
 import * as LocalKafka from "../support/LocalKafka.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
 import * as KafkaMember from "./KafkaMember.ts"
 
 const local = await Effect.runPromise(KafkaSource.decideLocalKafka)
@@ -101,6 +110,98 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
           const next = yield* read(it, { topic, group })
           const rest = yield* next.takeUntil(marker)
           assert.deepStrictEqual([...new Set(rest.map((seen) => textOf(seen.record)))], [marker])
+        }),
+      120_000
+    )
+
+    it.effect(
+      "while half of a topic's partitions have no leader nothing burns, other topics flow, and all of it follows when they are back",
+      () =>
+        Effect.gen(function* () {
+          const { bootstrapServers, brokers } = yield* Cluster
+          const prefix = `half-${randomUUID()}-`
+          const admin = yield* KafkaMember.admin(bootstrapServers)
+          // The even ones live on the third node alone.
+          yield* Effect.promise(() =>
+            admin.createTopics({
+              topics: [
+                {
+                  topic: prefix + Ledger.topic,
+                  configEntries: [{ name: "min.insync.replicas", value: "1" }],
+                  replicaAssignment: Array.from({ length: 8 }, (_, partition) => ({
+                    partition,
+                    replicas: [partition % 2 === 0 ? 3 : 1 + ((partition >> 1) % 2)]
+                  }))
+                }
+              ]
+            })
+          )
+          yield* Effect.promise(() => admin.createTopics({ topics: [{ topic: `${prefix}other`, numPartitions: 8 }] }))
+          const broker = KafkaBroker.layer.pipe(
+            Layer.provide(
+              Layer.succeed(KafkaBroker.KafkaSettings, {
+                brokers: bootstrapServers.split(","),
+                prefix,
+                createTopics: false,
+                replication: 1,
+                sendTimeoutMillis: 3_000,
+                sessionTimeoutMillis: 10_000,
+                clientId: "half"
+              })
+            )
+          )
+          yield* Effect.gen(function* () {
+            const sql = yield* SqlClient.SqlClient
+            yield* Ledger.makeTables
+            const ids = Array.from({ length: 40 }, (_, index) => `ledger-${index}`)
+            const write = Effect.forEach(ids, (id) => Transaction.run(Ledger.append(id, 2)), { discard: true })
+            const context = yield* Layer.build(
+              TestProcess.dispatcherOver(() => broker).pipe(
+                Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 8, topics: [] })),
+                Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 20, backoffCapMillis: 500 }))
+              )
+            )
+            const { pauses } = Context.get(context, Dispatcher)
+            yield* write
+            yield* Counters.drained
+            const third = brokers.find(({ nodeId }) => nodeId === 3)!
+            yield* third.kill
+            yield* write
+            const waiting = sql<{ readonly topic: string }>`SELECT DISTINCT topic FROM outbox_events ORDER BY topic`
+            yield* Transaction.run(Ledger.append("other", 3, "other"))
+            yield* Counters.eventually(
+              "a few failed tries, and the other topic to be drained",
+              Effect.all([waiting, pauses]).pipe(
+                Effect.map(
+                  ([rows, paused]) =>
+                    rows.map(({ topic }) => topic).join() === Ledger.topic &&
+                    paused.some(({ attempt, topic }) => topic === Ledger.topic && attempt >= 3)
+                )
+              )
+            )
+            const states = yield* sql<{
+              readonly status: string
+            }>`SELECT DISTINCT status FROM outbox_status ORDER BY status`
+            assert.deepStrictEqual(
+              states.map(({ status }) => status),
+              ["published", "queued"]
+            )
+            yield* third.start
+            yield* Counters.drained
+            const { problems } = Ledger.check(
+              yield* Ledger.deliveredKafka(bootstrapServers, prefix + Ledger.topic),
+              (yield* Ledger.committed).filter(({ id }) => id !== "other")
+            )
+            assert.deepStrictEqual(problems, [])
+          }).pipe(
+            Effect.provide(
+              TestProcess.outbox.pipe(
+                Layer.provideMerge(TestDatabase.layer),
+                Layer.provide(TestProcess.quiet),
+                Layer.fresh
+              )
+            )
+          )
         }),
       120_000
     )

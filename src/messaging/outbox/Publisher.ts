@@ -63,8 +63,11 @@ export class Publisher extends Context.Service<
               new BrokerUnavailable({ operation: "publish", cause: new Error("the ack was lost on purpose") })
           )
           .pipe(
-            // The topic may have been made anew with other partitions: look again before the next batch.
-            Effect.tapError(() => Effect.sync(() => topics.delete(topic)))
+            // The topic may have been made anew with other partitions: look again before the next batch. An outage says nothing of the
+            // kind, and asking then takes longer than the send that fails.
+            Effect.tapError((error) =>
+              Effect.sync(() => (error._tag === "TopicUnavailable" ? topics.delete(topic) : undefined))
+            )
           )
         return { partition, baseOffset }
       })

@@ -1,0 +1,124 @@
+/** What an outage of the broker costs: little work, ever less often, and nothing that grows with its length or with the backlog. */
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer, Ref, SubscriptionRef } from "effect"
+import { TestClock } from "effect/testing"
+import { Broker, BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
+import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
+import { laneOf } from "../../src/messaging/outbox/Lane.ts"
+import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
+import { QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as Counters from "../support/Counters.ts"
+import * as Ledger from "../support/Ledger.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+const writer = Layer.effectDiscard(Ledger.makeTables).pipe(
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provideMerge(TestProcess.quiet)
+)
+
+const backlog = 200
+const batchSize = 10
+const lanesSideBySide = 4
+
+it.live(
+  "during an outage a process holds a bounded part of the backlog: so many batches of so many events, and no more",
+  () =>
+    Effect.gen(function* () {
+      for (let index = 0; index < backlog; index++) yield* Transaction.run(Ledger.append(`ledger-${index % 50}`, 10))
+      const down = yield* Ref.make(true)
+      const now = { batches: 0, most: 0, largest: 0, tries: 0 }
+      const hanging = (broker: Broker["Service"]) =>
+        Broker.of({
+          ...broker,
+          publish: (batch) =>
+            Effect.acquireUseRelease(
+              Effect.sync(() => {
+                now.batches++
+                now.tries++
+                now.most = Math.max(now.most, now.batches)
+                now.largest = Math.max(now.largest, batch.records.length)
+              }),
+              () =>
+                Effect.flatMap(Ref.get(down), (isDown) =>
+                  isDown
+                    ? // As a black hole does, but sooner.
+                      Effect.andThen(
+                        Effect.sleep("20 millis"),
+                        Effect.fail(new BrokerUnavailable({ operation: "publish", cause: "no answer" }))
+                      )
+                    : broker.publish(batch)
+                ),
+              () => Effect.sync(() => now.batches--)
+            )
+        })
+      yield* Layer.build(
+        TestProcess.dispatcherOver((layer) =>
+          Layer.effect(Broker, Effect.map(Broker, hanging)).pipe(Layer.provide(layer))
+        ).pipe(
+          Layer.provide(Layer.succeed(QueueSettings, { batchSize, batchBytes: 900_000, archive: true })),
+          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 10, lanesSideBySide, topics: [] })),
+          Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 5, backoffCapMillis: 20 }))
+        )
+      )
+      yield* Counters.eventually(
+        "many rounds of failed tries",
+        Effect.sync(() => now.tries > 20 * lanesSideBySide)
+      )
+      assert.isAtMost(now.most, lanesSideBySide)
+      assert.isAtMost(now.largest, batchSize)
+      yield* Ref.set(down, false)
+      yield* Counters.drained
+      const { problems } = Ledger.check(yield* Ledger.deliveredEmbedded, yield* Ledger.committed)
+      assert.deepStrictEqual(problems, [])
+    }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+const base = 100
+const cap = 30_000
+
+/** A broker that is not there. What it would do is no matter here: nothing ever reaches it. */
+const absent = Layer.effect(
+  Broker,
+  Effect.map(SubscriptionRef.make(false), (available) => {
+    const away = Effect.fail(new BrokerUnavailable({ operation: "publish", cause: "absent" }))
+    return Broker.of({ name: "absent", available, ensureTopic: () => away, publish: () => away, consume: () => away })
+  })
+)
+
+it.effect(
+  "the waits of an outage grow with full jitter up to half a minute, and no further, however long it lasts",
+  () =>
+    Effect.gen(function* () {
+      yield* Transaction.run(Ledger.append("ledger"))
+      const dispatcher = yield* Dispatcher
+      const isPaused = Effect.map(dispatcher.pausedTopics, (topics) => topics.length > 0)
+      let early = 0
+      for (let attempt = 1; attempt <= 40; attempt++) {
+        assert.strictEqual(yield* dispatcher.drainOnce(laneOf("ledger")), "idle")
+        assert.deepStrictEqual(
+          (yield* dispatcher.pauses).map(({ attempt }) => attempt),
+          [attempt],
+          "each failure counts, and the event stays where it is"
+        )
+        const longest = Math.min(cap, base * 2 ** (attempt - 1))
+        yield* TestClock.adjust(longest / 2)
+        if (!(yield* isPaused)) early++
+        yield* TestClock.adjust(longest / 2)
+        assert.isFalse(yield* isPaused, `attempt ${attempt} waits for ${longest} ms at most`)
+      }
+      // A jitter that is full ends half of the waits in their first half. Of forty, neither none nor all: 1 in 10¹¹.
+      assert.isAbove(early, 0)
+      assert.isBelow(early, 40)
+    }).pipe(
+      Effect.provide(
+        Dispatcher.layer.pipe(
+          Layer.provide(TestProcess.dispatcherStepsOver(() => absent)),
+          Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: base, backoffCapMillis: cap })),
+          Layer.provideMerge(writer)
+        )
+      )
+    )
+)
