@@ -46,7 +46,7 @@ it.live(
       for (const point of faultPoints)
         assert.strictEqual(yield* (yield* start(`${point}=crash`)).exit, "SIGKILL", point)
 
-      let living = [yield* start()]
+      const living = [yield* start()]
       for (const target of [2, 4, 8]) {
         const doomed = yield* Effect.forEach(
           faultPoints.slice(0, Math.min(2, target / 2)),
@@ -55,7 +55,7 @@ it.live(
         )
         yield* Effect.forEach(doomed, ({ exit }) => exit, { concurrency: "unbounded" })
         const more = yield* Effect.replicateEffect(start(), target - living.length, { concurrency: "unbounded" })
-        living = [...living, ...more]
+        living.push(...more)
         yield* Fleet.divided(living)
       }
 

@@ -55,13 +55,8 @@ const startProcess = (options: { readonly dispatches: boolean; readonly wakeup?:
       Layer.provideMerge(options.wakeup ?? Wakeup.layer),
       Layer.provideMerge(platform(Redacted.make(target.toString())))
     )
-    const context = yield* Layer.build(
-      Layer.fresh(options.dispatches ? TestProcess.dispatcher.pipe(Layer.provideMerge(outbox)) : outbox) as Layer.Layer<
-        Layer.Success<typeof outbox>,
-        Layer.Error<typeof outbox>,
-        TestDatabase
-      >
-    )
+    const dispatcher = options.dispatches ? TestProcess.dispatcher : Layer.empty
+    const context = yield* Layer.build(Layer.fresh(dispatcher.pipe(Layer.provideMerge(outbox))))
     return { context, proxy, control: Context.get(context, ControlConnection) }
   })
 type Process = Effect.Success<ReturnType<typeof startProcess>>

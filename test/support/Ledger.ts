@@ -61,15 +61,15 @@ const latestMillis = 100
  * roll back after they have appended.
  */
 export const step = Effect.fnUntraced(function* (aggregates: number) {
-  const pick = Effect.map(Random.nextIntBetween(0, aggregates), (index) => `ledger-${String(index).padStart(4, "0")}`)
-  const dice = yield* Random.nextIntBetween(0, 100)
+  const pick = Effect.map(Random.nextIntBetween(1, aggregates), (index) => `ledger-${String(index).padStart(4, "0")}`)
+  const dice = yield* Random.nextIntBetween(0, 99)
   const ids = dice < 10 ? [...new Set([yield* pick, yield* pick])].toSorted() : [yield* pick]
-  const count = yield* Random.nextIntBetween(1, 4)
+  const count = yield* Random.nextIntBetween(1, 3)
   yield* Transaction.run(
     Effect.gen(function* () {
       for (const id of ids) yield* append(id, count)
       if (dice >= 85) yield* Effect.sleep(Duration.millis(yield* Random.nextIntBetween(0, latestMillis)))
-      if (dice >= 93) yield* new RolledBack()
+      if (dice >= 93) return yield* new RolledBack()
     })
   ).pipe(Effect.catchTag("RolledBack", () => Effect.void))
 })

@@ -43,6 +43,9 @@ const connectionTimeoutMillis = 1_000
 /** Keeps firewalls from forgetting an idle connection; kafkajs' own value. */
 const keepAliveMillis = 60_000
 
+/** Far above the sends that a process has under way, and their retries of metadata; a leak would still show. */
+const maxGoodbyes = 256
+
 /** First wait of what kafkajs retries by itself: connecting and metadata here, never a produce request. */
 const retryMillis = 50
 
@@ -124,6 +127,8 @@ export const makeClients = Effect.gen(function* () {
       socketFactory: ({ host, onConnect, port }) => {
         if (isCut) throw new Error("the client was given up")
         const socket = connect({ host, port })
+        // Sends that fail side by side each say goodbye to the same socket, also while it still connects, and Node would warn of a leak.
+        socket.setMaxListeners(maxGoodbyes)
         sockets.set(socket, `${host}:${port}`)
         socket.once("connect", onConnect)
         socket.once("close", () => sockets.delete(socket))
