@@ -35,9 +35,12 @@ const calmMillis = [200, 3_000] as const
 /** A frozen or cut process stays so beyond its session's timeout, or not quite. */
 const troubleMillis = [500, 5_000] as const
 
+/** A writer lives long enough to write more than its start costs. */
+const writerLifeMillis = [2_000, 20_000] as const
+
 const faultPoints = ["after-acquire", "after-fetch", "before-publish", "after-publish", "after-mark"]
 
-/** Some hundred transactions a second, of which a tenth meet on one aggregate. */
+/** Some hundred transactions a second, over so few aggregates that they often wait for one another. */
 const startWriter = Fleet.startWriter({ writers: 8, pauseMillis: 10, aggregates: 100 })
 
 interface Slot {
@@ -155,7 +158,7 @@ const program = Effect.gen(function* () {
   const strikeWriter = (writer: { member: Fleet.Member }) =>
     Effect.gen(function* () {
       while (performance.now() < endsAt) {
-        yield* Effect.sleep(yield* between(troubleMillis))
+        yield* Effect.sleep(yield* between(writerLifeMillis))
         count("kill -9 of a writer")
         yield* writer.member.signal("SIGKILL")
         yield* writer.member.exit
