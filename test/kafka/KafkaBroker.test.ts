@@ -121,7 +121,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "resets and late answers, at any moment of many sends: nothing acknowledged is lost, and nothing goes out twice by itself",
+        "a late answer, and resets in the middle of many sends: nothing acknowledged is lost, and nothing goes out twice by itself",
         () =>
           Effect.gen(function* () {
             const it = yield* member()
@@ -143,11 +143,13 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
                 },
                 { discard: true }
               )
+            // An answer that comes when nobody listens any more is an unknown outcome.
+            yield* it.proxy.delayResponse({ apiKey: ApiKey.Produce, millis: 2 * KafkaMember.sendTimeoutMillis })
+            const late = yield* Effect.flip(publish(it, topic, ["late.a", "late.b"]))
+            assert.strictEqual(late._tag, "BrokerUnavailable")
             const senders = yield* Effect.forkChild(
               Effect.forEach(numbers(0, 6), sender, { concurrency: "unbounded", discard: true })
             )
-            // Later than the send's patience: an answer that comes, and to which nobody listens any more.
-            yield* it.proxy.delayResponse({ apiKey: ApiKey.Produce, millis: KafkaMember.sendTimeoutMillis + 300 })
             for (let round = 0; round < 10; round++) {
               const { requestFrames } = yield* it.proxy.counters
               yield* Effect.raceFirst(

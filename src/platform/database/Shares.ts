@@ -31,6 +31,9 @@ export interface Membership {
 /** How often a member looks whether others came or went without a signal (a SIGKILL sends none). */
 const rebalanceMillis = 500
 
+/** After others were faster at free shares the next look comes within this time: several turns in a tenth of a second. */
+const lookAgainMillis = 40
+
 export class Shares extends Context.Service<
   Shares,
   {
@@ -93,6 +96,8 @@ const join = Effect.fnUntraced(function* ({
   /** Shares that are to be given up: no new user gets in. */
   const leaving = new Set<number>()
   const wake = yield* Latch.make(true)
+  /** Until the next look, unless somebody wakes us. */
+  let nextLookMillis = rebalanceMillis
   /** The session and the member number under which this process stands on the roll. */
   let enrolled: { readonly session: number; readonly member: number } | undefined
 
@@ -144,7 +149,7 @@ const join = Effect.fnUntraced(function* ({
   })
 
   const acquire = Effect.fnUntraced(function* (session: ControlSession, shares: ReadonlyArray<number>) {
-    if (shares.length === 0) return
+    if (shares.length === 0) return 0
     const rows = yield* session.query(
       // A session gets a lock that it holds already a second time: without the first part, two memberships of this process
       // that reach for the same share would both have it.
@@ -164,6 +169,7 @@ const join = Effect.fnUntraced(function* ({
         enrolled?.session === session.id ? new Set([...current, ...got]) : current
       )
     }
+    return got.length
   })
 
   /**
@@ -171,6 +177,7 @@ const join = Effect.fnUntraced(function* ({
    * nobody's for as long as the session lives. The heartbeat bounds it: a session that does not answer is closed.
    */
   const rebalance = Effect.gen(function* () {
+    nextLookMillis = rebalanceMillis
     const session = yield* SubscriptionRef.get(control.session)
     if (session === undefined) return
     const member = yield* enrol(session)
@@ -188,12 +195,12 @@ const join = Effect.fnUntraced(function* ({
         [...leaving].filter((share) => (users.get(share) ?? 0) === 0)
       )
     } else if (mine.length < target) {
+      const free = Array.from({ length: count }, (_, share) => share).filter((share) => !taken.has(share))
       // Each member starts its search elsewhere, so that they don't all reach for the same free share.
-      const first = Math.floor((rank * count) / roll.length)
-      const free = Array.from({ length: count }, (_, index) => (first + index) % count).filter(
-        (share) => !taken.has(share)
-      )
-      yield* acquire(session, free.slice(0, target - mine.length))
+      const first = Math.floor((rank * free.length) / roll.length)
+      const wanted = [...free.slice(first), ...free.slice(0, first)].slice(0, target - mine.length)
+      const got = yield* acquire(session, wanted)
+      if (got < wanted.length) nextLookMillis = yield* Random.nextBetween(0, lookAgainMillis)
     }
   }).pipe(Effect.uninterruptible)
 
@@ -235,7 +242,10 @@ const join = Effect.fnUntraced(function* ({
 
   yield* Supervised.forkLoop(
     `shares of ${group}`,
-    wake.await.pipe(Effect.timeoutOption(rebalanceMillis), Effect.andThen(wake.close), Effect.andThen(rebalance))
+    Effect.suspend(() => Effect.timeoutOption(wake.await, nextLookMillis)).pipe(
+      Effect.andThen(wake.close),
+      Effect.andThen(rebalance)
+    )
   )
 
   const sorted = (shares: ReadonlySet<number>) => [...shares].toSorted((a, b) => a - b)
