@@ -195,7 +195,7 @@ const program = Effect.gen(function* () {
   return problems.length === 0 ? 0 : 1
 })
 
-process.exitCode = await Effect.runPromise(
+const code = await Effect.runPromise(
   program.pipe(
     Effect.provide(database),
     Random.withSeed(seed),
@@ -204,3 +204,5 @@ process.exitCode = await Effect.runPromise(
     Effect.orDie
   )
 )
+// kafkajs leaves a socket behind at times, which would keep this process.
+process.exit(code)
