@@ -136,6 +136,10 @@ const withRole = <A, E, R>(
   layer: Layer.Layer<A, E, R>
 ): Layer.Layer<never, E, R> => (roles.has(role) ? Layer.effectDiscard(Layer.build(layer)) : Layer.empty)
 
+/** One round of upkeep, and nothing else. */
+export const maintenance = (config: AppConfig, options: { readonly dryRun: boolean }) =>
+  Effect.provide(Maintenance.runOnce(options), migrated(config).pipe(Layer.provideMerge(settings(config))))
+
 /** The whole service, as far as `roles` go. */
 export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { readonly json: boolean }) =>
   Banner.layer({ config, roles, json: output.json }).pipe(
@@ -174,6 +178,10 @@ const settings = (config: AppConfig) =>
       heartbeatMillis: config.outboxSessionTimeoutMillis / 5
     }),
     Layer.succeed(SignalSettings, { crossProcess: config.outboxNotify }),
+    Layer.succeed(Maintenance.RetentionSettings, {
+      outboxDays: config.outboxRetentionDays,
+      inboxDays: config.inboxRetentionDays
+    }),
     Layer.succeed(OutboxSettings, { maxEventBytes: config.outboxMaxEventBytes }),
     Layer.succeed(QueueSettings, {
       batchSize: config.outboxBatchSize,
