@@ -33,7 +33,9 @@ import { LaneWorkers, LaneWorkersSettings } from "./messaging/outbox/LaneWorkers
 import { Outbox, OutboxSettings } from "./messaging/outbox/Outbox.ts"
 import { OutboxQueue, QueueSettings } from "./messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "./messaging/outbox/Publisher.ts"
+import { TopicChecks } from "./messaging/outbox/TopicChecks.ts"
 import { Wakeup } from "./messaging/outbox/Wakeup.ts"
+import { RetentionSettings } from "./messaging/Retention.ts"
 import * as PidFile from "./PidFile.ts"
 import { ControlConnection, ControlSettings } from "./platform/database/ControlConnection.ts"
 import * as Database from "./platform/database/Database.ts"
@@ -104,6 +106,12 @@ const messaging = (config: AppConfig) =>
     Layer.provideMerge(Layer.mergeAll(Wakeup.layer, Inbox.layer, broker(config)))
   )
 
+/** The topics, checked before anything uses them. */
+const topics = (roles: ReadonlySet<Role>) =>
+  roles.has("http") || roles.has("dispatcher") || roles.has("consumers")
+    ? TopicChecks.layerStart([ordersTopic], { writesEvents: roles.has("http") })
+    : Layer.empty
+
 /** The payment gateway of GATEWAY_URL, or a sandbox beside the service that speaks the same HTTP. */
 const gatewaySettings = (config: AppConfig) =>
   config.gatewayUrl !== undefined
@@ -147,6 +155,7 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
     Layer.provideMerge(withRole(roles, "consumers", consumers)),
     Layer.provideMerge(roles.has("dispatcher") ? LaneWorkers.layer : Layer.empty),
     Layer.provideMerge(withRole(roles, "maintenance", Maintenance.layer)),
+    Layer.provideMerge(topics(roles)),
     Layer.provideMerge(messaging(config)),
     Layer.provideMerge(platform(config)),
     Layer.provide(settings(config)),
@@ -178,7 +187,7 @@ const settings = (config: AppConfig) =>
       heartbeatMillis: config.outboxSessionTimeoutMillis / 5
     }),
     Layer.succeed(SignalSettings, { crossProcess: config.outboxNotify }),
-    Layer.succeed(Maintenance.RetentionSettings, {
+    Layer.succeed(RetentionSettings, {
       outboxDays: config.outboxRetentionDays,
       inboxDays: config.inboxRetentionDays
     }),

@@ -5,21 +5,11 @@
  * Any number of processes may do it; each step is safe to repeat, short, and gives up rather than make somebody wait.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Layer } from "effect"
+import { Effect, Layer } from "effect"
 import * as DailyPartitions from "../platform/database/DailyPartitions.ts"
 import * as Supervised from "../platform/Supervised.ts"
 import * as EmbeddedBroker from "./broker/EmbeddedBroker.ts"
-
-/** How long published events and applied marks are kept, in days; 0 keeps them for ever. */
-export const RetentionSettings = Context.Reference<{
-  /** Published events in `event_log`, for timelines and replay. */
-  readonly outboxDays: number
-  /** `processed_events`: at least as long as a topic can deliver an event again (TopicChecks). */
-  readonly inboxDays: number
-}>("paid-once/messaging/RetentionSettings", {
-  // A topic keeps seven days and one that rolls its segments daily up to eight: the inbox remembers as long.
-  defaultValue: () => ({ outboxDays: 3, inboxDays: 8 })
-})
+import { RetentionSettings } from "./Retention.ts"
 
 /** Days made ahead: upkeep that stands still over a long weekend is noticed before the default partition fills. */
 const daysAhead = 4

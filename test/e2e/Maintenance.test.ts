@@ -42,7 +42,7 @@ it.live("maintenance run says what it did, a dry run what it would do, and 1 whe
     )
     assert.match((yield* run(["maintenance", "run", "--dry-run"], env)).stdout, /^would make event_log_\d{8}$/m)
 
-    const [due] = told.steps.filter(({ outcome }) => outcome === "dropped")
+    const due = told.steps.find(({ outcome }) => outcome === "dropped")
     yield* sql.withTransaction(
       Effect.gen(function* () {
         yield* sql`SELECT count(*) FROM ${sql(due!.partition)}`

@@ -5,6 +5,7 @@ import { Context, Deferred, Effect, Fiber, Layer } from "effect"
 import * as Maintenance from "../../src/messaging/Maintenance.ts"
 import { OutboxQueue, QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
+import { RetentionSettings } from "../../src/messaging/Retention.ts"
 import * as Counters from "../support/Counters.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import { publishAll } from "../support/Published.ts"
@@ -76,7 +77,7 @@ it.live("retention of 0 days keeps everything", () =>
     yield* Maintenance.runOnce()
     assert.strictEqual(yield* count("event_log"), 1)
     assert.strictEqual(yield* count("processed_events"), 1)
-  }).pipe(Effect.provide(world), Effect.provideService(Maintenance.RetentionSettings, { outboxDays: 0, inboxDays: 0 }))
+  }).pipe(Effect.provide(world), Effect.provideService(RetentionSettings, { outboxDays: 0, inboxDays: 0 }))
 )
 
 it.live("an event that waits in the queue is never dropped, however old it is", () =>

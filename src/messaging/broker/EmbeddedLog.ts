@@ -64,7 +64,13 @@ export const make = (client: PgClient.PgClient) => {
       Effect.map(
         alone(client<{ readonly partitions: number; readonly max_message_bytes: number }>`
           SELECT partitions, max_message_bytes FROM broker_topics WHERE topic = ${topic}`),
-        ([row]) => row && { topic, partitions: row.partitions, maxMessageBytes: row.max_message_bytes }
+        ([row]) =>
+          row && {
+            topic,
+            partitions: row.partitions,
+            maxMessageBytes: row.max_message_bytes,
+            retention: { compacts: false, millis: retentionDays * 86_400_000, segmentMillis: 0 }
+          }
       ),
 
     /**
