@@ -5,9 +5,11 @@
  * the reader's back.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Layer, Redacted, Schema } from "effect"
+import { Context, Effect, Layer, Redacted } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import * as Net from "node:net"
+import { DatabaseUnusable } from "./StartChecks.ts"
+import * as StartChecks from "./StartChecks.ts"
 
 /** Where the database is and how many connections this process may hold. */
 export class DatabaseSettings extends Context.Service<
@@ -81,15 +83,6 @@ export const layer: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, SqlErro
 export const layerPatient: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, SqlError.SqlError, DatabaseSettings> =
   clientLayer(false)
 
-/** The database can't be used as it is: unreachable, too old, or set so that a commit may be lost. */
-export class DatabaseUnusable extends Schema.TaggedError<DatabaseUnusable>()("DatabaseUnusable", {
-  reason: Schema.String
-}) {
-  override get message() {
-    return `DATABASE_URL: ${this.reason}`
-  }
-}
-
 /** The message at the bottom: the driver wraps what the network or Postgres said, and only that tells what to mend. */
 const innermost = (error: unknown): string =>
   error instanceof Error && error.cause !== undefined
@@ -100,33 +93,19 @@ const innermost = (error: unknown): string =>
         ? error.message
         : String(error)
 
-/** Partitioned tables with the foreign keys, and the session timeouts that we rely on, are all there from 15 on. */
-const oldestVersion = 15
+/** A pooler that passes no settings on says so while we connect, in words that tell an operator nothing. */
+const hint = (message: string): string =>
+  /unsupported startup parameter/i.test(message)
+    ? `${message}: that is a pooler; add it to its ignore_startup_parameters, in session mode, or connect to Postgres itself`
+    : message
 
 /** {@link layer}, refused with a sentence for the operator where the database would break a guarantee. */
 export const layerChecked: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, DatabaseUnusable, DatabaseSettings> =
   Layer.effectDiscard(
     Effect.gen(function* () {
-      const sql = yield* PgClient.PgClient
-      const [row] = yield* sql<{ readonly version: number; readonly fsync: string; readonly sync: string }>`
-      SELECT current_setting('server_version_num')::int4 / 10000 AS version,
-             current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS sync`
-      if (row === undefined) return
-      if (row.version < oldestVersion) {
-        return yield* new DatabaseUnusable({
-          reason: `Postgres ${row.version} is too old: ${oldestVersion} or newer is needed`
-        })
-      }
-      if (row.sync === "off" || row.sync === "local") {
-        return yield* new DatabaseUnusable({
-          reason: `synchronous_commit is ${row.sync}: what was answered as done could be lost`
-        })
-      }
-      if (row.fsync === "off") {
-        yield* Effect.logWarning(
-          "fsync is off in this Postgres: a power cut can lose what was committed. For tests only."
-        )
-      }
+      const { applicationName, url } = yield* DatabaseSettings
+      yield* StartChecks.ownSessions({ url, applicationName: `${applicationName} start` })
+      yield* StartChecks.settings
     })
   ).pipe(
     Layer.provideMerge(layer),
@@ -135,7 +114,7 @@ export const layerChecked: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, 
         Effect.fail(
           error._tag === "DatabaseUnusable"
             ? error
-            : new DatabaseUnusable({ reason: `can't connect: ${innermost(error)}` })
+            : new DatabaseUnusable({ reason: `can't connect: ${hint(innermost(error))}` })
         )
       )
     )
