@@ -15,11 +15,12 @@ import { analytics } from "./application/subscribers/Analytics.ts"
 import { Subscribers, Timeline } from "./application/Timeline.ts"
 import * as Banner from "./Banner.ts"
 import type { AppConfig, Role } from "./Config.ts"
-import { ordersTopic } from "./domain/Events.ts"
+import { eventTypes, ordersTopic } from "./domain/Events.ts"
 import * as DispatcherHealth from "./http/DispatcherHealth.ts"
 import { Readiness } from "./http/Health.ts"
 import * as HttpServer from "./http/HttpServer.ts"
 import { HttpSettings } from "./http/HttpServer.ts"
+import * as TopicsHealth from "./http/TopicsHealth.ts"
 import * as Availability from "./messaging/broker/Availability.ts"
 import * as EmbeddedBroker from "./messaging/broker/EmbeddedBroker.ts"
 import * as KafkaBroker from "./messaging/broker/KafkaBroker.ts"
@@ -31,6 +32,7 @@ import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
 import { History } from "./messaging/outbox/History.ts"
 import { LaneWorkers, LaneWorkersSettings } from "./messaging/outbox/LaneWorkers.ts"
 import { Outbox, OutboxSettings } from "./messaging/outbox/Outbox.ts"
+import * as OutboxMetrics from "./messaging/outbox/OutboxMetrics.ts"
 import { OutboxQueue, QueueSettings } from "./messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "./messaging/outbox/Publisher.ts"
 import { TopicChecks } from "./messaging/outbox/TopicChecks.ts"
@@ -41,6 +43,7 @@ import { ControlConnection, ControlSettings } from "./platform/database/ControlC
 import * as Database from "./platform/database/Database.ts"
 import * as EmbeddedPostgres from "./platform/database/EmbeddedPostgres.ts"
 import { Migrated, setOf } from "./platform/database/Migrations.ts"
+import * as PoolMetrics from "./platform/database/PoolMetrics.ts"
 import { Shares } from "./platform/database/Shares.ts"
 import * as Faults from "./platform/Faults.ts"
 import { Signals, SignalSettings } from "./platform/Signals.ts"
@@ -74,7 +77,7 @@ const database = (config: AppConfig) =>
 
 /** Session locks, wake-ups and shares: what several processes need to work on one database. */
 const platform = (config: AppConfig) =>
-  Shares.layer.pipe(
+  Layer.mergeAll(Shares.layer, PoolMetrics.layer).pipe(
     Layer.provideMerge(Signals.layer),
     Layer.provideMerge(ControlConnection.layer),
     Layer.provideMerge(Fibers.layer),
@@ -102,7 +105,8 @@ const broker = (config: AppConfig) =>
 /** Outbox and inbox: the mechanism, which knows no order. */
 const messaging = (config: AppConfig) =>
   Layer.mergeAll(Outbox.layer, History.layer, ApplySlice.layer, Dispatcher.layer, Availability.layer).pipe(
-    Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer)),
+    Layer.provideMerge(OutboxMetrics.layerLatency),
+    Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer, OutboxMetrics.layerZero(eventTypes))),
     Layer.provideMerge(Layer.mergeAll(Wakeup.layer, Inbox.layer, broker(config)))
   )
 
@@ -131,6 +135,7 @@ const application = (config: AppConfig) =>
 
 const http = (config: AppConfig) =>
   HttpServer.layer.pipe(
+    Layer.provide(TopicsHealth.layer),
     Layer.provide(Layer.mergeAll(Readiness.layer, DispatcherHealth.layer)),
     Layer.provide(application(config))
   )

@@ -16,6 +16,7 @@ import { Array, Clock, Context, Effect, Layer, Metric, Ref } from "effect"
 import { Faults } from "../../platform/Faults.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import type { PublishError } from "../broker/Broker.ts"
+import { eventTypeLabel } from "./EventTypeLabel.ts"
 import type { Lane } from "./Lane.ts"
 import type { NonEmpty } from "./Outbox.ts"
 import { OutboxQueue, type QueuedEvent } from "./OutboxQueue.ts"
@@ -120,7 +121,10 @@ export class Dispatcher extends Context.Service<
         Effect.forEach(
           Object.entries(Array.groupBy(events, (event) => event.eventType)),
           ([event_type, group]) =>
-            Metric.update(Metric.withAttributes(metric, { event_type, ...labels }), group.length),
+            Metric.update(
+              Metric.withAttributes(metric, { event_type: eventTypeLabel(event_type), ...labels }),
+              group.length
+            ),
           { discard: true }
         )
 
@@ -200,3 +204,5 @@ const assertPrefix = (events: ReadonlyArray<QueuedEvent>): void => {
     last.set(aggregate, aggregateVersion)
   }
 }
+
+export { batchSeconds, failedTotal, publishedTotal }
