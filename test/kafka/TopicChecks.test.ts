@@ -84,7 +84,8 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
       {},
       /for 30 days \(retention\.ms\), and an event is known/
     ],
-    ["remembers for ever", { "retention.ms": "-1" }, {}, /it keeps records for ever/]
+    ["remembers for ever", { "retention.ms": "-1" }, {}, /it keeps records for ever/],
+    ["remembers for ages", { "retention.ms": "9223372036854775807" }, {}, /it keeps records for ever/]
   ] as const) {
     it.live(`a topic that ${what} refuses the start with a sentence`, () =>
       Effect.gen(function* () {

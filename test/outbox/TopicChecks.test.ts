@@ -90,6 +90,12 @@ describe("TopicChecks", () => {
     assert.match(retention(60_000, day, 8)[0]!, /^weak: retention\.ms is 60000: a consumer that is away for longer/)
   })
 
+  it("where the broker has nothing to set, only our own side is named", () => {
+    const { replication: _, ...embedded } = sound
+    const [finding] = examine(embedded, { ...needs, inboxDays: 3 })
+    assert.match(finding!.sentence, /set INBOX_RETENTION_DAYS to 8 or more$/)
+  })
+
   it("the sentence types the topic's name as the broker knows it", () => {
     assert.include(said({ maxMessageBytes: 1, wireName: "shop.orders" })[0]!, "--entity-name shop.orders ")
   })

@@ -50,11 +50,16 @@ export const read = ({
   if (maxMessageBytes === undefined) {
     return Result.fail(new Error(`max.message.bytes of ${wireTopic} is ${JSON.stringify(text("max.message.bytes"))}`))
   }
+  /** Operators who mean for ever also write the largest number there is. */
+  const duration = (name: (typeof names)[number]) => {
+    const millis = Number(text(name) ?? Number.NaN)
+    return Number.isNaN(millis) ? undefined : millis < 0 || millis > Number.MAX_SAFE_INTEGER ? Infinity : millis
+  }
   const policy = text("cleanup.policy")
     ?.split(",")
     .map((word) => word.trim())
-  const retentionMillis = number("retention.ms")
-  const segmentMillis = number("segment.ms")
+  const retentionMillis = duration("retention.ms")
+  const segmentMillis = duration("segment.ms")
   const minInSync = number("min.insync.replicas")
   const unclean = text("unclean.leader.election.enable")
   return Result.succeed({
@@ -67,7 +72,7 @@ export const read = ({
       : {
           retention: {
             compacts: policy.includes("compact"),
-            millis: policy.includes("delete") && retentionMillis >= 0 ? retentionMillis : Infinity,
+            millis: policy.includes("delete") ? retentionMillis : Infinity,
             segmentMillis
           }
         }),

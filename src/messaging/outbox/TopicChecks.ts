@@ -76,6 +76,8 @@ export const examine = (info: TopicInfo, { batchBytes, inboxDays, maxEventBytes 
   const name = info.wireName ?? info.topic
   const set = (config: string) =>
     `kafka-configs.sh --alter --entity-type topics --entity-name ${name} --add-config ${config}`
+  // The embedded broker has nothing to set: there, only our own side can be changed.
+  const orSet = (config: string) => (replication === undefined ? "" : `, or ${set(config)}`)
 
   if (laneCount % partitions !== 0) {
     find(
@@ -102,8 +104,8 @@ export const examine = (info: TopicInfo, { batchBytes, inboxDays, maxEventBytes 
     find(
       "oversize",
       `max.message.bytes is ${maxMessageBytes}, and an event may take ${maxEventBytes} bytes (OUTBOX_MAX_EVENT_BYTES): what is larger ` +
-        `would be taken and never published; set OUTBOX_MAX_EVENT_BYTES to at most ${maxMessageBytes}, or ` +
-        set(`max.message.bytes=${Math.max(maxEventBytes, 1_048_588)}`)
+        `would be taken and never published; set OUTBOX_MAX_EVENT_BYTES to at most ${maxMessageBytes}` +
+        orSet(`max.message.bytes=${Math.max(maxEventBytes, 1_048_588)}`)
     )
   } else if (maxMessageBytes < batchBytes) {
     find(
@@ -121,15 +123,15 @@ export const examine = (info: TopicInfo, { batchBytes, inboxDays, maxEventBytes 
       find(
         "unsafe",
         `it keeps records ${retention.millis === Infinity ? "for ever" : `for ${days(retention.millis)} (retention.ms)`}, and ${known}: ` +
-          `a consumer that starts over would apply events twice; set INBOX_RETENTION_DAYS to ${enough}${enough === 0 ? ", which keeps them" : " or more"}, or ` +
-          set(`retention.ms=${Math.max(dayMillis, remembered - dayMillis)}`)
+          `a consumer that starts over would apply events twice; set INBOX_RETENTION_DAYS to ${enough}${enough === 0 ? ", which keeps them" : " or more"}` +
+          orSet(`retention.ms=${Math.max(dayMillis, remembered - dayMillis)}`)
       )
     } else if (longest > remembered) {
       find(
         "weak",
         `a record goes with its segment, so it may be there for ${days(longest)} (retention.ms and segment.ms), and ${known}: ` +
-          `a consumer that starts over could apply an event twice; set INBOX_RETENTION_DAYS to ${Math.ceil(longest / dayMillis)}, or ` +
-          set(`segment.ms=${dayMillis}`)
+          `a consumer that starts over could apply an event twice; set INBOX_RETENTION_DAYS to ${Math.ceil(longest / dayMillis)}` +
+          orSet(`segment.ms=${dayMillis}`)
       )
     }
     if (retention.millis < dayMillis) {
