@@ -19,6 +19,12 @@ const sampleMillis = 5_000
 /** A wait that reaches this is told as this: the pool is dry. */
 const maxWaitMillis = 10_000
 
+const waitMillis = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
+  const started = yield* Clock.currentTimeMillis
+  yield* Effect.timeoutOption(Effect.scoped(sql.reserve), maxWaitMillis)
+  return (yield* Clock.currentTimeMillis) - started
+})
+
 /** Samples for as long as the layer lives. Takes a connection and gives it back; sends nothing. */
 export const layer: Layer.Layer<never, never, PoolStats | SqlClient.SqlClient | Supervised.Fibers> =
   Layer.effectDiscard(
@@ -31,10 +37,11 @@ export const layer: Layer.Layer<never, never, PoolStats | SqlClient.SqlClient | 
       yield* Supervised.forkLoop(
         "pool metrics",
         Effect.gen(function* () {
-          const started = yield* Clock.currentTimeMillis
-          yield* Effect.timeoutOption(Effect.scoped(sql.reserve), maxWaitMillis)
-          yield* Metric.update(waitGauge, ((yield* Clock.currentTimeMillis) - started) / 1_000)
-          yield* Metric.update(openGauge, open())
+          const connections = open()
+          yield* Metric.update(openGauge, connections)
+          // While more may be opened nobody waits for one, and an idle pool is left in peace.
+          const waited = connections < max ? 0 : yield* waitMillis(sql)
+          yield* Metric.update(waitGauge, waited / 1_000)
           yield* Effect.sleep(sampleMillis)
         })
       )
