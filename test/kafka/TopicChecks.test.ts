@@ -165,6 +165,19 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live("a broker that swallows what it gets does not keep the service from starting", () =>
+    Effect.gen(function* () {
+      const { broker, proxy } = yield* KafkaMember.make(servers)
+      yield* proxy.blackHole()
+      const context = yield* within(
+        "the start",
+        Layer.build(TopicChecks.layerStart(["any"], { writesEvents: true }).pipe(Layer.provideMerge(over(broker))))
+      )
+      assert.deepStrictEqual(yield* Context.get(context, TopicChecks).reports, [])
+      yield* proxy.pass
+    }).pipe(Effect.scoped)
+  )
+
   it.live("the service does not start on a topic that is not fit: one line, exit status 1", () =>
     Effect.gen(function* () {
       const { url } = yield* TestDatabase

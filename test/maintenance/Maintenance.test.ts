@@ -149,6 +149,28 @@ it.live("a reader of the archive makes the drop give up in time; it is done by a
   }).pipe(Effect.provide(world))
 )
 
+it.live("a mark that is under way does not stop days from being made, and makes a drop come later", () =>
+  Effect.gen(function* () {
+    const sql = yield* PgClient.PgClient
+    yield* day(1)
+    yield* DatabaseClock.advance("5 days")
+    yield* Maintenance.runOnce()
+    yield* Transaction.run(Counters.create("marked"))
+    yield* DatabaseClock.advance("2 days")
+    yield* sql.withTransaction(
+      Effect.gen(function* () {
+        yield* publishAll
+        const report = yield* Maintenance.runOnce().pipe(withoutTransaction(sql))
+        assert.deepStrictEqual(
+          outcomes(report).filter((outcome) => outcome.startsWith("event_log")),
+          ["event_log made", "event_log made", "event_log busy"]
+        )
+      })
+    )
+    assert.include(outcomes(yield* Maintenance.runOnce()), "event_log dropped")
+  }).pipe(Effect.provide(world), Effect.provideService(RetentionSettings, { outboxDays: 5, inboxDays: 8 }))
+)
+
 it.live("a business transaction that holds its locks does not stop a drop, and none ever waits for one", () =>
   Effect.gen(function* () {
     const sql = yield* PgClient.PgClient

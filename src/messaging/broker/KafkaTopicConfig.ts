@@ -25,7 +25,6 @@ export const entriesOfNew = (replication: number): Array<{ name: (typeof names)[
   { name: "cleanup.policy", value: "delete" },
   { name: "retention.ms", value: String(7 * dayMillis) },
   { name: "segment.ms", value: String(dayMillis) },
-  { name: "unclean.leader.election.enable", value: "false" },
   ...(replication < 3 ? [] : [{ name: "min.insync.replicas", value: String(Math.floor(replication / 2) + 1) } as const])
 ]
 
