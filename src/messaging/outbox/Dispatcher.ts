@@ -16,11 +16,11 @@ import { Array, Clock, Context, Effect, Layer, Metric, Ref } from "effect"
 import { Faults } from "../../platform/Faults.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import type { PublishError } from "../broker/Broker.ts"
-import { eventTypeLabel } from "./EventTypeLabel.ts"
 import type { Lane } from "./Lane.ts"
 import type { NonEmpty } from "./Outbox.ts"
 import { OutboxQueue, type QueuedEvent } from "./OutboxQueue.ts"
 import { Publisher } from "./Publisher.ts"
+import { eventTypeLabel } from "./EventTypeLabel.ts"
 
 /** The full-jitter backoff of a topic that can't be reached. */
 export const DispatcherSettings = Context.Reference<{
