@@ -106,7 +106,9 @@ const broker = (config: AppConfig) =>
 const messaging = (config: AppConfig) =>
   Layer.mergeAll(Outbox.layer, History.layer, ApplySlice.layer, Dispatcher.layer, Availability.layer).pipe(
     Layer.provideMerge(OutboxMetrics.layerLatency),
-    Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer, OutboxMetrics.layerZero(eventTypes))),
+    Layer.provideMerge(
+      Layer.mergeAll(OutboxQueue.layer, Publisher.layer, TopicChecks.layer, OutboxMetrics.layerZero(eventTypes))
+    ),
     Layer.provideMerge(Layer.mergeAll(Wakeup.layer, Inbox.layer, broker(config)))
   )
 

@@ -46,7 +46,7 @@ const makeTopic = Effect.fnUntraced(function* (
 
 /** The checks and the publisher over a broker. */
 const over = (broker: Broker["Service"]) =>
-  Publisher.layer.pipe(
+  Layer.merge(Publisher.layer, TopicChecks.layer).pipe(
     Layer.provideMerge(Layer.succeed(Broker, broker)),
     Layer.provideMerge(Fibers.layer),
     Layer.fresh,
@@ -109,6 +109,9 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
       )
       // What fits still goes out: holds deal with the rest, event by event.
       assert.strictEqual((yield* Context.get(context, Publisher).prepare(topic)).partitions, 8)
+      // What the publisher looks at is told with the rest: there is one TopicChecks.
+      yield* Context.get(context, Publisher).prepare(`${topic}-other`)
+      assert.strictEqual((yield* Context.get(context, TopicChecks).reports).length, 2)
     }).pipe(Effect.scoped)
   )
 

@@ -19,7 +19,7 @@ export class Publisher extends Context.Service<
     readonly publish: (lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) => Effect.Effect<Receipt, PublishError>
   }
 >()("paid-once/messaging/outbox/Publisher") {
-  static readonly layer: Layer.Layer<Publisher | TopicChecks, never, Broker> = Layer.effect(
+  static readonly layer: Layer.Layer<Publisher, never, Broker> = Layer.effect(
     Publisher,
     Effect.gen(function* () {
       const broker = yield* Broker
@@ -61,5 +61,5 @@ export class Publisher extends Context.Service<
 
       return Publisher.of({ prepare, publish })
     })
-  ).pipe(Layer.provideMerge(TopicChecks.layer))
+  ).pipe(Layer.provide(TopicChecks.layer))
 }
