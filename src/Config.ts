@@ -134,6 +134,10 @@ const variables = {
   outboxArchive: variable("OUTBOX_ARCHIVE", onOff, true),
   consumerSliceSize: variable("CONSUMER_SLICE_SIZE", integer(1, 10_000), 200),
   consumerSessionTimeoutMillis: variable("CONSUMER_SESSION_TIMEOUT_MILLIS", integer(1_000, 600_000), 10_000),
+  /** How long published events are kept for timelines and replay; 0 keeps them. */
+  outboxRetentionDays: variable("OUTBOX_RETENTION_DAYS", integer(0, 36_500), 3),
+  /** A topic that keeps seven days and rolls its segments daily has a record for up to eight: as long is a duplicate known as one. */
+  inboxRetentionDays: variable("INBOX_RETENTION_DAYS", integer(0, 36_500), 8),
   /** Unset: a sandbox gateway beside the service. */
   gatewayUrl: variable<string | undefined>(
     "GATEWAY_URL",

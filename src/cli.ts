@@ -1,12 +1,13 @@
 #!/usr/bin/env node
 /**
- * The command line: `paid-once serve | gateway | migrate | demo | reset`.
+ * The command line: `paid-once serve | gateway | migrate | maintenance run | demo | reset`.
  */
 import { NodeServices } from "@effect/platform-node"
 import { Console, Effect, Layer, Option, Result } from "effect"
 import { CliError, Command, Flag } from "effect/cli"
 import { readFileSync } from "node:fs"
 import * as Path from "node:path"
+import * as MaintenanceCommand from "./cli/Maintenance.ts"
 import { demo } from "./cli/Demo.ts"
 import { reset } from "./cli/Reset.ts"
 import * as Config from "./Config.ts"
@@ -70,13 +71,17 @@ const migrate = Command.make(
   })
 ).pipe(Command.withDescription("Apply pending migrations and leave; serve does it too"))
 
+const maintenance = MaintenanceCommand.make((options) =>
+  Effect.flatMap(config, (loaded) => Main.maintenance(loaded, options))
+)
+
 const { version } = JSON.parse(readFileSync(Path.join(Main.root, "package.json"), "utf8")) as {
   readonly version: string
 }
 
 const program = Command.make("paid-once").pipe(
   Command.withDescription("Orders and payments whose events are never lost and never applied twice"),
-  Command.withSubcommands([serve, gateway, migrate, demo, reset]),
+  Command.withSubcommands([serve, gateway, migrate, maintenance, demo, reset]),
   Command.run({ version }),
   // Help that was asked for is fine; help that is shown because of wrong usage is not.
   Effect.catchIf(

@@ -15,11 +15,12 @@ import { analytics } from "./application/subscribers/Analytics.ts"
 import { Subscribers, Timeline } from "./application/Timeline.ts"
 import * as Banner from "./Banner.ts"
 import type { AppConfig, Role } from "./Config.ts"
-import { ordersTopic } from "./domain/Events.ts"
+import { eventTypes, ordersTopic } from "./domain/Events.ts"
 import * as DispatcherHealth from "./http/DispatcherHealth.ts"
 import { Readiness } from "./http/Health.ts"
 import * as HttpServer from "./http/HttpServer.ts"
 import { HttpSettings } from "./http/HttpServer.ts"
+import * as TopicsHealth from "./http/TopicsHealth.ts"
 import * as Availability from "./messaging/broker/Availability.ts"
 import * as EmbeddedBroker from "./messaging/broker/EmbeddedBroker.ts"
 import * as KafkaBroker from "./messaging/broker/KafkaBroker.ts"
@@ -31,14 +32,18 @@ import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
 import { History } from "./messaging/outbox/History.ts"
 import { LaneWorkers, LaneWorkersSettings } from "./messaging/outbox/LaneWorkers.ts"
 import { Outbox, OutboxSettings } from "./messaging/outbox/Outbox.ts"
+import * as OutboxMetrics from "./messaging/outbox/OutboxMetrics.ts"
 import { OutboxQueue, QueueSettings } from "./messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "./messaging/outbox/Publisher.ts"
+import { TopicChecks } from "./messaging/outbox/TopicChecks.ts"
 import { Wakeup } from "./messaging/outbox/Wakeup.ts"
+import { RetentionSettings } from "./messaging/Retention.ts"
 import * as PidFile from "./PidFile.ts"
 import { ControlConnection, ControlSettings } from "./platform/database/ControlConnection.ts"
 import * as Database from "./platform/database/Database.ts"
 import * as EmbeddedPostgres from "./platform/database/EmbeddedPostgres.ts"
 import { Migrated, setOf } from "./platform/database/Migrations.ts"
+import * as PoolMetrics from "./platform/database/PoolMetrics.ts"
 import { Shares } from "./platform/database/Shares.ts"
 import * as Faults from "./platform/Faults.ts"
 import { Signals, SignalSettings } from "./platform/Signals.ts"
@@ -72,7 +77,7 @@ const database = (config: AppConfig) =>
 
 /** Session locks, wake-ups and shares: what several processes need to work on one database. */
 const platform = (config: AppConfig) =>
-  Shares.layer.pipe(
+  Layer.mergeAll(Shares.layer, PoolMetrics.layer).pipe(
     Layer.provideMerge(Signals.layer),
     Layer.provideMerge(ControlConnection.layer),
     Layer.provideMerge(Fibers.layer),
@@ -100,9 +105,18 @@ const broker = (config: AppConfig) =>
 /** Outbox and inbox: the mechanism, which knows no order. */
 const messaging = (config: AppConfig) =>
   Layer.mergeAll(Outbox.layer, History.layer, ApplySlice.layer, Dispatcher.layer, Availability.layer).pipe(
-    Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer)),
+    Layer.provideMerge(OutboxMetrics.layerLatency),
+    Layer.provideMerge(
+      Layer.mergeAll(OutboxQueue.layer, Publisher.layer, TopicChecks.layer, OutboxMetrics.layerZero(eventTypes))
+    ),
     Layer.provideMerge(Layer.mergeAll(Wakeup.layer, Inbox.layer, broker(config)))
   )
+
+/** The topics, checked before anything uses them. */
+const topics = (roles: ReadonlySet<Role>) =>
+  roles.has("http") || roles.has("dispatcher") || roles.has("consumers")
+    ? TopicChecks.layerStart([ordersTopic], { writesEvents: roles.has("http") })
+    : Layer.empty
 
 /** The payment gateway of GATEWAY_URL, or a sandbox beside the service that speaks the same HTTP. */
 const gatewaySettings = (config: AppConfig) =>
@@ -123,6 +137,7 @@ const application = (config: AppConfig) =>
 
 const http = (config: AppConfig) =>
   HttpServer.layer.pipe(
+    Layer.provide(TopicsHealth.layer),
     Layer.provide(Layer.mergeAll(Readiness.layer, DispatcherHealth.layer)),
     Layer.provide(application(config))
   )
@@ -136,6 +151,10 @@ const withRole = <A, E, R>(
   layer: Layer.Layer<A, E, R>
 ): Layer.Layer<never, E, R> => (roles.has(role) ? Layer.effectDiscard(Layer.build(layer)) : Layer.empty)
 
+/** One round of upkeep, and nothing else. */
+export const maintenance = (config: AppConfig, options: { readonly dryRun: boolean }) =>
+  Effect.provide(Maintenance.runOnce(options), migrated(config).pipe(Layer.provideMerge(settings(config))))
+
 /** The whole service, as far as `roles` go. */
 export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { readonly json: boolean }) =>
   Banner.layer({ config, roles, json: output.json }).pipe(
@@ -143,6 +162,7 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
     Layer.provideMerge(withRole(roles, "consumers", consumers)),
     Layer.provideMerge(roles.has("dispatcher") ? LaneWorkers.layer : Layer.empty),
     Layer.provideMerge(withRole(roles, "maintenance", Maintenance.layer)),
+    Layer.provideMerge(topics(roles)),
     Layer.provideMerge(messaging(config)),
     Layer.provideMerge(platform(config)),
     Layer.provide(settings(config)),
@@ -174,6 +194,10 @@ const settings = (config: AppConfig) =>
       heartbeatMillis: config.outboxSessionTimeoutMillis / 5
     }),
     Layer.succeed(SignalSettings, { crossProcess: config.outboxNotify }),
+    Layer.succeed(RetentionSettings, {
+      outboxDays: config.outboxRetentionDays,
+      inboxDays: config.inboxRetentionDays
+    }),
     Layer.succeed(OutboxSettings, { maxEventBytes: config.outboxMaxEventBytes }),
     Layer.succeed(QueueSettings, {
       batchSize: config.outboxBatchSize,

@@ -42,6 +42,9 @@ export const schemaVersions: Readonly<Record<OrderEvent["_tag"], number>> = {
   OrderCancelled: 1
 }
 
+/** Every event type. */
+export const eventTypes: ReadonlyArray<string> = Object.keys(schemaVersions)
+
 /** The topic of an order's events, and the aggregate type they carry. */
 export const ordersTopic = "orders"
 export const orderAggregate = "Order"

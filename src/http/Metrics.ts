@@ -16,10 +16,21 @@ export const requestDuration = Metric.histogram("http_request_duration_seconds",
 })
 
 const residentMemory = Metric.gauge("process_resident_memory_bytes", { description: "Resident memory in bytes" })
+const heapUsed = Metric.gauge("nodejs_heap_size_used_bytes", { description: "Heap of JavaScript in use, in bytes" })
+const cpu = Metric.counter("process_cpu_seconds_total", {
+  description: "CPU time of the process, user and system, in seconds",
+  incremental: true
+})
+const startTime = Metric.gauge("process_start_time_seconds", {
+  description: "When the process started, in Unix seconds"
+})
 const uptime = Metric.gauge("process_uptime_seconds", { description: "Seconds since the process started" })
 const eventLoopLag = Metric.gauge("nodejs_eventloop_lag_seconds", {
   description: "99th percentile of the event loop's delay since the last scrape, in seconds"
 })
+
+/** What the counter stands at: it is told what came on top. */
+let countedCpuSeconds = 0
 
 /** How often the event loop's delay is sampled: fine enough to see a pause that a request feels. */
 const lagResolutionMillis = 20
@@ -27,7 +38,10 @@ const lagResolutionMillis = 20
 /** The text format's version that Prometheus asks for by default. */
 const contentType = "text/plain; version=0.0.4; charset=utf-8"
 
-/** Adds `GET /metrics`. The process's gauges are read when it is asked, so that nothing runs between two scrapes. */
+/**
+ * Adds `GET /metrics`. The process's own are read when it is asked, so that nothing runs between two scrapes; what takes a query to know is
+ * sampled by those who know it, and a scrape runs none.
+ */
 export const layer = HttpRouter.use(
   Effect.fnUntraced(function* (router) {
     const delay = yield* Effect.acquireRelease(
@@ -38,11 +52,19 @@ export const layer = HttpRouter.use(
       }),
       (histogram) => Effect.sync(() => histogram.disable())
     )
+    // Once and for good: a start that moved with each scrape would look like a restart to whoever compares.
+    yield* Metric.update(startTime, performance.timeOrigin / 1000)
     yield* router.add(
       "GET",
       "/metrics",
       Effect.gen(function* () {
-        yield* Metric.update(residentMemory, process.memoryUsage.rss())
+        const { heapUsed: heapUsedBytes, rss } = process.memoryUsage()
+        yield* Metric.update(residentMemory, rss)
+        yield* Metric.update(heapUsed, heapUsedBytes)
+        const { system, user } = process.cpuUsage()
+        const cpuSeconds = (system + user) / 1e6
+        yield* Metric.update(cpu, cpuSeconds - countedCpuSeconds)
+        countedCpuSeconds = cpuSeconds
         yield* Metric.update(uptime, process.uptime())
         // The sample contains the resolution itself; before the first sample there is none.
         const p99Millis = Math.max(0, delay.percentile(99) / 1e6 - lagResolutionMillis)

@@ -1,39 +1,80 @@
 /**
- * Upkeep of the mechanism's tables: partitions made ahead of their day, and old records of the embedded broker dropped.
+ * Upkeep of the mechanism's tables: partitions made ahead of their day, and dropped after retention; old records of the embedded broker
+ * dropped. What a business transaction writes to is never locked, and what waits to be published is in none of these tables.
  *
- * Any number of processes may do it; each step is safe to repeat and short.
+ * Any number of processes may do it; each step is safe to repeat, short, and gives up rather than make somebody wait.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Layer } from "effect"
+import * as DailyPartitions from "../platform/database/DailyPartitions.ts"
 import * as Supervised from "../platform/Supervised.ts"
 import * as EmbeddedBroker from "./broker/EmbeddedBroker.ts"
+import { RetentionSettings } from "./Retention.ts"
 
 /** Days made ahead: upkeep that stands still over a long weekend is noticed before the default partition fills. */
 const daysAhead = 4
 
-/** Kafka's own default for a topic: seven days. */
-const embeddedRetentionDays = 7
-
 /** How often to look. A day has many of these; the first comes with the start. */
 const everyMillis = 600_000
 
-/** One round of upkeep. */
-export const runOnce = Effect.gen(function* () {
-  const sql = yield* PgClient.PgClient
-  yield* sql`SELECT ensure_daily_partitions(parent, ${daysAhead}::int4) FROM unnest(ARRAY['event_log', 'processed_events']) AS parent`
-  yield* EmbeddedBroker.dropExpired(embeddedRetentionDays)
+/** After somebody stood in the way of a step, the next try comes with the next look of {@link Supervised}'s watch. */
+const napMillis = Supervised.stuckAfterMillis / 2
+
+/** What one round did, or, in a dry run, would do. */
+export type Report = ReadonlyArray<DailyPartitions.Step>
+
+/** One round of upkeep: says what it did, partition by partition; nothing where nothing was due. */
+export const runOnce = Effect.fn("Maintenance.runOnce")(function* (options: { readonly dryRun?: boolean } = {}) {
+  const { inboxDays, outboxDays } = yield* RetentionSettings
+  const tables: ReadonlyArray<DailyPartitions.DailyTable> = [
+    { table: "event_log", timeColumn: "published_at", retentionDays: outboxDays },
+    { table: "processed_events", timeColumn: "processed_at", retentionDays: inboxDays }
+  ]
+  const steps = yield* Effect.forEach(tables, (daily) =>
+    Effect.zipWith(
+      DailyPartitions.makeAhead(daily.table, daysAhead, options),
+      DailyPartitions.dropExpired(daily, options),
+      (made, dropped) => [...made, ...dropped]
+    )
+  )
+  const rows = yield* options.dryRun === true
+    ? EmbeddedBroker.countExpired(EmbeddedBroker.retentionDays)
+    : EmbeddedBroker.dropExpired(EmbeddedBroker.retentionDays)
+  const report: Report = [
+    ...steps.flat(),
+    ...(rows === 0 ? [] : [{ table: "broker_log", partition: "broker_log", outcome: "deleted", rows } as const])
+  ]
+  return report
 })
+
+/** Steps that were due and could not be done: worth another try soon. */
+export const unfinished = (report: Report): Report => report.filter(({ outcome }) => outcome === "busy")
+
+const log = (report: Report) =>
+  Effect.forEach(
+    report,
+    ({ outcome, partition, rows }) => {
+      const line = `maintenance: ${partition} ${outcome}${rows === undefined ? "" : `, ${rows} rows`}`
+      // A day in the default partition costs no more than a slower search, but it tells that upkeep stood still for days.
+      return outcome === "blocked"
+        ? Effect.logWarning(`${line}: the default partition holds too many of its rows`)
+        : outcome === "made" || outcome === "dropped" || outcome === "deleted"
+          ? Effect.logInfo(line)
+          : Effect.logDebug(line)
+    },
+    { discard: true }
+  )
 
 /** Runs upkeep for as long as the layer lives. */
 export const layer: Layer.Layer<never, never, PgClient.PgClient | Supervised.Fibers> = Layer.effectDiscard(
-  Supervised.forkLoop("maintenance", (stamp) =>
-    Effect.andThen(
-      runOnce,
+  Supervised.forkLoop(
+    "maintenance",
+    Effect.fnUntraced(function* (stamp: Effect.Effect<void>) {
+      const report = yield* runOnce()
+      yield* log(report)
       // The wait is longer than a silence that counts as stuck.
-      stamp.pipe(
-        Effect.andThen(Effect.sleep(Supervised.stuckAfterMillis / 2)),
-        Effect.repeat({ times: Math.ceil(everyMillis / (Supervised.stuckAfterMillis / 2)) })
-      )
-    )
+      const naps = unfinished(report).length > 0 ? 1 : Math.ceil(everyMillis / napMillis)
+      for (let nap = 0; nap < naps; nap++) yield* Effect.andThen(stamp, Effect.sleep(napMillis))
+    })
   )
 )

@@ -88,6 +88,8 @@ export const forkLoop = Effect.fnUntraced(function* <A, E, R>(
 ): Effect.fn.Return<void, never, R | Fibers | Scope.Scope> {
   const fibers = yield* Fibers
   const restarts = Metric.withAttributes(restartsTotal, { fiber: name })
+  // There at 0 from the start: a rule compares with what was before the first restart.
+  yield* Metric.value(restarts)
   yield* fibers.update(name, (state) => state)
   yield* Effect.addFinalizer(() => fibers.remove(name))
   const stamp = Effect.flatMap(Clock.currentTimeMillis, (now) =>

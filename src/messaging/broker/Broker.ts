@@ -49,6 +49,32 @@ export interface TopicInfo {
   readonly partitions: number
   /** The largest batch the topic takes, in bytes as the broker counts them. */
   readonly maxMessageBytes: number
+  /** Its name at the broker, where that is another one: what an operator has to type. */
+  readonly wireName?: string
+  /** How long it keeps records. Absent where the broker does not say. */
+  readonly retention?: TopicRetention
+  /** How safely it keeps them. Absent where the broker has no copies of its own, or does not say. */
+  readonly replication?: TopicReplication
+}
+
+/** How long a topic keeps a record. */
+export interface TopicRetention {
+  /** Whether it throws away all but the newest record of a key. */
+  readonly compacts: boolean
+  /** How long it keeps a record at least, in milliseconds; `Infinity` for ever. */
+  readonly millis: number
+  /** A record goes with its segment, whose last one may be so much younger. */
+  readonly segmentMillis: number
+}
+
+/** How safely a topic keeps a record. */
+export interface TopicReplication {
+  /** Copies of each partition; where they differ, of the worst one. */
+  readonly copies: number
+  /** How many of them have to have a record before it is acknowledged. */
+  readonly minInSync: number
+  /** Whether a copy that lags behind may become the leader, and with it drop what was acknowledged. */
+  readonly uncleanElection: boolean
 }
 
 /** How many partitions a topic gets that is missing and may be made. */

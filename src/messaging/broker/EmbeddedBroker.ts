@@ -24,7 +24,7 @@ import {
 import * as EmbeddedLog from "./EmbeddedLog.ts"
 import * as EmbeddedReader from "./EmbeddedReader.ts"
 
-export { dropExpired } from "./EmbeddedLog.ts"
+export { countExpired, dropExpired, retentionDays } from "./EmbeddedLog.ts"
 
 /** Timing of the embedded broker, in milliseconds. */
 export const EmbeddedBrokerSettings = Context.Reference<{

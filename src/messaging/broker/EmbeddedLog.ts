@@ -64,7 +64,13 @@ export const make = (client: PgClient.PgClient) => {
       Effect.map(
         alone(client<{ readonly partitions: number; readonly max_message_bytes: number }>`
           SELECT partitions, max_message_bytes FROM broker_topics WHERE topic = ${topic}`),
-        ([row]) => row && { topic, partitions: row.partitions, maxMessageBytes: row.max_message_bytes }
+        ([row]) =>
+          row && {
+            topic,
+            partitions: row.partitions,
+            maxMessageBytes: row.max_message_bytes,
+            retention: { compacts: false, millis: retentionDays * 86_400_000, segmentMillis: 0 }
+          }
       ),
 
     /**
@@ -206,6 +212,9 @@ export const isRefusal = (error: SqlError.SqlError): boolean => {
   return typeof code === "string" && /^(22|23|54)/.test(code)
 }
 
+/** How long the embedded log keeps a record, in days: Kafka's own default for a topic. */
+export const retentionDays = 7
+
 /** Rows of one delete: a few milliseconds, so that a retention run never stands in a writer's way. */
 const maxDroppedAtOnce = 1_000
 
@@ -233,4 +242,19 @@ export const dropExpired: (retentionDays: number) => Effect.Effect<number, SqlEr
       } while (dropped === maxDroppedAtOnce)
     }
     return total
+  })
+
+/** How many records {@link dropExpired} would delete: for a person who asks, since it reads the whole log. */
+export const countExpired: (retentionDays: number) => Effect.Effect<number, SqlError.SqlError, PgClient.PgClient> =
+  Effect.fn("EmbeddedBroker.countExpired")(function* (retentionDays: number) {
+    const sql = yield* PgClient.PgClient
+    const [row] = yield* sql<{ readonly rows: number }>`
+      WITH oldest_kept AS (
+        -- A partition's records go up to the first one to keep, as in dropHead.
+        SELECT topic, partition, min(record_offset) AS record_offset FROM broker_log
+        WHERE appended_at >= clock_now() - make_interval(days => ${retentionDays}::int4) GROUP BY topic, partition
+      )
+      SELECT count(*)::float8 AS rows FROM broker_log LEFT JOIN oldest_kept AS kept USING (topic, partition)
+      WHERE ${retentionDays}::int4 > 0 AND (kept.record_offset IS NULL OR broker_log.record_offset < kept.record_offset)`
+    return row!.rows
   })

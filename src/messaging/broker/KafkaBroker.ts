@@ -3,12 +3,13 @@
  * what their errors mean in KafkaErrors.ts; here are the topics.
  */
 import { Effect, Layer, Schedule, SubscriptionRef } from "effect"
-import kafkajs, { type Admin } from "kafkajs"
+import kafkajs, { type Admin, type PartitionMetadata } from "kafkajs"
 import { Broker, BrokerUnavailable, type TopicInfo, TopicUnavailable } from "./Broker.ts"
 import { close, KafkaSettings, makeClients } from "./KafkaClient.ts"
 import * as KafkaConsumer from "./KafkaConsumer.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
 import * as KafkaProducer from "./KafkaProducer.ts"
+import * as KafkaTopicConfig from "./KafkaTopicConfig.ts"
 
 export { KafkaConnect, KafkaSettings } from "./KafkaClient.ts"
 
@@ -52,24 +53,30 @@ const make = Effect.gen(function* () {
     Effect.flatMap(
       ask(() => admin.fetchTopicMetadata({ topics: [wireTopic] })),
       ({ topics }) => {
-        const count = topics.find(({ name }) => name === wireTopic)?.partitions.length ?? 0
-        return count > 0 ? Effect.succeed(count) : Effect.fail(new Error(`no partitions of ${wireTopic} are known`))
+        const partitions = topics.find(({ name }) => name === wireTopic)?.partitions ?? []
+        return partitions.length > 0
+          ? Effect.succeed(partitions)
+          : Effect.fail(new Error(`no partitions of ${wireTopic} are known`))
       }
     )
 
-  const describe = Effect.fnUntraced(function* (admin: Admin, topic: string, wireTopic: string, partitions: number) {
+  const describe = Effect.fnUntraced(function* (
+    admin: Admin,
+    topic: string,
+    wireTopic: string,
+    partitions: ReadonlyArray<PartitionMetadata>
+  ) {
     const { resources } = yield* ask(() =>
       admin.describeConfigs({
         includeSynonyms: false,
-        resources: [{ type: kafkajs.ConfigResourceTypes.TOPIC, name: wireTopic, configNames: ["max.message.bytes"] }]
+        resources: [
+          { type: kafkajs.ConfigResourceTypes.TOPIC, name: wireTopic, configNames: [...KafkaTopicConfig.names] }
+        ]
       })
     )
-    const value = resources[0]?.configEntries.find(({ configName }) => configName === "max.message.bytes")?.configValue
-    const maxMessageBytes = Number(value)
-    if (!Number.isSafeInteger(maxMessageBytes)) {
-      return yield* Effect.fail(new Error(`max.message.bytes of ${wireTopic} is ${JSON.stringify(value)}`))
-    }
-    return { topic, partitions, maxMessageBytes } satisfies TopicInfo
+    return yield* Effect.fromResult(
+      KafkaTopicConfig.read({ topic, wireTopic, partitions, entries: resources[0]?.configEntries ?? [] })
+    )
   })
 
   /**
@@ -108,7 +115,14 @@ const make = Effect.gen(function* () {
           // kafkajs' own wait asks one broker that may not know of the topic yet, and fails.
           waitForLeaders: false,
           timeout: adminRequestTimeoutMillis,
-          topics: [{ topic: wireTopic, numPartitions, replicationFactor: replication }]
+          topics: [
+            {
+              topic: wireTopic,
+              numPartitions,
+              replicationFactor: replication,
+              configEntries: KafkaTopicConfig.entriesOfNew(replication)
+            }
+          ]
         })
       )
     return withAdmin((admin) =>

@@ -20,6 +20,7 @@ import type { Lane } from "./Lane.ts"
 import type { NonEmpty } from "./Outbox.ts"
 import { OutboxQueue, type QueuedEvent } from "./OutboxQueue.ts"
 import { Publisher } from "./Publisher.ts"
+import { eventTypeLabel } from "./EventTypeLabel.ts"
 
 /** The full-jitter backoff of a topic that can't be reached. */
 export const DispatcherSettings = Context.Reference<{
@@ -120,7 +121,10 @@ export class Dispatcher extends Context.Service<
         Effect.forEach(
           Object.entries(Array.groupBy(events, (event) => event.eventType)),
           ([event_type, group]) =>
-            Metric.update(Metric.withAttributes(metric, { event_type, ...labels }), group.length),
+            Metric.update(
+              Metric.withAttributes(metric, { event_type: eventTypeLabel(event_type), ...labels }),
+              group.length
+            ),
           { discard: true }
         )
 
@@ -200,3 +204,5 @@ const assertPrefix = (events: ReadonlyArray<QueuedEvent>): void => {
     last.set(aggregate, aggregateVersion)
   }
 }
+
+export { batchSeconds, failedTotal, publishedTotal }

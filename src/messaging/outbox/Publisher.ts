@@ -3,18 +3,12 @@
  */
 import { Context, Effect, Layer } from "effect"
 import { Faults } from "../../platform/Faults.ts"
-import {
-  Broker,
-  BrokerUnavailable,
-  type PublishError,
-  type TopicInfo,
-  TopicSettings,
-  TopicUnavailable
-} from "../broker/Broker.ts"
+import { Broker, BrokerUnavailable, type PublishError, type TopicInfo, TopicUnavailable } from "../broker/Broker.ts"
 import { toRecord } from "../Envelope.ts"
-import { type Lane, laneCount, partitionOf } from "./Lane.ts"
+import { type Lane, partitionOf } from "./Lane.ts"
 import type { NonEmpty } from "./Outbox.ts"
 import type { QueuedEvent, Receipt } from "./OutboxQueue.ts"
+import { TopicChecks } from "./TopicChecks.ts"
 
 export class Publisher extends Context.Service<
   Publisher,
@@ -30,19 +24,15 @@ export class Publisher extends Context.Service<
     Effect.gen(function* () {
       const broker = yield* Broker
       const faults = yield* Faults
-      const { partitions: wanted } = yield* TopicSettings
+      const checks = yield* TopicChecks
       const topics = new Map<string, TopicInfo>()
 
       const prepare = Effect.fnUntraced(function* (topic: string) {
         const known = topics.get(topic)
         if (known !== undefined) return known
-        const info = yield* broker.ensureTopic(topic, wanted)
-        if (laneCount % info.partitions !== 0) {
-          return yield* new TopicUnavailable({
-            topic,
-            reason: `it has ${info.partitions} partitions: ${laneCount} lanes need a count that divides ${laneCount}`
-          })
-        }
+        const { findings, info } = yield* checks.inspect(topic)
+        const broken = findings.find(({ kind }) => kind === "stops")
+        if (broken !== undefined) return yield* new TopicUnavailable({ topic, reason: broken.sentence })
         topics.set(topic, info)
         return info
       })
@@ -74,5 +64,5 @@ export class Publisher extends Context.Service<
 
       return Publisher.of({ prepare, publish })
     })
-  )
+  ).pipe(Layer.provide(TopicChecks.layer))
 }

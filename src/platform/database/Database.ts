@@ -5,9 +5,11 @@
  * the reader's back.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Layer, Redacted, Schema } from "effect"
+import { Context, Effect, Layer, Redacted } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import * as Net from "node:net"
+import { DatabaseUnusable } from "./StartChecks.ts"
+import * as StartChecks from "./StartChecks.ts"
 
 /** Where the database is and how many connections this process may hold. */
 export class DatabaseSettings extends Context.Service<
@@ -43,13 +45,25 @@ export const PoolSettings = Context.Reference<{ readonly silenceMillis: number }
   { defaultValue: () => ({ silenceMillis: 15_000 }) }
 )
 
+/** The pool's connections, for its metrics. */
+export class PoolStats extends Context.Service<
+  PoolStats,
+  {
+    /** Connections that are open now; 0 for a database behind a Unix socket, whose connections are not ours to open. */
+    readonly open: () => number
+    readonly max: number
+  }
+>()("paid-once/platform/database/PoolStats") {}
+
 /** Opens sockets that end themselves when nothing has come for `silenceMillis`. `undefined` for a URL without a host. */
-const boundedSocket = (url: Redacted.Redacted, silenceMillis: number) => {
+const boundedSocket = (url: Redacted.Redacted, silenceMillis: number, sockets: Set<Net.Socket>) => {
   const { hostname, port } = new URL(Redacted.value(url))
   if (hostname === "") return undefined
   const host = hostname.replace(/^\[|\]$/g, "")
   return () => {
     const socket = Net.connect({ host, port: Number(port === "" ? 5432 : port), noDelay: true })
+    socket.once("connect", () => sockets.add(socket))
+    socket.once("close", () => sockets.delete(socket))
     socket.setTimeout(silenceMillis, () => {
       socket.destroy(new Error(`Postgres was silent for ${silenceMillis} ms`))
     })
@@ -57,38 +71,34 @@ const boundedSocket = (url: Redacted.Redacted, silenceMillis: number) => {
   }
 }
 
+type Pool = PgClient.PgClient | SqlClient.SqlClient | PoolStats
+
 const clientLayer = (bounded: boolean) =>
   Layer.unwrap(
     Effect.gen(function* () {
       const { applicationName, maxConnections, url } = yield* DatabaseSettings
       const { silenceMillis } = yield* PoolSettings
-      return PgClient.layer({
-        url,
-        applicationName,
-        maxConnections: bounded ? maxConnections : 1,
-        ...(bounded ? { stream: boundedSocket(url, silenceMillis) } : {}),
-        // A transaction of ours lasts milliseconds. One that sits idle longer lost its client, and would hold back vacuum.
-        startupParameters: { idle_in_transaction_session_timeout: "60000" }
-      })
+      const max = bounded ? maxConnections : 1
+      const sockets = new Set<Net.Socket>()
+      return Layer.merge(
+        Layer.succeed(PoolStats, { open: () => sockets.size, max }),
+        PgClient.layer({
+          url,
+          applicationName,
+          maxConnections: max,
+          ...(bounded ? { stream: boundedSocket(url, silenceMillis, sockets) } : {}),
+          // A transaction of ours lasts milliseconds. One that sits idle longer lost its client, and would hold back vacuum.
+          startupParameters: { idle_in_transaction_session_timeout: "60000" }
+        })
+      )
     })
   )
 
 /** Provides `PgClient` and `SqlClient` over one pool, made from {@link DatabaseSettings}. */
-export const layer: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, SqlError.SqlError, DatabaseSettings> =
-  clientLayer(true)
+export const layer: Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> = clientLayer(true)
 
 /** One connection on which a statement may take its time: for migrations, which build indexes on tables of any size. */
-export const layerPatient: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, SqlError.SqlError, DatabaseSettings> =
-  clientLayer(false)
-
-/** The database can't be used as it is: unreachable, too old, or set so that a commit may be lost. */
-export class DatabaseUnusable extends Schema.TaggedError<DatabaseUnusable>()("DatabaseUnusable", {
-  reason: Schema.String
-}) {
-  override get message() {
-    return `DATABASE_URL: ${this.reason}`
-  }
-}
+export const layerPatient: Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> = clientLayer(false)
 
 /** The message at the bottom: the driver wraps what the network or Postgres said, and only that tells what to mend. */
 const innermost = (error: unknown): string =>
@@ -100,43 +110,28 @@ const innermost = (error: unknown): string =>
         ? error.message
         : String(error)
 
-/** Partitioned tables with the foreign keys, and the session timeouts that we rely on, are all there from 15 on. */
-const oldestVersion = 15
+/** A pooler that passes no settings on says so while we connect, in words that tell an operator nothing. */
+const hint = (message: string): string =>
+  /unsupported startup parameter/i.test(message)
+    ? `${message}: that is a pooler; add it to its ignore_startup_parameters, in session mode, or connect to Postgres itself`
+    : message
 
 /** {@link layer}, refused with a sentence for the operator where the database would break a guarantee. */
-export const layerChecked: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, DatabaseUnusable, DatabaseSettings> =
-  Layer.effectDiscard(
-    Effect.gen(function* () {
-      const sql = yield* PgClient.PgClient
-      const [row] = yield* sql<{ readonly version: number; readonly fsync: string; readonly sync: string }>`
-      SELECT current_setting('server_version_num')::int4 / 10000 AS version,
-             current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS sync`
-      if (row === undefined) return
-      if (row.version < oldestVersion) {
-        return yield* new DatabaseUnusable({
-          reason: `Postgres ${row.version} is too old: ${oldestVersion} or newer is needed`
-        })
-      }
-      if (row.sync === "off" || row.sync === "local") {
-        return yield* new DatabaseUnusable({
-          reason: `synchronous_commit is ${row.sync}: what was answered as done could be lost`
-        })
-      }
-      if (row.fsync === "off") {
-        yield* Effect.logWarning(
-          "fsync is off in this Postgres: a power cut can lose what was committed. For tests only."
-        )
-      }
-    })
-  ).pipe(
-    Layer.provideMerge(layer),
-    Layer.catch((error) =>
-      Layer.effectContext(
-        Effect.fail(
-          error._tag === "DatabaseUnusable"
-            ? error
-            : new DatabaseUnusable({ reason: `can't connect: ${innermost(error)}` })
-        )
+export const layerChecked: Layer.Layer<Pool, DatabaseUnusable, DatabaseSettings> = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const { applicationName, url } = yield* DatabaseSettings
+    yield* StartChecks.ownSessions({ url, applicationName: `${applicationName} start` })
+    yield* StartChecks.settings
+  })
+).pipe(
+  Layer.provideMerge(layer),
+  Layer.catch((error) =>
+    Layer.effectContext(
+      Effect.fail(
+        error._tag === "DatabaseUnusable"
+          ? error
+          : new DatabaseUnusable({ reason: `can't connect: ${hint(innermost(error))}` })
       )
     )
   )
+)

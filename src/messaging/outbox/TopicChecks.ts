@@ -1,0 +1,281 @@
+/**
+ * Whether a topic is such that what the outbox and the inbox promise can hold: looked at when the service starts, and from time to time.
+ *
+ * What breaks a promise refuses the start, in a sentence for the operator. A broker that is away then is no refusal: orders are taken, and
+ * the topic is looked at when it comes. What would then break the order or lose events makes the topic wait, with the sentence as its
+ * reason; what is only unsafe is said by health and by the log.
+ */
+import { Context, Effect, Layer, Ref, Schema } from "effect"
+import * as Supervised from "../../platform/Supervised.ts"
+import {
+  Broker,
+  type BrokerUnavailable,
+  type TopicInfo,
+  TopicSettings,
+  type TopicUnavailable
+} from "../broker/Broker.ts"
+import { RetentionSettings } from "../Retention.ts"
+import { laneCount } from "./Lane.ts"
+import { OutboxSettings } from "./Outbox.ts"
+import { QueueSettings } from "./OutboxQueue.ts"
+
+/**
+ * What is wrong with a topic.
+ *
+ * - `stops`: to publish to it would break the order, lose events, or can't succeed. Refuses a start; later, the topic waits.
+ * - `unsafe`: a promise can break. Refuses a start; later, health says so.
+ * - `oversize`: events may be written that it would never take. Refuses the start of a process that writes events; elsewhere and later
+ *   health says so, for to wait would keep the other events, too.
+ * - `weak`: everything holds, less safely than it could. A warning in the log.
+ */
+export interface Finding {
+  readonly kind: "stops" | "unsafe" | "oversize" | "weak"
+  /** A sentence without the topic's name: the setting, its value, what is needed, how to set it. */
+  readonly sentence: string
+}
+
+/** What is known of a topic's fitness. `unavailable` says why it could not be looked at though the broker answered. */
+export interface TopicReport {
+  readonly topic: string
+  readonly findings: ReadonlyArray<Finding>
+  readonly unavailable?: string
+}
+
+/** What a topic is checked against. */
+export interface Needs {
+  readonly maxEventBytes: number
+  readonly batchBytes: number
+  /** 0: for ever. */
+  readonly inboxDays: number
+}
+
+/** The start is refused: a topic's settings break what the service promises. */
+export class TopicUnfit extends Schema.TaggedError<TopicUnfit>()("TopicUnfit", {
+  topic: Schema.String,
+  sentences: Schema.Array(Schema.String)
+}) {
+  override get message() {
+    return this.sentences.map((sentence) => `topic ${this.topic}: ${sentence}`).join("\n")
+  }
+}
+
+const dayMillis = 86_400_000
+
+const days = (millis: number) => {
+  const count = Math.round((millis / dayMillis) * 10) / 10
+  return millis === Infinity ? "for ever" : `${count} ${count === 1 ? "day" : "days"}`
+}
+
+const divisors = Array.from({ length: laneCount }, (_, index) => index + 1).filter((count) => laneCount % count === 0)
+
+/** All that is to be said about the topic. */
+export const examine = (info: TopicInfo, { batchBytes, inboxDays, maxEventBytes }: Needs): ReadonlyArray<Finding> => {
+  const { maxMessageBytes, partitions, replication, retention } = info
+  const findings: Array<Finding> = []
+  const find = (kind: Finding["kind"], sentence: string) => findings.push({ kind, sentence })
+  const name = info.wireName ?? info.topic
+  const set = (config: string) =>
+    `kafka-configs.sh --alter --entity-type topics --entity-name ${name} --add-config ${config}`
+  // The embedded broker has nothing to set: there, only our own side can be changed.
+  const orSet = (config: string) => (replication === undefined ? "" : `, or ${set(config)}`)
+
+  if (laneCount % partitions !== 0) {
+    find(
+      "stops",
+      `it has ${partitions} partitions: ${laneCount} lanes need a count that divides ${laneCount} (${divisors.join(", ")}); ` +
+        `partitions can't be taken away, so make the topic anew or give it ${divisors.find((count) => count > partitions) ?? laneCount}`
+    )
+  }
+  if (retention?.compacts === true) {
+    find(
+      "stops",
+      "cleanup.policy is to compact: Kafka would keep an aggregate's newest event only, and consumers would miss the others; " +
+        set("cleanup.policy=delete")
+    )
+  }
+  if (replication !== undefined && replication.minInSync > replication.copies) {
+    find(
+      "stops",
+      `min.insync.replicas is ${replication.minInSync}, and there are ${replication.copies} copies: no send can ever be acknowledged; ` +
+        `add copies, or ${set(`min.insync.replicas=${Math.max(1, replication.copies - 1)}`)}`
+    )
+  }
+  if (maxMessageBytes < maxEventBytes) {
+    find(
+      "oversize",
+      `max.message.bytes is ${maxMessageBytes}, and an event may take ${maxEventBytes} bytes (OUTBOX_MAX_EVENT_BYTES): what is larger ` +
+        `would be taken and never published; set OUTBOX_MAX_EVENT_BYTES to at most ${maxMessageBytes}` +
+        orSet(`max.message.bytes=${Math.max(maxEventBytes, 1_048_588)}`)
+    )
+  } else if (maxMessageBytes < batchBytes) {
+    find(
+      "weak",
+      `max.message.bytes is ${maxMessageBytes}, below a batch's ${batchBytes} bytes: large batches will be refused first and then sent ` +
+        `in halves; set OUTBOX_BATCH_BYTES to at most ${maxMessageBytes}`
+    )
+  }
+  if (retention !== undefined) {
+    const remembered = inboxDays === 0 ? Infinity : inboxDays * dayMillis
+    const longest = retention.millis + retention.segmentMillis
+    const known = `an event is known as a duplicate for ${days(remembered)} only (INBOX_RETENTION_DAYS)`
+    if (retention.millis > remembered) {
+      const enough = longest === Infinity ? 0 : Math.ceil(longest / dayMillis)
+      find(
+        "unsafe",
+        `it keeps records ${retention.millis === Infinity ? "for ever" : `for ${days(retention.millis)} (retention.ms)`}, and ${known}: ` +
+          `a consumer that starts over would apply events twice; set INBOX_RETENTION_DAYS to ${enough}${enough === 0 ? ", which keeps them" : " or more"}` +
+          orSet(`retention.ms=${Math.max(dayMillis, remembered - dayMillis)}`)
+      )
+    } else if (longest > remembered) {
+      find(
+        "weak",
+        `a record goes with its segment, so it may be there for ${days(longest)} (retention.ms and segment.ms), and ${known}: ` +
+          `a consumer that starts over could apply an event twice; set INBOX_RETENTION_DAYS to ${Math.ceil(longest / dayMillis)}` +
+          orSet(`segment.ms=${dayMillis}`)
+      )
+    }
+    if (retention.millis < dayMillis) {
+      find(
+        "weak",
+        `retention.ms is ${retention.millis}: a consumer that is away for longer misses events; ${set(`retention.ms=${7 * dayMillis}`)}`
+      )
+    }
+  }
+  if (replication !== undefined) {
+    const { copies, minInSync, uncleanElection } = replication
+    if (copies === 1) {
+      find(
+        "weak",
+        "it has one copy: what was acknowledged is lost with its broker's disk; give it three (KAFKA_REPLICATION)"
+      )
+    } else if (minInSync === 1) {
+      find(
+        "weak",
+        `min.insync.replicas is 1: an acknowledgement may be one broker's word only; ${set(`min.insync.replicas=${Math.max(2, copies - 1)}`)}`
+      )
+    } else if (minInSync === copies) {
+      find(
+        "weak",
+        `min.insync.replicas is ${minInSync} of ${copies} copies: nothing can be published while one broker is away; ` +
+          "give it one copy more than have to acknowledge"
+      )
+    }
+    if (uncleanElection && copies > 1) {
+      find(
+        "weak",
+        "unclean.leader.election.enable is true: a copy that lags behind may take over and drop what was acknowledged; " +
+          set("unclean.leader.election.enable=false")
+      )
+    }
+  }
+  return findings
+}
+
+export class TopicChecks extends Context.Service<
+  TopicChecks,
+  {
+    /** Looks at the topic, making it if it is missing and the broker is set to. What is found anew goes to the log. */
+    readonly inspect: (
+      topic: string
+    ) => Effect.Effect<
+      { readonly info: TopicInfo; readonly findings: ReadonlyArray<Finding> },
+      BrokerUnavailable | TopicUnavailable
+    >
+    /** What was found when each topic was last looked at. */
+    readonly reports: Effect.Effect<ReadonlyArray<TopicReport>>
+  }
+>()("paid-once/messaging/outbox/TopicChecks") {
+  static readonly layer: Layer.Layer<TopicChecks, never, Broker> = Layer.effect(
+    TopicChecks,
+    Effect.gen(function* () {
+      const broker = yield* Broker
+      const { partitions: wanted } = yield* TopicSettings
+      const { maxEventBytes } = yield* OutboxSettings
+      const { batchBytes } = yield* QueueSettings
+      const { inboxDays } = yield* RetentionSettings
+      const reports = yield* Ref.make<ReadonlyMap<string, TopicReport>>(new Map())
+
+      const remember = Effect.fnUntraced(function* (report: TopicReport) {
+        const before = (yield* Ref.get(reports)).get(report.topic)
+        yield* Ref.update(reports, (map) => new Map(map).set(report.topic, report))
+        const known = new Set(before?.findings.map(({ sentence }) => sentence))
+        yield* Effect.forEach(
+          report.findings.filter(({ sentence }) => !known.has(sentence)),
+          ({ kind, sentence }) => {
+            const line = `topic ${report.topic}: ${sentence}`
+            return Effect.annotateLogs(kind === "weak" ? Effect.logWarning(line) : Effect.logError(line), {
+              topic: report.topic
+            })
+          },
+          { discard: true }
+        )
+      })
+
+      return TopicChecks.of({
+        inspect: Effect.fn("TopicChecks.inspect")(function* (topic) {
+          const info = yield* broker
+            .ensureTopic(topic, wanted)
+            .pipe(
+              Effect.tapError((error) =>
+                error._tag === "TopicUnavailable"
+                  ? remember({ topic, findings: [], unavailable: error.reason })
+                  : Effect.void
+              )
+            )
+          const findings = examine(info, { maxEventBytes, batchBytes, inboxDays })
+          yield* remember({ topic, findings })
+          return { info, findings }
+        }),
+        reports: Effect.map(Ref.get(reports), (map) => [...map.values()])
+      })
+    })
+  )
+
+  /**
+   * Checks the topics before anything above is built: {@link TopicUnfit} refuses the start of a process that could break a promise;
+   * `writesEvents` says whether it takes new events. Then looks again every few minutes.
+   */
+  static readonly layerStart = (
+    topics: ReadonlyArray<string>,
+    { writesEvents }: { readonly writesEvents: boolean }
+  ): Layer.Layer<never, TopicUnfit, TopicChecks | Supervised.Fibers> =>
+    Layer.effectDiscard(
+      Effect.gen(function* () {
+        const checks = yield* TopicChecks
+        yield* Effect.forEach(
+          topics,
+          Effect.fnUntraced(function* (topic) {
+            const { findings } = yield* checks.inspect(topic)
+            const sentences = findings
+              .filter(({ kind }) => kind === "stops" || kind === "unsafe" || (kind === "oversize" && writesEvents))
+              .map(({ sentence }) => sentence)
+            if (sentences.length > 0) return yield* new TopicUnfit({ topic, sentences })
+          }),
+          { discard: true }
+        ).pipe(
+          Effect.timeoutOrElse({
+            duration: startPatienceMillis,
+            orElse: () => Effect.logWarning("topics will be checked once the broker answers")
+          }),
+          Effect.catchTag(["BrokerUnavailable", "TopicUnavailable"], (error) =>
+            Effect.logWarning(`topics will be checked later: ${error.message}`)
+          )
+        )
+        yield* Supervised.forkLoop(
+          "topic checks",
+          Effect.fnUntraced(function* (stamp: Effect.Effect<void>) {
+            const looked = yield* Effect.exit(Effect.forEach(topics, checks.inspect, { discard: true }))
+            const naps = looked._tag === "Success" ? napsBetweenChecks : 1
+            for (let nap = 0; nap < naps; nap++) yield* Effect.andThen(stamp, Effect.sleep(napMillis))
+          })
+        )
+      })
+    )
+}
+
+/** A broker that is there answers within this; one that swallows what it gets must not keep orders from being taken. */
+const startPatienceMillis = 5_000
+
+/** While the broker is away its topics are asked for so often; otherwise every five minutes: someone may change a setting. */
+const napMillis = 5_000
+const napsBetweenChecks = 60

@@ -1,0 +1,61 @@
+/** `paid-once maintenance run`, as an operator or a cron job runs it. */
+import { PgClient } from "@effect/sql-pg"
+import { assert, it } from "@effect/vitest"
+import { Effect, Redacted } from "effect"
+import { execFile } from "node:child_process"
+import * as Path from "node:path"
+import * as DatabaseClock from "../support/DatabaseClock.ts"
+import { root, TestDatabase } from "../support/TestDatabase.ts"
+
+const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>>) =>
+  Effect.callback<{ readonly code: number | string; readonly stdout: string; readonly stderr: string }>((resume) => {
+    const child = execFile(
+      process.execPath,
+      [Path.join(root, "src/cli.ts"), ...args],
+      { env: { PATH: process.env["PATH"], ...env }, timeout: 50_000 },
+      (error, stdout, stderr) =>
+        resume(Effect.succeed({ code: error === null ? 0 : (error.code ?? "killed"), stdout, stderr }))
+    )
+    return Effect.sync(() => void child.kill("SIGKILL"))
+  })
+
+interface Output {
+  readonly dryRun: boolean
+  readonly steps: ReadonlyArray<{ readonly table: string; readonly partition: string; readonly outcome: string }>
+}
+
+it.live("maintenance run says what it did, a dry run what it would do, and 1 where somebody is in the way", () =>
+  Effect.gen(function* () {
+    const { url } = yield* TestDatabase
+    const sql = yield* PgClient.PgClient
+    const env = { DATABASE_URL: Redacted.value(url), LOG_LEVEL: "Warn" }
+    yield* DatabaseClock.install
+    yield* DatabaseClock.advance("6 days")
+
+    const dry = yield* run(["maintenance", "run", "--dry-run", "--json"], env)
+    assert.strictEqual(dry.code, 0, dry.stderr)
+    const told = JSON.parse(dry.stdout) as Output
+    assert.isTrue(told.dryRun)
+    assert.includeMembers(
+      told.steps.map(({ outcome, table }) => `${table} ${outcome}`),
+      ["event_log made", "event_log dropped", "processed_events made"]
+    )
+    const due = told.steps.find(({ outcome }) => outcome === "dropped")
+    yield* sql.withTransaction(
+      Effect.gen(function* () {
+        yield* sql`SELECT count(*) FROM ${sql(due!.partition)}`
+        const kept = yield* run(["maintenance", "run"], env)
+        assert.strictEqual(kept.code, 1, kept.stderr)
+        assert.match(kept.stdout, new RegExp(`in use, to be tried again later: ${due!.partition}`))
+      })
+    )
+
+    const again = yield* run(["maintenance", "run", "--json"], env)
+    assert.strictEqual(again.code, 0, again.stderr)
+    assert.include(
+      (JSON.parse(again.stdout) as Output).steps.map(({ outcome, partition }) => `${partition} ${outcome}`),
+      `${due!.partition} dropped`
+    )
+    assert.match((yield* run(["maintenance", "run"], env)).stdout, /Nothing to do/)
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+)

@@ -1,0 +1,162 @@
+/** What the whole service tells of itself: every metric of the contract, health's parts, and that neither costs the database anything. */
+import { PgClient } from "@effect/sql-pg"
+import { assert, it } from "@effect/vitest"
+import { Effect, Redacted } from "effect"
+import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
+import { eventually } from "../support/Counters.ts"
+import * as TcpProxy from "../support/TcpProxy.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+
+const text = (url: string) => Effect.promise(async () => (await fetch(url)).text())
+
+const serve = (url: string, directory: string, roles?: string) =>
+  ServiceProcess.start({
+    ...(roles === undefined ? {} : { roles }),
+    env: { DATABASE_URL: url, DATA_DIRECTORY: directory, PORT: "0", LOG_LEVEL: "Warn" }
+  })
+
+const place = (url: string) =>
+  Effect.promise(() =>
+    fetch(`${url}/orders`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({
+        customerId: "ada",
+        currency: "EUR",
+        lines: [{ sku: "book", quantity: 1, unitAmountMinor: 100 }]
+      })
+    })
+  )
+
+/** A series' value; undefined where there is none. */
+const value = (metrics: string, series: string) => {
+  const line = metrics.split("\n").find((line) => line.startsWith(`${series} `))
+  return line === undefined ? undefined : Number(line.slice(series.length + 1))
+}
+
+/** Every metric that the contract names for the dispatcher and the process, with its type. */
+const contract = {
+  outbox_events_published_total: "counter",
+  outbox_events_failed_total: "counter",
+  outbox_events_pending: "gauge",
+  outbox_oldest_pending_age_seconds: "gauge",
+  outbox_batch_duration_seconds: "histogram",
+  outbox_publish_latency_seconds: "histogram",
+  broker_available: "gauge",
+  listen_connected: "gauge",
+  fiber_restarts_total: "counter",
+  process_resident_memory_bytes: "gauge",
+  process_cpu_seconds_total: "counter",
+  process_start_time_seconds: "gauge",
+  nodejs_heap_size_used_bytes: "gauge",
+  nodejs_eventloop_lag_seconds: "gauge",
+  db_pool_connections: "gauge",
+  db_pool_connections_max: "gauge",
+  db_pool_wait_seconds: "gauge"
+} as const
+
+const eventTypes = ["OrderPlaced", "PaymentDeclined", "OrderPaid", "OrderRefunded", "OrderCancelled"]
+
+it.live("every metric is there from the start, with its meaning, and counts what happens", () =>
+  Effect.gen(function* () {
+    const { url } = yield* TestDatabase
+    const service = yield* serve(Redacted.value(url), yield* TestDatabase.dataDirectory)
+    const scrape = text(`${service.url}/metrics`)
+    yield* eventually(
+      "the samplers",
+      Effect.map(scrape, (metrics) => Object.keys(contract).every((name) => metrics.includes(`# TYPE ${name} `)))
+    )
+    const before = yield* scrape
+    for (const [name, type] of Object.entries(contract)) {
+      assert.match(before, new RegExp(`^# HELP ${name} \\S.{10,}$`, "m"))
+      assert.match(before, new RegExp(`^# TYPE ${name} ${type}$`, "m"))
+    }
+    for (const eventType of eventTypes) {
+      assert.strictEqual(value(before, `outbox_events_published_total{event_type="${eventType}"}`), 0)
+      for (const reason of ["BrokerUnavailable", "TopicUnavailable", "MessageRejected"]) {
+        assert.strictEqual(value(before, `outbox_events_failed_total{event_type="${eventType}",reason="${reason}"}`), 0)
+      }
+    }
+    assert.strictEqual(value(before, "broker_available"), 1)
+    assert.strictEqual(value(before, "listen_connected"), 1)
+    assert.strictEqual(value(before, `fiber_restarts_total{fiber="control-connection"}`), 0)
+    assert.strictEqual(value(before, "db_pool_connections_max"), 16)
+
+    for (let n = 0; n < 3; n++) yield* place(service.url!)
+    yield* eventually(
+      "three events to be published",
+      Effect.map(scrape, (metrics) => value(metrics, `outbox_events_published_total{event_type="OrderPlaced"}`) === 3)
+    )
+    const after = yield* scrape
+    assert.isAtLeast(value(after, "outbox_publish_latency_seconds_count")!, 1)
+    // From a commit to its ack takes more than nothing and, on whatever machine, less than a minute.
+    assert.isAbove(value(after, "outbox_publish_latency_seconds_sum")!, 0)
+    assert.isBelow(value(after, "outbox_publish_latency_seconds_sum")!, 60)
+    assert.isAtLeast(value(after, "outbox_batch_duration_seconds_count")!, 1)
+    assert.isAbove(value(after, "db_pool_connections")!, 0)
+    assert.isAbove(value(after, "process_cpu_seconds_total")!, value(before, "process_cpu_seconds_total")!)
+
+    const ready = JSON.parse(yield* text(`${service.url}/health/ready`)) as {
+      readonly status: string
+      readonly parts: Readonly<Record<string, Readonly<Record<string, unknown>>>>
+    }
+    assert.strictEqual(ready.status, "ready", JSON.stringify(ready))
+    assert.deepInclude(ready.parts["dispatcher"], { status: "ready", lanesOwned: 64, pausedTopics: [] })
+    assert.deepStrictEqual(ready.parts["topics"], { status: "ready", topics: [{ topic: "orders", findings: [] }] })
+    assert.deepStrictEqual(ready.parts["broker"], { status: "ready", name: "embedded" })
+    assert.includeMembers(Object.keys(ready.parts), [
+      "database",
+      "fiber:control-connection",
+      "fiber:signals",
+      "fiber:shares of dispatcher",
+      "fiber:dispatcher worker 0",
+      "fiber:dispatcher poll",
+      "fiber:dispatcher metrics",
+      "fiber:topic checks",
+      "fiber:maintenance",
+      "fiber:publish latency",
+      "fiber:pool metrics"
+    ])
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
+)
+
+it.live("a scrape runs no SQL", () =>
+  Effect.gen(function* () {
+    const { url } = yield* TestDatabase
+    const sql = yield* PgClient.PgClient
+    const service = yield* serve(Redacted.value(url), yield* TestDatabase.dataDirectory, "http")
+    yield* place(service.url!)
+    /** When each connection of the service's pool began its last statement. */
+    const statements = sql`
+      SELECT pid, query_start::text AS started FROM pg_stat_activity
+      WHERE datname = current_database() AND application_name = 'paid-once' AND pid <> pg_backend_pid() ORDER BY pid`
+    const before = yield* statements
+    assert.isAbove(before.length, 0)
+    for (let n = 0; n < 50; n++) {
+      assert.include(yield* text(`${service.url}/metrics`), "http_requests_total")
+    }
+    assert.deepStrictEqual(yield* statements, before)
+    // And health does, one at a time: this test would see a statement.
+    yield* text(`${service.url}/health/ready`)
+    assert.notDeepEqual(yield* statements, before)
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+)
+
+it.live("with a database that does not answer, a scrape still tells what was last seen", () =>
+  Effect.gen(function* () {
+    const { url } = yield* TestDatabase
+    const direct = new URL(Redacted.value(url))
+    const proxy = yield* TcpProxy.make({ upstream: { host: direct.hostname, port: Number(direct.port) } })
+    direct.hostname = proxy.host
+    direct.port = String(proxy.port)
+    const service = yield* serve(direct.toString(), yield* TestDatabase.dataDirectory)
+    yield* eventually(
+      "a sample",
+      Effect.map(text(`${service.url}/metrics`), (metrics) => value(metrics, "outbox_events_pending") === 0)
+    )
+    yield* proxy.blackHole()
+    const metrics = yield* text(`${service.url}/metrics`)
+    for (const name of Object.keys(contract)) assert.include(metrics, `# TYPE ${name} `)
+    yield* proxy.pass
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
+)

@@ -1,0 +1,33 @@
+/** What health says of a topic that is not fit. */
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { Health, Readiness } from "../../src/http/Health.ts"
+import * as TopicsHealth from "../../src/http/TopicsHealth.ts"
+import { TopicChecks } from "../../src/messaging/outbox/TopicChecks.ts"
+import { RetentionSettings } from "../../src/messaging/Retention.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+const world = Health.layer.pipe(
+  Layer.provide(TopicsHealth.layer),
+  Layer.provideMerge(TopicChecks.layer),
+  Layer.provideMerge(TestProcess.broker),
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(Layer.mergeAll(TestDatabase.layer, Readiness.layer, TestProcess.quiet))
+)
+
+it.live("a topic that breaks a promise degrades the service and is named with what to set", () =>
+  Effect.gen(function* () {
+    const { report } = yield* Health
+    assert.deepStrictEqual((yield* report).parts["topics"], { status: "ready", topics: [] })
+    const { inspect } = yield* TopicChecks
+    yield* inspect("counters")
+    const { parts, status } = yield* report
+    assert.strictEqual(status, "degraded")
+    assert.strictEqual(parts["topics"]?.status, "degraded")
+    assert.match(JSON.stringify(parts["topics"]), /for 3 days only .* set INBOX_RETENTION_DAYS to 7 or more/)
+    // A topic that the broker refuses is told with its reason, too.
+    yield* Effect.flip(inspect("no spaces please"))
+    assert.match(JSON.stringify((yield* report).parts["topics"]), /"unavailable":"a name has 1 to 249 letters/)
+  }).pipe(Effect.provide(world), Effect.provideService(RetentionSettings, { outboxDays: 3, inboxDays: 3 }))
+)

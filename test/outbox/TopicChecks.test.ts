@@ -1,0 +1,121 @@
+/** What is said of which settings; test/kafka/TopicChecks.test.ts reads them from a real broker. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { Broker, type TopicInfo } from "../../src/messaging/broker/Broker.ts"
+import { examine, TopicChecks } from "../../src/messaging/outbox/TopicChecks.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+const day = 86_400_000
+const needs = { maxEventBytes: 900_000, batchBytes: 900_000, inboxDays: 8 }
+
+/** A topic that leaves nothing to be desired. */
+const sound = {
+  topic: "orders",
+  partitions: 8,
+  maxMessageBytes: 1_048_588,
+  retention: { compacts: false, millis: 7 * day, segmentMillis: day },
+  replication: { copies: 3, minInSync: 2, uncleanElection: false }
+} satisfies TopicInfo
+
+const said = (change: Partial<TopicInfo>, of: Partial<typeof needs> = {}) =>
+  examine({ ...sound, ...change }, { ...needs, ...of }).map(({ kind, sentence }) => `${kind}: ${sentence}`)
+
+describe("TopicChecks", () => {
+  it("a sound topic has nothing to be said about", () => {
+    assert.deepStrictEqual(said({}), [])
+    for (const partitions of [1, 2, 4, 16, 32, 64]) assert.deepStrictEqual(said({ partitions }), [])
+  })
+
+  it("what a broker does not tell is not held against it", () => {
+    assert.deepStrictEqual(examine({ topic: "t", partitions: 8, maxMessageBytes: 1_048_588 }, needs), [])
+  })
+
+  it("partitions that do not divide the lanes stop it, and the sentence names a count that would", () => {
+    const [sentence, ...others] = said({ partitions: 12 })
+    assert.match(sentence!, /^stops: it has 12 partitions: 64 lanes need a count that divides 64 .* or give it 16$/)
+    assert.deepStrictEqual(others, [])
+    assert.match(said({ partitions: 128 })[0]!, /^stops: it has 128 partitions/)
+  })
+
+  it("compaction stops it, with or without deletion", () => {
+    for (const millis of [7 * day, Infinity]) {
+      const sentences = said({ retention: { compacts: true, millis, segmentMillis: day } }, { inboxDays: 0 })
+      assert.strictEqual(sentences.length, 1)
+      assert.match(
+        sentences[0]!,
+        /^stops: cleanup\.policy is to compact: .*--entity-name orders --add-config cleanup\.policy=delete$/
+      )
+    }
+  })
+
+  it("more acknowledgements than copies stop it; as many, or one of several, weaken it", () => {
+    const replication = (copies: number, minInSync: number) =>
+      said({ replication: { copies, minInSync, uncleanElection: false } }).map((sentence) => sentence.split(/[:,;]/, 2))
+    assert.deepStrictEqual(replication(1, 2)[0], ["stops", " min.insync.replicas is 2"])
+    assert.deepStrictEqual(replication(1, 1), [["weak", " it has one copy"]])
+    assert.deepStrictEqual(replication(3, 1), [["weak", " min.insync.replicas is 1"]])
+    assert.deepStrictEqual(replication(2, 2), [["weak", " min.insync.replicas is 2 of 2 copies"]])
+    assert.deepStrictEqual(replication(5, 3), [])
+  })
+
+  it("an election that drops what was acknowledged weakens it, where there are copies to elect", () => {
+    assert.match(said({ replication: { copies: 3, minInSync: 2, uncleanElection: true } })[0]!, /^weak: unclean/)
+    assert.strictEqual(said({ replication: { copies: 1, minInSync: 1, uncleanElection: true } }).length, 1)
+  })
+
+  it("events that it would never take must not be written; batches that it would not take are halved", () => {
+    assert.match(
+      said({ maxMessageBytes: 100_000 })[0]!,
+      /^oversize: max\.message\.bytes is 100000, and an event may take 900000 bytes \(OUTBOX_MAX_EVENT_BYTES\).* at most 100000/
+    )
+    assert.match(
+      said({ maxMessageBytes: 950_000 }, { batchBytes: 1_000_000 })[0]!,
+      /^weak: .*OUTBOX_BATCH_BYTES to at most 950000/
+    )
+    assert.deepStrictEqual(said({ maxMessageBytes: 900_000 }), [])
+  })
+
+  it("a topic that remembers longer than the inbox is unsafe, and the sentence names how long would do", () => {
+    const retention = (millis: number, segmentMillis: number, inboxDays: number) =>
+      said({ retention: { compacts: false, millis, segmentMillis } }, { inboxDays })
+    assert.match(
+      retention(30 * day, day, 8)[0]!,
+      /^unsafe: it keeps records for 30 days .* for 8 days .* to 31 or more/
+    )
+    assert.match(retention(Infinity, day, 8)[0]!, /^unsafe: it keeps records for ever.* to 0, which keeps them/)
+    assert.match(retention(7 * day, 7 * day, 8)[0]!, /^weak: .* for 14 days .* to 14, or .*segment\.ms=86400000/)
+    assert.deepStrictEqual(retention(30 * day, day, 31), [])
+    assert.deepStrictEqual(retention(Infinity, day, 0), [])
+    assert.match(retention(60_000, day, 8)[0]!, /^weak: retention\.ms is 60000: a consumer that is away for longer/)
+  })
+
+  it("where the broker has nothing to set, only our own side is named", () => {
+    const { replication: _, ...embedded } = sound
+    const [finding] = examine(embedded, { ...needs, inboxDays: 3 })
+    assert.match(finding!.sentence, /set INBOX_RETENTION_DAYS to 8 or more$/)
+  })
+
+  it("the sentence types the topic's name as the broker knows it", () => {
+    assert.include(said({ maxMessageBytes: 1, wireName: "shop.orders" })[0]!, "--entity-name shop.orders ")
+  })
+
+  it.live("the embedded broker's topics have nothing to be said about", () =>
+    Effect.gen(function* () {
+      const checks = yield* TopicChecks
+      assert.strictEqual((yield* Broker).name, "embedded")
+      const { findings, info } = yield* checks.inspect("counters")
+      assert.deepStrictEqual(findings, [])
+      assert.strictEqual(info.retention?.millis, 7 * day)
+      assert.deepStrictEqual(yield* checks.reports, [{ topic: "counters", findings: [] }])
+    }).pipe(
+      Effect.provide(
+        TopicChecks.layer.pipe(
+          Layer.provideMerge(TestProcess.broker),
+          Layer.provideMerge(TestProcess.outbox),
+          Layer.provideMerge(TestDatabase.layer)
+        )
+      )
+    )
+  )
+})
