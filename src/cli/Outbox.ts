@@ -68,10 +68,14 @@ const status = Command.make(
     const found = yield* onDatabase(Effect.flatMap(OutboxReport, (report) => report.status))
     yield* print(json, found, () => [
       ...table([
-        ["queued", String(found.queued), `the oldest for ${found.oldestQueuedSeconds.toFixed(1)} s`],
+        ["queued", String(found.queued), `on their way; the oldest for ${found.oldestQueuedSeconds.toFixed(1)} s`],
         ["retrying", String(found.retrying), "refused by the broker, and tried again"],
         ["parked", String(found.parked), "behind a refused event of their aggregate"],
-        ["dead", String(found.dead), `wait for a decision; ${found.aggregatesWaiting} aggregates with them`],
+        [
+          "dead",
+          String(found.dead),
+          `refused for good: their aggregates wait for a decision (${found.aggregatesWaiting})`
+        ],
         ["discarded", String(found.discarded), "given up"]
       ])
     ])
@@ -134,7 +138,7 @@ const shown = (event: Details): ReadonlyArray<string> => [
       ? []
       : [["published", `${event.publishedAt}, partition ${event.partition}, offset ${event.offset}`]]),
     ...(event.nextAttemptAt === null ? [] : [["next try", event.nextAttemptAt]]),
-    ...(event.aggregateParked === 0 ? [] : [["parked", `${event.aggregateParked} events of its aggregate`]])
+    ...(event.aggregateParked === 0 ? [] : [["parked", `${event.aggregateParked} of its aggregate`]])
   ]),
   ...event.history.map(({ at, attempt, error }) => `send ${attempt}  ${at}  ${error}`),
   ...event.audit.map(({ action, actor, at, reason }) => `${action}  ${at}  by ${actor}: ${reason}`)

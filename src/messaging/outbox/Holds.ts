@@ -148,7 +148,8 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/mes
           UPDATE outbox_holds
           SET attempts = ${attempts}::int4, last_error = ${textOf(error)}::text,
               history = append_bounded(history, jsonb_build_object(
-                'attempt', ${attempts}::int4, 'at', clock_now(), 'error', ${textOf(error)}::text), ${historyLimit}::int4)
+                'attempt', ${attempts}::int4,
+                'at', to_char(clock_now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), 'error', ${textOf(error)}::text), ${historyLimit}::int4)
           WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId}`
         return yield* decide({ ...hold, attempts })
       })
