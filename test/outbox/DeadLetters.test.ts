@@ -185,7 +185,7 @@ it.live("redriving many takes a bounded number in each transaction, and only tho
     const letters = yield* DeadLetters
     const topic = Refusals.makeTopic()
     yield* startDispatcher(topic)
-    const ids = Array.from({ length: 230 }, (_, index) => `poison-${index}`)
+    const ids = Array.from({ length: 130 }, (_, index) => `poison-${index}`)
     for (const id of ids) topic.refused.add(`${id}/1`)
     topic.refused.add("another/1")
     yield* Effect.forEach(ids, (id) => Refusals.append(id, 1, 2), { concurrency: 8, discard: true })
@@ -193,14 +193,14 @@ it.live("redriving many takes a bounded number in each transaction, and only tho
     const report = yield* OutboxReport
     yield* Counters.eventually(
       "all to be dead",
-      Effect.map(report.status, (status) => status.dead === 231)
+      Effect.map(report.status, (status) => status.dead === 131)
     )
     topic.refused.clear()
     const redriven = yield* letters.retryAll({ topic: Counters.topic }, operator)
-    assert.deepStrictEqual(redriven, { retried: 230, refused: [], refusedCount: 0 })
+    assert.deepStrictEqual(redriven, { retried: 130, refused: [], refusedCount: 0 })
     yield* Counters.eventually(
       "them to be published",
-      Effect.map(Counters.published, (records) => records.length >= 460)
+      Effect.map(Counters.published, (records) => records.length >= 260)
     )
     const deliveries = Counters.firstDeliveries(yield* Counters.published)
     for (const id of ids) assert.deepStrictEqual(deliveries.get(id), [1, 2], id)
@@ -216,7 +216,7 @@ it.live("redriving many takes a bounded number in each transaction, and only tho
       SELECT count(*)::int4 AS audits FROM operator_audit GROUP BY xmin::text ORDER BY audits`
     assert.deepStrictEqual(
       transactions.map((row) => row.audits),
-      [1, 30, 100, 100]
+      [1, 30, 100]
     )
   }).pipe(Effect.scoped, Effect.provide(process), Effect.provide(Layer.mergeAll(settings(), seldom)))
 )
@@ -234,7 +234,11 @@ it.live("an event that was skipped can be redriven by itself while its aggregate
     )
     yield* Counters.drained
     topic.refused.clear()
-    yield* letters.retry(yield* Refusals.idOf("poison", "dead"), operator)
+    // One at a time: what is redriven goes alone, and the next one waits for it.
+    const both = yield* letters.retryAll({}, operator)
+    assert.strictEqual(both.retried, 1)
+    assert.strictEqual(both.refusedCount, 1)
+    assert.include(both.refused[0]?.reason, "waits behind event")
     yield* Refusals.append("poison", 6, 3)
     yield* Counters.eventually(
       "the redriven one and the new ones",

@@ -149,6 +149,26 @@ it.live("ten sends, and then it is a dead letter with its history, and its aggre
   }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon()))
 )
 
+for (const [skipTopics, published] of [
+  [[], [1]],
+  [[Counters.topic], [1, 3, 4]]
+] as const) {
+  it.live(`one send is one send, and dead at once: ${skipTopics.length === 0 ? "parked" : "skipped"}`, () =>
+    Effect.gen(function* () {
+      const topic = Refusals.makeTopic()
+      topic.refused.add("poison/2")
+      yield* Refusals.append("poison", 1, 4)
+      yield* startDispatcher(topic)
+      yield* Refusals.until("poison", "dead")
+      yield* Refusals.append("other", 1, 1)
+      yield* Refusals.untilPublished("other", 1)
+      yield* Counters.drained
+      assert.strictEqual(Refusals.sendsAlone(topic, "poison/2"), 1)
+      assert.deepStrictEqual(yield* publishedVersions("poison"), [...published])
+    }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 1, skipTopics })))
+  )
+}
+
 it.live("where a topic may skip, the aggregate goes on without the dead event, and the audit says so", () =>
   Effect.gen(function* () {
     const topic = Refusals.makeTopic()

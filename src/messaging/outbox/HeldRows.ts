@@ -139,6 +139,9 @@ export const unburyHead = (eventId: string): InTransaction<void> =>
 /**
  * Ends the hold: what waits goes back into the queue, to the places it had. Their numbers are smaller than some that have been
  * published meanwhile, so nobody may remember how far a lane has been read.
+ *
+ * One statement moves all of it, however much the aggregate has written while it was held: half of it in the queue and half of it
+ * parked without a hold would be a hole.
  */
 export const release = (hold: LockedHold): InTransaction<void> =>
   transact((sql) =>
