@@ -171,14 +171,15 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/mes
               RETURNING 1 AS one`
             // Held for an earlier event: this one waits its turn.
             if (made.length === 0) return "gone"
-            const [earlier] = yield* sql`
+            // Under the hold nothing comes back into the queue any more. What came back a moment ago is in the topic already, and not yet
+            // marked: it goes first, and this one is refused again behind it.
+            const earlier = yield* sql`
               SELECT 1 AS one FROM outbox_events
               WHERE lane = ${lane}::int2 AND seq < ${seq}::int8
                 AND aggregate_type = ${aggregateType} AND aggregate_id = ${aggregateId} LIMIT 1`
-            if (earlier !== undefined) {
-              return yield* Effect.die(
-                new Error(`${aggregateType} ${aggregateId}: ${eventId} was sent before an earlier event of the queue`)
-              )
+            if (earlier.length > 0) {
+              yield* sql`DELETE FROM outbox_holds WHERE aggregate_type = ${aggregateType} AND aggregate_id = ${aggregateId}`
+              return "gone"
             }
             yield* HeldRows.parkAggregate(event, lane)
             return yield* count(
