@@ -23,7 +23,7 @@ const settings = (skipTopics: ReadonlyArray<string> = []) =>
   Layer.succeed(HoldSettings, { retryBaseMillis: 0.02, maxAttempts: 3, skipTopics })
 
 /** Polls so rarely that only a signal explains what happens soon. */
-const seldom = Layer.succeed(LaneWorkersSettings, { pollMillis: 20_000, lanesSideBySide: 4, topics: [] })
+const seldom = Layer.succeed(LaneWorkersSettings, { pollMillis: 5_000, lanesSideBySide: 4, topics: [] })
 
 const startDispatcher = (topic: Refusals.Topic) =>
   Effect.gen(function* () {

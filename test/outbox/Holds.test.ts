@@ -1,7 +1,7 @@
 /** An event that the broker refuses: its own aggregate waits, in order, and nobody else does. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer, Metric, Random } from "effect"
+import { Context, Effect, Layer, Metric, Random } from "effect"
 import { SqlClient } from "effect/sql"
 import { MessageRejected } from "../../src/messaging/broker/Broker.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
@@ -9,6 +9,7 @@ import { Holds, HoldSettings } from "../../src/messaging/outbox/Holds.ts"
 import { laneOf } from "../../src/messaging/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
 import { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
@@ -322,5 +323,42 @@ it.live("a zombie's refusal of an event that its successor has dealt with counts
     assert.strictEqual(yield* holds.hold(lane, first!, rejection), "gone")
     assert.isUndefined(yield* holdOn("poison"))
     assert.deepStrictEqual(yield* Counters.queuedVersions("poison"), [2])
+  }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(soon()))
+)
+
+it.live("a hole that a zombie's late mark leaves behind a parked event stops nothing", () =>
+  Effect.gen(function* () {
+    const holds = yield* Holds
+    const queue = yield* OutboxQueue
+    const sql = yield* PgClient.PgClient
+    const lane = laneOf("poison")
+    yield* Refusals.append("poison", 1, 3)
+    const batch = yield* queue.fetch(lane, [])
+    // Somebody is at the third event while the first one's aggregate is held, so it stays where it is for the moment.
+    yield* Transaction.run(
+      Effect.gen(function* () {
+        const { sql: inside } = yield* Transaction
+        yield* inside`SELECT 1 AS one FROM outbox_events WHERE aggregate_version = 3 FOR UPDATE`
+        // On a connection of its own, as another process would.
+        yield* Effect.updateContext(holds.hold(lane, batch[0]!, rejection), (context: Context.Context<never>) =>
+          Context.omit(sql.transactionService)(context)
+        )
+      })
+    )
+    assert.deepStrictEqual(yield* Counters.queuedVersions("poison"), [3])
+    // A zombie had sent all three as one batch, and its ack comes now.
+    yield* queue.mark(lane, batch, { partition: 0, baseOffset: 0n })
+    yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
+    const [head] = yield* holds.due(lane, [])
+    assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 3n }))
+    yield* Refusals.append("poison", 4, 1)
+    assert.deepStrictEqual(yield* Counters.queuedVersions("poison"), [2, 4])
+    // A refusal of what is behind must not hold the aggregate with the wrong head.
+    const fourth = (yield* queue.fetch(lane, []))[1]
+    assert.strictEqual(yield* holds.hold(lane, fourth!, rejection), "gone")
+    assert.isUndefined(yield* holdOn("poison"))
+    yield* startDispatcher(Refusals.makeTopic())
+    yield* Refusals.untilPublished("poison", 4)
+    assert.deepStrictEqual(yield* publishedVersions("poison"), [2, 4])
   }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(soon()))
 )
