@@ -2,8 +2,8 @@
  * How rows move between the queue, the parked rows behind a hold, the dead letters and the archive: one statement each, to be
  * composed inside a {@link Transaction} that has the hold's row locked ({@link lockHold}).
  *
- * Nobody but `parkArrivals` waits for a hold's row while it has rows of the queue locked, and that one skips what is locked. So these
- * transactions can't deadlock with one another, nor with a mark.
+ * Whoever has a hold's row locked never waits for a row of the queue, but skips those that somebody has locked. So these transactions
+ * can't deadlock with one another, nor with a mark.
  */
 import { Effect } from "effect"
 import type { SqlError } from "effect/sql"
