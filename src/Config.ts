@@ -132,6 +132,10 @@ const variables = {
   /** How long a frozen process keeps its lanes. */
   outboxSessionTimeoutMillis: variable("OUTBOX_SESSION_TIMEOUT_MILLIS", integer(1_000, 600_000), 5_000),
   outboxArchive: variable("OUTBOX_ARCHIVE", onOff, true),
+  /** Sends of an event that the broker refuses, the first included: some half an hour, in which a limit can be put right. */
+  outboxMaxAttempts: variable("OUTBOX_MAX_ATTEMPTS", integer(1, 100), 10),
+  /** After send n, n from 1, the next one waits random(0, base · 2ⁿ). */
+  outboxRetryBaseMillis: variable("OUTBOX_RETRY_BASE_MILLIS", millis, 2_000),
   consumerSliceSize: variable("CONSUMER_SLICE_SIZE", integer(1, 10_000), 200),
   consumerSessionTimeoutMillis: variable("CONSUMER_SESSION_TIMEOUT_MILLIS", integer(1_000, 600_000), 10_000),
   /** How long published events are kept for timelines and replay; 0 keeps them. */

@@ -28,12 +28,15 @@ import { ApplySlice } from "./messaging/inbox/ApplySlice.ts"
 import * as Consumer from "./messaging/inbox/Consumer.ts"
 import { Inbox } from "./messaging/inbox/Inbox.ts"
 import * as Maintenance from "./messaging/Maintenance.ts"
+import { DeadLetters } from "./messaging/outbox/DeadLetters.ts"
 import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
 import { History } from "./messaging/outbox/History.ts"
+import { HoldSettings } from "./messaging/outbox/Holds.ts"
 import { LaneWorkers, LaneWorkersSettings } from "./messaging/outbox/LaneWorkers.ts"
 import { Outbox, OutboxSettings } from "./messaging/outbox/Outbox.ts"
 import * as OutboxMetrics from "./messaging/outbox/OutboxMetrics.ts"
 import { OutboxQueue, QueueSettings } from "./messaging/outbox/OutboxQueue.ts"
+import { OutboxReport } from "./messaging/outbox/OutboxReport.ts"
 import { Publisher } from "./messaging/outbox/Publisher.ts"
 import { TopicChecks } from "./messaging/outbox/TopicChecks.ts"
 import { Wakeup } from "./messaging/outbox/Wakeup.ts"
@@ -181,6 +184,15 @@ export const gateway = (config: AppConfig) =>
 /** The migrated database alone. */
 export const migrated = (config: AppConfig) => database(config).pipe(Layer.provide(settings(config)))
 
+/** What the operator's commands on the outbox need: the database, and a way to wake the dispatchers that run elsewhere. */
+export const operator = (config: AppConfig) =>
+  Layer.mergeAll(DeadLetters.layer, OutboxReport.layer).pipe(
+    Layer.provide(Wakeup.layer),
+    Layer.provide(Signals.layerDirect),
+    Layer.provide(database(config)),
+    Layer.provide(settings(config))
+  )
+
 /** What the configuration sets in the layers below: each has its own defaults, and none reads a variable. */
 const settings = (config: AppConfig) =>
   Layer.mergeAll(
@@ -204,6 +216,14 @@ const settings = (config: AppConfig) =>
       batchBytes: config.outboxBatchBytes,
       archive: config.outboxArchive
     }),
+    Layer.effect(
+      HoldSettings,
+      Effect.map(HoldSettings, (defaults) => ({
+        ...defaults,
+        maxAttempts: config.outboxMaxAttempts,
+        retryBaseMillis: config.outboxRetryBaseMillis
+      }))
+    ),
     Layer.effect(
       LaneWorkersSettings,
       Effect.map(LaneWorkersSettings, (defaults) => ({

@@ -1,23 +1,29 @@
 /** What health says of the dispatcher in this process: the lanes it owns, and the topics it can't reach right now. */
 import { Effect, Layer, Option } from "effect"
 import { Dispatcher } from "../messaging/outbox/Dispatcher.ts"
+import { Holds } from "../messaging/outbox/Holds.ts"
 import { LaneWorkers } from "../messaging/outbox/LaneWorkers.ts"
 import { HealthParts, type PartReport } from "./Health.ts"
 
 /** Adds the part where this process has the role, and nothing elsewhere. */
-export const layer: Layer.Layer<never, never, Dispatcher> = Layer.effect(
+export const layer: Layer.Layer<never, never, Dispatcher | Holds> = Layer.effect(
   HealthParts,
   Effect.gen(function* () {
     const workers = yield* Effect.serviceOption(LaneWorkers)
     const dispatcher = yield* Dispatcher
+    const holds = yield* Holds
     if (Option.isNone(workers)) return []
     const report = Effect.gen(function* (): Effect.fn.Return<PartReport> {
       const lanes = yield* workers.value.lanes
       const pausedTopics = yield* dispatcher.pauses
+      const { dead, parked } = yield* holds.counts
       return {
         status: pausedTopics.length === 0 ? "ready" : "degraded",
         lanesOwned: lanes.length,
-        pausedTopics: pausedTopics.map(({ attempt, topic }) => ({ topic, attempt }))
+        pausedTopics: pausedTopics.map(({ attempt, topic }) => ({ topic, attempt })),
+        // A refused event is a case for an operator, and no outage: all others flow.
+        parkedEvents: parked,
+        deadLetters: dead
       }
     })
     return [{ name: "dispatcher", report }]

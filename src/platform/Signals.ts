@@ -4,8 +4,9 @@
  * A signal is a hint and may be lost; whoever waits for one also polls. It is sent after the commit, outside the business
  * transaction, for a NOTIFY inside takes an instance-wide lock at commit. Equal signals that pile up are sent once.
  */
+import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Latch, Layer, type Scope } from "effect"
-import { ControlConnection } from "./database/ControlConnection.ts"
+import { channel, ControlConnection } from "./database/ControlConnection.ts"
 import * as Supervised from "./Supervised.ts"
 
 /** Whether signals reach other processes. Off, everything still happens, at the pace of the polls. */
@@ -87,6 +88,27 @@ export class Signals extends Context.Service<
             }),
             () => Effect.sync(() => listeners.get(subject)?.delete(handle))
           )
+      })
+    })
+  )
+
+  /**
+   * For a process that ends at once: signals go out on a connection of the pool before `send` returns, and none comes in. One that
+   * can't be sent is lost, as everywhere.
+   */
+  static readonly layerDirect: Layer.Layer<Signals, never, PgClient.PgClient> = Layer.effect(
+    Signals,
+    Effect.gen(function* () {
+      const client = yield* PgClient.PgClient
+      const { crossProcess } = yield* SignalSettings
+      return Signals.of({
+        send: (subject, details) =>
+          crossProcess
+            ? Effect.forEach(details, (detail) => client.notify(channel, `${subject} ${detail}`), {
+                discard: true
+              }).pipe(Effect.ignore)
+            : Effect.void,
+        on: () => Effect.void
       })
     })
   )

@@ -27,6 +27,8 @@ export interface Committed {
     readonly total: number
   }>
   readonly payments: ReadonlyArray<{ readonly id: string; readonly order: string; readonly status: string }>
+  /** Lanes of events that wait behind one that was refused. */
+  readonly parked: ReadonlyArray<number>
   readonly queue: ReadonlyArray<{
     readonly lane: number
     readonly order: string
@@ -49,6 +51,7 @@ export const nothingCommitted: Committed = {
   orders: [],
   payments: [],
   queue: [],
+  parked: [],
   archive: [],
   processed: [],
   effects: [],
@@ -70,6 +73,10 @@ const prepare = `
     position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, aggregate_id text, aggregate_version int, event_id uuid)`
 
 const tables = [
+  "outbox_parked",
+  "outbox_holds",
+  "outbox_dead_letters",
+  "operator_audit",
   "outbox_events",
   "event_log",
   "processed_events",
@@ -92,7 +99,8 @@ const list = (columns: string, from: string) =>
 const observe = `SELECT json_build_object(
   'orders', ${list("id, customer_id AS customer, status, version, total_amount_minor AS total", "orders ORDER BY id")},
   'payments', ${list(`id, order_id AS "order", status`, "payments ORDER BY id")},
-  'queue', ${list(`lane, aggregate_id AS "order", aggregate_version AS version, event_id AS event`, "outbox_events ORDER BY seq")},
+  'queue', ${list(`lane, aggregate_id AS "order", aggregate_version AS version, event_id AS event`, "(SELECT * FROM outbox_events UNION ALL SELECT * FROM outbox_parked) AS e ORDER BY seq")},
+  'parked', coalesce((SELECT json_agg(lane) FROM outbox_parked), '[]'),
   'archive', ${list(
     `aggregate_id AS "order", aggregate_version AS version, event_id AS event, broker_partition AS partition, broker_offset AS "offset"`,
     "event_log ORDER BY aggregate_id, aggregate_version"

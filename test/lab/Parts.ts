@@ -15,6 +15,7 @@ import { TopicSettings } from "../../src/messaging/broker/Broker.ts"
 import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
+import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
 import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
 import { OutboxQueue, QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "../../src/messaging/outbox/Publisher.ts"
@@ -69,6 +70,7 @@ export const settings = Layer.mergeAll(
   wakeup,
   Layer.succeed(GatewaySettings, { url: "http://gateway.invalid", timeoutMillis: 5_000 }),
   Layer.succeed(TopicSettings, { partitions: partitionCount }),
+  Layer.succeed(HoldSettings, { retryBaseMillis: 1, maxAttempts: 100, skipTopics: [] }),
   // Milliseconds of the lab's time, which passes with the steps: a pause is over before its case is.
   Layer.succeed(DispatcherSettings, { backoffBaseMillis: 4, backoffCapMillis: 32 })
 )

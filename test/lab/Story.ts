@@ -15,10 +15,11 @@ const isSilent = (label: string) =>
   label === "BEGIN" ||
   label === "wait" ||
   /^[a-z]+\.[a-z-]+$/.test(label) ||
-  (label.startsWith("select") && !label.includes("outbox_events"))
+  (label.startsWith("select") && !label.includes("outbox_events") && label !== "select outbox_holds")
 
 const phrases: Readonly<Record<string, string>> = {
   "select outbox_events": "fetches what waits",
+  "select outbox_holds": "fetches what waits",
   "select outbox_events for update skip locked": "fetches with SKIP LOCKED",
   "delete outbox_events + insert event_log": "marks: queue → archive",
   "insert processed_events": "marks the events as seen",

@@ -114,9 +114,11 @@ export class Work {
       actor.begin(
         {
           title: `lane ${lane}`,
-          effect: Effect.flatMap(Dispatcher, (dispatcher) => dispatcher.drainOnce(Lane.make(lane))).pipe(
-            Effect.provideContext(process.context)
-          ),
+          effect: Effect.flatMap(Dispatcher, (dispatcher) =>
+            this.lab.committed.parked.includes(lane)
+              ? Effect.andThen(dispatcher.retryHeld(Lane.make(lane)), dispatcher.drainOnce(Lane.make(lane)))
+              : dispatcher.drainOnce(Lane.make(lane))
+          ).pipe(Effect.provideContext(process.context)),
           ended: (exit) => {
             if (
               Exit.isSuccess(exit) &&

@@ -11,11 +11,16 @@
  * So a dispatcher that lost its lane and does not know it yet can only repeat what its successor sends too: by 1 and 4 it starts
  * each aggregate at the oldest unmarked event, and by 2 nothing is taken from the queue that the broker does not have. Readers
  * see duplicates, never a newer event before an older one's first delivery.
+ *
+ * An outage is not a poison message. What says nothing about the data (`BrokerUnavailable`, `TopicUnavailable`) pauses its topic and
+ * burns nothing. Only an event that is refused when it is sent alone counts an attempt, and its aggregate steps aside (Holds.ts).
  */
-import { Array, Clock, Context, Effect, Layer, Metric, Ref } from "effect"
+import type { PgClient } from "@effect/sql-pg"
+import { Array, Clock, Context, Effect, Layer, Metric, Ref, Result } from "effect"
 import { Faults } from "../../platform/Faults.ts"
 import * as Supervised from "../../platform/Supervised.ts"
-import type { PublishError } from "../broker/Broker.ts"
+import type { BrokerUnavailable, MessageRejected, PublishError, TopicUnavailable } from "../broker/Broker.ts"
+import { type HeldEvent, Holds, type Refused } from "./Holds.ts"
 import type { Lane } from "./Lane.ts"
 import type { NonEmpty } from "./Outbox.ts"
 import { OutboxQueue, type QueuedEvent } from "./OutboxQueue.ts"
@@ -50,7 +55,7 @@ const publishedTotal = Metric.counter("outbox_events_published_total", {
   incremental: true
 })
 const failedTotal = Metric.counter("outbox_events_failed_total", {
-  description: "Events in sends that failed",
+  description: "Events in sends that failed; of refusals, only those of an event by itself",
   incremental: true
 })
 const batchSeconds = Metric.histogram("outbox_batch_duration_seconds", {
@@ -62,21 +67,27 @@ export class Dispatcher extends Context.Service<
   Dispatcher,
   {
     /**
-     * Sends one batch per topic of the lane, if it has any, and marks it. Returns whether there may be more at once. A failure
-     * pauses its topic; it burns nothing and loses nothing.
+     * Sends one batch per topic of the lane, if it has any, and marks it. Returns whether there may be more at once. An outage
+     * pauses its topic; it burns nothing and loses nothing. An event that is refused makes its aggregate wait, and no other.
      */
     readonly drainOnce: (lane: Lane) => Effect.Effect<"idle" | "more">
+    /**
+     * Sends the lane's refused events whose next try is due, each alone: a few of them, the longest due first. For a caller that has
+     * the lane as it has for {@link drainOnce}, and no batch of it in flight.
+     */
+    readonly retryHeld: (lane: Lane) => Effect.Effect<void>
     /** Topics that are not to be fetched now. */
     readonly pausedTopics: Effect.Effect<ReadonlyArray<string>>
     /** Topics whose last send failed, for health. */
     readonly pauses: Effect.Effect<ReadonlyArray<PausedTopic>>
   }
 >()("paid-once/messaging/outbox/Dispatcher") {
-  static readonly layer: Layer.Layer<Dispatcher, never, OutboxQueue | Publisher> = Layer.effect(
+  static readonly layerNoDeps: Layer.Layer<Dispatcher, never, OutboxQueue | Publisher | Holds> = Layer.effect(
     Dispatcher,
     Effect.gen(function* () {
       const queue = yield* OutboxQueue
       const publisher = yield* Publisher
+      const holds = yield* Holds
       const faults = yield* Faults
       const settings = yield* DispatcherSettings
       const pauses = yield* Ref.make<ReadonlyMap<string, Pause>>(new Map())
@@ -137,35 +148,71 @@ export class Dispatcher extends Context.Service<
         yield* count(publishedTotal, events, {})
       })
 
+      /** Tells what became of an event that was refused alone. */
+      const tell = Effect.fnUntraced(function* (
+        event: QueuedEvent,
+        attempt: number,
+        error: MessageRejected,
+        outcome: Refused
+      ) {
+        yield* count(failedTotal, [event], { reason: error._tag })
+        yield* Effect.logWarning(tellings[outcome]).pipe(
+          Effect.annotateLogs({
+            topic: event.topic,
+            event_id: event.eventId,
+            event_type: event.eventType,
+            aggregate_id: event.aggregateId,
+            attempt,
+            detail: error.message
+          })
+        )
+      })
+
       /**
        * Sends the events, in halves where the broker refuses them together: a topic's limit counts the batch, and may be lower than
-       * ours. Left half before right: an event must not overtake an earlier one of its aggregate.
+       * ours. Left half before right: an event must not overtake an earlier one of its aggregate. One that is refused alone makes its
+       * aggregate step aside, and `aside` keeps what comes behind it from being sent in its batch.
        */
       const sendInOrder = (
         lane: Lane,
         topic: string,
-        events: NonEmpty<QueuedEvent>
-      ): Effect.Effect<void, PublishError> =>
-        Effect.catchTag(send(lane, topic, events), "MessageRejected", (rejected) => {
-          const middle = Math.ceil(events.length / 2)
-          const left = events.slice(0, middle)
-          const right = events.slice(middle)
-          return Array.isReadonlyArrayNonEmpty(left) && Array.isReadonlyArrayNonEmpty(right)
-            ? Effect.andThen(sendInOrder(lane, topic, left), sendInOrder(lane, topic, right))
-            : Effect.fail(rejected)
+        batch: ReadonlyArray<QueuedEvent>,
+        aside: Set<string>
+      ): Effect.Effect<void, BrokerUnavailable | TopicUnavailable> =>
+        Effect.suspend(() => {
+          const events = aside.size === 0 ? batch : batch.filter((event) => !aside.has(aggregateOf(event)))
+          if (!Array.isReadonlyArrayNonEmpty(events)) return Effect.void
+          return Effect.catchTag(send(lane, topic, events), "MessageRejected", (rejected) => {
+            const [first, second] = events
+            if (second === undefined) {
+              aside.add(aggregateOf(first))
+              return holds.hold(lane, first, rejected).pipe(
+                Effect.flatMap((outcome) => tell(first, 1, rejected, outcome)),
+                Effect.andThen(faults.at("dispatcher.after-hold"))
+              )
+            }
+            const middle = Math.ceil(events.length / 2)
+            return Effect.andThen(
+              sendInOrder(lane, topic, events.slice(0, middle), aside),
+              sendInOrder(lane, topic, events.slice(middle), aside)
+            )
+          })
         })
 
       const drainOnce = Effect.fn("Dispatcher.drainOnce")(function* (lane: Lane) {
         const started = yield* Clock.currentTimeMillis
-        const events = yield* queue.fetch(lane, yield* pausedTopics)
-        if (!Array.isReadonlyArrayNonEmpty(events)) return "idle" as const
+        const fetched = yield* queue.fetch(lane, yield* pausedTopics)
+        if (fetched.length === 0) return "idle" as const
         yield* faults.at("dispatcher.after-fetch")
+        const held = fetched.filter((event) => event.held === true)
+        const events = held.length === 0 ? fetched : fetched.filter((event) => event.held !== true)
+        const parked = held.length === 0 ? 0 : yield* holds.park(lane, held)
         const sent = yield* Effect.forEach(
           Object.entries(Array.groupBy(events, (event) => event.topic)),
           ([topic, batch]) =>
             Effect.suspend(() => {
               assertPrefix(batch)
-              return sendInOrder(lane, topic, batch)
+              return sendInOrder(lane, topic, batch, new Set())
             }).pipe(
               Effect.as(true),
               Effect.catch((error) =>
@@ -175,11 +222,37 @@ export class Dispatcher extends Context.Service<
         )
         yield* Metric.update(batchSeconds, ((yield* Clock.currentTimeMillis) - started) / 1_000)
         // Whatever was cut off by the fetch's bounds is there at once; what failed is found by the poll after its pause.
-        return sent.some(Boolean) ? ("more" as const) : ("idle" as const)
+        return parked > 0 || sent.some(Boolean) ? ("more" as const) : ("idle" as const)
+      })
+
+      /** One more send of a refused event, by itself. */
+      const retry = Effect.fnUntraced(function* (lane: Lane, event: HeldEvent) {
+        const sent = yield* Effect.result(publisher.publish(lane, event.topic, [event]))
+        if (Result.isSuccess(sent)) {
+          yield* faults.at("dispatcher.after-publish")
+          const released = yield* holds.published(event, sent.success)
+          yield* faults.at("dispatcher.after-release")
+          yield* resume(event.topic)
+          if (released) yield* count(publishedTotal, [event], {})
+        } else if (sent.failure._tag === "MessageRejected") {
+          yield* tell(event, event.attempts + 1, sent.failure, yield* holds.rejected(event, sent.failure))
+        } else {
+          // No answer about the event: nothing is counted, and it stays due for when its topic is back.
+          yield* pause(event.topic, sent.failure)
+          yield* count(failedTotal, [event], { reason: sent.failure._tag })
+        }
+      })
+
+      const retryHeld = Effect.fn("Dispatcher.retryHeld")(function* (lane: Lane) {
+        for (const event of yield* holds.due(lane, yield* pausedTopics)) {
+          if ((yield* pausedTopics).includes(event.topic)) continue
+          yield* retry(lane, event)
+        }
       })
 
       return Dispatcher.of({
         drainOnce,
+        retryHeld,
         pausedTopics,
         pauses: Effect.map(Ref.get(pauses), (map) =>
           [...map].map(([topic, { attempt, reason }]) => ({ topic, attempt, reason }))
@@ -187,18 +260,34 @@ export class Dispatcher extends Context.Service<
       })
     })
   )
+
+  /** With its holds, which the lanes' workers ask for the next due time. */
+  static readonly layer: Layer.Layer<Dispatcher | Holds, never, OutboxQueue | Publisher | PgClient.PgClient> =
+    Dispatcher.layerNoDeps.pipe(Layer.provideMerge(Holds.layer))
+}
+
+const aggregateOf = ({ aggregateId, aggregateType }: QueuedEvent): string => `${aggregateType} ${aggregateId}`
+
+const tellings: Readonly<Record<Refused, string>> = {
+  retrying: "the broker refuses an event: its aggregate waits, and it is tried again",
+  dead: "the broker refuses an event for good: it is a dead letter, and its aggregate waits for an operator",
+  skipped: "the broker refuses an event for good: it is a dead letter, and its aggregate goes on without it",
+  gone: "the broker refuses an event that somebody else has dealt with meanwhile"
 }
 
 /**
- * Rule 1, where it is cheap to see: within a batch the versions of each aggregate follow one another. Anything else means that
- * the queue holds what could not have been committed, and sending it would break the order for good.
+ * Rule 1, where it is cheap to see: within a batch the versions of each aggregate rise. Anything else would break the order for good.
+ *
+ * They need not be contiguous. The late mark of a dispatcher that lost its lane may take events from behind one that is parked, and when
+ * that one comes back there is a hole behind it. What a hole lacks was acknowledged, together with everything in front of it.
  */
 const assertPrefix = (events: ReadonlyArray<QueuedEvent>): void => {
   const last = new Map<string, number>()
-  for (const { aggregateId, aggregateType, aggregateVersion } of events) {
-    const aggregate = `${aggregateType} ${aggregateId}`
+  for (const event of events) {
+    const { aggregateVersion } = event
+    const aggregate = aggregateOf(event)
     const before = last.get(aggregate)
-    if (before !== undefined && aggregateVersion !== before + 1) {
+    if (before !== undefined && aggregateVersion <= before) {
       throw new Error(`${aggregate}: version ${aggregateVersion} follows ${before} in the queue`)
     }
     last.set(aggregate, aggregateVersion)

@@ -7,8 +7,11 @@
 import { Context, Effect, Latch, Layer, Metric, Option, Queue, Stream } from "effect"
 import { Shares } from "../../platform/database/Shares.ts"
 import { Faults } from "../../platform/Faults.ts"
+import type { Signals } from "../../platform/Signals.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { Dispatcher } from "./Dispatcher.ts"
+import * as HoldRetries from "./HoldRetries.ts"
+import { Holds } from "./Holds.ts"
 import { Lane, laneCount } from "./Lane.ts"
 import { OutboxQueue } from "./OutboxQueue.ts"
 import { Publisher } from "./Publisher.ts"
@@ -31,6 +34,10 @@ const pendingGauge = Metric.gauge("outbox_events_pending", { description: "Event
 const oldestGauge = Metric.gauge("outbox_oldest_pending_age_seconds", {
   description: "Age of the oldest event in the queue, sampled"
 })
+const parkedGauge = Metric.gauge("outbox_events_parked", {
+  description: "Events that were refused or wait behind one that was, sampled"
+})
+const deadGauge = Metric.gauge("outbox_dead_letters", { description: "Events that wait for an operator, sampled" })
 
 /** A worker that got no lane looks up this often, so that its silence means that it hangs. */
 const idleMillis = 5_000
@@ -49,11 +56,12 @@ export class LaneWorkers extends Context.Service<
   static readonly layer: Layer.Layer<
     LaneWorkers,
     never,
-    Dispatcher | OutboxQueue | Publisher | Wakeup | Shares | Supervised.Fibers
+    Dispatcher | Holds | OutboxQueue | Publisher | Wakeup | Shares | Signals | Supervised.Fibers
   > = Layer.effect(
     LaneWorkers,
     Effect.gen(function* () {
       const dispatcher = yield* Dispatcher
+      const holds = yield* Holds
       const queue = yield* OutboxQueue
       const publisher = yield* Publisher
       const wakeup = yield* Wakeup
@@ -80,11 +88,18 @@ export class LaneWorkers extends Context.Service<
           return Effect.asVoid(Queue.offer(line, lane))
         })
 
+      const retryHeld = yield* HoldRetries.make({
+        lanes: heldLanes,
+        laneChanges: membership.changes,
+        enqueue,
+        pollMillis: settings.pollMillis
+      })
+
       const work = (lane: Lane) =>
         Effect.suspend(() => {
           queued.delete(lane)
           inFlight.add(lane)
-          return membership.use(lane, dispatcher.drainOnce(lane))
+          return membership.use(lane, Effect.andThen(retryHeld(lane), dispatcher.drainOnce(lane)))
         }).pipe(
           Effect.ensuring(Effect.sync(() => inFlight.delete(lane))),
           Effect.flatMap((result) =>
@@ -130,6 +145,9 @@ export class LaneWorkers extends Context.Service<
           const pending = yield* queue.pending
           yield* Metric.update(pendingGauge, pending.count)
           yield* Metric.update(oldestGauge, pending.oldestSeconds)
+          const { dead, parked } = yield* holds.counts
+          yield* Metric.update(parkedGauge, parked)
+          yield* Metric.update(deadGauge, dead)
           yield* Effect.sleep(sampleMillis)
         })
       )

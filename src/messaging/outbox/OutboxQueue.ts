@@ -12,6 +12,8 @@ import { type Lane, laneCount } from "./Lane.ts"
 /** An event in the queue. `seq` is its place in the lane. */
 export interface QueuedEvent extends StoredEvent {
   readonly seq: bigint
+  /** Its aggregate waits behind an event that the broker refused (Holds): not to be sent from here. */
+  readonly held?: boolean
 }
 
 /** Where a batch was stored: its first event at `baseOffset`, the others behind it. */
@@ -41,7 +43,7 @@ export interface OutboxQueueService {
    * the first one is larger by itself.
    *
    * Of each aggregate it returns a prefix of its unpublished events: an aggregate's events have rising `seq` in version order,
-   * all of them are of one topic, and the bounds cut only at the end.
+   * all of them are of one topic, and the bounds cut only at the end. Events of held aggregates are among them, marked `held`.
    */
   readonly fetch: (lane: Lane, pausedTopics: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<QueuedEvent>>
   /**
@@ -83,7 +85,9 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
             SELECT seq, event_id::text AS "eventId", topic, event_type AS "eventType", schema_version AS "schemaVersion",
                    aggregate_type AS "aggregateType", aggregate_id AS "aggregateId", aggregate_version AS "aggregateVersion",
                    to_char(occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
-                   trace_id AS "traceId", span_id AS "spanId", data::text AS data
+                   trace_id AS "traceId", span_id AS "spanId", data::text AS data,
+                   -- In the same snapshot as the rows. A hashed look into a table that is empty as a rule.
+                   (aggregate_type, aggregate_id) IN (SELECT aggregate_type, aggregate_id FROM outbox_holds WHERE lane = ${lane}::int2) AS held
             FROM (
               SELECT *, sum(record_bytes) OVER (ORDER BY seq) AS bytes_to_here
               FROM (

@@ -41,7 +41,7 @@ export interface ControlSession {
 }
 
 /** The channel that all notifications of the mechanism travel on; the payload says what happened. */
-const channel = "paid_once"
+export const channel = "paid_once"
 
 /** Spreads reconnects over a fifth of a second, which is little beside the session timeout. */
 const reconnectJitterMillis = 200

@@ -1,0 +1,214 @@
+/** `paid-once outbox status|list|show|retry|discard`: what the broker refused, for the person who has to decide about it. */
+import { Console, Effect, Option, Schema } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import { hostname, userInfo } from "node:os"
+import * as Config from "../Config.ts"
+import * as Main from "../main.ts"
+import { DeadLetters, type Handled } from "../messaging/outbox/DeadLetters.ts"
+import { type Details, type Entry, OutboxReport } from "../messaging/outbox/OutboxReport.ts"
+import { ExitStatus } from "../Process.ts"
+
+const json = Flag.Boolean("json").pipe(Flag.withDescription("print JSON for programs to read"), Flag.withDefault(false))
+
+const eventId = Argument.String("event-id").pipe(
+  Argument.withDescription("the event's id, as `outbox list` shows it"),
+  Argument.withSchema(Schema.String.check(Schema.isUUID()))
+)
+
+const filters = {
+  topic: Flag.String("topic").pipe(Flag.withDescription("only events of this topic"), Flag.optional),
+  type: Flag.String("type").pipe(Flag.withDescription("only events of this type"), Flag.optional),
+  aggregate: Flag.String("aggregate").pipe(
+    Flag.withDescription("only events of the aggregate with this id"),
+    Flag.optional
+  )
+}
+const filterOf = (flags: { readonly [Key in keyof typeof filters]: Option.Option<string> }) => ({
+  topic: Option.getOrUndefined(flags.topic),
+  eventType: Option.getOrUndefined(flags.type),
+  aggregateId: Option.getOrUndefined(flags.aggregate)
+})
+
+const reason = Flag.String("reason").pipe(
+  Flag.withDescription("why: it is kept in the audit"),
+  Flag.withSchema(Schema.String.check(Schema.isPattern(/\S/)))
+)
+const by = Flag.String("by").pipe(
+  Flag.withDescription("who does it, for the audit (default: the user of this shell, at this host)"),
+  Flag.withSchema(Schema.String.check(Schema.isPattern(/\S/))),
+  Flag.optional
+)
+const operatorOf = (flags: { readonly by: Option.Option<string>; readonly reason: string }) => ({
+  actor: Option.getOrElse(flags.by, () => `${userInfo().username}@${hostname()}`),
+  reason: flags.reason
+})
+
+/** Runs a command's work on the configured database. */
+const onDatabase = <A, E>(work: Effect.Effect<A, E, DeadLetters | OutboxReport>) =>
+  Effect.flatMap(Config.load, (config) => Effect.provide(work, Main.operator(config)))
+
+const print = (asJson: boolean, value: unknown, lines: () => ReadonlyArray<string>) =>
+  Console.log(asJson ? JSON.stringify(value) : lines().join("\n"))
+
+/** Columns as wide as their widest cell. */
+const table = (rows: ReadonlyArray<ReadonlyArray<string>>): ReadonlyArray<string> => {
+  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
+  return rows.map((row) =>
+    row
+      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+      .join("  ")
+      .trimEnd()
+  )
+}
+
+const status = Command.make(
+  "status",
+  { json },
+  Effect.fnUntraced(function* ({ json }) {
+    const found = yield* onDatabase(Effect.flatMap(OutboxReport, (report) => report.status))
+    yield* print(json, found, () => [
+      ...table([
+        ["queued", String(found.queued), `on their way; the oldest for ${found.oldestQueuedSeconds.toFixed(1)} s`],
+        ["retrying", String(found.retrying), "refused by the broker, and tried again"],
+        ["parked", String(found.parked), "behind a refused event of their aggregate"],
+        [
+          "dead",
+          String(found.dead),
+          `refused for good: their aggregates wait for a decision (${found.aggregatesWaiting})`
+        ],
+        ["discarded", String(found.discarded), "given up"]
+      ])
+    ])
+    if (found.dead > 0) return yield* Effect.fail(new ExitStatus(1))
+  })
+).pipe(Command.withDescription("Count events by where they are; exit status 1 when there are dead letters"))
+
+const states = ["dead", "retrying", "parked", "discarded", "queued"] as const
+
+const listed = (entries: ReadonlyArray<Entry>) =>
+  entries.length === 0
+    ? ["None."]
+    : table([
+        ["EVENT", "STATUS", "TYPE", "AGGREGATE", "VERSION", "SENDS", "NEXT", "LAST ERROR"],
+        ...entries.map((entry) => [
+          entry.eventId,
+          entry.status,
+          entry.eventType,
+          `${entry.aggregateType} ${entry.aggregateId}`,
+          String(entry.aggregateVersion),
+          String(entry.attempts ?? ""),
+          entry.nextAttemptAt ?? "",
+          entry.lastError ?? ""
+        ])
+      ])
+
+const list = Command.make(
+  "list",
+  {
+    json,
+    ...filters,
+    status: Flag.Literals("status", states).pipe(
+      Flag.withDescription("only events in this state (default: dead and retrying)"),
+      Flag.optional
+    ),
+    limit: Flag.Int("limit").pipe(
+      Flag.withDescription("how many at most"),
+      Flag.withSchema(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000 }))),
+      Flag.withDefault(50)
+    )
+  },
+  Effect.fnUntraced(function* ({ json, limit, status, ...flags }) {
+    const wanted = Option.match(status, { onNone: () => ["dead", "retrying"] as const, onSome: (one) => [one] })
+    const entries = yield* onDatabase(
+      Effect.flatMap(OutboxReport, (report) => report.list(wanted, filterOf(flags), limit))
+    )
+    yield* print(json, entries, () => listed(entries))
+  })
+).pipe(Command.withDescription("List refused events, and what waits behind them with --status parked"))
+
+const shown = (event: Details): ReadonlyArray<string> => [
+  ...table([
+    ["event", event.eventId],
+    ["status", event.status],
+    ["type", event.eventType],
+    ["aggregate", `${event.aggregateType} ${event.aggregateId}, version ${event.aggregateVersion}`],
+    ["topic", event.topic],
+    ["occurred", event.occurredAt],
+    ...(event.offset === null
+      ? []
+      : [["published", `${event.publishedAt}, partition ${event.partition}, offset ${event.offset}`]]),
+    ...(event.nextAttemptAt === null ? [] : [["next try", event.nextAttemptAt]]),
+    ...(event.aggregateParked === 0 ? [] : [["parked", `${event.aggregateParked} of its aggregate`]])
+  ]),
+  ...event.history.map(({ at, attempt, error }) => `send ${attempt}  ${at}  ${error}`),
+  ...event.audit.map(({ action, actor, at, reason }) => `${action}  ${at}  by ${actor}: ${reason}`)
+]
+
+const show = Command.make(
+  "show",
+  { json, eventId },
+  Effect.fnUntraced(function* ({ eventId, json }) {
+    const event = yield* onDatabase(Effect.flatMap(OutboxReport, (report) => report.show(eventId)))
+    yield* print(json, event, () => shown(event))
+  })
+).pipe(Command.withDescription("Show one event: where it is, each refused send, and who did what to it"))
+
+const told = ({ changed, eventId, status }: Handled) => [
+  changed ? `Event ${eventId}: ${status}.` : `Event ${eventId} is ${status} already.`
+]
+
+const retry = Command.make(
+  "retry",
+  {
+    json,
+    eventId: Argument.optional(eventId),
+    all: Flag.Boolean("all").pipe(
+      Flag.withDescription("every dead letter; or narrow it down with --topic, --type, --aggregate"),
+      Flag.withDefault(false)
+    ),
+    ...filters,
+    reason,
+    by
+  },
+  Effect.fnUntraced(function* ({ all, by, eventId, json, reason, ...flags }) {
+    const operator = operatorOf({ by, reason })
+    const filter = filterOf(flags)
+    const many = all || Object.values(filter).some((value) => value !== undefined)
+    if (Option.isSome(eventId) === many) {
+      yield* Console.error("paid-once: retry takes an event id, or else --all, --topic, --type or --aggregate")
+      return yield* Effect.fail(new ExitStatus(2))
+    }
+    if (Option.isSome(eventId)) {
+      const handled = yield* onDatabase(Effect.flatMap(DeadLetters, (dead) => dead.retry(eventId.value, operator)))
+      return yield* print(json, handled, () => told(handled))
+    }
+    const redriven = yield* onDatabase(Effect.flatMap(DeadLetters, (dead) => dead.retryAll(filter, operator)))
+    yield* print(json, redriven, () => [
+      `Retrying ${redriven.retried} events.`,
+      ...(redriven.refusedCount === 0 ? [] : [`${redriven.refusedCount} have to wait:`]),
+      ...redriven.refused.map((refused) => `  ${refused.reason}`)
+    ])
+    if (redriven.refusedCount > 0) return yield* Effect.fail(new ExitStatus(1))
+  })
+).pipe(
+  Command.withDescription(
+    "Send a dead letter again, first in its aggregate, with its id and version; or a refused event now"
+  )
+)
+
+const discard = Command.make(
+  "discard",
+  { json, eventId, reason, by },
+  Effect.fnUntraced(function* ({ by, eventId, json, reason }) {
+    const handled = yield* onDatabase(
+      Effect.flatMap(DeadLetters, (dead) => dead.discard(eventId, operatorOf({ by, reason })))
+    )
+    yield* print(json, handled, () => told(handled))
+  })
+).pipe(Command.withDescription("Give a refused event up; the rest of its aggregate goes on"))
+
+/** The command. */
+export const outbox = Command.make("outbox").pipe(
+  Command.withDescription("Events that the broker refused: look, try again, give up"),
+  Command.withSubcommands([status, list, show, retry, discard])
+)

@@ -1,0 +1,184 @@
+/**
+ * How rows move between the queue, the parked rows behind a hold, the dead letters and the archive: one statement each, to be
+ * composed inside a {@link Transaction} that has the hold's row locked ({@link lockHold}).
+ *
+ * Whoever has a hold's row locked never waits for a row of the queue, but skips those that somebody has locked. So these transactions
+ * can't deadlock with one another, nor with a mark.
+ */
+import { Effect } from "effect"
+import type { SqlError } from "effect/sql"
+import { Transaction } from "../../platform/database/Transaction.ts"
+import type { Lane } from "./Lane.ts"
+import type { Receipt } from "./OutboxQueue.ts"
+
+/** An aggregate, as rows name it. */
+export interface Aggregate {
+  readonly aggregateType: string
+  readonly aggregateId: string
+}
+
+/** A hold, locked until the transaction ends. */
+export interface LockedHold extends Aggregate {
+  readonly lane: Lane
+  readonly topic: string
+  /** The head's. */
+  readonly eventId: string
+  readonly seq: bigint
+  readonly attempts: number
+  readonly dead: boolean
+}
+
+/** A row's columns in the queue, in the parked rows and in the dead letters. The place in the lane, `seq`, goes with the row. */
+const columns = `lane, seq, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+  occurred_at, trace_id, span_id, record_bytes, data`
+
+/** The same, as a dispatcher reads an event. */
+export const eventColumns = (table: string) =>
+  `${table}.lane, ${table}.seq, ${table}.event_id::text AS "eventId", ${table}.topic, ${table}.event_type AS "eventType",
+   ${table}.schema_version AS "schemaVersion", ${table}.aggregate_type AS "aggregateType", ${table}.aggregate_id AS "aggregateId",
+   ${table}.aggregate_version AS "aggregateVersion",
+   to_char(${table}.occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
+   ${table}.trace_id AS "traceId", ${table}.span_id AS "spanId", ${table}.data::text AS data`
+
+type InTransaction<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
+
+const transact = <A>(use: (sql: Transaction["Service"]["sql"]) => Effect.Effect<A, SqlError.SqlError>) =>
+  Effect.flatMap(Transaction, ({ sql }) => use(sql))
+
+/** Locks the aggregate's hold, waiting for whoever has it; `undefined` where there is none. What follows sees its latest state. */
+export const lockHold = ({ aggregateId, aggregateType }: Aggregate): InTransaction<LockedHold | undefined> =>
+  transact((sql) =>
+    Effect.map(
+      sql<LockedHold>`
+        SELECT aggregate_type AS "aggregateType", aggregate_id AS "aggregateId", lane, topic, event_id::text AS "eventId", seq,
+               attempts, next_attempt_at IS NULL AS dead
+        FROM outbox_holds WHERE aggregate_type = ${aggregateType} AND aggregate_id = ${aggregateId} FOR UPDATE`,
+      ([row]) => row
+    )
+  )
+
+/** Moves what the aggregate has in the queue behind its hold, but for rows that somebody has locked. */
+export const parkAggregate = ({ aggregateId, aggregateType }: Aggregate, lane: Lane): InTransaction<void> =>
+  transact((sql) =>
+    Effect.asVoid(sql`
+      WITH free AS MATERIALIZED (
+        SELECT seq FROM outbox_events
+        WHERE lane = ${lane}::int2 AND aggregate_type = ${aggregateType} AND aggregate_id = ${aggregateId}
+        FOR UPDATE SKIP LOCKED
+      ), moved AS (
+        DELETE FROM outbox_events AS e USING free WHERE e.lane = ${lane}::int2 AND e.seq = free.seq
+        RETURNING e.*
+      )
+      INSERT INTO outbox_parked (${sql.literal(columns)}) SELECT ${sql.literal(columns)} FROM moved`)
+  )
+
+/**
+ * Moves those of the rows behind their holds whose aggregates are held; returns how many. A statement by itself: it takes the
+ * holds' rows FOR KEY SHARE, so that a release either comes later and sees what was moved, or is under way and is left alone.
+ */
+export const parkArrivals = (lane: Lane, seqs: ReadonlyArray<bigint>): InTransaction<number> =>
+  transact((sql) =>
+    Effect.map(
+      sql<{ readonly moved: number }>`
+        WITH held AS MATERIALIZED (
+          SELECT aggregate_type, aggregate_id FROM outbox_holds WHERE lane = ${lane}::int2 FOR KEY SHARE SKIP LOCKED
+        ), free AS MATERIALIZED (
+          SELECT e.seq FROM outbox_events AS e JOIN held USING (aggregate_type, aggregate_id)
+          WHERE e.lane = ${lane}::int2 AND e.seq = ANY (${[...seqs]}::int8[])
+          FOR UPDATE OF e SKIP LOCKED
+        ), moved AS (
+          DELETE FROM outbox_events AS e USING free WHERE e.lane = ${lane}::int2 AND e.seq = free.seq
+          RETURNING e.*
+        ), parked AS (
+          INSERT INTO outbox_parked (${sql.literal(columns)}) SELECT ${sql.literal(columns)} FROM moved
+          RETURNING 1
+        )
+        SELECT count(*)::int4 AS moved FROM parked`,
+      ([row]) => row?.moved ?? 0
+    )
+  )
+
+/** Archives the published head, or lets it go where nothing is archived. */
+export const archiveHead = (hold: LockedHold, receipt: Receipt, archive: boolean): InTransaction<void> =>
+  transact((sql) =>
+    Effect.asVoid(
+      archive
+        ? sql`
+          WITH published AS (
+            DELETE FROM outbox_parked WHERE lane = ${hold.lane}::int2 AND seq = ${hold.seq}::int8 RETURNING *
+          )
+          INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+                                 occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at)
+          SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+                 occurred_at, trace_id, span_id, data, ${receipt.partition}::int4, ${receipt.baseOffset}::int8, clock_now()
+          FROM published`
+        : sql`DELETE FROM outbox_parked WHERE lane = ${hold.lane}::int2 AND seq = ${hold.seq}::int8`
+    )
+  )
+
+/** Takes the head out from in front of its aggregate and keeps it, with its history, among the events that nobody sends any more. */
+export const buryHead = (hold: LockedHold, status: "dead" | "discarded"): InTransaction<void> =>
+  transact((sql) =>
+    Effect.asVoid(sql`
+      WITH head AS (
+        DELETE FROM outbox_parked WHERE lane = ${hold.lane}::int2 AND seq = ${hold.seq}::int8 RETURNING *
+      )
+      INSERT INTO outbox_dead_letters (${sql.literal(columns)}, status, attempts, last_error, history, ended_at)
+      SELECT ${sql.literal(columns.replaceAll(/(\w+)/g, "head.$1"))}, ${status}, h.attempts, h.last_error, h.history, clock_now()
+      FROM head JOIN outbox_holds AS h USING (aggregate_type, aggregate_id)`)
+  )
+
+/** Brings a dead letter back in front of its aggregate, which is held. */
+export const unburyHead = (eventId: string): InTransaction<void> =>
+  transact((sql) =>
+    Effect.asVoid(sql`
+      WITH head AS (DELETE FROM outbox_dead_letters WHERE event_id = ${eventId}::uuid RETURNING *)
+      INSERT INTO outbox_parked (${sql.literal(columns)}) SELECT ${sql.literal(columns)} FROM head`)
+  )
+
+/**
+ * Ends the hold: what waits goes back into the queue, to the places it had. Their numbers are smaller than some that have been
+ * published meanwhile, so nobody may remember how far a lane has been read.
+ *
+ * One statement moves all of it, however much the aggregate has written while it was held: half of it in the queue and half of it
+ * parked without a hold would be a hole.
+ */
+export const release = (hold: LockedHold): InTransaction<void> =>
+  transact((sql) =>
+    Effect.gen(function* () {
+      const [row] = yield* sql<{ readonly first: bigint | null }>`
+        WITH moved AS (
+          DELETE FROM outbox_parked
+          WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId}
+          RETURNING *
+        ), back AS (
+          INSERT INTO outbox_events (${sql.literal(columns)}) OVERRIDING SYSTEM VALUE
+          SELECT ${sql.literal(columns)} FROM moved
+        )
+        SELECT min(seq) AS first FROM moved`
+      // Rule 1 again, where it is cheap to see: whatever waited comes after the head.
+      if (row?.first != null && row.first <= hold.seq) {
+        return yield* Effect.die(
+          new Error(`${hold.aggregateType} ${hold.aggregateId}: an earlier event is parked behind ${hold.eventId}`)
+        )
+      }
+      yield* sql`
+        DELETE FROM outbox_holds WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId}`
+    })
+  )
+
+/** Writes down who did what to an event, and why. */
+export const audit = (entry: {
+  readonly actor: string
+  readonly action: "retry" | "discard" | "skip"
+  readonly reason: string
+  readonly eventId: string
+  readonly before: Readonly<Record<string, unknown>>
+  readonly after: Readonly<Record<string, unknown>>
+}): InTransaction<void> =>
+  transact((sql) =>
+    Effect.asVoid(sql`
+      INSERT INTO operator_audit (at, actor, action, reason, subject, subject_id, before, after)
+      VALUES (clock_now(), ${entry.actor}, ${entry.action}, ${entry.reason}, 'outbox event', ${entry.eventId},
+              ${JSON.stringify(entry.before)}::text::jsonb, ${JSON.stringify(entry.after)}::text::jsonb)`)
+  )

@@ -1,0 +1,141 @@
+/** What an operator sees of the outbox: how much is where, which events, and all that is known of one. */
+import { Context, Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import { EventUnknown, type Filter } from "./DeadLetters.ts"
+import { DeliveryState } from "./History.ts"
+
+/** How many events are where. Each is counted up to {@link countLimit}. */
+export const Status = Schema.Struct({
+  queued: Schema.Number,
+  retrying: Schema.Number,
+  parked: Schema.Number,
+  dead: Schema.Number,
+  discarded: Schema.Number,
+  /** Of the queue; 0 when it is empty. */
+  oldestQueuedSeconds: Schema.Number,
+  /** Aggregates that wait for an operator. */
+  aggregatesWaiting: Schema.Number
+})
+export type Status = typeof Status.Type
+
+/** An event with its place. */
+export const Entry = Schema.Struct({
+  eventId: Schema.String,
+  status: DeliveryState,
+  topic: Schema.String,
+  eventType: Schema.String,
+  aggregateType: Schema.String,
+  aggregateId: Schema.String,
+  aggregateVersion: Schema.Number,
+  occurredAt: Schema.String,
+  lane: Schema.NullOr(Schema.Number),
+  attempts: Schema.NullOr(Schema.Number),
+  nextAttemptAt: Schema.NullOr(Schema.String),
+  lastError: Schema.NullOr(Schema.String)
+})
+export type Entry = typeof Entry.Type
+
+/** All that is known of one event. */
+export const Details = Schema.Struct({
+  ...Entry.fields,
+  partition: Schema.NullOr(Schema.Number),
+  offset: Schema.NullOr(Schema.String),
+  publishedAt: Schema.NullOr(Schema.String),
+  /** Refused sends: the last ones. */
+  history: Schema.Array(Schema.Struct({ attempt: Schema.Number, at: Schema.String, error: Schema.String })),
+  /** Events of its aggregate that are parked now. */
+  aggregateParked: Schema.Number,
+  audit: Schema.Array(
+    Schema.Struct({ at: Schema.String, actor: Schema.String, action: Schema.String, reason: Schema.String })
+  )
+})
+export type Details = typeof Details.Type
+
+/** Counting stops here, as everywhere: a number that is larger than anyone's patience. */
+export const countLimit = 100_000
+
+/** Entries that a list shows at most. */
+export const listLimit = 1_000
+
+/** Audit entries of one event that are shown: the last ones. */
+const auditLimit = 20
+
+const decodeStatus = Schema.decodeUnknownEffect(Status)
+const decodeEntries = Schema.decodeUnknownEffect(Schema.Array(Entry))
+const decodeDetails = Schema.decodeUnknownEffect(Details)
+
+const time = (expression: string) => `to_char(${expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
+
+const entryColumns = `s.event_id::text AS "eventId", s.status, s.topic, s.event_type AS "eventType", s.aggregate_type AS "aggregateType",
+  s.aggregate_id AS "aggregateId", s.aggregate_version AS "aggregateVersion", ${time("s.occurred_at")} AS "occurredAt", s.lane,
+  s.attempts, ${time("s.next_attempt_at")} AS "nextAttemptAt", s.last_error AS "lastError"`
+
+export class OutboxReport extends Context.Service<
+  OutboxReport,
+  {
+    readonly status: Effect.Effect<Status>
+    /** Events in one of these states, by aggregate and version, at most `limit`. Published ones are in the archive, and not listed. */
+    readonly list: (
+      states: ReadonlyArray<Exclude<DeliveryState, "published">>,
+      filter: Filter,
+      limit: number
+    ) => Effect.Effect<ReadonlyArray<Entry>>
+    readonly show: (eventId: string) => Effect.Effect<Details, EventUnknown>
+  }
+>()("paid-once/messaging/outbox/OutboxReport") {
+  static readonly layer: Layer.Layer<OutboxReport, never, SqlClient.SqlClient> = Layer.effect(
+    OutboxReport,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const counted = (name: string, from: string) =>
+        sql.literal(`(SELECT count(*) FROM (SELECT FROM ${from} LIMIT ${countLimit}) AS c)::int4 AS "${name}"`)
+
+      const status = Effect.gen(function* () {
+        const [row] = yield* sql`
+          SELECT ${counted("queued", "outbox_events AS e WHERE NOT EXISTS (SELECT FROM outbox_holds AS h WHERE (h.aggregate_type, h.aggregate_id) = (e.aggregate_type, e.aggregate_id))")},
+                 ${counted("retrying", "outbox_holds WHERE next_attempt_at IS NOT NULL")},
+                 ${counted("parked", "outbox_status WHERE status = 'parked'")},
+                 ${counted("dead", "outbox_dead_letters WHERE status = 'dead'")},
+                 ${counted("discarded", "outbox_dead_letters WHERE status = 'discarded'")},
+                 ${counted("aggregatesWaiting", "outbox_holds WHERE next_attempt_at IS NULL")},
+                 coalesce((SELECT extract(epoch FROM clock_now() - min(occurred_at)) FROM outbox_events), 0)::float8 AS "oldestQueuedSeconds"`
+        return yield* decodeStatus(row)
+      }).pipe(Effect.orDie)
+
+      const list = Effect.fn("OutboxReport.list")(function* (
+        states: ReadonlyArray<Exclude<DeliveryState, "published">>,
+        filter: Filter,
+        limit: number
+      ) {
+        const { aggregateId = null, eventType = null, topic = null } = filter
+        // Never 'published': the planner sees that the archive's part of the view is empty.
+        const rows = yield* sql`
+          SELECT ${sql.literal(entryColumns)} FROM outbox_status AS s
+          WHERE s.status = ANY (${[...states]}::text[]) AND s.status <> 'published'
+            AND (${topic}::text IS NULL OR s.topic = ${topic}) AND (${eventType}::text IS NULL OR s.event_type = ${eventType})
+            AND (${aggregateId}::text IS NULL OR s.aggregate_id = ${aggregateId})
+          ORDER BY s.aggregate_type, s.aggregate_id, s.aggregate_version LIMIT ${Math.min(limit, listLimit)}`
+        return yield* decodeEntries(rows)
+      }, Effect.orDie)
+
+      const show = Effect.fn("OutboxReport.show")(function* (eventId: string) {
+        const [row] = yield* Effect.orDie(sql`
+          SELECT ${sql.literal(entryColumns)}, s.broker_partition AS partition, s.broker_offset::text AS "offset",
+                 ${sql.literal(time("s.published_at"))} AS "publishedAt",
+                 coalesce((SELECT history FROM outbox_dead_letters AS d WHERE d.event_id = s.event_id),
+                          (SELECT history FROM outbox_holds AS h WHERE h.event_id = s.event_id), '[]') AS history,
+                 (SELECT count(*) FROM outbox_parked AS p
+                  WHERE p.aggregate_type = s.aggregate_type AND p.aggregate_id = s.aggregate_id)::int4 AS "aggregateParked",
+                 (SELECT coalesce(json_agg(json_build_object('at', ${sql.literal(time("a.at"))}, 'actor', a.actor, 'action', a.action, 'reason', a.reason) ORDER BY a.audit_id), '[]')
+                  FROM (SELECT * FROM operator_audit
+                        WHERE subject = 'outbox event' AND subject_id = s.event_id::text
+                        ORDER BY audit_id DESC LIMIT ${auditLimit}) AS a) AS audit
+          FROM outbox_status AS s WHERE s.event_id = ${eventId}::uuid`)
+        if (row === undefined) return yield* new EventUnknown({ eventId })
+        return yield* Effect.orDie(decodeDetails(row))
+      })
+
+      return OutboxReport.of({ status, list, show })
+    })
+  )
+}

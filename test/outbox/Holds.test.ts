@@ -1,0 +1,364 @@
+/** An event that the broker refuses: its own aggregate waits, in order, and nobody else does. */
+import { PgClient } from "@effect/sql-pg"
+import { assert, it } from "@effect/vitest"
+import { Context, Effect, Layer, Metric, Random } from "effect"
+import { SqlClient } from "effect/sql"
+import { MessageRejected } from "../../src/messaging/broker/Broker.ts"
+import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
+import { Holds, HoldSettings } from "../../src/messaging/outbox/Holds.ts"
+import { laneOf } from "../../src/messaging/outbox/Lane.ts"
+import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
+import { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as Faults from "../../src/platform/Faults.ts"
+import * as Counters from "../support/Counters.ts"
+import * as Refusals from "../support/Refusals.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+/** A writer's process on a database of its own. */
+const writer = Layer.effectDiscard(Counters.makeTables).pipe(
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provideMerge(TestProcess.quiet)
+)
+
+/** Waits of some milliseconds, so that ten sends are over soon. */
+const soon = (settings: Partial<(typeof HoldSettings)["Service"]> = {}) =>
+  Layer.succeed(HoldSettings, { retryBaseMillis: 0.02, maxAttempts: 10, skipTopics: [], ...settings })
+
+/** One more process with a dispatcher, on the same database, whose broker refuses what `topic` says. */
+const startDispatcher = (topic: Refusals.Topic) =>
+  Effect.gen(function* () {
+    const database = yield* TestDatabase
+    return yield* Layer.build(
+      Layer.fresh(
+        TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
+          Layer.provideMerge(TestProcess.outbox),
+          Layer.provide(Layer.succeed(TestDatabase, database)),
+          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 4, topics: [] })),
+          Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 1, backoffCapMillis: 20 }))
+        )
+      )
+    )
+  })
+
+const upTo = (version: number) => Array.from({ length: version }, (_, index) => index + 1)
+
+const publishedVersions = (id: string) =>
+  Effect.map(Counters.published, (records) => Counters.firstDeliveries(records).get(id) ?? [])
+
+/** The hold on the aggregate, as it stands. */
+const holdOn = (id: string) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const [row] = yield* sql<{ readonly attempts: number; readonly waitMillis: number | null }>`
+      SELECT attempts, (extract(epoch FROM next_attempt_at - clock_now()) * 1000)::float8 AS "waitMillis"
+      FROM outbox_holds WHERE aggregate_id = ${id}`
+    return row
+  })
+
+/** What outbox_events_failed_total has counted as refusals. */
+const refusals = Effect.map(Metric.snapshot, (metrics) =>
+  metrics
+    .filter(({ attributes, id }) => id === "outbox_events_failed_total" && attributes?.["reason"] === "MessageRejected")
+    .reduce((sum, metric) => sum + (metric.type === "Counter" ? Number(metric.state.count) : 0), 0)
+)
+
+it.live("a refused event among 10,000 delays no other aggregate; its own waits, and ends complete and in order", () =>
+  Effect.gen(function* () {
+    const topic = Refusals.makeTopic()
+    topic.refused.add("poison/40")
+    const others = Array.from({ length: 99 }, (_, index) => `other-${index}`)
+    // The refused one is in the middle of the backlog of its lane, and its lane has others' events behind it.
+    yield* Effect.forEach(others.slice(0, 50), (id) => Refusals.append(id, 1, 100), { discard: true })
+    yield* Refusals.append("poison", 1, 100)
+    yield* Effect.forEach(others.slice(50), (id) => Refusals.append(id, 1, 100), { discard: true })
+    yield* startDispatcher(topic)
+    yield* Counters.drained
+    const deliveries = Counters.firstDeliveries(yield* Counters.published)
+    for (const id of others) assert.deepStrictEqual(deliveries.get(id), upTo(100), id)
+    assert.deepStrictEqual(deliveries.get("poison"), upTo(39))
+    // Nothing of what came behind it was ever sent, alone or with others, before it went through.
+    const behind = topic.sends.flatMap((send) => {
+      const own = send.filter((name) => name.startsWith("poison/")).map((name) => Number(name.slice(7)))
+      return own.some((version) => version > 40) && !own.includes(40) ? [own] : []
+    })
+    assert.deepStrictEqual(behind, [])
+    const states = yield* Refusals.statesOf("poison")
+    assert.deepStrictEqual(
+      states.map((state) => state.status),
+      [...upTo(39).map(() => "published"), "retrying", ...upTo(60).map(() => "parked")]
+    )
+    // What comes in meanwhile waits with it, and is no part of the queue.
+    yield* Refusals.append("poison", 101, 5)
+    yield* Refusals.append("other-0", 101, 5)
+    yield* Counters.drained
+    assert.deepStrictEqual(yield* publishedVersions("other-0"), upTo(105))
+    topic.refused.clear()
+    yield* Refusals.untilPublished("poison", 105)
+    assert.deepStrictEqual(yield* publishedVersions("poison"), upTo(105))
+    assert.isUndefined(yield* holdOn("poison"))
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 100 })))
+)
+
+it.live("what an operator sees, and metrics count, are refusals of the event by itself; pending counts neither", () =>
+  Effect.gen(function* () {
+    const topic = Refusals.makeTopic()
+    topic.refused.add("poison/1")
+    const before = yield* refusals
+    yield* Refusals.append("poison", 1, 3)
+    const context = yield* startDispatcher(topic)
+    yield* Refusals.until("poison", "dead")
+    assert.strictEqual((yield* refusals) - before, 4)
+    const holds = yield* Effect.provideContext(Effect.service(Holds), context)
+    assert.deepStrictEqual(yield* holds.counts, { parked: 2, dead: 1 })
+    const queue = yield* Effect.provideContext(Effect.service(OutboxQueue), context)
+    assert.strictEqual((yield* queue.pending).count, 0)
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 4 })))
+)
+
+it.live("ten sends, and then it is a dead letter with its history, and its aggregate stays parked", () =>
+  Effect.gen(function* () {
+    const topic = Refusals.makeTopic()
+    topic.refused.add("poison/2")
+    yield* Refusals.append("poison", 1, 4)
+    yield* startDispatcher(topic)
+    yield* Refusals.until("poison", "dead")
+    assert.strictEqual(Refusals.sendsAlone(topic, "poison/2"), 10)
+    assert.deepStrictEqual(
+      (yield* Refusals.statesOf("poison")).map((state) => state.status),
+      ["published", "dead", "parked", "parked"]
+    )
+    const sql = yield* SqlClient.SqlClient
+    const [letter] = yield* sql<{
+      readonly attempts: number
+      readonly history: ReadonlyArray<{ readonly attempt: number; readonly error: string }>
+    }>`
+      SELECT attempts, history FROM outbox_dead_letters`
+    assert.strictEqual(letter?.attempts, 10)
+    assert.deepStrictEqual(
+      letter?.history.map((entry) => entry.attempt),
+      upTo(10)
+    )
+    assert.include(letter?.history[0]?.error, "too large")
+    // What comes in later waits too, and nobody tries any more.
+    yield* Refusals.append("poison", 5, 1)
+    yield* Counters.drained
+    assert.strictEqual(Refusals.sendsAlone(topic, "poison/2"), 10)
+    assert.deepStrictEqual(yield* publishedVersions("poison"), [1])
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon()))
+)
+
+for (const [skipTopics, published] of [
+  [[], [1]],
+  [[Counters.topic], [1, 3, 4]]
+] as const) {
+  it.live(`one send is one send, and dead at once: ${skipTopics.length === 0 ? "parked" : "skipped"}`, () =>
+    Effect.gen(function* () {
+      const topic = Refusals.makeTopic()
+      topic.refused.add("poison/2")
+      yield* Refusals.append("poison", 1, 4)
+      yield* startDispatcher(topic)
+      yield* Refusals.until("poison", "dead")
+      yield* Refusals.append("other", 1, 1)
+      yield* Refusals.untilPublished("other", 1)
+      yield* Counters.drained
+      assert.strictEqual(Refusals.sendsAlone(topic, "poison/2"), 1)
+      assert.deepStrictEqual(yield* publishedVersions("poison"), [...published])
+    }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 1, skipTopics })))
+  )
+}
+
+it.live("where a topic may skip, the aggregate goes on without the dead event, and the audit says so", () =>
+  Effect.gen(function* () {
+    const topic = Refusals.makeTopic()
+    topic.refused.add("poison/2")
+    yield* Refusals.append("poison", 1, 4)
+    yield* startDispatcher(topic)
+    yield* Refusals.until("poison", "dead")
+    yield* Counters.drained
+    assert.deepStrictEqual(yield* publishedVersions("poison"), [1, 3, 4])
+    const sql = yield* SqlClient.SqlClient
+    const audit = yield* sql`SELECT actor, action, subject_id AS id FROM operator_audit`
+    assert.deepStrictEqual(audit, [{ actor: "dispatcher", action: "skip", id: yield* Refusals.idOf("poison", "dead") }])
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 3, skipTopics: [Counters.topic] })))
+)
+
+it.live("an outage burns no attempt of a held event, and it is tried again after it", () =>
+  Effect.gen(function* () {
+    const topic = Refusals.makeTopic()
+    topic.refused.add("poison/1")
+    yield* Refusals.append("poison", 1, 3)
+    const context = yield* startDispatcher(topic)
+    const dispatcher = yield* Effect.provideContext(Effect.service(Dispatcher), context)
+    yield* Refusals.until("poison", "retrying")
+    topic.down = true
+    yield* Counters.eventually(
+      "the topic to pause for the held event alone",
+      Effect.map(dispatcher.pauses, (pauses) => pauses.length === 1)
+    )
+    const before = yield* holdOn("poison")
+    const sends = topic.sends.length
+    yield* Counters.eventually(
+      "many tries",
+      Effect.sync(() => topic.sends.length > sends + 5)
+    )
+    assert.strictEqual((yield* holdOn("poison"))?.attempts, before?.attempts)
+    topic.down = false
+    topic.refused.clear()
+    yield* Refusals.untilPublished("poison", 3)
+    assert.deepStrictEqual(yield* publishedVersions("poison"), [1, 2, 3])
+    assert.deepStrictEqual(yield* dispatcher.pauses, [])
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 1_000 })))
+)
+
+for (const point of ["dispatcher.after-hold", "dispatcher.after-release", "dispatcher.after-publish"] as const) {
+  it.live(`a failure ${point} loses nothing of a held aggregate and keeps its order`, () =>
+    Effect.gen(function* () {
+      const control = yield* Faults.FaultControl
+      const topic = Refusals.makeTopic()
+      for (const version of [2, 3, 5]) topic.refused.add(`poison/${version}`)
+      yield* Refusals.append("poison", 1, 6)
+      yield* Refusals.append("other", 1, 6)
+      yield* control.set(point, { action: "fail", times: 2, delayMillis: 0 })
+      yield* startDispatcher(topic)
+      for (const version of [2, 3, 5]) {
+        yield* Counters.eventually(
+          `version ${version} to be refused`,
+          Effect.map(Refusals.statesOf("poison"), (states) => states[version - 1]?.status === "retrying")
+        )
+        topic.refused.delete(`poison/${version}`)
+      }
+      yield* Refusals.untilPublished("poison", 6)
+      yield* Refusals.untilPublished("other", 6)
+      assert.deepStrictEqual(yield* control.list, [])
+      assert.deepStrictEqual(yield* publishedVersions("poison"), upTo(6))
+      assert.deepStrictEqual(yield* publishedVersions("other"), upTo(6))
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(writer),
+      Effect.provide(Faults.layer()),
+      Effect.provide(soon({ maxAttempts: 1_000 }))
+    )
+  )
+}
+
+it.live("a process that starts finds the holds of the one that died, and goes on where it was", () =>
+  Effect.gen(function* () {
+    const topic = Refusals.makeTopic()
+    topic.refused.add("poison/1")
+    yield* Refusals.append("poison", 1, 3)
+    yield* Effect.scoped(Effect.andThen(startDispatcher(topic), Refusals.until("poison", "retrying")))
+    const before = yield* holdOn("poison")
+    topic.refused.clear()
+    yield* startDispatcher(topic)
+    yield* Refusals.untilPublished("poison", 3)
+    assert.deepStrictEqual(yield* publishedVersions("poison"), [1, 2, 3])
+    assert.isAtLeast(before?.attempts ?? 0, 1)
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 1_000 })))
+)
+
+/** The holds by themselves, with the jitter in the test's hand. */
+const holdsAlone = Holds.layer.pipe(Layer.provideMerge(OutboxQueue.layer), Layer.provideMerge(writer))
+
+const rejection = new MessageRejected({ topic: Counters.topic, partition: 0, reason: "too large" })
+
+it.live("after send n the next one waits a random part of base · 2ⁿ, on the database's clock", () =>
+  Effect.gen(function* () {
+    const holds = yield* Holds
+    const queue = yield* OutboxQueue
+    const sql = yield* SqlClient.SqlClient
+    const lane = laneOf("poison")
+    yield* Refusals.append("poison", 1, 2)
+    const [event] = yield* queue.fetch(lane, [])
+    yield* holds.hold(lane, event!, rejection)
+    for (let sends = 1; sends <= 8; sends++) {
+      const expected = 0.5 * 100_000 * 2 ** sends
+      // Time has passed since; not by much, on however slow a machine.
+      const { attempts, waitMillis } = (yield* holdOn("poison"))!
+      assert.strictEqual(attempts, sends)
+      assert.isTrue(waitMillis! <= expected && waitMillis! > expected - 60_000, `${waitMillis} of ${expected}`)
+      assert.deepStrictEqual(yield* holds.due(lane, []), [], "not before its time")
+      yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
+      const [head] = yield* holds.due(lane, [])
+      assert.strictEqual(head?.attempts, sends)
+      assert.deepStrictEqual(yield* holds.due(lane, [Counters.topic]), [], "not while its topic pauses")
+      assert.strictEqual(yield* holds.rejected(head!, rejection), "retrying")
+      assert.strictEqual(yield* holds.rejected(head!, rejection), "gone", "the same send counts once")
+    }
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(holdsAlone),
+    Effect.provide(soon({ retryBaseMillis: 100_000 })),
+    Effect.provideService(Random.Random, { nextDoubleUnsafe: () => 0.5, nextIntUnsafe: () => 1 })
+  )
+)
+
+it.live("a zombie's refusal of an event that its successor has dealt with counts nothing and holds nothing", () =>
+  Effect.gen(function* () {
+    const holds = yield* Holds
+    const queue = yield* OutboxQueue
+    const lane = laneOf("poison")
+    yield* Refusals.append("poison", 1, 2)
+    const [first, second] = yield* queue.fetch(lane, [])
+    assert.strictEqual(yield* holds.hold(lane, first!, rejection), "retrying")
+    assert.strictEqual(yield* holds.hold(lane, first!, rejection), "gone")
+    assert.strictEqual((yield* holdOn("poison"))?.attempts, 1)
+    // The zombie's ack comes late: its mark finds nothing, and the event stays where it is.
+    yield* queue.mark(lane, [first!, second!], { partition: 0, baseOffset: 7n })
+    assert.deepStrictEqual(
+      (yield* Refusals.statesOf("poison")).map((state) => state.status),
+      ["retrying", "parked"]
+    )
+    const sql = yield* PgClient.PgClient
+    yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
+    const [head] = yield* holds.due(lane, [])
+    assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 8n }))
+    assert.isFalse(
+      yield* holds.published(head!, { partition: 0, baseOffset: 9n }),
+      "the second to succeed has a duplicate"
+    )
+    assert.strictEqual(yield* holds.rejected(head!, rejection), "gone")
+    assert.strictEqual(yield* holds.hold(lane, first!, rejection), "gone")
+    assert.isUndefined(yield* holdOn("poison"))
+    assert.deepStrictEqual(yield* Counters.queuedVersions("poison"), [2])
+  }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(soon()))
+)
+
+it.live("a hole that a zombie's late mark leaves behind a parked event stops nothing", () =>
+  Effect.gen(function* () {
+    const holds = yield* Holds
+    const queue = yield* OutboxQueue
+    const sql = yield* PgClient.PgClient
+    const lane = laneOf("poison")
+    yield* Refusals.append("poison", 1, 3)
+    const batch = yield* queue.fetch(lane, [])
+    // Somebody is at the third event while the first one's aggregate is held, so it stays where it is for the moment.
+    yield* Transaction.run(
+      Effect.gen(function* () {
+        const { sql: inside } = yield* Transaction
+        yield* inside`SELECT 1 AS one FROM outbox_events WHERE aggregate_version = 3 FOR UPDATE`
+        // On a connection of its own, as another process would.
+        yield* Effect.updateContext(holds.hold(lane, batch[0]!, rejection), (context: Context.Context<never>) =>
+          Context.omit(sql.transactionService)(context)
+        )
+      })
+    )
+    assert.deepStrictEqual(yield* Counters.queuedVersions("poison"), [3])
+    // A zombie had sent all three as one batch, and its ack comes now.
+    yield* queue.mark(lane, batch, { partition: 0, baseOffset: 0n })
+    yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
+    const [head] = yield* holds.due(lane, [])
+    assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 3n }))
+    yield* Refusals.append("poison", 4, 1)
+    assert.deepStrictEqual(yield* Counters.queuedVersions("poison"), [2, 4])
+    // A refusal of what is behind must not hold the aggregate with the wrong head.
+    const fourth = (yield* queue.fetch(lane, []))[1]
+    assert.strictEqual(yield* holds.hold(lane, fourth!, rejection), "gone")
+    assert.isUndefined(yield* holdOn("poison"))
+    yield* startDispatcher(Refusals.makeTopic())
+    yield* Refusals.untilPublished("poison", 4)
+    assert.deepStrictEqual(yield* publishedVersions("poison"), [2, 4])
+  }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(soon()))
+)
