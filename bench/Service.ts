@@ -46,11 +46,15 @@ export const kafka = Layer.unwrap(
 )
 
 /** A writer and a dispatcher in one process. */
-export const dispatcher = (options: { readonly archive: boolean }) =>
+export const dispatcher = (options: {
+  readonly archive: boolean
+  /** What to make of the broker, for a block that watches it. */
+  readonly broker?: (layer: typeof kafka) => typeof kafka
+}) =>
   Layer.mergeAll(LaneWorkers.layer, Outbox.layer).pipe(
     Layer.provideMerge(Dispatcher.layer),
     Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer)),
-    Layer.provideMerge(Layer.mergeAll(Wakeup.layer, kafka)),
+    Layer.provideMerge(Layer.mergeAll(Wakeup.layer, options.broker?.(kafka) ?? kafka)),
     Layer.provideMerge(platform),
     Layer.provideMerge(
       Layer.mergeAll(
@@ -81,3 +85,11 @@ export const queue = (options: { readonly archive: boolean }) =>
     ),
     Layer.fresh
   )
+
+/** A process that writes and does not dispatch. */
+export const writer = Outbox.layer.pipe(
+  Layer.provideMerge(Wakeup.layer),
+  Layer.provideMerge(platform),
+  Layer.provideMerge(quiet),
+  Layer.fresh
+)

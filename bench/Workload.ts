@@ -1,7 +1,7 @@
 /**
  * The events that are measured: rows of 400 bytes of data, spread evenly over 1,000 aggregates, committed before the clock starts.
  */
-import { Effect } from "effect"
+import { Effect, Schedule } from "effect"
 import { randomUUID } from "node:crypto"
 import * as Envelope from "../src/messaging/Envelope.ts"
 import { laneOf } from "../src/messaging/outbox/Lane.ts"
@@ -65,3 +65,7 @@ export const reset = Effect.gen(function* () {
 export const fullBatch = Effect.runSync(
   Effect.map(QueueSettings, ({ batchBytes, batchSize }) => Math.min(batchSize, Math.floor(batchBytes / recordBytes)))
 )
+
+/** Waits without a wait that shows in the figure: a millisecond is little beside the second that a block takes. */
+export const until = <E, R>(condition: Effect.Effect<boolean, E, R>) =>
+  Effect.repeat(condition, { until: (holds) => holds, schedule: Schedule.spaced("1 millis") })

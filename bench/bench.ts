@@ -7,6 +7,9 @@ import { NodeRuntime, NodeServices } from "@effect/platform-node"
 import { Console, Effect, Layer, Logger } from "effect"
 import { Command, Flag } from "effect/cli"
 import * as Drain from "./drain.ts"
+import * as Idle from "./idle.ts"
+import * as Latency from "./latency.ts"
+import * as Save from "./save.ts"
 import * as Memory from "./memory.ts"
 import { Environment, Side } from "./Environment.ts"
 
@@ -37,9 +40,46 @@ const memory = Command.make(
   })
 ).pipe(Command.withDescription("Peak memory of a dispatcher that drains a backlog"))
 
+const seconds = (fallback: number) =>
+  Flag.Int("seconds").pipe(Flag.withDescription("length of a block"), Flag.withDefault(fallback))
+
+const latency = Command.make(
+  "latency",
+  { json, rounds: rounds(5), seconds: seconds(5) },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Latency.latency(options), environment({ kafka: true }))
+    yield* Console.log(json ? JSON.stringify(result) : Latency.print(result))
+  })
+).pipe(Command.withDescription("Commit to ack at 500 events a second, beside sending right after the commit"))
+
+const save = Command.make(
+  "save",
+  {
+    json,
+    rounds: rounds(15),
+    transactions: Flag.Int("transactions").pipe(
+      Flag.withDescription("transactions a client and block"),
+      Flag.withDefault(250)
+    )
+  },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Save.save(options), environment({ kafka: false }))
+    yield* Console.log(json ? JSON.stringify(result) : Save.print(result))
+  })
+).pipe(Command.withDescription("An aggregate's write with its event, beside the write alone"))
+
+const idle = Command.make(
+  "idle",
+  { json, seconds: seconds(30) },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Idle.idle(options), environment({ kafka: true }))
+    yield* Console.log(json ? JSON.stringify(result) : Idle.print(result))
+  })
+).pipe(Command.withDescription("What a dispatcher costs that has nothing to do"))
+
 const program = Command.make("bench").pipe(
   Command.withDescription("Figures as ratios within one run"),
-  Command.withSubcommands([drain, memory]),
+  Command.withSubcommands([drain, latency, save, idle, memory]),
   Command.run({ version: "1" }),
   Effect.scoped,
   Effect.provide(NodeServices.layer),

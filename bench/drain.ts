@@ -6,7 +6,7 @@
  * and the dispatcher with everything that it guarantees; the last two with the archive off and on. A round before the first
  * warms up the JITs and is not counted.
  */
-import { Clock, Effect, Metric, Schedule } from "effect"
+import { Clock, Effect, Metric } from "effect"
 import { Lane, laneCount } from "../src/messaging/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../src/messaging/outbox/LaneWorkers.ts"
 import { OutboxQueue } from "../src/messaging/outbox/OutboxQueue.ts"
@@ -17,7 +17,7 @@ import { Environment } from "./Environment.ts"
 import { median, show, spread, table } from "./Figures.ts"
 import * as RawClient from "./RawClient.ts"
 import * as Service from "./Service.ts"
-import { fill, fullBatch, reset, topic } from "./Workload.ts"
+import { fill, fullBatch, reset, topic, until } from "./Workload.ts"
 
 const lanes = Array.from({ length: laneCount }, (_, lane) => Lane.make(lane))
 
@@ -38,10 +38,6 @@ const block = <E, R>(name: string, work: Effect.Effect<number, E, R>) =>
     const seconds = Number((yield* Clock.currentTimeNanos) - started) / 1e9
     return { name, events, seconds, cpu: Cpu.between(before, yield* Cpu.sample) } satisfies Block
   })
-
-/** Waits without a wait that shows in the figure: a millisecond is little beside the second that a block takes. */
-const until = <E, R>(condition: Effect.Effect<boolean, E, R>) =>
-  Effect.repeat(condition, { until: (holds) => holds, schedule: Schedule.spaced("1 millis") })
 
 /** Events that were acknowledged and marked in this process so far. */
 const published = Effect.map(Metric.snapshot, (metrics) =>

@@ -7,6 +7,7 @@
  *
  * Source: https://kafka.apache.org/documentation/#recordbatch
  */
+import { utf8Length, writeText } from "../Utf8.ts"
 import type { BrokerRecord } from "./Broker.ts"
 import { crc32c } from "./Crc32c.ts"
 
@@ -19,21 +20,6 @@ const crcEnd = 21
 
 /** No idempotence (DESIGN.md 2.5): no producer id, no epoch, no sequence. */
 const none = -1
-
-/** The bytes of `text` in UTF-8. Keys and headers are short, where this beats a call out of JavaScript. */
-const utf8Length = (text: string): number => {
-  for (let index = 0; index < text.length; index++) {
-    if (text.charCodeAt(index) > 0x7f) return Buffer.byteLength(text)
-  }
-  return text.length
-}
-
-/** Writes `text`, whose UTF-8 has `length` bytes, and returns where it ends. */
-const writeText = (target: Buffer, text: string, length: number, start: number): number => {
-  if (length !== text.length) return start + target.write(text, start, length, "utf8")
-  for (let index = 0; index < length; index++) target[start + index] = text.charCodeAt(index)
-  return start + length
-}
 
 /** Bytes of a length as Kafka writes it: zigzag, seven bits a byte. Lengths are not negative and below 2³⁰. */
 const varintLength = (value: number): number => {
