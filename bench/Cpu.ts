@@ -40,7 +40,9 @@ const processes = (): ReadonlyArray<ProcessTimes> =>
     .filter((name) => /^\d+$/.test(name))
     .flatMap((name) => timesOf(Number(name)) ?? [])
 
-const isKafka = (pid: number): boolean => {
+/** Only a Kafka that this process has started is this run's own. */
+const isOurKafka = ({ parent, pid }: ProcessTimes): boolean => {
+  if (parent !== process.pid) return false
   try {
     return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("kafka.Kafka")
   } catch {
@@ -58,7 +60,7 @@ export const sample = Effect.gen(function* () {
     const all = processes()
     const postmaster = row?.local === true ? timesOf(row.pid)?.parent : undefined
     const ofPostgres = all.filter(({ parent, pid }) => pid === postmaster || parent === postmaster)
-    const ofKafka = all.filter(({ pid }) => isKafka(pid))
+    const ofKafka = all.filter(isOurKafka)
     const sum = (group: ReadonlyArray<ProcessTimes>) =>
       group.length === 0 ? undefined : group.reduce((total, { seconds }) => total + seconds, 0)
     return { node: (system + user) / 1e6, postgres: sum(ofPostgres), kafka: sum(ofKafka) }

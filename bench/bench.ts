@@ -7,6 +7,7 @@ import { NodeRuntime, NodeServices } from "@effect/platform-node"
 import { Console, Effect, Layer, Logger } from "effect"
 import { Command, Flag } from "effect/cli"
 import * as Drain from "./drain.ts"
+import * as Flat from "./flat.ts"
 import * as Idle from "./idle.ts"
 import * as Latency from "./latency.ts"
 import * as Save from "./save.ts"
@@ -45,7 +46,12 @@ const seconds = (fallback: number) =>
 
 const latency = Command.make(
   "latency",
-  { json, rounds: rounds(5), seconds: seconds(5) },
+  {
+    json,
+    rate: Flag.Int("rate").pipe(Flag.withDescription("events a second"), Flag.withDefault(500)),
+    rounds: rounds(5),
+    seconds: seconds(5)
+  },
   Effect.fnUntraced(function* ({ json, ...options }) {
     const result = yield* Effect.provide(Latency.latency(options), environment({ kafka: true }))
     yield* Console.log(json ? JSON.stringify(result) : Latency.print(result))
@@ -77,9 +83,29 @@ const idle = Command.make(
   })
 ).pipe(Command.withDescription("What a dispatcher costs that has nothing to do"))
 
+const flat = Command.make(
+  "flat",
+  {
+    json,
+    archived: Flag.Int("archived").pipe(
+      Flag.withDescription("published events in the archive"),
+      Flag.withDefault(10_000_000)
+    ),
+    queued: Flag.Int("queued").pipe(Flag.withDescription("events of a backlog"), Flag.withDefault(1_000_000)),
+    readerEvents: Flag.Int("reader-events").pipe(
+      Flag.withDescription("events published while an old reader is open"),
+      Flag.withDefault(300_000)
+    )
+  },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Flat.flat(options), environment({ kafka: false }))
+    yield* Console.log(json ? JSON.stringify(result) : Flat.print(result))
+  })
+).pipe(Command.withDescription("Poll and fetch with an archive, a backlog and an old reader, beside an empty system"))
+
 const program = Command.make("bench").pipe(
   Command.withDescription("Figures as ratios within one run"),
-  Command.withSubcommands([drain, latency, save, idle, memory]),
+  Command.withSubcommands([drain, latency, save, flat, idle, memory]),
   Command.run({ version: "1" }),
   Effect.scoped,
   Effect.provide(NodeServices.layer),

@@ -163,9 +163,7 @@ export const drain = Effect.fnUntraced(function* (options: { readonly events: nu
             : rate(one) / rate(blocksOf(parts.indexOf(by === "kafkajs" ? kafkajs : alone))[index]!)
         )
       ),
-      ofKafkajs: spread(
-        blocksOf(parts.indexOf(dispatcher)).map((one, index) => rate(one) / rate(blocksOf(0)[index]!))
-      )
+      ofKafkajs: spread(blocksOf(parts.indexOf(dispatcher)).map((one, index) => rate(one) / rate(blocksOf(0)[index]!)))
     }
   }
   return {
@@ -216,4 +214,3 @@ export const print = ({ parts, ratios, workload }: Effect.Success<ReturnType<typ
         `Postgres ${limits.postgres.toFixed(0)}, cores ${limits.cores.toFixed(0)}), ${show(ofKafkajs, 2)} of kafkajs alone`
     )
   ].join("\n")
-

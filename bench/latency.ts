@@ -20,8 +20,6 @@ import * as RawClient from "./RawClient.ts"
 import * as Service from "./Service.ts"
 import { reset, sampleEvent, topic, until } from "./Workload.ts"
 
-const eventsPerSecond = 500
-
 /** When each aggregate's event was committed and acknowledged, by this process's clock, in milliseconds. */
 const committed = new Map<string, number>()
 const acknowledged = new Map<string, number>()
@@ -43,14 +41,20 @@ const watched = Layer.effect(
   )
 )
 
+interface Load {
+  readonly count: number
+  /** Events a second. */
+  readonly rate: number
+}
+
 /** Runs `one` for `count` new aggregates, started at even distances. */
-const steadily = <E, R>(count: number, one: (id: string) => Effect.Effect<void, E, R>) =>
+const steadily = <E, R>({ count, rate }: Load, one: (id: string) => Effect.Effect<void, E, R>) =>
   Effect.gen(function* () {
     committed.clear()
     acknowledged.clear()
     yield* Effect.forEach(
       Array.from({ length: count }, (_, index) => index),
-      (index) => Effect.andThen(Effect.sleep((index * 1_000) / eventsPerSecond), one(randomUUID())),
+      (index) => Effect.andThen(Effect.sleep((index * 1_000) / rate), one(randomUUID())),
       { concurrency: "unbounded", discard: true }
     )
     yield* until(Effect.sync(() => acknowledged.size >= count))
@@ -62,12 +66,12 @@ const noteCommit = (id: string) =>
 
 const throughOutbox = (id: string) => Transaction.run(Effect.andThen(noteCommit(id), Aggregates.create(id)))
 
-const floor = (count: number) =>
+const floor = (load: Load) =>
   Effect.gen(function* () {
     const { brokers } = yield* Environment
     const producer = yield* RawClient.connect(brokers)
     return yield* steadily(
-      count,
+      load,
       Effect.fnUntraced(function* (id) {
         yield* Transaction.run(
           Effect.gen(function* () {
@@ -94,37 +98,37 @@ const names = [
 const quantiles = [0.5, 0.9, 0.99] as const
 
 /** Runs `rounds` rounds of `seconds` for each block. Figures in milliseconds. */
-export const latency = Effect.fnUntraced(function* ({ rounds, seconds }: { readonly rounds: number; readonly seconds: number }) {
-  const count = seconds * eventsPerSecond
-  yield* Aggregates.make
-  const workers = yield* LaneWorkers
-  yield* (yield* Publisher).prepare(topic)
-  yield* until(Effect.map(workers.lanes, (held) => held.length === laneCount))
-  const round = Effect.all([
-    Effect.andThen(reset, floor(count)),
-    Effect.andThen(reset, steadily(count, throughOutbox)),
-    Effect.andThen(reset, Effect.provide(steadily(count, throughOutbox), Service.writer))
-  ])
-  yield* round
-  const taken = yield* Effect.forEach(Array.from({ length: rounds }), () => round)
-  return {
-    workload: { eventsPerSecond, rounds, seconds },
-    blocks: names.map((name, column) => ({
-      name,
-      millis: Object.fromEntries(
-        quantiles.map((q) => [
-          `p${q * 100}`,
-          spread(taken.map((round) => quantile(round[column] ?? [], q)))
-        ])
-      ) as Readonly<Record<"p50" | "p90" | "p99", Spread>>
-    }))
-  }
-}, Effect.provide(Service.dispatcher({ archive: true, broker: (kafka) => Layer.provide(watched, kafka) })))
+export const latency = Effect.fnUntraced(
+  function* (options: { readonly rate: number; readonly rounds: number; readonly seconds: number }) {
+    const load = { count: options.seconds * options.rate, rate: options.rate }
+    yield* Aggregates.make
+    const workers = yield* LaneWorkers
+    yield* (yield* Publisher).prepare(topic)
+    yield* until(Effect.map(workers.lanes, (held) => held.length === laneCount))
+    const round = Effect.all([
+      Effect.andThen(reset, floor(load)),
+      Effect.andThen(reset, steadily(load, throughOutbox)),
+      Effect.andThen(reset, Effect.provide(steadily(load, throughOutbox), Service.writer))
+    ])
+    yield* round
+    const taken = yield* Effect.forEach(Array.from({ length: options.rounds }), () => round)
+    return {
+      workload: options,
+      blocks: names.map((name, column) => ({
+        name,
+        millis: Object.fromEntries(
+          quantiles.map((q) => [`p${q * 100}`, spread(taken.map((round) => quantile(round[column] ?? [], q)))])
+        ) as Readonly<Record<"p50" | "p90" | "p99", Spread>>
+      }))
+    }
+  },
+  Effect.provide(Service.dispatcher({ archive: true, broker: (kafka) => Layer.provide(watched, kafka) }))
+)
 
 /** The result for a reader. */
 export const print = ({ blocks, workload }: Effect.Success<ReturnType<typeof latency>>): string =>
   [
-    `${workload.rounds} rounds of ${workload.seconds} s at ${workload.eventsPerSecond} events/s: commit to ack in ms, median of the rounds (least … most)`,
+    `${workload.rounds} rounds of ${workload.seconds} s at ${workload.rate} events/s: commit to ack in ms, median of the rounds (least … most)`,
     "",
     table(
       ["", "p50", "p90", "p99"],

@@ -24,31 +24,37 @@ const block = <E, R>(count: number, ids: ReadonlyArray<string>, one: (id: string
         millis.push(performance.now() - started)
       }
     })
-    yield* Effect.all(Array.from({ length: clients }, () => client), { concurrency: clients, discard: true })
+    yield* Effect.all(
+      Array.from({ length: clients }, () => client),
+      { concurrency: clients, discard: true }
+    )
     return quantile(millis, 0.5)
   })
 
 /** Runs `rounds` rounds of blocks with `transactions` transactions a client. */
-export const save = Effect.fnUntraced(function* (options: { readonly rounds: number; readonly transactions: number }) {
-  const ids = yield* Aggregates.make
-  const { transactions } = options
-  const round = Effect.all([
-    block(transactions, ids, Aggregates.update),
-    block(transactions, ids, Aggregates.save),
-    block(transactions, ids, Aggregates.updateAndAppend)
-  ])
-  yield* round
-  const rounds = yield* Effect.forEach(Array.from({ length: options.rounds }), () => Effect.andThen(reset, round))
-  return {
-    workload: { ...options, clients },
-    kinds: kinds.map((name, column) => ({
-      name,
-      p50Millis: spread(rounds.map((taken) => taken[column] ?? Number.NaN)),
-      // Within each round, so that a slow minute counts for both.
-      ratio: spread(rounds.map((taken) => (taken[column] ?? Number.NaN) / (taken[0] ?? Number.NaN)))
-    }))
-  }
-}, Effect.provide(Layer.fresh(Service.writer)))
+export const save = Effect.fnUntraced(
+  function* (options: { readonly rounds: number; readonly transactions: number }) {
+    const ids = yield* Aggregates.make
+    const { transactions } = options
+    const round = Effect.all([
+      block(transactions, ids, Aggregates.update),
+      block(transactions, ids, Aggregates.save),
+      block(transactions, ids, Aggregates.updateAndAppend)
+    ])
+    yield* round
+    const rounds = yield* Effect.forEach(Array.from({ length: options.rounds }), () => Effect.andThen(reset, round))
+    return {
+      workload: { ...options, clients },
+      kinds: kinds.map((name, column) => ({
+        name,
+        p50Millis: spread(rounds.map((taken) => taken[column] ?? Number.NaN)),
+        // Within each round, so that a slow minute counts for both.
+        ratio: spread(rounds.map((taken) => (taken[column] ?? Number.NaN) / (taken[0] ?? Number.NaN)))
+      }))
+    }
+  },
+  Effect.provide(Layer.fresh(Service.writer))
+)
 
 /** The result for a reader. */
 export const print = ({ kinds, workload }: Effect.Success<ReturnType<typeof save>>): string =>

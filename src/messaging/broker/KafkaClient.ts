@@ -9,7 +9,9 @@
 import { Context, Effect } from "effect"
 import { Kafka, type logCreator, logLevel } from "kafkajs"
 import * as net from "node:net"
-import "./KafkaPatches.ts"
+import { applyPatches } from "./KafkaPatches.ts"
+
+applyPatches()
 
 /** How to reach Kafka, and what may be done there. */
 export class KafkaSettings extends Context.Service<

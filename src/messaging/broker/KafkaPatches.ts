@@ -114,5 +114,8 @@ const takeEncodedBatches = () => {
   }
 }
 
-stopIdlePolling()
-takeEncodedBatches()
+/** Changes kafkajs, for this process: to be called once, before the first client. */
+export const applyPatches = () => {
+  stopIdlePolling()
+  takeEncodedBatches()
+}

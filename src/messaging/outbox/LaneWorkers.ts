@@ -37,6 +37,9 @@ const idleMillis = 5_000
 /** How often the queue's length is sampled: often enough for an alert of minutes, seldom enough to cost nothing. */
 const sampleMillis = 5_000
 
+/** A lane's dead entries pile up for so long before the next look steps past them: at 5,000 events/s some eighty a lane. */
+const floorsMillis = 1_000
+
 export class LaneWorkers extends Context.Service<
   LaneWorkers,
   {
@@ -90,7 +93,7 @@ export class LaneWorkers extends Context.Service<
           )
         )
 
-      yield* wakeup.onWake(enqueue)
+      yield* wakeup.onWake(enqueue, (lane) => Effect.map(membership.held, (held) => held.includes(lane)))
       for (let worker = 0; worker < settings.lanesSideBySide; worker++) {
         yield* Supervised.forkLoop(
           `dispatcher worker ${worker}`,
@@ -108,6 +111,10 @@ export class LaneWorkers extends Context.Service<
           yield* Effect.forEach(ready, enqueue, { discard: true })
           yield* Effect.sleep(settings.pollMillis)
         })
+      )
+      yield* Supervised.forkLoop(
+        "dispatcher floors",
+        Effect.andThen(Effect.flatMap(heldLanes, queue.raiseFloors), Effect.sleep(floorsMillis))
       )
       yield* Supervised.forkLoop(
         "dispatcher metrics",
