@@ -29,9 +29,15 @@ const stopIdlePolling = () => {
 /** Marks a message that is a whole record batch. */
 const encoded = Symbol("paid-once/encodedBatch")
 
-/** A message that stands for a whole batch, encoded already (RecordBatch.ts). It must be the only one of its send. */
-export const encodedBatch = (partition: number, batch: Buffer): Message =>
-  Object.assign({ value: batch, partition }, { [encoded]: true })
+/** Bytes of a produce request in front of its one batch. */
+export const requestHeadBytes = (topic: string): number => 26 + Buffer.byteLength(topic)
+
+/**
+ * A message that stands for a whole batch, encoded already (RecordBatch.ts) with {@link requestHeadBytes} of room in front. It must be
+ * the only one of its send.
+ */
+export const encodedBatch = (partition: number, roomAndBatch: Buffer): Message =>
+  Object.assign({ value: roomAndBatch, partition }, { [encoded]: true })
 
 /** The part of a produce request that we read. */
 interface ProduceArguments {
@@ -50,21 +56,24 @@ interface ProduceArguments {
 const firstVersion = 3
 const lastVersion = 8
 
-/** A produce request for one batch: no transaction, one topic, one partition. */
-const encodeRequest = (acks: number, timeout: number, topic: string, partition: number, batch: Buffer): Buffer => {
-  const name = Buffer.from(topic)
-  const head = Buffer.alloc(30 + name.length)
-  head.writeInt16BE(-1, 0)
-  head.writeInt16BE(acks, 2)
-  head.writeInt32BE(timeout, 4)
-  head.writeInt32BE(1, 8)
-  head.writeInt16BE(name.length, 12)
-  name.copy(head, 14)
-  const rest = 14 + name.length
-  head.writeInt32BE(1, rest)
-  head.writeInt32BE(partition, rest + 4)
-  head.writeInt32BE(batch.length, rest + 8)
-  return Buffer.concat([head.subarray(0, rest + 12), batch])
+/** Writes the head of a produce request in front of its batch: no transaction, one topic, one partition. */
+const completeRequest = (
+  { acks, timeout }: ProduceArguments,
+  topic: string,
+  partition: number,
+  roomAndBatch: Buffer
+): Buffer => {
+  const room = requestHeadBytes(topic)
+  let place = roomAndBatch.writeInt16BE(-1, 0)
+  place = roomAndBatch.writeInt16BE(acks, place)
+  place = roomAndBatch.writeInt32BE(timeout, place)
+  place = roomAndBatch.writeInt32BE(1, place)
+  place = roomAndBatch.writeInt16BE(Buffer.byteLength(topic), place)
+  place += roomAndBatch.write(topic, place)
+  place = roomAndBatch.writeInt32BE(1, place)
+  place = roomAndBatch.writeInt32BE(partition, place)
+  roomAndBatch.writeInt32BE(roomAndBatch.length - room, place)
+  return roomAndBatch
 }
 
 /**
@@ -99,7 +108,7 @@ const takeEncodedBatches = () => {
         if (request.apiVersion < firstVersion || request.apiVersion > lastVersion) {
           throw new Error(`produce requests of version ${request.apiVersion} are not known here`)
         }
-        const buffer = encodeRequest(args.acks, args.timeout, data.topic, part.partition, message.value as Buffer)
+        const buffer = completeRequest(args, data.topic, part.partition, message.value as Buffer)
         // What kafkajs wants of an encoder.
         return { request: { ...request, encode: () => Promise.resolve({ buf: buffer, buffer }) }, response }
       }

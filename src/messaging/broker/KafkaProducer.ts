@@ -7,7 +7,7 @@ import type { Producer, RecordMetadata } from "kafkajs"
 import { type Batch, BrokerUnavailable, MessageRejected, type PublishError, TopicUnavailable } from "./Broker.ts"
 import { type Client, type Clients, close, KafkaSettings } from "./KafkaClient.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
-import { encodedBatch } from "./KafkaPatches.ts"
+import { encodedBatch, requestHeadBytes } from "./KafkaPatches.ts"
 import * as RecordBatch from "./RecordBatch.ts"
 
 /**
@@ -95,7 +95,9 @@ export const make = Effect.fnUntraced(function* (
         acks: -1,
         // How long the broker waits for its replicas. It answers before we give up, or it is of no use to us.
         timeout: Math.ceil(sendTimeoutMillis / 2),
-        messages: [encodedBatch(batch.partition, RecordBatch.encode(batch.records, timestampMillis))]
+        messages: [
+          encodedBatch(batch.partition, RecordBatch.encode(batch.records, timestampMillis, requestHeadBytes(topic)))
+        ]
       })
     } finally {
       sender.sending--

@@ -82,12 +82,16 @@ const writeRecord = (
   return place
 }
 
-/** The batch of `records`, all stamped with `timestampMillis`; the broker fills in the base offset. */
-export const encode = (records: ReadonlyArray<BrokerRecord>, timestampMillis: number): Buffer => {
+/**
+ * The batch of `records`, all stamped with `timestampMillis`; the broker fills in the base offset. `room` bytes in front of it are left
+ * for whoever sends it, so that a megabyte need not be copied for the sake of a head.
+ */
+export const encode = (records: ReadonlyArray<BrokerRecord>, timestampMillis: number, room = 0): Buffer => {
   const bodies = records.map(bodyLength)
   const total = bodies.reduce((sum, body) => sum + sized(body), headBytes)
-  // Not zeroed: every byte of it is written below.
-  const target = Buffer.allocUnsafe(total)
+  // Not zeroed: every byte of it is written below, or by whoever asked for room.
+  const whole = Buffer.allocUnsafe(room + total)
+  const target = whole.subarray(room)
   target.writeBigInt64BE(0n, 0)
   target.writeInt32BE(total - lengthEnd, 8)
   target.writeInt32BE(none, lengthEnd)
@@ -105,5 +109,5 @@ export const encode = (records: ReadonlyArray<BrokerRecord>, timestampMillis: nu
     place = writeRecord(target, records[index]!, index, bodies[index]!, place)
   }
   target.writeUInt32BE(crc32c(target, crcEnd), crcStart)
-  return target
+  return whole
 }
