@@ -5,7 +5,8 @@
 import { Effect, Layer, Random } from "effect"
 import { Transaction } from "../src/platform/database/Transaction.ts"
 import * as Aggregates from "./Aggregates.ts"
-import { quantile, show, spread, table } from "./Figures.ts"
+import * as Cpu from "./Cpu.ts"
+import { median, quantile, show, spread, table } from "./Figures.ts"
 import * as Service from "./Service.ts"
 import { reset } from "./Workload.ts"
 
@@ -16,6 +17,7 @@ const kinds = ["UPDATE alone", "UPDATE and event, one statement", "UPDATE and ev
 const block = <E, R>(count: number, ids: ReadonlyArray<string>, one: (id: string) => Effect.Effect<void, E, R>) =>
   Effect.gen(function* () {
     const millis: Array<number> = []
+    const before = yield* Cpu.sample
     const client = Effect.gen(function* () {
       for (let transaction = 0; transaction < count; transaction++) {
         const id = ids[yield* Random.nextIntBetween(0, ids.length - 1)]!
@@ -28,7 +30,12 @@ const block = <E, R>(count: number, ids: ReadonlyArray<string>, one: (id: string
       Array.from({ length: clients }, () => client),
       { concurrency: clients, discard: true }
     )
-    return quantile(millis, 0.5)
+    const { node, postgres = Number.NaN } = Cpu.between(before, yield* Cpu.sample)
+    return {
+      p50: quantile(millis, 0.5),
+      nodeMicros: (node / millis.length) * 1e6,
+      postgresMicros: (postgres / millis.length) * 1e6
+    }
   })
 
 /** Runs `rounds` rounds of blocks with `transactions` transactions a client. */
@@ -43,13 +50,16 @@ export const save = Effect.fnUntraced(
     ])
     yield* round
     const rounds = yield* Effect.forEach(Array.from({ length: options.rounds }), () => Effect.andThen(reset, round))
+    const column = (index: number) => rounds.map((blocks) => blocks[index]!)
     return {
       workload: { ...options, clients },
-      kinds: kinds.map((name, column) => ({
+      kinds: kinds.map((name, index) => ({
         name,
-        p50Millis: spread(rounds.map((taken) => taken[column] ?? Number.NaN)),
+        p50Millis: spread(column(index).map(({ p50 }) => p50)),
         // Within each round, so that a slow minute counts for both.
-        ratio: spread(rounds.map((taken) => (taken[column] ?? Number.NaN) / (taken[0] ?? Number.NaN)))
+        ratio: spread(column(index).map(({ p50 }, round) => p50 / (rounds[round]?.[0].p50 ?? Number.NaN))),
+        nodeMicros: median(column(index).map(({ nodeMicros }) => nodeMicros)),
+        postgresMicros: median(column(index).map(({ postgresMicros }) => postgresMicros))
       }))
     }
   },
@@ -62,7 +72,13 @@ export const print = ({ kinds, workload }: Effect.Success<ReturnType<typeof save
     `${workload.rounds} rounds, ${workload.clients} clients, ${workload.transactions} transactions a client and block: p50 of a transaction, median of the rounds (least … most)`,
     "",
     table(
-      ["", "p50 ms", "of UPDATE alone"],
-      kinds.map(({ name, p50Millis, ratio }) => [name, show(p50Millis, 3), show(ratio, 3)])
+      ["", "p50 ms", "of UPDATE alone", "Node µs", "Postgres µs"],
+      kinds.map(({ name, nodeMicros, p50Millis, postgresMicros, ratio }) => [
+        name,
+        show(p50Millis, 3),
+        show(ratio, 3),
+        nodeMicros.toFixed(0),
+        postgresMicros.toFixed(0)
+      ])
     )
   ].join("\n")
