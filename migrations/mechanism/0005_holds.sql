@@ -43,6 +43,8 @@ CREATE TABLE outbox_dead_letters (
   PRIMARY KEY (event_id)
 );
 CREATE INDEX outbox_dead_letters_status ON outbox_dead_letters (status, ended_at, event_id);
+-- Lanes begin below what may come back (LaneFloors.ts).
+CREATE INDEX outbox_dead_letters_lane ON outbox_dead_letters (lane, seq) WHERE status = 'dead';
 CREATE INDEX outbox_dead_letters_aggregate ON outbox_dead_letters (aggregate_id);
 
 -- Who did what to the mechanism by hand, and why; and what it did by itself where a policy allows to skip an event.

@@ -8,8 +8,10 @@
  */
 import { Context, Effect } from "effect"
 import { Kafka, type logCreator, logLevel } from "kafkajs"
-import { createRequire } from "node:module"
 import * as net from "node:net"
+import { applyPatches } from "./KafkaPatches.ts"
+
+applyPatches()
 
 /** How to reach Kafka, and what may be done there. */
 export class KafkaSettings extends Context.Service<
@@ -48,29 +50,6 @@ const maxGoodbyes = 256
 
 /** First wait of what kafkajs retries by itself: connecting and metadata here, never a produce request. */
 const retryMillis = 50
-
-/**
- * Every connection of kafkajs 2.2.4 looks for waiting requests each millisecond, for ever and with none waiting: half of what an idle
- * consumer costs, and since Node 24 a warning on the console, for the wait is asked for as a negative number. With this it
- * looks when something waits.
- *
- * Source: `scheduleCheckPendingRequests` in kafkajs/src/network/requestQueue/index.js.
- */
-const stopIdlePolling = () => {
-  interface RequestQueue {
-    readonly pending: ReadonlyArray<unknown>
-    readonly throttledUntil: number
-    scheduleCheckPendingRequests: () => void
-  }
-  const { prototype } = createRequire(import.meta.url)("kafkajs/src/network/requestQueue/index.js") as {
-    readonly prototype: RequestQueue
-  }
-  const schedule = prototype.scheduleCheckPendingRequests
-  prototype.scheduleCheckPendingRequests = function (this: RequestQueue) {
-    if (this.pending.length > 0 || this.throttledUntil > Date.now()) schedule.call(this)
-  }
-}
-stopIdlePolling()
 
 /** A kafkajs `Kafka` with its sockets. */
 export interface Client {

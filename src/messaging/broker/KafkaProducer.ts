@@ -7,6 +7,8 @@ import type { Producer, RecordMetadata } from "kafkajs"
 import { type Batch, BrokerUnavailable, MessageRejected, type PublishError, TopicUnavailable } from "./Broker.ts"
 import { type Client, type Clients, close, KafkaSettings } from "./KafkaClient.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
+import { encodedBatch, requestHeadBytes } from "./KafkaPatches.ts"
+import * as RecordBatch from "./RecordBatch.ts"
 
 /**
  * What one topic's batches are sent with.
@@ -27,16 +29,6 @@ const closeGraceMillis = 2_000
 
 /** Below `socket.request.max.bytes`, 104,857,600 by default: a broker cuts off who sends more, which would look like an outage for ever. */
 const maxRequestBytes = 100_000_000
-
-const toMessages = ({ partition, records }: Batch, timestamp: string) =>
-  records.map(({ headers, key, value }) => ({
-    key,
-    // kafkajs writes anything but a Buffer as its string.
-    value: Buffer.from(value.buffer, value.byteOffset, value.byteLength),
-    headers,
-    partition,
-    timestamp
-  }))
 
 /** Publishes batches for as long as the scope is open. `outcome` hears of each exchange whether the broker took part in it. */
 export const make = Effect.fnUntraced(function* (
@@ -93,7 +85,7 @@ export const make = Effect.fnUntraced(function* (
     sender: Sender,
     topic: string,
     batch: Batch,
-    timestamp: string
+    timestampMillis: number
   ): Promise<Array<RecordMetadata>> => {
     sender.sending++
     try {
@@ -103,7 +95,9 @@ export const make = Effect.fnUntraced(function* (
         acks: -1,
         // How long the broker waits for its replicas. It answers before we give up, or it is of no use to us.
         timeout: Math.ceil(sendTimeoutMillis / 2),
-        messages: toMessages(batch, timestamp)
+        messages: [
+          encodedBatch(batch.partition, RecordBatch.encode(batch.records, timestampMillis, requestHeadBytes(topic)))
+        ]
       })
     } finally {
       sender.sending--
@@ -147,10 +141,10 @@ export const make = Effect.fnUntraced(function* (
       return yield* new MessageRejected({ topic, partition, reason: `${bytes} bytes do not fit into a request` })
     }
     const wireTopic = prefix + topic
-    const timestamp = String(yield* Clock.currentTimeMillis)
+    const timestampMillis = yield* Clock.currentTimeMillis
     const sender = senderOf(topic)
     return yield* Effect.tryPromise({
-      try: () => send(sender, wireTopic, batch, timestamp),
+      try: () => send(sender, wireTopic, batch, timestampMillis),
       catch: (cause) => KafkaErrors.toPublishError(topic, partition, cause)
     }).pipe(
       Effect.timeoutOrElse({

@@ -221,8 +221,10 @@ export class Dispatcher extends Context.Service<
             )
         )
         yield* Metric.update(batchSeconds, ((yield* Clock.currentTimeMillis) - started) / 1_000)
-        // Whatever was cut off by the fetch's bounds is there at once; what failed is found by the poll after its pause.
-        return parked > 0 || sent.some(Boolean) ? ("more" as const) : ("idle" as const)
+        // Whatever was cut off by the fetch's bounds is there at once; what was committed since comes with a wake-up, and what failed is
+        // found by the poll after its pause.
+        const isCut = fetched.at(-1)?.followed === true
+        return isCut && (parked > 0 || sent.some(Boolean)) ? ("more" as const) : ("idle" as const)
       })
 
       /** One more send of a refused event, by itself. */

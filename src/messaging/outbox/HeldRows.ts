@@ -138,7 +138,7 @@ export const unburyHead = (eventId: string): InTransaction<void> =>
 
 /**
  * Ends the hold: what waits goes back into the queue, to the places it had. Their numbers are smaller than some that have been
- * published meanwhile, so nobody may remember how far a lane has been read.
+ * published meanwhile, so nobody may remember how far a lane has been read. (LaneFloors.ts counts what is parked and dead as there.)
  *
  * One statement moves all of it, however much the aggregate has written while it was held: half of it in the queue and half of it
  * parked without a hold would be a hole.

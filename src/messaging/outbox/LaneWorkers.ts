@@ -45,6 +45,9 @@ const idleMillis = 5_000
 /** How often the queue's length is sampled: often enough for an alert of minutes, seldom enough to cost nothing. */
 const sampleMillis = 5_000
 
+/** A lane's dead entries pile up for so long before the next look steps past them: at 5,000 events/s some eighty a lane. */
+const floorsMillis = 1_000
+
 export class LaneWorkers extends Context.Service<
   LaneWorkers,
   {
@@ -107,7 +110,7 @@ export class LaneWorkers extends Context.Service<
           )
         )
 
-      yield* wakeup.onWake(enqueue)
+      yield* wakeup.onWake(enqueue, (lane) => Effect.map(membership.held, (held) => held.includes(lane)))
       for (let worker = 0; worker < settings.lanesSideBySide; worker++) {
         yield* Supervised.forkLoop(
           `dispatcher worker ${worker}`,
@@ -138,6 +141,10 @@ export class LaneWorkers extends Context.Service<
           yield* Effect.forEach(ready, enqueue, { discard: true })
           yield* pause(stamp)
         })
+      )
+      yield* Supervised.forkLoop(
+        "dispatcher floors",
+        Effect.andThen(Effect.flatMap(heldLanes, queue.raiseFloors), Effect.sleep(floorsMillis))
       )
       yield* Supervised.forkLoop(
         "dispatcher metrics",

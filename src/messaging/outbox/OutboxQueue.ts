@@ -5,15 +5,18 @@
  * publish first. A lane has one owner instead (Shares), and the fetch takes no locks at all.
  */
 import { Context, Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type Statement } from "effect/sql"
 import type { StoredEvent } from "../Envelope.ts"
-import { type Lane, laneCount } from "./Lane.ts"
+import { Lane, laneCount } from "./Lane.ts"
+import * as LaneFloors from "./LaneFloors.ts"
 
 /** An event in the queue. `seq` is its place in the lane. */
 export interface QueuedEvent extends StoredEvent {
   readonly seq: bigint
   /** Its aggregate waits behind an event that the broker refused (Holds): not to be sent from here. */
   readonly held?: boolean
+  /** Whether the fetch saw another event of the lane behind this one: of the last one fetched, that the bounds cut there. */
+  readonly followed?: boolean
 }
 
 /** Where a batch was stored: its first event at `baseOffset`, the others behind it. */
@@ -51,6 +54,11 @@ export interface OutboxQueueService {
    * harmless: the second finds nothing.
    */
   readonly mark: (lane: Lane, events: ReadonlyArray<QueuedEvent>, receipt: Receipt) => Effect.Effect<void>
+  /**
+   * Looks where the events of `lanes` begin now, so that the statements above need not step over what was published before: to be called
+   * about once a second. Without it everything holds, and is slow under a reader that keeps vacuum away.
+   */
+  readonly raiseFloors: (lanes: ReadonlyArray<Lane>) => Effect.Effect<void>
   /** How many events wait (counted up to {@link pendingCountLimit}) and since how many seconds the oldest does. */
   readonly pending: Effect.Effect<{ readonly count: number; readonly oldestSeconds: number }>
 }
@@ -66,15 +74,26 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const { archive, batchBytes, batchSize } = yield* QueueSettings
+      const floors = LaneFloors.make(sql)
+
+      /** A floor, where the server is still the one that it was found on. Evaluated once a statement. */
+      const valid = (floor: Statement.Fragment) =>
+        sql`CASE WHEN pg_postmaster_start_time()::text = ${floors.server()}::text THEN ${floor} ELSE 0 END`
+
+      /**
+       * Makes the statement's commit asynchronous. What a mark loses when Postgres dies is sent again, a duplicate; waiting for the disk
+       * would cost a lane some milliseconds, and the business transactions their turn at the disk.
+       */
+      const asynchronously = sql`SELECT clock_now() AS now, set_config('synchronous_commit', 'off', true) OFFSET 0`
 
       return OutboxQueue.of({
         ready: Effect.fnUntraced(function* (lanes, pausedTopics) {
           const rows = yield* sql<{ readonly lane: Lane }>`
-            SELECT lane FROM unnest(${[...lanes]}::int2[]) AS lane
+            SELECT lane FROM unnest(${[...lanes]}::int2[], ${lanes.map(floors.of)}::int8[]) AS lane(lane, floor)
             CROSS JOIN LATERAL (
               -- The LIMIT keeps this a probe of the index for each lane, however the planner estimates a queue that is mostly empty.
               SELECT FROM outbox_events AS e
-              WHERE e.lane = lane.lane AND e.topic <> ALL (${[...pausedTopics]}::text[])
+              WHERE e.lane = lane.lane AND e.seq >= ${valid(sql`lane.floor`)} AND e.topic <> ALL (${[...pausedTopics]}::text[])
               ORDER BY e.lane, e.seq LIMIT 1
             ) AS first`
           return rows.map((row) => row.lane)
@@ -85,25 +104,34 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
             SELECT seq, event_id::text AS "eventId", topic, event_type AS "eventType", schema_version AS "schemaVersion",
                    aggregate_type AS "aggregateType", aggregate_id AS "aggregateId", aggregate_version AS "aggregateVersion",
                    to_char(occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
-                   trace_id AS "traceId", span_id AS "spanId", data::text AS data,
+                   trace_id AS "traceId", span_id AS "spanId", data::text AS data, followed,
                    -- In the same snapshot as the rows. A hashed look into a table that is empty as a rule.
                    (aggregate_type, aggregate_id) IN (SELECT aggregate_type, aggregate_id FROM outbox_holds WHERE lane = ${lane}::int2) AS held
             FROM (
-              SELECT *, sum(record_bytes) OVER (ORDER BY seq) AS bytes_to_here
+              SELECT *, row_number() OVER in_order AS position, sum(record_bytes) OVER in_order AS bytes_to_here,
+                     lead(true, 1, false) OVER in_order AS followed
               FROM (
                 SELECT * FROM outbox_events
-                WHERE lane = ${lane}::int2 AND topic <> ALL (${[...pausedTopics]}::text[])
-                ORDER BY seq LIMIT ${batchSize}
+                WHERE lane = ${lane}::int2 AND seq >= ${valid(sql`${floors.of(lane)}::int8`)}
+                  AND topic <> ALL (${[...pausedTopics]}::text[])
+                -- One more than a batch: so the last one tells whether it is worth coming again at once.
+                ORDER BY seq LIMIT ${batchSize + 1}
               ) AS next
+              WINDOW in_order AS (ORDER BY seq ROWS UNBOUNDED PRECEDING)
             ) AS measured
-            WHERE bytes_to_here <= ${batchBytes} OR bytes_to_here = record_bytes
+            WHERE position <= ${batchSize} AND (bytes_to_here <= ${batchBytes} OR position = 1)
             ORDER BY seq`
         }, Effect.orDie),
 
+        raiseFloors: (lanes) => Effect.orDie(floors.raise(lanes)),
+
         mark: Effect.fnUntraced(function* (lane, events, receipt) {
+          floors.died()
           const seqs = events.map((event) => event.seq)
           if (!archive) {
-            yield* sql`DELETE FROM outbox_events WHERE lane = ${lane}::int2 AND seq = ANY (${seqs}::int8[])`
+            yield* sql`
+              DELETE FROM outbox_events USING (${asynchronously}) AS asynchronous
+              WHERE lane = ${lane}::int2 AND seq = ANY (${seqs}::int8[])`
             return
           }
           yield* sql`
@@ -115,17 +143,24 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
                                    occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at)
             SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
                    occurred_at, trace_id, span_id, data,
-                   ${receipt.partition}::int4, ${receipt.baseOffset}::int8 + sent.position - 1, clock_now()
-            FROM published JOIN unnest(${seqs}::int8[]) WITH ORDINALITY AS sent(seq, position) USING (seq)`
+                   ${receipt.partition}::int4, ${receipt.baseOffset}::int8 + sent.position - 1, asynchronous.now
+            FROM (${asynchronously}) AS asynchronous,
+                 published JOIN unnest(${seqs}::int8[]) WITH ORDINALITY AS sent(seq, position) USING (seq)`
         }, Effect.orDie),
 
         pending: Effect.gen(function* () {
+          const lanes = Array.from({ length: laneCount }, (_, lane) => Lane.make(lane))
           const [row] = yield* sql<{ readonly count: number; readonly seconds: number }>`
-            SELECT (SELECT count(*) FROM (SELECT FROM outbox_events LIMIT ${pendingCountLimit}) AS sample)::float8 AS count,
+            WITH lane AS (SELECT * FROM unnest(${lanes}::int2[], ${lanes.map(floors.of)}::int8[]) AS lane(lane, floor))
+            SELECT (SELECT count(*) FROM (
+                      SELECT FROM lane CROSS JOIN LATERAL (
+                        SELECT FROM outbox_events AS e WHERE e.lane = lane.lane AND e.seq >= ${valid(sql`lane.floor`)}
+                      ) AS waiting LIMIT ${pendingCountLimit}) AS sample)::float8 AS count,
                    coalesce(extract(epoch FROM clock_now() - min(first.occurred_at)), 0)::float8 AS seconds
-            FROM generate_series(0, ${laneCount - 1}) AS lane
+            FROM lane
             CROSS JOIN LATERAL (
-              SELECT occurred_at FROM outbox_events WHERE outbox_events.lane = lane.lane::int2 ORDER BY seq LIMIT 1
+              SELECT occurred_at FROM outbox_events AS e WHERE e.lane = lane.lane AND e.seq >= ${valid(sql`lane.floor`)}
+              ORDER BY e.lane, e.seq LIMIT 1
             ) AS first`
           return { count: row?.count ?? 0, oldestSeconds: Math.max(0, row?.seconds ?? 0) }
         }).pipe(Effect.orDie)

@@ -4,7 +4,7 @@
 import { Context, Effect, Layer } from "effect"
 import { Faults } from "../../platform/Faults.ts"
 import { Broker, BrokerUnavailable, type PublishError, type TopicInfo, TopicUnavailable } from "../broker/Broker.ts"
-import { toRecord } from "../Envelope.ts"
+import { toRecords } from "../Envelope.ts"
 import { type Lane, partitionOf } from "./Lane.ts"
 import type { NonEmpty } from "./Outbox.ts"
 import type { QueuedEvent, Receipt } from "./OutboxQueue.ts"
@@ -44,11 +44,10 @@ export class Publisher extends Context.Service<
       ) {
         const { partitions } = yield* prepare(topic)
         const partition = partitionOf(lane, partitions)
-        const [first, ...rest] = events
         const { baseOffset } = yield* faults
           .around(
             "dispatcher.before-publish",
-            broker.publish({ topic, partition, records: [toRecord(first), ...rest.map(toRecord)] }),
+            broker.publish({ topic, partition, records: toRecords(events) }),
             (): PublishError =>
               new BrokerUnavailable({ operation: "publish", cause: new Error("the ack was lost on purpose") })
           )

@@ -11,23 +11,50 @@ const isLane = Schema.is(Lane)
 export class Wakeup extends Context.Service<
   Wakeup,
   {
+    /** Wakes the lanes where they are owned: in this process, or else in the others. */
     readonly wake: (lanes: ReadonlyArray<Lane>) => Effect.Effect<void>
-    /** Calls `handle` with each lane that was woken, here or by another process, while the scope is open. */
-    readonly onWake: (handle: (lane: Lane) => Effect.Effect<void>) => Effect.Effect<void, never, Scope.Scope>
+    /**
+     * Calls `handle` with each lane that was woken, here or by another process, while the scope is open. A lane that `owns` holds for is
+     * nobody else's, and no other process is told of it: a process that dispatches what it writes sends no NOTIFY.
+     */
+    readonly onWake: (
+      handle: (lane: Lane) => Effect.Effect<void>,
+      owns?: (lane: Lane) => Effect.Effect<boolean>
+    ) => Effect.Effect<void, never, Scope.Scope>
   }
 >()("paid-once/messaging/outbox/Wakeup") {
   static readonly layer: Layer.Layer<Wakeup, never, Signals> = Layer.effect(
     Wakeup,
-    Effect.map(Signals, (signals) =>
-      Wakeup.of({
-        wake: (lanes) => signals.send(subject, lanes.map(String)),
-        onWake: (handle) =>
-          signals.on(subject, (detail) => {
+    Effect.map(Signals, (signals) => {
+      const owners = new Set<{
+        readonly handle: (lane: Lane) => Effect.Effect<void>
+        readonly owns: (lane: Lane) => Effect.Effect<boolean>
+      }>()
+
+      const wakeOne = Effect.fnUntraced(function* (lane: Lane) {
+        for (const { handle, owns } of owners) {
+          if (yield* owns(lane)) return yield* handle(lane)
+        }
+        yield* signals.send(subject, [String(lane)])
+      })
+
+      return Wakeup.of({
+        wake: (lanes) => Effect.forEach(lanes, wakeOne, { discard: true }),
+        onWake: Effect.fnUntraced(function* (handle, owns) {
+          if (owns !== undefined) {
+            const owner = { handle, owns }
+            yield* Effect.acquireRelease(
+              Effect.sync(() => owners.add(owner)),
+              () => Effect.sync(() => owners.delete(owner))
+            )
+          }
+          yield* signals.on(subject, (detail) => {
             const lane = Number(detail)
             // Anyone may NOTIFY on the channel: what is no lane is no business of ours.
             return isLane(lane) ? handle(lane) : Effect.void
           })
+        })
       })
-    )
+    })
   )
 }

@@ -1,0 +1,57 @@
+/** The smallest aggregate there is, a row with a version and a status: what a write costs with and without its event. */
+import { Effect } from "effect"
+import { Outbox } from "../src/messaging/outbox/Outbox.ts"
+import { Transaction } from "../src/platform/database/Transaction.ts"
+import { Side } from "./Environment.ts"
+import { aggregates, dataOf, topic } from "./Workload.ts"
+
+/** An event's data as an application has it. It is encoded at each write, as everywhere. */
+const data: unknown = JSON.parse(dataOf(400))
+
+/** Makes the table, and the rows that are updated. */
+export const make = Effect.gen(function* () {
+  const sql = yield* Side
+  yield* sql`CREATE TABLE IF NOT EXISTS bench_aggregates (id text PRIMARY KEY, version int NOT NULL, status text NOT NULL) WITH (fillfactor = 50)`
+  const ids = aggregates()
+  yield* sql`INSERT INTO bench_aggregates SELECT id, 1, 'new' FROM unnest(${ids}::text[]) AS id`
+  return ids
+})
+
+const streamOf = (id: string) => ({ topic, aggregateType: "Bench", aggregateId: id })
+const event = { eventType: "Measured", schemaVersion: 1, data }
+
+const write = (id: string) =>
+  Effect.map(
+    Transaction,
+    ({ sql }) => sql<{ readonly version: number }>`
+      UPDATE bench_aggregates SET version = version + 1, status = 'changed' WHERE id = ${id} RETURNING version`
+  )
+
+/** The change alone. */
+export const update = Effect.fnUntraced(function* (id: string) {
+  yield* yield* write(id)
+})
+
+/** The change with its event, as an aggregate is saved. */
+export const save = Effect.fnUntraced(function* (id: string) {
+  const outbox = yield* Outbox
+  yield* outbox.save(streamOf(id), [event], yield* write(id))
+})
+
+/** The change and then its event, in a statement of its own: what nearly everyone does. */
+export const updateAndAppend = Effect.fnUntraced(function* (id: string) {
+  const outbox = yield* Outbox
+  const [row] = yield* yield* write(id)
+  yield* outbox.append(streamOf(id), row?.version ?? 1, [event])
+})
+
+/** A new aggregate with its first event. */
+export const create = Effect.fnUntraced(function* (id: string) {
+  const outbox = yield* Outbox
+  const { sql } = yield* Transaction
+  yield* outbox.save(
+    streamOf(id),
+    [event],
+    sql<{ readonly version: number }>`INSERT INTO bench_aggregates VALUES (${id}, 1, 'new') RETURNING version`
+  )
+})

@@ -1,0 +1,67 @@
+/**
+ * What a measurement runs on: a real Postgres with its durability on, and a real Kafka.
+ *
+ * `DATABASE_URL` and `KAFKA_BROKERS` name running ones; otherwise the embedded Postgres is started in a temporary directory, and
+ * Kafka as the tests start it. The measured database is made for the run and dropped after it.
+ */
+import { PgClient } from "@effect/sql-pg"
+import { Context, Effect, Layer, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import * as Path from "node:path"
+import * as Database from "../src/platform/database/Database.ts"
+import * as EmbeddedPostgres from "../src/platform/database/EmbeddedPostgres.ts"
+import * as KafkaSource from "../test/support/KafkaSource.ts"
+import { migrated, withDatabase } from "../test/support/Postgres.ts"
+
+const postgresUrl = Effect.gen(function* () {
+  const given = process.env["DATABASE_URL"]
+  if (given !== undefined && given !== "") return given
+  const directory = yield* Effect.acquireRelease(
+    Effect.promise(() => mkdtemp(Path.join(tmpdir(), "paid-once-bench-"))),
+    (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
+  )
+  // As an operator would set it: durable, with room between checkpoints, so that none falls into a block by chance.
+  const settings = { max_wal_size: "4GB", shared_buffers: "256MB" }
+  return Redacted.value(
+    (yield* EmbeddedPostgres.acquire({ dataDirectory: Path.join(directory, "postgres"), settings })).url
+  )
+})
+
+/** The measured database and broker. */
+export class Environment extends Context.Service<
+  Environment,
+  { readonly databaseUrl: Redacted.Redacted; readonly brokers: string }
+>()("bench/Environment") {
+  /** With a broker, or without for what needs none. */
+  static readonly layer = (options: { readonly kafka: boolean }) =>
+    Layer.effect(
+      Environment,
+      Effect.gen(function* () {
+        const url = yield* postgresUrl
+        const name = yield* migrated(url)
+        const brokers = options.kafka ? (yield* KafkaSource.acquire).bootstrapServers : ""
+        return { databaseUrl: Redacted.make(withDatabase(url, name)), brokers }
+      })
+    )
+}
+
+/** The pool as the service has it. */
+export const pool = Layer.unwrap(
+  Environment.useSync(({ databaseUrl }) =>
+    Database.layer.pipe(Layer.provideMerge(Database.DatabaseSettings.layerOf({ url: databaseUrl })))
+  )
+)
+
+/** One connection beside the pool, without its limit on silence: for filling, and for looking at what came of it. */
+export class Side extends Context.Service<Side, SqlClient.SqlClient>()("bench/Side") {
+  static readonly layer = Layer.effect(
+    Side,
+    Effect.flatMap(Environment, ({ databaseUrl }) =>
+      Effect.map(Layer.build(PgClient.layer({ url: databaseUrl, maxConnections: 1 })), (context) =>
+        Context.get(context, SqlClient.SqlClient)
+      )
+    )
+  )
+}

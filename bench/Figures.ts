@@ -1,0 +1,37 @@
+/** Numbers as a reader wants them: medians with an interval, and a table. */
+
+/** The value below which the share `q` (0 … 1) of `values` lies, interpolated. */
+export const quantile = (values: ReadonlyArray<number>, q: number): number => {
+  const sorted = values.toSorted((a, b) => a - b)
+  const place = (sorted.length - 1) * q
+  const below = sorted[Math.floor(place)] ?? Number.NaN
+  const above = sorted[Math.ceil(place)] ?? Number.NaN
+  return below + (above - below) * (place - Math.floor(place))
+}
+
+export const median = (values: ReadonlyArray<number>): number => quantile(values, 0.5)
+
+/** The median of blocks, and the least and largest of them: with a handful of blocks that is all the interval there is. */
+export interface Spread {
+  readonly median: number
+  readonly least: number
+  readonly most: number
+}
+
+export const spread = (values: ReadonlyArray<number>): Spread => ({
+  median: median(values),
+  least: Math.min(...values),
+  most: Math.max(...values)
+})
+
+/** `1.03 (0.99 … 1.08)`. */
+export const show = ({ least, median, most }: Spread, digits: number): string =>
+  `${median.toFixed(digits)} (${least.toFixed(digits)} … ${most.toFixed(digits)})`
+
+/** Rows under a heading, the first column left, the others right. */
+export const table = (heading: ReadonlyArray<string>, rows: ReadonlyArray<ReadonlyArray<string>>): string => {
+  const widths = heading.map((title, column) => Math.max(title.length, ...rows.map((row) => row[column]?.length ?? 0)))
+  const line = (cells: ReadonlyArray<string>) =>
+    cells.map((cell, column) => (column === 0 ? cell.padEnd(widths[0]!) : cell.padStart(widths[column]!))).join("  ")
+  return [line(heading), widths.map((width) => "-".repeat(width)).join("  "), ...rows.map(line)].join("\n")
+}

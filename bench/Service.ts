@@ -1,0 +1,95 @@
+/** A dispatcher as the service composes it, on the measured database and broker. */
+import { Effect, Layer, References } from "effect"
+import * as KafkaBroker from "../src/messaging/broker/KafkaBroker.ts"
+import { TopicSettings } from "../src/messaging/broker/Broker.ts"
+import { Dispatcher } from "../src/messaging/outbox/Dispatcher.ts"
+import { LaneWorkers, LaneWorkersSettings } from "../src/messaging/outbox/LaneWorkers.ts"
+import { Outbox } from "../src/messaging/outbox/Outbox.ts"
+import { OutboxQueue, QueueSettings } from "../src/messaging/outbox/OutboxQueue.ts"
+import { Publisher } from "../src/messaging/outbox/Publisher.ts"
+import { Wakeup } from "../src/messaging/outbox/Wakeup.ts"
+import { ControlConnection } from "../src/platform/database/ControlConnection.ts"
+import { Shares } from "../src/platform/database/Shares.ts"
+import { Signals } from "../src/platform/Signals.ts"
+import { Fibers } from "../src/platform/Supervised.ts"
+import { Environment, pool } from "./Environment.ts"
+import { topic } from "./Workload.ts"
+
+/** The default of the service; it divides the 64 lanes. */
+export const partitions = 8
+
+const quiet = Layer.succeed(References.MinimumLogLevel, "Error")
+
+export const platform = Shares.layer.pipe(
+  Layer.provideMerge(Signals.layer),
+  Layer.provideMerge(ControlConnection.layer),
+  Layer.provideMerge(Fibers.layer),
+  Layer.provideMerge(pool)
+)
+
+export const kafka = Layer.unwrap(
+  Environment.useSync(({ brokers }) =>
+    KafkaBroker.layer.pipe(
+      Layer.provide(
+        Layer.succeed(KafkaBroker.KafkaSettings, {
+          brokers: brokers.split(","),
+          prefix: "",
+          createTopics: true,
+          replication: 1,
+          sendTimeoutMillis: 3_000,
+          sessionTimeoutMillis: 10_000,
+          clientId: "bench"
+        })
+      )
+    )
+  )
+)
+
+/** A writer and a dispatcher in one process. */
+export const dispatcher = (options: {
+  readonly archive: boolean
+  /** What to make of the broker, for a block that watches it. */
+  readonly broker?: (layer: typeof kafka) => typeof kafka
+}) =>
+  Layer.mergeAll(LaneWorkers.layer, Outbox.layer).pipe(
+    Layer.provideMerge(Dispatcher.layer),
+    Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer)),
+    Layer.provideMerge(Layer.mergeAll(Wakeup.layer, options.broker?.(kafka) ?? kafka)),
+    Layer.provideMerge(platform),
+    Layer.provideMerge(
+      Layer.mergeAll(
+        quiet,
+        Layer.succeed(TopicSettings, { partitions }),
+        Layer.effect(
+          QueueSettings,
+          Effect.map(QueueSettings, (defaults) => ({ ...defaults, archive: options.archive }))
+        ),
+        Layer.effect(
+          LaneWorkersSettings,
+          Effect.map(LaneWorkersSettings, (defaults) => ({ ...defaults, topics: [topic] }))
+        )
+      )
+    ),
+    Layer.fresh
+  )
+
+/** The dispatcher's statements without a dispatcher. */
+export const queue = (options: { readonly archive: boolean }) =>
+  OutboxQueue.layer.pipe(
+    Layer.provideMerge(pool),
+    Layer.provideMerge(
+      Layer.effect(
+        QueueSettings,
+        Effect.map(QueueSettings, (defaults) => ({ ...defaults, archive: options.archive }))
+      )
+    ),
+    Layer.fresh
+  )
+
+/** A process that writes and does not dispatch. */
+export const writer = Outbox.layer.pipe(
+  Layer.provideMerge(Wakeup.layer),
+  Layer.provideMerge(platform),
+  Layer.provideMerge(quiet),
+  Layer.fresh
+)

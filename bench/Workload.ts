@@ -1,0 +1,71 @@
+/**
+ * The events that are measured: rows of 400 bytes of data, spread evenly over 1,000 aggregates, committed before the clock starts.
+ */
+import { Effect, Schedule } from "effect"
+import { randomUUID } from "node:crypto"
+import * as Envelope from "../src/messaging/Envelope.ts"
+import { laneOf } from "../src/messaging/outbox/Lane.ts"
+import { QueueSettings } from "../src/messaging/outbox/OutboxQueue.ts"
+import { Side } from "./Environment.ts"
+
+export const aggregateCount = 1_000
+export const topic = "bench"
+
+/** A JSON text of exactly `bytes` bytes, of the kind that events are made of. */
+export const dataOf = (bytes: number): string => {
+  const head = `{"customerId":"ada","lines":[{"sku":"book","quantity":2,"unitAmountMinor":1250}],"total":{"amountMinor":2500,"currency":"EUR"},"note":"`
+  return `${head}${"x".repeat(Math.max(0, bytes - head.length - 2))}"}`
+}
+
+const dataBytes = 400
+
+/** An event as the queue gives it, for the clients that are measured without a queue. */
+export const sampleEvent = (aggregateId: string, aggregateVersion: number): Envelope.StoredEvent => ({
+  eventId: randomUUID(),
+  topic,
+  eventType: "Measured",
+  schemaVersion: 1,
+  aggregateType: "Bench",
+  aggregateId,
+  aggregateVersion,
+  occurredAt: "2026-01-01T00:00:00.000Z",
+  traceId: "0af7651916cd43dd8448eb211c80319c",
+  spanId: "b7ad6b7169203331",
+  data: dataOf(dataBytes)
+})
+
+export const recordBytes = Envelope.recordBytes(Envelope.toRecord(sampleEvent(randomUUID(), 1_000_000)))
+
+export const aggregates = () => Array.from({ length: aggregateCount }, () => randomUUID())
+
+/** Commits `count` events of new aggregates in one transaction, the aggregates taking turns. `count` is rounded to whole turns. */
+export const fill = Effect.fnUntraced(function* (count: number, table = "outbox_events") {
+  const sql = yield* Side
+  const ids = aggregates()
+  const sample = sampleEvent(ids[0]!, 1)
+  yield* sql`
+    INSERT INTO ${sql(table)} (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,
+                               aggregate_version, occurred_at, trace_id, span_id, record_bytes, data)
+    SELECT aggregate.lane, uuid_v7(clock_now(), gen_random_uuid()), ${topic}, ${sample.eventType}, 1::int2, ${sample.aggregateType},
+           aggregate.id, turn.version, clock_now(), ${sample.traceId}, ${sample.spanId}, ${recordBytes}::int4, ${sample.data}::text::json
+    FROM generate_series(1, ${Math.ceil(count / aggregateCount)}::int4) AS turn(version),
+         unnest(${ids}::text[], ${ids.map(laneOf)}::int2[]) AS aggregate(id, lane)
+    ORDER BY turn.version`
+})
+
+/** Between two blocks: nothing queued, nothing archived, no dead rows, no checkpoint due. */
+export const reset = Effect.gen(function* () {
+  const sql = yield* Side
+  yield* sql`TRUNCATE outbox_events, event_log`
+  yield* sql`VACUUM ANALYZE outbox_events`
+  yield* sql`CHECKPOINT`
+})
+
+/** How many of these records a full batch has: OUTBOX_BATCH_SIZE or OUTBOX_BATCH_BYTES, whichever is reached first. */
+export const fullBatch = Effect.runSync(
+  Effect.map(QueueSettings, ({ batchBytes, batchSize }) => Math.min(batchSize, Math.floor(batchBytes / recordBytes)))
+)
+
+/** Waits without a wait that shows in the figure: a millisecond is little beside the second that a block takes. */
+export const until = <E, R>(condition: Effect.Effect<boolean, E, R>) =>
+  Effect.repeat(condition, { until: (holds) => holds, schedule: Schedule.spaced("1 millis") })

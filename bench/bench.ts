@@ -1,0 +1,116 @@
+/**
+ * `npm run bench -- drain|latency|save|flat|idle [--json] [--events N] [--rounds N]`: figures as ratios within one run.
+ *
+ * A run starts a Postgres and a Kafka of its own unless `DATABASE_URL` and `KAFKA_BROKERS` name others.
+ */
+import { NodeRuntime, NodeServices } from "@effect/platform-node"
+import { Console, Effect, Layer, Logger } from "effect"
+import { Command, Flag } from "effect/cli"
+import * as Drain from "./drain.ts"
+import * as Flat from "./flat.ts"
+import * as Idle from "./idle.ts"
+import * as Latency from "./latency.ts"
+import * as Save from "./save.ts"
+import * as Memory from "./memory.ts"
+import { Environment, Side } from "./Environment.ts"
+
+const json = Flag.Boolean("json").pipe(Flag.withDescription("print JSON for programs to read"), Flag.withDefault(false))
+const rounds = (fallback: number) =>
+  Flag.Int("rounds").pipe(Flag.withDescription("interleaved rounds"), Flag.withDefault(fallback))
+const events = (fallback: number) =>
+  Flag.Int("events").pipe(Flag.withDescription("events a block"), Flag.withDefault(fallback))
+
+const environment = (options: { readonly kafka: boolean }) =>
+  Side.layer.pipe(Layer.provideMerge(Environment.layer(options)))
+
+const drain = Command.make(
+  "drain",
+  { json, events: events(200_000), rounds: rounds(5) },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Drain.drain(options), environment({ kafka: true }))
+    yield* Console.log(json ? JSON.stringify(result) : Drain.print(result))
+  })
+).pipe(Command.withDescription("Committed events to Kafka, beside what the client and Postgres can do alone"))
+
+const memory = Command.make(
+  "memory",
+  { json, events: events(1_000_000) },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Memory.memory(options), environment({ kafka: true }))
+    yield* Console.log(json ? JSON.stringify(result) : Memory.print(result))
+  })
+).pipe(Command.withDescription("Peak memory of a dispatcher that drains a backlog"))
+
+const seconds = (fallback: number) =>
+  Flag.Int("seconds").pipe(Flag.withDescription("length of a block"), Flag.withDefault(fallback))
+
+const latency = Command.make(
+  "latency",
+  {
+    json,
+    rate: Flag.Int("rate").pipe(Flag.withDescription("events a second"), Flag.withDefault(500)),
+    rounds: rounds(5),
+    seconds: seconds(5)
+  },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Latency.latency(options), environment({ kafka: true }))
+    yield* Console.log(json ? JSON.stringify(result) : Latency.print(result))
+  })
+).pipe(Command.withDescription("Commit to ack at 500 events a second, beside sending right after the commit"))
+
+const save = Command.make(
+  "save",
+  {
+    json,
+    rounds: rounds(15),
+    transactions: Flag.Int("transactions").pipe(
+      Flag.withDescription("transactions a client and block"),
+      Flag.withDefault(250)
+    )
+  },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Save.save(options), environment({ kafka: false }))
+    yield* Console.log(json ? JSON.stringify(result) : Save.print(result))
+  })
+).pipe(Command.withDescription("An aggregate's write with its event, beside the write alone"))
+
+const idle = Command.make(
+  "idle",
+  { json, seconds: seconds(30) },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Idle.idle(options), environment({ kafka: true }))
+    yield* Console.log(json ? JSON.stringify(result) : Idle.print(result))
+  })
+).pipe(Command.withDescription("What a dispatcher costs that has nothing to do"))
+
+const flat = Command.make(
+  "flat",
+  {
+    json,
+    archived: Flag.Int("archived").pipe(
+      Flag.withDescription("published events in the archive"),
+      Flag.withDefault(10_000_000)
+    ),
+    queued: Flag.Int("queued").pipe(Flag.withDescription("events of a backlog"), Flag.withDefault(1_000_000)),
+    readerEvents: Flag.Int("reader-events").pipe(
+      Flag.withDescription("events published while an old reader is open"),
+      Flag.withDefault(300_000)
+    )
+  },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Flat.flat(options), environment({ kafka: false }))
+    yield* Console.log(json ? JSON.stringify(result) : Flat.print(result))
+  })
+).pipe(Command.withDescription("Poll and fetch with an archive, a backlog and an old reader, beside an empty system"))
+
+const program = Command.make("bench").pipe(
+  Command.withDescription("Figures as ratios within one run"),
+  Command.withSubcommands([drain, latency, save, flat, idle, memory]),
+  Command.run({ version: "1" }),
+  Effect.scoped,
+  Effect.provide(NodeServices.layer),
+  // What is printed is the result; what happened meanwhile goes to stderr.
+  Effect.provide(Logger.layer([Logger.withConsoleError(Logger.formatLogFmt)]))
+)
+
+NodeRuntime.runMain(program)

@@ -1,0 +1,137 @@
+/**
+ * `bench latency`: from an event's commit to its acknowledgement by Kafka, at a steady 500 events a second.
+ *
+ * Three blocks take turns: the floor (no outbox: the record is sent right after the commit, by kafkajs alone), a writer in the
+ * dispatcher's process (woken in memory), and a writer beside it with a control connection of its own (woken through NOTIFY). The
+ * writers start their transactions by the clock, however long the last one takes.
+ */
+import { Effect, Layer } from "effect"
+import { randomUUID } from "node:crypto"
+import { Broker } from "../src/messaging/broker/Broker.ts"
+import { toRecord } from "../src/messaging/Envelope.ts"
+import { laneCount, laneOf, partitionOf } from "../src/messaging/outbox/Lane.ts"
+import { LaneWorkers } from "../src/messaging/outbox/LaneWorkers.ts"
+import { Publisher } from "../src/messaging/outbox/Publisher.ts"
+import { Transaction } from "../src/platform/database/Transaction.ts"
+import * as Aggregates from "./Aggregates.ts"
+import { Environment } from "./Environment.ts"
+import { quantile, show, type Spread, spread, table } from "./Figures.ts"
+import * as RawClient from "./RawClient.ts"
+import * as Service from "./Service.ts"
+import { reset, sampleEvent, topic, until } from "./Workload.ts"
+
+/** When each aggregate's event was committed and acknowledged, by this process's clock, in milliseconds. */
+const committed = new Map<string, number>()
+const acknowledged = new Map<string, number>()
+
+/** Kafka, with a note of when each record was acknowledged. */
+const watched = Layer.effect(
+  Broker,
+  Effect.map(Broker, (broker) =>
+    Broker.of({
+      ...broker,
+      publish: (batch) =>
+        Effect.tap(broker.publish(batch), () =>
+          Effect.sync(() => {
+            const now = performance.now()
+            for (const { key } of batch.records) acknowledged.set(key, now)
+          })
+        )
+    })
+  )
+)
+
+interface Load {
+  readonly count: number
+  /** Events a second. */
+  readonly rate: number
+}
+
+/** Runs `one` for `count` new aggregates, started at even distances. */
+const steadily = <E, R>({ count, rate }: Load, one: (id: string) => Effect.Effect<void, E, R>) =>
+  Effect.gen(function* () {
+    committed.clear()
+    acknowledged.clear()
+    yield* Effect.forEach(
+      Array.from({ length: count }, (_, index) => index),
+      (index) => Effect.andThen(Effect.sleep((index * 1_000) / rate), one(randomUUID())),
+      { concurrency: "unbounded", discard: true }
+    )
+    yield* until(Effect.sync(() => acknowledged.size >= count))
+    return [...committed].map(([id, at]) => (acknowledged.get(id) ?? Number.NaN) - at)
+  })
+
+const noteCommit = (id: string) =>
+  Effect.flatMap(Transaction, ({ afterCommit }) => afterCommit(Effect.sync(() => committed.set(id, performance.now()))))
+
+const throughOutbox = (id: string) => Transaction.run(Effect.andThen(noteCommit(id), Aggregates.create(id)))
+
+const floor = (load: Load) =>
+  Effect.gen(function* () {
+    const { brokers } = yield* Environment
+    const producer = yield* RawClient.connect(brokers)
+    return yield* steadily(
+      load,
+      Effect.fnUntraced(function* (id) {
+        yield* Transaction.run(
+          Effect.gen(function* () {
+            const { sql } = yield* Transaction
+            yield* noteCommit(id)
+            yield* sql`INSERT INTO bench_aggregates VALUES (${id}, 1, 'new')`
+          })
+        )
+        const { headers, key, value } = toRecord(sampleEvent(id, 1))
+        const partition = partitionOf(laneOf(id), Service.partitions)
+        yield* Effect.promise(() =>
+          producer.send({ topic, acks: -1, messages: [{ key, value: Buffer.from(value), headers, partition }] })
+        )
+        acknowledged.set(id, performance.now())
+      })
+    )
+  }).pipe(Effect.scoped)
+
+const names = [
+  "kafkajs right after the commit",
+  "outbox, writer in the same process",
+  "outbox, writer elsewhere (NOTIFY)"
+] as const
+const quantiles = [0.5, 0.9, 0.99] as const
+
+/** Runs `rounds` rounds of `seconds` for each block. Figures in milliseconds. */
+export const latency = Effect.fnUntraced(
+  function* (options: { readonly rate: number; readonly rounds: number; readonly seconds: number }) {
+    const load = { count: options.seconds * options.rate, rate: options.rate }
+    yield* Aggregates.make
+    const workers = yield* LaneWorkers
+    yield* (yield* Publisher).prepare(topic)
+    yield* until(Effect.map(workers.lanes, (held) => held.length === laneCount))
+    const round = Effect.all([
+      Effect.andThen(reset, floor(load)),
+      Effect.andThen(reset, steadily(load, throughOutbox)),
+      Effect.andThen(reset, Effect.provide(steadily(load, throughOutbox), Service.writer))
+    ])
+    yield* round
+    const taken = yield* Effect.forEach(Array.from({ length: options.rounds }), () => round)
+    return {
+      workload: options,
+      blocks: names.map((name, column) => ({
+        name,
+        millis: Object.fromEntries(
+          quantiles.map((q) => [`p${q * 100}`, spread(taken.map((round) => quantile(round[column] ?? [], q)))])
+        ) as Readonly<Record<"p50" | "p90" | "p99", Spread>>
+      }))
+    }
+  },
+  Effect.provide(Service.dispatcher({ archive: true, broker: (kafka) => Layer.provide(watched, kafka) }))
+)
+
+/** The result for a reader. */
+export const print = ({ blocks, workload }: Effect.Success<ReturnType<typeof latency>>): string =>
+  [
+    `${workload.rounds} rounds of ${workload.seconds} s at ${workload.rate} events/s: commit to ack in ms, median of the rounds (least … most)`,
+    "",
+    table(
+      ["", "p50", "p90", "p99"],
+      blocks.map(({ millis, name }) => [name, show(millis.p50, 2), show(millis.p90, 2), show(millis.p99, 2)])
+    )
+  ].join("\n")

@@ -1,0 +1,84 @@
+/**
+ * `bench save`: what an event costs the one who writes it. Eight clients run transactions of one kind for a block; the kinds take turns:
+ * the aggregate's UPDATE alone, UPDATE and event in one statement (`Outbox.save`), and in two (`Outbox.append`).
+ */
+import { Effect, Layer, Random } from "effect"
+import { Transaction } from "../src/platform/database/Transaction.ts"
+import * as Aggregates from "./Aggregates.ts"
+import * as Cpu from "./Cpu.ts"
+import { median, quantile, show, spread, table } from "./Figures.ts"
+import * as Service from "./Service.ts"
+import { reset } from "./Workload.ts"
+
+const clients = 8
+const kinds = ["UPDATE alone", "UPDATE and event, one statement", "UPDATE and event, two statements"] as const
+
+/** The times of `count` transactions of each client, in milliseconds. */
+const block = <E, R>(count: number, ids: ReadonlyArray<string>, one: (id: string) => Effect.Effect<void, E, R>) =>
+  Effect.gen(function* () {
+    const millis: Array<number> = []
+    const before = yield* Cpu.sample
+    const client = Effect.gen(function* () {
+      for (let transaction = 0; transaction < count; transaction++) {
+        const id = ids[yield* Random.nextIntBetween(0, ids.length - 1)]!
+        const started = performance.now()
+        yield* Transaction.run(one(id))
+        millis.push(performance.now() - started)
+      }
+    })
+    yield* Effect.all(
+      Array.from({ length: clients }, () => client),
+      { concurrency: clients, discard: true }
+    )
+    const { node, postgres = Number.NaN } = Cpu.between(before, yield* Cpu.sample)
+    return {
+      p50: quantile(millis, 0.5),
+      nodeMicros: (node / millis.length) * 1e6,
+      postgresMicros: (postgres / millis.length) * 1e6
+    }
+  })
+
+/** Runs `rounds` rounds of blocks with `transactions` transactions a client. */
+export const save = Effect.fnUntraced(
+  function* (options: { readonly rounds: number; readonly transactions: number }) {
+    const ids = yield* Aggregates.make
+    const { transactions } = options
+    const round = Effect.all([
+      block(transactions, ids, Aggregates.update),
+      block(transactions, ids, Aggregates.save),
+      block(transactions, ids, Aggregates.updateAndAppend)
+    ])
+    yield* round
+    const rounds = yield* Effect.forEach(Array.from({ length: options.rounds }), () => Effect.andThen(reset, round))
+    const column = (index: number) => rounds.map((blocks) => blocks[index]!)
+    return {
+      workload: { ...options, clients },
+      kinds: kinds.map((name, index) => ({
+        name,
+        p50Millis: spread(column(index).map(({ p50 }) => p50)),
+        // Within each round, so that a slow minute counts for both.
+        ratio: spread(column(index).map(({ p50 }, round) => p50 / (rounds[round]?.[0].p50 ?? Number.NaN))),
+        nodeMicros: median(column(index).map(({ nodeMicros }) => nodeMicros)),
+        postgresMicros: median(column(index).map(({ postgresMicros }) => postgresMicros))
+      }))
+    }
+  },
+  Effect.provide(Layer.fresh(Service.writer))
+)
+
+/** The result for a reader. */
+export const print = ({ kinds, workload }: Effect.Success<ReturnType<typeof save>>): string =>
+  [
+    `${workload.rounds} rounds, ${workload.clients} clients, ${workload.transactions} transactions a client and block: p50 of a transaction, median of the rounds (least … most)`,
+    "",
+    table(
+      ["", "p50 ms", "of UPDATE alone", "Node µs", "Postgres µs"],
+      kinds.map(({ name, nodeMicros, p50Millis, postgresMicros, ratio }) => [
+        name,
+        show(p50Millis, 3),
+        show(ratio, 3),
+        nodeMicros.toFixed(0),
+        postgresMicros.toFixed(0)
+      ])
+    )
+  ].join("\n")

@@ -1,0 +1,130 @@
+/**
+ * Two places where kafkajs 2.2.4 is changed from outside. Its version is pinned exactly, and the tests of test/kafka run through both.
+ */
+import type { Message } from "kafkajs"
+import { createRequire } from "node:module"
+
+const require = createRequire(import.meta.url)
+
+/**
+ * Every connection of kafkajs 2.2.4 looks for waiting requests each millisecond, for ever and with none waiting: half of what an idle
+ * consumer costs, and since Node 24 a warning on the console, for the wait is asked for as a negative number. With this it
+ * looks when something waits.
+ *
+ * Source: `scheduleCheckPendingRequests` in kafkajs/src/network/requestQueue/index.js.
+ */
+const stopIdlePolling = () => {
+  interface RequestQueue {
+    readonly pending: ReadonlyArray<unknown>
+    readonly throttledUntil: number
+    scheduleCheckPendingRequests: () => void
+  }
+  const { prototype } = require("kafkajs/src/network/requestQueue/index.js") as { readonly prototype: RequestQueue }
+  const schedule = prototype.scheduleCheckPendingRequests
+  prototype.scheduleCheckPendingRequests = function (this: RequestQueue) {
+    if (this.pending.length > 0 || this.throttledUntil > Date.now()) schedule.call(this)
+  }
+}
+
+/** Marks a message that is a whole record batch. */
+const encoded = Symbol("paid-once/encodedBatch")
+
+/** Bytes of a produce request in front of its one batch. */
+export const requestHeadBytes = (topic: string): number => 26 + Buffer.byteLength(topic)
+
+/**
+ * A message that stands for a whole batch, encoded already (RecordBatch.ts) with {@link requestHeadBytes} of room in front. It must be
+ * the only one of its send.
+ */
+export const encodedBatch = (partition: number, roomAndBatch: Buffer): Message =>
+  Object.assign({ value: roomAndBatch, partition }, { [encoded]: true })
+
+/** The part of a produce request that we read. */
+interface ProduceArguments {
+  readonly acks: number
+  readonly timeout: number
+  readonly topicData: ReadonlyArray<{
+    readonly topic: string
+    readonly partitions: ReadonlyArray<{
+      readonly partition: number
+      readonly messages: ReadonlyArray<Message & { readonly [encoded]?: true }>
+    }>
+  }>
+}
+
+/** The versions of a produce request that carry record batches and are encoded alike. */
+const firstVersion = 3
+const lastVersion = 8
+
+/** Writes the head of a produce request in front of its batch: no transaction, one topic, one partition. */
+const completeRequest = (
+  { acks, timeout }: ProduceArguments,
+  topic: string,
+  partition: number,
+  roomAndBatch: Buffer
+): Buffer => {
+  const room = requestHeadBytes(topic)
+  let place = roomAndBatch.writeInt16BE(-1, 0)
+  place = roomAndBatch.writeInt16BE(acks, place)
+  place = roomAndBatch.writeInt32BE(timeout, place)
+  place = roomAndBatch.writeInt32BE(1, place)
+  place = roomAndBatch.writeInt16BE(Buffer.byteLength(topic), place)
+  place += roomAndBatch.write(topic, place)
+  place = roomAndBatch.writeInt32BE(1, place)
+  place = roomAndBatch.writeInt32BE(partition, place)
+  roomAndBatch.writeInt32BE(roomAndBatch.length - room, place)
+  return roomAndBatch
+}
+
+/**
+ * kafkajs encodes each record by itself, at some 30 µs of CPU with an event's headers. A message of {@link encodedBatch} is put into
+ * the request as it is; all the rest (who leads the partition, connections, time-outs, what an answer means) stays kafkajs'.
+ *
+ * Source: `produce` in kafkajs/src/broker/index.js, protocol/requests/produce/v3/request.js.
+ */
+const takeEncodedBatches = () => {
+  interface Request {
+    readonly apiVersion: number
+    readonly encode: () => Promise<unknown>
+  }
+  type Protocol = (args: ProduceArguments) => { readonly request: Request; readonly response: unknown }
+  interface Broker {
+    readonly lookupRequest: (apiKey: number, definition: unknown) => Protocol
+    produce: (args: ProduceArguments) => Promise<unknown>
+  }
+  const { prototype } = require("kafkajs/src/broker/index.js") as { readonly prototype: Broker }
+  const produce = prototype.produce
+  prototype.produce = function (this: Broker, args: ProduceArguments) {
+    const data = args.topicData[0]
+    const part = data?.partitions[0]
+    const message = part?.messages[0]
+    if (data === undefined || part === undefined || message?.[encoded] !== true) return produce.call(this, args)
+    if (args.topicData.length + data.partitions.length + part.messages.length !== 3) {
+      return Promise.reject(new Error("an encoded batch must be the only message of its send"))
+    }
+    const withBatch = (protocol: Protocol): Protocol => {
+      return (given) => {
+        const { request, response } = protocol(given)
+        if (request.apiVersion < firstVersion || request.apiVersion > lastVersion) {
+          throw new Error(`produce requests of version ${request.apiVersion} are not known here`)
+        }
+        const buffer = completeRequest(args, data.topic, part.partition, message.value as Buffer)
+        // What kafkajs wants of an encoder.
+        return { request: { ...request, encode: () => Promise.resolve({ buf: buffer, buffer }) }, response }
+      }
+    }
+    // The same broker, but for how it finds the protocol of this one request.
+    const broker = Object.create(this, {
+      lookupRequest: {
+        value: (apiKey: number, definition: unknown) => withBatch(this.lookupRequest(apiKey, definition))
+      }
+    }) as Broker
+    return produce.call(broker, args)
+  }
+}
+
+/** Changes kafkajs, for this process: to be called once, before the first client. */
+export const applyPatches = () => {
+  stopIdlePolling()
+  takeEncodedBatches()
+}

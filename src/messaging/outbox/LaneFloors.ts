@@ -1,0 +1,119 @@
+/**
+ * Where each lane's events begin: a lower bound of `seq` for whoever reads a lane from its front.
+ *
+ * Published rows are deleted, but their index entries stay until no old snapshot can see them. Under a reader that is open for ten
+ * minutes (a report, a dump) each look at a lane's front would step over ten minutes of dead entries.
+ *
+ * Why this is no id cursor. "Greater than the last one seen" skips whoever took a smaller seq and commits later. A floor is raised only
+ * over numbers that can't come any more:
+ *
+ * 1. the sequence's value is read, and after it a transaction id is drawn. Whoever had a number up to that value has a smaller
+ *    transaction id, for an event is inserted after a write or lock of its aggregate's row, which gave the transaction its id;
+ * 2. once all smaller transaction ids have ended (a snapshot's xmin tells; readers have no id and don't count), the rows up to
+ *    that value are there for everyone, or will never be;
+ * 3. in that same snapshot each lane's first row is looked up, from its old floor on, in every table whose rows may stand in the queue
+ *    again with the number that they had. Nothing below it can appear.
+ *
+ * Two nets. A restart or failover of the server, which might hand out numbers again, makes every floor void, in the statement
+ * that uses it. And now and then the third step looks from the very beginning: should a foreign hand insert an event
+ * without a lock of anything before it, that row is late and not lost.
+ */
+import { Effect } from "effect"
+import type { SqlClient } from "effect/sql"
+import { type Lane, laneCount } from "./Lane.ts"
+
+/**
+ * Every table that keeps a lane and a seq (test/outbox/LaneFloors.test.ts asks the schema), and which of its rows may stand in the
+ * queue again: what is parked comes back, and a dead letter that is retried; what was discarded never does.
+ */
+export const places: ReadonlyArray<{ readonly table: string; readonly comesBack: string }> = [
+  { table: "outbox_events", comesBack: "true" },
+  { table: "outbox_parked", comesBack: "true" },
+  { table: "outbox_dead_letters", comesBack: "e.status = 'dead'" }
+]
+
+/** Rounds between two that look at the whole lane: half a minute at a round a second, for a net that nobody of ours falls into. */
+const roundsBetweenFullLooks = 30
+
+/** A round that waits for a transaction to end is given up after so many, so that it can't wait for one of another server. */
+const patienceRounds = 60
+
+/** What a floor will be once every transaction below `xid` has ended. */
+interface Candidate {
+  readonly lastSeq: bigint
+  readonly xid: string
+  /** Rounds that it has waited for. */
+  readonly waited: number
+}
+
+/** The floors of one process, all at the beginning. They are facts about the table, whoever owns the lane. */
+export const make = (sql: SqlClient.SqlClient) => {
+  const floors = new BigInt64Array(laneCount)
+  const known = new Set<Lane>()
+  /** The server's start that the floors belong to. */
+  let server = ""
+  let candidate: Candidate | undefined
+  let rounds = 0
+  let full = true
+  /** Whether rows died since the last round that was completed. */
+  let dirty = false
+
+  const propose = Effect.gen(function* () {
+    const [last] = yield* sql<{ readonly seq: bigint; readonly server: string }>`
+      SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS seq, pg_postmaster_start_time()::text AS server
+      FROM outbox_events_seq_seq`
+    // A statement of its own, for it must come after the one above.
+    const [drawn] = yield* sql<{ readonly xid: string; readonly server: string }>`
+      SELECT pg_current_xact_id()::text AS xid, pg_postmaster_start_time()::text AS server`
+    if (last === undefined || drawn === undefined || last.server !== drawn.server) return
+    if (drawn.server !== server) {
+      floors.fill(0n)
+      known.clear()
+      server = drawn.server
+    }
+    dirty = false
+    candidate = { lastSeq: last.seq, xid: drawn.xid, waited: 0 }
+  })
+
+  const firstOf = ({ comesBack, table }: (typeof places)[number]) => sql`
+    (SELECT e.seq FROM ${sql(table)} AS e
+     WHERE e.lane = lane.lane AND e.seq >= lane.floor AND ${sql.literal(comesBack)} ORDER BY e.lane, e.seq LIMIT 1)`
+
+  const raise = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>, { lastSeq, waited, xid }: Candidate) {
+    const rows = yield* sql<{ readonly lane: Lane; readonly first: bigint | null }>`
+      SELECT lane.lane, least(${sql.csv(places.map(firstOf))}) AS first
+      FROM unnest(${[...lanes]}::int2[], ${lanes.map((lane) => (full ? 0n : floors[lane]!))}::int8[]) AS lane(lane, floor)
+      WHERE pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8
+        AND pg_postmaster_start_time()::text = ${server}::text`
+    if (rows.length === 0) {
+      candidate = waited < patienceRounds ? { lastSeq, xid, waited: waited + 1 } : undefined
+      dirty = true
+      return
+    }
+    for (const { first, lane } of rows) {
+      floors[lane] = first === null || first > lastSeq ? lastSeq + 1n : first
+      known.add(lane)
+    }
+    candidate = undefined
+    full = false
+  })
+
+  return {
+    /** The lane's floor, to be used where `serverIs` holds. */
+    of: (lane: Lane): bigint => floors[lane]!,
+    /** Names the server that the floors belong to. */
+    server: () => server,
+    /** Rows of this process's lanes have died. */
+    died: () => {
+      dirty = true
+    },
+    /** One round for `lanes`: to be called about once a second. Asks nothing where nothing has died since the last one. */
+    raise: (lanes: ReadonlyArray<Lane>) =>
+      Effect.suspend(() => {
+        if (++rounds % roundsBetweenFullLooks === 0) full = true
+        if (lanes.length === 0) return Effect.void
+        if (candidate !== undefined) return raise(lanes, candidate)
+        return dirty || full || lanes.some((lane) => !known.has(lane)) ? propose : Effect.void
+      })
+  }
+}

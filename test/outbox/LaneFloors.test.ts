@@ -1,0 +1,135 @@
+import { assert, it } from "@effect/vitest"
+import { Deferred, Effect, Fiber, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { laneOf } from "../../src/messaging/outbox/Lane.ts"
+import * as LaneFloors from "../../src/messaging/outbox/LaneFloors.ts"
+import { OutboxQueue, QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
+import * as Database from "../../src/platform/database/Database.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as Counters from "../support/Counters.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+/** Rows that a test puts back by hand would be in the archive already. */
+const unarchived = Layer.succeed(QueueSettings, { batchSize: 1_000, batchBytes: 900_000, archive: false })
+
+/** Connections of their own. */
+const pool = Layer.fresh(
+  Layer.unwrap(
+    TestDatabase.useSync(({ url }) => Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url }))))
+  )
+)
+
+/** A writer and the queue, without a dispatcher. */
+const writer = Layer.effectDiscard(Counters.makeTables).pipe(
+  Layer.provideMerge(OutboxQueue.layer),
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provideMerge(TestProcess.quiet),
+  Layer.provide(unarchived)
+)
+
+const lane = laneOf("early")
+/** Another aggregate of the same lane. */
+const neighbour = Array.from({ length: 10_000 }, (_, index) => `counter-${index}`).find((id) => laneOf(id) === lane)!
+
+/** Publishes what the lane holds, as far as the queue is concerned, and returns whose events those were. */
+const publish = Effect.gen(function* () {
+  const queue = yield* OutboxQueue
+  const events = yield* queue.fetch(lane, [])
+  yield* queue.mark(lane, events, { partition: 0, baseOffset: 0n })
+  return events.map((event) => event.aggregateId)
+})
+
+/** Far more rounds than it takes to note, to wait and to look. */
+const raise = Effect.flatMap(OutboxQueue, (queue) => Effect.repeat(queue.raiseFloors([lane]), { times: 5 }))
+
+it.live("a floor waits for whoever has a smaller number and has not committed yet", () =>
+  Effect.gen(function* () {
+    const appended = yield* Deferred.make<void>()
+    const release = yield* Deferred.make<void>()
+    const early = yield* Effect.forkChild(
+      Transaction.run(
+        Counters.create("early").pipe(
+          Effect.andThen(Deferred.succeed(appended, undefined)),
+          Effect.andThen(Deferred.await(release))
+        )
+      )
+    )
+    yield* Deferred.await(appended)
+    yield* Transaction.run(Counters.create(neighbour))
+    assert.deepStrictEqual(yield* publish, [neighbour])
+    yield* raise
+    yield* Deferred.succeed(release, undefined)
+    yield* Fiber.join(early)
+    assert.deepStrictEqual(yield* publish, ["early"])
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("a floor does not step over an event that waits", () =>
+  Effect.gen(function* () {
+    yield* Transaction.run(Counters.create("early"))
+    yield* raise
+    yield* Transaction.run(Counters.create(neighbour))
+    yield* raise
+    assert.deepStrictEqual(yield* publish, ["early", neighbour])
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("an event that a foreign hand puts below the floor is late, and not lost", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* Transaction.run(Counters.create("early"))
+    yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events`
+    yield* publish
+    yield* Transaction.run(Counters.create(neighbour))
+    yield* publish
+    yield* raise
+    yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM kept`
+    // The floor is in use: the statement starts behind the row.
+    assert.deepStrictEqual(yield* publish, [])
+    yield* Effect.repeat(
+      Effect.flatMap(OutboxQueue, (queue) => queue.raiseFloors([lane])),
+      { times: 40 }
+    )
+    assert.deepStrictEqual(yield* publish, ["early"])
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("a floor counts for nothing on a server that was started anew", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { name } = yield* TestDatabase
+    yield* Transaction.run(Counters.create("early"))
+    yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events`
+    // The statements compare the server's start. In this database a test sets it, for connections that are opened from now on.
+    yield* sql`CREATE TABLE server_start AS SELECT pg_postmaster_start_time() AS at`
+    yield* sql`
+      CREATE FUNCTION public.pg_postmaster_start_time() RETURNS timestamptz LANGUAGE sql STABLE AS 'SELECT at FROM server_start'`
+    yield* sql`ALTER DATABASE ${sql(name)} SET search_path = public, pg_catalog`
+    yield* Effect.gen(function* () {
+      yield* publish
+      yield* raise
+      yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM kept`
+      const queue = yield* OutboxQueue
+      assert.deepStrictEqual(yield* queue.fetch(lane, []), [])
+      yield* sql`UPDATE server_start SET at = clock_timestamp()`
+      assert.deepStrictEqual(yield* publish, ["early"])
+    }).pipe(Effect.provide(Layer.fresh(OutboxQueue.layer).pipe(Layer.provide(pool), Layer.provide(unarchived))))
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("every table from which an event may come back into the queue is looked at", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const rows = yield* sql<{ readonly table: string }>`
+      SELECT c.relname AS table FROM pg_class AS c
+      WHERE c.relkind IN ('r', 'p')
+        AND (SELECT count(*) FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attname IN ('lane', 'seq', 'data')) = 3
+      ORDER BY c.relname`
+    assert.deepStrictEqual(
+      rows.map((row) => row.table),
+      LaneFloors.places.map(({ table }) => table).toSorted()
+    )
+  }).pipe(Effect.provide(writer))
+)
