@@ -8,6 +8,7 @@ import { Clock, Context, Duration, Effect, Exit, Random, References } from "effe
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import { type FaultPoint, Faults } from "../../src/platform/Faults.ts"
+import { laneOf } from "../../src/messaging/outbox/Lane.ts"
 import { RandomUuid } from "../../src/platform/RandomUuid.ts"
 import type { LabConnection, LabDatabase } from "./LabDatabase.ts"
 
@@ -25,13 +26,24 @@ export interface LabTime {
 }
 
 /**
- * How an actor stops: at its gate with that number; where its next transaction that appended an event would commit;
- * or where one that has written something already, and so has its transaction id, would lock a row.
+ * What will happen to an actor, and where. `gate`: at its gate with that number. `effects`: at its first gate behind that many of
+ * its effects, which is where crashes hurt: between two things that others can see. `late commit`: where its next transaction that
+ * appended an event would commit. `afterWrite`: in the middle of its next transaction, so many gates behind its first write, which
+ * gave it its transaction id.
  */
-export interface Trap {
-  readonly kind: "crash" | "freeze"
-  readonly at: { readonly gate: number } | "late commit" | "late lock"
-}
+export type Trap =
+  | {
+      readonly kind: "crash" | "freeze"
+      readonly at:
+        | { readonly gate: number }
+        | { readonly effects: number }
+        | { readonly afterWrite: number }
+        | "late commit"
+    }
+  /** Its session ends in front of the statement that would be that effect, or behind it, so that nobody hears of the commit. */
+  | { readonly kind: "cut"; readonly effects: number; readonly behind: boolean }
+  /** Its transaction loses against another one, at its first statement from that gate on. */
+  | { readonly kind: "conflict"; readonly gate: number }
 
 export class Actor {
   readonly name: string
@@ -42,12 +54,16 @@ export class Actor {
   job: Job | undefined
   trap: Trap | undefined
   gatesPassed = 0
+  /** What others can see of it: commits, sends, charges, offsets. */
+  effects = 0
   /** Lanes that it has looked at since they were last woken. */
   readonly lookedAt = new Set<number>()
   /** The connections it has borrowed. */
   readonly connections = new Set<LabConnection>()
   /** The process number of the session whose statement it waits for. */
   statementPid: number | undefined
+  /** Where the story hears of what befell it. */
+  tell: (what: string) => void = () => undefined
   /** Its last step changed, or may have changed, what is committed. */
   changed = false
   private resume: (() => void) | undefined
@@ -60,6 +76,7 @@ export class Actor {
   /** Stands still until the scheduler lets the actor on. A crashed actor stands here for ever; nobody refers to it any more. */
   readonly gate = (label: string): Effect.Effect<void> =>
     Effect.callback<void>((resume) => {
+      if (isEffectOutside(this.label)) this.effects += 1
       this.label = label
       this.gatesPassed += 1
       this.resume = () => resume(Effect.void)
@@ -118,6 +135,10 @@ export class Actor {
   }
 }
 
+/** Something that others see happens behind the gate. Commits are counted where they are made. */
+const isEffectOutside = (label: string) =>
+  label.startsWith("publish ") || label === "charge at the gateway" || label === "commit the offset"
+
 /** The actor whose job the fiber belongs to: two workers of one process share its services, and each stops at gates of its own. */
 export const CurrentActor = Context.Reference<Actor | undefined>("test/lab/CurrentActor", {
   defaultValue: () => undefined
@@ -131,29 +152,67 @@ const withActor = <A, E, R>(use: (actor: Actor) => Effect.Effect<A, E, R>): Effe
 /** A gate of whichever actor gets here. */
 export const gate = (label: string): Effect.Effect<void> => withActor((actor) => actor.gate(label))
 
+/** As Postgres says it to whoever loses: a real error on the connection, which leaves its transaction as a real one does. */
+const loseConflict = `DO $$ BEGIN RAISE EXCEPTION 'could not serialize access' USING ERRCODE = 'serialization_failure'; END $$`
+
 /** A connection whose statements are gates. */
-const gated = (actor: Actor, own: LabConnection): SqlConnection.Connection => {
+const gated = (actor: Actor, own: LabConnection, terminate: Effect.Effect<void>): SqlConnection.Connection => {
   const through = <A>(sql: string, run: Effect.Effect<A, SqlError.SqlError>): Effect.Effect<A, SqlError.SqlError> => {
     const kind = describe(sql)
+    const isWrite = /insert|update|delete/.test(kind)
+    /** Ends the session for good. What the driver says then depends on the moment: here it is always the same. */
+    const cut = Effect.suspend(() => {
+      own.broken = true
+      return Effect.andThen(terminate, Effect.fail(connectionLost))
+    })
+    const struck = Effect.suspend((): Effect.Effect<A, SqlError.SqlError> => {
+      const { trap } = actor
+      const commits = kind === "COMMIT" || (isWrite && !own.inTransaction)
+      if (own.broken) return Effect.fail(connectionLost)
+      if (trap?.kind === "cut" && commits && actor.effects + 1 >= trap.effects) {
+        actor.trap = undefined
+        actor.tell(
+          `loses its session ${trap.behind ? "behind" : "in front of"} the ${kind === "COMMIT" ? kind : "write"}`
+        )
+        return trap.behind ? Effect.andThen(run, cut) : cut
+      }
+      if (
+        trap?.kind === "conflict" &&
+        own.inTransaction &&
+        !commits &&
+        kind !== "ROLLBACK" &&
+        actor.gatesPassed >= trap.gate
+      ) {
+        actor.trap = undefined
+        actor.tell("loses against another transaction")
+        return Effect.andThen(own.pg.query(loseConflict), run)
+      }
+      return run
+    })
     return actor.gate(kind).pipe(
       Effect.andThen(
         Effect.sync(() => {
           actor.statementPid = own.pg.processId
           if (kind.includes("outbox_events") && kind.includes("insert")) own.appended = true
-          if (/insert|update|delete/.test(kind)) own.wrote = true
+          if (own.wrote) own.sinceWrite += 1
+          if (isWrite) own.wrote = true
         })
       ),
-      Effect.andThen(run),
+      Effect.andThen(struck),
       Effect.onExit((exit) =>
         Effect.sync(() => {
           actor.statementPid = undefined
           if (kind === "BEGIN" && Exit.isSuccess(exit)) own.inTransaction = true
+          if (kind === "COMMIT" || (!own.inTransaction && isWrite)) {
+            actor.changed = true
+            actor.effects += 1
+          }
           if (kind === "COMMIT" || kind === "ROLLBACK") {
             own.inTransaction = false
             own.appended = false
             own.wrote = false
+            own.sinceWrite = 0
           }
-          if (kind === "COMMIT" || (!own.inTransaction && /insert|update|delete/.test(kind))) actor.changed = true
         })
       )
     )
@@ -174,6 +233,10 @@ const gated = (actor: Actor, own: LabConnection): SqlConnection.Connection => {
     }
   }
 }
+
+const connectionLost = new SqlError.SqlError({
+  reason: new SqlError.ConnectionError({ cause: new Error("the session has ended"), message: "the session has ended" })
+})
 
 /** A statement in a few words: what it does to which tables. */
 export const describe = (sql: string): string => {
@@ -207,7 +270,7 @@ const pool = (database: LabDatabase["Service"]) =>
             actor.connections.delete(own)
             database.giveBack(own)
           })
-      ).pipe(Effect.map((own) => gated(actor, own)))
+      ).pipe(Effect.map((own) => gated(actor, own, database.terminate([own]))))
     )
     const client = yield* Effect.provide(
       SqlClient.make({
@@ -251,6 +314,19 @@ export const randomOf = (seed: number) => {
   }
 }
 
+/** Lanes that ids fall into: the orders of a case share them, as those of a busy system do, and lie in one partition each. */
+const usedLanes = 2
+
+/** A version 4 UUID whose version 7 twin (LabDatabase.ts) falls into one of the few lanes. One draw in 32 does. */
+const uuidInFewLanes = (random: () => number): string => {
+  for (;;) {
+    const hex = Array.from({ length: 32 }, () => Math.floor(random() * 16).toString(16)).join("")
+    const start = `${hex.slice(0, 8)}-${hex.slice(8, 12)}-`
+    const end = `${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20)}`
+    if (laneOf(`${start}7${end}`) < usedLanes) return `${start}4${end}`
+  }
+}
+
 /** What a process's code finds around itself: its pool, and faults, ids, jitter, time and silence that the lab decides. */
 export const surroundings = (database: LabDatabase["Service"], time: LabTime, random: () => number) =>
   Effect.gen(function* () {
@@ -259,10 +335,7 @@ export const surroundings = (database: LabDatabase["Service"], time: LabTime, ra
     return Context.make(PgClient.PgClient, sql).pipe(
       Context.add(SqlClient.SqlClient, sql as SqlClient.SqlClient),
       Context.add(Faults, { at, around: (point, operation) => Effect.andThen(at(point), operation) }),
-      Context.add(RandomUuid, () => {
-        const hex = Array.from({ length: 32 }, () => Math.floor(random() * 16).toString(16)).join("")
-        return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20)}`
-      }),
+      Context.add(RandomUuid, () => uuidInFewLanes(random)),
       Context.add(Random.Random, {
         nextDoubleUnsafe: random,
         nextIntUnsafe: () => Math.floor(random() * Number.MAX_SAFE_INTEGER)

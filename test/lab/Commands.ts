@@ -2,7 +2,7 @@
 import { Effect } from "effect"
 import type { Actor, Trap } from "./Actor.ts"
 import type { Command } from "./Case.ts"
-import { decline, methods, orderLetters, pay, place, type Request } from "./Requests.ts"
+import { decline, methods, orderLetters, otherBody, pay, place, type Request } from "./Requests.ts"
 import type { Scheduler } from "./Scheduler.ts"
 
 /** Few processes tell as much as many, and a story with four dispatchers is read by nobody. */
@@ -10,32 +10,39 @@ const maxDispatchers = 3
 const maxConsumers = 2
 /** Two clients can wait for each other, and meet more often than three. */
 const maxClients = 2
-/** Below a lease, above it, and a day's worth of backoff. */
-const clockSeconds = [1, 10, 60, 3_600] as const
+/** Below a lease, above it, a day's worth of backoff; and back, as when a standby with another clock takes over. */
+const clockSeconds = [1, 10, 60, 3_600, -30] as const
 
 const pick = <A>(all: ReadonlyArray<A>, index: number): A | undefined => all[index % Math.max(1, all.length)]
 
-const ask = (lab: Scheduler, client: number, request: Request) =>
-  Effect.map(lab.client(client % maxClients), (process) => {
+/** Asks the client with that number, or another one where it is frozen: a request that nobody takes up tells nothing. */
+const ask = (lab: Scheduler, number: number, request: Request) =>
+  Effect.gen(function* () {
+    const wanted = yield* lab.client(number % maxClients)
+    const other = yield* lab.client((number + 1) % maxClients)
+    const process = [wanted, other].find(({ actors: [actor] }) => actor?.frozen === false) ?? wanted
     if (process.role === "client") process.line.push(request)
   })
 
-const setTrap = (actor: Actor | undefined, trap: Trap) => {
-  if (actor !== undefined) actor.trap = trap
-  return Effect.void
-}
+/**
+ * Aims at whoever takes the next request (a: 0 to 2), the next batch (3), the next slice (4), or at the latest process of all (5). A
+ * fault that waits for work gets into the middle of it.
+ */
+const aim = (lab: Scheduler, a: number, trapOf: (actor: Actor) => Trap) =>
+  Effect.sync(() => {
+    const actor = lab.processes.at(-1)?.actors[0]
+    if (a <= 4) lab.ambushes.set(a <= 2 ? "client" : a === 3 ? "dispatcher" : "consumer", trapOf)
+    else if (actor !== undefined) actor.trap = trapOf(actor)
+  })
 
 /** How many commands are given at once, the next one included: `together` takes two or three more with it. */
 export const commandsAtOnce = ({ a, name }: Command): number => (name === "together" ? 3 + (a % 2) : 1)
 
-/** Services first: a crash of theirs is what most stories are about. */
-const targets = (lab: Scheduler): ReadonlyArray<Actor> =>
-  (["dispatcher", "consumer", "client"] as const).flatMap((role) =>
-    lab.processes.filter((process) => process.role === role).flatMap((process) => process.actors)
-  )
-
 /** Nearly half fall into the first eight gates, which are most of a batch's or a slice's; the rest reach the end of a payment. */
 const gatesFromNow = (b: number): number => 1 + (b < 16 ? b % 8 : b - 8)
+
+/** A payment has three, a batch two, a slice two. */
+const effectsFromNow = (b: number): number => 1 + (b % 4)
 
 const says = (lab: Scheduler, what: string) => Effect.sync(() => lab.story.says("—", what))
 
@@ -47,18 +54,24 @@ export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<vo
     return ask(lab, client, request)
   }
   const placed = new Set(lab.requests.filter((request) => request.isPlace).map((request) => request.order)).size
-  const order = b % Math.max(1, placed)
-  // Where nothing is placed yet, there is only one thing to ask for.
-  const meant = placed === 0 && (name === "pay" || name === "decline") ? "place" : name
+  // Every other request is for order A: a rule of order needs several events of one.
+  const order = b % 2 === 0 ? 0 : b % Math.max(1, placed)
+  // Where nothing is placed yet there is only one thing to ask for, and where all are something else.
+  const meant =
+    placed === 0 && (name === "pay" || name === "decline")
+      ? "place"
+      : placed === orderLetters.length && name === "place"
+        ? "decline"
+        : name
   switch (meant) {
     case "place":
-      return placed === orderLetters.length ? Effect.void : asking(a, place(number, placed, lab.known))
+      return asking(a, place(number, placed, lab.known))
     case "together":
       return Effect.void
     case "pay":
       return asking(a, pay(number, order, methods[Math.floor(b / orderLetters.length) % methods.length]!, lab.known))
     case "decline":
-      return asking(a, decline(number, order, lab.known))
+      return asking(a, decline(number, order, Math.floor(b / orderLetters.length) % 2 === 0 ? 1 : 2, lab.known))
     case "again": {
       const request = pick(lab.requests, b)
       return request === undefined ? Effect.void : ask(lab, a, request)
@@ -72,10 +85,37 @@ export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<vo
         ? Effect.void
         : Effect.flatMap(lab.start("consumer"), (process) => says(lab, `${process.name} starts`))
     case "crash":
-    case "freeze": {
-      const actor = pick(targets(lab), a)
-      return setTrap(actor, { kind: meant, at: { gate: (actor?.gatesPassed ?? 0) + gatesFromNow(b) } })
+    case "freeze":
+      return aim(lab, a, ({ gatesPassed }) => ({ kind: meant, at: { gate: gatesPassed + gatesFromNow(b) } }))
+    case "crashAfter":
+    case "freezeAfter": {
+      const kind = meant === "crashAfter" ? "crash" : "freeze"
+      return aim(lab, a, ({ effects }) => ({ kind, at: { effects: effects + effectsFromNow(b) } }))
     }
+    case "cut":
+      return aim(lab, a, ({ effects }) => ({
+        kind: "cut",
+        effects: effects + effectsFromNow(Math.floor(b / 2)),
+        behind: b % 2 === 1
+      }))
+    case "conflict":
+      return aim(lab, a, ({ gatesPassed }) => ({ kind: "conflict", gate: gatesPassed + gatesFromNow(b) }))
+    case "handlerFails": {
+      const moment = b % 2 === 0 ? "before" : "after"
+      lab.work.handlerFailures.push(moment)
+      return says(
+        lab,
+        `the next effect will fail, ${moment === "before" ? "before it has" : "having"} written anything`
+      )
+    }
+    case "otherBody": {
+      const at = b % Math.max(1, number)
+      const request = lab.requests[at]
+      return request === undefined ? Effect.void : ask(lab, a, otherBody(at, request, lab.known))
+    }
+    case "cutIn":
+      lab.cutIn(gatesFromNow(b))
+      return Effect.void
     case "thaw": {
       const actor = pick(
         lab.actors.filter((one) => one.frozen),
@@ -85,9 +125,10 @@ export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<vo
       return Effect.void
     }
     case "lateCommit":
-      return Effect.flatMap(lab.client(a % maxClients), ({ actors: [actor] }) =>
-        setTrap(actor, { kind: "freeze", at: b % 2 === 0 ? "late commit" : "late lock" })
-      )
+      return aim(lab, 0, () => ({
+        kind: "freeze",
+        at: b % 2 === 0 ? "late commit" : { afterWrite: Math.floor(b / 2) % 3 }
+      }))
     case "outage": {
       const away = a % 2 === 0
       if (lab.log.away === away) return Effect.void
@@ -104,13 +145,20 @@ export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<vo
     case "reject":
       lab.log.publishFaults.push("reject")
       return says(lab, "the next send will be refused")
+    case "refuseAll": {
+      const refuses = a % 2 === 0
+      if (lab.log.refusesAll === refuses) return Effect.void
+      lab.log.refusesAll = refuses
+      if (!refuses) lab.work.pollAll()
+      return says(lab, refuses ? "the broker refuses every send" : "the broker accepts sends again")
+    }
     case "clock": {
       const seconds = clockSeconds[a % clockSeconds.length]!
       return Effect.andThen(
         lab.forward(seconds),
         Effect.suspend(() => {
           lab.work.pollAll()
-          return says(lab, `${seconds} s pass`)
+          return says(lab, seconds > 0 ? `${seconds} s pass` : `the database's clock goes back by ${-seconds} s`)
         })
       )
     }

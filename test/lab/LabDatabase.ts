@@ -15,6 +15,10 @@ export interface LabConnection {
   appended: boolean
   /** It has written anything, and so has its transaction id. */
   wrote: boolean
+  /** Statements behind the first write of the open transaction. */
+  sinceWrite: number
+  /** The session has ended. */
+  broken: boolean
 }
 
 /** What is committed, as the oracle and the story read it. Ids are text, amounts and offsets numbers: cases are small. */
@@ -41,6 +45,8 @@ export interface Committed {
     readonly event: string
     readonly partition: number
     readonly offset: number
+    readonly type: string
+    readonly data: unknown
   }>
   readonly processed: ReadonlyArray<string>
   readonly effects: ReadonlyArray<{ readonly order: string; readonly version: number; readonly event: string }>
@@ -63,12 +69,14 @@ const epoch = "2026-01-01T00:00:00Z"
 
 /**
  * Time stands in a sequence: each look at the clock takes it a millisecond on, at once and whatever is rolled back, so times
- * differ and are the same in every run.
+ * differ and are the same in every run. Ids keep what was drawn for them: the lab draws such that orders share lanes (Actor.ts).
  */
 const prepare = `
-  CREATE SEQUENCE lab_clock MINVALUE 0 START 0;
+  CREATE SEQUENCE lab_clock MINVALUE -1000000000 START 0;
   CREATE OR REPLACE FUNCTION clock_now() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL UNSAFE
     AS $$ SELECT '${epoch}'::timestamptz + nextval('lab_clock') * interval '1 millisecond' $$;
+  CREATE OR REPLACE FUNCTION uuid_v7(at timestamptz, random uuid) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT overlay(random::text PLACING '7' FROM 15)::uuid $$;
   CREATE TABLE lab_effects (
     position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, aggregate_id text, aggregate_version int, event_id uuid)`
 
@@ -102,7 +110,7 @@ const observe = `SELECT json_build_object(
   'queue', ${list(`lane, aggregate_id AS "order", aggregate_version AS version, event_id AS event`, "(SELECT * FROM outbox_events UNION ALL SELECT * FROM outbox_parked) AS e ORDER BY seq")},
   'parked', coalesce((SELECT json_agg(lane) FROM outbox_parked), '[]'),
   'archive', ${list(
-    `aggregate_id AS "order", aggregate_version AS version, event_id AS event, broker_partition AS partition, broker_offset AS "offset"`,
+    `aggregate_id AS "order", aggregate_version AS version, event_id AS event, broker_partition AS partition, broker_offset AS "offset", event_type AS type, data`,
     "event_log ORDER BY aggregate_id, aggregate_version"
   )},
   'processed', coalesce((SELECT json_agg(event_id) FROM processed_events), '[]'),
@@ -153,7 +161,14 @@ export class LabDatabase extends Context.Service<
           scope
           // Whoever borrows it has a clock of its own, on which connecting would time out at once.
         ).pipe(Effect.provideService(Clock.Clock, clock)),
-        (pg): LabConnection => ({ pg, inTransaction: false, appended: false, wrote: false })
+        (pg): LabConnection => ({
+          pg,
+          inTransaction: false,
+          appended: false,
+          wrote: false,
+          sinceWrite: 0,
+          broken: false
+        })
       )
       const monitored = <A>(
         statement: string,
@@ -178,11 +193,13 @@ export class LabDatabase extends Context.Service<
         giveBack: (connection) => {
           connection.appended = false
           connection.wrote = false
-          free.push(connection)
+          connection.sinceWrite = 0
+          if (!connection.broken) free.push(connection)
         },
         terminate,
         recover: Effect.fnUntraced(function* (connections) {
           for (const connection of connections) {
+            if (connection.broken) continue
             // One that waits for a lock or is in the middle of a statement can't be asked to roll back.
             const waiting = yield* monitored(
               "SELECT state = 'active' AS active FROM pg_stat_activity WHERE pid = $1::int4",
@@ -195,6 +212,7 @@ export class LabDatabase extends Context.Service<
               connection.inTransaction = false
               connection.appended = false
               connection.wrote = false
+              connection.sinceWrite = 0
               free.push(connection)
             }
           }

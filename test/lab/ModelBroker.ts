@@ -30,6 +30,8 @@ interface Place {
 /** The broker's state: what all members share. */
 export class ModelLog {
   away = false
+  /** Every send is refused, as if the topic's size limit had been lowered. */
+  refusesAll = false
   readonly publishFaults: Array<PublishFault> = []
   /** Appends whose sender has given up on them, and which land when the scheduler says so. */
   readonly late: Array<{ readonly title: string; readonly land: () => void }> = []
@@ -120,7 +122,7 @@ export const publishThrough =
     Effect.gen(function* (): Effect.fn.Return<{ readonly baseOffset: bigint }, PublishError> {
       yield* gate(`publish ${title(batch)}`)
       if (log.away) return yield* unavailable("publish", "the broker is away")
-      const fault = log.publishFaults.shift()
+      const fault = log.refusesAll ? "reject" : log.publishFaults.shift()
       if (fault === "reject")
         return yield* new MessageRejected({
           topic: batch.topic,

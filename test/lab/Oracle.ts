@@ -2,6 +2,7 @@
  * The invariants (DESIGN.md 4), as checks on what the tables, the topic and the gateway hold. Nothing here knows how the service
  * works: only what must be true of what it leaves behind.
  */
+import { isDeepStrictEqual } from "node:util"
 import type { Committed } from "./LabDatabase.ts"
 import type { Capture } from "./ModelGateway.ts"
 
@@ -15,6 +16,19 @@ export interface TopicRecord {
   readonly type: string
   /** What an OrderPaid says was paid; 0 for the other types. */
   readonly paid: number
+  /** The payment that the event speaks of. */
+  readonly payment: string | undefined
+  readonly data: unknown
+  /** What stands around the value agrees with it: the key with its order, the headers with its id and type. */
+  readonly isLabelled: boolean
+}
+
+/** What a client was told for good. `text` is what it read, to the byte. */
+export interface Answer {
+  readonly says: "placed" | "paid" | "declined"
+  readonly order: string
+  readonly payment: string | undefined
+  readonly text: string
 }
 
 /** Everything that can be seen from outside. */
@@ -29,6 +43,7 @@ export interface World {
   readonly unanswered: ReadonlyArray<string>
   /** Orders that clients meant to place: however often one is asked for, it is one. */
   readonly wanted: number
+  readonly answers: ReadonlyArray<Answer & { readonly title: string }>
 }
 
 export const invariants = [
@@ -42,12 +57,19 @@ export const invariants = [
   "effects come in version order",
   "an order stays in one partition",
   "a request that is repeated makes one order",
+  "a record says what was committed",
+  "a payment ends once",
+  "an answer is true",
+  "the same key gets the same answer",
+  "what the code takes for granted is true",
   "what committed is published",
   "the queue empties",
   "every event has its effect",
   "the money adds up",
   "every request gets its answer",
-  "everything comes to rest"
+  "an order is what its events say",
+  "everything comes to rest",
+  "the lab can play it"
 ] as const
 export type Invariant = (typeof invariants)[number]
 
@@ -64,7 +86,7 @@ export type Named = (event: { readonly order: string; readonly version: number }
 
 /** What must hold after every step, whatever is under way. The first one that is broken, or nothing. */
 export const safety = (
-  { captures, committed, inTransaction, topic, wanted }: World,
+  { answers, captures, committed, inTransaction, topic, wanted }: World,
   named: Named
 ): Violation | undefined => {
   const versions = new Map(committed.orders.map((order) => [order.id, order.version]))
@@ -91,20 +113,47 @@ export const safety = (
     if (id !== undefined && id !== record.event)
       return broken("an event keeps its id", `${named(record)} was delivered under two ids`)
     ids.set(keyOf(record), record.event)
+    if (!record.isLabelled)
+      return broken(
+        "a record says what was committed",
+        `the key or the headers of ${named(record)} are another event's`
+      )
   }
 
   const queued = new Set(committed.queue.map((event) => event.event))
   for (const archived of committed.archive) {
-    const there = topic.some(
+    const there = topic.find(
       (record) =>
         record.event === archived.event && record.partition === archived.partition && record.offset === archived.offset
     )
-    if (!there)
+    if (there !== undefined && (there.type !== archived.type || !isDeepStrictEqual(there.data, archived.data)))
+      return broken("a record says what was committed", `${named(archived)} was committed with other data`)
+    if (there === undefined)
       return broken(
         "an archived event is in the topic at that place",
         `${named(archived)} is archived at ${archived.partition}/${archived.offset}, where the topic has something else`
       )
     if (queued.has(archived.event)) return broken("no event is both queued and archived", named(archived))
+  }
+
+  const ends = new Map<string, string>()
+  for (const { event, payment } of topic) {
+    if (payment === undefined) continue
+    const end = ends.get(payment)
+    if (end !== undefined && end !== event) return broken("a payment ends once", `payment ${payment} ended twice`)
+    ends.set(payment, event)
+  }
+
+  for (const { order, payment, says, title } of answers) {
+    const row = committed.orders.find(({ id }) => id === order)
+    const paid = committed.payments.find(({ id }) => id === payment)
+    const isTrue =
+      says === "placed"
+        ? row !== undefined
+        : says === "paid"
+          ? row?.status === "paid" && paid?.status === "captured"
+          : paid?.status === "declined"
+    if (!isTrue) return broken("an answer is true", `"${title}" was answered "${says}", and that is not what is stored`)
   }
 
   const captured = new Set<string>()
@@ -165,6 +214,20 @@ export const rest = ({ captures, committed, topic, unanswered }: World, named: N
   }
   if (committed.queue.length > 0)
     return broken("the queue empties", `${committed.queue.map(named).join(", ")} still wait`)
+  for (const order of committed.orders) {
+    const told = topic.filter((record) => record.order === order.id)
+    const paid = told.some((record) => record.type === "OrderPaid")
+    if ((order.status === "paid") !== paid)
+      return broken(
+        "an order is what its events say",
+        `order ${named({ order: order.id, version: 1 }).slice(0, -1)} is ${order.status}, and its events ${paid ? "" : "don't "}say that it was paid`
+      )
+  }
+  for (const { id, status } of committed.payments) {
+    const type = topic.find((record) => record.payment === id)?.type
+    if (status !== "charging" && type !== (status === "captured" ? "OrderPaid" : "PaymentDeclined"))
+      return broken("an order is what its events say", `a payment is ${status}, and its event is ${type ?? "none"}`)
+  }
   const effects = new Set(committed.effects.map((effect) => effect.event))
   for (const record of topic) {
     if (!effects.has(record.event))

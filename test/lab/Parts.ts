@@ -81,10 +81,16 @@ export const clientOf = (parts: Parts) =>
     Layer.provideMerge(parts.outbox)
   )
 
-export const dispatcherOf = (parts: Parts) =>
+/** What a case's seed decides beside ids and jitter: one in four keeps no archive, one in five has room for one event in a batch. */
+export const settingsOf = (seed: number): { readonly archive: boolean; readonly batchBytes: number } => ({
+  archive: seed % 4 !== 3,
+  batchBytes: seed % 5 === 4 ? 1_000 : 900_000
+})
+
+export const dispatcherOf = (parts: Parts, settings: ReturnType<typeof settingsOf>) =>
   parts.dispatcher.pipe(
     Layer.provideMerge(Layer.mergeAll(parts.queue, parts.publisher)),
-    Layer.provide(Layer.succeed(QueueSettings, { batchSize: parts.batchSize, batchBytes: 900_000, archive: true }))
+    Layer.provide(Layer.succeed(QueueSettings, { batchSize: parts.batchSize, ...settings }))
   )
 
 export const consumerOf = (parts: Parts) => parts.applySlice.pipe(Layer.provideMerge(parts.inbox))

@@ -14,7 +14,7 @@ import type { LabDatabase } from "./LabDatabase.ts"
 import * as ModelBroker from "./ModelBroker.ts"
 import * as ModelGateway from "./ModelGateway.ts"
 import type { Batch } from "../../src/messaging/broker/Broker.ts"
-import { type Around, clientOf, consumerOf, dispatcherOf, type Parts, settings } from "./Parts.ts"
+import { type Around, clientOf, consumerOf, dispatcherOf, type Parts, settings, type settingsOf } from "./Parts.ts"
 import { orderLetters, type Request } from "./Requests.ts"
 
 interface ProcessOf<Role extends string, Services> {
@@ -47,6 +47,7 @@ export interface Environment {
   readonly log: ModelBroker.ModelLog
   readonly gateway: ModelGateway.ModelGatewayState
   readonly parts: Parts
+  readonly settings: ReturnType<typeof settingsOf>
   readonly time: LabTime
   readonly random: () => number
   readonly titleOf: (batch: Batch) => string
@@ -90,7 +91,7 @@ export const startClient = (environment: Environment, number: number, name: stri
 
 export const startDispatcher = (environment: Environment, name: string) =>
   Effect.map(
-    build(environment, () => "", dispatcherOf(environment.parts)),
+    build(environment, () => "", dispatcherOf(environment.parts, environment.settings)),
     (context): DispatcherProcess => ({
       role: "dispatcher",
       name,

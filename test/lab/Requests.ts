@@ -1,14 +1,18 @@
-/** What clients ask of the service: place an order, pay it, and decline it (a short transaction of a third kind). */
+/**
+ * What clients ask of the service: place an order, pay it, and decline it (a short transaction of a third kind). A request keeps
+ * what it was answered, so that the oracle can hold the service to its word.
+ */
 import type { PgClient } from "@effect/sql-pg"
 import { Data, Effect, Exit, Result } from "effect"
-import { type IdempotencyKey, Idempotency, IdempotencyKey as Key } from "../../src/application/Idempotency.ts"
+import { Idempotency, IdempotencyKey } from "../../src/application/Idempotency.ts"
 import { Orders } from "../../src/application/Orders.ts"
 import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
 import { Currency } from "../../src/domain/Money.ts"
-import { CustomerId, declinePayment, OrderId, Sku } from "../../src/domain/Order.ts"
+import { type Change, CustomerId, declinePayment, OrderId, Sku } from "../../src/domain/Order.ts"
 import { PaymentId, PaymentMethod } from "../../src/domain/Payment.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
+import type { Answer, Violation } from "./Oracle.ts"
 
 /** The orders of a case. Their amounts differ, and so do their sums: a wrong total tells which one is missing. */
 export const orderLetters = ["A", "B", "C"] as const
@@ -16,42 +20,88 @@ const amounts = [100, 230, 710] as const
 
 export const methods = ["pm_ok", "pm_declined", "pm_timeout_then_captured"] as const
 
-/** A request as its sender sees it: sent again with the same key until its answer is final. */
+/** What the service said: a final answer, something else that ends the request, or that it is to be asked again. */
+type Heard =
+  | { readonly _tag: "Answer"; readonly answer: Answer }
+  | { readonly _tag: "Done" }
+  | { readonly _tag: "Again" }
+
+type Services = PlaceOrder | PayOrder | Orders | Idempotency | PgClient.PgClient
+
+/** A request as its sender sees it: sent again with the same key until it is done with. */
 export interface Request {
   readonly title: string
   readonly order: number
   readonly isPlace: boolean
-  /** The answer is final where this succeeds with true. */
-  readonly send: Effect.Effect<boolean, unknown, PlaceOrder | PayOrder | Orders | Idempotency | PgClient.PgClient>
+  readonly send: Effect.Effect<unknown, unknown, Services>
   answered: boolean
+  /** The final answer, which every other one to the same request has to equal. */
+  answer: Answer | undefined
+  /** Takes what came back. A violation where it is something that a client must never hear. */
+  readonly take: (exit: Exit.Exit<unknown, unknown>) => Violation | undefined
 }
 
-const keyOf = (number: number): IdempotencyKey => Key.make(`request-${number}`)
+const make = (
+  title: string,
+  order: number,
+  isPlace: boolean,
+  send: Effect.Effect<Heard, unknown, Services>
+): Request => {
+  const request: Request = {
+    title,
+    order,
+    isPlace,
+    send,
+    answered: false,
+    answer: undefined,
+    take: (exit) => {
+      if (!Exit.isSuccess(exit)) return undefined
+      const heard = exit.value as Heard
+      if (heard._tag === "Again") return undefined
+      request.answered = true
+      const text = heard._tag === "Answer" ? heard.answer.text : "with a refusal"
+      if (request.answer !== undefined && request.answer.text !== text) {
+        return {
+          invariant: "the same key gets the same answer",
+          detail: `"${title}" was answered ${request.answer.text}, and then ${text}`
+        }
+      }
+      if (heard._tag === "Answer") request.answer = heard.answer
+      return undefined
+    }
+  }
+  return request
+}
+
+const keyOf = (number: number) => IdempotencyKey.make(`request-${number}`)
 
 /** Orders that clients know the id of: those whose placing was answered. */
 export type KnownOrders = Map<number, OrderId>
 
-export const place = (number: number, order: number, known: KnownOrders): Request => ({
-  title: `place order ${orderLetters[order]}`,
-  order,
-  isPlace: true,
-  answered: false,
-  send: Effect.gen(function* () {
-    const body = {
-      customerId: CustomerId.make(orderLetters[order]!),
-      currency: Currency.make("EUR"),
-      lines: [{ sku: Sku.make("thing"), quantity: 1, unitAmountMinor: amounts[order]! }]
-    }
-    const { orderId } = yield* (yield* PlaceOrder).place(body, {
-      method: "POST",
-      path: "/orders",
-      key: keyOf(number),
-      body
+export const place = (number: number, order: number, known: KnownOrders): Request =>
+  make(
+    `place order ${orderLetters[order]}`,
+    order,
+    true,
+    Effect.gen(function* () {
+      const body = {
+        customerId: CustomerId.make(orderLetters[order]!),
+        currency: Currency.make("EUR"),
+        lines: [{ sku: Sku.make("thing"), quantity: 1, unitAmountMinor: amounts[order]! }]
+      }
+      const placed = yield* (yield* PlaceOrder).place(body, {
+        method: "POST",
+        path: "/orders",
+        key: keyOf(number),
+        body
+      })
+      known.set(order, placed.orderId)
+      return {
+        _tag: "Answer",
+        answer: { says: "placed", order: placed.orderId, payment: undefined, text: placed.body }
+      }
     })
-    known.set(order, orderId)
-    return true
-  })
-})
+  )
 
 /** Nobody can pay an order whose id he does not know: such a request is not sent. */
 class UnknownOrder extends Data.TaggedError("UnknownOrder") {
@@ -64,48 +114,97 @@ const idOf = (order: number, known: KnownOrders) =>
     return id === undefined ? Effect.fail(new UnknownOrder()) : Effect.succeed(id)
   })
 
-export const pay = (number: number, order: number, method: (typeof methods)[number], known: KnownOrders): Request => ({
-  title: `pay order ${orderLetters[order]}${method === "pm_ok" ? "" : method === "pm_declined" ? " (will be declined)" : " (the gateway's first answer gets lost)"}`,
-  order,
-  isPlace: false,
-  answered: false,
-  send: Effect.gen(function* () {
-    const id = yield* idOf(order, known)
-    const request = { method: "POST", path: `/orders/${id}/pay`, key: keyOf(number), body: { paymentMethod: method } }
-    const result = yield* Effect.result((yield* PayOrder).pay(id, PaymentMethod.make(method), request))
-    // "In progress" is no answer, and an unknown outcome is asked for again. All others stand.
-    return Result.isSuccess(result) ? result.success._tag === "Final" : result.failure._tag !== "PaymentInProgress"
-  })
+type Method = (typeof methods)[number]
+
+const titles: Readonly<Record<Method, string>> = {
+  pm_ok: "",
+  pm_declined: " (will be declined)",
+  pm_timeout_then_captured: " (the gateway's first answer gets lost)"
+}
+
+const sendPay = Effect.fnUntraced(function* (id: OrderId, number: number, method: string) {
+  const request = { method: "POST", path: `/orders/${id}/pay`, key: keyOf(number), body: { paymentMethod: method } }
+  return yield* Effect.result((yield* PayOrder).pay(id, PaymentMethod.make(method), request))
 })
+
+export const pay = (number: number, order: number, method: Method, known: KnownOrders): Request =>
+  make(
+    `pay order ${orderLetters[order]}${titles[method]}`,
+    order,
+    false,
+    Effect.gen(function* () {
+      const id = yield* idOf(order, known)
+      const result = yield* sendPay(id, number, method)
+      if (Result.isSuccess(result)) {
+        // An unknown outcome is asked for again.
+        if (result.success._tag === "Unknown") return { _tag: "Again" }
+        const { answer, paymentId } = result.success
+        const says = answer.status === 200 ? "paid" : "declined"
+        return {
+          _tag: "Answer",
+          answer: { says, order: id, payment: paymentId, text: `${answer.status} ${answer.body}` }
+        }
+      }
+      switch (result.failure._tag) {
+        case "PaymentInProgress":
+          return { _tag: "Again" }
+        case "PaymentOpen":
+        case "OrderStateConflict":
+          return { _tag: "Done" }
+        // Its order is there, and the key was never used with another body.
+        default:
+          return yield* Effect.die(result.failure)
+      }
+    })
+  )
+
+/** The request's key with another body: refused where the key is known, and not sent before that. */
+export const otherBody = (number: number, request: Request, known: KnownOrders): Request =>
+  make(
+    `${request.title.split(" (")[0]} another way, with the key of a request before`,
+    request.order,
+    false,
+    Effect.gen(function* () {
+      if (request.answer?.payment === undefined) return { _tag: "Done" }
+      const result = yield* sendPay(yield* idOf(request.order, known), number, "pm_other")
+      return Result.isFailure(result) && result.failure._tag === "KeyReused"
+        ? { _tag: "Done" }
+        : yield* Effect.die(new Error("one key was taken for two bodies"))
+    })
+  )
 
 /**
- * A use case in a few lines, as cancelling or refunding is: claim the key, lock the order, save it with an event. Two of them on
- * one order are what makes writers of one aggregate wait for each other.
+ * A use case in a few lines, as cancelling or refunding is: claim the key, lock the order, save it with an event, or with two.
+ * Two of them on one order are what makes writers of one aggregate wait for each other.
  */
-export const decline = (number: number, order: number, known: KnownOrders): Request => ({
-  title: `note a decline on order ${orderLetters[order]}`,
-  order,
-  isPlace: false,
-  answered: false,
-  send: Effect.gen(function* () {
-    const id = yield* idOf(order, known)
-    const [orders, idempotency] = [yield* Orders, yield* Idempotency]
-    const subject = `00000000-0000-7000-8000-${String(number).padStart(12, "0")}`
-    yield* Transaction.run(
-      Effect.gen(function* () {
-        const claim = yield* idempotency.claim(
-          { method: "POST", path: `/orders/${id}/decline`, key: keyOf(number), body: {} },
-          subject
-        )
-        if (claim._tag !== "First") return
-        const change = declinePayment(yield* orders.lock(OrderId.make(id)), PaymentId.make(subject), "noted")
-        // A paid order is not declined any more: the key is used up all the same.
-        if (Result.isSuccess(change)) yield* orders.save(change.success)
-      })
-    )
-    return true
-  })
-})
-
-/** Whether the request is done with. */
-export const isFinal = (exit: Exit.Exit<unknown, unknown>): boolean => Exit.isSuccess(exit) && exit.value === true
+export const decline = (number: number, order: number, events: 1 | 2, known: KnownOrders): Request =>
+  make(
+    `note ${events === 1 ? "a decline" : "two declines"} on order ${orderLetters[order]}`,
+    order,
+    false,
+    Effect.gen(function* () {
+      const id = yield* idOf(order, known)
+      const [orders, idempotency] = [yield* Orders, yield* Idempotency]
+      const subjectOf = (event: number) => `0000000${event}-0000-7000-8000-${String(number).padStart(12, "0")}`
+      yield* Transaction.run(
+        Effect.gen(function* () {
+          const claim = yield* idempotency.claim(
+            { method: "POST", path: `/orders/${id}/decline`, key: keyOf(number), body: {} },
+            subjectOf(0)
+          )
+          if (claim._tag !== "First") return
+          const locked = yield* orders.lock(OrderId.make(id))
+          const change = declinePayment(locked, PaymentId.make(subjectOf(0)), "noted")
+          // A paid order is not declined any more: the key is used up all the same.
+          if (Result.isFailure(change)) return
+          const second = declinePayment(locked, PaymentId.make(subjectOf(1)), "noted")
+          const both: Change =
+            events === 2 && Result.isSuccess(second)
+              ? { ...change.success, events: [...change.success.events, ...second.success.events] }
+              : change.success
+          yield* orders.save(both)
+        })
+      )
+      return { _tag: "Done" }
+    })
+  )

@@ -6,14 +6,14 @@
  */
 import { Clock, Effect } from "effect"
 import { ordersTopic } from "../../src/domain/Events.ts"
-import { type Actor, type LabTime, randomOf } from "./Actor.ts"
+import { type Actor, type LabTime, randomOf, type Trap } from "./Actor.ts"
 import type { Case } from "./Case.ts"
 import { apply, commandsAtOnce } from "./Commands.ts"
 import { type Committed, LabDatabase, nothingCommitted } from "./LabDatabase.ts"
 import { ModelLog } from "./ModelBroker.ts"
 import { ModelGatewayState } from "./ModelGateway.ts"
 import { Broken, rest, safety, type Violation, type World } from "./Oracle.ts"
-import { type Parts, partitionCount } from "./Parts.ts"
+import { type Parts, partitionCount, settingsOf } from "./Parts.ts"
 import { type Environment, type Process, startClient, startConsumer, startDispatcher } from "./Processes.ts"
 import type { KnownOrders, Request } from "./Requests.ts"
 import { Story } from "./Story.ts"
@@ -33,14 +33,16 @@ const maxSteps = 2_000
 const maxRounds = 6
 /** Longer than any pause, lease or backoff: one round brings everything to its next try. */
 const roundSeconds = 60
+/** The number of the client that nobody asks until all others may be frozen. */
+const spareClient = 2
 /** Between two commands the dispatchers poll so often for what could not be sent, and no more: an outage may last. */
 const maxPolls = 2
 /** Longer than any pause of a topic here. */
 const pollMillis = 50
 /** A statement that takes longer than this may be waiting for a lock: it is looked at, and again after as long. */
 const blockedLookMillis = 3
-/** Nothing in a step takes this long but a hang. */
-const stepMillis = 20_000
+/** Nothing in a step takes this long but a hang; and shrinking a hang waits for many of them. */
+const stepMillis = 10_000
 
 export class Scheduler {
   readonly story = new Story()
@@ -53,6 +55,8 @@ export class Scheduler {
   readonly database: LabDatabase["Service"]
   readonly topic: Topic = new Topic(this.log, this.story)
   readonly work: Work = new Work(this)
+  /** What befalls whoever takes the next request, batch or slice. */
+  readonly ambushes = new Map<Process["role"], (actor: Actor) => Trap>()
   steps = 0
   committed: Committed = nothingCommitted
   readonly environment: Environment
@@ -61,6 +65,9 @@ export class Scheduler {
   private readonly seen = new Set<string>()
   private unseen = false
   private nextCommand = 0
+  /** The step from which on the next command is given whoever is at work. */
+  private cutInAt: number | undefined
+  private reported: Violation | undefined
   /** Steps so far at which there was a choice between actors: what a switch's number counts. */
   private choices = 0
   private polls = 0
@@ -76,6 +83,7 @@ export class Scheduler {
       log: this.log,
       gateway: this.gateway,
       parts,
+      settings: settingsOf(input.seed),
       time: this.time,
       random: randomOf(input.seed),
       titleOf: (batch) => this.topic.titleOf(batch)
@@ -94,7 +102,12 @@ export class Scheduler {
         : role === "dispatcher"
           ? startDispatcher(this.environment, name)
           : startConsumer(this.environment, name)
-    return Effect.tap(starting, (process) => Effect.sync(() => this.processes.push(process)))
+    return Effect.tap(starting, (process) =>
+      Effect.sync(() => {
+        this.processes.push(process)
+        for (const actor of process.actors) actor.tell = (what) => this.story.says(actor.name, what)
+      })
+    )
   }
 
   private readonly clientCrashes = new Map<number, number>()
@@ -182,17 +195,23 @@ export class Scheduler {
     }
     const command = withCommands ? this.input.commands[this.nextCommand] : undefined
     if (command !== undefined) {
-      moves.push(
-        Effect.suspend(() => {
-          const count = commandsAtOnce(command)
-          const commands = this.input.commands.slice(this.nextCommand, this.nextCommand + count)
-          this.nextCommand += count
-          this.polls = 0
-          return Effect.forEach(commands, (one) => apply(this, one), { discard: true })
-        })
-      )
+      const give = Effect.suspend(() => {
+        const count = commandsAtOnce(command)
+        const commands = this.input.commands.slice(this.nextCommand, this.nextCommand + count)
+        this.nextCommand += count
+        this.polls = 0
+        this.cutInAt = undefined
+        return Effect.forEach(commands, (one) => apply(this, one), { discard: true })
+      })
+      if (this.cutInAt !== undefined && this.steps >= this.cutInAt) return [give]
+      moves.push(give)
     }
     return moves
+  }
+
+  /** Gives the next command after so many steps more, even if somebody is at work then. */
+  cutIn(steps: number): void {
+    this.cutInAt = this.steps + steps
   }
 
   private letOn(actor: Actor, move: () => void): Effect.Effect<void> {
@@ -217,7 +236,10 @@ export class Scheduler {
             break
           }
           if ((yield* Clock.currentTimeMillis) > deadline)
-            return yield* Effect.die(new Error(`${actor.name} hangs at ${actor.label}`))
+            throw new Broken({
+              invariant: "everything comes to rest",
+              detail: `${actor.name} hangs at "${actor.label}"`
+            })
         }
       }
       for (const actor of this.actors) yield* this.spring(actor)
@@ -248,13 +270,19 @@ export class Scheduler {
   private spring(actor: Actor): Effect.Effect<void> {
     const trap = actor.trap
     if (trap === undefined || actor.state !== "gate") return Effect.void
+    // These two strike at a statement (Actor.ts).
+    if (trap.kind === "cut" || trap.kind === "conflict") return Effect.void
     const connections = [...actor.connections]
+    const ends = actor.label === "COMMIT" || actor.label === "ROLLBACK"
+    const { at } = trap
     const here =
-      trap.at === "late commit"
+      at === "late commit"
         ? actor.label === "COMMIT" && connections.some((connection) => connection.appended)
-        : trap.at === "late lock"
-          ? actor.label.endsWith("for update") && connections.some((connection) => connection.wrote)
-          : actor.gatesPassed >= trap.at.gate
+        : "gate" in at
+          ? actor.gatesPassed >= at.gate
+          : "effects" in at
+            ? actor.effects >= at.effects
+            : !ends && connections.some(({ sinceWrite, wrote }) => wrote && sinceWrite >= at.afterWrite)
     if (!here) return Effect.void
     actor.trap = undefined
     if (trap.kind === "crash") return this.crash(this.processOf(actor))
@@ -300,8 +328,21 @@ export class Scheduler {
           this.work.wake(row.lane)
         }
       }
+      if (this.reported !== undefined) throw new Broken(this.reported)
       if (isStale || appended) this.check(safety)
     })
+  }
+
+  /** The actor begins work of its role: what lies in wait for that is its own from here on. */
+  ambush(role: Process["role"], actor: Actor): void {
+    const trapOf = this.ambushes.get(role)
+    if (trapOf !== undefined) actor.trap = trapOf(actor)
+    this.ambushes.delete(role)
+  }
+
+  /** Something was seen that must not be: the case ends with it. */
+  report(violation: Violation): void {
+    this.reported ??= violation
   }
 
   private check(invariants: typeof safety): void {
@@ -318,7 +359,8 @@ export class Scheduler {
       captures: this.gateway.captures,
       inTransaction: this.actors.some((actor) => actor.inTransaction),
       unanswered: this.unanswered.map((request) => request.title),
-      wanted: new Set(this.requests.filter((request) => request.isPlace).map((request) => request.order)).size
+      wanted: new Set(this.requests.filter((request) => request.isPlace).map((request) => request.order)).size,
+      answers: this.requests.flatMap(({ answer, title }) => (answer === undefined ? [] : [{ title, ...answer }]))
     }
   }
 
@@ -333,13 +375,19 @@ export class Scheduler {
   /** The commands, then an end to all faults, then rounds until everything is at rest. */
   readonly play: Effect.Effect<void> = Effect.gen({ self: this }, function* () {
     this.log.ensureTopic(ordersTopic, partitionCount)
+    const { archive, batchBytes } = this.environment.settings
+    if (!archive) this.story.says("—", "nothing is archived")
+    if (batchBytes < 2_000) this.story.says("—", "a batch has room for one event")
     yield* this.start("dispatcher")
     yield* this.start("consumer")
     yield* this.runToRest(true)
 
     this.log.away = false
+    this.log.refusesAll = false
     this.log.publishFaults.length = 0
+    this.work.handlerFailures.length = 0
     for (const actor of this.actors) actor.trap = undefined
+    this.ambushes.clear()
     this.story.says("—", "the faults stop")
     // Whoever froze is replaced first, so that it wakes as a zombie.
     for (const role of ["dispatcher", "consumer"] as const) {
@@ -350,6 +398,7 @@ export class Scheduler {
     }
     this.work.pollAll()
     yield* this.runToRest(false)
+    yield* this.askOthers
     for (const actor of this.actors.filter((one) => one.frozen)) {
       this.thaw(actor)
       yield* this.runToRest(false)
@@ -366,6 +415,16 @@ export class Scheduler {
     }
     this.check(safety)
     this.check(rest)
+  })
+
+  /** Whoever waits for a frozen client asks elsewhere, once no lease is in the way: so a client, too, wakes as a zombie. */
+  private readonly askOthers: Effect.Effect<void> = Effect.gen({ self: this }, function* () {
+    const frozen = this.processes.filter((process) => process.role === "client" && process.actors[0]?.frozen === true)
+    if (frozen.length === 0) return
+    yield* this.forward(roundSeconds)
+    const other = yield* this.client(spareClient)
+    if (other.role === "client") other.line.push(...this.unanswered)
+    yield* this.runToRest(false)
   })
 
   thaw(actor: Actor): void {
@@ -394,7 +453,14 @@ export const run = (input: Case, parts: Parts): Effect.Effect<Outcome, never, La
     const scheduler = new Scheduler(database, input, parts)
     const violation = yield* scheduler.play.pipe(
       Effect.as(undefined),
-      Effect.catchDefect((defect) => (defect instanceof Broken ? Effect.succeed(defect.violation) : Effect.die(defect)))
+      Effect.catchDefect((defect) =>
+        Effect.succeed(
+          defect instanceof Broken
+            ? defect.violation
+            : // A fault of the lab, or of the code in a place where the lab itself calls it: it has a case, too, and shrinks.
+              ({ invariant: "the lab can play it", detail: String(defect) } satisfies Violation)
+        )
+      )
     )
     yield* scheduler.clean
     return { violation, steps: scheduler.steps, story: scheduler.story }

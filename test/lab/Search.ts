@@ -2,10 +2,12 @@
 import { Arbitrary, Clock, Data, Effect } from "effect"
 import { randomOf } from "./Actor.ts"
 import { arbitraryOf, type Case } from "./Case.ts"
-import type { LabDatabase } from "./LabDatabase.ts"
+import { LabDatabase } from "./LabDatabase.ts"
 import type { Invariant, Violation } from "./Oracle.ts"
 import { type Parts, realParts } from "./Parts.ts"
 import { type Outcome, run } from "./Scheduler.ts"
+import { shrink } from "./Shrink.ts"
+import { systematic } from "./Systematic.ts"
 import type { Mistake } from "./mistakes/Mistake.ts"
 
 /** The parts of one run: the real ones, or with the mistake planted. Made anew each time, for a mistake may keep state. */
@@ -27,7 +29,7 @@ export interface Found {
 const maxShrinks = 500
 
 /**
- * Runs up to `cases` generated cases. `seed` decides all of them. Shrinking keeps to the invariant that broke first: a story
+ * Runs up to `cases` cases: the systematic ones, then generated ones that `seed` decides. Shrinking keeps to the invariant that broke first: a story
  * must not turn into another one.
  */
 export const search = (options: {
@@ -37,6 +39,7 @@ export const search = (options: {
   readonly onCase?: (run: number) => void
 }): Effect.Effect<Found | undefined, never, LabDatabase> =>
   Effect.gen(function* () {
+    const database = yield* LabDatabase
     let wanted: Invariant | undefined
     let runs = 0
     let cases = 0
@@ -50,33 +53,44 @@ export const search = (options: {
         wanted = violation.invariant
         return yield* new Falsified({ violation })
       })
-    let result: Effect.Success<ReturnType<typeof check>> | undefined
-    const check = (batch: number, cases: number) =>
-      Arbitrary.checkEffect(arbitraryOf(randomOf(options.seed * 7_919 + batch)), property, {
-        runs: cases,
-        size: generatedSize,
-        seed: `${options.seed}.${batch}`,
+    const check = (number: number) =>
+      // One at a time: each case has kinds of commands of its own.
+      Arbitrary.checkEffect(arbitraryOf(randomOf(options.seed * 7_919 + number)), property, {
+        runs: 1,
+        size: sizes[number % sizes.length]!,
+        seed: `${options.seed}.${number}`,
         maxShrinks
       })
-    for (let batch = 0; batch * casesPerBatch < options.cases && result?._tag !== "Falsified"; batch++) {
-      result = yield* check(batch, Math.min(casesPerBatch, options.cases - batch * casesPerBatch))
+    let broken: Case | undefined
+    for (const input of systematic.slice(0, options.cases)) {
+      if (!(yield* Effect.orElseSucceed(property(input), () => false))) {
+        broken = input
+        break
+      }
     }
-    if (result?._tag !== "Falsified") return undefined
-    const input = tidy(result.shrunkInput)
+    for (let number = 0; number + systematic.length < options.cases && broken === undefined; number++) {
+      const result = yield* check(number)
+      if (result._tag === "Falsified") broken = tidy(result.shrunkInput)
+    }
+    if (broken === undefined) return undefined
+    const breaks = (candidate: Case) =>
+      Effect.provideService(
+        Effect.map(run(candidate, partsOf(options.mistake)), ({ story, violation }) => {
+          runs += 1
+          return violation?.invariant === wanted ? story.length : undefined
+        }),
+        LabDatabase,
+        database
+      )
+    const input = yield* shrink(broken, breaks)
     const outcome = yield* run(input, partsOf(options.mistake))
-    // A switch behind the last step, dropped by tidying, can't matter; should it all the same, the story is told as it was found.
-    const told = outcome.violation === undefined ? result.shrunkInput : input
-    const final = outcome.violation === undefined ? yield* run(told, partsOf(options.mistake)) : outcome
-    if (final.violation === undefined)
-      return yield* Effect.die(new Error(`not the same twice: ${JSON.stringify(told)}`))
-    return { input: told, outcome: final, violation: final.violation, cases, shrinkCases: runs - cases }
+    if (outcome.violation === undefined)
+      return yield* Effect.die(new Error(`not the same twice: ${JSON.stringify(input)}`))
+    return { input, outcome, violation: outcome.violation, cases, shrinkCases: runs - cases }
   })
 
-/** Within a batch cases grow from the smallest to the largest: short batches get to the interesting ones soon, and again. */
-const casesPerBatch = 40
-
-/** Lists grow with it, up to their own bounds: three quarters of a batch have the longest. */
-const generatedSize = 48
+/** How long the lists of a case may get, up to their own bounds: short cases are cheap, and long ones meet more. */
+const sizes = [4, 8, 16, 48, 48] as const
 
 /** Without switches that choose what would go on anyway. */
 const tidy = (input: Case): Case => ({ ...input, switches: input.switches.filter(({ to }) => to > 0) })

@@ -22,6 +22,12 @@ const phrases: Readonly<Record<string, string>> = {
   "select outbox_holds": "fetches what waits",
   "select outbox_events for update skip locked": "fetches with SKIP LOCKED",
   "delete outbox_events + insert event_log": "marks: queue → archive",
+  "delete outbox_events": "marks: out of the queue",
+  "insert orders + insert order_lines + insert outbox_events": "writes the order and its event",
+  "update orders + insert outbox_events": "updates the order and writes its event",
+  "update payments": "updates the payment",
+  "update idempotency_keys": "stores the answer",
+  "insert revenue_daily + update revenue_daily": "adds to the revenue",
   "insert processed_events": "marks the events as seen",
   "insert idempotency_keys": "claims the key",
   "commit the offset": "commits the offset",
@@ -86,8 +92,8 @@ export class Story {
   print(violation: Violation | undefined): string {
     const text: Array<string> = []
     this.lines.forEach(({ state, what, who }, index) => {
-      text.push(`${String(index + 1).padStart(3)}. ${who} ${collapsed(what).join("; ")}`)
-      if (state !== undefined) text.push(`       ${state}`)
+      text.push(...wrapped(`${String(index + 1).padStart(3)}. `, `${who} ${collapsed(what).join("; ")}`, "; "))
+      if (state !== undefined) text.push(...wrapped("       ", state, " · "))
     })
     text.push(violation === undefined ? "All invariants hold." : `BROKEN: ${violation.invariant}. ${violation.detail}.`)
     return text.join("\n")
@@ -108,6 +114,23 @@ const collapsed = (what: ReadonlyArray<string>): ReadonlyArray<string> => {
     else runs.push({ text, count: 1 })
   }
   return runs.map(({ count, text }) => (count === 1 ? text : `${text} (${count} times)`))
+}
+
+/** As wide as a page of this project. */
+const maxWidth = 120
+
+/** `text` in lines of at most that width, broken behind `separator`; those after the first stand beneath its start. */
+const wrapped = (start: string, text: string, separator: string): ReadonlyArray<string> => {
+  const lines = [start]
+  for (const [index, part] of text.split(separator).entries()) {
+    const line = lines.at(-1)!
+    const piece = index === 0 ? part : `${separator}${part}`
+    if (index > 0 && line.length + piece.length > maxWidth) {
+      lines[lines.length - 1] = `${line}${separator.trimEnd()}`
+      lines.push(`${" ".repeat(start.length + 2)}${part}`)
+    } else lines[lines.length - 1] = `${line}${piece}`
+  }
+  return lines
 }
 
 /** The partitions, each in its order. */

@@ -22,7 +22,7 @@ export class Topic {
     const before = this.records.length
     this.log.partitions(ordersTopic).forEach((records, partition) => {
       const known = this.records.filter((record) => record.partition === partition).length
-      for (const { offset, value } of records.slice(known)) {
+      for (const { headers, key, offset, value } of records.slice(known)) {
         const event = this.eventOf(value)
         this.records.push({
           partition,
@@ -31,7 +31,14 @@ export class Topic {
           version: event.aggregateVersion,
           event: event.eventId,
           type: event.eventType,
-          paid: event.eventType === "OrderPaid" ? (event.data.amount?.amountMinor ?? 0) : 0
+          paid: event.eventType === "OrderPaid" ? (event.data.amount?.amountMinor ?? 0) : 0,
+          payment: event.data.paymentId,
+          data: event.data,
+          isLabelled:
+            key === event.aggregateId &&
+            headers["event-id"] === event.eventId &&
+            headers["outbox_id"] === event.eventId &&
+            headers["event-type"] === event.eventType
         })
       }
     })
@@ -44,7 +51,11 @@ export class Topic {
       readonly aggregateVersion: number
       readonly eventId: string
       readonly eventType: string
-      readonly data: { readonly customerId?: string; readonly amount?: { readonly amountMinor: number } }
+      readonly data: {
+        readonly customerId?: string
+        readonly paymentId?: string
+        readonly amount?: { readonly amountMinor: number }
+      }
     }
     if (event.data.customerId !== undefined) this.story.letters.set(event.aggregateId, event.data.customerId)
     return event

@@ -2,10 +2,12 @@
  * What there is to do: which request, lane or partition an idle actor takes next. It stands in for what deals work out in the service
  * (LaneWorkers, Shares, Consumer), and hands it to the service's own steps.
  */
-import { Effect, Exit } from "effect"
+import { Data, Effect, Exit } from "effect"
+import { SqlError } from "effect/sql"
 import { analytics } from "../../src/application/subscribers/Analytics.ts"
 import { ordersTopic } from "../../src/domain/Events.ts"
 import { ApplySlice, type Subscriber } from "../../src/messaging/inbox/ApplySlice.ts"
+import { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../../src/messaging/broker/Broker.ts"
 import { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
 import { Lane } from "../../src/messaging/outbox/Lane.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
@@ -13,23 +15,33 @@ import type { Actor } from "./Actor.ts"
 import { sliceOf } from "./ModelBroker.ts"
 import { partitionCount } from "./Parts.ts"
 import type { ConsumerProcess, DispatcherProcess, Process } from "./Processes.ts"
-import { isFinal } from "./Requests.ts"
 import type { Scheduler } from "./Scheduler.ts"
 
 /** How many records a consumer gets at once: two, as a dispatcher's batch. */
 const sliceSize = 2
 
-/** The subscriber of the service, which leaves a trace of each effect for the oracle. */
-const subscriber: Subscriber = {
+/** A handler that fails on purpose. */
+class HandlerRefused extends Data.TaggedError("HandlerRefused") {
+  override readonly message = "the effect fails on purpose"
+}
+
+/** The subscriber of the service, which leaves a trace of each effect for the oracle, and fails when it is told to. */
+const subscriberOf = (nextFailure: () => "before" | "after" | undefined): Subscriber => ({
   ...analytics,
   handle: Effect.fnUntraced(function* (event) {
+    const failure = nextFailure()
+    if (failure === "before") return yield* new HandlerRefused()
     yield* analytics.handle(event)
     const { sql } = yield* Transaction
     yield* sql`
       INSERT INTO lab_effects (aggregate_id, aggregate_version, event_id)
       VALUES (${event.aggregateId}, ${event.aggregateVersion}::int4, ${event.eventId}::uuid)`
+    if (failure === "after") return yield* new HandlerRefused()
   })
-}
+})
+
+const isPublishError = (error: unknown) =>
+  error instanceof BrokerUnavailable || error instanceof TopicUnavailable || error instanceof MessageRejected
 
 export class Work {
   private readonly lab: Scheduler
@@ -37,6 +49,10 @@ export class Work {
   private readonly wokenLanes = new Set<number>()
   /** Partitions whose last slice failed: they wait for a poll. */
   private readonly heldPartitions = new Set<number>()
+
+  /** The effects that are still to fail, before they write or after it. */
+  readonly handlerFailures: Array<"before" | "after"> = []
+  private readonly subscriber = subscriberOf(() => this.handlerFailures.shift())
 
   constructor(lab: Scheduler) {
     this.lab = lab
@@ -71,13 +87,15 @@ export class Work {
         if (process.line.length === 0) return undefined
         return () => {
           const request = process.take()!
+          this.lab.ambush("client", actor)
           this.lab.story.says(actor.name, `is asked to ${request.title}`)
           actor.begin(
             {
               title: request.title,
               effect: Effect.provideContext(request.send, process.context),
               ended: (exit) => {
-                request.answered ||= isFinal(exit)
+                const violation = request.take(exit)
+                if (violation !== undefined) this.lab.report(violation)
                 this.tellFailure(actor, exit)
               }
             },
@@ -108,6 +126,7 @@ export class Work {
       })
     if (lane === undefined) return undefined
     return () => {
+      if (this.lab.committed.queue.some((row) => row.lane === lane)) this.lab.ambush("dispatcher", actor)
       // Where several may work on a lane, the same wake-up is for each of them.
       if (lanesHaveOwners && workersPerLane === 1) this.wokenLanes.delete(lane)
       else actor.lookedAt.add(lane)
@@ -142,19 +161,20 @@ export class Work {
     for (let partition = 0; partition < partitionCount; partition++) {
       if (this.heldPartitions.has(partition) || isAt(process, partition)) continue
       if (this.owner(consumers, partition, (one) => isAt(one, partition)) !== process) continue
-      const at = { group: subscriber.name, topic: ordersTopic, partition }
+      const at = { group: this.subscriber.name, topic: ordersTopic, partition }
       const known = process.positions.get(partition)
       const place = this.lab.log.claim(at.group, at.topic, partition, process.name)
       const from = known?.generation === place.generation ? known.next : place.next
       const slice = sliceOf(this.lab.log, at, from, sliceSize, place.generation)
       if (slice === undefined) continue
       return () => {
+        this.lab.ambush("consumer", actor)
         this.lab.story.says(actor.name, `reads ${this.lab.topic.names(slice.records.map((record) => record.value))}`)
         actor.begin(
           {
             title: `partition ${partition}`,
             effect: Effect.flatMap(ApplySlice, (applySlice) =>
-              applySlice.run(subscriber, {
+              applySlice.run(this.subscriber, {
                 ...slice,
                 commit: Effect.andThen(actor.gate("commit the offset"), slice.commit)
               })
@@ -180,7 +200,15 @@ export class Work {
     if (Exit.isFailure(exit)) {
       const first = exit.cause.reasons[0]
       const error: unknown = first?._tag === "Die" ? first.defect : first?._tag === "Fail" ? first.error : undefined
-      this.lab.story.says(actor.name, `fails: ${error instanceof Error ? error.message : String(error)}`)
+      const text = error instanceof Error ? error.message : String(error)
+      this.lab.story.says(actor.name, `fails: ${text}`)
+      // The lab ends sessions, makes transactions collide and takes the broker away; any other defect is a belief of the code that
+      // proved wrong.
+      if (first?._tag === "Die" && !SqlError.isSqlError(error) && !isPublishError(error))
+        this.lab.report({
+          invariant: "what the code takes for granted is true",
+          detail: `${actor.name} fails: ${text}`
+        })
     }
   }
 }

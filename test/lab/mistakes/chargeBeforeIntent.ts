@@ -5,6 +5,7 @@ import { PayOrder } from "../../../src/application/PayOrder.ts"
 import { PaymentId } from "../../../src/domain/Payment.ts"
 import { RandomUuid } from "../../../src/platform/RandomUuid.ts"
 import type { Mistake } from "./Mistake.ts"
+import { version7 } from "./version7.ts"
 
 export const chargeBeforeIntent: Mistake = {
   name: "charge-before-intent",
@@ -26,7 +27,7 @@ export const chargeBeforeIntent: Mistake = {
             pay: Effect.fnUntraced(function* (orderId, paymentMethod, request) {
               const order = yield* orders.get(orderId)
               if (order.status === "pending") {
-                const paymentId = PaymentId.make(drawUuid().replace(/-4/, "-7"))
+                const paymentId = PaymentId.make(version7(drawUuid()))
                 const amount = { amountMinor: order.totalAmountMinor, currency: order.currency }
                 const outcome = yield* Effect.option(gateway.charge({ paymentId, amount, paymentMethod }))
                 if (outcome._tag === "Some") charged.set(order.totalAmountMinor, outcome.value)

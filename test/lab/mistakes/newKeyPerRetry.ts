@@ -4,6 +4,7 @@ import { PayOrder } from "../../../src/application/PayOrder.ts"
 import { PaymentId } from "../../../src/domain/Payment.ts"
 import { RandomUuid } from "../../../src/platform/RandomUuid.ts"
 import type { Mistake } from "./Mistake.ts"
+import { version7 } from "./version7.ts"
 
 export const newKeyPerRetry: Mistake = {
   name: "new-key-per-retry",
@@ -21,9 +22,7 @@ export const newKeyPerRetry: Mistake = {
           const drawUuid = yield* RandomUuid
           return Gateway.of({
             charge: (charge) =>
-              Effect.suspend(() =>
-                gateway.charge({ ...charge, paymentId: PaymentId.make(drawUuid().replace(/-4/, "-7")) })
-              )
+              Effect.suspend(() => gateway.charge({ ...charge, paymentId: PaymentId.make(version7(drawUuid())) }))
           })
         })
       )

@@ -39,7 +39,9 @@ const queueWithout = (inFlight: Set<bigint>) =>
             WHERE lane = ${lane}::int2 AND seq <> ALL (${[...inFlight]}::int8[]) ORDER BY seq LIMIT 1`
           for (const { seq } of rows) inFlight.add(seq)
           return rows
-        }, Effect.orDie)
+        }, Effect.orDie),
+        mark: (lane, events, receipt) =>
+          Effect.tapCause(queue.mark(lane, events, receipt), () => Effect.sync(() => forget(inFlight, events)))
       })
     })
   )
@@ -52,11 +54,11 @@ const publisherOf = (inFlight: Set<bigint>) =>
       Publisher.of({
         ...publisher,
         publish: (lane, topic, events) =>
-          Effect.tapError(publisher.publish(lane, topic, events), () =>
-            Effect.sync(() => {
-              for (const { seq } of events) inFlight.delete(seq)
-            })
-          )
+          Effect.tapError(publisher.publish(lane, topic, events), () => Effect.sync(() => forget(inFlight, events)))
       })
     )
   )
+
+const forget = (inFlight: Set<bigint>, events: ReadonlyArray<QueuedEvent>) => {
+  for (const { seq } of events) inFlight.delete(seq)
+}

@@ -1,0 +1,84 @@
+/**
+ * Makes a story shorter than Arbitrary's shrinking leaves it. That one drops a command and finds that the case holds, because
+ * the switches behind it count steps: with fewer steps before them they strike too late. Here they move along.
+ */
+import { Effect } from "effect"
+import type { Case, Switch } from "./Case.ts"
+
+/** The cases that one attempt is worth: a story is searched for once and read often. */
+const maxRuns = 600
+/** No command of a case brings more choices than that with it. */
+const maxShift = 30
+
+const without = <A>(all: ReadonlyArray<A>, ...indices: ReadonlyArray<number>) =>
+  all.filter((_, index) => !indices.includes(index))
+
+/** The switches from the `from`-th on, `by` choices earlier. */
+const earlier = (switches: ReadonlyArray<Switch>, from: number, by: number): ReadonlyArray<Switch> =>
+  switches.map((one, index) => (index < from ? one : { ...one, at: Math.max(0, one.at - by) }))
+
+/** Smaller cases, the most promising first. */
+function* smaller(input: Case): Generator<Case> {
+  const { commands, switches } = input
+  for (let index = switches.length - 1; index >= 0; index--) yield { ...input, switches: without(switches, index) }
+  for (let index = commands.length - 1; index >= 0; index--) {
+    const fewer = { ...input, commands: without(commands, index) }
+    for (let by = 0; by <= (switches.length === 0 ? 0 : maxShift); by++) {
+      // All of them, or the last alone: the one that strikes is mostly the last.
+      for (const from of new Set([0, Math.max(0, switches.length - 1)]))
+        yield { ...fewer, switches: earlier(switches, from, by) }
+    }
+  }
+  for (let one = 0; one < commands.length; one++) {
+    for (let other = 0; other < one; other++) yield { ...input, commands: without(commands, one, other) }
+  }
+  // A crash or a freeze moves on as the commands before it go: the same case with the earliest that will do.
+  for (let index = 0; index < commands.length; index++) {
+    const command = commands[index]!
+    const replaced = (changed: typeof command) => ({
+      ...input,
+      commands: commands.map((one, at) => (at === index ? changed : one))
+    })
+    // Once all orders are there, a place is a decline: as one from the start it does without them.
+    if (command.name === "place" && index > 0) {
+      yield replaced({ ...command, name: "decline" })
+      yield replaced({ ...command, name: "decline", b: 0 })
+    }
+    if (command.a > 0) yield replaced({ ...command, a: 0 })
+    for (const b of new Set([0, 1, Math.floor(command.b / 2), command.b - 1]))
+      if (b >= 0 && b < command.b) yield replaced({ ...command, b })
+  }
+  if (input.seed > 0) yield { ...input, seed: 0 }
+}
+
+/** Whether a case still breaks the same way, and how many lines its story has then. */
+export type Breaks = (input: Case) => Effect.Effect<number | undefined>
+
+const isSmaller = (one: Case, lines: number, than: Case, thanLines: number): boolean =>
+  one.commands.length !== than.commands.length
+    ? one.commands.length < than.commands.length
+    : one.switches.length !== than.switches.length
+      ? one.switches.length < than.switches.length
+      : lines <= thanLines
+
+/** Takes the first smaller case that still breaks, again and again, until none does or the attempt has cost enough. */
+export const shrink = (input: Case, breaks: Breaks): Effect.Effect<Case> =>
+  Effect.gen(function* () {
+    let best = input
+    // One that breaks only with what was tidied away stays as it is.
+    let lines = (yield* breaks(input)) ?? Number.MAX_SAFE_INTEGER
+    let runs = 0
+    for (let found = true; found && runs < maxRuns;) {
+      found = false
+      for (const candidate of smaller(best)) {
+        if (runs++ >= maxRuns) break
+        const length = yield* breaks(candidate)
+        if (length === undefined || !isSmaller(candidate, length, best, lines)) continue
+        best = candidate
+        lines = length
+        found = true
+        break
+      }
+    }
+    return best
+  })

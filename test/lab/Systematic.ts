@@ -1,0 +1,135 @@
+/**
+ * The cases that are tried before any is drawn: each request, with each fault in each window between two of its effects, alone and
+ * with somebody else at work on the same order. Chance takes thousands of cases to get to all of these, and most bugs are here.
+ */
+import type { Case, Command, CommandName } from "./Case.ts"
+
+const command = (name: CommandName, a = 0, b = 0): Command => ({ name, a, b })
+
+/** What is asked once order A is there, `b` as Commands.ts reads it: pay, pay and be declined, pay and hear nothing, one event, two. */
+const requests = [
+  command("pay"),
+  command("pay", 0, 4),
+  command("pay", 0, 6),
+  command("decline"),
+  command("decline", 0, 4)
+]
+
+/** A payment has three effects, and one fault in front of a first and behind a last is worth a look, too. */
+const clientWindows = [0, 1, 2, 3]
+/** A batch is a send and a mark, a slice a commit and an offset. */
+const serviceWindows = [0, 1, 2]
+
+/** The gates of a batch, and of a slice of two. */
+const serviceGates = 8
+
+/** Faults that strike `whom` (see `aim`) behind its n-th effect, or end its session in front of that one or behind it. */
+const faultsAt = (whom: number, window: number): ReadonlyArray<Command> => [
+  command("crashAfter", whom, window),
+  command("freezeAfter", whom, window),
+  command("cut", whom, 2 * window),
+  command("cut", whom, 2 * window + 1)
+]
+
+/** Where a writer idles with its transaction open: in front of the commit, and behind the first write. */
+const idles = [0, 1, 3, 5].map((b) => command("lateCommit", 0, b))
+
+const place = command("place")
+const [dispatcher, consumer] = [3, 4]
+
+function* lists(): Generator<ReadonlyArray<Command>> {
+  // Somebody asks, and is struck.
+  for (const window of clientWindows) {
+    for (const fault of faultsAt(0, window)) {
+      yield [fault, place]
+      for (const request of requests) yield [place, fault, request]
+    }
+  }
+  // Somebody idles or is frozen in the middle, and another one comes to the same order: with another request or the same one.
+  const standing = [...idles, ...clientWindows.map((window) => command("freezeAfter", 0, window))]
+  for (const still of standing) {
+    for (const first of requests) {
+      for (const second of [command("pay", 1), command("decline", 1)]) yield [place, still, first, second]
+      yield [place, still, first, command("clock", 2), command("again", 1, 1)]
+    }
+    yield [still, place, command("place", 1)]
+    yield [still, place, command("again", 1)]
+  }
+  // A writer commits while a dispatcher stands still, which then goes on as if nothing had come in between.
+  for (const idle of idles) {
+    for (const window of serviceWindows) {
+      const dispatcherStands = command("freezeAfter", dispatcher, window)
+      for (const other of [command("place", 1), command("decline", 1)])
+        yield [place, idle, command("place"), dispatcherStands, other, command("thaw", 1), command("thaw")]
+    }
+  }
+  // One of two dispatchers, or of two consumers, stands still at each gate of its work, and there is more to do.
+  for (let gate = 0; gate < serviceGates; gate++) {
+    yield [
+      place,
+      command("startDispatcher"),
+      command("freeze", dispatcher, gate),
+      command("decline"),
+      command("decline")
+    ]
+    yield [place, command("startDispatcher"), command("freeze", dispatcher, gate), command("decline", 0, 4)]
+    yield [place, command("startConsumer"), command("freeze", consumer, gate), command("decline"), command("decline")]
+  }
+  // Asked twice, asked with another body.
+  for (const request of requests) {
+    yield [place, request, command("again", 1, 1)]
+    yield [place, request, command("otherBody", 1, 1)]
+    yield [place, command("together"), request, command("again", 1, 1)]
+    for (const gate of [2, 4, 6, 8]) yield [place, command("conflict", 0, gate), request]
+  }
+  // The broker fails while there is one event, several of an order, and several of two orders.
+  const backlogs = [
+    [place],
+    [place, command("decline")],
+    [place, place, command("decline"), command("decline", 0, 1)],
+    [place, command("decline", 0, 4)]
+  ]
+  const sends = [command("loseAck"), command("appendLate"), command("reject"), command("refuseAll")]
+  for (const backlog of backlogs) {
+    for (const fault of [...sends, ...serviceWindows.flatMap((window) => faultsAt(dispatcher, window))]) {
+      yield [command("outage"), ...backlog, fault, command("outage", 1)]
+      yield [command("outage"), ...backlog, fault, command("outage", 1), command("decline")]
+    }
+    for (const fault of [
+      command("handlerFails"),
+      command("handlerFails", 0, 1),
+      ...serviceWindows.flatMap((window) => faultsAt(consumer, window))
+    ])
+      yield [command("outage"), ...backlog, fault, command("outage", 1)]
+  }
+}
+
+/** Choices of a short case at which somebody else may go on: past them everybody has come to rest. */
+const choices = 24
+
+/**
+ * Two things at once, with one change of turn at each place where there is a choice: most bugs of concurrency need no more than one.
+ * Source: "Iterative Context Bounding for Systematic Testing of Multithreaded Programs", Musuvathi and Qadeer, 2007.
+ */
+function* turns(): Generator<Pick<Case, "commands" | "switches">> {
+  const together = command("together")
+  const pairs = [
+    [together, place, command("place", 1)],
+    [place, together, command("decline"), command("decline", 1)],
+    [place, together, command("pay"), command("decline", 1)]
+  ]
+  for (const commands of pairs) {
+    for (let at = 0; at < choices; at++) for (const to of [1, 2]) yield { commands, switches: [{ at, to }] }
+  }
+}
+
+/** Archive and batch bounds as seeds give them (`settingsOf`): one in seven with room for one event in a batch, one without archive. */
+const seedOf = (index: number): number => (index % 7 === 5 ? 4 : index % 7 === 6 ? 3 : 0)
+
+/** All of them, short ones first. */
+export const systematic: ReadonlyArray<Case> = [
+  ...[...lists()]
+    .map((commands) => ({ commands, switches: [] }))
+    .toSorted((a, b) => a.commands.length - b.commands.length),
+  ...turns()
+].map((one, index) => ({ ...one, seed: seedOf(index) }))
