@@ -118,7 +118,7 @@ const messaging = (config: AppConfig) =>
 /** The topics, checked before anything uses them. */
 const topics = (roles: ReadonlySet<Role>) =>
   roles.has("http") || roles.has("dispatcher") || roles.has("consumers")
-    ? TopicChecks.layerStart([ordersTopic], { writesEvents: roles.has("http") })
+    ? TopicChecks.layerStart([ordersTopic])
     : Layer.empty
 
 /** The payment gateway of GATEWAY_URL, or a sandbox beside the service that speaks the same HTTP. */

@@ -53,10 +53,10 @@ const over = (broker: Broker["Service"]) =>
     Layer.provideMerge(TestProcess.quiet)
   )
 
-const start = (topic: string, options = { writesEvents: true }) =>
+const start = (topic: string) =>
   Effect.gen(function* () {
     const { broker } = yield* KafkaMember.makeDirect({ brokers: servers.split(",") })
-    return yield* Layer.build(TopicChecks.layerStart([topic], options).pipe(Layer.provideMerge(over(broker))))
+    return yield* Layer.build(TopicChecks.layerStart([topic]).pipe(Layer.provideMerge(over(broker))))
   })
 
 const day = 86_400_000
@@ -71,12 +71,6 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
       { "min.insync.replicas": "2" },
       {},
       /min\.insync\.replicas is 2, and there are 1 copies/
-    ],
-    [
-      "takes no large events",
-      { "max.message.bytes": "100000" },
-      {},
-      /max\.message\.bytes is 100000, and an event may take 900000/
     ],
     [
       "remembers longer than the inbox",
@@ -98,10 +92,10 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
     )
   }
 
-  it.live("a limit that was lowered refuses those who write events, and not those who only move them", () =>
+  it.live("a limit that was lowered refuses nobody the start: health says it, and what fits still goes out", () =>
     Effect.gen(function* () {
       const topic = yield* makeTopic({ "max.message.bytes": "100000", "segment.ms": String(day) })
-      const context = yield* start(topic, { writesEvents: false })
+      const context = yield* start(topic)
       const [report] = yield* Context.get(context, TopicChecks).reports
       assert.deepStrictEqual(
         report?.findings.map(({ kind }) => kind),
@@ -146,9 +140,7 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
       const topic = yield* makeTopic({ "cleanup.policy": "compact" })
       const { broker, proxy } = yield* KafkaMember.make(servers)
       yield* proxy.refuse
-      const context = yield* Layer.build(
-        TopicChecks.layerStart([topic], { writesEvents: true }).pipe(Layer.provideMerge(over(broker)))
-      )
+      const context = yield* Layer.build(TopicChecks.layerStart([topic]).pipe(Layer.provideMerge(over(broker))))
       const publisher = Context.get(context, Publisher)
       assert.strictEqual((yield* Effect.flip(publisher.prepare(topic)))._tag, "BrokerUnavailable")
       yield* proxy.pass
@@ -174,7 +166,7 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
       yield* proxy.blackHole()
       const context = yield* within(
         "the start",
-        Layer.build(TopicChecks.layerStart(["any"], { writesEvents: true }).pipe(Layer.provideMerge(over(broker))))
+        Layer.build(TopicChecks.layerStart(["any"]).pipe(Layer.provideMerge(over(broker))))
       )
       assert.deepStrictEqual(yield* Context.get(context, TopicChecks).reports, [])
       yield* proxy.pass

@@ -24,8 +24,8 @@ import { QueueSettings } from "./OutboxQueue.ts"
  *
  * - `stops`: to publish to it would break the order, lose events, or can't succeed. Refuses a start; later, the topic waits.
  * - `unsafe`: a promise can break. Refuses a start; later, health says so.
- * - `oversize`: events may be written that it would never take. Refuses the start of a process that writes events; elsewhere and later
- *   health says so, for to wait would keep the other events, too.
+ * - `oversize`: events may be written that it will not take: each would be held and end as a dead letter. Health and the log say so; neither
+ *   a refused start nor a topic that waits would do the other events any good.
  * - `weak`: everything holds, less safely than it could. A warning in the log.
  */
 export interface Finding {
@@ -232,12 +232,11 @@ export class TopicChecks extends Context.Service<
   )
 
   /**
-   * Checks the topics before anything above is built: {@link TopicUnfit} refuses the start of a process that could break a promise;
-   * `writesEvents` says whether it takes new events. Then looks again every few minutes.
+   * Checks the topics before anything above is built: {@link TopicUnfit} refuses the start where a promise could break. Then looks
+   * again every few minutes.
    */
   static readonly layerStart = (
-    topics: ReadonlyArray<string>,
-    { writesEvents }: { readonly writesEvents: boolean }
+    topics: ReadonlyArray<string>
   ): Layer.Layer<never, TopicUnfit, TopicChecks | Supervised.Fibers> =>
     Layer.effectDiscard(
       Effect.gen(function* () {
@@ -247,7 +246,7 @@ export class TopicChecks extends Context.Service<
           Effect.fnUntraced(function* (topic) {
             const { findings } = yield* checks.inspect(topic)
             const sentences = findings
-              .filter(({ kind }) => kind === "stops" || kind === "unsafe" || (kind === "oversize" && writesEvents))
+              .filter(({ kind }) => kind === "stops" || kind === "unsafe")
               .map(({ sentence }) => sentence)
             if (sentences.length > 0) return yield* new TopicUnfit({ topic, sentences })
           }),
