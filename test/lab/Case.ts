@@ -29,7 +29,9 @@ export const commandKinds = [
   { letter: "h", name: "handlerFails", share: 3 }, // b: before it writes (even) or behind that
   { letter: "j", name: "otherBody", share: 2 }, // a: client, b: request. Another request under its key
   { letter: "u", name: "cutIn", share: 2 }, // b: steps from now, at which the next command is given although somebody is at work
-  { letter: "s", name: "refuseAll", share: 1 } // a: on (even) or off
+  { letter: "s", name: "refuseAll", share: 2 }, // a: on (even) or off
+  { letter: "m", name: "redrive", share: 2 }, // a: client who is the operator, b: which of the refused events
+  { letter: "i", name: "discard", share: 1 } // the same
 ] as const
 
 export type CommandName = (typeof commandKinds)[number]["name"]

@@ -2,7 +2,7 @@
 import { Effect } from "effect"
 import type { Actor, Trap } from "./Actor.ts"
 import type { Command } from "./Case.ts"
-import { decline, methods, orderLetters, otherBody, pay, place, type Request } from "./Requests.ts"
+import { decline, methods, operate, orderLetters, otherBody, pay, place, type Request } from "./Requests.ts"
 import type { Scheduler } from "./Scheduler.ts"
 
 /** Few processes tell as much as many, and a story with four dispatchers is read by nobody. */
@@ -151,6 +151,16 @@ export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<vo
       lab.log.refusesAll = refuses
       if (!refuses) lab.work.pollAll()
       return says(lab, refuses ? "the broker refuses every send" : "the broker accepts sends again")
+    }
+    case "redrive":
+    case "discard": {
+      const event = pick(
+        lab.committed.refused.filter(({ status }) => status !== "discarded"),
+        b
+      )
+      return event === undefined
+        ? Effect.void
+        : ask(lab, a, operate(meant, { name: lab.story.named(event), id: event.event }))
     }
     case "clock": {
       const seconds = clockSeconds[a % clockSeconds.length]!

@@ -31,6 +31,13 @@ export interface Committed {
     readonly total: number
   }>
   readonly payments: ReadonlyArray<{ readonly id: string; readonly order: string; readonly status: string }>
+  /** Events that the broker refused and that are not in the topic for all that is known. */
+  readonly refused: ReadonlyArray<{
+    readonly order: string
+    readonly version: number
+    readonly event: string
+    readonly status: "retrying" | "dead" | "discarded"
+  }>
   /** Lanes of events that wait behind one that was refused. */
   readonly parked: ReadonlyArray<number>
   readonly queue: ReadonlyArray<{
@@ -57,6 +64,7 @@ export const nothingCommitted: Committed = {
   orders: [],
   payments: [],
   queue: [],
+  refused: [],
   parked: [],
   archive: [],
   processed: [],
@@ -108,6 +116,12 @@ const observe = `SELECT json_build_object(
   'orders', ${list("id, customer_id AS customer, status, version, total_amount_minor AS total", "orders ORDER BY id")},
   'payments', ${list(`id, order_id AS "order", status`, "payments ORDER BY id")},
   'queue', ${list(`lane, aggregate_id AS "order", aggregate_version AS version, event_id AS event`, "(SELECT * FROM outbox_events UNION ALL SELECT * FROM outbox_parked) AS e ORDER BY seq")},
+  'refused', ${list(
+    `aggregate_id AS "order", aggregate_version AS version, event_id AS event, status`,
+    `(SELECT aggregate_id, aggregate_version, event_id, status, seq FROM outbox_dead_letters UNION ALL
+      SELECT p.aggregate_id, p.aggregate_version, p.event_id, 'retrying', p.seq FROM outbox_parked AS p JOIN outbox_holds USING (event_id)
+     ) AS r ORDER BY seq`
+  )},
   'parked', coalesce((SELECT json_agg(lane) FROM outbox_parked), '[]'),
   'archive', ${list(
     `aggregate_id AS "order", aggregate_version AS version, event_id AS event, broker_partition AS partition, broker_offset AS "offset", event_type AS type, data`,

@@ -43,6 +43,8 @@ export interface World {
   readonly unanswered: ReadonlyArray<string>
   /** Orders that clients meant to place: however often one is asked for, it is one. */
   readonly wanted: number
+  /** The id under which each event was first seen in the queue, by order and version (`keyOf`). */
+  readonly firstIds: ReadonlyMap<string, string>
   readonly answers: ReadonlyArray<Answer & { readonly title: string }>
 }
 
@@ -79,19 +81,29 @@ export interface Violation {
 }
 
 const sum = (numbers: ReadonlyArray<number>) => numbers.reduce((total, number) => total + number, 0)
-const keyOf = ({ order, version }: { readonly order: string; readonly version: number }) => `${order} ${version}`
+export const keyOf = ({ order, version }: { readonly order: string; readonly version: number }) => `${order} ${version}`
+
+const discardedOf = ({ refused }: Committed): ReadonlySet<string> =>
+  new Set(refused.filter(({ status }) => status === "discarded").map(keyOf))
 
 /** `named` shows an event as a reader knows it: the order's letter and the version. */
 export type Named = (event: { readonly order: string; readonly version: number }) => string
 
 /** What must hold after every step, whatever is under way. The first one that is broken, or nothing. */
 export const safety = (
-  { answers, captures, committed, inTransaction, topic, wanted }: World,
+  { answers, captures, committed, firstIds, inTransaction, topic, wanted }: World,
   named: Named
 ): Violation | undefined => {
   const versions = new Map(committed.orders.map((order) => [order.id, order.version]))
   const broken = (invariant: Invariant, detail: string): Violation => ({ invariant, detail })
 
+  const discarded = discardedOf(committed)
+  /** Between the two versions there is only what an operator has discarded. */
+  const isNext = (order: string, before: number, version: number) => {
+    for (let between = before + 1; between < version; between++)
+      if (!discarded.has(keyOf({ order, version: between }))) return false
+    return true
+  }
   const last = new Map<string, number>()
   const ids = new Map<string, string>()
   for (const record of topic) {
@@ -102,16 +114,16 @@ export const safety = (
       )
     }
     const before = last.get(record.order) ?? 0
-    if (record.version > before + 1) {
+    if (!isNext(record.order, before, record.version)) {
       return broken(
         "first deliveries come in version order, without gaps",
         `${named(record)} was delivered when ${before === 0 ? "nothing of its order" : `only ${named({ ...record, version: before })}`} had been`
       )
     }
     last.set(record.order, Math.max(before, record.version))
-    const id = ids.get(keyOf(record))
+    const id = ids.get(keyOf(record)) ?? firstIds.get(keyOf(record))
     if (id !== undefined && id !== record.event)
-      return broken("an event keeps its id", `${named(record)} was delivered under two ids`)
+      return broken("an event keeps its id", `${named(record)} was delivered under another id than it had before`)
     ids.set(keyOf(record), record.event)
     if (!record.isLabelled)
       return broken(
@@ -169,7 +181,9 @@ export const safety = (
       return broken("an effect happens at most once per event", `${named(effect)} had its effect twice`)
     applied.add(effect.event)
     const before = appliedVersions.get(effect.order) ?? 0
-    if (effect.version !== before + 1)
+    // One that was discarded may still arrive, late: that is what the operator chose.
+    if (discarded.has(keyOf(effect))) continue
+    if (effect.version <= before || !isNext(effect.order, before, effect.version))
       return broken("effects come in version order", `${named(effect)} had its effect behind version ${before}`)
     appliedVersions.set(effect.order, effect.version)
   }
@@ -199,10 +213,15 @@ export const safety = (
 export const rest = ({ captures, committed, topic, unanswered }: World, named: Named): Violation | undefined => {
   const broken = (invariant: Invariant, detail: string): Violation => ({ invariant, detail })
   const published = new Set(topic.map(keyOf))
+  const discarded = discardedOf(committed)
+  const isTold = ({ id, version }: { readonly id: string; readonly version: number }) =>
+    !Array.from({ length: version }, (_, index) => keyOf({ order: id, version: index + 1 })).some((key) =>
+      discarded.has(key)
+    )
   for (const order of committed.orders) {
     for (let version = 1; version <= order.version; version++) {
       const event = { order: order.id, version }
-      if (!published.has(keyOf(event))) {
+      if (!published.has(keyOf(event)) && !discarded.has(keyOf(event))) {
         return broken(
           committed.queue.some((row) => keyOf(row) === keyOf(event))
             ? "the queue empties"
@@ -214,7 +233,7 @@ export const rest = ({ captures, committed, topic, unanswered }: World, named: N
   }
   if (committed.queue.length > 0)
     return broken("the queue empties", `${committed.queue.map(named).join(", ")} still wait`)
-  for (const order of committed.orders) {
+  for (const order of committed.orders.filter(isTold)) {
     const told = topic.filter((record) => record.order === order.id)
     const paid = told.some((record) => record.type === "OrderPaid")
     if ((order.status === "paid") !== paid)
@@ -223,7 +242,9 @@ export const rest = ({ captures, committed, topic, unanswered }: World, named: N
         `order ${named({ order: order.id, version: 1 }).slice(0, -1)} is ${order.status}, and its events ${paid ? "" : "don't "}say that it was paid`
       )
   }
-  for (const { id, status } of committed.payments) {
+  const toldOrders = new Set(committed.orders.filter(isTold).map(({ id }) => id))
+  for (const { id, order, status } of committed.payments) {
+    if (!toldOrders.has(order)) continue
     const type = topic.find((record) => record.payment === id)?.type
     if (status !== "charging" && type !== (status === "captured" ? "OrderPaid" : "PaymentDeclined"))
       return broken("an order is what its events say", `a payment is ${status}, and its event is ${type ?? "none"}`)
@@ -235,7 +256,8 @@ export const rest = ({ captures, committed, topic, unanswered }: World, named: N
   }
   const paidOrders = sum(committed.orders.filter((order) => order.status === "paid").map((order) => order.total))
   const captured = sum(captures.map((capture) => capture.amountMinor))
-  if (paidOrders !== captured || committed.revenue !== captured) {
+  const announced = sum([...new Map(topic.map((record) => [record.event, record.paid])).values()])
+  if (paidOrders !== captured || committed.revenue !== announced || (discarded.size === 0 && announced !== captured)) {
     return broken("the money adds up", `captured ${captured}, paid orders ${paidOrders}, revenue ${committed.revenue}`)
   }
   if (unanswered.length > 0) return broken("every request gets its answer", unanswered.join(", "))

@@ -14,15 +14,17 @@ import type { Broker } from "../../src/messaging/broker/Broker.ts"
 import { TopicSettings } from "../../src/messaging/broker/Broker.ts"
 import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import { DeadLetters } from "../../src/messaging/outbox/DeadLetters.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
 import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
 import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
 import { OutboxQueue, QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "../../src/messaging/outbox/Publisher.ts"
 import { Wakeup } from "../../src/messaging/outbox/Wakeup.ts"
+import { Signals } from "../../src/platform/Signals.ts"
 
 /** What every actor has around itself (Actor.ts), and the models of the two systems that are not ours. */
-export type Around = PgClient.PgClient | SqlClient.SqlClient | Broker | Gateway | Wakeup | GatewaySettings
+export type Around = PgClient.PgClient | SqlClient.SqlClient | Broker | Gateway | Wakeup | Signals | GatewaySettings
 
 /** A part, made of what is around and of the parts before it. */
 type Part<A, R = never> = Layer.Layer<A, never, Around | R>
@@ -35,6 +37,7 @@ export interface Parts {
   readonly publisher: Part<Publisher>
   readonly dispatcher: Part<Dispatcher, OutboxQueue | Publisher>
   readonly inbox: Part<Inbox>
+  readonly deadLetters: Part<DeadLetters>
   readonly applySlice: Part<ApplySlice, Inbox>
   /** How many events a fetch returns at most. */
   readonly batchSize: number
@@ -51,6 +54,7 @@ export const realParts: Parts = {
   queue: OutboxQueue.layer,
   publisher: Publisher.layer,
   dispatcher: Dispatcher.layer,
+  deadLetters: DeadLetters.layer,
   inbox: Inbox.layer,
   applySlice: ApplySlice.layer,
   // Two: a batch can hold more than one event, and a handful of events still makes several batches.
@@ -63,20 +67,24 @@ export const realParts: Parts = {
 export const partitionCount = 2
 
 /** Nobody has to be woken: the scheduler sees what is committed. */
-const wakeup = Layer.succeed(Wakeup, { wake: () => Effect.void, onWake: () => Effect.void })
+const wakeup = Layer.mergeAll(
+  Layer.succeed(Wakeup, { wake: () => Effect.void, onWake: () => Effect.void }),
+  Layer.succeed(Signals, { send: () => Effect.void, on: () => Effect.void })
+)
 
 /** What stands around each actor beside its own surroundings. */
 export const settings = Layer.mergeAll(
   wakeup,
   Layer.succeed(GatewaySettings, { url: "http://gateway.invalid", timeoutMillis: 5_000 }),
   Layer.succeed(TopicSettings, { partitions: partitionCount }),
-  Layer.succeed(HoldSettings, { retryBaseMillis: 1, maxAttempts: 100, skipTopics: [] }),
+  Layer.succeed(HoldSettings, { retryBaseMillis: 1, maxAttempts: 3, skipTopics: [] }),
   // Milliseconds of the lab's time, which passes with the steps: a pause is over before its case is.
   Layer.succeed(DispatcherSettings, { backoffBaseMillis: 4, backoffCapMillis: 32 })
 )
 
+/** Clients do the operator's work, too: one more process would make no difference. */
 export const clientOf = (parts: Parts) =>
-  Layer.mergeAll(PlaceOrder.layer, parts.payOrder).pipe(
+  Layer.mergeAll(PlaceOrder.layer, parts.payOrder, parts.deadLetters).pipe(
     Layer.provideMerge(Layer.mergeAll(parts.orders, Payments.layer, Idempotency.layer)),
     Layer.provideMerge(parts.outbox)
   )

@@ -2,6 +2,7 @@
  * The processes of a case: each with its own services over its own pool, and one actor (or two, for a mistake) that does its work.
  */
 import { Context, Effect, Layer, Scope } from "effect"
+import type { DeadLetters } from "../../src/messaging/outbox/DeadLetters.ts"
 import type { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
 import type { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
 import type { Idempotency } from "../../src/application/Idempotency.ts"
@@ -27,7 +28,7 @@ interface ProcessOf<Role extends string, Services> {
 /** Takes requests, one after another. */
 export interface ClientProcess extends ProcessOf<
   "client",
-  PlaceOrder | PayOrder | Orders | Idempotency | PgClient.PgClient
+  DeadLetters | PlaceOrder | PayOrder | Orders | Idempotency | PgClient.PgClient
 > {
   readonly number: number
   readonly line: Array<Request>

@@ -11,6 +11,7 @@ import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
 import { Currency } from "../../src/domain/Money.ts"
 import { type Change, CustomerId, declinePayment, OrderId, Sku } from "../../src/domain/Order.ts"
 import { PaymentId, PaymentMethod } from "../../src/domain/Payment.ts"
+import { DeadLetters } from "../../src/messaging/outbox/DeadLetters.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
 import type { Answer, Violation } from "./Oracle.ts"
 
@@ -26,7 +27,7 @@ type Heard =
   | { readonly _tag: "Done" }
   | { readonly _tag: "Again" }
 
-type Services = PlaceOrder | PayOrder | Orders | Idempotency | PgClient.PgClient
+type Services = DeadLetters | PlaceOrder | PayOrder | Orders | Idempotency | PgClient.PgClient
 
 /** A request as its sender sees it: sent again with the same key until it is done with. */
 export interface Request {
@@ -204,6 +205,22 @@ export const decline = (number: number, order: number, events: 1 | 2, known: Kno
               : change.success
           yield* orders.save(both)
         })
+      )
+      return { _tag: "Done" }
+    })
+  )
+
+/** What an operator does with a refused event, whatever has become of it by then. */
+export const operate = (what: "redrive" | "discard", event: { readonly name: string; readonly id: string }): Request =>
+  make(
+    `${what} ${event.name}`,
+    -1,
+    false,
+    Effect.gen(function* () {
+      const deadLetters = yield* DeadLetters
+      const operator = { actor: "operator", reason: "as the case says" }
+      yield* Effect.result(
+        what === "redrive" ? deadLetters.retry(event.id, operator) : deadLetters.discard(event.id, operator)
       )
       return { _tag: "Done" }
     })

@@ -12,10 +12,10 @@ import { apply, commandsAtOnce } from "./Commands.ts"
 import { type Committed, LabDatabase, nothingCommitted } from "./LabDatabase.ts"
 import { ModelLog } from "./ModelBroker.ts"
 import { ModelGatewayState } from "./ModelGateway.ts"
-import { Broken, rest, safety, type Violation, type World } from "./Oracle.ts"
+import { Broken, keyOf, rest, safety, type Violation, type World } from "./Oracle.ts"
 import { type Parts, partitionCount, settingsOf } from "./Parts.ts"
 import { type Environment, type Process, startClient, startConsumer, startDispatcher } from "./Processes.ts"
-import type { KnownOrders, Request } from "./Requests.ts"
+import { type KnownOrders, operate, type Request } from "./Requests.ts"
 import { Story } from "./Story.ts"
 import { Topic } from "./Topic.ts"
 import { Work } from "./Work.ts"
@@ -63,6 +63,7 @@ export class Scheduler {
   private readonly input: Case
   private readonly switches: ReadonlyMap<number, number>
   private readonly seen = new Set<string>()
+  private readonly firstIds = new Map<string, string>()
   private unseen = false
   private nextCommand = 0
   /** The step from which on the next command is given whoever is at work. */
@@ -325,6 +326,7 @@ export class Scheduler {
         for (const row of this.committed.queue) {
           if (this.seen.has(row.event)) continue
           this.seen.add(row.event)
+          if (!this.firstIds.has(keyOf(row))) this.firstIds.set(keyOf(row), row.event)
           this.work.wake(row.lane)
         }
       }
@@ -357,6 +359,7 @@ export class Scheduler {
       committed: this.committed,
       topic: this.topic.records,
       captures: this.gateway.captures,
+      firstIds: this.firstIds,
       inTransaction: this.actors.some((actor) => actor.inTransaction),
       unanswered: this.unanswered.map((request) => request.title),
       wanted: new Set(this.requests.filter((request) => request.isPlace).map((request) => request.order)).size,
@@ -406,6 +409,11 @@ export class Scheduler {
     for (let round = 1; round <= maxRounds; round++) {
       yield* this.forward(roundSeconds)
       this.work.pollAll()
+      for (const event of this.committed.refused.filter(({ status }) => status === "dead")) {
+        const client = yield* this.client(0)
+        if (client.role === "client")
+          client.line.push(operate("redrive", { name: this.story.named(event), id: event.event }))
+      }
       for (const request of this.unanswered) {
         const client = yield* this.client(0)
         if (client.role === "client" && !client.line.includes(request)) client.line.push(request)

@@ -10,12 +10,15 @@ interface Line {
   state: string | undefined
 }
 
+/** The reads that a story tells. */
+const fetches = new Set(["select outbox_events", "select outbox_holds", "select outbox_events for update skip locked"])
+
 /** Steps that tell a reader nothing: reads, fault points, the start of a transaction. */
 const isSilent = (label: string) =>
   label === "BEGIN" ||
   label === "wait" ||
   /^[a-z]+\.[a-z-]+$/.test(label) ||
-  (label.startsWith("select") && !label.includes("outbox_events") && label !== "select outbox_holds")
+  (label.startsWith("select") && !fetches.has(label))
 
 const phrases: Readonly<Record<string, string>> = {
   "select outbox_events": "fetches what waits",
@@ -25,6 +28,16 @@ const phrases: Readonly<Record<string, string>> = {
   "delete outbox_events": "marks: out of the queue",
   "insert orders + insert order_lines + insert outbox_events": "writes the order and its event",
   "update orders + insert outbox_events": "updates the order and writes its event",
+  "insert outbox_holds": "holds the order",
+  "delete outbox_events + insert outbox_parked": "parks what waits behind it",
+  "update outbox_holds": "notes it at the hold",
+  "delete outbox_parked + insert event_log": "archives it",
+  "delete outbox_parked": "is done with it",
+  "delete outbox_parked + insert outbox_events": "puts back what waited",
+  "delete outbox_holds": "ends the hold",
+  "delete outbox_parked + insert outbox_dead_letters": "makes it a dead letter",
+  "delete outbox_dead_letters + insert outbox_parked": "brings it back",
+  "insert operator_audit": "says who and why",
   "update payments": "updates the payment",
   "update idempotency_keys": "stores the answer",
   "insert revenue_daily + update revenue_daily": "adds to the revenue",
@@ -83,6 +96,8 @@ export class Story {
       `queue: ${committed.queue.map(this.named).join(" ") || "empty"}`,
       `topic: ${topicText(topic, this.named) || "empty"}`
     ]
+    if (committed.refused.length > 0)
+      parts.push(`refused: ${committed.refused.map((event) => `${this.named(event)} (${event.status})`).join(" ")}`)
     if (committed.effects.length > 0) parts.push(`effects: ${committed.effects.map(this.named).join(" ")}`)
     if (captures.length > 0) parts.push(`captured: ${captures.map((capture) => capture.order).join(" ")}`)
     return parts.join(" · ")

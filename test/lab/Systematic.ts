@@ -82,6 +82,21 @@ function* lists(): Generator<ReadonlyArray<Command>> {
     yield [place, command("together"), request, command("again", 1, 1)]
     for (const gate of [2, 4, 6, 8]) yield [place, command("conflict", 0, gate), request]
   }
+  // An event is refused until it is dead, or struck while it is held; an operator comes early, or late.
+  const refused = [command("reject"), command("reject"), command("reject")]
+  const decline = command("decline")
+  for (const operate of [command("redrive", 1), command("discard", 1)]) {
+    yield [command("outage"), place, ...refused, command("outage", 1), decline, operate]
+    yield [command("outage"), place, decline, ...refused, command("outage", 1), operate, decline]
+    yield [command("refuseAll"), place, decline, operate, decline, command("refuseAll", 1)]
+    yield [command("outage"), place, ...refused, command("outage", 1), command("together"), decline, operate, decline]
+  }
+  for (const window of [0, 1, 2, 3, 4]) {
+    for (const fault of faultsAt(dispatcher, window)) {
+      yield [command("outage"), place, decline, command("reject"), fault, command("outage", 1), decline]
+      yield [command("outage"), place, ...refused, fault, command("outage", 1), decline]
+    }
+  }
   // The broker fails while there is one event, several of an order, and several of two orders.
   const backlogs = [
     [place],

@@ -96,6 +96,8 @@ export class Work {
               ended: (exit) => {
                 const violation = request.take(exit)
                 if (violation !== undefined) this.lab.report(violation)
+                // What an operator has done is looked at as if it were due: signals are not under the lab.
+                if (request.order < 0) this.pollAll()
                 this.tellFailure(actor, exit)
               }
             },

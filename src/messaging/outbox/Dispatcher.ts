@@ -36,6 +36,19 @@ export const DispatcherSettings = Context.Reference<{
   defaultValue: () => ({ backoffBaseMillis: 100, backoffCapMillis: 30_000 })
 })
 
+/**
+ * How a batch that the broker refuses is divided: the parts in the order in which they are sent. Left before right, for an event must
+ * not overtake an earlier one of its aggregate. A reference of its own, so that a test can show what the other order does.
+ */
+export const Halves = Context.Reference<
+  (events: ReadonlyArray<QueuedEvent>) => readonly [ReadonlyArray<QueuedEvent>, ReadonlyArray<QueuedEvent>]
+>("paid-once/messaging/outbox/Halves", {
+  defaultValue: () => (events) => {
+    const middle = Math.ceil(events.length / 2)
+    return [events.slice(0, middle), events.slice(middle)]
+  }
+})
+
 /** A topic that waits for its next try. */
 export interface PausedTopic {
   readonly topic: string
@@ -90,6 +103,7 @@ export class Dispatcher extends Context.Service<
       const holds = yield* Holds
       const faults = yield* Faults
       const settings = yield* DispatcherSettings
+      const halves = yield* Halves
       const pauses = yield* Ref.make<ReadonlyMap<string, Pause>>(new Map())
 
       const pausedTopics = Effect.flatMap(Clock.currentTimeMillis, (now) =>
@@ -191,11 +205,8 @@ export class Dispatcher extends Context.Service<
                 Effect.andThen(faults.at("dispatcher.after-hold"))
               )
             }
-            const middle = Math.ceil(events.length / 2)
-            return Effect.andThen(
-              sendInOrder(lane, topic, events.slice(0, middle), aside),
-              sendInOrder(lane, topic, events.slice(middle), aside)
-            )
+            const [left, right] = halves(events)
+            return Effect.andThen(sendInOrder(lane, topic, left, aside), sendInOrder(lane, topic, right, aside))
           })
         })
 

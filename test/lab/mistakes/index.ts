@@ -4,11 +4,14 @@ import { dedupeOutside } from "./dedupeOutside.ts"
 import { dualWrite } from "./dualWrite.ts"
 import { idCursor } from "./idCursor.ts"
 import { markBeforeAck } from "./markBeforeAck.ts"
+import { holdWithoutMoving } from "./holdWithoutMoving.ts"
 import type { Mistake } from "./Mistake.ts"
 import { newKeyPerRetry } from "./newKeyPerRetry.ts"
 import { offsetFirst } from "./offsetFirst.ts"
 import { outageBurnsAttempts } from "./outageBurnsAttempts.ts"
 import { publishThenCommit } from "./publishThenCommit.ts"
+import { redriveWithNewId } from "./redriveWithNewId.ts"
+import { rightHalfFirst } from "./rightHalfFirst.ts"
 import { skipLocked } from "./skipLocked.ts"
 import { transactionIdOrder } from "./transactionIdOrder.ts"
 import { twoInFlight } from "./twoInFlight.ts"
@@ -22,6 +25,9 @@ export const mistakes: ReadonlyArray<Mistake> = [
   twoInFlight,
   markBeforeAck,
   outageBurnsAttempts,
+  rightHalfFirst,
+  holdWithoutMoving,
+  redriveWithNewId,
   dedupeOutside,
   offsetFirst,
   chargeBeforeIntent,
