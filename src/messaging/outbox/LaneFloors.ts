@@ -14,8 +14,9 @@
  * 3. in that same snapshot each lane's first row is looked up, from its old floor on, in every table whose rows may stand in the queue
  *    again with the number that they had. Nothing below it can appear.
  *
- * Two nets. A restart or failover of the server, which might hand out numbers again, makes every floor void, in the statement
- * that uses it. And now and then the third step looks from the very beginning: should a foreign hand insert an event
+ * Three nets. A restart or failover of the server, which might hand out numbers again, makes every floor void, in the statement
+ * that uses it. A crash of one backend makes the server recover without a new start: it ends all sessions, ours with the lanes' locks
+ * too, and a lane that is lost loses its floor. And now and then the third step looks from the very beginning: should a foreign hand insert an event
  * without a lock of anything before it, that row is late and not lost.
  */
 import { Effect } from "effect"
@@ -101,6 +102,14 @@ export const make = (sql: SqlClient.SqlClient) => {
   return {
     /** The lane's floor, to be used where `serverIs` holds. */
     of: (lane: Lane): bigint => floors[lane]!,
+    /** Lanes that this process has lost begin at the beginning again; whatever was being prepared is void. */
+    forget: (lanes: Iterable<Lane>) => {
+      for (const lane of lanes) {
+        floors[lane] = 0n
+        known.delete(lane)
+        candidate = undefined
+      }
+    },
     /** Names the server that the floors belong to. */
     server: () => server,
     /** Rows of this process's lanes have died. */

@@ -42,6 +42,8 @@ const deadGauge = Metric.gauge("outbox_dead_letters", { description: "Events tha
 /** A worker that got no lane looks up this often, so that its silence means that it hangs. */
 const idleMillis = 5_000
 
+const allLanes: ReadonlyArray<Lane> = Array.from({ length: laneCount }, (_, lane) => Lane.make(lane))
+
 /** How often the queue's length is sampled: often enough for an alert of minutes, seldom enough to cost nothing. */
 const sampleMillis = 5_000
 
@@ -122,7 +124,11 @@ export class LaneWorkers extends Context.Service<
       }
       // Who was woken for a lane may be gone: a lane that comes to this process is looked at at once, and not at the next poll.
       const moved = yield* Latch.make(true)
-      yield* Effect.forkScoped(Stream.runForEach(membership.changes, () => moved.open))
+      yield* Effect.forkScoped(
+        Stream.runForEach(membership.changes, (held) =>
+          Effect.andThen(queue.forgetFloors(allLanes.filter((lane) => !held.includes(lane))), moved.open)
+        )
+      )
       const pause = (stamp: Effect.Effect<void>) =>
         Effect.raceFirst(
           Effect.raceFirst(moved.await, Effect.sleep(settings.pollMillis)),

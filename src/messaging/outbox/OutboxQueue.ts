@@ -59,6 +59,8 @@ export interface OutboxQueueService {
    * about once a second. Without it everything holds, and is slow under a reader that keeps vacuum away.
    */
   readonly raiseFloors: (lanes: ReadonlyArray<Lane>) => Effect.Effect<void>
+  /** Forgets where the lanes begin: to be called for those that this process has lost. */
+  readonly forgetFloors: (lanes: ReadonlyArray<Lane>) => Effect.Effect<void>
   /** How many events wait (counted up to {@link pendingCountLimit}) and since how many seconds the oldest does. */
   readonly pending: Effect.Effect<{ readonly count: number; readonly oldestSeconds: number }>
 }
@@ -124,6 +126,7 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
         }, Effect.orDie),
 
         raiseFloors: (lanes) => Effect.orDie(floors.raise(lanes)),
+        forgetFloors: (lanes) => Effect.sync(() => floors.forget(lanes)),
 
         mark: Effect.fnUntraced(function* (lane, events, receipt) {
           floors.died()
