@@ -315,7 +315,7 @@ export const randomOf = (seed: number) => {
 }
 
 /** Lanes that ids fall into: the orders of a case share them, as those of a busy system do, and lie in one partition each. */
-const usedLanes = 2
+export const usedLanes = [0, 1] as const
 
 /** A version 4 UUID whose version 7 twin (LabDatabase.ts) falls into one of the few lanes. One draw in 32 does. */
 const uuidInFewLanes = (random: () => number): string => {
@@ -323,7 +323,7 @@ const uuidInFewLanes = (random: () => number): string => {
     const hex = Array.from({ length: 32 }, () => Math.floor(random() * 16).toString(16)).join("")
     const start = `${hex.slice(0, 8)}-${hex.slice(8, 12)}-`
     const end = `${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20)}`
-    if (laneOf(`${start}7${end}`) < usedLanes) return `${start}4${end}`
+    if (laneOf(`${start}7${end}`) < usedLanes.length) return `${start}4${end}`
   }
 }
 

@@ -31,7 +31,8 @@ export const commandKinds = [
   { letter: "u", name: "cutIn", share: 2 }, // b: steps from now, at which the next command is given although somebody is at work
   { letter: "s", name: "refuseAll", share: 2 }, // a: on (even) or off
   { letter: "m", name: "redrive", share: 2 }, // a: client who is the operator, b: which of the refused events
-  { letter: "i", name: "discard", share: 1 } // the same
+  { letter: "i", name: "discard", share: 1 }, // the same
+  { letter: "F", name: "raiseFloors", share: 2 }
 ] as const
 
 export type CommandName = (typeof commandKinds)[number]["name"]
@@ -105,7 +106,8 @@ export const encode = (mistake: string | undefined, { commands, seed, switches }
   return ["L1", mistake ?? "none", seed, written, switches.map(({ at, to }) => `${at}:${to}`).join("-")].join(".")
 }
 
-const tokenPattern = /^L1\.([a-z-]+)\.(\d{1,10})\.((?:[a-z]\d{1,3}:\d{1,3}-?)*)\.((?:\d{1,4}:\d{1,3}-?)*)$/
+const tokenPattern =
+  /^L1\.([a-z-]+)\.(\d{1,10})\.((?:[a-zA-Z]\d{1,3}:\d{1,3}(?:-[a-zA-Z]\d{1,3}:\d{1,3})*)?)\.((?:\d{1,4}:\d{1,3}(?:-\d{1,4}:\d{1,3})*)?)$/
 
 /** Reads a token, or says what is wrong with it. */
 export const decode = (

@@ -152,6 +152,9 @@ export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<vo
       if (!refuses) lab.work.pollAll()
       return says(lab, refuses ? "the broker refuses every send" : "the broker accepts sends again")
     }
+    case "raiseFloors":
+      lab.work.floorsDue = true
+      return Effect.void
     case "redrive":
     case "discard": {
       const event = pick(

@@ -1,5 +1,5 @@
 /** What the lab's programs share: a Postgres of their own, the mistakes by name, and flags. */
-import { Effect, Layer, Redacted, References } from "effect"
+import { Cause, Effect, Exit, Layer, Redacted, References } from "effect"
 import * as Postgres from "../support/Postgres.ts"
 import { LabDatabase } from "./LabDatabase.ts"
 import { mistakes } from "./mistakes/index.ts"
@@ -14,16 +14,43 @@ const layerDatabase = Layer.unwrap(
   })
 )
 
-/** Runs a program of the lab; its number is the exit code. */
+/** Runs a program of the lab; its number is the exit code. Ctrl-C ends it, and the Postgres that it started. */
 export const main = async (program: Effect.Effect<number, never, LabDatabase>): Promise<void> => {
-  process.exitCode = await Effect.runPromise(
+  const running = new AbortController()
+  for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => running.abort())
+  const exit = await Effect.runPromiseExit(
     program.pipe(
       Effect.provide(layerDatabase),
       Effect.provideService(References.MinimumLogLevel, "Error"),
       Effect.scoped,
       Effect.orDie
-    )
+    ),
+    { signal: running.signal }
   )
+  if (Exit.isFailure(exit) && !running.signal.aborted) console.error(Cause.pretty(exit.cause))
+  // 130: what a shell says of a program that Ctrl-C ended. A case that was cut off leaves fibers that stand for ever.
+  process.exit(Exit.isSuccess(exit) ? exit.value : running.signal.aborted ? 130 : 1)
+}
+
+/** Ends the program with a sentence when it was given a flag that it does not know. */
+export const allowFlags = (...names: ReadonlyArray<string>): void => {
+  const unknown = process.argv.find((text) => text.startsWith("--") && !names.includes(text.slice(2)))
+  if (unknown !== undefined) refuse(`${unknown} is not one of ${names.map((name) => `--${name}`).join(", ")}`)
+}
+
+const refuse = (sentence: string): never => {
+  console.error(sentence)
+  process.exit(2)
+}
+
+/** The number behind `--name`, if it is given. */
+export const flagNumber = (name: string): number | undefined => {
+  const text = flag(name)
+  return text === undefined || /^\d{1,9}$/.test(text)
+    ? text === undefined
+      ? undefined
+      : Number(text)
+    : refuse(`--${name} takes a whole number, and not "${text}"`)
 }
 
 /** The text behind `--name`, if it is given. */

@@ -156,7 +156,7 @@ export const safety = (
     ends.set(payment, event)
   }
 
-  for (const { order, payment, says, title } of answers) {
+  for (const { order, payment, says, text, title } of answers) {
     const row = committed.orders.find(({ id }) => id === order)
     const paid = committed.payments.find(({ id }) => id === payment)
     const isTrue =
@@ -165,6 +165,9 @@ export const safety = (
         : says === "paid"
           ? row?.status === "paid" && paid?.status === "captured"
           : paid?.status === "declined"
+    const body = JSON.parse(text.slice(text.indexOf("{"))) as { readonly status: unknown }
+    if (body.status !== { placed: "pending", paid: "paid", declined: 402 }[says])
+      return broken("an answer is true", `"${title}" was answered "${says}", and its body says ${String(body.status)}`)
     if (!isTrue) return broken("an answer is true", `"${title}" was answered "${says}", and that is not what is stored`)
   }
 

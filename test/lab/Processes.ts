@@ -4,6 +4,7 @@
 import { Context, Effect, Layer, Scope } from "effect"
 import type { DeadLetters } from "../../src/messaging/outbox/DeadLetters.ts"
 import type { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
+import type { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
 import type { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
 import type { Idempotency } from "../../src/application/Idempotency.ts"
 import type { Orders } from "../../src/application/Orders.ts"
@@ -35,7 +36,7 @@ export interface ClientProcess extends ProcessOf<
   /** Takes the next request of the line. */
   readonly take: () => Request | undefined
 }
-export type DispatcherProcess = ProcessOf<"dispatcher", Dispatcher>
+export type DispatcherProcess = ProcessOf<"dispatcher", Dispatcher | OutboxQueue>
 export interface ConsumerProcess extends ProcessOf<"consumer", ApplySlice> {
   /** Where it goes on reading, by partition, as long as the partition is its own. */
   readonly positions: Map<number, { readonly next: number; readonly generation: number }>

@@ -25,6 +25,9 @@ export interface Found {
   readonly shrinkCases: number
 }
 
+/** A hang costs seconds a case, and must not cost hours: this long for each of the two ways of shrinking. */
+const maxShrinkSeconds = 60
+
 /** Each costs some tens of milliseconds; after so many a story hardly gets shorter. */
 const maxShrinks = 500
 
@@ -37,19 +40,28 @@ export const search = (options: {
   readonly cases: number
   readonly seed: number
   readonly onCase?: (run: number) => void
+  /** Told at once, before shrinking, which may take long. */
+  readonly onBroken?: (input: Case, violation: Violation) => void
 }): Effect.Effect<Found | undefined, never, LabDatabase> =>
   Effect.gen(function* () {
     const database = yield* LabDatabase
     let wanted: Invariant | undefined
+    let until: number | undefined
     let runs = 0
     let cases = 0
     const property = (input: Case) =>
       Effect.gen(function* () {
+        // Out of time for shrinking: nothing counts as smaller any more.
+        if (until !== undefined && (yield* Clock.currentTimeMillis) > until) return true
         const { violation } = yield* run(input, partsOf(options.mistake))
         runs += 1
         options.onCase?.(runs)
         if (violation === undefined || (wanted !== undefined && violation.invariant !== wanted)) return true
-        if (wanted === undefined) cases = runs
+        if (wanted === undefined) {
+          cases = runs
+          until = (yield* Clock.currentTimeMillis) + maxShrinkSeconds * 1_000
+          options.onBroken?.(input, violation)
+        }
         wanted = violation.invariant
         return yield* new Falsified({ violation })
       })

@@ -2,11 +2,13 @@
  * Makes a story shorter than Arbitrary's shrinking leaves it. That one drops a command and finds that the case holds, because
  * the switches behind it count steps: with fewer steps before them they strike too late. Here they move along.
  */
-import { Effect } from "effect"
+import { Clock, Effect } from "effect"
 import type { Case, Switch } from "./Case.ts"
 
 /** The cases that one attempt is worth: a story is searched for once and read often. */
 const maxRuns = 600
+/** Nor longer than that: a case that hangs costs seconds. */
+const maxSeconds = 60
 /** No command of a case brings more choices than that with it. */
 const maxShift = 30
 
@@ -68,10 +70,11 @@ export const shrink = (input: Case, breaks: Breaks): Effect.Effect<Case> =>
     // One that breaks only with what was tidied away stays as it is.
     let lines = (yield* breaks(input)) ?? Number.MAX_SAFE_INTEGER
     let runs = 0
+    const until = (yield* Clock.currentTimeMillis) + maxSeconds * 1_000
     for (let found = true; found && runs < maxRuns;) {
       found = false
       for (const candidate of smaller(best)) {
-        if (runs++ >= maxRuns) break
+        if (runs++ >= maxRuns || (yield* Clock.currentTimeMillis) > until) return best
         const length = yield* breaks(candidate)
         if (length === undefined || !isSmaller(candidate, length, best, lines)) continue
         best = candidate

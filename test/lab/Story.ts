@@ -67,6 +67,13 @@ export class Story {
   readonly named = ({ order, version }: { readonly order: string; readonly version: number }): string =>
     `${this.letters.get(order) ?? "?"}${version}`
 
+  /** The text with orders by their letters. */
+  readable(text: string): string {
+    let read = text
+    for (const [id, letter] of this.letters) read = read.replaceAll(id, letter)
+    return read
+  }
+
   /** A step of an actor; steps in a row make one line. */
   step(who: string, label: string): void {
     if (!isSilent(label)) this.says(who, phraseOf(label))

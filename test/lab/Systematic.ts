@@ -97,6 +97,26 @@ function* lists(): Generator<ReadonlyArray<Command>> {
       yield [command("outage"), place, ...refused, fault, command("outage", 1), decline]
     }
   }
+  // What was placed is asked for again once the order has moved on.
+  for (const request of requests) yield [place, request, command("again", 1, 0)]
+  // The clock goes back between two events of an order that wait.
+  yield [command("outage"), place, command("clock", 4), decline, command("outage", 1)]
+  // Refused together and alone, and then accepted; and a refusal that ends while the order goes on.
+  for (const second of [decline, command("decline", 0, 4)]) {
+    yield [command("outage"), place, second, command("reject"), command("reject"), command("outage", 1)]
+    yield [
+      command("outage"),
+      place,
+      second,
+      command("refuseAll"),
+      command("outage", 1),
+      command("refuseAll", 1),
+      decline
+    ]
+  }
+  // A lane's floor is raised while a writer idles with a smaller number than those that are through.
+  yield [command("lateCommit"), place, command("place", 1), command("raiseFloors"), command("thaw"), decline]
+  yield [place, command("lateCommit"), decline, command("place", 1), command("raiseFloors"), command("thaw"), decline]
   // The broker fails while there is one event, several of an order, and several of two orders.
   const backlogs = [
     [place],

@@ -10,8 +10,9 @@ import { ApplySlice, type Subscriber } from "../../src/messaging/inbox/ApplySlic
 import { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../../src/messaging/broker/Broker.ts"
 import { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
 import { Lane } from "../../src/messaging/outbox/Lane.ts"
+import { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
-import type { Actor } from "./Actor.ts"
+import { type Actor, usedLanes } from "./Actor.ts"
 import { sliceOf } from "./ModelBroker.ts"
 import { partitionCount } from "./Parts.ts"
 import type { ConsumerProcess, DispatcherProcess, Process } from "./Processes.ts"
@@ -40,8 +41,13 @@ const subscriberOf = (nextFailure: () => "before" | "after" | undefined): Subscr
   })
 })
 
-const isPublishError = (error: unknown) =>
-  error instanceof BrokerUnavailable || error instanceof TopicUnavailable || error instanceof MessageRejected
+/** The lab ends sessions, makes transactions collide, and takes the broker away or has it refuse. */
+const isCausedHere = (error: unknown) =>
+  (SqlError.isSqlError(error) &&
+    ["ConnectionError", "SerializationError", "DeadlockError"].includes(error.reason._tag)) ||
+  error instanceof BrokerUnavailable ||
+  error instanceof TopicUnavailable ||
+  error instanceof MessageRejected
 
 export class Work {
   private readonly lab: Scheduler
@@ -50,6 +56,8 @@ export class Work {
   /** Partitions whose last slice failed: they wait for a poll. */
   private readonly heldPartitions = new Set<number>()
 
+  /** The next dispatcher that has nothing to do raises the floors. */
+  floorsDue = false
   /** The effects that are still to fail, before they write or after it. */
   readonly handlerFailures: Array<"before" | "after"> = []
   private readonly subscriber = subscriberOf(() => this.handlerFailures.shift())
@@ -106,9 +114,28 @@ export class Work {
         }
       }
       case "dispatcher":
-        return this.drainJob(process, actor)
+        return this.floorsJob(process, actor) ?? this.drainJob(process, actor)
       case "consumer":
         return this.sliceJob(process, actor)
+    }
+  }
+
+  /** Two rounds: one notes how far the numbers go, the other looks where the lanes begin once all who had them have ended. */
+  private floorsJob(process: DispatcherProcess, actor: Actor) {
+    if (!this.floorsDue) return undefined
+    return () => {
+      this.floorsDue = false
+      this.lab.story.says(actor.name, "raises the lanes' floors")
+      actor.begin(
+        {
+          title: "floors",
+          effect: Effect.flatMap(OutboxQueue, (queue) =>
+            Effect.repeat(queue.raiseFloors(usedLanes.map((lane) => Lane.make(lane))), { times: 1 })
+          ).pipe(Effect.provideContext(process.context)),
+          ended: (exit) => this.tellFailure(actor, exit)
+        },
+        process.context
+      )
     }
   }
 
@@ -202,11 +229,10 @@ export class Work {
     if (Exit.isFailure(exit)) {
       const first = exit.cause.reasons[0]
       const error: unknown = first?._tag === "Die" ? first.defect : first?._tag === "Fail" ? first.error : undefined
-      const text = error instanceof Error ? error.message : String(error)
+      const text = this.lab.story.readable(error instanceof Error ? error.message : String(error))
       this.lab.story.says(actor.name, `fails: ${text}`)
-      // The lab ends sessions, makes transactions collide and takes the broker away; any other defect is a belief of the code that
-      // proved wrong.
-      if (first?._tag === "Die" && !SqlError.isSqlError(error) && !isPublishError(error))
+      // Any defect that is not the lab's own doing is a belief of the code that proved wrong.
+      if (first?._tag === "Die" && !isCausedHere(error))
         this.lab.report({
           invariant: "what the code takes for granted is true",
           detail: `${actor.name} fails: ${text}`

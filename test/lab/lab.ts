@@ -4,24 +4,28 @@
  */
 import { Clock, Effect } from "effect"
 import { encode } from "./Case.ts"
-import { flag, main, mistakeNamed } from "./LabProgram.ts"
+import { allowFlags, flag, flagNumber, main, mistakeNamed } from "./LabProgram.ts"
 import { search } from "./Search.ts"
 
 /** Between two signs of life. */
 const progressMillis = 5_000
 
+allowFlags("mistake", "cases", "seed")
 const mistake = mistakeNamed(flag("mistake"))
-const cases = Number(flag("cases") ?? Number.MAX_SAFE_INTEGER)
+const cases = flagNumber("cases") ?? Number.MAX_SAFE_INTEGER
 
 await main(
   Effect.gen(function* () {
     const started = yield* Clock.currentTimeMillis
-    const seed = Number(flag("seed") ?? started % 1_000_000)
+    const seed = flagNumber("seed") ?? started % 1_000_000
     let told = started
     const found = yield* search({
       mistake,
       cases,
       seed,
+      onBroken: (input, { detail, invariant }) => {
+        console.log(`BROKEN: ${invariant}. ${detail}. Shrinking npm run replay -- ${encode(mistake?.name, input)}`)
+      },
       onCase: (run) => {
         const now = Date.now()
         if (now - told < progressMillis) return

@@ -6,7 +6,7 @@
 import { Effect, Result } from "effect"
 import { writeFile } from "node:fs/promises"
 import { decode, encode } from "./Case.ts"
-import { flag, main, mistakeNamed } from "./LabProgram.ts"
+import { allowFlags, flag, flagNumber, main, mistakeNamed } from "./LabProgram.ts"
 import { mistakes } from "./mistakes/index.ts"
 import { pageOf, pathOf, readTokens, tokensPath } from "./Pages.ts"
 import { run } from "./Scheduler.ts"
@@ -19,10 +19,11 @@ const defaultSeed = 1
 /** A first find may be a long-winded one; the shortest story of a few finds is the one to read. */
 const defaultFinds = 3
 
+allowFlags("write", "pages", "only", "cases", "seed", "finds")
 const write = process.argv.includes("--write")
-const cases = Number(flag("cases") ?? defaultCases)
-const seed = Number(flag("seed") ?? defaultSeed)
-const finds = Number(flag("finds") ?? (write ? defaultFinds : 1))
+const cases = flagNumber("cases") ?? defaultCases
+const seed = flagNumber("seed") ?? defaultSeed
+const finds = flagNumber("finds") ?? (write ? defaultFinds : 1)
 const only = mistakeNamed(flag("only"))
 
 const columns = [24, 52, 7, 9, 7] as const
