@@ -3,12 +3,13 @@ import { Effect, Layer, References } from "effect"
 import * as KafkaBroker from "../src/messaging/broker/KafkaBroker.ts"
 import { TopicSettings } from "../src/messaging/broker/Broker.ts"
 import { Dispatcher } from "../src/messaging/outbox/Dispatcher.ts"
-import { LaneWorkers, LaneWorkersSettings } from "../src/messaging/outbox/LaneWorkers.ts"
+import { dispatcherConnections, LaneWorkers, LaneWorkersSettings } from "../src/messaging/outbox/LaneWorkers.ts"
 import { Outbox } from "../src/messaging/outbox/Outbox.ts"
 import { OutboxQueue, QueueSettings } from "../src/messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "../src/messaging/outbox/Publisher.ts"
 import { Wakeup } from "../src/messaging/outbox/Wakeup.ts"
 import { ControlConnection } from "../src/platform/database/ControlConnection.ts"
+import * as Database from "../src/platform/database/Database.ts"
 import { Shares } from "../src/platform/database/Shares.ts"
 import { Signals } from "../src/platform/Signals.ts"
 import { Fibers } from "../src/platform/Supervised.ts"
@@ -25,6 +26,14 @@ export const platform = Shares.layer.pipe(
   Layer.provideMerge(ControlConnection.layer),
   Layer.provideMerge(Fibers.layer),
   Layer.provideMerge(pool)
+)
+
+const reserved = Layer.unwrap(
+  Environment.useSync(({ databaseUrl }) =>
+    Database.layerReserved("dispatcher", dispatcherConnections).pipe(
+      Layer.provide(Database.DatabaseSettings.layerOf({ url: databaseUrl }))
+    )
+  )
 )
 
 export const kafka = Layer.unwrap(
@@ -52,8 +61,8 @@ export const dispatcher = (options: {
   readonly broker?: (layer: typeof kafka) => typeof kafka
 }) =>
   Layer.mergeAll(LaneWorkers.layer, Outbox.layer).pipe(
-    Layer.provideMerge(Dispatcher.layer),
-    Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer)),
+    Layer.provideMerge(Dispatcher.layer.pipe(Layer.provide(reserved))),
+    Layer.provideMerge(Layer.mergeAll(Layer.provide(OutboxQueue.layer, reserved), Publisher.layer)),
     Layer.provideMerge(Layer.mergeAll(Wakeup.layer, options.broker?.(kafka) ?? kafka)),
     Layer.provideMerge(platform),
     Layer.provideMerge(

@@ -32,7 +32,7 @@ import { DeadLetters } from "./messaging/outbox/DeadLetters.ts"
 import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
 import { History } from "./messaging/outbox/History.ts"
 import { HoldSettings } from "./messaging/outbox/Holds.ts"
-import { LaneWorkers, LaneWorkersSettings } from "./messaging/outbox/LaneWorkers.ts"
+import { dispatcherConnections, LaneWorkers, LaneWorkersSettings } from "./messaging/outbox/LaneWorkers.ts"
 import { Outbox, OutboxSettings } from "./messaging/outbox/Outbox.ts"
 import * as OutboxMetrics from "./messaging/outbox/OutboxMetrics.ts"
 import { OutboxQueue, QueueSettings } from "./messaging/outbox/OutboxQueue.ts"
@@ -105,12 +105,26 @@ const broker = (config: AppConfig) =>
         )
       )
 
+/** The dispatcher's own connections: requests that queue for theirs are no reason for events to wait. */
+const dispatcherDatabase = Database.layerReserved("dispatcher", dispatcherConnections)
+
 /** Outbox and inbox: the mechanism, which knows no order. */
 const messaging = (config: AppConfig) =>
-  Layer.mergeAll(Outbox.layer, History.layer, ApplySlice.layer, Dispatcher.layer, Availability.layer).pipe(
+  Layer.mergeAll(
+    Outbox.layer,
+    History.layer,
+    ApplySlice.layer,
+    Layer.provide(Dispatcher.layer, dispatcherDatabase),
+    Availability.layer
+  ).pipe(
     Layer.provideMerge(OutboxMetrics.layerLatency),
     Layer.provideMerge(
-      Layer.mergeAll(OutboxQueue.layer, Publisher.layer, TopicChecks.layer, OutboxMetrics.layerZero(eventTypes))
+      Layer.mergeAll(
+        Layer.provide(OutboxQueue.layer, dispatcherDatabase),
+        Publisher.layer,
+        TopicChecks.layer,
+        OutboxMetrics.layerZero(eventTypes)
+      )
     ),
     Layer.provideMerge(Layer.mergeAll(Wakeup.layer, Inbox.layer, broker(config)))
   )

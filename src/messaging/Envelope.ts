@@ -29,8 +29,6 @@ export interface StoredEvent {
   readonly data: string
 }
 
-const encoder = new TextEncoder()
-
 /** A JSON string, as `JSON.stringify` makes it. Types and ids are plain as a rule, and then it is the text between quotes. */
 const quoted = (text: string): string => (plain.test(text) ? `"${text}"` : JSON.stringify(text))
 const plain = /^[\w .:/@-]*$/
@@ -77,10 +75,15 @@ const closingBrace = 0x7d
 export const toRecord = (event: StoredEvent): BrokerRecord => toRecords([event])[0]
 
 /** Bytes of a record as a topic's size limit counts them, close enough above: key, value, headers and their lengths. */
-export const recordBytes = (record: BrokerRecord): number => {
-  let bytes = encoder.encode(record.key).length + record.value.length
-  for (const [name, value] of Object.entries(record.headers))
-    bytes += name.length + encoder.encode(value).length + lengthBytes
+export const recordBytes = ({ headers, key, value }: BrokerRecord): number => sizeOf(key, value.length, headers)
+
+/** {@link recordBytes} of the event's record, which is not made for it. */
+export const bytesOf = (event: StoredEvent): number =>
+  sizeOf(event.aggregateId, utf8Length(headOf(event)) + utf8Length(event.data) + 1, headersOf(event))
+
+const sizeOf = (key: string, valueBytes: number, headers: BrokerRecord["headers"]): number => {
+  let bytes = utf8Length(key) + valueBytes
+  for (const [name, value] of Object.entries(headers)) bytes += name.length + utf8Length(value) + lengthBytes
   // Kafka's record has up to five varints of its own and the batch a header of 61 bytes.
   return bytes + 100
 }

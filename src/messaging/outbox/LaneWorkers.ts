@@ -30,6 +30,9 @@ export const LaneWorkersSettings = Context.Reference<{
   defaultValue: () => ({ pollMillis: 1_000, lanesSideBySide: 8, topics: [] })
 })
 
+/** Connections that a dispatcher can use at once: one for each of eight lanes, one for a poll, one for floors and samples. */
+export const dispatcherConnections = 10
+
 const pendingGauge = Metric.gauge("outbox_events_pending", { description: "Events in the queue, sampled" })
 const oldestGauge = Metric.gauge("outbox_oldest_pending_age_seconds", {
   description: "Age of the oldest event in the queue, sampled"

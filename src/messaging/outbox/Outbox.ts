@@ -143,8 +143,7 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
                  ${stream.aggregateType}::text, ${stream.aggregateId}::text, ${versionBefore} + event.position::int4, clock.now,
                  ${encoded.traceId}::text, ${encoded.spanId}::text, event.record_bytes, event.data::json
           FROM ${from} (SELECT clock_now() AS now) AS clock,
-               unnest(${encoded.randoms}::uuid[], ${encoded.types}::text[], ${encoded.schemaVersions}::int2[], ${encoded.recordBytes}::int4[], ${encoded.data}::text[])
-                 WITH ORDINALITY AS event(random, type, schema_version, record_bytes, data, position)
+               ${rowsOf(sql, encoded)} AS event(random, type, schema_version, record_bytes, data, position)
           ORDER BY event.position
           RETURNING aggregate_version`
 
@@ -185,6 +184,28 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
   )
 }
 
+/** The columns of an append's events, one value an event. */
+interface Columns {
+  readonly randoms: ReadonlyArray<string>
+  readonly types: ReadonlyArray<string>
+  readonly schemaVersions: ReadonlyArray<number>
+  readonly recordBytes: ReadonlyArray<number>
+  readonly data: ReadonlyArray<string>
+}
+
+/**
+ * The events as a relation. A single one, which is nearly every append, is a row of constants to Postgres and needs neither arrays nor a
+ * scan and sort of what comes out of them.
+ */
+const rowsOf = (
+  sql: Statement.Constructor,
+  { data, randoms, recordBytes, schemaVersions, types }: Columns
+): Statement.Fragment =>
+  data.length === 1
+    ? sql`(VALUES (${randoms[0]}::uuid, ${types[0]}::text, ${schemaVersions[0]}::int2, ${recordBytes[0]}::int4, ${data[0]}::text, 1))`
+    : sql`unnest(${randoms}::uuid[], ${types}::text[], ${schemaVersions}::int2[], ${recordBytes}::int4[], ${data}::text[])
+            WITH ORDINALITY`
+
 /** The trace of the request that is being served, or one of its own for work that nobody traces. */
 const currentTrace = (drawUuid: () => string) =>
   Effect.map(
@@ -216,19 +237,17 @@ const encodeData = (
       onFailure: (reason) => refuse(`its data is no JSON: ${reason}`),
       onSuccess: (data) => {
         if (data === undefined) return refuse("its data is no JSON: undefined")
-        const bytes = Envelope.recordBytes(
-          Envelope.toRecord({
-            ...stream,
-            ...trace,
-            eventId: nilUuid,
-            eventType: event.eventType,
-            schemaVersion: event.schemaVersion,
-            // The widest version and time there can be: the real ones are known only once it is written.
-            aggregateVersion: 2 ** 31 - 1,
-            occurredAt: "2000-01-01T00:00:00.000Z",
-            data
-          })
-        )
+        const bytes = Envelope.bytesOf({
+          ...stream,
+          ...trace,
+          eventId: nilUuid,
+          eventType: event.eventType,
+          schemaVersion: event.schemaVersion,
+          // The widest version and time there can be: the real ones are known only once it is written.
+          aggregateVersion: 2 ** 31 - 1,
+          occurredAt: "2000-01-01T00:00:00.000Z",
+          data
+        })
         return bytes > maxEventBytes
           ? refuse(`it takes ${bytes} bytes, and ${maxEventBytes} are allowed (OUTBOX_MAX_EVENT_BYTES)`)
           : Result.succeed({ data, recordBytes: bytes })

@@ -97,6 +97,27 @@ const clientLayer = (bounded: boolean) =>
 /** Provides `PgClient` and `SqlClient` over one pool, made from {@link DatabaseSettings}. */
 export const layer: Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> = clientLayer(true)
 
+/**
+ * A pool beside {@link layer}'s, for work that must go on when requests queue for every connection of theirs: in one line with them an
+ * event would wait as long as three transactions do, and just when there are most to send. Connections are opened when they are needed.
+ */
+export const layerReserved = (
+  purpose: string,
+  maxConnections: number
+): Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> =>
+  Layer.fresh(clientLayer(true)).pipe(
+    Layer.provide(
+      Layer.effect(
+        DatabaseSettings,
+        DatabaseSettings.useSync((settings) => ({
+          ...settings,
+          maxConnections,
+          applicationName: `${settings.applicationName} ${purpose}`
+        }))
+      )
+    )
+  )
+
 /** One connection on which a statement may take its time: for migrations, which build indexes on tables of any size. */
 export const layerPatient: Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> = clientLayer(false)
 

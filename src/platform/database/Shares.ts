@@ -29,7 +29,7 @@ export interface Membership {
 }
 
 /** How often a member looks whether others came or went without a signal (a SIGKILL sends none). */
-const rebalanceMillis = 500
+const rebalanceMillis = 1_000
 
 /** After others were faster at free shares the next look comes within this time: several turns in a tenth of a second. */
 const lookAgainMillis = 40
