@@ -31,11 +31,11 @@ const filterOf = (flags: { readonly [Key in keyof typeof filters]: Option.Option
 
 const reason = Flag.String("reason").pipe(
   Flag.withDescription("why: it is kept in the audit"),
-  Flag.withSchema(Schema.String.check(Schema.isPattern(/\S/)))
+  Flag.withSchema(Schema.String.check(Schema.isPattern(/\S/, { message: "a few words, and not only blanks" })))
 )
 const by = Flag.String("by").pipe(
   Flag.withDescription("who does it, for the audit (default: the user of this shell, at this host)"),
-  Flag.withSchema(Schema.String.check(Schema.isPattern(/\S/))),
+  Flag.withSchema(Schema.String.check(Schema.isPattern(/\S/, { message: "a few words, and not only blanks" }))),
   Flag.optional
 )
 const operatorOf = (flags: { readonly by: Option.Option<string>; readonly reason: string }) => ({

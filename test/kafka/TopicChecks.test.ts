@@ -70,7 +70,7 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
       "asks for more acks than it has copies",
       { "min.insync.replicas": "2" },
       {},
-      /min\.insync\.replicas is 2, and there are 1 copies/
+      /min\.insync\.replicas is 2, and it has 1 copy/
     ],
     [
       "remembers longer than the inbox",

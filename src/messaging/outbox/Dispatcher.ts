@@ -20,7 +20,7 @@ import { Array, Clock, Context, Effect, Layer, Metric, Ref, Result } from "effec
 import { Faults } from "../../platform/Faults.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import type { BrokerUnavailable, MessageRejected, PublishError, TopicUnavailable } from "../broker/Broker.ts"
-import { type HeldEvent, Holds, type Refused } from "./Holds.ts"
+import { dueLimit, type HeldEvent, Holds, type Refused } from "./Holds.ts"
 import type { Lane } from "./Lane.ts"
 import type { NonEmpty } from "./Outbox.ts"
 import { OutboxQueue, type QueuedEvent } from "./OutboxQueue.ts"
@@ -257,8 +257,10 @@ export class Dispatcher extends Context.Service<
       })
 
       const retryHeld = Effect.fn("Dispatcher.retryHeld")(function* (lane: Lane) {
-        for (const event of yield* holds.due(lane, yield* pausedTopics)) {
-          if ((yield* pausedTopics).includes(event.topic)) continue
+        // Looked up anew before each send: what an operator has discarded meanwhile must not be sent any more.
+        for (let turn = 0; turn < dueLimit; turn++) {
+          const [event] = yield* holds.due(lane, yield* pausedTopics)
+          if (event === undefined) return
           yield* retry(lane, event)
         }
       })

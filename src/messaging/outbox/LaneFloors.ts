@@ -14,9 +14,9 @@
  * 3. in that same snapshot each lane's first row is looked up, from its old floor on, in every table whose rows may stand in the queue
  *    again with the number that they had. Nothing below it can appear.
  *
- * Three nets. A restart or failover of the server, which might hand out numbers again, makes every floor void, in the statement
- * that uses it. A crash of one backend makes the server recover without a new start: it ends all sessions, ours with the lanes' locks
- * too, and a lane that is lost loses its floor. And now and then the third step looks from the very beginning: should a foreign hand insert an event
+ * Three nets. A new start or a failover of the server makes every floor void, in the statement that uses it. The crash of a single backend
+ * makes the server recover *without* a new start: the numbers below a floor are on disk by then (`propose`), and as it ends all sessions,
+ * ours with the lanes' locks too, a lane that is lost loses its floor. And now and then the third step looks from the very beginning: should a foreign hand insert an event
  * without a lock of anything before it, that row is late and not lost.
  */
 import { Effect } from "effect"
@@ -63,9 +63,11 @@ export const make = (sql: SqlClient.SqlClient) => {
     const [last] = yield* sql<{ readonly seq: bigint; readonly server: string }>`
       SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS seq, pg_postmaster_start_time()::text AS server
       FROM outbox_events_seq_seq`
-    // A statement of its own, for it must come after the one above.
+    // A statement of its own, for it must come after the one above. Its message makes the commit flush the log, and with it the sequence's
+    // place: numbers up to there are not handed out again by a server that recovers from a crash.
     const [drawn] = yield* sql<{ readonly xid: string; readonly server: string }>`
-      SELECT pg_current_xact_id()::text AS xid, pg_postmaster_start_time()::text AS server`
+      SELECT pg_current_xact_id()::text AS xid, pg_postmaster_start_time()::text AS server
+      FROM (SELECT pg_logical_emit_message(true, 'outbox floors', '') OFFSET 0) AS durable`
     if (last === undefined || drawn === undefined || last.server !== drawn.server) return
     if (drawn.server !== server) {
       floors.fill(0n)

@@ -75,7 +75,7 @@ export const examine = (info: TopicInfo, { batchBytes, inboxDays, maxEventBytes 
   const find = (kind: Finding["kind"], sentence: string) => findings.push({ kind, sentence })
   const name = info.wireName ?? info.topic
   const set = (config: string) =>
-    `kafka-configs.sh --alter --entity-type topics --entity-name ${name} --add-config ${config}`
+    `kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics --entity-name ${name} --add-config ${config}`
   // The embedded broker has nothing to set: there, only our own side can be changed.
   const orSet = (config: string) => (replication === undefined ? "" : `, or ${set(config)}`)
 
@@ -83,7 +83,7 @@ export const examine = (info: TopicInfo, { batchBytes, inboxDays, maxEventBytes 
     find(
       "stops",
       `it has ${partitions} partitions: ${laneCount} lanes need a count that divides ${laneCount} (${divisors.join(", ")}); ` +
-        `partitions can't be taken away, so make the topic anew or give it ${divisors.find((count) => count > partitions) ?? laneCount}`
+        `make the topic anew, or, once its consumers have read all of it, give it ${divisors.find((count) => count > partitions) ?? laneCount}`
     )
   }
   if (retention?.compacts === true) {
@@ -96,7 +96,7 @@ export const examine = (info: TopicInfo, { batchBytes, inboxDays, maxEventBytes 
   if (replication !== undefined && replication.minInSync > replication.copies) {
     find(
       "stops",
-      `min.insync.replicas is ${replication.minInSync}, and there are ${replication.copies} copies: no send can ever be acknowledged; ` +
+      `min.insync.replicas is ${replication.minInSync}, and it has ${replication.copies} ${replication.copies === 1 ? "copy" : "copies"}: no send can ever be acknowledged; ` +
         `add copies, or ${set(`min.insync.replicas=${Math.max(1, replication.copies - 1)}`)}`
     )
   }
