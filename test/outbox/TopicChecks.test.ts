@@ -33,7 +33,10 @@ describe("TopicChecks", () => {
 
   it("partitions that do not divide the lanes stop it, and the sentence names a count that would", () => {
     const [sentence, ...others] = said({ partitions: 12 })
-    assert.match(sentence!, /^stops: it has 12 partitions: 64 lanes need a count that divides 64 .* or, once its consumers have read all of it, give it 16$/)
+    assert.match(
+      sentence!,
+      /^stops: it has 12 partitions: 64 lanes need a count that divides 64 .* or, once its consumers have read all of it, give it 16$/
+    )
     assert.deepStrictEqual(others, [])
     assert.match(said({ partitions: 128 })[0]!, /^stops: it has 128 partitions/)
   })
