@@ -20,13 +20,16 @@ import * as DispatcherHealth from "./http/DispatcherHealth.ts"
 import { Readiness } from "./http/Health.ts"
 import * as HttpServer from "./http/HttpServer.ts"
 import { HttpSettings } from "./http/HttpServer.ts"
+import * as InboxHealth from "./http/InboxHealth.ts"
 import * as TopicsHealth from "./http/TopicsHealth.ts"
 import * as Availability from "./messaging/broker/Availability.ts"
 import * as EmbeddedBroker from "./messaging/broker/EmbeddedBroker.ts"
 import * as KafkaBroker from "./messaging/broker/KafkaBroker.ts"
-import { ApplySlice } from "./messaging/inbox/ApplySlice.ts"
 import * as Consumer from "./messaging/inbox/Consumer.ts"
 import { Inbox } from "./messaging/inbox/Inbox.ts"
+import { InboxDeadLetters } from "./messaging/inbox/InboxDeadLetters.ts"
+import { InboxReport } from "./messaging/inbox/InboxReport.ts"
+import { ParkingSettings } from "./messaging/inbox/Parking.ts"
 import * as Maintenance from "./messaging/Maintenance.ts"
 import { DeadLetters } from "./messaging/outbox/DeadLetters.ts"
 import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
@@ -113,7 +116,7 @@ const messaging = (config: AppConfig) =>
   Layer.mergeAll(
     Outbox.layer,
     History.layer,
-    ApplySlice.layer,
+    Consumer.steps,
     Layer.provide(Dispatcher.layer, dispatcherDatabase),
     Availability.layer
   ).pipe(
@@ -154,6 +157,7 @@ const application = (config: AppConfig) =>
 
 const http = (config: AppConfig) =>
   HttpServer.layer.pipe(
+    Layer.provide(InboxHealth.layer(subscribers.map(({ name }) => name))),
     Layer.provide(TopicsHealth.layer),
     Layer.provide(Layer.mergeAll(Readiness.layer, DispatcherHealth.layer)),
     Layer.provide(application(config))
@@ -198,14 +202,17 @@ export const gateway = (config: AppConfig) =>
 /** The migrated database alone. */
 export const migrated = (config: AppConfig) => database(config).pipe(Layer.provide(settings(config)))
 
-/** What the operator's commands on the outbox need: the database, and a way to wake the dispatchers that run elsewhere. */
+/** What the operator's commands need: the database, and a way to wake the dispatchers and consumers that run elsewhere. */
 export const operator = (config: AppConfig) =>
-  Layer.mergeAll(DeadLetters.layer, OutboxReport.layer).pipe(
+  Layer.mergeAll(DeadLetters.layer, OutboxReport.layer, InboxDeadLetters.layer, InboxReport.layer).pipe(
     Layer.provide(Wakeup.layer),
     Layer.provide(Signals.layerDirect),
     Layer.provide(database(config)),
     Layer.provide(settings(config))
   )
+
+/** See {@link operator}. */
+export type OperatorServices = Layer.Success<ReturnType<typeof operator>>
 
 /** What the configuration sets in the layers below: each has its own defaults, and none reads a variable. */
 const settings = (config: AppConfig) =>
@@ -247,5 +254,9 @@ const settings = (config: AppConfig) =>
       }))
     ),
     Layer.succeed(Consumer.ConsumerSettings, { sliceSize: config.consumerSliceSize }),
+    Layer.succeed(ParkingSettings, {
+      maxAttempts: config.inboxMaxAttempts,
+      retryBaseMillis: config.inboxRetryBaseMillis
+    }),
     Layer.succeed(HttpSettings, { host: config.host, port: config.port, graceMillis: config.shutdownGraceMillis })
   )

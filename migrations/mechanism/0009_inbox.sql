@@ -7,7 +7,7 @@
 CREATE TABLE consumer_cursors (
   consumer_name text    NOT NULL CHECK (consumer_name <> ''),
   aggregate_id  text    NOT NULL CHECK (aggregate_id <> ''),
-  version       integer NOT NULL CHECK (version >= 0),
+  version       integer NOT NULL CHECK (version > 0),
   PRIMARY KEY (consumer_name, aggregate_id)
   -- Room for the next version on the same page: its index does not grow with the events.
 ) WITH (fillfactor = 70);
