@@ -107,7 +107,7 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
         second.tasks.map(({ typeName }) => typeName),
         ["plain"]
       )
-      const [task] = first.tasks.filter(({ typeName }) => typeName === "slow")
+      const task = first.tasks.find(({ typeName }) => typeName === "slow")
       yield* worker.finishOnce([{ task: task!, result: yield* worker.execute(task!) }])
       assert.deepStrictEqual(
         (yield* worker.claimOnce).tasks.map(({ typeName }) => typeName),
@@ -132,7 +132,7 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
       for (const number of [1, 2, 3]) yield* enqueue(plain, { number }, { orderingKey: "k", priority: number })
       yield* enqueue(plain, { number: 4 }, { orderingKey: "other" })
       assert.strictEqual(yield* worker.runOnce, 2)
-      assert.deepStrictEqual(ran.toSorted(), [1, 4])
+      assert.deepStrictEqual(new Set(ran), new Set([1, 4]))
       assert.strictEqual(yield* worker.runOnce, 0)
       fails = false
       yield* advance("2 minutes")

@@ -2,9 +2,9 @@
  * The statement that ends runs. It is guarded by the fencing token: a worker whose task went to another one meanwhile changes
  * nothing, and what it would have written with the end is rolled back.
  */
-import { PgClient } from "@effect/sql-pg"
+import type { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
-import type { Statement } from "effect/sql"
+import { SqlClient, type SqlError, type Statement } from "effect/sql"
 import { Transaction } from "../../platform/database/Transaction.ts"
 import { isoTime } from "./TaskRows.ts"
 import type { TaskId } from "./TaskType.ts"
@@ -37,17 +37,17 @@ export class TaskFinish extends Context.Service<
   {
     /** Ends runs, in one statement. Returns the tasks whose run was this worker's to end. */
     readonly finish: (endings: ReadonlyArray<Ending>) => Effect.Effect<ReadonlyArray<TaskId>>
-    /** Completes one task together with `writes`: both commit, or neither does. */
+    /** Completes one task together with `writes`, on the caller's database: both commit, or neither does. */
     readonly complete: <E, R>(
       ending: Ending,
       writes: Effect.Effect<unknown, E, R>
-    ) => Effect.Effect<void, E | LeaseLost, Exclude<R, Transaction>>
+    ) => Effect.Effect<void, Exclude<E | LeaseLost, SqlError.SqlError>, Exclude<R, Transaction> | PgClient.PgClient>
   }
 >()("paid-once/messaging/tasks/TaskFinish") {
-  static readonly layer: Layer.Layer<TaskFinish, never, PgClient.PgClient> = Layer.effect(
+  static readonly layer: Layer.Layer<TaskFinish, never, SqlClient.SqlClient> = Layer.effect(
     TaskFinish,
     Effect.gen(function* () {
-      const client = yield* PgClient.PgClient
+      const client = yield* SqlClient.SqlClient
 
       const finish = (sql: Statement.Constructor, endings: ReadonlyArray<Ending>) => {
         const state = sql`CASE WHEN t.cancel_requested AND ended.outcome <> 'completed' THEN 'cancelled'
@@ -88,7 +88,7 @@ export class TaskFinish extends Context.Service<
               if (ended.length === 0) return yield* new LeaseLost({ taskId: ending.taskId })
               yield* writes
             })
-          ).pipe(Effect.provideService(PgClient.PgClient, client))
+          )
       })
     })
   )

@@ -1,4 +1,5 @@
 /** One run of a task: its handler with its time limit, and what the run's end means for the task. */
+import type { PgClient } from "@effect/sql-pg"
 import { Cause, Clock, Effect, Exit, Metric, Option, Random, Schema, Tracer } from "effect"
 import { Faults } from "../../platform/Faults.ts"
 import type { ClaimedTask } from "./TaskClaim.ts"
@@ -48,7 +49,7 @@ export interface TaskRunner {
     task: ClaimedTask,
     handler: TaskHandler<R>,
     interruption: () => Interruption | undefined
-  ) => Effect.Effect<RunResult, never, R>
+  ) => Effect.Effect<RunResult, never, R | PgClient.PgClient>
 }
 
 export const make = Effect.gen(function* () {

@@ -2,6 +2,7 @@
  * A worker's steps: claim, run, end, renew, take back. Each is an effect that does it once and waits for nothing but the database
  * and the handlers; TaskWorkers.ts puts them into loops.
  */
+import type { PgClient } from "@effect/sql-pg"
 import { Clock, Effect, type Fiber, Metric, Schema } from "effect"
 import { Faults } from "../../platform/Faults.ts"
 import { RandomUuid } from "../../platform/RandomUuid.ts"
@@ -66,7 +67,7 @@ export interface TaskWorker<R> {
   /** Takes due tasks, as many as there is room for. They are to be run with {@link execute}. */
   readonly claimOnce: Effect.Effect<Claimed>
   /** Runs a claimed task's handler. What it returns is to be handed to {@link finishOnce}. */
-  readonly execute: (task: ClaimedTask) => Effect.Effect<TaskRunner.RunResult, never, R>
+  readonly execute: (task: ClaimedTask) => Effect.Effect<TaskRunner.RunResult, never, R | PgClient.PgClient>
   /** Tells the worker in which fiber a task is executed, so that it can be interrupted. */
   readonly executedBy: (task: ClaimedTask, fiber: Fiber.Fiber<unknown, unknown>) => void
   /** Writes how runs ended, and makes room for others. Returns whether others may have waited for their end. */
@@ -74,7 +75,7 @@ export interface TaskWorker<R> {
     results: ReadonlyArray<{ readonly task: ClaimedTask; readonly result: TaskRunner.RunResult }>
   ) => Effect.Effect<boolean>
   /** Claims, runs and ends, one task after the other. Returns how many there were. */
-  readonly runOnce: Effect.Effect<number, never, R>
+  readonly runOnce: Effect.Effect<number, never, R | PgClient.PgClient>
   /** Renews the leases of all runs, and interrupts those that are lost or to be cancelled. */
   readonly heartbeatOnce: Effect.Effect<void>
   /** Takes expired leases back. Returns how many there were. */

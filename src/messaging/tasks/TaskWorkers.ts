@@ -2,6 +2,7 @@
  * Keeps a process's tasks going: claims when it is woken, at the time of the next due task, and at a slow poll; runs each task in a
  * fiber of its own; writes the ends of many runs at once; renews its leases, and takes those of the lost back.
  */
+import type { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Exit, Latch, Layer, Schedule, Scope } from "effect"
 import type { SqlClient } from "effect/sql"
 import * as Supervised from "../../platform/Supervised.ts"
@@ -46,7 +47,7 @@ export class TaskWorkers extends Context.Service<
   ): Layer.Layer<
     TaskWorkers,
     TaskWorker.HandlerTwice,
-    R | TaskClaim | TaskFinish | TaskLeases | TaskWakeup | SqlClient.SqlClient | Supervised.Fibers
+    R | TaskClaim | TaskFinish | TaskLeases | TaskWakeup | PgClient.PgClient | SqlClient.SqlClient | Supervised.Fibers
   > => Layer.effect(TaskWorkers, make(handlers))
 }
 
@@ -55,7 +56,7 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
   const claims = yield* TaskClaim
   const wakeup = yield* TaskWakeup
   const { graceMillis, heartbeatMillis, pollMillis } = yield* TaskSettings
-  const context = yield* Effect.context<R>()
+  const context = yield* Effect.context<R | PgClient.PgClient>()
 
   const toClaim = yield* Latch.make(true)
   const toFinish = yield* Latch.make(false)
