@@ -1,13 +1,13 @@
 /**
  * Billing: the ledger, double-entry. A movement is one row that names the account debited and the account credited, so the books
- * balance by their shape; it carries its event's id, so no event is booked twice.
+ * balance by their shape; its key is its event's id, so no event is booked twice.
  */
 import { Effect } from "effect"
-import { type OrderPaid, type OrderRefunded, ordersTopic } from "../../domain/Events.ts"
-import type { Subscriber } from "../../messaging/inbox/ApplySlice.ts"
+import { ordersTopic } from "../../domain/Events.ts"
 import type { Envelope } from "../../messaging/Envelope.ts"
+import type { Subscriber } from "../../messaging/inbox/Subscriber.ts"
 import { Transaction } from "../../platform/database/Transaction.ts"
-import { decodeOrderEvent } from "../OrderEvents.ts"
+import { decodeOrderEvents } from "../OrderEvents.ts"
 
 /** What the gateway owes us grows with a sale; a refund is paid out of it, and stands beside the sales, not in place of one. */
 const accountsOf = {
@@ -15,32 +15,31 @@ const accountsOf = {
   OrderRefunded: { debit: "refunds", credit: "gateway" }
 } as const
 
-const book = Effect.fnUntraced(function* (
-  envelope: Envelope,
-  { _tag, data }: typeof OrderPaid.Type | typeof OrderRefunded.Type
-) {
+const handleMany = Effect.fn("Billing.handleMany")(function* (envelopes: ReadonlyArray<Envelope>) {
   const { sql } = yield* Transaction
-  const { credit, debit } = accountsOf[_tag]
+  const movements = (yield* decodeOrderEvents(envelopes)).flatMap(({ envelope, event }) =>
+    event._tag === "OrderPaid" || event._tag === "OrderRefunded"
+      ? [{ envelope, ...event.data, ...accountsOf[event._tag] }]
+      : []
+  )
+  if (movements.length === 0) return
   yield* sql`
     INSERT INTO billing_ledger
       (event_id, order_id, payment_id, debit_account, credit_account, amount_minor, currency, occurred_at, recorded_at)
-    VALUES (${envelope.eventId}::uuid, ${envelope.aggregateId}::uuid, ${data.paymentId}::uuid, ${debit}, ${credit},
-            ${BigInt(data.amount.amountMinor)}::int8, ${data.amount.currency}, ${envelope.occurredAt}::timestamptz, clock_now())`
+    SELECT movement.*, clock_now()
+    FROM unnest(${movements.map(({ envelope }) => envelope.eventId)}::uuid[],
+                ${movements.map(({ envelope }) => envelope.aggregateId)}::uuid[],
+                ${movements.map(({ paymentId }) => paymentId)}::uuid[],
+                ${movements.map(({ debit }) => debit)}::text[], ${movements.map(({ credit }) => credit)}::text[],
+                ${movements.map(({ amount }) => BigInt(amount.amountMinor))}::int8[],
+                ${movements.map(({ amount }) => amount.currency)}::text[],
+                ${movements.map(({ envelope }) => envelope.occurredAt)}::timestamptz[]) AS movement`
 })
 
 export const billing: Subscriber = {
   name: "billing",
   topic: ordersTopic,
-  handle: Effect.fn("Billing.handle")(function* (envelope) {
-    const event = yield* decodeOrderEvent(envelope)
-    switch (event._tag) {
-      case "OrderPaid":
-      case "OrderRefunded":
-        return yield* book(envelope, event)
-      case "OrderPlaced":
-      case "PaymentDeclined":
-      case "OrderCancelled":
-        return
-    }
-  })
+  firstSight: "from-version-1",
+  handle: (event) => handleMany([event]),
+  handleMany
 }
