@@ -47,9 +47,9 @@ CREATE VIEW billing_balances AS
   GROUP BY account, currency;
 
 -- Each mail that a task has begun to send. `sending` is committed before the first byte leaves: whoever finds it later knows that
--- nobody knows what came of it.
+-- nobody knows what came of it. A row goes with its task, when cleanup takes that away.
 CREATE TABLE mail_deliveries (
-  task_id         uuid        PRIMARY KEY,
+  task_id         uuid        PRIMARY KEY REFERENCES outbox_tasks ON DELETE CASCADE,
   kind            text        NOT NULL CHECK (kind <> ''),
   recipient       text        NOT NULL CHECK (recipient <> ''),
   subject         text        NOT NULL,
@@ -65,9 +65,9 @@ CREATE TABLE mail_deliveries (
 );
 CREATE INDEX mail_deliveries_unsettled ON mail_deliveries (status, updated_at) WHERE status <> 'sent';
 
--- The results of `report` tasks.
+-- The results of `report` tasks; each goes with its task.
 CREATE TABLE generated_reports (
-  task_id    uuid        PRIMARY KEY,
+  task_id    uuid        PRIMARY KEY REFERENCES outbox_tasks ON DELETE CASCADE,
   from_day   date        NOT NULL,
   to_day     date        NOT NULL CHECK (to_day >= from_day),
   -- The one moment at which all of its figures were true.

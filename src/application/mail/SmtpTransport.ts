@@ -48,9 +48,10 @@ export const layer = (url: Redacted.Redacted): Layer.Layer<MailTransport> =>
       const { from, sendTimeoutMillis } = yield* MailSettings
       const { auth, ...server } = parseConnectionUrl(Redacted.value(url))
 
-      const deliver = (mail: Mail, bytes: Uint8Array) =>
-        Effect.callback<void, MailError>((resume) => {
-          let begun = false
+      const deliver = (mail: Mail, bytes: Uint8Array) => {
+        /** Whether the server has asked for the message, and bytes of it may have left. */
+        let begun = false
+        return Effect.callback<void, MailError>((resume) => {
           const connection = new SMTPConnection({
             ...server,
             connectionTimeout: sendTimeoutMillis,
@@ -59,8 +60,12 @@ export const layer = (url: Redacted.Redacted): Layer.Layer<MailTransport> =>
             // Closing means now: what is still open then is of no use.
             socketCloseTimeout: 0
           })
-          const fail = (error: SmtpError) => resume(Effect.fail(classify(error, begun)))
-          // Read only once the server has asked for the message: so the first read is the moment from which on silence is a question.
+          const end = (result: Effect.Effect<void, MailError>) => {
+            connection.close()
+            resume(result)
+          }
+          const fail = (error: SmtpError) => end(Effect.fail(classify(error, begun)))
+          // nodemailer reads a stream only once the server has asked for the message.
           const message = new Readable({
             read() {
               begun = true
@@ -70,7 +75,7 @@ export const layer = (url: Redacted.Redacted): Layer.Layer<MailTransport> =>
           })
           const send = () =>
             connection.send({ from, to: [mail.to], size: bytes.length }, message, (error) =>
-              error === null ? resume(Effect.void) : fail(error)
+              error === null ? end(Effect.void) : fail(error)
             )
           connection.on("error", fail)
           connection.connect((error) => {
@@ -78,16 +83,15 @@ export const layer = (url: Redacted.Redacted): Layer.Layer<MailTransport> =>
             if (auth === undefined) return send()
             connection.login(auth, (refused) => (refused === null ? send() : fail(refused)))
           })
+          return Effect.sync(() => connection.close())
+        }).pipe(
           // A server that is slow on purpose keeps a socket busy for ever: the whole has its time, too.
-          const deadline = setTimeout(
-            () => fail(new Error(`no answer within ${sendTimeoutMillis} ms`)),
-            sendTimeoutMillis
-          )
-          return Effect.sync(() => {
-            clearTimeout(deadline)
-            connection.close()
+          Effect.timeoutOrElse({
+            duration: sendTimeoutMillis,
+            orElse: () => Effect.fail(classify(new Error(`no answer within ${sendTimeoutMillis} ms`), begun))
           })
-        })
+        )
+      }
 
       return MailTransport.of({
         send: Effect.fn("SmtpTransport.send")((mail) => Effect.flatMap(compose(mail), (bytes) => deliver(mail, bytes)))

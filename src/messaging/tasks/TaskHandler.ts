@@ -64,7 +64,7 @@ export interface TaskHandler<out R> {
 export const make = <Payload, E, R = never, R2 = never>(
   type: TaskType<Payload>,
   handle: (task: RunningTask<Payload>) => Effect.Effect<void | FinishingWrites<R2>, E, R>
-): TaskHandler<R | R2> => {
+): TaskHandler<R | Exclude<R2, Transaction>> => {
   const decode = Schema.decodeUnknownEffect(type.payload)
   return {
     type,
@@ -74,7 +74,15 @@ export const make = <Payload, E, R = never, R2 = never>(
         Effect.mapError(
           (error) => new TaskRefused({ reason: `its payload is none of ${type.name}: ${error.message}` })
         ),
-        Effect.flatMap((decoded) => handle({ ...task, payload: decoded }))
+        Effect.flatMap(
+          (decoded) =>
+            // The same type: a `Transaction` among what the finishing writes need is one that they get anyway.
+            handle({ ...task, payload: decoded }) as Effect.Effect<
+              void | FinishingWrites<Exclude<R2, Transaction>>,
+              E,
+              R
+            >
+        )
       )
   }
 }
