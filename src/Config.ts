@@ -5,6 +5,7 @@
  */
 import { Config, Effect, Option, Redacted, Result, Schema } from "effect"
 import * as Path from "node:path"
+import { EmailAddress } from "./application/mail/MailTransport.ts"
 import * as Faults from "./platform/Faults.ts"
 
 /** The start was refused: one line for each variable that is wrong. */
@@ -108,6 +109,27 @@ const durations = (value: string): Parsed<ReadonlyArray<number>> => {
     : Result.succeed(parts.map((part) => Result.getOrThrow(part)))
 }
 
+/** Only the user, the password and the server: nodemailer would take any option of its own from the query. */
+const smtpUrl = (value: string): Parsed<Redacted.Redacted> => {
+  const parsed = URL.canParse(value) ? new URL(value) : undefined
+  return parsed !== undefined &&
+    ["smtp:", "smtps:"].includes(parsed.protocol) &&
+    parsed.hostname !== "" &&
+    ["", "/"].includes(parsed.pathname) &&
+    parsed.search + parsed.hash === ""
+    ? Result.succeed(Redacted.make(value))
+    : Result.fail("smtp://host:port or smtps://host:port, with user:password@ in front of the host where it is needed")
+}
+
+const mailAddress = (value: string): Parsed<EmailAddress> =>
+  Schema.is(EmailAddress)(value) ? Result.succeed(value) : Result.fail("an address as shop@host.example")
+
+/** Room for the name in front of it: an address has at most 254 characters. */
+const mailHost = (value: string): Parsed<string> =>
+  value.length <= 180 && Schema.is(EmailAddress)(`a@${value}`)
+    ? Result.succeed(value)
+    : Result.fail("a host name of at most 180 characters")
+
 /** The checkout. */
 const root = Path.resolve(import.meta.dirname, "..")
 
@@ -182,6 +204,12 @@ const variables = {
   /** Where `paid-once gateway` listens. */
   gatewayPort: variable("GATEWAY_PORT", integer(0, 65_535), 3_001),
   gatewayTimeoutMillis: variable("GATEWAY_TIMEOUT_MILLIS", millis, 5_000),
+  /** Where mail goes, with user and password where the server asks for them. Unset: files under `DATA_DIRECTORY/mail`. */
+  smtpUrl: variable<Redacted.Redacted | undefined>("SMTP_URL", smtpUrl, undefined, { secret: true }),
+  /** Who mail comes from. `.example` is nobody's, and never will be (RFC 2606). */
+  mailFrom: variable("MAIL_FROM", mailAddress, EmailAddress.make("shop@paid-once.example")),
+  /** Customers are known by their ids alone: their mail goes to an address made of it, at this host. */
+  mailCustomerHost: variable("MAIL_CUSTOMER_HOST", mailHost, "customers.example"),
   /** How long requests and slices under way may take to end after SIGTERM. */
   shutdownGraceMillis: variable("SHUTDOWN_GRACE_MILLIS", millis, 10_000),
   /** After this the process ends whatever is still open: the next start puts it right. */

@@ -7,11 +7,15 @@ import { Console, Context, Effect, Layer, Logger, References } from "effect"
 import * as Path from "node:path"
 import { Gateway, GatewaySettings } from "./application/Gateway.ts"
 import { Idempotency } from "./application/Idempotency.ts"
+import { MailSettings } from "./application/mail/MailTransport.ts"
 import { Orders } from "./application/Orders.ts"
 import { Payments } from "./application/Payments.ts"
 import { PayOrder } from "./application/PayOrder.ts"
 import { PlaceOrder } from "./application/PlaceOrder.ts"
 import { analytics } from "./application/subscribers/Analytics.ts"
+import { billing } from "./application/subscribers/Billing.ts"
+import { inventory } from "./application/subscribers/Inventory.ts"
+import { receipts } from "./application/subscribers/Receipts.ts"
 import { Subscribers, Timeline } from "./application/Timeline.ts"
 import * as Banner from "./Banner.ts"
 import type { AppConfig, Role } from "./Config.ts"
@@ -65,7 +69,7 @@ import { GatewayServer, GatewayServerSettings } from "./sandbox/GatewayServer.ts
 export const root = Path.resolve(import.meta.dirname, "..")
 
 /** Everyone who reads the orders topic. A new subscriber is a file of its own and a line here. */
-const subscribers = [analytics]
+const subscribers = [receipts, inventory, billing, analytics]
 
 /** Every kind of task. A new one is a file of its own and a line here. */
 const taskHandlers: ReadonlyArray<TaskHandler<never>> = []
@@ -171,7 +175,7 @@ const http = (config: AppConfig) =>
     Layer.provide(application(config))
   )
 
-const consumers = Layer.mergeAll(Layer.empty, ...subscribers.map(Consumer.layer))
+const consumers = Layer.mergeAll(Layer.empty, ...subscribers.map((subscriber) => Consumer.layer<Tasks>(subscriber)))
 
 /** Tasks are claimed, renewed and ended on connections of their own: handlers that use up the pool don't cost them their leases. */
 const workers = TaskWorkers.layer(taskHandlers).pipe(
@@ -277,5 +281,13 @@ const settings = (config: AppConfig) =>
       }))
     ),
     Layer.succeed(Consumer.ConsumerSettings, { sliceSize: config.consumerSliceSize }),
+    Layer.effect(
+      MailSettings,
+      Effect.map(MailSettings, (defaults) => ({
+        ...defaults,
+        from: config.mailFrom,
+        customerHost: config.mailCustomerHost
+      }))
+    ),
     Layer.succeed(HttpSettings, { host: config.host, port: config.port, graceMillis: config.shutdownGraceMillis })
   )
