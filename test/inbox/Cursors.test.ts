@@ -234,3 +234,22 @@ it.live("what is told of an event stays true: applied is applied after its mark 
     assert.deepStrictEqual(yield* told, [1, 3, 4])
   }).pipe(Effect.provide(process))
 )
+
+it.live("two kinds of aggregate that share an id and a topic have a cursor each", () =>
+  Effect.gen(function* () {
+    const { subscriber } = makeSubscriber("one")
+    const other = { aggregateType: "Other" }
+    const partition = makePartition()
+    yield* deliver(
+      subscriber,
+      partition.slice([record("a", 1), record("a", 1, other), record("a", 2), record("a", 3, other), record("a", 3)])
+    )
+    assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 1, 2])
+    yield* deliver(subscriber, partition.slice([record("a", 2, other), record("a", 4)]))
+    yield* retryDue(subscriber)
+    assert.deepStrictEqual(
+      (yield* effectsOf("one", "a")).toSorted((x, y) => x - y),
+      [1, 1, 2, 2, 3, 3, 4]
+    )
+  }).pipe(Effect.provide(process))
+)

@@ -45,17 +45,21 @@ export const idOf = (aggregateId: string, version: number): string => {
 }
 
 /** A record as the outbox sends it. */
-export const record = (aggregateId: string, version: number, data: unknown = {}) => ({
+export const record = (
+  aggregateId: string,
+  version: number,
+  { data = {}, aggregateType = "Counter" }: { readonly data?: unknown; readonly aggregateType?: string } = {}
+) => ({
   key: aggregateId,
   headers: { "event-id": idOf(aggregateId, version) },
   value: new TextEncoder().encode(
     JSON.stringify({
-      eventId: idOf(aggregateId, version),
+      eventId: idOf(aggregateType === "Counter" ? aggregateId : `${aggregateType} ${aggregateId}`, version),
       eventType: "Counted",
       schemaVersion: 1,
       occurredAt: "2026-01-01T12:00:00.000Z",
       traceId: "0".repeat(32),
-      aggregateType: "Counter",
+      aggregateType,
       aggregateId,
       aggregateVersion: version,
       data

@@ -10,11 +10,12 @@ import { Faults } from "../../platform/Faults.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import type { ReadableArrival } from "./Arrival.ts"
 import { annotate } from "./ApplySlice.ts"
-import { compare, Cursors } from "./Cursors.ts"
+import { type Aggregate, compare, Cursors, keyOf } from "./Cursors.ts"
 import { judge } from "./Failures.ts"
 import * as Handle from "./Handle.ts"
 import { Inbox } from "./Inbox.ts"
 import * as InboxCounters from "./InboxCounters.ts"
+import { aggregateOf } from "./SlicePlan.ts"
 import * as ParkedRows from "./ParkedRows.ts"
 import { gapText, Parking } from "./Parking.ts"
 import type { Subscriber } from "./Subscriber.ts"
@@ -64,8 +65,8 @@ export class ApplyHeld extends Context.Service<
         const transaction = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
           Effect.provideService(Transaction.run(effect), PgClient.PgClient, client)
 
-        const cursorOf = ({ aggregateId, consumer }: ParkedRows.Held) =>
-          Effect.map(cursors.read(consumer, [aggregateId]), (places) => places.get(aggregateId)?.version)
+        const cursorOf = (consumer: string, aggregate: Aggregate) =>
+          Effect.map(cursors.read(consumer, [aggregate]), (places) => places.get(keyOf(aggregate))?.version)
 
         /** The effect of one parked event: its mark, its handler and its cursor, or nothing of it. */
         const applyOne = Effect.fnUntraced(function* (
@@ -79,7 +80,10 @@ export class ApplyHeld extends Context.Service<
           if (first.has(event.eventId)) {
             yield* Handle.all(subscriber, [arrival])
           }
-          yield* cursors.advance(name, [{ aggregateId: arrival.aggregateId, from, to: event.aggregateVersion }])
+          const { aggregateType, aggregateVersion } = event
+          yield* cursors.advance(name, [
+            { aggregateType, aggregateId: arrival.aggregateId, from, to: aggregateVersion }
+          ])
           return first.has(event.eventId)
         })
 
@@ -93,7 +97,7 @@ export class ApplyHeld extends Context.Service<
           const hold = yield* ParkedRows.lockHold(held, "try")
           if (hold === undefined || !hold.isDue) return end("gone")
           const turns = yield* ParkedRows.first(held, drainLimit)
-          let cursor = yield* cursorOf(held)
+          const seen = new Map<string, number | undefined>()
           for (const { arrival, id } of turns) {
             const refused = Effect.fnUntraced(function* (failure: {
               readonly error: string
@@ -111,6 +115,10 @@ export class ApplyHeld extends Context.Service<
             })
             if (Result.isFailure(arrival.read)) return yield* refused({ error: arrival.read.failure, isFinal: true })
             const { aggregateVersion } = arrival.read.success
+            const aggregate = aggregateOf(arrival)
+            const key = keyOf(aggregate)
+            const cursor = seen.has(key) ? seen.get(key) : yield* cursorOf(held.consumer, aggregate)
+            seen.set(key, cursor)
             const place = compare(subscriber.firstSight, cursor, aggregateVersion)
             if (place === "ahead") return end("rest")
             if (place === "next") {
@@ -127,7 +135,7 @@ export class ApplyHeld extends Context.Service<
                 ...InboxCounters.none,
                 [exit.value ? "applied" : "duplicate"]: 1
               })
-              cursor = aggregateVersion
+              seen.set(key, aggregateVersion)
             } else counts = InboxCounters.add(counts, { ...InboxCounters.none, duplicate: 1 })
             yield* ParkedRows.remove(held.consumer, id)
           }
@@ -151,15 +159,16 @@ export class ApplyHeld extends Context.Service<
             return "over"
           }
           const { arrival, id } = turn
-          const cursor = yield* cursorOf(held)
+          const aggregate = aggregateOf(arrival)
+          const cursor = yield* cursorOf(held.consumer, aggregate)
           if (
             Result.isSuccess(arrival.read) &&
             compare(subscriber.firstSight, cursor, arrival.read.success.aggregateVersion) === "ahead"
           ) {
-            const { aggregateVersion } = arrival.read.success
-            if (yield* cursors.givenUp(arrival.topic, held.aggregateId, cursor ?? 0, aggregateVersion)) {
-              const to = aggregateVersion - 1
-              yield* cursors.advance(held.consumer, [{ aggregateId: held.aggregateId, from: cursor, to }])
+            const { aggregateType, aggregateVersion } = arrival.read.success
+            if (yield* cursors.givenUp(arrival.topic, aggregate, cursor ?? 0, aggregateVersion)) {
+              const move = { aggregateType, aggregateId: held.aggregateId, from: cursor, to: aggregateVersion - 1 }
+              yield* cursors.advance(held.consumer, [move])
               yield* ParkedRows.setDue(held, { eventId: id, attempts: 0, waitMillis: 0 })
               return "again"
             }
@@ -237,11 +246,12 @@ export class ApplyHeld extends Context.Service<
             WHERE h.consumer_name = ${consumer} AND h.status = 'gap' AND coalesce((
               SELECT p.position <= coalesce(c.version, 0) + 1 + (
                 SELECT count(DISTINCT d.aggregate_version) FROM outbox_dead_letters AS d
-                WHERE d.aggregate_id = h.aggregate_id AND d.topic = h.topic AND d.status = 'discarded'
+                WHERE d.aggregate_id = h.aggregate_id AND d.aggregate_type = p.aggregate_type AND d.topic = h.topic AND d.status = 'discarded'
                   AND d.aggregate_version > coalesce(c.version, 0) AND d.aggregate_version < p.position)
-              FROM (SELECT position FROM inbox_parked
+              FROM (SELECT position, aggregate_type FROM inbox_parked
                     WHERE consumer_name = h.consumer_name AND aggregate_id = h.aggregate_id ORDER BY position, broker_offset LIMIT 1) AS p
-              LEFT JOIN consumer_cursors AS c ON c.consumer_name = h.consumer_name AND c.aggregate_id = h.aggregate_id), true)`
+              LEFT JOIN consumer_cursors AS c ON c.consumer_name = h.consumer_name AND c.aggregate_id = h.aggregate_id
+                AND c.aggregate_type = p.aggregate_type), true)`
         }, Effect.orDie)
 
         return ApplyHeld.of({ retryHeld, nextDueMillis, sweepGaps, changed: parking.changed })

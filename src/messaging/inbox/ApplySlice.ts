@@ -14,7 +14,7 @@ import { Transaction } from "../../platform/database/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
 import type { BrokerUnavailable, Slice } from "../broker/Broker.ts"
 import * as Arrival from "./Arrival.ts"
-import { Cursors } from "./Cursors.ts"
+import { Cursors, keyOf } from "./Cursors.ts"
 import { judge } from "./Failures.ts"
 import * as Handle from "./Handle.ts"
 import { Inbox } from "./Inbox.ts"
@@ -55,14 +55,16 @@ export class ApplySlice extends Context.Service<
 
         /** Where the consumer is with the arrivals' aggregates. Where one is held, its hold is locked before the cursors are looked at. */
         const know = Effect.fnUntraced(function* (consumer: string, arrivals: ReadonlyArray<Arrival.Arrival>) {
-          const ids = [...new Set(arrivals.map(({ aggregateId }) => aggregateId))]
+          const aggregates = [
+            ...new Map(arrivals.map(SlicePlan.aggregateOf).map((aggregate) => [keyOf(aggregate), aggregate])).values()
+          ]
           const unreadable = arrivals.filter(({ read }) => Result.isFailure(read)).map(({ eventId }) => eventId)
           const buried = unreadable.length === 0 ? new Set<string>() : yield* parking.buried(consumer, unreadable)
-          const places = yield* cursors.read(consumer, ids)
-          const held = ids.filter((id) => places.get(id)?.isHeld === true)
+          const places = yield* cursors.read(consumer, aggregates)
+          const held = aggregates.filter((one) => places.get(keyOf(one))?.isHeld === true)
           if (held.length === 0) return { places, buried, waiting: new Map() }
-          const waiting = yield* parking.lock(consumer, held)
-          return { places: yield* cursors.read(consumer, ids), buried, waiting }
+          const waiting = yield* parking.lock(consumer, [...new Set(held.map(({ aggregateId }) => aggregateId))])
+          return { places: yield* cursors.read(consumer, aggregates), buried, waiting }
         })
 
         /** The plan, in which nothing waits for an event that an operator gave up before it was sent. */
@@ -77,9 +79,9 @@ export class ApplySlice extends Context.Service<
             let isNew = false
             for (const { arrival, position, reason } of plan.holds) {
               if (reason._tag !== "Gap") continue
-              const { aggregateId, topic } = arrival
-              if (!(yield* cursors.givenUp(topic, aggregateId, reason.missing - 1, position))) continue
-              givenUp.add(SlicePlan.gapKey(aggregateId, reason.missing, position))
+              const aggregate = SlicePlan.aggregateOf(arrival)
+              if (!(yield* cursors.givenUp(arrival.topic, aggregate, reason.missing - 1, position))) continue
+              givenUp.add(SlicePlan.gapKey(arrival, reason.missing, position))
               isNew = true
             }
             if (!isNew) return plan

@@ -7,16 +7,27 @@ import { SqlError } from "effect/sql"
 import { Transaction } from "../../platform/database/Transaction.ts"
 import type { Subscriber } from "./Subscriber.ts"
 
+/** An aggregate, as its events name it. The type of one whose record can't be read is not known: all that have the id are meant. */
+export interface Aggregate {
+  readonly aggregateType: string | undefined
+  readonly aggregateId: string
+}
+
+/** The aggregate as the key of a map. */
+export const keyOf = ({ aggregateId, aggregateType = "" }: Aggregate): string =>
+  `${aggregateType.length} ${aggregateType}${aggregateId}`
+
 /** What a consumer knows of an aggregate. */
 export interface Place {
   /** Applied last; undefined for an aggregate that it has not heard of. */
   readonly version: number | undefined
-  /** Whether the aggregate is held, as this statement saw it. */
+  /** Whether the aggregates with this id are held, as this statement saw it. */
   readonly isHeld: boolean
 }
 
 /** A cursor's step. */
 export interface Move {
+  readonly aggregateType: string
   readonly aggregateId: string
   readonly from: number | undefined
   readonly to: number
@@ -36,10 +47,10 @@ export const compare = (
 export class Cursors extends Context.Service<
   Cursors,
   {
-    /** Where the consumer is with these aggregates. */
+    /** Where the consumer is with these aggregates, by {@link keyOf}. */
     readonly read: (
       consumer: string,
-      aggregateIds: ReadonlyArray<string>
+      aggregates: ReadonlyArray<Aggregate>
     ) => Effect.Effect<ReadonlyMap<string, Place>, never, Transaction>
     /**
      * Whether all versions of the aggregate behind `after` and before `before` were given up by an operator before they were ever sent.
@@ -47,7 +58,7 @@ export class Cursors extends Context.Service<
      */
     readonly givenUp: (
       topic: string,
-      aggregateId: string,
+      aggregate: Aggregate,
       after: number,
       before: number
     ) => Effect.Effect<boolean, never, Transaction>
@@ -59,21 +70,32 @@ export class Cursors extends Context.Service<
   }
 >()("paid-once/messaging/inbox/Cursors") {
   static readonly layer: Layer.Layer<Cursors> = Layer.succeed(Cursors, {
-    read: Effect.fnUntraced(function* (consumer: string, aggregateIds: ReadonlyArray<string>) {
+    read: Effect.fnUntraced(function* (consumer: string, aggregates: ReadonlyArray<Aggregate>) {
       const { sql } = yield* Transaction
-      const rows = yield* sql<Place & { readonly id: string }>`
-        SELECT a.id, c.version, EXISTS (
+      const rows = yield* sql<{ readonly at: bigint; readonly version: number | null; readonly isHeld: boolean }>`
+        SELECT a.at, (
+                 SELECT max(c.version) FROM consumer_cursors AS c
+                 WHERE c.consumer_name = ${consumer} AND c.aggregate_id = a.id AND (a.type = '' OR c.aggregate_type = a.type)) AS version,
+               EXISTS (
                  SELECT FROM inbox_holds AS h WHERE h.consumer_name = ${consumer} AND h.aggregate_id = a.id) AS "isHeld"
-        FROM unnest(${[...aggregateIds]}::text[]) AS a(id)
-        LEFT JOIN consumer_cursors AS c ON c.consumer_name = ${consumer} AND c.aggregate_id = a.id`
-      return new Map(rows.map(({ id, isHeld, version }) => [id, { isHeld, version: version ?? undefined }]))
+        FROM unnest(
+          ${aggregates.map(({ aggregateId }) => aggregateId)}::text[],
+          ${aggregates.map(({ aggregateType = "" }) => aggregateType)}::text[]
+        ) WITH ORDINALITY AS a(id, type, at)`
+      return new Map(
+        rows.map(({ at, isHeld, version }) => [
+          keyOf(aggregates[Number(at) - 1]!),
+          { isHeld, version: version ?? undefined }
+        ])
+      )
     }, Effect.orDie),
 
-    givenUp: Effect.fnUntraced(function* (topic: string, aggregateId: string, after: number, before: number) {
+    givenUp: Effect.fnUntraced(function* (topic: string, aggregate: Aggregate, after: number, before: number) {
       const { sql } = yield* Transaction
       const [row] = yield* sql<{ readonly versions: number }>`
         SELECT count(DISTINCT aggregate_version)::int4 AS versions FROM outbox_dead_letters
-        WHERE aggregate_id = ${aggregateId} AND topic = ${topic} AND status = 'discarded'
+        WHERE aggregate_id = ${aggregate.aggregateId} AND aggregate_type = ${aggregate.aggregateType ?? ""}
+          AND topic = ${topic} AND status = 'discarded'
           AND aggregate_version > ${after}::int4 AND aggregate_version < ${before}::int4`
       return row?.versions === before - after - 1
     }, Effect.orDie),
@@ -82,21 +104,22 @@ export class Cursors extends Context.Service<
       if (moves.length === 0) return
       const { sql } = yield* Transaction
       // One order for all, so that two transactions that move the same cursors wait for one another and not in a ring.
-      const sorted = moves.toSorted((a, b) => (a.aggregateId < b.aggregateId ? -1 : 1))
+      const sorted = moves.toSorted((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
       const [row] = yield* sql<{ readonly moved: number }>`
         WITH move AS MATERIALIZED (
           SELECT * FROM unnest(
             ${sorted.map((move) => move.aggregateId)}::text[],
+            ${sorted.map((move) => move.aggregateType)}::text[],
             ${sorted.map((move) => move.from ?? 0)}::int4[],
             ${sorted.map((move) => move.to)}::int4[]
-          ) AS m(id, was, now)
+          ) AS m(id, type, was, now)
         ), moved AS (
           UPDATE consumer_cursors AS c SET version = move.now FROM move
-          WHERE c.consumer_name = ${consumer} AND c.aggregate_id = move.id AND c.version = move.was
+          WHERE c.consumer_name = ${consumer} AND c.aggregate_id = move.id AND c.aggregate_type = move.type AND c.version = move.was
           RETURNING 1
         ), made AS (
-          INSERT INTO consumer_cursors (consumer_name, aggregate_id, version)
-          SELECT ${consumer}, id, now FROM move WHERE was = 0
+          INSERT INTO consumer_cursors (consumer_name, aggregate_id, aggregate_type, version)
+          SELECT ${consumer}, id, type, now FROM move WHERE was = 0
           ON CONFLICT DO NOTHING
           RETURNING 1
         )

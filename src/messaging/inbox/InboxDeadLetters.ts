@@ -109,11 +109,12 @@ export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDea
           readonly status: "dead" | "discarded" | "parked"
           readonly attempts: number
           readonly version: number | null
+          readonly type: string | null
         }>`
-          SELECT status, attempts, aggregate_version AS version FROM inbox_dead_letters
+          SELECT status, attempts, aggregate_version AS version, aggregate_type AS type FROM inbox_dead_letters
           WHERE consumer_name = ${consumer} AND event_id = ${eventId}
           UNION ALL
-          SELECT 'parked', 0, aggregate_version FROM inbox_parked WHERE consumer_name = ${consumer} AND event_id = ${eventId}`
+          SELECT 'parked', 0, aggregate_version, aggregate_type FROM inbox_parked WHERE consumer_name = ${consumer} AND event_id = ${eventId}`
         return row === undefined ? undefined : { held, hold, row, isHead: hold?.eventId === eventId }
       })
 
@@ -165,11 +166,16 @@ export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDea
       })
 
       /** Sets the cursor so that `version` counts as done. */
-      const passOver = Effect.fnUntraced(function* ({ aggregateId, consumer }: ParkedRows.Held, version: number) {
+      const passOver = Effect.fnUntraced(function* (
+        { aggregateId, consumer }: ParkedRows.Held,
+        type: string,
+        version: number
+      ) {
         const { sql } = yield* Transaction
         yield* sql`
-          INSERT INTO consumer_cursors (consumer_name, aggregate_id, version) VALUES (${consumer}, ${aggregateId}, ${version}::int4)
-          ON CONFLICT (consumer_name, aggregate_id) DO UPDATE SET version = greatest(consumer_cursors.version, excluded.version)`
+          INSERT INTO consumer_cursors (consumer_name, aggregate_id, aggregate_type, version)
+          VALUES (${consumer}, ${aggregateId}, ${type}, ${version}::int4)
+          ON CONFLICT (consumer_name, aggregate_id, aggregate_type) DO UPDATE SET version = greatest(consumer_cursors.version, excluded.version)`
       })
 
       const discardOne = Effect.fnUntraced(function* (consumer: string, eventId: string, operator: Operator) {
@@ -187,7 +193,7 @@ export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDea
             UPDATE inbox_dead_letters SET status = 'discarded', ended_at = clock_now()
             WHERE consumer_name = ${consumer} AND event_id = ${eventId}`
         } else yield* ParkedRows.bury(held, eventId, "discarded")
-        if (row.version !== null) yield* passOver(held, row.version)
+        if (row.version !== null && row.type !== null) yield* passOver(held, row.type, row.version)
         // What waits behind it is next; the consumer sees whether something is missing in between.
         const [next] = yield* ParkedRows.first(held, 1)
         if (next === undefined) yield* ParkedRows.release(held)
@@ -209,13 +215,13 @@ export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDea
         const found = yield* known(consumer, eventId)
         if (found === "applied") return { ...handled, status: "applied", changed: false } satisfies Handled
         const { held, hold, isHead, row } = found
-        if (!isHead || hold?.status !== "gap" || row.version === null) {
+        if (!isHead || hold?.status !== "gap" || row.version === null || row.type === null) {
           return yield* notPossible(consumer, eventId, "does not wait for an earlier version: there is nothing to skip")
         }
         const [cursor] = yield* sql<{ readonly version: number }>`
           SELECT version FROM consumer_cursors
-          WHERE consumer_name = ${consumer} AND aggregate_id = ${held.aggregateId} FOR UPDATE`
-        yield* passOver(held, row.version - 1)
+          WHERE consumer_name = ${consumer} AND aggregate_id = ${held.aggregateId} AND aggregate_type = ${row.type} FOR UPDATE`
+        yield* passOver(held, row.type, row.version - 1)
         yield* ParkedRows.setDue(held, { attempts: 0, waitMillis: 0 })
         yield* ParkedRows.audit(consumer, {
           ...operator,

@@ -34,7 +34,7 @@ const transact = <A>(use: (sql: Transaction["Service"]["sql"]) => Effect.Effect<
   Effect.flatMap(Transaction, ({ sql }) => use(sql))
 
 /** A row's columns among what is parked and among the dead letters. */
-const columns = `consumer_name, aggregate_id, position, event_id, event_type, aggregate_version, topic, broker_partition, broker_offset,
+const columns = `consumer_name, aggregate_id, position, event_id, event_type, aggregate_type, aggregate_version, topic, broker_partition, broker_offset,
   record_key, record_value, record_headers, parked_at`
 
 /** Locks the aggregate's hold; `undefined` where there is none. `try` leaves one alone that somebody else has. */
@@ -81,6 +81,7 @@ export const park = (consumer: string, turns: ReadonlyArray<Turn>): InTransactio
         position,
         event_id: eventId,
         event_type: event?.eventType,
+        aggregate_type: event?.aggregateType,
         aggregate_version: event?.aggregateVersion,
         topic,
         broker_partition: partition,
@@ -94,10 +95,10 @@ export const park = (consumer: string, turns: ReadonlyArray<Turn>): InTransactio
       sql<{ readonly parked: number }>`
         WITH parked AS (
           INSERT INTO inbox_parked (${sql.literal(columns)})
-          SELECT ${consumer}, aggregate_id, position, event_id, event_type, aggregate_version, topic, broker_partition, broker_offset,
+          SELECT ${consumer}, aggregate_id, position, event_id, event_type, aggregate_type, aggregate_version, topic, broker_partition, broker_offset,
                  record_key, decode(value, 'base64'), record_headers, clock_now()
           FROM json_to_recordset(${JSON.stringify(rows)}::text::json) AS turn(
-            aggregate_id text, position int4, event_id text, event_type text, aggregate_version int4, topic text, broker_partition int4,
+            aggregate_id text, position int4, event_id text, event_type text, aggregate_type text, aggregate_version int4, topic text, broker_partition int4,
             broker_offset int8, record_key text, value text, record_headers json)
           WHERE NOT EXISTS (
             SELECT FROM inbox_dead_letters AS d WHERE d.consumer_name = ${consumer} AND d.event_id = turn.event_id)

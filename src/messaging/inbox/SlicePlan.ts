@@ -4,7 +4,7 @@
  */
 import { Result } from "effect"
 import type { Arrival, ReadableArrival } from "./Arrival.ts"
-import { compare, type Move, type Place } from "./Cursors.ts"
+import { compare, keyOf, type Move, type Place } from "./Cursors.ts"
 import type { Waiting } from "./Parking.ts"
 import type { Subscriber } from "./Subscriber.ts"
 
@@ -34,8 +34,9 @@ export interface Plan {
 }
 
 export interface Known {
+  /** By {@link keyOf}. */
   readonly places: ReadonlyMap<string, Place>
-  /** The holds on the slice's aggregates, locked. */
+  /** The holds on the slice's aggregates, locked, by the aggregates' ids. */
   readonly waiting: ReadonlyMap<string, Waiting>
   /** Ids of dead letters and of what was discarded. */
   readonly buried: ReadonlySet<string>
@@ -43,9 +44,15 @@ export interface Known {
   readonly givenUp: ReadonlySet<string>
 }
 
+/** The arrival's aggregate. */
+export const aggregateOf = ({ aggregateId, read }: Arrival) => ({
+  aggregateId,
+  aggregateType: Result.isSuccess(read) ? read.success.aggregateType : undefined
+})
+
 /** Names the versions from `missing` on that are not there in front of `version`. */
-export const gapKey = (aggregateId: string, missing: number, version: number): string =>
-  `${missing} ${version} ${aggregateId}`
+export const gapKey = (arrival: Arrival, missing: number, version: number): string =>
+  `${missing} ${version} ${keyOf(aggregateOf(arrival))}`
 
 export const make = (
   firstSight: Subscriber["firstSight"],
@@ -57,18 +64,17 @@ export const make = (
   const holds: Array<Turn & { readonly reason: Reason }> = []
   const parked: Array<Turn> = []
   const completed = new Set<string>()
-  const states = new Map<string, { version: number | undefined; isHeld: boolean; last: number }>()
-  const stateOf = (id: string) => {
-    const known = states.get(id)
-    if (known !== undefined) return known
-    const version = places.get(id)?.version
-    const hold = waiting.get(id)
-    const state = { version, isHeld: hold !== undefined, last: Math.max(version ?? 0, hold?.lastPosition ?? 0) }
-    states.set(id, state)
-    return state
-  }
+  const versions = new Map<string, number | undefined>()
+  const states = new Map<string, { isHeld: boolean; last: number }>()
   for (const arrival of arrivals) {
-    const state = stateOf(arrival.aggregateId)
+    const id = arrival.aggregateId
+    const key = keyOf(aggregateOf(arrival))
+    if (!versions.has(key)) versions.set(key, places.get(key)?.version)
+    const hold = waiting.get(id)
+    const state = states.get(id) ?? { isHeld: hold !== undefined, last: hold?.lastPosition ?? 0 }
+    states.set(id, state)
+    const cursor = versions.get(key)
+    state.last = Math.max(state.last, cursor ?? 0)
     if (Result.isFailure(arrival.read)) {
       if (buried.has(arrival.eventId)) {
         duplicates.push(arrival)
@@ -82,23 +88,23 @@ export const make = (
     }
     const event = arrival.read.success
     const version = event.aggregateVersion
-    const missing = (state.version ?? 0) + 1
-    const compared = compare(firstSight, state.version, version)
-    const place = compared === "ahead" && givenUp.has(gapKey(arrival.aggregateId, missing, version)) ? "next" : compared
+    const missing = (cursor ?? 0) + 1
+    const compared = compare(firstSight, cursor, version)
+    const place = compared === "ahead" && givenUp.has(gapKey(arrival, missing, version)) ? "next" : compared
     if (place === "behind") {
       duplicates.push(arrival)
       continue
     }
     if (!state.isHeld && place === "next") {
       apply.push({ ...arrival, event })
-      state.version = version
+      versions.set(key, version)
       state.last = Math.max(state.last, version)
       continue
     }
     const turn = { arrival, position: version }
     if (state.isHeld) {
       parked.push(turn)
-      if (place === "next") completed.add(arrival.aggregateId)
+      if (place === "next") completed.add(id)
     } else {
       holds.push({ ...turn, reason: { _tag: "Gap", missing } })
       state.isHeld = true
@@ -110,7 +116,11 @@ export const make = (
 
 /** How the cursors move when these events are applied, one after another. */
 export const movesOf = (events: ReadonlyArray<ReadableArrival>, places: Known["places"]): ReadonlyArray<Move> => {
-  const last = new Map<string, number>()
-  for (const { aggregateId, event } of events) last.set(aggregateId, event.aggregateVersion)
-  return Array.from(last, ([aggregateId, to]) => ({ aggregateId, from: places.get(aggregateId)?.version, to }))
+  const last = new Map<string, Move>()
+  for (const { aggregateId, event } of events) {
+    const aggregate = { aggregateId, aggregateType: event.aggregateType }
+    const key = keyOf(aggregate)
+    last.set(key, { ...aggregate, from: places.get(key)?.version, to: event.aggregateVersion })
+  }
+  return [...last.values()]
 }
