@@ -41,6 +41,8 @@ import { Publisher } from "./messaging/outbox/Publisher.ts"
 import { TopicChecks } from "./messaging/outbox/TopicChecks.ts"
 import { Wakeup } from "./messaging/outbox/Wakeup.ts"
 import { RetentionSettings } from "./messaging/Retention.ts"
+import { Tasks } from "./messaging/tasks/Tasks.ts"
+import { TaskWakeup } from "./messaging/tasks/TaskWakeup.ts"
 import * as PidFile from "./PidFile.ts"
 import { ControlConnection, ControlSettings } from "./platform/database/ControlConnection.ts"
 import * as Database from "./platform/database/Database.ts"
@@ -112,6 +114,7 @@ const dispatcherDatabase = Database.layerReserved("dispatcher", dispatcherConnec
 const messaging = (config: AppConfig) =>
   Layer.mergeAll(
     Outbox.layer,
+    Tasks.layer,
     History.layer,
     ApplySlice.layer,
     Layer.provide(Dispatcher.layer, dispatcherDatabase),
@@ -126,7 +129,7 @@ const messaging = (config: AppConfig) =>
         OutboxMetrics.layerZero(eventTypes)
       )
     ),
-    Layer.provideMerge(Layer.mergeAll(Wakeup.layer, Inbox.layer, broker(config)))
+    Layer.provideMerge(Layer.mergeAll(Wakeup.layer, TaskWakeup.layer, Inbox.layer, broker(config)))
   )
 
 /** The topics, checked before anything uses them. */

@@ -1,0 +1,49 @@
+/** Tasks that know nothing of orders, for the tests of the engine. */
+import { Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
+import type { TaskType } from "../../src/messaging/tasks/TaskType.ts"
+import { TaskWakeup } from "../../src/messaging/tasks/TaskWakeup.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+/** A kind of tasks that carries a number. */
+export const taskType = (
+  name: string,
+  options: Partial<Pick<TaskType<unknown>, "concurrency" | "timeoutMillis" | "retryDelaysMillis">> = {}
+): TaskType<{ readonly number: number }> => ({
+  name,
+  payload: Schema.Struct({ number: Schema.Finite }),
+  concurrency: 10,
+  timeoutMillis: 30_000,
+  ...options
+})
+
+export const plain = taskType("plain")
+
+/** What a process that only enqueues has. */
+export const enqueuer = Tasks.layer.pipe(Layer.provideMerge(TaskWakeup.layer), Layer.provideMerge(TestProcess.platform))
+
+/** Enqueues in a transaction of its own. */
+export const enqueue = (...args: Parameters<Tasks["Service"]["enqueue"]>) =>
+  Effect.flatMap(Tasks, (tasks) => Transaction.run(tasks.enqueue(...args)))
+
+/** Everything that there is, in the order of its enqueuing. */
+export const rows = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  return yield* sql<{
+    readonly taskId: string
+    readonly type: string
+    readonly state: string
+    readonly attempts: number
+    readonly token: number
+    readonly number: number
+    readonly lastError: string | null
+    readonly history: ReadonlyArray<{ readonly attempt: number; readonly error: string }>
+    /** From the moment to when it may be run, in seconds. */
+    readonly dueSeconds: number
+  }>`
+    SELECT task_id::text AS "taskId", task_type AS type, state, attempts, token, (payload ->> 'number')::float8 AS number,
+           last_error AS "lastError", history, extract(epoch FROM execute_at - clock_now())::float8 AS "dueSeconds"
+    FROM outbox_tasks ORDER BY seq`
+})
