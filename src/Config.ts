@@ -89,6 +89,26 @@ const faults = (value: string): Parsed<ReadonlyArray<readonly [Faults.FaultPoint
 
 const millis = integer(1, 86_400_000)
 
+const unitMillis: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+/** A length of time with its unit (`5s`, `24h`), in milliseconds. */
+const duration = (value: string): Parsed<number> => {
+  const match = /^(\d{1,9})(ms|s|m|h|d)$/.exec(value)
+  const result = match === null ? 0 : Number(match[1]) * unitMillis[match[2]!]!
+  // Ten years: whoever says more has mistaken a unit.
+  return result > 0 && result <= 3_660 * 86_400_000
+    ? Result.succeed(result)
+    : Result.fail("a length of time, such as 500ms, 5s, 15m, 24h or 1d")
+}
+
+/** Several of them. More than a hundred are a mistake. */
+const durations = (value: string): Parsed<ReadonlyArray<number>> => {
+  const parts = value.split(",").map((part) => duration(part.trim()))
+  return parts.length <= 100 && parts.every(Result.isSuccess)
+    ? Result.succeed(parts.map(Result.getOrThrow))
+    : Result.fail("lengths of time with commas between them, such as 5s,15m,1h")
+}
+
 /** The checkout. */
 const root = Path.resolve(import.meta.dirname, "..")
 
@@ -151,6 +171,29 @@ const variables = {
   /** Where `paid-once gateway` listens. */
   gatewayPort: variable("GATEWAY_PORT", integer(0, 65_535), 3_001),
   gatewayTimeoutMillis: variable("GATEWAY_TIMEOUT_MILLIS", millis, 5_000),
+  /** How long the gateway knows a key: we use an old one in the first half of it. The sandbox forgets keys after it. */
+  gatewayKeyRetentionMillis: variable("GATEWAY_KEY_RETENTION", duration, 86_400_000),
+  /** What the gateway signs its webhooks with. Unset: drawn at the start, for the sandbox beside the service alone knows it then. */
+  gatewayWebhookSecret: variable<Redacted.Redacted | undefined>(
+    "GATEWAY_WEBHOOK_SECRET",
+    (value) => Result.map(text(/^\S{16,200}$/, "16 to 200 characters without spaces")(value), Redacted.make),
+    undefined,
+    { secret: true }
+  ),
+  /** Where `paid-once gateway` reports to. Unset: nowhere. */
+  gatewayWebhookUrl: variable<string | undefined>(
+    "GATEWAY_WEBHOOK_URL",
+    url(["http:", "https:"], "an http:// or https:// URL"),
+    undefined
+  ),
+  /** When a payment whose outcome is unknown is looked up: some nine hours, inside the first half of the key's retention. */
+  paymentRecoverDelaysMillis: variable(
+    "PAYMENT_RECOVER_DELAYS",
+    durations,
+    [5_000, 15_000, 60_000, 300_000, 1_800_000, 7_200_000, 21_600_000]
+  ),
+  /** How long an Idempotency-Key is known once what it began is final; 0 keeps them. */
+  idempotencyRetentionDays: variable("IDEMPOTENCY_RETENTION_DAYS", integer(0, 36_500), 7),
   /** How long requests and slices under way may take to end after SIGTERM. */
   shutdownGraceMillis: variable("SHUTDOWN_GRACE_MILLIS", millis, 10_000),
   /** After this the process ends whatever is still open: the next start puts it right. */
@@ -168,6 +211,9 @@ const crossChecks = (config: AppConfig): ReadonlyArray<string> => [
     ? [
         "OUTBOX_SEND_TIMEOUT_MILLIS must be below OUTBOX_SESSION_TIMEOUT_MILLIS: a stuck send has to end before its lane moves"
       ]
+    : []),
+  ...(config.gatewayWebhookUrl !== undefined && config.gatewayWebhookSecret === undefined
+    ? ["GATEWAY_WEBHOOK_SECRET must be set where GATEWAY_WEBHOOK_URL is: nobody believes a webhook that is not signed"]
     : []),
   ...(config.shutdownGraceMillis > config.shutdownHardMillis
     ? ["SHUTDOWN_GRACE_MILLIS must not be above SHUTDOWN_HARD_MILLIS"]

@@ -3,15 +3,22 @@
  * round, which is the order of a clean stop: HTTP, consumers, dispatcher, broker, connections, Postgres.
  */
 import { NodeHttpClient } from "@effect/platform-node"
-import { Console, Context, Effect, Layer, Logger, References } from "effect"
+import { Console, Context, Effect, Layer, Logger, Redacted, References } from "effect"
+import { randomBytes } from "node:crypto"
 import * as Path from "node:path"
+import { CancelOrder } from "./application/CancelOrder.ts"
 import { Gateway, GatewaySettings } from "./application/Gateway.ts"
-import { Idempotency } from "./application/Idempotency.ts"
+import { GatewayWebhook, WebhookSettings } from "./application/GatewayWebhook.ts"
+import { Idempotency, IdempotencySettings } from "./application/Idempotency.ts"
 import { Orders } from "./application/Orders.ts"
+import { PaymentOutcomes } from "./application/PaymentOutcomes.ts"
 import { Payments } from "./application/Payments.ts"
 import { PayOrder } from "./application/PayOrder.ts"
 import { PlaceOrder } from "./application/PlaceOrder.ts"
+import { RecoverPayment } from "./application/RecoverPayment.ts"
+import { RefundOrder } from "./application/RefundOrder.ts"
 import { analytics } from "./application/subscribers/Analytics.ts"
+import { RecoverySettings } from "./application/tasks/PaymentRecover.ts"
 import { Subscribers, Timeline } from "./application/Timeline.ts"
 import * as Banner from "./Banner.ts"
 import type { AppConfig, Role } from "./Config.ts"
@@ -53,6 +60,7 @@ import { Shares } from "./platform/database/Shares.ts"
 import * as Faults from "./platform/Faults.ts"
 import { Signals, SignalSettings } from "./platform/Signals.ts"
 import { Fibers } from "./platform/Supervised.ts"
+import { BooksSettings } from "./sandbox/Books.ts"
 import { GatewayServer, GatewayServerSettings } from "./sandbox/GatewayServer.ts"
 
 /** The checkout: migrations are read from it. */
@@ -138,25 +146,56 @@ const topics = (roles: ReadonlySet<Role>) =>
     ? TopicChecks.layerStart([ordersTopic])
     : Layer.empty
 
+/** The sandbox gateway, on the pool that the service has or on one of its own. */
+const sandbox = (config: AppConfig, port: number) =>
+  GatewayServer.layer.pipe(
+    Layer.provide(Layer.succeed(GatewayServerSettings, { port })),
+    Layer.provide(Layer.succeed(BooksSettings, { keyRetentionMillis: config.gatewayKeyRetentionMillis }))
+  )
+
 /** The payment gateway of GATEWAY_URL, or a sandbox beside the service that speaks the same HTTP. */
-const gatewaySettings = (config: AppConfig) =>
-  config.gatewayUrl !== undefined
-    ? Layer.succeed(GatewaySettings, { url: config.gatewayUrl, timeoutMillis: config.gatewayTimeoutMillis })
+const gatewaySettings = (config: AppConfig) => {
+  const known = { timeoutMillis: config.gatewayTimeoutMillis, keyRetentionMillis: config.gatewayKeyRetentionMillis }
+  return config.gatewayUrl !== undefined
+    ? Layer.succeed(GatewaySettings, { url: config.gatewayUrl, ...known })
     : Layer.effect(
         GatewaySettings,
-        GatewayServer.useSync(({ url }) => ({ url, timeoutMillis: config.gatewayTimeoutMillis }))
-      ).pipe(Layer.provide(GatewayServer.layer), Layer.provide(Layer.succeed(GatewayServerSettings, { port: 0 })))
+        GatewayServer.useSync(({ url }) => ({ url, ...known }))
+      ).pipe(Layer.provideMerge(sandbox(config, 0)))
+}
 
 /** The use cases. */
 const application = (config: AppConfig) =>
-  Layer.mergeAll(PlaceOrder.layer, PayOrder.layer, Timeline.layer).pipe(
+  Layer.mergeAll(
+    PlaceOrder.layer,
+    PayOrder.layer,
+    RecoverPayment.layer,
+    CancelOrder.layer,
+    RefundOrder.layer,
+    GatewayWebhook.layer,
+    Timeline.layer
+  ).pipe(
+    Layer.provideMerge(PaymentOutcomes.layer),
     Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Gateway.layerHttp)),
     Layer.provideMerge(Layer.mergeAll(gatewaySettings(config), NodeHttpClient.layerUndici)),
     Layer.provideMerge(Layer.succeed(Subscribers, { names: subscribers.map((subscriber) => subscriber.name) }))
   )
 
+/** The sandbox beside the service reports to the service, once that answers; another company is told where by other means. */
+const webhooks = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const beside = yield* Effect.serviceOption(GatewayServer)
+    const { secret } = yield* WebhookSettings
+    const { url } = yield* HttpServer.BoundAddress
+    if (beside._tag === "Some" && secret !== undefined) {
+      yield* beside.value.reportTo({ url: `${url}/webhooks/gateway`, secret })
+    }
+  })
+)
+
 const http = (config: AppConfig) =>
-  HttpServer.layer.pipe(
+  webhooks.pipe(
+    Layer.provideMerge(HttpServer.layer),
     Layer.provide(TopicsHealth.layer),
     Layer.provide(Layer.mergeAll(Readiness.layer, DispatcherHealth.layer)),
     Layer.provide(application(config))
@@ -191,9 +230,15 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
 
 /** The sandbox gateway alone. */
 export const gateway = (config: AppConfig) =>
-  GatewayServer.layer.pipe(
-    Layer.tap((context) => Console.log(`The sandbox gateway answers at ${Context.get(context, GatewayServer).url}`)),
-    Layer.provide(Layer.succeed(GatewayServerSettings, { port: config.gatewayPort })),
+  sandbox(config, config.gatewayPort).pipe(
+    Layer.tap((context) =>
+      Effect.gen(function* () {
+        const { reportTo, url } = Context.get(context, GatewayServer)
+        const { gatewayWebhookSecret: secret, gatewayWebhookUrl: target } = config
+        if (target !== undefined && secret !== undefined) yield* reportTo({ url: target, secret })
+        yield* Console.log(`The sandbox gateway answers at ${url}`)
+      })
+    ),
     Layer.provide(database(config)),
     Layer.provide(settings(config))
   )
@@ -250,5 +295,13 @@ const settings = (config: AppConfig) =>
       }))
     ),
     Layer.succeed(Consumer.ConsumerSettings, { sliceSize: config.consumerSliceSize }),
+    Layer.succeed(RecoverySettings, { delaysMillis: config.paymentRecoverDelaysMillis }),
+    Layer.succeed(IdempotencySettings, { retentionDays: config.idempotencyRetentionDays }),
+    Layer.sync(WebhookSettings, () => ({
+      // Nobody but the sandbox of this process needs to know it.
+      secret:
+        config.gatewayWebhookSecret ??
+        (config.gatewayUrl === undefined ? Redacted.make(randomBytes(32).toString("hex")) : undefined)
+    })),
     Layer.succeed(HttpSettings, { host: config.host, port: config.port, graceMillis: config.shutdownGraceMillis })
   )

@@ -44,6 +44,6 @@ CREATE INDEX webhooks_due ON sandbox_gateway.webhooks (next_attempt_at) WHERE de
 
 -- The behaviour on command, if there is one.
 CREATE TABLE sandbox_gateway.behaviour (
-  only  boolean PRIMARY KEY DEFAULT true CHECK (only),
-  state jsonb   NOT NULL
+  the_one boolean PRIMARY KEY DEFAULT true CHECK (the_one),
+  state   jsonb   NOT NULL
 );

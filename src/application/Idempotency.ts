@@ -92,7 +92,9 @@ const maxChunks = 100
  * Deletes the keys that are older than their retention, but none whose payment is still open: whoever repeats that request must find it.
  * Returns how many; a dry run counts the first chunk only.
  */
-export const dropExpired = Effect.fn("Idempotency.dropExpired")(function* (options: { readonly dryRun?: boolean } = {}) {
+export const dropExpired = Effect.fn("Idempotency.dropExpired")(function* (
+  options: { readonly dryRun?: boolean } = {}
+) {
   const sql = yield* SqlClient.SqlClient
   const { retentionDays } = yield* IdempotencySettings
   if (retentionDays === 0) return 0

@@ -203,7 +203,6 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
           : lockedOrderOf(yield* Effect.orDie(decodeLocked(rows[0])))
       })
 
-
       const underWay = client.literal(underWaySql)
       const select = client.literal(`
         SELECT o.id, o.customer_id AS "customerId", o.currency, o.version,

@@ -47,9 +47,7 @@ export type Move =
 
 /** How the gateway's word on the charge moves the payment: a capture that nobody wants any more is given back. */
 export const moveOf = (outcome: ChargeOutcome, isWanted: boolean): Move =>
-  outcome._tag === "Declined"
-    ? { to: "declined", reason: outcome.reason }
-    : { to: isWanted ? "captured" : "refunding" }
+  outcome._tag === "Declined" ? { to: "declined", reason: outcome.reason } : { to: isWanted ? "captured" : "refunding" }
 
 /** See {@link Payments}. */
 export interface PaymentsService {
@@ -98,7 +96,11 @@ export const moving = (sql: Statement.Constructor, id: PaymentId, move: Move, wr
 
 const decodePayment = Schema.decodeUnknownEffect(Payment)
 const decodeOpen = Schema.decodeUnknownEffect(OpenPayment)
-const Intent = Schema.Struct({ orderStatus: StoredStatus, isClaimed: Schema.Boolean, payment: Schema.NullOr(OpenPayment) })
+const Intent = Schema.Struct({
+  orderStatus: StoredStatus,
+  isClaimed: Schema.Boolean,
+  payment: Schema.NullOr(OpenPayment)
+})
 const decodeIntent = Schema.decodeUnknownEffect(Intent)
 const Both = Schema.Struct({ order: LockedOrderRow, payment: OpenPayment })
 const decodeBoth = Schema.decodeUnknownEffect(Both)
@@ -197,7 +199,9 @@ export class Payments extends Context.Service<Payments, PaymentsService>()("paid
           const moved = yield* Effect.orDie(moving(sql, payment.id, move))
           if (moved.length === 0)
             return yield* Effect.die(
-              new Error(`payment ${payment.id} was ${payment.status}: it can't become ${move.to satisfies PaymentStatus}`)
+              new Error(
+                `payment ${payment.id} was ${payment.status}: it can't become ${move.to satisfies PaymentStatus}`
+              )
             )
         })
       })

@@ -45,7 +45,13 @@ export type State = typeof State.Type
 /** Late enough to be seen, and well below any client's timeout. */
 const defaultDelayMillis = 2_000
 
-const normal: State = { mode: "normal", delayMillis: defaultDelayMillis, timesLeft: null, untilMillis: null, webhooks: "once" }
+const normal: State = {
+  mode: "normal",
+  delayMillis: defaultDelayMillis,
+  timesLeft: null,
+  untilMillis: null,
+  webhooks: "once"
+}
 
 export class Behaviour extends Context.Service<
   Behaviour,
@@ -66,7 +72,7 @@ export class Behaviour extends Context.Service<
       )
       const store = (state: State) => sql`
         INSERT INTO sandbox_gateway.behaviour (state) VALUES (${JSON.stringify(state)}::text::jsonb)
-        ON CONFLICT (only) DO UPDATE SET state = excluded.state`
+        ON CONFLICT (the_one) DO UPDATE SET state = excluded.state`
 
       return Behaviour.of({
         get: Ref.get(current),

@@ -72,6 +72,8 @@ const answer = (charge: Charge) =>
 /** Every failure as its problem; a defect is logged. */
 const answering = <E, R>(handler: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>) =>
   Effect.catchCause(handler, (cause) => {
+    // The client has hung up: there is nobody to answer.
+    if (Cause.hasInterruptsOnly(cause)) return Effect.interrupt
     const failure: unknown = Cause.squash(cause)
     if (failure instanceof Problem) return Effect.succeed(toResponse(failure))
     return HttpServerError.isHttpServerError(failure) && failure.reason._tag === "RouteNotFound"
@@ -196,7 +198,11 @@ export class GatewayServer extends Context.Service<
         if ("refused" in made) return yield* new Problem({ status: 422, detail: made.refused })
         if (made.isNew) yield* sendReport(report)
         const { entry } = made
-        if (entry.chargeKey !== chargeKey || entry.amountMinor !== amount.amountMinor || entry.currency !== amount.currency)
+        if (
+          entry.chargeKey !== chargeKey ||
+          entry.amountMinor !== amount.amountMinor ||
+          entry.currency !== amount.currency
+        )
           return yield* keyReused(key)
         yield* after(mode)
         return HttpServerResponse.jsonUnsafe({ status: "refunded" })

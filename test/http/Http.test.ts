@@ -236,8 +236,11 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
         "get /orders",
         "get /orders/{id}",
         "post /orders/{id}/pay",
+        "post /orders/{id}/cancel",
+        "post /orders/{id}/refund",
         "get /orders/{id}/timeline",
         "get /payments/{id}",
+        "post /webhooks/gateway",
         "get /health/live",
         "get /health/ready"
       ])
