@@ -5,6 +5,7 @@
  */
 import { Config, Effect, Option, Redacted, Result, Schema } from "effect"
 import * as Path from "node:path"
+import { EmailAddress } from "./application/mail/MailTransport.ts"
 import * as Faults from "./platform/Faults.ts"
 
 /** The start was refused: one line for each variable that is wrong. */
@@ -91,23 +92,43 @@ const millis = integer(1, 86_400_000)
 
 const unitMillis: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 
-/** A length of time with its unit (`5s`, `24h`), in milliseconds. */
+/** A time like `90s`, `5m`, `2h` or `1d`, in milliseconds. Longer than a year is a mistaken unit. */
 const duration = (value: string): Parsed<number> => {
   const match = /^(\d{1,9})(ms|s|m|h|d)$/.exec(value)
-  const result = match === null ? 0 : Number(match[1]) * unitMillis[match[2]!]!
-  // Ten years: whoever says more has mistaken a unit.
-  return result > 0 && result <= 3_660 * 86_400_000
+  const result = match === null ? 0 : Number(match[1]) * (unitMillis[match[2] ?? ""] ?? 0)
+  return result > 0 && result <= 366 * 86_400_000
     ? Result.succeed(result)
-    : Result.fail("a length of time, such as 500ms, 5s, 15m, 24h or 1d")
+    : Result.fail("a time like 500ms, 30s, 5m, 2h or 1d, above 0 and below a year")
 }
 
-/** Several of them. More than a hundred are a mistake. */
+/** Several of them with commas between. */
 const durations = (value: string): Parsed<ReadonlyArray<number>> => {
   const parts = value.split(",").map((part) => duration(part.trim()))
-  return parts.length <= 100 && parts.every(Result.isSuccess)
-    ? Result.succeed(parts.map(Result.getOrThrow))
-    : Result.fail("lengths of time with commas between them, such as 5s,15m,1h")
+  return parts.length > 50 || parts.some(Result.isFailure)
+    ? Result.fail("a list of at most 50 times like 30s,5m,2h,1d")
+    : Result.succeed(parts.map((part) => Result.getOrThrow(part)))
 }
+
+/** Only the user, the password and the server: nodemailer would take any option of its own from the query. */
+const smtpUrl = (value: string): Parsed<Redacted.Redacted> => {
+  const parsed = URL.canParse(value) ? new URL(value) : undefined
+  return parsed !== undefined &&
+    ["smtp:", "smtps:"].includes(parsed.protocol) &&
+    parsed.hostname !== "" &&
+    ["", "/"].includes(parsed.pathname) &&
+    parsed.search + parsed.hash === ""
+    ? Result.succeed(Redacted.make(value))
+    : Result.fail("smtp://host:port or smtps://host:port, with user:password@ in front of the host where it is needed")
+}
+
+const mailAddress = (value: string): Parsed<EmailAddress> =>
+  Schema.is(EmailAddress)(value) ? Result.succeed(value) : Result.fail("an address as shop@host.example")
+
+/** Room for the name in front of it: an address has at most 254 characters. */
+const mailHost = (value: string): Parsed<string> =>
+  value.length <= 180 && Schema.is(EmailAddress)(`a@${value}`)
+    ? Result.succeed(value)
+    : Result.fail("a host name of at most 180 characters")
 
 /** The checkout. */
 const root = Path.resolve(import.meta.dirname, "..")
@@ -162,6 +183,18 @@ const variables = {
   outboxRetentionDays: variable("OUTBOX_RETENTION_DAYS", integer(0, 36_500), 3),
   /** A topic that keeps seven days and rolls its segments daily has a record for up to eight: as long is a duplicate known as one. */
   inboxRetentionDays: variable("INBOX_RETENTION_DAYS", integer(0, 36_500), 8),
+  /** A task whose worker was not heard of for so long is run again, by another one. */
+  taskLeaseMillis: variable("TASK_LEASE_MILLIS", integer(100, 86_400_000), 60_000),
+  /** How often a worker renews its leases: several times in a lease, for one renewal may be late. */
+  taskHeartbeatMillis: variable("TASK_HEARTBEAT_MILLIS", integer(10, 86_400_000), 10_000),
+  /** The waits between the runs of a task that fails; there is one run more than waits. From a minute to more than a day, over two days in all. */
+  taskRetryDelays: variable(
+    "TASK_RETRY_DELAYS",
+    durations,
+    [1, 5, 15, 30, 60, 120, 240, 480, 720, 1_440].map((minutes) => minutes * 60_000)
+  ),
+  /** How long completed and cancelled tasks are kept, with their idempotency keys; 0 keeps them. */
+  taskRetentionDays: variable("TASK_RETENTION_DAYS", integer(0, 36_500), 30),
   /** Unset: a sandbox gateway beside the service. */
   gatewayUrl: variable<string | undefined>(
     "GATEWAY_URL",
@@ -194,6 +227,12 @@ const variables = {
   ),
   /** How long an Idempotency-Key is known once what it began is final; 0 keeps them. */
   idempotencyRetentionDays: variable("IDEMPOTENCY_RETENTION_DAYS", integer(0, 36_500), 7),
+  /** Where mail goes, with user and password where the server asks for them. Unset: files under `DATA_DIRECTORY/mail`. */
+  smtpUrl: variable<Redacted.Redacted | undefined>("SMTP_URL", smtpUrl, undefined, { secret: true }),
+  /** Who mail comes from. `.example` is nobody's, and never will be (RFC 2606). */
+  mailFrom: variable("MAIL_FROM", mailAddress, EmailAddress.make("shop@paid-once.example")),
+  /** Customers are known by their ids alone: their mail goes to an address made of it, at this host. */
+  mailCustomerHost: variable("MAIL_CUSTOMER_HOST", mailHost, "customers.example"),
   /** How long requests and slices under way may take to end after SIGTERM. */
   shutdownGraceMillis: variable("SHUTDOWN_GRACE_MILLIS", millis, 10_000),
   /** After this the process ends whatever is still open: the next start puts it right. */
@@ -214,6 +253,11 @@ const crossChecks = (config: AppConfig): ReadonlyArray<string> => [
     : []),
   ...(config.gatewayWebhookUrl !== undefined && config.gatewayWebhookSecret === undefined
     ? ["GATEWAY_WEBHOOK_SECRET must be set where GATEWAY_WEBHOOK_URL is: nobody believes a webhook that is not signed"]
+    : []),
+  ...(config.taskHeartbeatMillis * 3 > config.taskLeaseMillis
+    ? [
+        "TASK_HEARTBEAT_MILLIS must be at most a third of TASK_LEASE_MILLIS: a task keeps its worker when a heartbeat or two are late"
+      ]
     : []),
   ...(config.shutdownGraceMillis > config.shutdownHardMillis
     ? ["SHUTDOWN_GRACE_MILLIS must not be above SHUTDOWN_HARD_MILLIS"]

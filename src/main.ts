@@ -1,6 +1,6 @@
 /**
  * The service as layers. This file goes from the database up, as a start does; `service`, at its end, lists the parts the other way
- * round, which is the order of a clean stop: HTTP, consumers, dispatcher, broker, connections, Postgres.
+ * round, which is the order of a clean stop: HTTP, consumers, tasks, dispatcher, broker, connections, Postgres.
  */
 import { NodeHttpClient } from "@effect/platform-node"
 import { Console, Context, Effect, Layer, Logger, Redacted, References } from "effect"
@@ -9,15 +9,19 @@ import * as Path from "node:path"
 import { CancelOrder } from "./application/CancelOrder.ts"
 import { Gateway, GatewaySettings } from "./application/Gateway.ts"
 import { GatewayWebhook, WebhookSettings } from "./application/GatewayWebhook.ts"
-import { Idempotency, IdempotencySettings } from "./application/Idempotency.ts"
+import { dropExpired as dropExpiredKeys, Idempotency, IdempotencySettings } from "./application/Idempotency.ts"
+import { MailSettings } from "./application/mail/MailTransport.ts"
 import { Orders } from "./application/Orders.ts"
 import { PaymentOutcomes } from "./application/PaymentOutcomes.ts"
 import { Payments } from "./application/Payments.ts"
 import { PayOrder } from "./application/PayOrder.ts"
 import { PlaceOrder } from "./application/PlaceOrder.ts"
-import { RecoverPayment } from "./application/RecoverPayment.ts"
+import { RecoverPayment, handler as recoverPayment } from "./application/RecoverPayment.ts"
 import { RefundOrder } from "./application/RefundOrder.ts"
 import { analytics } from "./application/subscribers/Analytics.ts"
+import { billing } from "./application/subscribers/Billing.ts"
+import { inventory } from "./application/subscribers/Inventory.ts"
+import { receipts } from "./application/subscribers/Receipts.ts"
 import { RecoverySettings } from "./application/tasks/PaymentRecover.ts"
 import { Subscribers, Timeline } from "./application/Timeline.ts"
 import * as Banner from "./Banner.ts"
@@ -48,8 +52,13 @@ import { Publisher } from "./messaging/outbox/Publisher.ts"
 import { TopicChecks } from "./messaging/outbox/TopicChecks.ts"
 import { Wakeup } from "./messaging/outbox/Wakeup.ts"
 import { RetentionSettings } from "./messaging/Retention.ts"
+import { TaskClaim } from "./messaging/tasks/TaskClaim.ts"
+import { TaskFinish } from "./messaging/tasks/TaskFinish.ts"
+import { TaskLeases } from "./messaging/tasks/TaskLeases.ts"
 import { Tasks } from "./messaging/tasks/Tasks.ts"
+import { TaskSettings } from "./messaging/tasks/TaskSettings.ts"
 import { TaskWakeup } from "./messaging/tasks/TaskWakeup.ts"
+import { workerConnections, TaskWorkers } from "./messaging/tasks/TaskWorkers.ts"
 import * as PidFile from "./PidFile.ts"
 import { ControlConnection, ControlSettings } from "./platform/database/ControlConnection.ts"
 import * as Database from "./platform/database/Database.ts"
@@ -67,7 +76,10 @@ import { GatewayServer, GatewayServerSettings } from "./sandbox/GatewayServer.ts
 export const root = Path.resolve(import.meta.dirname, "..")
 
 /** Everyone who reads the orders topic. A new subscriber is a file of its own and a line here. */
-const subscribers = [analytics]
+const subscribers = [receipts, inventory, billing, analytics]
+
+/** Every kind of task. A new one is a file of its own and a line here. */
+const taskHandlers = (config: AppConfig) => [recoverPayment(config.paymentRecoverDelaysMillis)]
 
 /** The database of DATABASE_URL, or the embedded one, which the last process of ours to leave stops. */
 const databaseSettings = (config: AppConfig) =>
@@ -193,15 +205,23 @@ const webhooks = Layer.effectDiscard(
   })
 )
 
-const http = (config: AppConfig) =>
-  webhooks.pipe(
-    Layer.provideMerge(HttpServer.layer),
-    Layer.provide(TopicsHealth.layer),
-    Layer.provide(Layer.mergeAll(Readiness.layer, DispatcherHealth.layer)),
-    Layer.provide(application(config))
-  )
+const http = webhooks.pipe(
+  Layer.provideMerge(HttpServer.layer),
+  Layer.provide(TopicsHealth.layer),
+  Layer.provide(Layer.mergeAll(Readiness.layer, DispatcherHealth.layer))
+)
 
-const consumers = Layer.mergeAll(Layer.empty, ...subscribers.map(Consumer.layer))
+const consumers = Layer.mergeAll(Layer.empty, ...subscribers.map((subscriber) => Consumer.layer<Tasks>(subscriber)))
+
+/** Tasks are claimed, renewed and ended on connections of their own: handlers that use up the pool don't cost them their leases. */
+const workers = (config: AppConfig) =>
+  TaskWorkers.layer(taskHandlers(config)).pipe(
+    Layer.provide(
+      Layer.mergeAll(TaskClaim.layer, TaskLeases.layer, TaskFinish.layer).pipe(
+        Layer.provide(Database.layerReserved("workers", workerConnections))
+      )
+    )
+  )
 
 /** `layer` where this process has the role; nothing where it has not. */
 const withRole = <A, E, R>(
@@ -215,10 +235,13 @@ export const maintenance = (config: AppConfig, options: { readonly dryRun: boole
   Effect.provide(Maintenance.runOnce(options), migrated(config).pipe(Layer.provideMerge(settings(config))))
 
 /** The whole service, as far as `roles` go. */
-export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { readonly json: boolean }) =>
-  Banner.layer({ config, roles, json: output.json }).pipe(
-    Layer.provideMerge(roles.has("http") ? http(config) : Layer.empty),
+export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { readonly json: boolean }) => {
+  // One value, and so one instance, for all who use it.
+  const useCases = application(config)
+  return Banner.layer({ config, roles, json: output.json }).pipe(
+    Layer.provideMerge(roles.has("http") ? Layer.provide(http, useCases) : Layer.empty),
     Layer.provideMerge(withRole(roles, "consumers", consumers)),
+    Layer.provideMerge(withRole(roles, "workers", Layer.provide(workers(config), useCases))),
     Layer.provideMerge(roles.has("dispatcher") ? LaneWorkers.layer : Layer.empty),
     Layer.provideMerge(withRole(roles, "maintenance", Maintenance.layer)),
     Layer.provideMerge(topics(roles)),
@@ -227,6 +250,7 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
     Layer.provide(settings(config)),
     Layer.provide(PidFile.layer(config.dataDirectory))
   )
+}
 
 /** The sandbox gateway alone. */
 export const gateway = (config: AppConfig) =>
@@ -270,7 +294,15 @@ const settings = (config: AppConfig) =>
     Layer.succeed(SignalSettings, { crossProcess: config.outboxNotify }),
     Layer.succeed(RetentionSettings, {
       outboxDays: config.outboxRetentionDays,
-      inboxDays: config.inboxRetentionDays
+      inboxDays: config.inboxRetentionDays,
+      taskDays: config.taskRetentionDays
+    }),
+    Layer.succeed(TaskSettings, {
+      leaseMillis: config.taskLeaseMillis,
+      heartbeatMillis: config.taskHeartbeatMillis,
+      retryDelaysMillis: config.taskRetryDelays,
+      pollMillis: config.outboxPollMillis,
+      graceMillis: config.shutdownGraceMillis
     }),
     Layer.succeed(OutboxSettings, { maxEventBytes: config.outboxMaxEventBytes }),
     Layer.succeed(QueueSettings, {
@@ -296,6 +328,7 @@ const settings = (config: AppConfig) =>
     ),
     Layer.succeed(Consumer.ConsumerSettings, { sliceSize: config.consumerSliceSize }),
     Layer.succeed(RecoverySettings, { delaysMillis: config.paymentRecoverDelaysMillis }),
+    Layer.succeed(Maintenance.FurtherUpkeep, [{ table: "idempotency_keys", deleteExpired: dropExpiredKeys }]),
     Layer.succeed(IdempotencySettings, { retentionDays: config.idempotencyRetentionDays }),
     Layer.sync(WebhookSettings, () => ({
       // Nobody but the sandbox of this process needs to know it.
@@ -303,5 +336,13 @@ const settings = (config: AppConfig) =>
         config.gatewayWebhookSecret ??
         (config.gatewayUrl === undefined ? Redacted.make(randomBytes(32).toString("hex")) : undefined)
     })),
+    Layer.effect(
+      MailSettings,
+      Effect.map(MailSettings, (defaults) => ({
+        ...defaults,
+        from: config.mailFrom,
+        customerHost: config.mailCustomerHost
+      }))
+    ),
     Layer.succeed(HttpSettings, { host: config.host, port: config.port, graceMillis: config.shutdownGraceMillis })
   )

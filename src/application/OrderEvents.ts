@@ -17,3 +17,7 @@ export const decodeOrderEvent = (envelope: Envelope): Effect.Effect<OrderEvent, 
         decode({ _tag: envelope.eventType, data: envelope.data }),
         (error) => new EventRefused({ reason: `${envelope.eventType} can't be read: ${error.message}` })
       )
+
+/** The envelopes with what is in them, in their order. Fails with the first that can't be read. */
+export const decodeOrderEvents = (envelopes: ReadonlyArray<Envelope>) =>
+  Effect.forEach(envelopes, (envelope) => Effect.map(decodeOrderEvent(envelope), (event) => ({ envelope, event })))

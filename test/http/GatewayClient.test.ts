@@ -130,7 +130,10 @@ it.live("never more is given back than was captured, whatever the key", () =>
       ["a", "b", "c"].map((key) => ask(key)),
       { concurrency: "unbounded" }
     )
-    assert.deepStrictEqual(answers.map(({ status }) => status).toSorted((a, b) => a - b), [200, 422, 422])
+    assert.deepStrictEqual(
+      answers.map(({ status }) => status).toSorted((a, b) => a - b),
+      [200, 422, 422]
+    )
     assert.strictEqual((yield* ask("d", { currency: "USD" })).status, 422)
     assert.strictEqual((yield* ask("e", { amountMinor: 0 })).status, 400)
     const { json } = yield* ledger

@@ -245,6 +245,7 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
         "get /health/ready"
       ])
       assert.sameMembers(Object.keys(json.components.schemas), [
+        "GatewayReport",
         "Health",
         "NewOrder",
         "Order",
