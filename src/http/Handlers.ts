@@ -10,6 +10,7 @@ import { PlaceOrder } from "../application/PlaceOrder.ts"
 import { Timeline } from "../application/Timeline.ts"
 import type { OrderId, OrderStateConflict } from "../domain/Order.ts"
 import type { EventRefused } from "../messaging/outbox/Outbox.ts"
+import { type TaskNotFound, Tasks } from "../messaging/tasks/Tasks.ts"
 import { Api, NewOrderBody, type PaymentPending, PayBody } from "./Api.ts"
 import * as Body from "./Body.ts"
 import { Health } from "./Health.ts"
@@ -24,6 +25,7 @@ type Refusal =
   | PaymentNotFound
   | PaymentOpen
   | Problem
+  | TaskNotFound
 
 const toProblem = (refusal: Refusal): Problem => {
   switch (refusal._tag) {
@@ -31,6 +33,7 @@ const toProblem = (refusal: Refusal): Problem => {
       return refusal
     case "OrderNotFound":
     case "PaymentNotFound":
+    case "TaskNotFound":
       return new Problem({ status: 404, detail: refusal.message })
     case "OrderStateConflict":
     case "PaymentOpen":
@@ -120,6 +123,15 @@ const paymentsLayer = HttpApiBuilder.group(
   })
 )
 
+const tasksLayer = HttpApiBuilder.group(
+  Api,
+  "tasks",
+  Effect.fn(function* (handlers) {
+    const tasks = yield* Tasks
+    return handlers.handle("get", ({ params }) => refusing(tasks.get(params.id)))
+  })
+)
+
 const healthLayer = HttpApiBuilder.group(
   Api,
   "health",
@@ -136,4 +148,4 @@ const healthLayer = HttpApiBuilder.group(
 )
 
 /** The handlers of all groups of {@link Api}. */
-export const layer = Layer.mergeAll(ordersLayer, paymentsLayer, healthLayer)
+export const layer = Layer.mergeAll(ordersLayer, paymentsLayer, tasksLayer, healthLayer)

@@ -16,6 +16,7 @@ import type { PayOrder } from "../application/PayOrder.ts"
 import type { Payments } from "../application/Payments.ts"
 import type { PlaceOrder } from "../application/PlaceOrder.ts"
 import type { Timeline } from "../application/Timeline.ts"
+import type { Tasks } from "../messaging/tasks/Tasks.ts"
 import type { Fibers } from "../platform/Supervised.ts"
 import { Api } from "./Api.ts"
 import * as Handlers from "./Handlers.ts"
@@ -184,7 +185,7 @@ const routes = Layer.mergeAll(
 export const layer: Layer.Layer<
   BoundAddress,
   ListenFailed,
-  Fibers | Orders | Payments | PayOrder | PlaceOrder | Readiness | SqlClient.SqlClient | Timeline
+  Fibers | Orders | Payments | PayOrder | PlaceOrder | Readiness | SqlClient.SqlClient | Tasks | Timeline
 > = Layer.effect(
   BoundAddress,
   Effect.gen(function* () {

@@ -13,6 +13,8 @@ import * as HttpServer from "../../src/http/HttpServer.ts"
 import { Broker, BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
 import { History } from "../../src/messaging/outbox/History.ts"
+import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
+import { TaskWakeup } from "../../src/messaging/tasks/TaskWakeup.ts"
 import { GatewayServer, GatewayServerSettings } from "../../src/sandbox/GatewayServer.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
@@ -44,7 +46,8 @@ const application = Layer.mergeAll(PlaceOrder.layer, PayOrder.layer, Timeline.la
 
 /** Everything but the HTTP server, on the database that is given. */
 export const underHttpOn = <A, E, R>(database: Layer.Layer<A | TestDatabase, E, R>) =>
-  Layer.mergeAll(application, unusedBroker, Readiness.layer).pipe(
+  Layer.mergeAll(application, Tasks.layer, unusedBroker, Readiness.layer).pipe(
+    Layer.provideMerge(TaskWakeup.layer),
     Layer.provideMerge(TestProcess.outbox),
     Layer.provideMerge(database)
   )
