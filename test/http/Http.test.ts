@@ -255,6 +255,7 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
         "Payment",
         "PaymentPending",
         "Problem",
+        "Task",
         "Timeline"
       ])
       const docs = yield* get("/docs")
