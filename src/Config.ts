@@ -5,6 +5,7 @@
  */
 import { Config, Effect, Option, Redacted, Result, Schema } from "effect"
 import * as Path from "node:path"
+import { EmailAddress } from "./application/mail/MailTransport.ts"
 import * as Faults from "./platform/Faults.ts"
 
 /** The start was refused: one line for each variable that is wrong. */
@@ -89,6 +90,46 @@ const faults = (value: string): Parsed<ReadonlyArray<readonly [Faults.FaultPoint
 
 const millis = integer(1, 86_400_000)
 
+const unitMillis: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+/** A time like `90s`, `5m`, `2h` or `1d`, in milliseconds. Longer than a year is a mistaken unit. */
+const duration = (value: string): Parsed<number> => {
+  const match = /^(\d{1,9})(ms|s|m|h|d)$/.exec(value)
+  const result = match === null ? 0 : Number(match[1]) * (unitMillis[match[2] ?? ""] ?? 0)
+  return result > 0 && result <= 366 * 86_400_000
+    ? Result.succeed(result)
+    : Result.fail("a time like 500ms, 30s, 5m, 2h or 1d, above 0 and below a year")
+}
+
+/** Several of them with commas between. */
+const durations = (value: string): Parsed<ReadonlyArray<number>> => {
+  const parts = value.split(",").map((part) => duration(part.trim()))
+  return parts.length > 50 || parts.some(Result.isFailure)
+    ? Result.fail("a list of at most 50 times like 30s,5m,2h,1d")
+    : Result.succeed(parts.map((part) => Result.getOrThrow(part)))
+}
+
+/** Only the user, the password and the server: nodemailer would take any option of its own from the query. */
+const smtpUrl = (value: string): Parsed<Redacted.Redacted> => {
+  const parsed = URL.canParse(value) ? new URL(value) : undefined
+  return parsed !== undefined &&
+    ["smtp:", "smtps:"].includes(parsed.protocol) &&
+    parsed.hostname !== "" &&
+    ["", "/"].includes(parsed.pathname) &&
+    parsed.search + parsed.hash === ""
+    ? Result.succeed(Redacted.make(value))
+    : Result.fail("smtp://host:port or smtps://host:port, with user:password@ in front of the host where it is needed")
+}
+
+const mailAddress = (value: string): Parsed<EmailAddress> =>
+  Schema.is(EmailAddress)(value) ? Result.succeed(value) : Result.fail("an address as shop@host.example")
+
+/** Room for the name in front of it: an address has at most 254 characters. */
+const mailHost = (value: string): Parsed<string> =>
+  value.length <= 180 && Schema.is(EmailAddress)(`a@${value}`)
+    ? Result.succeed(value)
+    : Result.fail("a host name of at most 180 characters")
+
 /** The checkout. */
 const root = Path.resolve(import.meta.dirname, "..")
 
@@ -142,6 +183,18 @@ const variables = {
   outboxRetentionDays: variable("OUTBOX_RETENTION_DAYS", integer(0, 36_500), 3),
   /** A topic that keeps seven days and rolls its segments daily has a record for up to eight: as long is a duplicate known as one. */
   inboxRetentionDays: variable("INBOX_RETENTION_DAYS", integer(0, 36_500), 8),
+  /** A task whose worker was not heard of for so long is run again, by another one. */
+  taskLeaseMillis: variable("TASK_LEASE_MILLIS", integer(100, 86_400_000), 60_000),
+  /** How often a worker renews its leases: several times in a lease, for one renewal may be late. */
+  taskHeartbeatMillis: variable("TASK_HEARTBEAT_MILLIS", integer(10, 86_400_000), 10_000),
+  /** The waits between the runs of a task that fails; there is one run more than waits. From a minute to more than a day, over two days in all. */
+  taskRetryDelays: variable(
+    "TASK_RETRY_DELAYS",
+    durations,
+    [1, 5, 15, 30, 60, 120, 240, 480, 720, 1_440].map((minutes) => minutes * 60_000)
+  ),
+  /** How long completed and cancelled tasks are kept, with their idempotency keys; 0 keeps them. */
+  taskRetentionDays: variable("TASK_RETENTION_DAYS", integer(0, 36_500), 30),
   /** Unset: a sandbox gateway beside the service. */
   gatewayUrl: variable<string | undefined>(
     "GATEWAY_URL",
@@ -151,6 +204,35 @@ const variables = {
   /** Where `paid-once gateway` listens. */
   gatewayPort: variable("GATEWAY_PORT", integer(0, 65_535), 3_001),
   gatewayTimeoutMillis: variable("GATEWAY_TIMEOUT_MILLIS", millis, 5_000),
+  /** How long the gateway knows a key: we use an old one in the first half of it. The sandbox forgets keys after it. */
+  gatewayKeyRetentionMillis: variable("GATEWAY_KEY_RETENTION", duration, 86_400_000),
+  /** What the gateway signs its webhooks with. Unset: drawn at the start, for the sandbox beside the service alone knows it then. */
+  gatewayWebhookSecret: variable<Redacted.Redacted | undefined>(
+    "GATEWAY_WEBHOOK_SECRET",
+    (value) => Result.map(text(/^\S{16,200}$/, "16 to 200 characters without spaces")(value), Redacted.make),
+    undefined,
+    { secret: true }
+  ),
+  /** Where `paid-once gateway` reports to. Unset: nowhere. */
+  gatewayWebhookUrl: variable<string | undefined>(
+    "GATEWAY_WEBHOOK_URL",
+    url(["http:", "https:"], "an http:// or https:// URL"),
+    undefined
+  ),
+  /** When a payment whose outcome is unknown is looked up: some nine hours, inside the first half of the key's retention. */
+  paymentRecoverDelaysMillis: variable(
+    "PAYMENT_RECOVER_DELAYS",
+    durations,
+    [5_000, 15_000, 60_000, 300_000, 1_800_000, 7_200_000, 21_600_000]
+  ),
+  /** How long an Idempotency-Key is known once what it began is final; 0 keeps them. */
+  idempotencyRetentionDays: variable("IDEMPOTENCY_RETENTION_DAYS", integer(0, 36_500), 7),
+  /** Where mail goes, with user and password where the server asks for them. Unset: files under `DATA_DIRECTORY/mail`. */
+  smtpUrl: variable<Redacted.Redacted | undefined>("SMTP_URL", smtpUrl, undefined, { secret: true }),
+  /** Who mail comes from. `.example` is nobody's, and never will be (RFC 2606). */
+  mailFrom: variable("MAIL_FROM", mailAddress, EmailAddress.make("shop@paid-once.example")),
+  /** Customers are known by their ids alone: their mail goes to an address made of it, at this host. */
+  mailCustomerHost: variable("MAIL_CUSTOMER_HOST", mailHost, "customers.example"),
   /** How long requests and slices under way may take to end after SIGTERM. */
   shutdownGraceMillis: variable("SHUTDOWN_GRACE_MILLIS", millis, 10_000),
   /** After this the process ends whatever is still open: the next start puts it right. */
@@ -167,6 +249,14 @@ const crossChecks = (config: AppConfig): ReadonlyArray<string> => [
   ...(config.outboxSendTimeoutMillis >= config.outboxSessionTimeoutMillis
     ? [
         "OUTBOX_SEND_TIMEOUT_MILLIS must be below OUTBOX_SESSION_TIMEOUT_MILLIS: a stuck send has to end before its lane moves"
+      ]
+    : []),
+  ...(config.gatewayWebhookUrl !== undefined && config.gatewayWebhookSecret === undefined
+    ? ["GATEWAY_WEBHOOK_SECRET must be set where GATEWAY_WEBHOOK_URL is: nobody believes a webhook that is not signed"]
+    : []),
+  ...(config.taskHeartbeatMillis * 3 > config.taskLeaseMillis
+    ? [
+        "TASK_HEARTBEAT_MILLIS must be at most a third of TASK_LEASE_MILLIS: a task keeps its worker when a heartbeat or two are late"
       ]
     : []),
   ...(config.shutdownGraceMillis > config.shutdownHardMillis

@@ -2,22 +2,22 @@
 import { Effect, Schema } from "effect"
 import { OrderEvent, schemaVersions } from "../domain/Events.ts"
 import type { Envelope } from "../messaging/Envelope.ts"
-
-/** The event is of a type or a schema version that this code does not know. */
-export class UnknownEvent extends Schema.TaggedError<UnknownEvent>()("UnknownEvent", {
-  eventType: Schema.String,
-  schemaVersion: Schema.Int
-}) {
-  override get message() {
-    return `no reader here for ${this.eventType} version ${this.schemaVersion}`
-  }
-}
+import { EventRefused } from "../messaging/inbox/Subscriber.ts"
 
 const decode = Schema.decodeUnknownEffect(OrderEvent)
 const versions: Readonly<Record<string, number>> = schemaVersions
 
 /** Fields that a later writer added are ignored; a newer schema version is not guessed at. */
-export const decodeOrderEvent = (envelope: Envelope): Effect.Effect<OrderEvent, UnknownEvent | Schema.SchemaError> =>
+export const decodeOrderEvent = (envelope: Envelope): Effect.Effect<OrderEvent, EventRefused> =>
   envelope.schemaVersion > (versions[envelope.eventType] ?? 0)
-    ? Effect.fail(new UnknownEvent({ eventType: envelope.eventType, schemaVersion: envelope.schemaVersion }))
-    : decode({ _tag: envelope.eventType, data: envelope.data })
+    ? Effect.fail(
+        new EventRefused({ reason: `no reader here for ${envelope.eventType} version ${envelope.schemaVersion}` })
+      )
+    : Effect.mapError(
+        decode({ _tag: envelope.eventType, data: envelope.data }),
+        (error) => new EventRefused({ reason: `${envelope.eventType} can't be read: ${error.message}` })
+      )
+
+/** The envelopes with what is in them, in their order. Fails with the first that can't be read. */
+export const decodeOrderEvents = (envelopes: ReadonlyArray<Envelope>) =>
+  Effect.forEach(envelopes, (envelope) => Effect.map(decodeOrderEvent(envelope), (event) => ({ envelope, event })))

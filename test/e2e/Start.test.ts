@@ -134,7 +134,10 @@ it.live("wrong variables refuse the start, each in a line that names it, its val
       OUTBOX_NOTIFY: "yes",
       LOG_LEVEL: "loud",
       FAULTS: "dispatcher.after-fetch=explode",
-      DATABASE_URL: "mysql://user:secret@host/db"
+      DATABASE_URL: "mysql://user:secret@host/db",
+      SMTP_URL: "smtp://user:secret@host?pool=true",
+      MAIL_FROM: "Shop <shop@host.example>",
+      MAIL_CUSTOMER_HOST: "host.example, other.example"
     })
     assert.strictEqual(code, 1)
     for (const line of [
@@ -144,7 +147,10 @@ it.live("wrong variables refuse the start, each in a line that names it, its val
       `OUTBOX_NOTIFY: "yes" is not on or off`,
       `LOG_LEVEL: "loud" is not one of`,
       `FAULTS: "dispatcher.after-fetch=explode" is not off, on`,
-      `DATABASE_URL: the value is not a postgres:// URL`
+      `DATABASE_URL: the value is not a postgres:// URL`,
+      `SMTP_URL: the value is not smtp://host:port or smtps://host:port`,
+      `MAIL_FROM: "Shop <shop@host.example>" is not an address`,
+      `MAIL_CUSTOMER_HOST: "host.example, other.example" is not a host name`
     ])
       assert.include(stderr, line)
     assert.notInclude(stderr, "secret")

@@ -53,6 +53,7 @@ it.live("a handler that fails is heard of: health names it, and it is well again
       Consumer.layer({
         name: "flaky",
         topic: Counters.topic,
+        firstSight: "any-version",
         handle: () =>
           Effect.flatMap(Ref.get(broken), (isBroken) =>
             isBroken ? Effect.fail(new Error("out of paper")) : Ref.update(handled, (n) => n + 1)
@@ -80,7 +81,12 @@ it.live("an event whose id a foreign writer spelled in capitals is applied, and 
     const { run } = yield* ApplySlice
     const id = randomUUID()
     const handled = yield* Ref.make(0)
-    const subscriber = { name: "one", topic: Counters.topic, handle: () => Ref.update(handled, (n) => n + 1) }
+    const subscriber = {
+      name: "one",
+      topic: Counters.topic,
+      firstSight: "any-version" as const,
+      handle: () => Ref.update(handled, (n) => n + 1)
+    }
     for (const spelling of [id.toUpperCase(), id, id.toUpperCase()]) {
       yield* run(subscriber, slice([record(spelling)]))
     }

@@ -2,11 +2,12 @@
  * What there is to do: which request, lane or partition an idle actor takes next. It stands in for what deals work out in the service
  * (LaneWorkers, Shares, Consumer), and hands it to the service's own steps.
  */
-import { Data, Effect, Exit } from "effect"
+import { Effect, Exit } from "effect"
 import { SqlError } from "effect/sql"
 import { analytics } from "../../src/application/subscribers/Analytics.ts"
 import { ordersTopic } from "../../src/domain/Events.ts"
-import { ApplySlice, type Subscriber } from "../../src/messaging/inbox/ApplySlice.ts"
+import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
+import { DependencyDown, type Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
 import { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../../src/messaging/broker/Broker.ts"
 import { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
 import { Lane } from "../../src/messaging/outbox/Lane.ts"
@@ -21,23 +22,18 @@ import type { Scheduler } from "./Scheduler.ts"
 /** How many records a consumer gets at once: two, as a dispatcher's batch. */
 const sliceSize = 2
 
-/** A handler that fails on purpose. */
-class HandlerRefused extends Data.TaggedError("HandlerRefused") {
-  override readonly message = "the effect fails on purpose"
-}
-
 /** The subscriber of the service, which leaves a trace of each effect for the oracle, and fails when it is told to. */
 const subscriberOf = (nextFailure: () => "before" | "after" | undefined): Subscriber => ({
   ...analytics,
   handle: Effect.fnUntraced(function* (event) {
     const failure = nextFailure()
-    if (failure === "before") return yield* new HandlerRefused()
+    if (failure === "before") return yield* new DependencyDown({ reason: "it fails on purpose" })
     yield* analytics.handle(event)
     const { sql } = yield* Transaction
     yield* sql`
       INSERT INTO lab_effects (aggregate_id, aggregate_version, event_id)
       VALUES (${event.aggregateId}, ${event.aggregateVersion}::int4, ${event.eventId}::uuid)`
-    if (failure === "after") return yield* new HandlerRefused()
+    if (failure === "after") return yield* new DependencyDown({ reason: "it fails on purpose" })
   })
 })
 

@@ -438,6 +438,7 @@ const startConsumers = (names: ReadonlyArray<string>) =>
     const subscriber = (name: string): Subscriber => ({
       name,
       topic: Counters.topic,
+      firstSight: "from-version-1",
       handle: Effect.fnUntraced(function* (event) {
         const { sql } = yield* Transaction
         yield* sql`INSERT INTO effects (consumer, id, version) VALUES (${name}, ${event.aggregateId}, ${event.aggregateVersion}::int4)`

@@ -3,14 +3,17 @@
  */
 // @effect-diagnostics missingEffectContext:off
 import type { PgClient } from "@effect/sql-pg"
-import { Effect } from "effect"
+import { Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { Orders } from "../../src/application/Orders.ts"
 import { analytics } from "../../src/application/subscribers/Analytics.ts"
 import type { Change, Order } from "../../src/domain/Order.ts"
-import type { Subscriber } from "../../src/messaging/inbox/ApplySlice.ts"
+import type { Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
 import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
+import * as TaskHandler from "../../src/messaging/tasks/TaskHandler.ts"
+import type { Tasks } from "../../src/messaging/tasks/Tasks.ts"
+import type { TaskId, TaskType } from "../../src/messaging/tasks/TaskType.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
 
 declare const order: Order
@@ -18,6 +21,14 @@ declare const change: Change
 declare const outbox: Outbox["Service"]
 declare const orders: Orders["Service"]
 declare const inbox: Inbox["Service"]
+declare const tasks: Tasks["Service"]
+declare const taskId: TaskId
+const taskType: TaskType<{ readonly to: string }> = {
+  name: "email",
+  payload: Schema.Struct({ to: Schema.String }),
+  concurrency: 1,
+  timeoutMillis: 1
+}
 /** Runs what needs nothing but the database: what needs a transaction does not fit. */
 declare const runOutside: <A, E>(effect: Effect.Effect<A, E, PgClient.PgClient | SqlClient.SqlClient>) => void
 
@@ -54,3 +65,22 @@ export const stray: Subscriber = {
   // @ts-expect-error a handler has nothing but its Transaction
   handle: () => Effect.flatMap(SqlClient.SqlClient, (sql) => sql`INSERT INTO revenue_daily DEFAULT VALUES`)
 }
+
+// A task enqueued, settled or hastened outside a transaction does not compile; inside, it does.
+// @ts-expect-error Transaction is required
+runOutside(tasks.enqueue(taskType, { to: "a@example.com" }))
+runOutside(Transaction.run(tasks.enqueue(taskType, { to: "a@example.com" })))
+// @ts-expect-error Transaction is required
+runOutside(tasks.settle(taskId))
+// @ts-expect-error Transaction is required
+runOutside(tasks.settleByKey(taskType, "1"))
+// @ts-expect-error Transaction is required
+runOutside(tasks.hasten(taskId))
+
+// A task whose payload is not its type's does not compile.
+// @ts-expect-error `to` is a string
+export const wrongPayload = tasks.enqueue(taskType, { to: 1 })
+
+// A handler that gives back something else than its finishing writes does not compile.
+// @ts-expect-error no effect
+export const wrongResult = TaskHandler.make(taskType, () => Effect.succeed(1))

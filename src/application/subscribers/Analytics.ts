@@ -1,7 +1,7 @@
 /** Analytics: revenue per day and currency. A day is the UTC date of what happened; a refund counts on its own day. */
 import { Effect } from "effect"
 import { ordersTopic } from "../../domain/Events.ts"
-import type { Subscriber } from "../../messaging/inbox/ApplySlice.ts"
+import type { Subscriber } from "../../messaging/inbox/Subscriber.ts"
 import { Transaction } from "../../platform/database/Transaction.ts"
 import { decodeOrderEvent } from "../OrderEvents.ts"
 
@@ -19,6 +19,7 @@ const add = Effect.fnUntraced(function* (occurredAt: string, currency: string, a
 export const analytics: Subscriber = {
   name: "analytics",
   topic: ordersTopic,
+  firstSight: "from-version-1",
   handle: Effect.fn("Analytics.handle")(function* (envelope) {
     const event = yield* decodeOrderEvent(envelope)
     switch (event._tag) {

@@ -11,19 +11,9 @@ import { Faults } from "../../platform/Faults.ts"
 import type { BrokerUnavailable, Slice } from "../broker/Broker.ts"
 import * as Envelope from "../Envelope.ts"
 import { Inbox } from "./Inbox.ts"
+import type { Subscriber } from "./Subscriber.ts"
 
-/** Who consumes, and what an event does. */
-export interface Subscriber {
-  /** The consumer's name: its group at the broker, and its half of the key against duplicates. */
-  readonly name: string
-  readonly topic: string
-  /**
-   * The effect of an event, called once per event in the order of its partition. It can write only in the transaction that it
-   * is given: everything else is missing from its requirements. When it fails, nothing of the slice has happened, and the slice
-   * comes again.
-   */
-  readonly handle: (event: Envelope.Envelope) => Effect.Effect<void, unknown, Transaction>
-}
+export type { Subscriber } from "./Subscriber.ts"
 
 /** A record on the topic is no event of ours. Its partition waits: skipping it would be losing it. */
 export class Undecodable extends Schema.TaggedError<Undecodable>()("Undecodable", {

@@ -4,7 +4,8 @@
 import { Cause, Clock, Context, Effect, Layer, Metric } from "effect"
 import * as Supervised from "../../platform/Supervised.ts"
 import { Broker, type Slice, TopicSettings } from "../broker/Broker.ts"
-import { ApplySlice, type Subscriber } from "./ApplySlice.ts"
+import { ApplySlice } from "./ApplySlice.ts"
+import { bind, type Subscriber } from "./Subscriber.ts"
 
 /** How many records a consumer applies in one transaction. */
 export const ConsumerSettings = Context.Reference<{ readonly sliceSize: number }>(
@@ -24,9 +25,12 @@ const failuresTotal = Metric.counter("inbox_slice_failures_total", {
 const stampMillis = 5_000
 
 /** Consumes the subscriber's topic for as long as the layer lives, supervised: whatever ends it, it joins again. */
-export const layer = (subscriber: Subscriber): Layer.Layer<never, never, Broker | ApplySlice | Supervised.Fibers> =>
+export const layer = <R = never>(
+  given: Subscriber<R>
+): Layer.Layer<never, never, Broker | ApplySlice | Supervised.Fibers | R> =>
   Layer.effectDiscard(
     Effect.gen(function* () {
+      const subscriber = bind(given, yield* Effect.context<R>())
       const broker = yield* Broker
       const apply = yield* ApplySlice
       const { sliceSize } = yield* ConsumerSettings

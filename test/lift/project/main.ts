@@ -5,9 +5,10 @@
 import { PgClient } from "@effect/sql-pg"
 import { Console, Effect, Layer, Redacted, Schedule } from "effect"
 import * as EmbeddedBroker from "./messaging/broker/EmbeddedBroker.ts"
-import { ApplySlice, type Subscriber } from "./messaging/inbox/ApplySlice.ts"
+import { ApplySlice } from "./messaging/inbox/ApplySlice.ts"
 import * as Consumer from "./messaging/inbox/Consumer.ts"
 import { Inbox } from "./messaging/inbox/Inbox.ts"
+import type { Subscriber } from "./messaging/inbox/Subscriber.ts"
 import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
 import { LaneWorkers } from "./messaging/outbox/LaneWorkers.ts"
 import { Outbox } from "./messaging/outbox/Outbox.ts"
@@ -45,6 +46,7 @@ const count = Effect.fn("count")(function* (id: string) {
 const watcher: Subscriber = {
   name: "watcher",
   topic: "counters",
+  firstSight: "from-version-1",
   handle: Effect.fn("watcher.handle")(function* (event) {
     const { sql } = yield* Transaction
     yield* sql`

@@ -1,0 +1,28 @@
+/** A mail as bytes (RFC 5322), which both transports carry. */
+import { Clock, Effect } from "effect"
+import MailComposer from "nodemailer/lib/mail-composer"
+import { type Mail, MailSettings } from "./MailTransport.ts"
+
+/** The message, its lines ended by CRLF. Headers are encoded by nodemailer; nothing is fetched, whatever the text says. */
+export const compose = Effect.fnUntraced(function* (mail: Mail) {
+  const { from } = yield* MailSettings
+  const date = new Date(yield* Clock.currentTimeMillis)
+  const { messageId, subject, text, to } = mail
+  return yield* Effect.promise(() =>
+    new MailComposer({
+      from,
+      to,
+      subject,
+      text,
+      date,
+      messageId: `<${messageId}>`,
+      // RFC 3834: an out-of-office reply to a receipt helps nobody.
+      headers: { "Auto-Submitted": "auto-generated" },
+      newline: "win",
+      disableFileAccess: true,
+      disableUrlAccess: true
+    })
+      .compile()
+      .build()
+  )
+})

@@ -1,0 +1,100 @@
+/**
+ * Mail through a server, by nodemailer's SMTP connection: one connection a mail, which ends with it.
+ *
+ * What failed matters less than *when*: until the message's first byte has left nothing can have been taken; from then on, silence
+ * means that nobody knows.
+ */
+import { Effect, Layer, Redacted } from "effect"
+import { Readable } from "node:stream"
+import { parseConnectionUrl } from "nodemailer/lib/shared"
+import SMTPConnection from "nodemailer/lib/smtp-connection"
+import {
+  type Mail,
+  type MailError,
+  MailOutcomeUnknown,
+  MailRefused,
+  MailSettings,
+  MailTransport,
+  MailUnavailable
+} from "./MailTransport.ts"
+import { compose } from "./MimeMessage.ts"
+
+/** What nodemailer says of a failure. */
+interface SmtpError extends Error {
+  readonly command?: string | undefined
+  readonly responseCode?: number | undefined
+  readonly permanent?: boolean | undefined
+}
+
+/**
+ * A reply of the server is its word; 5yz about this recipient or this message is its last one. 5yz about anything else (the greeting, our
+ * login, our sender) is about us: the mail is fine, and goes once that is mended. Without a reply it depends on how far we were.
+ */
+const classify = (error: SmtpError, messageBegun: boolean): MailError => {
+  const reason = error.message
+  if (error.responseCode === undefined) {
+    return messageBegun ? new MailOutcomeUnknown({ reason }) : new MailUnavailable({ reason })
+  }
+  return error.permanent === true && (error.command === "RCPT TO" || error.command === "DATA")
+    ? new MailRefused({ reason })
+    : new MailUnavailable({ reason })
+}
+
+/** Mail through the server of `url` (`smtp://` or `smtps://`, with user and password where it asks for them). */
+export const layer = (url: Redacted.Redacted): Layer.Layer<MailTransport> =>
+  Layer.effect(
+    MailTransport,
+    Effect.gen(function* () {
+      const { from, sendTimeoutMillis } = yield* MailSettings
+      const { auth, ...server } = parseConnectionUrl(Redacted.value(url))
+
+      const deliver = (mail: Mail, bytes: Uint8Array) => {
+        /** Whether the server has asked for the message, and bytes of it may have left. */
+        let begun = false
+        return Effect.callback<void, MailError>((resume) => {
+          const connection = new SMTPConnection({
+            ...server,
+            connectionTimeout: sendTimeoutMillis,
+            greetingTimeout: sendTimeoutMillis,
+            socketTimeout: sendTimeoutMillis,
+            // Closing means now: what is still open then is of no use.
+            socketCloseTimeout: 0
+          })
+          const end = (result: Effect.Effect<void, MailError>) => {
+            connection.close()
+            resume(result)
+          }
+          const fail = (error: SmtpError) => end(Effect.fail(classify(error, begun)))
+          // nodemailer reads a stream only once the server has asked for the message.
+          const message = new Readable({
+            read() {
+              begun = true
+              this.push(bytes)
+              this.push(null)
+            }
+          })
+          const send = () =>
+            connection.send({ from, to: [mail.to], size: bytes.length }, message, (error) =>
+              error === null ? end(Effect.void) : fail(error)
+            )
+          connection.on("error", fail)
+          connection.connect((error) => {
+            if (error !== undefined) return fail(error)
+            if (auth === undefined) return send()
+            connection.login(auth, (refused) => (refused === null ? send() : fail(refused)))
+          })
+          return Effect.sync(() => connection.close())
+        }).pipe(
+          // A server that is slow on purpose keeps a socket busy for ever: the whole has its time, too.
+          Effect.timeoutOrElse({
+            duration: sendTimeoutMillis,
+            orElse: () => Effect.fail(classify(new Error(`no answer within ${sendTimeoutMillis} ms`), begun))
+          })
+        )
+      }
+
+      return MailTransport.of({
+        send: Effect.fn("SmtpTransport.send")((mail) => Effect.flatMap(compose(mail), (bytes) => deliver(mail, bytes)))
+      })
+    })
+  )

@@ -1,0 +1,45 @@
+/**
+ * Billing: the ledger, double-entry. A movement is one row that names the account debited and the account credited, so the books
+ * balance by their shape; its key is its event's id, so no event is booked twice.
+ */
+import { Effect } from "effect"
+import { ordersTopic } from "../../domain/Events.ts"
+import type { Envelope } from "../../messaging/Envelope.ts"
+import type { Subscriber } from "../../messaging/inbox/Subscriber.ts"
+import { Transaction } from "../../platform/database/Transaction.ts"
+import { decodeOrderEvents } from "../OrderEvents.ts"
+
+/** What the gateway owes us grows with a sale; a refund is paid out of it, and stands beside the sales, not in place of one. */
+const accountsOf = {
+  OrderPaid: { debit: "gateway", credit: "sales" },
+  OrderRefunded: { debit: "refunds", credit: "gateway" }
+} as const
+
+const handleMany = Effect.fn("Billing.handleMany")(function* (envelopes: ReadonlyArray<Envelope>) {
+  const { sql } = yield* Transaction
+  const movements = (yield* decodeOrderEvents(envelopes)).flatMap(({ envelope, event }) =>
+    event._tag === "OrderPaid" || event._tag === "OrderRefunded"
+      ? [{ envelope, ...event.data, ...accountsOf[event._tag] }]
+      : []
+  )
+  if (movements.length === 0) return
+  yield* sql`
+    INSERT INTO billing_ledger
+      (event_id, order_id, payment_id, debit_account, credit_account, amount_minor, currency, occurred_at, recorded_at)
+    SELECT movement.*, clock_now()
+    FROM unnest(${movements.map(({ envelope }) => envelope.eventId)}::uuid[],
+                ${movements.map(({ envelope }) => envelope.aggregateId)}::uuid[],
+                ${movements.map(({ paymentId }) => paymentId)}::uuid[],
+                ${movements.map(({ debit }) => debit)}::text[], ${movements.map(({ credit }) => credit)}::text[],
+                ${movements.map(({ amount }) => BigInt(amount.amountMinor))}::int8[],
+                ${movements.map(({ amount }) => amount.currency)}::text[],
+                ${movements.map(({ envelope }) => envelope.occurredAt)}::timestamptz[]) AS movement`
+})
+
+export const billing: Subscriber = {
+  name: "billing",
+  topic: ordersTopic,
+  firstSight: "from-version-1",
+  handle: (event) => handleMany([event]),
+  handleMany
+}

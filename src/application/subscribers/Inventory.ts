@@ -1,0 +1,108 @@
+/**
+ * Inventory: an order that is placed reserves what it asks for; one that is cancelled or refunded gives it back.
+ *
+ * A sku that is not listed in `inventory_stock` is unlimited. That something is not there any more is a decision like any other, and
+ * stands in `inventory_reservations` as `out_of_stock`: each sku of an order is decided by itself, first come, first served.
+ */
+import { Array, Effect } from "effect"
+import { ordersTopic } from "../../domain/Events.ts"
+import type { Envelope } from "../../messaging/Envelope.ts"
+import type { Subscriber } from "../../messaging/inbox/Subscriber.ts"
+import { Transaction } from "../../platform/database/Transaction.ts"
+import { decodeOrderEvents } from "../OrderEvents.ts"
+
+interface Reservation {
+  readonly orderId: string
+  readonly sku: string
+  readonly quantity: bigint
+  readonly status: "reserved" | "out_of_stock" | "released"
+  /** Taken from the stock. What was unlimited when it was reserved gives nothing back. */
+  readonly counted: boolean
+}
+
+/** What these orders hold. */
+const heldBy = Effect.fnUntraced(function* (orderIds: ReadonlyArray<string>) {
+  const { sql } = yield* Transaction
+  return yield* sql<Reservation>`
+    SELECT order_id::text AS "orderId", sku, quantity, status, counted FROM inventory_reservations
+    WHERE order_id = ANY(${orderIds}::uuid[]) AND status = 'reserved'`
+})
+
+/** What is left of those skus that are listed, locked in one order for all: two slices can't wait for each other in a ring. */
+const lockStock = Effect.fnUntraced(function* (skus: ReadonlyArray<string>) {
+  const { sql } = yield* Transaction
+  const rows = yield* sql<{ readonly sku: string; readonly available: bigint }>`
+    SELECT sku, available FROM inventory_stock WHERE sku = ANY(${skus}::text[]) ORDER BY sku FOR UPDATE`
+  return new Map(rows.map((row) => [row.sku, row.available]))
+})
+
+const store = Effect.fnUntraced(function* (
+  reservations: ReadonlyArray<Reservation>,
+  stock: ReadonlyMap<string, bigint>
+) {
+  const { sql } = yield* Transaction
+  yield* sql`
+    INSERT INTO inventory_reservations (order_id, sku, quantity, status, counted, created_at, updated_at)
+    SELECT reservation.*, clock.now, clock.now
+    FROM unnest(${reservations.map((row) => row.orderId)}::uuid[], ${reservations.map((row) => row.sku)}::text[],
+                ${reservations.map((row) => row.quantity)}::int8[], ${reservations.map((row) => row.status)}::text[],
+                ${reservations.map((row) => row.counted)}::bool[]) AS reservation, (SELECT clock_now() AS now) AS clock
+    ON CONFLICT (order_id, sku) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at`
+  yield* sql`
+    UPDATE inventory_stock AS stock SET available = left_over.available, updated_at = clock_now()
+    FROM unnest(${[...stock.keys()]}::text[], ${[...stock.values()]}::int8[]) AS left_over(sku, available)
+    WHERE stock.sku = left_over.sku AND stock.available <> left_over.available`
+})
+
+const handleMany = Effect.fn("Inventory.handleMany")(function* (envelopes: ReadonlyArray<Envelope>) {
+  const events = yield* decodeOrderEvents(envelopes)
+  const released = events.filter(({ event }) => event._tag === "OrderCancelled" || event._tag === "OrderRefunded")
+  const placed = events.flatMap(({ envelope, event }) =>
+    event._tag === "OrderPlaced" ? [[envelope.aggregateId, quantities(event.data.lines)] as const] : []
+  )
+  if (released.length + placed.length === 0) return
+  const before = yield* heldBy(released.map(({ envelope }) => envelope.aggregateId))
+  const stock = yield* lockStock([
+    ...new Set([...before.map((row) => row.sku), ...placed.flatMap(([, wanted]) => [...wanted.keys()])])
+  ])
+
+  const asked = new Map(placed)
+  const held = new Map<string, ReadonlyArray<Reservation>>(Object.entries(Array.groupBy(before, (row) => row.orderId)))
+  for (const { envelope, event } of events) {
+    const orderId = envelope.aggregateId
+    if (event._tag === "OrderPlaced") {
+      const rows = [...(asked.get(orderId) ?? [])].map(([sku, quantity]): Reservation => {
+        const left = stock.get(sku)
+        if (left !== undefined && left < quantity)
+          return { orderId, sku, quantity, status: "out_of_stock", counted: true }
+        if (left !== undefined) stock.set(sku, left - quantity)
+        return { orderId, sku, quantity, status: "reserved", counted: left !== undefined }
+      })
+      held.set(orderId, rows)
+    } else if (event._tag === "OrderCancelled" || event._tag === "OrderRefunded") {
+      const rows = (held.get(orderId) ?? []).map((row): Reservation => {
+        if (row.status !== "reserved") return row
+        const left = stock.get(row.sku)
+        if (row.counted && left !== undefined) stock.set(row.sku, left + row.quantity)
+        return { ...row, status: "released" }
+      })
+      held.set(orderId, rows)
+    }
+  }
+  yield* store([...held.values()].flat(), stock)
+})
+
+/** How much of each sku: an order may name one in several lines. */
+const quantities = (lines: ReadonlyArray<{ readonly sku: string; readonly quantity: number }>) => {
+  const sums = new Map<string, bigint>()
+  for (const { quantity, sku } of lines) sums.set(sku, (sums.get(sku) ?? 0n) + BigInt(quantity))
+  return sums
+}
+
+export const inventory: Subscriber = {
+  name: "inventory",
+  topic: ordersTopic,
+  firstSight: "from-version-1",
+  handle: (event) => handleMany([event]),
+  handleMany
+}

@@ -1,0 +1,45 @@
+/** Receipts: a paid order gets a receipt by mail, a refunded one a notice. The mail is a task: nothing is sent from this transaction. */
+import { Effect } from "effect"
+import { ordersTopic } from "../../domain/Events.ts"
+import type { Money } from "../../domain/Money.ts"
+import type { Envelope } from "../../messaging/Envelope.ts"
+import type { Subscriber } from "../../messaging/inbox/Subscriber.ts"
+import { Tasks } from "../../messaging/tasks/Tasks.ts"
+import { addressOf } from "../mail/CustomerAddress.ts"
+import { decodeOrderEvent } from "../OrderEvents.ts"
+import { emailType } from "../tasks/Email.ts"
+
+/** The amount as its currency writes it: 12.50 EUR, 1250 JPY, 1.250 KWD. */
+const written = ({ amountMinor, currency }: Money): string => {
+  const digits =
+    new Intl.NumberFormat("en", { style: "currency", currency }).resolvedOptions().maximumFractionDigits ?? 2
+  const minor = String(amountMinor).padStart(digits + 1, "0")
+  return `${digits === 0 ? minor : `${minor.slice(0, -digits)}.${minor.slice(-digits)}`} ${currency}`
+}
+
+const receipt = (orderId: string, amount: Money) => ({
+  kind: "receipt" as const,
+  subject: `Receipt for order ${orderId}`,
+  text: `Thank you.\n\nWe have received ${written(amount)} for order ${orderId}.\n`
+})
+
+const refundNotice = (orderId: string, amount: Money) => ({
+  kind: "refund-notice" as const,
+  subject: `Refund of order ${orderId}`,
+  text: `We have refunded ${written(amount)} for order ${orderId}.\n`
+})
+
+export const receipts: Subscriber<Tasks> = {
+  name: "receipts",
+  topic: ordersTopic,
+  firstSight: "from-version-1",
+  handle: Effect.fn("Receipts.handle")(function* (envelope: Envelope) {
+    const tasks = yield* Tasks
+    const { _tag, data } = yield* decodeOrderEvent(envelope)
+    if (_tag !== "OrderPaid" && _tag !== "OrderRefunded") return
+    const mail = (_tag === "OrderPaid" ? receipt : refundNotice)(envelope.aggregateId, data.amount)
+    const to = yield* addressOf(data.customerId)
+    // The event's id is the mail's key: whatever happens to this consumer's memory, an event asks for one mail.
+    yield* tasks.enqueue(emailType, { ...mail, to }, { idempotencyKey: envelope.eventId })
+  })
+}

@@ -1,0 +1,64 @@
+/**
+ * The task `email`: one mail, whose Message-ID is made of its task's id.
+ *
+ * Mail can't be taken back, and a server forgets what it took. So a mail is sent once where nothing goes wrong between its send and the
+ * commit of the outcome; where something does it is `uncertain`, and its kind decides whether a second copy or none is worse.
+ */
+import { Effect, Schema } from "effect"
+import * as TaskHandler from "../../messaging/tasks/TaskHandler.ts"
+import type { TaskType } from "../../messaging/tasks/TaskType.ts"
+import { Faults } from "../../platform/Faults.ts"
+import { MailDeliveries, type UncertainPolicy } from "../mail/MailDeliveries.ts"
+import { EmailAddress, MailSettings, MailTransport, Subject } from "../mail/MailTransport.ts"
+
+const EmailKind = Schema.Literals(["receipt", "refund-notice"])
+
+/** Two receipts for one order number are a copy and its copy; two notices of a refund look like two refunds. */
+const uncertainPolicies: Readonly<Record<typeof EmailKind.Type, UncertainPolicy>> = {
+  receipt: "resend",
+  "refund-notice": "hold"
+}
+
+const Payload = Schema.Struct({ kind: EmailKind, to: EmailAddress, subject: Subject, text: Schema.String })
+
+/** For whoever enqueues a mail. */
+export const emailType: TaskType<typeof Payload.Type> = {
+  name: "email",
+  payload: Payload,
+  // Mail servers count a client's connections, and some stop at ten.
+  concurrency: 5,
+  // Twice what a send may take: there is time to write its outcome down.
+  timeoutMillis: 60_000
+}
+
+/** Until an operator, who has looked for the mail at its receiver, retries the task. */
+const hold = (reason: string) => new TaskHandler.TaskRefused({ reason: `${reason}; it is not sent again by itself` })
+
+export const email = TaskHandler.make(
+  emailType,
+  Effect.fn("Email.run")(function* ({ payload: { kind, subject, text, to }, taskId }) {
+    const deliveries = yield* MailDeliveries
+    const transport = yield* MailTransport
+    const faults = yield* Faults
+    const { from } = yield* MailSettings
+    const policy = uncertainPolicies[kind]
+
+    const begun = yield* deliveries.begin({ taskId, kind, to, subject }, policy)
+    if (begun._tag === "AlreadySent") return
+    if (begun._tag === "Held") return yield* hold("an earlier run ended without a word of whether the mail was taken")
+    const { send } = begun
+    const messageId = `${taskId}@${from.slice(from.indexOf("@") + 1)}`
+    yield* Effect.catchTags(transport.send({ messageId, to, subject, text }), {
+      MailUnavailable: (error) => Effect.andThen(deliveries.record(send, "failed", error.message), Effect.fail(error)),
+      MailRefused: ({ message }) =>
+        Effect.andThen(deliveries.record(send, "refused", message), new TaskHandler.TaskRefused({ reason: message })),
+      MailOutcomeUnknown: (error) =>
+        Effect.andThen(
+          deliveries.record(send, "uncertain", error.message),
+          Effect.fail(policy === "hold" ? hold(error.message) : error)
+        )
+    })
+    yield* faults.at("mail.after-send")
+    return deliveries.sent(send)
+  })
+)

@@ -1,0 +1,38 @@
+/** How tasks are leased, repeated and looked for. */
+import { Context } from "effect"
+
+const minute = 60_000
+const hour = 60 * minute
+
+export const TaskSettings = Context.Reference<{
+  /** A task whose worker has not been heard of for so long is run by another one. */
+  readonly leaseMillis: number
+  /** How often a worker renews its leases: several times in a lease, for one renewal may be late. */
+  readonly heartbeatMillis: number
+  /** The waits between runs, where the type has none of its own; one run more than waits. */
+  readonly retryDelaysMillis: ReadonlyArray<number>
+  /** The net under lost wake-ups: how often a worker looks for due tasks. */
+  readonly pollMillis: number
+  /** How long tasks under way may take to end when the process stops. */
+  readonly graceMillis: number
+}>("paid-once/messaging/tasks/TaskSettings", {
+  defaultValue: () => ({
+    leaseMillis: 60_000,
+    heartbeatMillis: 10_000,
+    // Over a night and a working day: an operator finds a dead task only when its cause has outlasted both.
+    retryDelaysMillis: [
+      minute,
+      5 * minute,
+      15 * minute,
+      30 * minute,
+      hour,
+      2 * hour,
+      4 * hour,
+      8 * hour,
+      12 * hour,
+      24 * hour
+    ],
+    pollMillis: 1_000,
+    graceMillis: 10_000
+  })
+})

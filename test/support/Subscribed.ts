@@ -1,0 +1,89 @@
+/**
+ * What a test of a subscriber needs: orders that make events, and {@link apply}, which gives them to the subscriber through the real
+ * inbox, on a real Postgres, as the service does.
+ *
+ * ```ts
+ * layer(Subscribed.layer)("billing", (it) => {
+ *   it.effect("books a paid order", () =>
+ *     Effect.gen(function* () {
+ *       const order = Subscribed.order()
+ *       yield* Subscribed.apply(billing, order.placed(), order.paid())
+ *       …
+ * ```
+ */
+import { Effect, Layer } from "effect"
+import { randomUUID } from "node:crypto"
+import { totalOf } from "../../src/domain/Money.ts"
+import type { OrderEvent } from "../../src/domain/Events.ts"
+import type { ConsumedRecord, Slice } from "../../src/messaging/broker/Broker.ts"
+import type { Envelope } from "../../src/messaging/Envelope.ts"
+import { ApplySlice, type Subscriber } from "../../src/messaging/inbox/ApplySlice.ts"
+import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import { TestDatabase } from "./TestDatabase.ts"
+
+/** The inbox over a database of the test's own. */
+export const layer = ApplySlice.layer.pipe(Layer.provideMerge(Inbox.layer), Layer.provideMerge(TestDatabase.layerPool))
+
+/** A new UUID version 7, as an event, an order or a payment has one. */
+export const newId = () => {
+  const millis = Date.now().toString(16).padStart(12, "0")
+  return `${millis.slice(0, 8)}-${millis.slice(8)}-7${randomUUID().slice(15)}`
+}
+
+export interface Options {
+  readonly customerId?: string
+  readonly currency?: string
+  readonly lines?: ReadonlyArray<{ readonly sku: string; readonly quantity: number; readonly unitAmountMinor: number }>
+}
+
+/** An order whose methods make its events, one version after the other. `at` is when it happened, in ISO 8601. */
+export const order = (options: Options = {}) => {
+  const {
+    currency = "EUR",
+    customerId = "ada",
+    lines = [{ sku: "book", quantity: 1, unitAmountMinor: 1_250 }]
+  } = options
+  const id = newId()
+  const paymentId = newId()
+  let version = 0
+  const event =
+    (eventType: OrderEvent["_tag"], data: Envelope["data"]) =>
+    (at = "2026-03-01T12:00:00.000Z"): Envelope => ({
+      eventId: newId(),
+      eventType,
+      schemaVersion: 1,
+      occurredAt: at,
+      traceId: "0".repeat(32),
+      aggregateType: "Order",
+      aggregateId: id,
+      aggregateVersion: ++version,
+      data
+    })
+  const total = totalOf(lines)
+  const amount = { amountMinor: total._tag === "Success" ? Number(total.success) : 0, currency }
+  return {
+    id,
+    paymentId,
+    amountMinor: amount.amountMinor,
+    placed: event("OrderPlaced", { customerId, lines: lines.map((line) => ({ ...line })), total: amount }),
+    declined: event("PaymentDeclined", { paymentId, reason: "no funds" }),
+    paid: event("OrderPaid", { customerId, paymentId, amount }),
+    refunded: event("OrderRefunded", { customerId, paymentId, amount }),
+    cancelled: event("OrderCancelled", { lines: lines.map((line) => ({ ...line })) })
+  }
+}
+
+/** A slice of the orders topic, as a broker would hand it out. Its offset is nobody's. */
+export const sliceOf = (events: ReadonlyArray<Envelope>, partition = 0): Slice => {
+  const [first, ...rest] = events.map((event, index): ConsumedRecord => ({
+    key: event.aggregateId,
+    headers: {},
+    value: new TextEncoder().encode(JSON.stringify(event)),
+    offset: BigInt(index)
+  }))
+  return { topic: "orders", partition, records: [first!, ...rest], commit: Effect.void }
+}
+
+/** Gives the events to the subscriber in one slice: the real transaction, with the marks of the real inbox. */
+export const apply = (subscriber: Subscriber, ...events: ReadonlyArray<Envelope>) =>
+  Effect.flatMap(ApplySlice, ({ run }) => run(subscriber, sliceOf(events)))

@@ -1,0 +1,66 @@
+/** Tasks that know nothing of orders, for the tests of the engine. */
+import { type Context, Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import { TaskClaim } from "../../src/messaging/tasks/TaskClaim.ts"
+import { TaskFinish } from "../../src/messaging/tasks/TaskFinish.ts"
+import { TaskLeases } from "../../src/messaging/tasks/TaskLeases.ts"
+import { TaskSettings } from "../../src/messaging/tasks/TaskSettings.ts"
+import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
+import type { TaskType } from "../../src/messaging/tasks/TaskType.ts"
+import { TaskWakeup } from "../../src/messaging/tasks/TaskWakeup.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+/** A kind of tasks that carries a number. */
+export const taskType = (
+  name: string,
+  options: Partial<Pick<TaskType<unknown>, "concurrency" | "timeoutMillis" | "retryDelaysMillis">> = {}
+): TaskType<{ readonly number: number }> => ({
+  name,
+  payload: Schema.Struct({ number: Schema.Finite }),
+  concurrency: 10,
+  timeoutMillis: 30_000,
+  ...options
+})
+
+export const plain = taskType("plain")
+
+/** What a process that only enqueues has. */
+export const enqueuer = Tasks.layer.pipe(Layer.provideMerge(TaskWakeup.layer), Layer.provideMerge(TestProcess.platform))
+
+/** Enqueues in a transaction of its own. */
+export const enqueue = (...args: Parameters<Tasks["Service"]["enqueue"]>) =>
+  Effect.flatMap(Tasks, (tasks) => Transaction.run(tasks.enqueue(...args)))
+
+/** Everything that there is, in the order of its enqueuing. */
+export const rows = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  return yield* sql<{
+    readonly taskId: string
+    readonly type: string
+    readonly state: string
+    readonly attempts: number
+    readonly token: number
+    readonly number: number
+    readonly lastError: string | null
+    readonly history: ReadonlyArray<{ readonly attempt: number; readonly error: string }>
+    /** From the moment to when it may be run, in seconds. */
+    readonly dueSeconds: number
+  }>`
+    SELECT task_id::text AS "taskId", task_type AS type, state, attempts, token, (payload ->> 'number')::float8 AS number,
+           last_error AS "lastError", history, extract(epoch FROM execute_at - clock_now())::float8 AS "dueSeconds"
+    FROM outbox_tasks ORDER BY seq`
+})
+
+/** The engine's statements. */
+export const steps = Layer.mergeAll(TaskClaim.layer, TaskFinish.layer, TaskLeases.layer)
+
+/** Short enough to wait for in a test that looks at real time, where it must. */
+export const settings = (changes: Partial<Context.Service.Shape<typeof TaskSettings>> = {}) =>
+  Layer.effect(
+    TaskSettings,
+    Effect.map(TaskSettings, (defaults) => ({ ...defaults, ...changes }))
+  )
+
+/** Lets time pass in the database. */
+export { advance, install } from "../support/DatabaseClock.ts"
