@@ -13,6 +13,7 @@ import { dropExpired as dropExpiredKeys, Idempotency, IdempotencySettings } from
 import { MailSettings } from "./application/mail/MailTransport.ts"
 import { Orders } from "./application/Orders.ts"
 import { PaymentOutcomes } from "./application/PaymentOutcomes.ts"
+import * as PaymentMetrics from "./application/PaymentMetrics.ts"
 import { Payments } from "./application/Payments.ts"
 import { PayOrder } from "./application/PayOrder.ts"
 import { PlaceOrder } from "./application/PlaceOrder.ts"
@@ -185,6 +186,7 @@ const application = (config: AppConfig) =>
     CancelOrder.layer,
     RefundOrder.layer,
     GatewayWebhook.layer,
+    PaymentMetrics.layer,
     Timeline.layer
   ).pipe(
     Layer.provideMerge(PaymentOutcomes.layer),

@@ -1,8 +1,9 @@
 import { assert } from "@effect/vitest"
-import { Effect, Fiber } from "effect"
+import { Effect, Fiber, Metric } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Idempotency from "../../src/application/Idempotency.ts"
 import type { CancelOrder } from "../../src/application/CancelOrder.ts"
+import { manualPayments, sampleOnce } from "../../src/application/PaymentMetrics.ts"
 import type { PayOrder } from "../../src/application/PayOrder.ts"
 import type { RefundOrder } from "../../src/application/RefundOrder.ts"
 import * as Faults from "../../src/platform/Faults.ts"
@@ -53,6 +54,8 @@ test("after half of the key's retention nothing is charged any more: the payment
     gateway.forget()
     yield* recover(id)
     assert.deepStrictEqual(yield* stateOf(orderId), ["paying", "manual"])
+    yield* sampleOnce
+    assert.strictEqual((yield* Metric.value(manualPayments)).value, 1)
     assert.deepStrictEqual(gateway.captured, [id])
     assert.strictEqual((yield* pay(orderId, "k"))._tag, "Unknown")
     assert.strictEqual(tagOf(yield* Effect.flip(pay(orderId, "other"))), "PaymentOpen")
