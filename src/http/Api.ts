@@ -12,6 +12,8 @@ import { TimelineView } from "../application/Timeline.ts"
 import { Currency } from "../domain/Money.ts"
 import { CustomerId, OrderId, OrderLines, OrderStatus } from "../domain/Order.ts"
 import { Payment, PaymentId, PaymentMethod } from "../domain/Payment.ts"
+import { TaskView } from "../messaging/tasks/TaskRows.ts"
+import { TaskId } from "../messaging/tasks/TaskType.ts"
 import { HealthReport } from "./Health.ts"
 import { improve } from "./OpenApiSpec.ts"
 import { contentType as problemType } from "./Problems.ts"
@@ -31,6 +33,8 @@ const uuidV7 = (description: string) =>
 
 const OrderIdText = uuidV7("The order's id").pipe(Schema.decodeTo(OrderId, SchemaTransformation.toLowerCase()))
 const PaymentIdText = uuidV7("The payment's id").pipe(Schema.decodeTo(PaymentId, SchemaTransformation.toLowerCase()))
+
+const TaskIdText = uuidV7("The task's id").pipe(Schema.decodeTo(TaskId, SchemaTransformation.toLowerCase()))
 
 /** A key as it may stand in a header: a tab gets through HTTP's own parser, and the C1 controls do as Latin-1. */
 const KeyHeader = IdempotencyKey.check(
@@ -236,6 +240,21 @@ const Payments = HttpApiGroup.make("payments")
   )
   .annotateMerge(OpenApi.annotations({ title: "Payments", description: "Attempts to pay an order." }))
 
+const Tasks = HttpApiGroup.make("tasks")
+  .add(
+    HttpApiEndpoint.get("get", "/tasks/:id", {
+      params: { id: TaskIdText },
+      success: TaskView,
+      error: problems(400, 404, 503)
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Get a task",
+        description: "How far it is: its state, the runs begun, when it may run next, and why the last runs failed."
+      })
+    )
+  )
+  .annotateMerge(OpenApi.annotations({ title: "Tasks", description: "Work that goes on after the request." }))
+
 const Webhooks = HttpApiGroup.make("webhooks")
   .add(
     HttpApiEndpoint.post("gateway", "/webhooks/gateway", {
@@ -275,7 +294,7 @@ const Health = HttpApiGroup.make("health")
 
 /** The whole API. */
 export const Api = HttpApi.make("paid-once")
-  .add(Orders, Payments, Webhooks, Health)
+  .add(Orders, Payments, Tasks, Webhooks, Health)
   .middleware(RequestProblems)
   .annotate(HttpApi.ParamsParseOptions, { errors: "all" })
   .annotate(HttpApi.HeadersParseOptions, { errors: "all" })

@@ -13,6 +13,7 @@ import { RefundOrder } from "../application/RefundOrder.ts"
 import { Timeline } from "../application/Timeline.ts"
 import type { OrderId, OrderStateConflict } from "../domain/Order.ts"
 import type { EventRefused } from "../messaging/outbox/Outbox.ts"
+import { type TaskNotFound, Tasks } from "../messaging/tasks/Tasks.ts"
 import { Api, NewOrderBody, type PaymentPending, PayBody } from "./Api.ts"
 import * as Body from "./Body.ts"
 import { Health } from "./Health.ts"
@@ -27,6 +28,7 @@ type Refusal =
   | PaymentNotFound
   | PaymentOpen
   | Problem
+  | TaskNotFound
   | TooManyPayments
   | WebhookRefused
 
@@ -36,6 +38,7 @@ const toProblem = (refusal: Refusal): Problem => {
       return refusal
     case "OrderNotFound":
     case "PaymentNotFound":
+    case "TaskNotFound":
       return new Problem({ status: 404, detail: refusal.message })
     case "OrderStateConflict":
     case "PaymentOpen":
@@ -147,6 +150,15 @@ const paymentsLayer = HttpApiBuilder.group(
   })
 )
 
+const tasksLayer = HttpApiBuilder.group(
+  Api,
+  "tasks",
+  Effect.fn(function* (handlers) {
+    const tasks = yield* Tasks
+    return handlers.handle("get", ({ params }) => refusing(tasks.get(params.id)))
+  })
+)
+
 const webhooksLayer = HttpApiBuilder.group(
   Api,
   "webhooks",
@@ -181,4 +193,4 @@ const healthLayer = HttpApiBuilder.group(
 )
 
 /** The handlers of all groups of {@link Api}. */
-export const layer = Layer.mergeAll(ordersLayer, paymentsLayer, webhooksLayer, healthLayer)
+export const layer = Layer.mergeAll(ordersLayer, paymentsLayer, tasksLayer, webhooksLayer, healthLayer)

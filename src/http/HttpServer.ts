@@ -19,6 +19,7 @@ import type { Payments } from "../application/Payments.ts"
 import type { PlaceOrder } from "../application/PlaceOrder.ts"
 import type { RefundOrder } from "../application/RefundOrder.ts"
 import type { Timeline } from "../application/Timeline.ts"
+import type { Tasks } from "../messaging/tasks/Tasks.ts"
 import type { Fibers } from "../platform/Supervised.ts"
 import { Api } from "./Api.ts"
 import * as Handlers from "./Handlers.ts"
@@ -197,6 +198,7 @@ export const layer: Layer.Layer<
   | Readiness
   | RefundOrder
   | SqlClient.SqlClient
+  | Tasks
   | Timeline
 > = Layer.effect(
   BoundAddress,

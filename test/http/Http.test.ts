@@ -240,6 +240,7 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
         "post /orders/{id}/refund",
         "get /orders/{id}/timeline",
         "get /payments/{id}",
+        "get /tasks/{id}",
         "post /webhooks/gateway",
         "get /health/live",
         "get /health/ready"
@@ -254,6 +255,7 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
         "Payment",
         "PaymentPending",
         "Problem",
+        "Task",
         "Timeline"
       ])
       const docs = yield* get("/docs")

@@ -17,8 +17,9 @@ import { totalOf } from "../../src/domain/Money.ts"
 import type { OrderEvent } from "../../src/domain/Events.ts"
 import type { ConsumedRecord, Slice } from "../../src/messaging/broker/Broker.ts"
 import type { Envelope } from "../../src/messaging/Envelope.ts"
-import { ApplySlice, type Subscriber } from "../../src/messaging/inbox/ApplySlice.ts"
+import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import type { Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
 import { TestDatabase } from "./TestDatabase.ts"
 
 /** The inbox over a database of the test's own. */
