@@ -12,6 +12,7 @@ import { Orders } from "./application/Orders.ts"
 import { Payments } from "./application/Payments.ts"
 import { PayOrder } from "./application/PayOrder.ts"
 import { PlaceOrder } from "./application/PlaceOrder.ts"
+import { Reports } from "./application/Reports.ts"
 import { analytics } from "./application/subscribers/Analytics.ts"
 import { billing } from "./application/subscribers/Billing.ts"
 import { inventory } from "./application/subscribers/Inventory.ts"
@@ -153,7 +154,7 @@ const gatewaySettings = (config: AppConfig) =>
 
 /** The use cases. */
 const application = (config: AppConfig) =>
-  Layer.mergeAll(PlaceOrder.layer, PayOrder.layer, Timeline.layer).pipe(
+  Layer.mergeAll(PlaceOrder.layer, PayOrder.layer, Timeline.layer, Reports.layer).pipe(
     Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Gateway.layerHttp)),
     Layer.provideMerge(Layer.mergeAll(gatewaySettings(config), NodeHttpClient.layerUndici)),
     Layer.provideMerge(Layer.succeed(Subscribers, { names: subscribers.map((subscriber) => subscriber.name) }))

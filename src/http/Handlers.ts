@@ -7,10 +7,11 @@ import { type OrderNotFound, Orders } from "../application/Orders.ts"
 import { type PaymentInProgress, PayOrder, type PayResult } from "../application/PayOrder.ts"
 import { type PaymentNotFound, type PaymentOpen, Payments } from "../application/Payments.ts"
 import { PlaceOrder } from "../application/PlaceOrder.ts"
+import { type ReportNotFound, Reports } from "../application/Reports.ts"
 import { Timeline } from "../application/Timeline.ts"
 import type { OrderId, OrderStateConflict } from "../domain/Order.ts"
 import type { EventRefused } from "../messaging/outbox/Outbox.ts"
-import { Api, NewOrderBody, type PaymentPending, PayBody } from "./Api.ts"
+import { Api, NewOrderBody, type PaymentPending, PayBody, ReportBody } from "./Api.ts"
 import * as Body from "./Body.ts"
 import { Health } from "./Health.ts"
 import { contentType as problemType, Problem, toResponse } from "./Problems.ts"
@@ -24,6 +25,7 @@ type Refusal =
   | PaymentNotFound
   | PaymentOpen
   | Problem
+  | ReportNotFound
 
 const toProblem = (refusal: Refusal): Problem => {
   switch (refusal._tag) {
@@ -31,6 +33,7 @@ const toProblem = (refusal: Refusal): Problem => {
       return refusal
     case "OrderNotFound":
     case "PaymentNotFound":
+    case "ReportNotFound":
       return new Problem({ status: 404, detail: refusal.message })
     case "OrderStateConflict":
     case "PaymentOpen":
@@ -120,6 +123,25 @@ const paymentsLayer = HttpApiBuilder.group(
   })
 )
 
+const reportsLayer = HttpApiBuilder.group(
+  Api,
+  "reports",
+  Effect.fn(function* (handlers) {
+    const reports = yield* Reports
+    return handlers
+      .handleRaw("request", () =>
+        refusing(
+          Effect.gen(function* () {
+            const taskId = yield* reports.request(yield* Body.decode(ReportBody))
+            const location = `/reports/${taskId}`
+            return json(202, JSON.stringify(yield* reports.get(taskId)), { location })
+          })
+        )
+      )
+      .handle("get", ({ params }) => refusing(reports.get(params.taskId)))
+  })
+)
+
 const healthLayer = HttpApiBuilder.group(
   Api,
   "health",
@@ -136,4 +158,4 @@ const healthLayer = HttpApiBuilder.group(
 )
 
 /** The handlers of all groups of {@link Api}. */
-export const layer = Layer.mergeAll(ordersLayer, paymentsLayer, healthLayer)
+export const layer = Layer.mergeAll(ordersLayer, paymentsLayer, reportsLayer, healthLayer)

@@ -15,6 +15,7 @@ import type { Orders } from "../application/Orders.ts"
 import type { PayOrder } from "../application/PayOrder.ts"
 import type { Payments } from "../application/Payments.ts"
 import type { PlaceOrder } from "../application/PlaceOrder.ts"
+import type { Reports } from "../application/Reports.ts"
 import type { Timeline } from "../application/Timeline.ts"
 import type { Fibers } from "../platform/Supervised.ts"
 import { Api } from "./Api.ts"
@@ -184,7 +185,7 @@ const routes = Layer.mergeAll(
 export const layer: Layer.Layer<
   BoundAddress,
   ListenFailed,
-  Fibers | Orders | Payments | PayOrder | PlaceOrder | Readiness | SqlClient.SqlClient | Timeline
+  Fibers | Orders | Payments | PayOrder | PlaceOrder | Readiness | Reports | SqlClient.SqlClient | Timeline
 > = Layer.effect(
   BoundAddress,
   Effect.gen(function* () {

@@ -7,12 +7,15 @@ import { Orders } from "../../src/application/Orders.ts"
 import { Payments } from "../../src/application/Payments.ts"
 import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
+import { Reports } from "../../src/application/Reports.ts"
 import { Subscribers, Timeline } from "../../src/application/Timeline.ts"
 import { Readiness } from "../../src/http/Health.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
 import { Broker, BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
 import { History } from "../../src/messaging/outbox/History.ts"
+import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
+import { TaskWakeup } from "../../src/messaging/tasks/TaskWakeup.ts"
 import { GatewayServer, GatewayServerSettings } from "../../src/sandbox/GatewayServer.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
@@ -33,12 +36,14 @@ const gatewaySettings = Layer.effect(
   GatewayServer.useSync(({ url }) => ({ url, timeoutMillis: 5_000 }))
 )
 
-const application = Layer.mergeAll(PlaceOrder.layer, PayOrder.layer, Timeline.layer).pipe(
+const tasks = Tasks.layer.pipe(Layer.provideMerge(TaskWakeup.layer))
+
+const application = Layer.mergeAll(PlaceOrder.layer, PayOrder.layer, Timeline.layer, Reports.layer).pipe(
   Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Gateway.layerHttp)),
   Layer.provideMerge(gatewaySettings),
   Layer.provide(NodeHttpClient.layerUndici),
   Layer.provideMerge(
-    Layer.mergeAll(History.layer, Inbox.layer, gateway, Layer.succeed(Subscribers, { names: ["analytics"] }))
+    Layer.mergeAll(History.layer, Inbox.layer, tasks, gateway, Layer.succeed(Subscribers, { names: ["analytics"] }))
   )
 )
 
