@@ -90,6 +90,25 @@ const faults = (value: string): Parsed<ReadonlyArray<readonly [Faults.FaultPoint
 
 const millis = integer(1, 86_400_000)
 
+const unitMillis: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+/** A time like `90s`, `5m`, `2h` or `1d`, in milliseconds. Longer than a year is a mistaken unit. */
+const duration = (value: string): Parsed<number> => {
+  const match = /^(\d{1,9})(ms|s|m|h|d)$/.exec(value)
+  const result = match === null ? 0 : Number(match[1]) * (unitMillis[match[2] ?? ""] ?? 0)
+  return result > 0 && result <= 366 * 86_400_000
+    ? Result.succeed(result)
+    : Result.fail("a time like 500ms, 30s, 5m, 2h or 1d, above 0 and below a year")
+}
+
+/** Several of them with commas between. */
+const durations = (value: string): Parsed<ReadonlyArray<number>> => {
+  const parts = value.split(",").map((part) => duration(part.trim()))
+  return parts.length > 50 || parts.some(Result.isFailure)
+    ? Result.fail("a list of at most 50 times like 30s,5m,2h,1d")
+    : Result.succeed(parts.map((part) => Result.getOrThrow(part)))
+}
+
 /** Only the user, the password and the server: nodemailer would take any option of its own from the query. */
 const smtpUrl = (value: string): Parsed<Redacted.Redacted> => {
   const parsed = URL.canParse(value) ? new URL(value) : undefined
@@ -164,6 +183,18 @@ const variables = {
   outboxRetentionDays: variable("OUTBOX_RETENTION_DAYS", integer(0, 36_500), 3),
   /** A topic that keeps seven days and rolls its segments daily has a record for up to eight: as long is a duplicate known as one. */
   inboxRetentionDays: variable("INBOX_RETENTION_DAYS", integer(0, 36_500), 8),
+  /** A task whose worker was not heard of for so long is run again, by another one. */
+  taskLeaseMillis: variable("TASK_LEASE_MILLIS", integer(100, 86_400_000), 60_000),
+  /** How often a worker renews its leases: several times in a lease, for one renewal may be late. */
+  taskHeartbeatMillis: variable("TASK_HEARTBEAT_MILLIS", integer(10, 86_400_000), 10_000),
+  /** The waits between the runs of a task that fails; there is one run more than waits. From a minute to more than a day, over two days in all. */
+  taskRetryDelays: variable(
+    "TASK_RETRY_DELAYS",
+    durations,
+    [1, 5, 15, 30, 60, 120, 240, 480, 720, 1_440].map((minutes) => minutes * 60_000)
+  ),
+  /** How long completed and cancelled tasks are kept, with their idempotency keys; 0 keeps them. */
+  taskRetentionDays: variable("TASK_RETENTION_DAYS", integer(0, 36_500), 30),
   /** Unset: a sandbox gateway beside the service. */
   gatewayUrl: variable<string | undefined>(
     "GATEWAY_URL",
@@ -195,6 +226,11 @@ const crossChecks = (config: AppConfig): ReadonlyArray<string> => [
   ...(config.outboxSendTimeoutMillis >= config.outboxSessionTimeoutMillis
     ? [
         "OUTBOX_SEND_TIMEOUT_MILLIS must be below OUTBOX_SESSION_TIMEOUT_MILLIS: a stuck send has to end before its lane moves"
+      ]
+    : []),
+  ...(config.taskHeartbeatMillis * 3 > config.taskLeaseMillis
+    ? [
+        "TASK_HEARTBEAT_MILLIS must be at most a third of TASK_LEASE_MILLIS: a task keeps its worker when a heartbeat or two are late"
       ]
     : []),
   ...(config.shutdownGraceMillis > config.shutdownHardMillis

@@ -1,6 +1,6 @@
 /**
  * The service as layers. This file goes from the database up, as a start does; `service`, at its end, lists the parts the other way
- * round, which is the order of a clean stop: HTTP, consumers, dispatcher, broker, connections, Postgres.
+ * round, which is the order of a clean stop: HTTP, consumers, tasks, dispatcher, broker, connections, Postgres.
  */
 import { NodeHttpClient } from "@effect/platform-node"
 import { Console, Context, Effect, Layer, Logger, References } from "effect"
@@ -46,8 +46,14 @@ import { Publisher } from "./messaging/outbox/Publisher.ts"
 import { TopicChecks } from "./messaging/outbox/TopicChecks.ts"
 import { Wakeup } from "./messaging/outbox/Wakeup.ts"
 import { RetentionSettings } from "./messaging/Retention.ts"
+import { TaskClaim } from "./messaging/tasks/TaskClaim.ts"
+import { TaskFinish } from "./messaging/tasks/TaskFinish.ts"
+import type { TaskHandler } from "./messaging/tasks/TaskHandler.ts"
+import { TaskLeases } from "./messaging/tasks/TaskLeases.ts"
 import { Tasks } from "./messaging/tasks/Tasks.ts"
+import { TaskSettings } from "./messaging/tasks/TaskSettings.ts"
 import { TaskWakeup } from "./messaging/tasks/TaskWakeup.ts"
+import { workerConnections, TaskWorkers } from "./messaging/tasks/TaskWorkers.ts"
 import * as PidFile from "./PidFile.ts"
 import { ControlConnection, ControlSettings } from "./platform/database/ControlConnection.ts"
 import * as Database from "./platform/database/Database.ts"
@@ -65,6 +71,9 @@ export const root = Path.resolve(import.meta.dirname, "..")
 
 /** Everyone who reads the orders topic. A new subscriber is a file of its own and a line here. */
 const subscribers = [receipts, inventory, billing, analytics]
+
+/** Every kind of task. A new one is a file of its own and a line here. */
+const taskHandlers: ReadonlyArray<TaskHandler<never>> = []
 
 /** The database of DATABASE_URL, or the embedded one, which the last process of ours to leave stops. */
 const databaseSettings = (config: AppConfig) =>
@@ -169,6 +178,15 @@ const http = (config: AppConfig) =>
 
 const consumers = Layer.mergeAll(Layer.empty, ...subscribers.map((subscriber) => Consumer.layer<Tasks>(subscriber)))
 
+/** Tasks are claimed, renewed and ended on connections of their own: handlers that use up the pool don't cost them their leases. */
+const workers = TaskWorkers.layer(taskHandlers).pipe(
+  Layer.provide(
+    Layer.mergeAll(TaskClaim.layer, TaskLeases.layer, TaskFinish.layer).pipe(
+      Layer.provide(Database.layerReserved("workers", workerConnections))
+    )
+  )
+)
+
 /** `layer` where this process has the role; nothing where it has not. */
 const withRole = <A, E, R>(
   roles: ReadonlySet<Role>,
@@ -185,6 +203,7 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
   Banner.layer({ config, roles, json: output.json }).pipe(
     Layer.provideMerge(roles.has("http") ? http(config) : Layer.empty),
     Layer.provideMerge(withRole(roles, "consumers", consumers)),
+    Layer.provideMerge(withRole(roles, "workers", workers)),
     Layer.provideMerge(roles.has("dispatcher") ? LaneWorkers.layer : Layer.empty),
     Layer.provideMerge(withRole(roles, "maintenance", Maintenance.layer)),
     Layer.provideMerge(topics(roles)),
@@ -230,7 +249,15 @@ const settings = (config: AppConfig) =>
     Layer.succeed(SignalSettings, { crossProcess: config.outboxNotify }),
     Layer.succeed(RetentionSettings, {
       outboxDays: config.outboxRetentionDays,
-      inboxDays: config.inboxRetentionDays
+      inboxDays: config.inboxRetentionDays,
+      taskDays: config.taskRetentionDays
+    }),
+    Layer.succeed(TaskSettings, {
+      leaseMillis: config.taskLeaseMillis,
+      heartbeatMillis: config.taskHeartbeatMillis,
+      retryDelaysMillis: config.taskRetryDelays,
+      pollMillis: config.outboxPollMillis,
+      graceMillis: config.shutdownGraceMillis
     }),
     Layer.succeed(OutboxSettings, { maxEventBytes: config.outboxMaxEventBytes }),
     Layer.succeed(QueueSettings, {

@@ -1,15 +1,17 @@
 /**
  * Upkeep of the mechanism's tables: partitions made ahead of their day, and dropped after retention; old records of the embedded broker
- * dropped. What a business transaction writes to is never locked, and what waits to be published is in none of these tables.
+ * and finished tasks dropped. What a business transaction writes to is never locked, and what waits to be published is in none of these tables.
  *
  * Any number of processes may do it; each step is safe to repeat, short, and gives up rather than make somebody wait.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Layer } from "effect"
+import type { SqlClient } from "effect/sql"
 import * as DailyPartitions from "../platform/database/DailyPartitions.ts"
 import * as Supervised from "../platform/Supervised.ts"
 import * as EmbeddedBroker from "./broker/EmbeddedBroker.ts"
 import { RetentionSettings } from "./Retention.ts"
+import * as TaskCleanup from "./tasks/TaskCleanup.ts"
 
 /** Days made ahead: upkeep that stands still over a long weekend is noticed before the default partition fills. */
 const daysAhead = 4
@@ -25,7 +27,7 @@ export type Report = ReadonlyArray<DailyPartitions.Step>
 
 /** One round of upkeep: says what it did, partition by partition; nothing where nothing was due. */
 export const runOnce = Effect.fn("Maintenance.runOnce")(function* (options: { readonly dryRun?: boolean } = {}) {
-  const { inboxDays, outboxDays } = yield* RetentionSettings
+  const { inboxDays, outboxDays, taskDays } = yield* RetentionSettings
   const tables: ReadonlyArray<DailyPartitions.DailyTable> = [
     { table: "event_log", timeColumn: "published_at", retentionDays: outboxDays },
     { table: "processed_events", timeColumn: "processed_at", retentionDays: inboxDays }
@@ -40,8 +42,14 @@ export const runOnce = Effect.fn("Maintenance.runOnce")(function* (options: { re
   const rows = yield* options.dryRun === true
     ? EmbeddedBroker.countExpired(EmbeddedBroker.retentionDays)
     : EmbeddedBroker.dropExpired(EmbeddedBroker.retentionDays)
+  const tasks = yield* options.dryRun === true
+    ? TaskCleanup.countExpired(taskDays)
+    : TaskCleanup.deleteExpired(taskDays)
   const report: Report = [
     ...steps.flat(),
+    ...(tasks === 0
+      ? []
+      : [{ table: "outbox_tasks", partition: "outbox_tasks", outcome: "deleted", rows: tasks } as const]),
     ...(rows === 0 ? [] : [{ table: "broker_log", partition: "broker_log", outcome: "deleted", rows } as const])
   ]
   return report
@@ -66,15 +74,16 @@ const log = (report: Report) =>
   )
 
 /** Runs upkeep for as long as the layer lives. */
-export const layer: Layer.Layer<never, never, PgClient.PgClient | Supervised.Fibers> = Layer.effectDiscard(
-  Supervised.forkLoop(
-    "maintenance",
-    Effect.fnUntraced(function* (stamp: Effect.Effect<void>) {
-      const report = yield* runOnce()
-      yield* log(report)
-      // The wait is longer than a silence that counts as stuck.
-      const naps = unfinished(report).length > 0 ? 1 : Math.ceil(everyMillis / napMillis)
-      for (let nap = 0; nap < naps; nap++) yield* Effect.andThen(stamp, Effect.sleep(napMillis))
-    })
+export const layer: Layer.Layer<never, never, PgClient.PgClient | SqlClient.SqlClient | Supervised.Fibers> =
+  Layer.effectDiscard(
+    Supervised.forkLoop(
+      "maintenance",
+      Effect.fnUntraced(function* (stamp: Effect.Effect<void>) {
+        const report = yield* runOnce()
+        yield* log(report)
+        // The wait is longer than a silence that counts as stuck.
+        const naps = unfinished(report).length > 0 ? 1 : Math.ceil(everyMillis / napMillis)
+        for (let nap = 0; nap < naps; nap++) yield* Effect.andThen(stamp, Effect.sleep(napMillis))
+      })
+    )
   )
-)

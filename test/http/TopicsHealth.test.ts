@@ -29,5 +29,5 @@ it.live("a topic that breaks a promise degrades the service and is named with wh
     // A topic that the broker refuses is told with its reason, too.
     yield* Effect.flip(inspect("no spaces please"))
     assert.match(JSON.stringify((yield* report).parts["topics"]), /"unavailable":"a name has 1 to 249 letters/)
-  }).pipe(Effect.provide(world), Effect.provideService(RetentionSettings, { outboxDays: 3, inboxDays: 3 }))
+  }).pipe(Effect.provide(world), Effect.provideService(RetentionSettings, { outboxDays: 3, inboxDays: 3, taskDays: 0 }))
 )

@@ -77,7 +77,7 @@ it.live("retention of 0 days keeps everything", () =>
     yield* Maintenance.runOnce()
     assert.strictEqual(yield* count("event_log"), 1)
     assert.strictEqual(yield* count("processed_events"), 1)
-  }).pipe(Effect.provide(world), Effect.provideService(RetentionSettings, { outboxDays: 0, inboxDays: 0 }))
+  }).pipe(Effect.provide(world), Effect.provideService(RetentionSettings, { outboxDays: 0, inboxDays: 0, taskDays: 0 }))
 )
 
 it.live("an event that waits in the queue is never dropped, however old it is", () =>
@@ -168,7 +168,10 @@ it.live("a mark that is under way does not stop days from being made, and makes 
       })
     )
     assert.include(outcomes(yield* Maintenance.runOnce()), "event_log dropped")
-  }).pipe(Effect.provide(world), Effect.provideService(RetentionSettings, { outboxDays: 5, inboxDays: 8 }))
+  }).pipe(
+    Effect.provide(world),
+    Effect.provideService(RetentionSettings, { outboxDays: 5, inboxDays: 8, taskDays: 30 })
+  )
 )
 
 it.live("a business transaction that holds its locks does not stop a drop, and none ever waits for one", () =>

@@ -1,6 +1,10 @@
 /** Tasks that know nothing of orders, for the tests of the engine. */
-import { Effect, Layer, Schema } from "effect"
+import { type Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
+import { TaskClaim } from "../../src/messaging/tasks/TaskClaim.ts"
+import { TaskFinish } from "../../src/messaging/tasks/TaskFinish.ts"
+import { TaskLeases } from "../../src/messaging/tasks/TaskLeases.ts"
+import { TaskSettings } from "../../src/messaging/tasks/TaskSettings.ts"
 import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
 import type { TaskType } from "../../src/messaging/tasks/TaskType.ts"
 import { TaskWakeup } from "../../src/messaging/tasks/TaskWakeup.ts"
@@ -47,3 +51,16 @@ export const rows = Effect.gen(function* () {
            last_error AS "lastError", history, extract(epoch FROM execute_at - clock_now())::float8 AS "dueSeconds"
     FROM outbox_tasks ORDER BY seq`
 })
+
+/** The engine's statements. */
+export const steps = Layer.mergeAll(TaskClaim.layer, TaskFinish.layer, TaskLeases.layer)
+
+/** Short enough to wait for in a test that looks at real time, where it must. */
+export const settings = (changes: Partial<Context.Service.Shape<typeof TaskSettings>> = {}) =>
+  Layer.effect(
+    TaskSettings,
+    Effect.map(TaskSettings, (defaults) => ({ ...defaults, ...changes }))
+  )
+
+/** Lets time pass in the database. */
+export { advance, install } from "../support/DatabaseClock.ts"

@@ -61,10 +61,10 @@ export interface TaskHandler<out R> {
  * means another run by the schedule; {@link TaskRefused} means none, {@link RetryAfter} one at a time of its own. It is interrupted
  * when its time is up, when the lease is lost, when the task is cancelled, and at the end of a stop's grace.
  */
-export const make = <Payload, E, R = never, R2 = never>(
+export const make = <Payload, Handled extends Effect.Effect<void | FinishingWrites<unknown>, unknown, unknown>>(
   type: TaskType<Payload>,
-  handle: (task: RunningTask<Payload>) => Effect.Effect<void | FinishingWrites<R2>, E, R>
-): TaskHandler<R | Exclude<R2, Transaction>> => {
+  handle: (task: RunningTask<Payload>) => Handled
+): TaskHandler<ServicesOf<Handled>> => {
   const decode = Schema.decodeUnknownEffect(type.payload)
   return {
     type,
@@ -74,15 +74,21 @@ export const make = <Payload, E, R = never, R2 = never>(
         Effect.mapError(
           (error) => new TaskRefused({ reason: `its payload is none of ${type.name}: ${error.message}` })
         ),
+        // What a union of effects needs is what its members need, and what they give back to write.
         Effect.flatMap(
           (decoded) =>
-            // The same type: a `Transaction` among what the finishing writes need is one that they get anyway.
             handle({ ...task, payload: decoded }) as Effect.Effect<
-              void | FinishingWrites<Exclude<R2, Transaction>>,
-              E,
-              R
+              void | FinishingWrites<ServicesOf<Handled>>,
+              unknown,
+              ServicesOf<Handled>
             >
         )
       )
   }
 }
+
+/** What a handler's effect needs, and what its finishing writes need beside their transaction. */
+type ServicesOf<Handled> =
+  Handled extends Effect.Effect<infer Result, infer _E, infer R>
+    ? R | (Result extends Effect.Effect<infer _A, infer _E2, infer R2> ? Exclude<R2, Transaction> : never)
+    : never

@@ -6,15 +6,15 @@ const subject = "tasks"
 
 /** A worker of this process. */
 interface Listener {
-  readonly handle: (typeName: string, delayMillis: number) => Effect.Effect<void>
+  readonly handle: (typeName: string) => Effect.Effect<void>
   readonly wants: (typeName: string) => boolean
 }
 
 export class TaskWakeup extends Context.Service<
   TaskWakeup,
   {
-    /** Says that a task of this type is due in `delayMillis`: to this process where it has room for one, and else to all. */
-    readonly wake: (typeName: string, delayMillis: number) => Effect.Effect<void>
+    /** Says that a task of this type is due, or soon will be: to this process where it has room for one, and else to all. */
+    readonly wake: (typeName: string) => Effect.Effect<void>
     /**
      * Calls `handle` for each wake-up, from here or from another process, while the scope is open. What this process `wants` (it handles the
      * type, and has room) no other is told of: a process that does what it enqueues sends no NOTIFY.
@@ -27,23 +27,19 @@ export class TaskWakeup extends Context.Service<
     Effect.map(Signals, (signals) => {
       const listeners = new Set<Listener>()
       return TaskWakeup.of({
-        wake: (typeName, delayMillis) =>
+        wake: (typeName) =>
           Effect.suspend(() => {
             for (const { handle, wants } of listeners) {
-              if (wants(typeName)) return handle(typeName, delayMillis)
+              if (wants(typeName)) return handle(typeName)
             }
-            return signals.send(subject, [`${typeName} ${Math.ceil(delayMillis)}`])
+            return signals.send(subject, [typeName])
           }),
         onWake: Effect.fnUntraced(function* (listener) {
           yield* Effect.acquireRelease(
             Effect.sync(() => listeners.add(listener)),
             () => Effect.sync(() => listeners.delete(listener))
           )
-          yield* signals.on(subject, (detail) => {
-            const [typeName = "", delay = ""] = detail.split(" ")
-            // Anyone may NOTIFY on the channel: what is no wake-up is no business of ours.
-            return /^\d{1,9}$/.test(delay) ? listener.handle(typeName, Number(delay)) : Effect.void
-          })
+          yield* signals.on(subject, listener.handle)
         })
       })
     })

@@ -118,7 +118,7 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/mes
       /** After the commit a worker looks for it. What is due after its next poll it finds by itself. */
       const announce = Effect.fnUntraced(function* (typeName: string, delayMillis: number) {
         const { afterCommit } = yield* Transaction
-        if (delayMillis <= pollMillis) yield* afterCommit(wakeup.wake(typeName, Math.max(0, delayMillis)))
+        if (delayMillis <= pollMillis) yield* afterCommit(wakeup.wake(typeName))
       })
 
       const enqueue = Effect.fn("Tasks.enqueue")(function* <Payload>(

@@ -1,0 +1,214 @@
+/** The worker's loops, as a process has them: wake-ups, timers, batches, metrics, and a stop. */
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Exit, Fiber, Layer, Metric, Queue, Scope } from "effect"
+import { SqlClient } from "effect/sql"
+import * as TaskHandler from "../../src/messaging/tasks/TaskHandler.ts"
+import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
+import { TaskWorkers } from "../../src/messaging/tasks/TaskWorkers.ts"
+import { SignalSettings } from "../../src/platform/Signals.ts"
+import { Fibers } from "../../src/platform/Supervised.ts"
+import { eventually } from "../support/Counters.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+import { advance, enqueue, enqueuer, install, plain, rows, settings, steps, taskType } from "./Support.ts"
+
+/** A poll that never comes by itself: what is found is found because somebody said so. */
+const withoutPoll = { pollMillis: 600_000 }
+
+/** A process that works on tasks, beside those that enqueue. */
+const worker = <R>(...handlers: ReadonlyArray<TaskHandler.TaskHandler<R>>) =>
+  TaskWorkers.layer(handlers).pipe(Layer.provide(steps), Layer.provideMerge(enqueuer))
+
+const world = (changes: Parameters<typeof settings>[0] = {}) =>
+  Layer.mergeAll(settings(changes), TestProcess.quiet).pipe(Layer.provideMerge(TestDatabase.layer))
+
+/** Tasks that tell their numbers as they run. */
+const teller = Effect.map(Queue.unbounded<number>(), (queue) => ({
+  told: Queue.take(queue),
+  handler: TaskHandler.make(plain, ({ payload }) => Effect.asVoid(Queue.offer(queue, payload.number)))
+}))
+
+const states = Effect.map(rows, (all) => all.map(({ state }) => state))
+const until = (what: string, ...expected: ReadonlyArray<string>) =>
+  eventually(
+    what,
+    Effect.map(states, (found) => found.join() === expected.join())
+  )
+
+describe("TaskWorkers", () => {
+  it.live("the commit of an enqueue in the same process starts its task", () =>
+    Effect.gen(function* () {
+      const { handler, told } = yield* teller
+      const context = yield* Layer.build(worker(handler))
+      yield* enqueue(plain, { number: 1 }).pipe(Effect.provideContext(context))
+      assert.strictEqual(yield* told, 1)
+      yield* until("the task's end", "completed").pipe(Effect.provideContext(context))
+    }).pipe(Effect.provide(world(withoutPoll)))
+  )
+
+  it.live("the commit of an enqueue in another process starts its task", () =>
+    Effect.gen(function* () {
+      const { handler, told } = yield* teller
+      yield* Layer.build(worker(handler))
+      const elsewhere = yield* Layer.build(enqueuer)
+      // The first claim may see it without being told; the second task is told.
+      for (const number of [1, 2]) {
+        yield* enqueue(plain, { number }).pipe(Effect.provideContext(elsewhere))
+        assert.strictEqual(yield* told, number)
+      }
+    }).pipe(Effect.provide(world(withoutPoll)))
+  )
+
+  it.live("without any signal the poll finds the work", () =>
+    Effect.gen(function* () {
+      const { handler, told } = yield* teller
+      yield* Layer.build(worker(handler))
+      const elsewhere = yield* Layer.build(enqueuer)
+      for (const number of [1, 2]) {
+        yield* enqueue(plain, { number }).pipe(Effect.provideContext(elsewhere))
+        assert.strictEqual(yield* told, number)
+      }
+    }).pipe(Effect.provide(world({ pollMillis: 50 })), Effect.provideService(SignalSettings, { crossProcess: false }))
+  )
+
+  it.live("a timer starts a task when it is due, and not before", () =>
+    Effect.gen(function* () {
+      const { handler, told } = yield* teller
+      const context = yield* Layer.build(worker(handler))
+      yield* Effect.gen(function* () {
+        yield* enqueue(plain, { number: 2 }, { delayMillis: 400 })
+        yield* enqueue(plain, { number: 1 })
+        assert.strictEqual(yield* told, 1)
+        assert.strictEqual(yield* told, 2)
+        const sql = yield* SqlClient.SqlClient
+        const [row] = yield* sql<{
+          readonly early: number
+        }>`SELECT count(*)::int4 AS early FROM outbox_tasks WHERE finished_at < execute_at`
+        assert.strictEqual(row!.early, 0)
+      }).pipe(Effect.provideContext(context))
+    }).pipe(Effect.provide(world(withoutPoll)))
+  )
+
+  it.live("more tasks than there is room for are all run, each once, without a poll", () =>
+    Effect.gen(function* () {
+      const { handler, told } = yield* teller
+      const context = yield* Layer.build(enqueuer)
+      yield* Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        for (let number = 0; number < 60; number++) {
+          yield* enqueue(plain, { number }, { orderingKey: number % 3 === 0 ? "line" : undefined })
+        }
+        yield* Layer.build(worker(handler))
+        const numbers = new Set<number>()
+        for (let count = 0; count < 60; count++) numbers.add(yield* told)
+        assert.strictEqual(numbers.size, 60)
+        yield* eventually(
+          "all ends",
+          Effect.map(states, (all) => all.every((state) => state === "completed"))
+        )
+        const [row] = yield* sql<{ readonly attempts: number }>`SELECT max(attempts) AS attempts FROM outbox_tasks`
+        assert.strictEqual(row!.attempts, 1)
+      }).pipe(Effect.provideContext(context))
+    }).pipe(Effect.provide(world(withoutPoll)))
+  )
+
+  it.live("a stop lets tasks end, and gives those that do not back uncounted", () =>
+    Effect.gen(function* () {
+      const started = yield* Queue.unbounded<number>()
+      const mayEnd = yield* Deferred.make<void>()
+      const handler = TaskHandler.make(plain, ({ payload }) =>
+        Effect.andThen(
+          Queue.offer(started, payload.number),
+          payload.number === 1 ? Deferred.await(mayEnd) : Effect.never
+        )
+      )
+      const context = yield* Layer.build(enqueuer)
+      yield* Effect.gen(function* () {
+        const scope = yield* Scope.make()
+        yield* Layer.buildWithScope(worker(handler), scope)
+        yield* enqueue(plain, { number: 1 })
+        yield* enqueue(plain, { number: 2 })
+        yield* Queue.takeN(started, 2)
+        const stopped = yield* Effect.forkChild(Scope.close(scope, Exit.void))
+        yield* Deferred.succeed(mayEnd, undefined)
+        yield* until("the first one's end", "completed", "processing")
+        // Nothing new is begun meanwhile.
+        yield* enqueue(plain, { number: 3 })
+        yield* Fiber.join(stopped)
+        assert.deepStrictEqual(yield* states, ["completed", "pending", "pending"])
+        assert.deepStrictEqual(
+          (yield* rows).map(({ attempts }) => attempts),
+          [1, 0, 0]
+        )
+      }).pipe(Effect.provideContext(context))
+    }).pipe(Effect.provide(world({ ...withoutPoll, graceMillis: 500 })))
+  )
+
+  it.live("a task of a type that nobody handles stays, is counted, and says so", () =>
+    Effect.gen(function* () {
+      const { handler } = yield* teller
+      const context = yield* Layer.build(enqueuer)
+      yield* Effect.gen(function* () {
+        yield* install
+        const { taskId } = yield* enqueue(taskType("stranger"), { number: 1 })
+        yield* advance("10 seconds")
+        yield* Layer.build(worker(handler))
+        const tasks = yield* Tasks
+        yield* eventually(
+          "the note",
+          Effect.map(tasks.get(taskId), ({ lastError }) => lastError !== null)
+        )
+        assert.deepInclude(yield* tasks.get(taskId), {
+          state: "pending",
+          attempts: 0,
+          lastError: 'NoHandler: no worker handles tasks of type "stranger"'
+        })
+        assert.strictEqual(yield* gauge("outbox_tasks_pending", "stranger"), 1)
+        assert.strictEqual(yield* gauge("outbox_tasks_pending", "plain"), 0)
+        assert.strictEqual(yield* gauge("outbox_tasks_dead", "plain"), 0)
+      }).pipe(Effect.provideContext(context))
+    }).pipe(Effect.provide(world()))
+  )
+
+  it.live("a worker whose type comes later runs the task, which says nothing any more", () =>
+    Effect.gen(function* () {
+      const context = yield* Layer.build(enqueuer)
+      yield* Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        yield* enqueue(plain, { number: 1 })
+        yield* sql`UPDATE outbox_tasks SET last_error = 'NoHandler: nobody'`
+        const { handler } = yield* teller
+        yield* Layer.build(worker(handler))
+        yield* until("the task's end", "completed")
+        assert.strictEqual((yield* rows)[0]!.lastError, null)
+      }).pipe(Effect.provideContext(context))
+    }).pipe(Effect.provide(world()))
+  )
+
+  it.live("each loop is a supervised fiber, and two handlers for one type refuse the start", () =>
+    Effect.gen(function* () {
+      const { handler } = yield* teller
+      const context = yield* Layer.build(enqueuer)
+      yield* Effect.gen(function* () {
+        const refused = yield* Effect.flip(
+          Effect.scoped(Layer.build(TaskWorkers.layer([handler, handler]).pipe(Layer.provide(steps))))
+        )
+        assert.strictEqual(refused._tag, "HandlerTwice")
+        yield* Layer.build(TaskWorkers.layer([handler]).pipe(Layer.provide(steps)))
+        const fibers = yield* Fibers
+        assert.includeMembers(
+          (yield* fibers.states).map(({ name }) => name),
+          ["task claims", "task ends", "task heartbeats", "task sweep", "task metrics"]
+        )
+      }).pipe(Effect.provideContext(context))
+    }).pipe(Effect.provide(world()))
+  )
+})
+
+/** A gauge's value for a type. */
+const gauge = Effect.fnUntraced(function* (id: string, typeName: string) {
+  const found = (yield* Metric.snapshot).find(
+    (metric) => metric.id === id && metric.attributes?.["task_type"] === typeName
+  )
+  return (found?.state as { readonly value: number } | undefined)?.value
+})
