@@ -7,7 +7,10 @@ import { Console, Context, Effect, Layer, Logger, References } from "effect"
 import * as Path from "node:path"
 import { Gateway, GatewaySettings } from "./application/Gateway.ts"
 import { Idempotency } from "./application/Idempotency.ts"
+import * as FileTransport from "./application/mail/FileTransport.ts"
+import { MailDeliveries } from "./application/mail/MailDeliveries.ts"
 import { MailSettings } from "./application/mail/MailTransport.ts"
+import * as SmtpTransport from "./application/mail/SmtpTransport.ts"
 import { Orders } from "./application/Orders.ts"
 import { Payments } from "./application/Payments.ts"
 import { PayOrder } from "./application/PayOrder.ts"
@@ -17,6 +20,8 @@ import { analytics } from "./application/subscribers/Analytics.ts"
 import { billing } from "./application/subscribers/Billing.ts"
 import { inventory } from "./application/subscribers/Inventory.ts"
 import { receipts } from "./application/subscribers/Receipts.ts"
+import { email } from "./application/tasks/Email.ts"
+import { report } from "./application/tasks/Report.ts"
 import { Subscribers, Timeline } from "./application/Timeline.ts"
 import * as Banner from "./Banner.ts"
 import type { AppConfig, Role } from "./Config.ts"
@@ -73,7 +78,8 @@ export const root = Path.resolve(import.meta.dirname, "..")
 const subscribers = [receipts, inventory, billing, analytics]
 
 /** Every kind of task. A new one is a file of its own and a line here. */
-const taskHandlers: ReadonlyArray<TaskHandler<never>> = []
+const taskHandlers = [email, report]
+type TaskNeeds = (typeof taskHandlers)[number] extends TaskHandler<infer R> ? R : never
 
 /** The database of DATABASE_URL, or the embedded one, which the last process of ours to leave stops. */
 const databaseSettings = (config: AppConfig) =>
@@ -178,14 +184,22 @@ const http = (config: AppConfig) =>
 
 const consumers = Layer.mergeAll(Layer.empty, ...subscribers.map((subscriber) => Consumer.layer<Tasks>(subscriber)))
 
+/** The mail server of SMTP_URL, or files under the data directory. */
+const mailTransport = (config: AppConfig) =>
+  config.smtpUrl === undefined
+    ? FileTransport.layer(Path.join(config.dataDirectory, "mail"))
+    : SmtpTransport.layer(config.smtpUrl)
+
 /** Tasks are claimed, renewed and ended on connections of their own: handlers that use up the pool don't cost them their leases. */
-const workers = TaskWorkers.layer(taskHandlers).pipe(
-  Layer.provide(
-    Layer.mergeAll(TaskClaim.layer, TaskLeases.layer, TaskFinish.layer).pipe(
-      Layer.provide(Database.layerReserved("workers", workerConnections))
+const workers = (config: AppConfig) =>
+  TaskWorkers.layer<TaskNeeds>(taskHandlers).pipe(
+    Layer.provide(Layer.mergeAll(MailDeliveries.layer, mailTransport(config))),
+    Layer.provide(
+      Layer.mergeAll(TaskClaim.layer, TaskLeases.layer, TaskFinish.layer).pipe(
+        Layer.provide(Database.layerReserved("workers", workerConnections))
+      )
     )
   )
-)
 
 /** `layer` where this process has the role; nothing where it has not. */
 const withRole = <A, E, R>(
@@ -203,7 +217,7 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
   Banner.layer({ config, roles, json: output.json }).pipe(
     Layer.provideMerge(roles.has("http") ? http(config) : Layer.empty),
     Layer.provideMerge(withRole(roles, "consumers", consumers)),
-    Layer.provideMerge(withRole(roles, "workers", workers)),
+    Layer.provideMerge(withRole(roles, "workers", workers(config))),
     Layer.provideMerge(roles.has("dispatcher") ? LaneWorkers.layer : Layer.empty),
     Layer.provideMerge(withRole(roles, "maintenance", Maintenance.layer)),
     Layer.provideMerge(topics(roles)),

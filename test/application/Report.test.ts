@@ -1,5 +1,5 @@
 import { assert, layer } from "@effect/vitest"
-import { Effect, Fiber, Layer } from "effect"
+import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { Reports } from "../../src/application/Reports.ts"
 import { compute, report } from "../../src/application/tasks/Report.ts"
@@ -81,22 +81,28 @@ layer(services, { excludeTestServices: true })("report", (it) => {
         `CREATE OR REPLACE FUNCTION clock_now() RETURNS timestamptz LANGUAGE sql VOLATILE
          AS 'SELECT pg_advisory_xact_lock_shared(7); SELECT clock_timestamp()'`
       )
-      const computing = yield* Transaction.run(
-        Effect.gen(function* () {
-          const transaction = yield* Transaction
-          yield* transaction.sql`SELECT pg_advisory_xact_lock(7)`
-          const computing = yield* Effect.forkDetach(compute({ from: "2026-03-01", to: "2026-03-02" }))
-          yield* eventually(
-            "the report to wait",
-            Effect.map(
-              sql`SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'`,
-              (rows) => rows.length > 0
-            )
-          )
-          yield* Effect.provideService(payment(10, "EUR", "2026-03-02T12:00:00.000Z"), SqlClient.SqlClient, sql)
-          return computing
-        })
+      const [held, release] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+      yield* Effect.forkChild(
+        Transaction.run(
+          Effect.gen(function* () {
+            const transaction = yield* Transaction
+            yield* transaction.sql`SELECT pg_advisory_xact_lock(7)`
+            yield* Deferred.succeed(held, undefined)
+            yield* Deferred.await(release)
+          })
+        )
       )
+      yield* Deferred.await(held)
+      const computing = yield* Effect.forkChild(compute({ from: "2026-03-01", to: "2026-03-02" }))
+      yield* eventually(
+        "the report to wait",
+        Effect.map(
+          sql`SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'`,
+          (rows) => rows.length > 0
+        )
+      )
+      yield* payment(10, "EUR", "2026-03-02T12:00:00.000Z")
+      yield* Deferred.succeed(release, undefined)
       const { totals } = yield* Fiber.join(computing)
       yield* sql.unsafe(
         `CREATE OR REPLACE FUNCTION clock_now() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE

@@ -238,6 +238,8 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
         "post /orders/{id}/pay",
         "get /orders/{id}/timeline",
         "get /payments/{id}",
+        "post /reports",
+        "get /reports/{taskId}",
         "get /health/live",
         "get /health/ready"
       ])
