@@ -251,6 +251,8 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
         "Pay",
         "Payment",
         "PaymentPending",
+        "Report",
+        "ReportRange",
         "Problem",
         "Timeline"
       ])
