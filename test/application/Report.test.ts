@@ -31,10 +31,10 @@ const payment = Effect.fnUntraced(function* (
     INSERT INTO orders VALUES (${order}::uuid, 'ada', ${currency}, 'paid', 2, ${amountMinor}::int8, ${capturedAt}::timestamptz, ${capturedAt}::timestamptz)`
   yield* sql`
     INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, captured_minor, refunded_minor, leased_until,
-                          created_at, updated_at, captured_at, refunded_at)
+                          created_at, updated_at, captured_at, refund_begun_at, refunded_at)
     VALUES (${newId()}::uuid, ${order}::uuid, ${refundedAt === null ? "captured" : "refunded"}, 'pm_ok', ${amountMinor}::int8, ${currency},
             ${amountMinor}::int8, ${refundedAt === null ? 0 : amountMinor}::int8, ${capturedAt}::timestamptz, ${capturedAt}::timestamptz,
-            ${capturedAt}::timestamptz, ${capturedAt}::timestamptz, ${refundedAt}::timestamptz)`
+            ${capturedAt}::timestamptz, ${capturedAt}::timestamptz, ${refundedAt}::timestamptz, ${refundedAt}::timestamptz)`
 })
 
 const clear = Effect.flatMap(
@@ -164,7 +164,7 @@ layer(services, { excludeTestServices: true })("report", (it) => {
       yield* clear
       const sql = yield* SqlClient.SqlClient
       yield* payment(100, "EUR", "2026-03-01T12:00:00.000Z")
-      yield* sql`UPDATE payments SET status = 'refunded', refunded_minor = captured_minor`
+      yield* sql`UPDATE payments SET status = 'refunded', refunded_minor = captured_minor, refund_begun_at = clock_now()`
       const [row] = yield* sql`
         SELECT captured_at = '2026-03-01T12:00:00Z' AS kept, clock_now() - refunded_at < interval '1 minute' AS fresh FROM payments`
       assert.deepStrictEqual(row, { kept: true, fresh: true })

@@ -99,6 +99,7 @@ const tables = [
   "revenue_daily",
   "lab_effects",
   "idempotency_keys",
+  "outbox_tasks",
   "payments",
   "order_lines",
   "orders"
