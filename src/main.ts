@@ -49,7 +49,12 @@ import { DeadLetters } from "./messaging/outbox/DeadLetters.ts"
 import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
 import { History } from "./messaging/outbox/History.ts"
 import { HoldSettings } from "./messaging/outbox/Holds.ts"
-import { dispatcherConnections, LaneWorkers, LaneWorkersSettings } from "./messaging/outbox/LaneWorkers.ts"
+import {
+  dispatcherConnections,
+  dispatcherPlans,
+  LaneWorkers,
+  LaneWorkersSettings
+} from "./messaging/outbox/LaneWorkers.ts"
 import { Outbox, OutboxSettings } from "./messaging/outbox/Outbox.ts"
 import * as OutboxMetrics from "./messaging/outbox/OutboxMetrics.ts"
 import { OutboxQueue, QueueSettings } from "./messaging/outbox/OutboxQueue.ts"
@@ -136,7 +141,7 @@ const broker = (config: AppConfig) =>
       )
 
 /** The dispatcher's own connections: requests that queue for theirs are no reason for events to wait. */
-const dispatcherDatabase = Database.layerReserved("dispatcher", dispatcherConnections)
+const dispatcherDatabase = Database.layerReserved("dispatcher", dispatcherConnections, dispatcherPlans)
 
 /** Outbox and inbox: the mechanism, which knows no order. */
 const messaging = (config: AppConfig) =>

@@ -14,6 +14,7 @@ import { TimelineView } from "../application/Timeline.ts"
 import { Currency } from "../domain/Money.ts"
 import { CustomerId, OrderId, OrderLines, OrderStatus } from "../domain/Order.ts"
 import { Payment, PaymentId, PaymentMethod } from "../domain/Payment.ts"
+import { TaskView } from "../messaging/tasks/TaskRows.ts"
 import { TaskId } from "../messaging/tasks/TaskType.ts"
 import { HealthReport } from "./Health.ts"
 import { improve } from "./OpenApiSpec.ts"
@@ -273,6 +274,21 @@ const Reports = HttpApiGroup.make("reports")
   )
   .annotateMerge(OpenApi.annotations({ title: "Reports" }))
 
+const Tasks = HttpApiGroup.make("tasks")
+  .add(
+    HttpApiEndpoint.get("get", "/tasks/:id", {
+      params: { id: TaskIdText },
+      success: TaskView,
+      error: problems(400, 404, 503)
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Get a task",
+        description: "How far it is: its state, the runs begun, when it may run next, and why the last runs failed."
+      })
+    )
+  )
+  .annotateMerge(OpenApi.annotations({ title: "Tasks", description: "Work that goes on after the request." }))
+
 const Webhooks = HttpApiGroup.make("webhooks")
   .add(
     HttpApiEndpoint.post("gateway", "/webhooks/gateway", {
@@ -312,7 +328,7 @@ const Health = HttpApiGroup.make("health")
 
 /** The whole API. */
 export const Api = HttpApi.make("paid-once")
-  .add(Orders, Payments, Reports, Webhooks, Health)
+  .add(Orders, Payments, Reports, Tasks, Webhooks, Health)
   .middleware(RequestProblems)
   .annotate(HttpApi.ParamsParseOptions, { errors: "all" })
   .annotate(HttpApi.HeadersParseOptions, { errors: "all" })

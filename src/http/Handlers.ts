@@ -14,6 +14,7 @@ import { type ReportNotFound, Reports } from "../application/Reports.ts"
 import { Timeline } from "../application/Timeline.ts"
 import type { OrderId, OrderStateConflict } from "../domain/Order.ts"
 import type { EventRefused } from "../messaging/outbox/Outbox.ts"
+import { type TaskNotFound, Tasks } from "../messaging/tasks/Tasks.ts"
 import { Api, NewOrderBody, type PaymentPending, PayBody, ReportBody } from "./Api.ts"
 import * as Body from "./Body.ts"
 import { Health } from "./Health.ts"
@@ -29,6 +30,7 @@ type Refusal =
   | PaymentOpen
   | Problem
   | ReportNotFound
+  | TaskNotFound
   | TooManyPayments
   | WebhookRefused
 
@@ -39,6 +41,7 @@ const toProblem = (refusal: Refusal): Problem => {
     case "OrderNotFound":
     case "PaymentNotFound":
     case "ReportNotFound":
+    case "TaskNotFound":
       return new Problem({ status: 404, detail: refusal.message })
     case "OrderStateConflict":
     case "PaymentOpen":
@@ -169,6 +172,15 @@ const reportsLayer = HttpApiBuilder.group(
   })
 )
 
+const tasksLayer = HttpApiBuilder.group(
+  Api,
+  "tasks",
+  Effect.fn(function* (handlers) {
+    const tasks = yield* Tasks
+    return handlers.handle("get", ({ params }) => refusing(tasks.get(params.id)))
+  })
+)
+
 const webhooksLayer = HttpApiBuilder.group(
   Api,
   "webhooks",
@@ -203,4 +215,4 @@ const healthLayer = HttpApiBuilder.group(
 )
 
 /** The handlers of all groups of {@link Api}. */
-export const layer = Layer.mergeAll(ordersLayer, paymentsLayer, reportsLayer, webhooksLayer, healthLayer)
+export const layer = Layer.mergeAll(ordersLayer, paymentsLayer, reportsLayer, tasksLayer, webhooksLayer, healthLayer)

@@ -20,6 +20,7 @@ import type { PlaceOrder } from "../application/PlaceOrder.ts"
 import type { RefundOrder } from "../application/RefundOrder.ts"
 import type { Reports } from "../application/Reports.ts"
 import type { Timeline } from "../application/Timeline.ts"
+import type { Tasks } from "../messaging/tasks/Tasks.ts"
 import type { Fibers } from "../platform/Supervised.ts"
 import { Api } from "./Api.ts"
 import * as Handlers from "./Handlers.ts"
@@ -199,6 +200,7 @@ export const layer: Layer.Layer<
   | RefundOrder
   | Reports
   | SqlClient.SqlClient
+  | Tasks
   | Timeline
 > = Layer.effect(
   BoundAddress,

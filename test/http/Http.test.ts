@@ -242,6 +242,7 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
         "get /payments/{id}",
         "post /reports",
         "get /reports/{taskId}",
+        "get /tasks/{id}",
         "post /webhooks/gateway",
         "get /health/live",
         "get /health/ready"

@@ -115,7 +115,7 @@ const make = Effect.gen(function* () {
     })
   })
 
-  const publish = Effect.fn("EmbeddedBroker.publish")(function* (batch: Batch) {
+  const publish = Effect.fnUntraced(function* (batch: Batch) {
     const { partition, topic } = batch
     const baseOffset = yield* exchange(
       "append",

@@ -147,18 +147,14 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
           ORDER BY event.position
           RETURNING aggregate_version`
 
-      const append = Effect.fn("Outbox.append")(function* (
-        stream: Stream,
-        version: number,
-        events: NonEmpty<NewEvent>
-      ) {
+      const append = Effect.fnUntraced(function* (stream: Stream, version: number, events: NonEmpty<NewEvent>) {
         const { sql } = yield* Transaction
         const encoded = yield* encode(stream, events)
         yield* Effect.orDie(insert(sql, stream, encoded, sql`${version - 1}::int4`, sql``))
         yield* announce(encoded.lane)
       })
 
-      const save = Effect.fn("Outbox.save")(function* (
+      const save = Effect.fnUntraced(function* (
         stream: Stream,
         events: NonEmpty<NewEvent>,
         write: Statement.Statement<{ readonly version: number }>,
