@@ -37,13 +37,16 @@ import * as DispatcherHealth from "./http/DispatcherHealth.ts"
 import { Readiness } from "./http/Health.ts"
 import * as HttpServer from "./http/HttpServer.ts"
 import { HttpSettings } from "./http/HttpServer.ts"
+import * as InboxHealth from "./http/InboxHealth.ts"
 import * as TopicsHealth from "./http/TopicsHealth.ts"
 import * as Availability from "./messaging/broker/Availability.ts"
 import * as EmbeddedBroker from "./messaging/broker/EmbeddedBroker.ts"
 import * as KafkaBroker from "./messaging/broker/KafkaBroker.ts"
-import { ApplySlice } from "./messaging/inbox/ApplySlice.ts"
 import * as Consumer from "./messaging/inbox/Consumer.ts"
 import { Inbox } from "./messaging/inbox/Inbox.ts"
+import { InboxDeadLetters } from "./messaging/inbox/InboxDeadLetters.ts"
+import { InboxReport } from "./messaging/inbox/InboxReport.ts"
+import { ParkingSettings } from "./messaging/inbox/Parking.ts"
 import * as Maintenance from "./messaging/Maintenance.ts"
 import { DeadLetters } from "./messaging/outbox/DeadLetters.ts"
 import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
@@ -149,7 +152,7 @@ const messaging = (config: AppConfig) =>
     Outbox.layer,
     Tasks.layer,
     History.layer,
-    ApplySlice.layer,
+    Consumer.steps,
     Layer.provide(Dispatcher.layer, dispatcherDatabase),
     Availability.layer
   ).pipe(
@@ -221,6 +224,7 @@ const webhooks = Layer.effectDiscard(
 
 const http = webhooks.pipe(
   Layer.provideMerge(HttpServer.layer),
+  Layer.provide(InboxHealth.layer(subscribers.map(({ name }) => name))),
   Layer.provide(TopicsHealth.layer),
   Layer.provide(Layer.mergeAll(Readiness.layer, DispatcherHealth.layer))
 )
@@ -291,14 +295,17 @@ export const gateway = (config: AppConfig) =>
 /** The migrated database alone. */
 export const migrated = (config: AppConfig) => database(config).pipe(Layer.provide(settings(config)))
 
-/** What the operator's commands on the outbox need: the database, and a way to wake the dispatchers that run elsewhere. */
+/** What the operator's commands need: the database, and a way to wake the dispatchers and consumers that run elsewhere. */
 export const operator = (config: AppConfig) =>
-  Layer.mergeAll(DeadLetters.layer, OutboxReport.layer).pipe(
+  Layer.mergeAll(DeadLetters.layer, OutboxReport.layer, InboxDeadLetters.layer, InboxReport.layer).pipe(
     Layer.provide(Wakeup.layer),
     Layer.provide(Signals.layerDirect),
     Layer.provide(database(config)),
     Layer.provide(settings(config))
   )
+
+/** See {@link operator}. */
+export type OperatorServices = Layer.Success<ReturnType<typeof operator>>
 
 /** What the configuration sets in the layers below: each has its own defaults, and none reads a variable. */
 const settings = (config: AppConfig) =>
@@ -348,6 +355,10 @@ const settings = (config: AppConfig) =>
       }))
     ),
     Layer.succeed(Consumer.ConsumerSettings, { sliceSize: config.consumerSliceSize }),
+    Layer.succeed(ParkingSettings, {
+      maxAttempts: config.inboxMaxAttempts,
+      retryBaseMillis: config.inboxRetryBaseMillis
+    }),
     Layer.succeed(RecoverySettings, { delaysMillis: config.paymentRecoverDelaysMillis }),
     Layer.succeed(Maintenance.FurtherUpkeep, [{ table: "idempotency_keys", deleteExpired: dropExpiredKeys }]),
     Layer.succeed(IdempotencySettings, { retentionDays: config.idempotencyRetentionDays }),

@@ -259,6 +259,7 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
         "Report",
         "ReportRange",
         "Problem",
+        "Task",
         "Timeline"
       ])
       const docs = yield* get("/docs")

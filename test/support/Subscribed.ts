@@ -19,12 +19,13 @@ import { type OrderEvent, ordersTopic } from "../../src/domain/Events.ts"
 import type { BrokerRecord, Slice } from "../../src/messaging/broker/Broker.ts"
 import type { Envelope } from "../../src/messaging/Envelope.ts"
 import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
+import * as Consumer from "../../src/messaging/inbox/Consumer.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
 import { bind, type Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
 import { TestDatabase } from "./TestDatabase.ts"
 
 /** The inbox, over whatever database is there. */
-export const inbox = ApplySlice.layer.pipe(Layer.provideMerge(Inbox.layer))
+export const inbox = Consumer.steps.pipe(Layer.provideMerge(Inbox.layer))
 
 /** The inbox over a database of the test's own. */
 export const layer = inbox.pipe(Layer.provideMerge(TestDatabase.layerPool))
