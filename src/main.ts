@@ -147,13 +147,20 @@ const broker = (config: AppConfig) =>
 /** The dispatcher's own connections: requests that queue for theirs are no reason for events to wait. */
 const dispatcherDatabase = Database.layerReserved("dispatcher", dispatcherConnections, dispatcherPlans)
 
+/** The consumers' own, for the same reason. */
+const consumerDatabase = Database.layerReserved(
+  "consumers",
+  Consumer.consumerConnections,
+  Consumer.consumerPlans
+)
+
 /** Outbox and inbox: the mechanism, which knows no order. */
 const messaging = (config: AppConfig) =>
   Layer.mergeAll(
     Outbox.layer,
     Tasks.layer,
     History.layer,
-    Consumer.steps,
+    Layer.provide(Consumer.steps, consumerDatabase),
     Layer.provide(Dispatcher.layer, dispatcherDatabase),
     Availability.layer
   ).pipe(
