@@ -10,18 +10,25 @@ import { CancelOrder } from "./application/CancelOrder.ts"
 import { Gateway, GatewaySettings } from "./application/Gateway.ts"
 import { GatewayWebhook, WebhookSettings } from "./application/GatewayWebhook.ts"
 import { dropExpired as dropExpiredKeys, Idempotency, IdempotencySettings } from "./application/Idempotency.ts"
+import * as FileTransport from "./application/mail/FileTransport.ts"
+import { MailDeliveries } from "./application/mail/MailDeliveries.ts"
 import { MailSettings } from "./application/mail/MailTransport.ts"
+import * as SmtpTransport from "./application/mail/SmtpTransport.ts"
 import { Orders } from "./application/Orders.ts"
 import { PaymentOutcomes } from "./application/PaymentOutcomes.ts"
+import * as PaymentMetrics from "./application/PaymentMetrics.ts"
 import { Payments } from "./application/Payments.ts"
 import { PayOrder } from "./application/PayOrder.ts"
 import { PlaceOrder } from "./application/PlaceOrder.ts"
 import { RecoverPayment, handler as recoverPayment } from "./application/RecoverPayment.ts"
 import { RefundOrder } from "./application/RefundOrder.ts"
+import { Reports } from "./application/Reports.ts"
 import { analytics } from "./application/subscribers/Analytics.ts"
 import { billing } from "./application/subscribers/Billing.ts"
 import { inventory } from "./application/subscribers/Inventory.ts"
 import { receipts } from "./application/subscribers/Receipts.ts"
+import { email } from "./application/tasks/Email.ts"
+import { report } from "./application/tasks/Report.ts"
 import { RecoverySettings } from "./application/tasks/PaymentRecover.ts"
 import { Subscribers, Timeline } from "./application/Timeline.ts"
 import * as Banner from "./Banner.ts"
@@ -62,6 +69,7 @@ import { Wakeup } from "./messaging/outbox/Wakeup.ts"
 import { RetentionSettings } from "./messaging/Retention.ts"
 import { TaskClaim } from "./messaging/tasks/TaskClaim.ts"
 import { TaskFinish } from "./messaging/tasks/TaskFinish.ts"
+import type { TaskHandler } from "./messaging/tasks/TaskHandler.ts"
 import { TaskLeases } from "./messaging/tasks/TaskLeases.ts"
 import { Tasks } from "./messaging/tasks/Tasks.ts"
 import { TaskSettings } from "./messaging/tasks/TaskSettings.ts"
@@ -87,7 +95,8 @@ export const root = Path.resolve(import.meta.dirname, "..")
 const subscribers = [receipts, inventory, billing, analytics]
 
 /** Every kind of task. A new one is a file of its own and a line here. */
-const taskHandlers = (config: AppConfig) => [recoverPayment(config.paymentRecoverDelaysMillis)]
+const taskHandlers = (config: AppConfig) => [email, report, recoverPayment(config.paymentRecoverDelaysMillis)]
+type TaskNeeds = ReturnType<typeof taskHandlers>[number] extends TaskHandler<infer R> ? R : never
 
 /** The database of DATABASE_URL, or the embedded one, which the last process of ours to leave stops. */
 const databaseSettings = (config: AppConfig) =>
@@ -193,6 +202,8 @@ const application = (config: AppConfig) =>
     CancelOrder.layer,
     RefundOrder.layer,
     GatewayWebhook.layer,
+    PaymentMetrics.layer,
+    Reports.layer,
     Timeline.layer
   ).pipe(
     Layer.provideMerge(PaymentOutcomes.layer),
@@ -222,9 +233,16 @@ const http = webhooks.pipe(
 
 const consumers = Layer.mergeAll(Layer.empty, ...subscribers.map((subscriber) => Consumer.layer<Tasks>(subscriber)))
 
+/** The mail server of SMTP_URL, or files under the data directory. */
+const mailTransport = (config: AppConfig) =>
+  config.smtpUrl === undefined
+    ? FileTransport.layer(Path.join(config.dataDirectory, "mail"))
+    : SmtpTransport.layer(config.smtpUrl)
+
 /** Tasks are claimed, renewed and ended on connections of their own: handlers that use up the pool don't cost them their leases. */
 const workers = (config: AppConfig) =>
-  TaskWorkers.layer(taskHandlers(config)).pipe(
+  TaskWorkers.layer<TaskNeeds>(taskHandlers(config)).pipe(
+    Layer.provide(Layer.mergeAll(MailDeliveries.layer, mailTransport(config))),
     Layer.provide(
       Layer.mergeAll(TaskClaim.layer, TaskLeases.layer, TaskFinish.layer).pipe(
         Layer.provide(Database.layerReserved("workers", workerConnections))
