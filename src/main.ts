@@ -54,6 +54,7 @@ import * as OutboxMetrics from "./messaging/outbox/OutboxMetrics.ts"
 import { OutboxQueue, QueueSettings } from "./messaging/outbox/OutboxQueue.ts"
 import { OutboxReport } from "./messaging/outbox/OutboxReport.ts"
 import { Publisher } from "./messaging/outbox/Publisher.ts"
+import * as PublishSpans from "./messaging/outbox/PublishSpans.ts"
 import { TopicChecks } from "./messaging/outbox/TopicChecks.ts"
 import { Wakeup } from "./messaging/outbox/Wakeup.ts"
 import { RetentionSettings } from "./messaging/Retention.ts"
@@ -74,6 +75,7 @@ import { Shares } from "./platform/database/Shares.ts"
 import * as Faults from "./platform/Faults.ts"
 import { Signals, SignalSettings } from "./platform/Signals.ts"
 import { Fibers } from "./platform/Supervised.ts"
+import * as Telemetry from "./platform/Telemetry.ts"
 import { BooksSettings } from "./sandbox/Books.ts"
 import { GatewayServer, GatewayServerSettings } from "./sandbox/GatewayServer.ts"
 
@@ -145,7 +147,7 @@ const messaging = (config: AppConfig) =>
     Layer.provide(Dispatcher.layer, dispatcherDatabase),
     Availability.layer
   ).pipe(
-    Layer.provideMerge(OutboxMetrics.layerLatency),
+    Layer.provideMerge(Layer.provideMerge(PublishSpans.layer, OutboxMetrics.layerLatency)),
     Layer.provideMerge(
       Layer.mergeAll(
         Layer.provide(OutboxQueue.layer, dispatcherDatabase),
@@ -284,12 +286,25 @@ export const operator = (config: AppConfig) =>
     Layer.provide(settings(config))
   )
 
+/** Traces, where somebody collects them. */
+const telemetry = (config: AppConfig) =>
+  config.otlpEndpoint === undefined
+    ? Layer.empty
+    : Telemetry.layerOtlp({
+        endpoint: config.otlpEndpoint,
+        headers: config.otlpHeaders,
+        serviceName: config.otelServiceName
+      }).pipe(Layer.provide(NodeHttpClient.layerUndici))
+
 /** What the configuration sets in the layers below: each has its own defaults, and none reads a variable. */
 const settings = (config: AppConfig) =>
   Layer.mergeAll(
     config.faults === undefined ? Layer.empty : Faults.layer(config.faults),
     // What a command prints is on stdout; what happened meanwhile is on stderr.
-    Logger.layer([Logger.withConsoleError(config.logJson ? Logger.formatJson : Logger.formatLogFmt)]),
+    Logger.layer([
+      Logger.withConsoleError(Telemetry.withTraceId(config.logJson ? Logger.formatJson : Logger.formatLogFmt))
+    ]),
+    telemetry(config),
     Layer.succeed(References.MinimumLogLevel, config.logLevel),
     Layer.succeed(ControlSettings, {
       sessionTimeoutMillis: config.outboxSessionTimeoutMillis,
