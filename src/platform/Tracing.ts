@@ -35,32 +35,46 @@ export const fromTraceparent = (traceparent: string | undefined): Tracer.Externa
 export const toTraceparent = ({ sampled, spanId, traceId }: Tracer.AnySpan): string =>
   `00-${traceId}-${spanId}-${sampled ? "01" : "00"}`
 
+/** A span that is to be made for somebody's work. */
+export interface SpanOptions {
+  readonly kind: Tracer.SpanKind
+  readonly parent: Tracer.AnySpan | undefined
+  /** Asked for only where spans are collected. */
+  readonly attributes: () => Readonly<Record<string, unknown>>
+}
+
+const effectOptions = ({ attributes, kind, parent }: SpanOptions): Tracer.SpanOptionsNoTrace => ({
+  kind,
+  attributes: attributes(),
+  ...(parent === undefined ? { root: true } : { parent })
+})
+
 /**
  * `effect` as a part of the trace that `parent` belongs to: in a span of its own where spans are collected, and otherwise at no more cost
  * than that what it writes down names the parent. For work that a background loop does for somebody.
  */
 export const within =
-  (
-    name: string,
-    options: {
-      readonly kind: Tracer.SpanKind
-      readonly parent: Tracer.AnySpan | undefined
-      readonly attributes: () => Readonly<Record<string, unknown>>
-    }
-  ) =>
+  (name: string, options: SpanOptions) =>
   <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
     Effect.flatMap(exporter, (tracer) => {
-      const { kind, parent } = options
+      const { parent } = options
       if (tracer === undefined) {
         return parent === undefined ? effect : Effect.provideService(effect, Tracer.ParentSpan, parent)
       }
-      return effect.pipe(
-        // A stack for each event would cost more than the event.
-        Effect.withSpan(
-          name,
-          { kind, attributes: options.attributes(), ...(parent === undefined ? { root: true } : { parent }) },
-          { captureStackTrace: false }
-        ),
-        Effect.withTracerEnabled(true)
-      ) as Effect.Effect<A, E, R>
+      // A stack for each event would cost more than the event.
+      const spanned = effect.pipe(Effect.withSpan(name, effectOptions(options), { captureStackTrace: false }))
+      return Effect.withTracerEnabled(spanned, true) as typeof effect
     })
+
+/** `effect`, which is done for several traces at once: where spans are collected, each of them gets one that lasts as long. */
+export const withinEach = <A, E, R>(
+  spans: ReadonlyArray<{ readonly name: string; readonly options: SpanOptions }>,
+  effect: Effect.Effect<A, E, R>
+): Effect.Effect<A, E, R> =>
+  Effect.flatMap(exporter, (tracer) => {
+    if (tracer === undefined) return effect
+    const begin = Effect.forEach(spans, ({ name, options }) => Effect.makeSpanScoped(name, effectOptions(options)), {
+      discard: true
+    })
+    return Effect.scoped(Effect.andThen(Effect.withTracerEnabled(begin, true), effect))
+  })

@@ -37,10 +37,11 @@ const subscriberOf = (nextFailure: () => "before" | "after" | undefined): Subscr
   })
 })
 
-/** The lab ends sessions, makes transactions collide, and takes the broker away or has it refuse. */
+/** The lab ends sessions, makes transactions collide and effects fail, and takes the broker away or has it refuse. */
 const isCausedHere = (error: unknown) =>
   (SqlError.isSqlError(error) &&
     ["ConnectionError", "SerializationError", "DeadlockError"].includes(error.reason._tag)) ||
+  error instanceof DependencyDown ||
   error instanceof BrokerUnavailable ||
   error instanceof TopicUnavailable ||
   error instanceof MessageRejected

@@ -50,6 +50,8 @@ export interface CollectedSpan {
   readonly parentSpanId: string | undefined
   readonly name: string
   readonly kind: number
+  /** By the clock of the process that made it. */
+  readonly startMillis: number
   readonly attributes: Readonly<Record<string, unknown>>
 }
 
@@ -65,13 +67,14 @@ export interface Collector {
 const read = (text: string): ReadonlyArray<CollectedSpan> =>
   decode(text).resourceSpans.flatMap(({ resource, scopeSpans }) =>
     scopeSpans.flatMap(({ spans }) =>
-      spans.map(({ attributes, kind, name, parentSpanId, spanId, traceId }) => ({
+      spans.map(({ attributes, kind, name, parentSpanId, spanId, startTimeUnixNano, traceId }) => ({
         service: resource.attributes.find(({ key }) => key === "service.name")?.value.stringValue ?? "",
         traceId,
         spanId,
         parentSpanId: parentSpanId === "" ? undefined : parentSpanId,
         name,
         kind,
+        startMillis: Number(BigInt(startTimeUnixNano) / 1_000_000n),
         attributes: Object.fromEntries(
           attributes.map(({ key, value }) => [key, value.stringValue ?? value.intValue ?? value.boolValue])
         )
