@@ -10,6 +10,7 @@ import * as Drain from "./drain.ts"
 import * as Flat from "./flat.ts"
 import * as Idle from "./idle.ts"
 import * as Latency from "./latency.ts"
+import * as Pay from "./pay.ts"
 import * as Save from "./save.ts"
 import * as Memory from "./memory.ts"
 import * as Tasks from "./tasks.ts"
@@ -121,9 +122,22 @@ const flat = Command.make(
   })
 ).pipe(Command.withDescription("Poll and fetch with an archive, a backlog and an old reader, beside an empty system"))
 
+const pay = Command.make(
+  "pay",
+  {
+    json,
+    rounds: rounds(5),
+    payments: Flag.Int("payments").pipe(Flag.withDescription("payments a block"), Flag.withDefault(1_000))
+  },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Pay.pay(options), environment({ kafka: false }))
+    yield* Console.log(json ? JSON.stringify(result) : Pay.print(result))
+  })
+).pipe(Command.withDescription("Paying over HTTP, beside the same SQL on plain connections"))
+
 const program = Command.make("bench").pipe(
   Command.withDescription("Figures as ratios within one run"),
-  Command.withSubcommands([drain, latency, save, flat, idle, memory, tasks]),
+  Command.withSubcommands([drain, latency, save, flat, idle, memory, pay, tasks]),
   Command.run({ version: "1" }),
   Effect.scoped,
   Effect.provide(NodeServices.layer),

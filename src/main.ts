@@ -16,6 +16,7 @@ import { MailSettings } from "./application/mail/MailTransport.ts"
 import * as SmtpTransport from "./application/mail/SmtpTransport.ts"
 import { Orders } from "./application/Orders.ts"
 import { PaymentOutcomes } from "./application/PaymentOutcomes.ts"
+import * as PaymentMetrics from "./application/PaymentMetrics.ts"
 import { Payments } from "./application/Payments.ts"
 import { PayOrder } from "./application/PayOrder.ts"
 import { PlaceOrder } from "./application/PlaceOrder.ts"
@@ -203,6 +204,7 @@ const application = (config: AppConfig) =>
     CancelOrder.layer,
     RefundOrder.layer,
     GatewayWebhook.layer,
+    PaymentMetrics.layer,
     Reports.layer,
     Timeline.layer
   ).pipe(
