@@ -121,7 +121,7 @@ const database = (config: AppConfig) =>
 
 /** Session locks, wake-ups and shares: what several processes need to work on one database. */
 const platform = (config: AppConfig) =>
-  Layer.mergeAll(Shares.layer, PoolMetrics.layer).pipe(
+  Layer.mergeAll(Shares.layer, PoolMetrics.layer("requests")).pipe(
     Layer.provideMerge(Signals.layer),
     Layer.provideMerge(ControlConnection.layer),
     Layer.provideMerge(Fibers.layer),
@@ -148,6 +148,9 @@ const broker = (config: AppConfig) =>
 
 /** The dispatcher's own connections: requests that queue for theirs are no reason for events to wait. */
 const dispatcherDatabase = Database.layerReserved("dispatcher", dispatcherConnections, dispatcherPlans)
+
+/** Keeps lanes drained, and watches the connections that it does so on. */
+const dispatcher = Layer.merge(LaneWorkers.layer, Layer.provide(PoolMetrics.layer("dispatcher"), dispatcherDatabase))
 
 /** Outbox and inbox: the mechanism, which knows no order. */
 const messaging = (config: AppConfig) =>
@@ -242,12 +245,14 @@ const mailTransport = (config: AppConfig) =>
     : SmtpTransport.layer(config.smtpUrl)
 
 /** Tasks are claimed, renewed and ended on connections of their own: handlers that use up the pool don't cost them their leases. */
+const workersDatabase = Database.layerReserved("workers", workerConnections)
+
 const workers = (config: AppConfig) =>
   TaskWorkers.layer<TaskNeeds>(taskHandlers(config)).pipe(
     Layer.provide(Layer.mergeAll(MailDeliveries.layer, mailTransport(config))),
     Layer.provide(
-      Layer.mergeAll(TaskClaim.layer, TaskLeases.layer, TaskFinish.layer).pipe(
-        Layer.provide(Database.layerReserved("workers", workerConnections))
+      Layer.mergeAll(TaskClaim.layer, TaskLeases.layer, TaskFinish.layer, PoolMetrics.layer("workers")).pipe(
+        Layer.provide(workersDatabase)
       )
     )
   )
@@ -271,7 +276,7 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
     Layer.provideMerge(roles.has("http") ? Layer.provide(http, useCases) : Layer.empty),
     Layer.provideMerge(withRole(roles, "consumers", consumers)),
     Layer.provideMerge(withRole(roles, "workers", Layer.provide(workers(config), useCases))),
-    Layer.provideMerge(roles.has("dispatcher") ? LaneWorkers.layer : Layer.empty),
+    Layer.provideMerge(roles.has("dispatcher") ? dispatcher : Layer.empty),
     Layer.provideMerge(withRole(roles, "maintenance", Maintenance.layer)),
     Layer.provideMerge(topics(roles)),
     Layer.provideMerge(messaging(config)),
