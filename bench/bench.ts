@@ -1,11 +1,12 @@
 /**
- * `npm run bench -- drain|latency|save|flat|idle|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
+ * `npm run bench -- drain|consume|latency|save|flat|idle|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
  *
  * A run starts a Postgres and a Kafka of its own unless `DATABASE_URL` and `KAFKA_BROKERS` name others.
  */
 import { NodeRuntime, NodeServices } from "@effect/platform-node"
 import { Console, Effect, Layer, Logger } from "effect"
 import { Command, Flag } from "effect/cli"
+import * as Consume from "./consume.ts"
 import * as Drain from "./drain.ts"
 import * as Flat from "./flat.ts"
 import * as Idle from "./idle.ts"
@@ -59,6 +60,21 @@ const latency = Command.make(
     yield* Console.log(json ? JSON.stringify(result) : Latency.print(result))
   })
 ).pipe(Command.withDescription("Commit to ack at 500 events a second, beside sending right after the commit"))
+
+const consume = Command.make(
+  "consume",
+  {
+    json,
+    events: events(100_000),
+    rounds: rounds(2),
+    rate: Flag.Int("rate").pipe(Flag.withDescription("events a second"), Flag.withDefault(500)),
+    seconds: seconds(4)
+  },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Consume.consume(options), environment({ kafka: true }))
+    yield* Console.log(json ? JSON.stringify(result) : Consume.print(result))
+  })
+).pipe(Command.withDescription("Events from Kafka to their effects, and commit to effect at 500 events a second"))
 
 const save = Command.make(
   "save",
@@ -137,7 +153,7 @@ const pay = Command.make(
 
 const program = Command.make("bench").pipe(
   Command.withDescription("Figures as ratios within one run"),
-  Command.withSubcommands([drain, latency, save, flat, idle, memory, pay, tasks]),
+  Command.withSubcommands([drain, consume, latency, save, flat, idle, memory, pay, tasks]),
   Command.run({ version: "1" }),
   Effect.scoped,
   Effect.provide(NodeServices.layer),

@@ -188,6 +188,18 @@ export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDea
         const { held, hold, isHead, row } = found
         if (row.status === "discarded") return { ...handled, changed: false } satisfies Handled
         if (!isHead || hold === undefined || hold.status === "gap") return yield* explain(found, eventId)
+        const version = row.version ?? 0
+        const [cursor] = yield* sql<{ readonly version: number }>`
+          SELECT version FROM consumer_cursors WHERE consumer_name = ${consumer} AND aggregate_id = ${held.aggregateId}
+            AND aggregate_type = ${row.type ?? ""}`
+        // One member held it while another one applied it: only trying it finds that out, and takes it away.
+        if (row.version !== null && (cursor?.version ?? 0) >= version) {
+          return yield* notPossible(consumer, eventId, "was applied meanwhile: retry takes it away")
+        }
+        // It stands in front since a moment ago, and an earlier one may be missing: given up now, that one would go with it unseen.
+        if (row.status === "parked" && hold.attempts === 0 && version > (cursor?.version ?? 0) + 1) {
+          return yield* notPossible(consumer, eventId, "has not been tried yet, or waits for an earlier version")
+        }
         if (row.status === "dead") {
           yield* sql`
             UPDATE inbox_dead_letters SET status = 'discarded', ended_at = clock_now()
