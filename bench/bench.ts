@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- drain|latency|save|flat|idle [--json] [--events N] [--rounds N]`: figures as ratios within one run.
+ * `npm run bench -- drain|latency|save|flat|idle|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
  *
  * A run starts a Postgres and a Kafka of its own unless `DATABASE_URL` and `KAFKA_BROKERS` name others.
  */
@@ -12,6 +12,7 @@ import * as Idle from "./idle.ts"
 import * as Latency from "./latency.ts"
 import * as Save from "./save.ts"
 import * as Memory from "./memory.ts"
+import * as Tasks from "./tasks.ts"
 import { Environment, Side } from "./Environment.ts"
 
 const json = Flag.Boolean("json").pipe(Flag.withDescription("print JSON for programs to read"), Flag.withDefault(false))
@@ -83,6 +84,23 @@ const idle = Command.make(
   })
 ).pipe(Command.withDescription("What a dispatcher costs that has nothing to do"))
 
+const tasks = Command.make(
+  "tasks",
+  {
+    json,
+    rounds: rounds(3),
+    tasks: Flag.Int("tasks").pipe(Flag.withDescription("tasks a block"), Flag.withDefault(50_000)),
+    finished: Flag.Int("finished").pipe(
+      Flag.withDescription("finished tasks in the table"),
+      Flag.withDefault(1_000_000)
+    )
+  },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Tasks.tasks(options), environment({ kafka: false }))
+    yield* Console.log(json ? JSON.stringify(result) : Tasks.print(result))
+  })
+).pipe(Command.withDescription("Tasks that do nothing: drained, started from idle, and beside a million finished ones"))
+
 const flat = Command.make(
   "flat",
   {
@@ -105,7 +123,7 @@ const flat = Command.make(
 
 const program = Command.make("bench").pipe(
   Command.withDescription("Figures as ratios within one run"),
-  Command.withSubcommands([drain, latency, save, flat, idle, memory]),
+  Command.withSubcommands([drain, latency, save, flat, idle, memory, tasks]),
   Command.run({ version: "1" }),
   Effect.scoped,
   Effect.provide(NodeServices.layer),

@@ -204,6 +204,29 @@ const variables = {
   /** Where `paid-once gateway` listens. */
   gatewayPort: variable("GATEWAY_PORT", integer(0, 65_535), 3_001),
   gatewayTimeoutMillis: variable("GATEWAY_TIMEOUT_MILLIS", millis, 5_000),
+  /** How long the gateway knows a key: we use an old one in the first half of it. The sandbox forgets keys after it. */
+  gatewayKeyRetentionMillis: variable("GATEWAY_KEY_RETENTION", duration, 86_400_000),
+  /** What the gateway signs its webhooks with. Unset: drawn at the start, for the sandbox beside the service alone knows it then. */
+  gatewayWebhookSecret: variable<Redacted.Redacted | undefined>(
+    "GATEWAY_WEBHOOK_SECRET",
+    (value) => Result.map(text(/^\S{16,200}$/, "16 to 200 characters without spaces")(value), Redacted.make),
+    undefined,
+    { secret: true }
+  ),
+  /** Where `paid-once gateway` reports to. Unset: nowhere. */
+  gatewayWebhookUrl: variable<string | undefined>(
+    "GATEWAY_WEBHOOK_URL",
+    url(["http:", "https:"], "an http:// or https:// URL"),
+    undefined
+  ),
+  /** When a payment whose outcome is unknown is looked up: some nine hours, inside the first half of the key's retention. */
+  paymentRecoverDelaysMillis: variable(
+    "PAYMENT_RECOVER_DELAYS",
+    durations,
+    [5_000, 15_000, 60_000, 300_000, 1_800_000, 7_200_000, 21_600_000]
+  ),
+  /** How long an Idempotency-Key is known once what it began is final; 0 keeps them. */
+  idempotencyRetentionDays: variable("IDEMPOTENCY_RETENTION_DAYS", integer(0, 36_500), 7),
   /** Where mail goes, with user and password where the server asks for them. Unset: files under `DATA_DIRECTORY/mail`. */
   smtpUrl: variable<Redacted.Redacted | undefined>("SMTP_URL", smtpUrl, undefined, { secret: true }),
   /** Who mail comes from. `.example` is nobody's, and never will be (RFC 2606). */
@@ -227,6 +250,9 @@ const crossChecks = (config: AppConfig): ReadonlyArray<string> => [
     ? [
         "OUTBOX_SEND_TIMEOUT_MILLIS must be below OUTBOX_SESSION_TIMEOUT_MILLIS: a stuck send has to end before its lane moves"
       ]
+    : []),
+  ...(config.gatewayWebhookUrl !== undefined && config.gatewayWebhookSecret === undefined
+    ? ["GATEWAY_WEBHOOK_SECRET must be set where GATEWAY_WEBHOOK_URL is: nobody believes a webhook that is not signed"]
     : []),
   ...(config.taskHeartbeatMillis * 3 > config.taskLeaseMillis
     ? [

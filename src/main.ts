@@ -3,19 +3,26 @@
  * round, which is the order of a clean stop: HTTP, consumers, tasks, dispatcher, broker, connections, Postgres.
  */
 import { NodeHttpClient } from "@effect/platform-node"
-import { Console, Context, Effect, Layer, Logger, References } from "effect"
+import { Console, Context, Effect, Layer, Logger, Redacted, References } from "effect"
+import { randomBytes } from "node:crypto"
 import * as Path from "node:path"
+import { CancelOrder } from "./application/CancelOrder.ts"
 import { Gateway, GatewaySettings } from "./application/Gateway.ts"
-import { Idempotency } from "./application/Idempotency.ts"
+import { GatewayWebhook, WebhookSettings } from "./application/GatewayWebhook.ts"
+import { dropExpired as dropExpiredKeys, Idempotency, IdempotencySettings } from "./application/Idempotency.ts"
 import { MailSettings } from "./application/mail/MailTransport.ts"
 import { Orders } from "./application/Orders.ts"
+import { PaymentOutcomes } from "./application/PaymentOutcomes.ts"
 import { Payments } from "./application/Payments.ts"
 import { PayOrder } from "./application/PayOrder.ts"
 import { PlaceOrder } from "./application/PlaceOrder.ts"
+import { RecoverPayment, handler as recoverPayment } from "./application/RecoverPayment.ts"
+import { RefundOrder } from "./application/RefundOrder.ts"
 import { analytics } from "./application/subscribers/Analytics.ts"
 import { billing } from "./application/subscribers/Billing.ts"
 import { inventory } from "./application/subscribers/Inventory.ts"
 import { receipts } from "./application/subscribers/Receipts.ts"
+import { RecoverySettings } from "./application/tasks/PaymentRecover.ts"
 import { Subscribers, Timeline } from "./application/Timeline.ts"
 import * as Banner from "./Banner.ts"
 import type { AppConfig, Role } from "./Config.ts"
@@ -47,7 +54,6 @@ import { Wakeup } from "./messaging/outbox/Wakeup.ts"
 import { RetentionSettings } from "./messaging/Retention.ts"
 import { TaskClaim } from "./messaging/tasks/TaskClaim.ts"
 import { TaskFinish } from "./messaging/tasks/TaskFinish.ts"
-import type { TaskHandler } from "./messaging/tasks/TaskHandler.ts"
 import { TaskLeases } from "./messaging/tasks/TaskLeases.ts"
 import { Tasks } from "./messaging/tasks/Tasks.ts"
 import { TaskSettings } from "./messaging/tasks/TaskSettings.ts"
@@ -63,6 +69,7 @@ import { Shares } from "./platform/database/Shares.ts"
 import * as Faults from "./platform/Faults.ts"
 import { Signals, SignalSettings } from "./platform/Signals.ts"
 import { Fibers } from "./platform/Supervised.ts"
+import { BooksSettings } from "./sandbox/Books.ts"
 import { GatewayServer, GatewayServerSettings } from "./sandbox/GatewayServer.ts"
 
 /** The checkout: migrations are read from it. */
@@ -72,7 +79,7 @@ export const root = Path.resolve(import.meta.dirname, "..")
 const subscribers = [receipts, inventory, billing, analytics]
 
 /** Every kind of task. A new one is a file of its own and a line here. */
-const taskHandlers: ReadonlyArray<TaskHandler<never>> = []
+const taskHandlers = (config: AppConfig) => [recoverPayment(config.paymentRecoverDelaysMillis)]
 
 /** The database of DATABASE_URL, or the embedded one, which the last process of ours to leave stops. */
 const databaseSettings = (config: AppConfig) =>
@@ -151,40 +158,70 @@ const topics = (roles: ReadonlySet<Role>) =>
     ? TopicChecks.layerStart([ordersTopic])
     : Layer.empty
 
+/** The sandbox gateway, on the pool that the service has or on one of its own. */
+const sandbox = (config: AppConfig, port: number) =>
+  GatewayServer.layer.pipe(
+    Layer.provide(Layer.succeed(GatewayServerSettings, { port })),
+    Layer.provide(Layer.succeed(BooksSettings, { keyRetentionMillis: config.gatewayKeyRetentionMillis }))
+  )
+
 /** The payment gateway of GATEWAY_URL, or a sandbox beside the service that speaks the same HTTP. */
-const gatewaySettings = (config: AppConfig) =>
-  config.gatewayUrl !== undefined
-    ? Layer.succeed(GatewaySettings, { url: config.gatewayUrl, timeoutMillis: config.gatewayTimeoutMillis })
+const gatewaySettings = (config: AppConfig) => {
+  const known = { timeoutMillis: config.gatewayTimeoutMillis, keyRetentionMillis: config.gatewayKeyRetentionMillis }
+  return config.gatewayUrl !== undefined
+    ? Layer.succeed(GatewaySettings, { url: config.gatewayUrl, ...known })
     : Layer.effect(
         GatewaySettings,
-        GatewayServer.useSync(({ url }) => ({ url, timeoutMillis: config.gatewayTimeoutMillis }))
-      ).pipe(Layer.provide(GatewayServer.layer), Layer.provide(Layer.succeed(GatewayServerSettings, { port: 0 })))
+        GatewayServer.useSync(({ url }) => ({ url, ...known }))
+      ).pipe(Layer.provideMerge(sandbox(config, 0)))
+}
 
 /** The use cases. */
 const application = (config: AppConfig) =>
-  Layer.mergeAll(PlaceOrder.layer, PayOrder.layer, Timeline.layer).pipe(
+  Layer.mergeAll(
+    PlaceOrder.layer,
+    PayOrder.layer,
+    RecoverPayment.layer,
+    CancelOrder.layer,
+    RefundOrder.layer,
+    GatewayWebhook.layer,
+    Timeline.layer
+  ).pipe(
+    Layer.provideMerge(PaymentOutcomes.layer),
     Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Gateway.layerHttp)),
     Layer.provideMerge(Layer.mergeAll(gatewaySettings(config), NodeHttpClient.layerUndici)),
     Layer.provideMerge(Layer.succeed(Subscribers, { names: subscribers.map((subscriber) => subscriber.name) }))
   )
 
-const http = (config: AppConfig) =>
-  HttpServer.layer.pipe(
-    Layer.provide(TopicsHealth.layer),
-    Layer.provide(Layer.mergeAll(Readiness.layer, DispatcherHealth.layer)),
-    Layer.provide(application(config))
-  )
+/** The sandbox beside the service reports to the service, once that answers; another company is told where by other means. */
+const webhooks = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const beside = yield* Effect.serviceOption(GatewayServer)
+    const { secret } = yield* WebhookSettings
+    const { url } = yield* HttpServer.BoundAddress
+    if (beside._tag === "Some" && secret !== undefined) {
+      yield* beside.value.reportTo({ url: `${url}/webhooks/gateway`, secret })
+    }
+  })
+)
+
+const http = webhooks.pipe(
+  Layer.provideMerge(HttpServer.layer),
+  Layer.provide(TopicsHealth.layer),
+  Layer.provide(Layer.mergeAll(Readiness.layer, DispatcherHealth.layer))
+)
 
 const consumers = Layer.mergeAll(Layer.empty, ...subscribers.map((subscriber) => Consumer.layer<Tasks>(subscriber)))
 
 /** Tasks are claimed, renewed and ended on connections of their own: handlers that use up the pool don't cost them their leases. */
-const workers = TaskWorkers.layer(taskHandlers).pipe(
-  Layer.provide(
-    Layer.mergeAll(TaskClaim.layer, TaskLeases.layer, TaskFinish.layer).pipe(
-      Layer.provide(Database.layerReserved("workers", workerConnections))
+const workers = (config: AppConfig) =>
+  TaskWorkers.layer(taskHandlers(config)).pipe(
+    Layer.provide(
+      Layer.mergeAll(TaskClaim.layer, TaskLeases.layer, TaskFinish.layer).pipe(
+        Layer.provide(Database.layerReserved("workers", workerConnections))
+      )
     )
   )
-)
 
 /** `layer` where this process has the role; nothing where it has not. */
 const withRole = <A, E, R>(
@@ -198,11 +235,13 @@ export const maintenance = (config: AppConfig, options: { readonly dryRun: boole
   Effect.provide(Maintenance.runOnce(options), migrated(config).pipe(Layer.provideMerge(settings(config))))
 
 /** The whole service, as far as `roles` go. */
-export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { readonly json: boolean }) =>
-  Banner.layer({ config, roles, json: output.json }).pipe(
-    Layer.provideMerge(roles.has("http") ? http(config) : Layer.empty),
+export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { readonly json: boolean }) => {
+  // One value, and so one instance, for all who use it.
+  const useCases = application(config)
+  return Banner.layer({ config, roles, json: output.json }).pipe(
+    Layer.provideMerge(roles.has("http") ? Layer.provide(http, useCases) : Layer.empty),
     Layer.provideMerge(withRole(roles, "consumers", consumers)),
-    Layer.provideMerge(withRole(roles, "workers", workers)),
+    Layer.provideMerge(withRole(roles, "workers", Layer.provide(workers(config), useCases))),
     Layer.provideMerge(roles.has("dispatcher") ? LaneWorkers.layer : Layer.empty),
     Layer.provideMerge(withRole(roles, "maintenance", Maintenance.layer)),
     Layer.provideMerge(topics(roles)),
@@ -211,12 +250,19 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
     Layer.provide(settings(config)),
     Layer.provide(PidFile.layer(config.dataDirectory))
   )
+}
 
 /** The sandbox gateway alone. */
 export const gateway = (config: AppConfig) =>
-  GatewayServer.layer.pipe(
-    Layer.tap((context) => Console.log(`The sandbox gateway answers at ${Context.get(context, GatewayServer).url}`)),
-    Layer.provide(Layer.succeed(GatewayServerSettings, { port: config.gatewayPort })),
+  sandbox(config, config.gatewayPort).pipe(
+    Layer.tap((context) =>
+      Effect.gen(function* () {
+        const { reportTo, url } = Context.get(context, GatewayServer)
+        const { gatewayWebhookSecret: secret, gatewayWebhookUrl: target } = config
+        if (target !== undefined && secret !== undefined) yield* reportTo({ url: target, secret })
+        yield* Console.log(`The sandbox gateway answers at ${url}`)
+      })
+    ),
     Layer.provide(database(config)),
     Layer.provide(settings(config))
   )
@@ -281,6 +327,15 @@ const settings = (config: AppConfig) =>
       }))
     ),
     Layer.succeed(Consumer.ConsumerSettings, { sliceSize: config.consumerSliceSize }),
+    Layer.succeed(RecoverySettings, { delaysMillis: config.paymentRecoverDelaysMillis }),
+    Layer.succeed(Maintenance.FurtherUpkeep, [{ table: "idempotency_keys", deleteExpired: dropExpiredKeys }]),
+    Layer.succeed(IdempotencySettings, { retentionDays: config.idempotencyRetentionDays }),
+    Layer.sync(WebhookSettings, () => ({
+      // Nobody but the sandbox of this process needs to know it.
+      secret:
+        config.gatewayWebhookSecret ??
+        (config.gatewayUrl === undefined ? Redacted.make(randomBytes(32).toString("hex")) : undefined)
+    })),
     Layer.effect(
       MailSettings,
       Effect.map(MailSettings, (defaults) => ({

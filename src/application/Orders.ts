@@ -36,17 +36,47 @@ export interface OrderPage {
   readonly nextCursor: OrderId | null
 }
 
+/** What a save takes beside the change. */
+export interface SaveExtra {
+  /** With the first change only. */
+  readonly lines?: ReadonlyArray<OrderLine>
+  /** When it happened, by the database's clock ({@link LockedOrder}); else now. */
+  readonly at?: string
+  /** Further writes of the same statement, see `Outbox.save`. */
+  readonly also?: (written: Statement.Fragment) => ReadonlyArray<Statement.Statement<unknown>>
+}
+
+/** An order under its lock, with all that it takes to show what a change made of it. */
+export interface LockedOrder {
+  readonly order: Order
+  readonly lines: ReadonlyArray<OrderLine>
+  readonly createdAt: string
+  /** When it was locked, by the database's clock. */
+  readonly at: string
+}
+
+/** How readers will see the order once `change` is saved with `at`. */
+export const viewAfter = ({ at, createdAt, lines }: LockedOrder, { events, order }: Change): OrderView => ({
+  ...order,
+  version: order.version + events.length,
+  lines,
+  createdAt,
+  updatedAt: at
+})
+
 /** See {@link Orders}. */
 export interface OrdersService {
   /**
-   * Stores what `change` makes of the order, with its events, in one statement. `lines` come with the first change only.
+   * Stores what `change` makes of the order, with its events, in one statement.
    *
    * The order must have been read with {@link OrdersService.lock} in this transaction (or be new): a version that is not the
    * present one is then impossible, and a defect.
    */
-  readonly save: (change: Change, lines?: ReadonlyArray<OrderLine>) => Effect.Effect<void, EventRefused, Transaction>
+  readonly save: (change: Change, extra?: SaveExtra) => Effect.Effect<void, EventRefused, Transaction>
   /** Reads the order and locks its row to the end of the transaction: changes of one order happen one after another. */
   readonly lock: (id: OrderId) => Effect.Effect<Order, OrderNotFound, Transaction>
+  /** {@link lock}, with the order's lines and times. */
+  readonly lockWhole: (id: OrderId) => Effect.Effect<LockedOrder, OrderNotFound, Transaction>
   /** Reads the order: inside a transaction as it stands there, else as it was last committed. */
   readonly get: (id: OrderId) => Effect.Effect<OrderView, OrderNotFound>
   /** At most `limit` orders older than `cursor`, newest first. */
@@ -57,6 +87,9 @@ export interface OrdersService {
   }) => Effect.Effect<OrderPage>
 }
 
+/** A time as the API and the events show it. */
+const isoFormat = `YYYY-MM-DD"T"HH24:MI:SS.MS"Z"`
+
 const OrderRow = Schema.Struct({
   id: OrderId,
   customerId: CustomerId,
@@ -66,10 +99,30 @@ const OrderRow = Schema.Struct({
   totalAmountMinor: AmountMinor
 })
 const decodeOrder = Schema.decodeUnknownEffect(OrderRow)
-const decodeView = Schema.decodeUnknownEffect(OrderView)
 
-/** A time as the API and the events show it. */
-const isoFormat = `YYYY-MM-DD"T"HH24:MI:SS.MS"Z"`
+/** A {@link LockedOrder} as a row. */
+export const LockedOrderRow = Schema.Struct({
+  ...OrderRow.fields,
+  lines: Schema.Array(OrderLine),
+  createdAt: Schema.String,
+  at: Schema.String
+})
+const decodeLocked = Schema.decodeUnknownEffect(LockedOrderRow)
+
+export const lockedOrderOf = ({ at, createdAt, lines, ...order }: typeof LockedOrderRow.Type): LockedOrder => ({
+  order,
+  lines,
+  createdAt,
+  at
+})
+
+/** The columns of a {@link LockedOrderRow}, of the orders' alias `o`. */
+export const lockedOrderColumns = `
+  o.id, o.customer_id AS "customerId", o.currency, o.status, o.version, o.total_amount_minor::float8 AS "totalAmountMinor",
+  (SELECT json_agg(json_build_object('sku', l.sku, 'quantity', l.quantity, 'unitAmountMinor', l.unit_amount_minor) ORDER BY l.position)
+   FROM order_lines AS l WHERE l.order_id = o.id) AS lines,
+  to_char(o.created_at AT TIME ZONE 'UTC', '${isoFormat}') AS "createdAt", to_char(clock_now() AT TIME ZONE 'UTC', '${isoFormat}') AS at`
+const decodeView = Schema.decodeUnknownEffect(OrderView)
 
 const streamOf = (id: OrderId): Stream => ({ topic: ordersTopic, aggregateType: orderAggregate, aggregateId: id })
 
@@ -83,9 +136,13 @@ const toNewEvent = (event: OrderEvent): NewEvent => ({
 const storedStatusOf = (status: OrderStatus): StoredStatus =>
   status === "paying" ? "pending" : status === "refunding" ? "paid" : status
 
-/** The payment under way that the status speaks of. */
-const paymentStatusOf = (status: OrderStatus) =>
-  status === "paying" ? "charging" : status === "refunding" ? "refunding" : null
+/**
+ * `paying` and `refunding` are not stored: they say that a payment of the order is under way, or that nobody knows yet what the gateway
+ * made of it (`manual`). Null where none is.
+ */
+const underWaySql = `
+  (CASE WHEN o.status = 'pending' AND p.status IN ('charging', 'manual') THEN 'paying'
+        WHEN o.status = 'paid' AND p.status IN ('refunding', 'manual') THEN 'refunding' END)`
 
 export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/application/Orders") {
   static readonly layer: Layer.Layer<Orders, never, Outbox | SqlClient.SqlClient> = Layer.effect(
@@ -94,9 +151,10 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
       const outbox = yield* Outbox
       const client = yield* SqlClient.SqlClient
 
-      const save = Effect.fn("Orders.save")(function* (change: Change, lines: ReadonlyArray<OrderLine> = []) {
+      const save = Effect.fn("Orders.save")(function* (change: Change, extra: SaveExtra = {}) {
         const { sql } = yield* Transaction
         const { events, order } = change
+        const { also = () => [], at = null, lines = [] } = extra
         const newEvents: NonEmpty<NewEvent> = [toNewEvent(events[0]), ...events.slice(1).map(toNewEvent)]
         const write =
           order.version === 0
@@ -107,7 +165,8 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
               FROM (SELECT clock_now() AS now) AS clock
               RETURNING version`
             : sql<{ readonly version: number }>`
-              UPDATE orders SET status = ${order.status}, version = version + ${events.length}::int4, updated_at = clock_now()
+              UPDATE orders SET status = ${order.status}, version = version + ${events.length}::int4,
+                                updated_at = coalesce(${at}::timestamptz, clock_now())
               WHERE id = ${order.id}::uuid AND version = ${order.version}::int4
               RETURNING version`
         const insertLines = (written: Statement.Fragment) => sql`
@@ -117,7 +176,10 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
                       ${lines.map((line) => BigInt(line.unitAmountMinor))}::int8[])
                  WITH ORDINALITY AS line(sku, quantity, unit_amount_minor, position)`
         yield* outbox
-          .save(streamOf(order.id), newEvents, write, (written) => (lines.length > 0 ? [insertLines(written)] : []))
+          .save(streamOf(order.id), newEvents, write, (written) => [
+            ...(lines.length > 0 ? [insertLines(written)] : []),
+            ...also(written)
+          ])
           .pipe(Effect.catchTag("NothingWritten", Effect.die))
       })
 
@@ -131,16 +193,20 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
           : yield* Effect.orDie(decodeOrder(rows[0]))
       })
 
-      /** The payment that makes a pending order `paying`, or a paid one `refunding`; null where none does. */
-      const underWay = client.literal(`
-        (CASE WHEN o.status = 'pending' AND p.status = 'charging' OR o.status = 'paid' AND p.status = 'refunding' THEN p.status END)`)
+      const lockWhole = Effect.fn("Orders.lockWhole")(function* (id: OrderId) {
+        const { sql } = yield* Transaction
+        const rows = yield* Effect.orDie(
+          sql`SELECT ${sql.literal(lockedOrderColumns)} FROM orders AS o WHERE o.id = ${id}::uuid FOR UPDATE OF o`
+        )
+        return rows[0] === undefined
+          ? yield* new OrderNotFound({ orderId: id })
+          : lockedOrderOf(yield* Effect.orDie(decodeLocked(rows[0])))
+      })
 
-      /** `paying` and `refunding` are not stored: they say that a payment of the order is under way. */
+      const underWay = client.literal(underWaySql)
       const select = client.literal(`
         SELECT o.id, o.customer_id AS "customerId", o.currency, o.version,
-               CASE WHEN o.status = 'pending' AND p.status = 'charging' THEN 'paying'
-                    WHEN o.status = 'paid' AND p.status = 'refunding' THEN 'refunding'
-                    ELSE o.status END AS status,
+               coalesce(${underWaySql}, o.status) AS status,
                o.total_amount_minor::float8 AS "totalAmountMinor",
                (SELECT json_agg(json_build_object('sku', l.sku, 'quantity', l.quantity, 'unitAmountMinor', l.unit_amount_minor)
                                 ORDER BY l.position)
@@ -148,7 +214,7 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
                to_char(o.created_at AT TIME ZONE 'UTC', '${isoFormat}') AS "createdAt",
                to_char(o.updated_at AT TIME ZONE 'UTC', '${isoFormat}') AS "updatedAt"
         FROM orders AS o
-        LEFT JOIN payments AS p ON p.order_id = o.id AND p.status IN ('charging', 'refunding')`)
+        LEFT JOIN payments AS p ON p.order_id = o.id AND p.status IN ('charging', 'refunding', 'manual')`)
 
       const get = Effect.fn("Orders.get")(function* (id: OrderId) {
         const rows = yield* Effect.orDie(client`${select} WHERE o.id = ${id}::uuid`)
@@ -162,7 +228,7 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
           // The stored status first: the index on (status, id) then gives the page in its order.
           ...Option.toArray(filter.status).map(
             (status) =>
-              client`o.status = ${storedStatusOf(status)} AND ${underWay} IS NOT DISTINCT FROM ${paymentStatusOf(status)}`
+              client`o.status = ${storedStatusOf(status)} AND ${underWay} IS NOT DISTINCT FROM ${status === storedStatusOf(status) ? null : status}::text`
           ),
           ...Option.toArray(filter.cursor).map((cursor) => client`o.id < ${cursor}::uuid`)
         ]
@@ -175,7 +241,7 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
         return { items, nextCursor: views.length > filter.limit ? (items.at(-1)?.id ?? null) : null }
       })
 
-      return Orders.of({ save, lock, get, list })
+      return Orders.of({ save, lock, lockWhole, get, list })
     })
   )
 }

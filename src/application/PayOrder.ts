@@ -1,24 +1,27 @@
 /**
  * Paying an order, in three phases that each can be resumed:
  *
- * 1. intent: one transaction. The key is claimed and the payment recorded as `charging`, before any money moves.
+ * 1. intent: one transaction. The key is claimed, the payment recorded as `charging`, and its recovery enqueued, before any money moves.
  * 2. charge: outside any transaction, in a fiber of the service: a client that hangs up changes nothing. The gateway's
  *    idempotency key is the payment's id, so charging again after a crash can't charge twice.
- * 3. outcome: one transaction. Order, payment, event and the stored answer, all or none.
+ * 3. outcome: one transaction ({@link PaymentOutcomes}). Order, payment, event and the stored answer, all or none.
  *
- * A process that dies between two phases leaves a `charging` payment; the next request with the same key takes it from there.
+ * A process that dies between two phases leaves a `charging` payment. The next request with the same key takes it from there, and so
+ * does {@link RecoverPayment} without any request. Once the gateway has left somebody without an answer, the recovery alone goes on.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Fiber, FiberSet, Layer, Result, Schema } from "effect"
-import { declinePayment, markPaid, type OrderId, OrderStateConflict } from "../domain/Order.ts"
+import { type OrderId, OrderStateConflict } from "../domain/Order.ts"
 import { PaymentId, type PaymentMethod } from "../domain/Payment.ts"
+import { Tasks } from "../messaging/tasks/Tasks.ts"
 import { Transaction } from "../platform/database/Transaction.ts"
 import { Faults } from "../platform/Faults.ts"
-import { RandomUuid } from "../platform/RandomUuid.ts"
-import { type ChargeOutcome, Gateway, GatewaySettings } from "./Gateway.ts"
+import { Gateway, GatewaySettings, mayRepeat } from "./Gateway.ts"
 import { type FinalAnswer, Idempotency, type KeyedRequest, type KeyReused } from "./Idempotency.ts"
-import { type OrderNotFound, Orders, OrderView } from "./Orders.ts"
-import { type OpenPayment, PaymentOpen, Payments } from "./Payments.ts"
+import type { OrderNotFound } from "./Orders.ts"
+import { PaymentOutcomes } from "./PaymentOutcomes.ts"
+import { type OpenPayment, type PaymentOpen, Payments } from "./Payments.ts"
+import { paymentRecover, recoveryKeyOf, RecoverySettings } from "./tasks/PaymentRecover.ts"
 
 /** Another request with the same key is at work on this payment. */
 export class PaymentInProgress extends Schema.TaggedError<PaymentInProgress>()("PaymentInProgress", {
@@ -29,30 +32,30 @@ export class PaymentInProgress extends Schema.TaggedError<PaymentInProgress>()("
   }
 }
 
+/** So many payments wait for the gateway that no other one is begun. Nothing was written. */
+export class TooManyPayments extends Schema.TaggedError<TooManyPayments>()("TooManyPayments", {
+  underWay: Schema.Int
+}) {
+  override get message() {
+    return `${this.underWay} payments wait for the gateway: try again in a moment`
+  }
+}
+
 /** What a request to pay comes to: a final answer, or a payment whose outcome the gateway has not told yet. */
 export type PayResult =
   | { readonly _tag: "Final"; readonly paymentId: PaymentId; readonly answer: FinalAnswer }
   | { readonly _tag: "Unknown"; readonly paymentId: PaymentId; readonly reason: string }
 
-/** The body of a decline: a problem (RFC 9457) with the payment and the gateway's reason. */
-const DeclineBody = Schema.fromJsonString(
-  Schema.Struct({
-    type: Schema.String,
-    title: Schema.String,
-    status: Schema.Int,
-    detail: Schema.String,
-    paymentId: PaymentId,
-    reason: Schema.String
-  })
-)
-const encodeDecline = Schema.encodeEffect(DeclineBody)
-const encodeView = Schema.encodeEffect(Schema.fromJsonString(OrderView))
+type PayFailure = KeyReused | OrderNotFound | OrderStateConflict | PaymentInProgress | PaymentOpen | TooManyPayments
 
 /**
  * How much longer than the gateway's timeout an attempt may count on being alone: its last transaction has to fit in. After a
  * crash this is how long the same key hears 409 before it may resume.
  */
-const leaseSlackMillis = 3_000
+export const leaseSlackMillis = 3_000
+
+/** Charges under way at once, each for the gateway's timeout at the longest: some hundred kilobytes of fibers, requests and sockets. */
+const maxCharges = 1_000
 
 export class PayOrder extends Context.Service<
   PayOrder,
@@ -61,121 +64,118 @@ export class PayOrder extends Context.Service<
       orderId: OrderId,
       paymentMethod: PaymentMethod,
       request: KeyedRequest
-    ) => Effect.Effect<PayResult, KeyReused | OrderNotFound | OrderStateConflict | PaymentInProgress | PaymentOpen>
+    ) => Effect.Effect<PayResult, PayFailure>
   }
 >()("paid-once/application/PayOrder") {
   static readonly layer: Layer.Layer<
     PayOrder,
     never,
-    Orders | Payments | Idempotency | Gateway | GatewaySettings | PgClient.PgClient
+    Payments | PaymentOutcomes | Idempotency | Gateway | GatewaySettings | Tasks | PgClient.PgClient
   > = Layer.effect(
     PayOrder,
     Effect.gen(function* () {
-      const orders = yield* Orders
       const payments = yield* Payments
+      const outcomes = yield* PaymentOutcomes
       const idempotency = yield* Idempotency
       const gateway = yield* Gateway
+      const tasks = yield* Tasks
       const faults = yield* Faults
       const database = yield* PgClient.PgClient
-      const drawUuid = yield* RandomUuid
-      const leaseMillis = (yield* GatewaySettings).timeoutMillis + leaseSlackMillis
+      const { keyRetentionMillis, timeoutMillis } = yield* GatewaySettings
+      const { delaysMillis } = yield* RecoverySettings
+      const leaseMillis = timeoutMillis + leaseSlackMillis
+      const firstDelayMillis = delaysMillis[0] ?? 0
       /** Charges under way. Closing the service waits for them, for each is bounded by the gateway's timeout. */
-      const charges = yield* FiberSet.make<PayResult>()
+      const charges = yield* FiberSet.make<PayResult, OrderStateConflict>()
       yield* Effect.addFinalizer(() => FiberSet.awaitEmpty(charges))
 
-      /** Phase 1. Returns the payment to be charged, or the answer that the key has already. */
+      /** The key has begun a payment before: what there is to say or to do about it. */
+      const resume = Effect.fnUntraced(function* (id: PaymentId) {
+        const payment = yield* Effect.orDie(payments.lock(id))
+        switch (payment.status) {
+          case "charging": {
+            if (payment.isUnknown) break
+            if (payment.leased) return yield* new PaymentInProgress({ paymentId: id })
+            if (mayRepeat(payment.ageMillis, keyRetentionMillis)) {
+              yield* payments.lease(id, leaseMillis)
+              return { _tag: "Charge" as const, payment }
+            }
+            // Too old to be charged unseen: the recovery looks it up.
+            yield* payments.noteUnknown(id)
+            break
+          }
+          case "manual":
+            break
+          default:
+            return yield* withoutAnswer(payment)
+        }
+        return { _tag: "Unknown" as const, paymentId: id, reason: "the gateway has not told the outcome yet" }
+      })
+
+      /** Phase 1. Returns the payment to be charged, or what the key stands for already. */
       const begin = Effect.fn("PayOrder.intent")(function* (
         orderId: OrderId,
         paymentMethod: PaymentMethod,
         request: KeyedRequest
       ) {
-        const { sql } = yield* Transaction
-        const [row] = yield* Effect.orDie(
-          sql<{ readonly id: string }>`SELECT uuid_v7(clock_now(), ${drawUuid()}::uuid) AS id`
-        )
-        const fresh = PaymentId.make(row!.id)
-        const claim = yield* idempotency.claim(request, fresh)
-        if (claim._tag === "Answered") {
-          return { _tag: "Final" as const, paymentId: PaymentId.make(claim.subjectId), answer: claim.answer }
-        }
-        if (claim._tag === "Begun") {
-          const payment = yield* Effect.orDie(payments.lock(PaymentId.make(claim.subjectId)))
-          if (payment.leased) return yield* new PaymentInProgress({ paymentId: payment.id })
-          yield* payments.lease(payment.id, leaseMillis)
-          return { _tag: "Charge" as const, payment }
-        }
-        const order = yield* orders.lock(orderId)
-        if (order.status !== "pending") {
-          return yield* new OrderStateConflict({ orderId, status: order.status, wanted: "paid" })
-        }
-        yield* payments.open(fresh, order, paymentMethod, leaseMillis)
-        return { _tag: "Charge" as const, payment: yield* Effect.orDie(payments.lock(fresh)) }
-      })
-
-      /** Phase 3, once the gateway has spoken. Whoever comes second finds the answer of the first. */
-      const finish = Effect.fn("PayOrder.outcome")(function* (payment: OpenPayment, outcome: ChargeOutcome) {
-        const order = yield* Effect.orDie(orders.lock(payment.orderId))
-        const current = yield* Effect.orDie(payments.lock(payment.id))
-        if (current.status !== "charging") {
-          const answer = yield* idempotency.answerOf(payment.id)
-          return (
-            answer ?? (yield* Effect.die(new Error(`payment ${payment.id} is ${current.status} and has no answer`)))
-          )
-        }
-        const change =
-          outcome._tag === "Captured" ? markPaid(order, payment.id) : declinePayment(order, payment.id, outcome.reason)
-        // The order was pending when the payment was opened, and an open payment keeps every other change away.
-        yield* Effect.orDie(Effect.flatMap(Effect.fromResult(change), (made) => orders.save(made)))
-        yield* payments.settle(payment.id, outcome)
-        const answer = yield* Effect.orDie(answerTo(payment, outcome))
-        yield* idempotency.answer(payment.id, answer)
-        yield* faults.at("pay.before-commit")
-        return answer
-      })
-
-      const answerTo = (payment: OpenPayment, outcome: ChargeOutcome) =>
-        outcome._tag === "Captured"
-          ? Effect.map(
-              Effect.flatMap(orders.get(payment.orderId), (order) => encodeView(order)),
-              (body): FinalAnswer => ({ status: 200, body })
+        // Twice at the most: the key may expire between the two looks at it.
+        for (;;) {
+          const payment = yield* payments.open(request, orderId, paymentMethod, leaseMillis)
+          if (payment !== undefined) {
+            yield* tasks.enqueue(
+              paymentRecover,
+              { paymentId: payment.id },
+              {
+                idempotencyKey: recoveryKeyOf(payment.id, "charge"),
+                delayMillis: Math.max(leaseMillis, firstDelayMillis)
+              }
             )
-          : Effect.map(
-              encodeDecline({
-                type: "about:blank",
-                title: "Payment Required",
-                status: 402,
-                detail: `the payment was declined: ${outcome.reason}`,
-                paymentId: payment.id,
-                reason: outcome.reason
-              }),
-              (body): FinalAnswer => ({ status: 402, body })
-            )
+            return { _tag: "Charge" as const, payment }
+          }
+          const found = yield* idempotency.find(request)
+          if (found === undefined) continue
+          const paymentId = PaymentId.make(found.subjectId)
+          return found._tag === "Answered"
+            ? { _tag: "Final" as const, paymentId, answer: found.answer }
+            : yield* resume(paymentId)
+        }
+      })
 
       /** Phases 2 and 3. */
-      const charge = Effect.fn("PayOrder.charge")(function* (payment: OpenPayment) {
-        yield* faults.at("pay.after-intent")
-        const outcome = yield* Effect.result(
-          gateway.charge({
-            paymentId: payment.id,
-            amount: { amountMinor: payment.amountMinor, currency: payment.currency },
-            paymentMethod: payment.paymentMethod
-          })
-        )
-        yield* faults.at("pay.after-charge")
-        if (Result.isFailure(outcome)) {
-          // Given back at once, so that the next request with this key asks the gateway again instead of hearing 409.
-          yield* Transaction.run(payments.lease(payment.id, 0))
-          return { _tag: "Unknown" as const, paymentId: payment.id, reason: outcome.failure.reason }
-        }
-        const answer = yield* Transaction.run(finish(payment, outcome.success))
-        yield* faults.at("pay.after-commit")
-        return { _tag: "Final" as const, paymentId: payment.id, answer }
-      })
+      const charge = Effect.fn("PayOrder.charge")(
+        function* (payment: OpenPayment): Effect.fn.Return<PayResult, OrderStateConflict, PgClient.PgClient> {
+          yield* faults.at("pay.after-intent")
+          const outcome = yield* Effect.result(
+            gateway.charge({
+              paymentId: payment.id,
+              amount: { amountMinor: payment.amountMinor, currency: payment.currency },
+              paymentMethod: payment.paymentMethod
+            })
+          )
+          yield* faults.at("pay.after-charge")
+          if (Result.isFailure(outcome)) {
+            yield* Transaction.run(
+              Effect.andThen(
+                payments.noteUnknown(payment.id),
+                tasks.hastenByKey(paymentRecover, recoveryKeyOf(payment.id, "charge"), firstDelayMillis)
+              )
+            )
+            return { _tag: "Unknown", paymentId: payment.id, reason: outcome.failure.reason }
+          }
+          const { answer } = yield* Effect.orDie(outcomes.charged(payment.id, outcome.success))
+          yield* faults.at("pay.after-commit")
+          return answer === undefined ? yield* withoutAnswer(payment) : { _tag: "Final", paymentId: payment.id, answer }
+        },
+        // The client may be gone: nobody else would hear of it.
+        Effect.tapDefect((defect) => Effect.logError("a charge failed; its payment will be recovered", defect))
+      )
 
       const pay = Effect.fn("PayOrder.pay")(
         function* (orderId: OrderId, paymentMethod: PaymentMethod, request: KeyedRequest) {
+          const underWay = yield* FiberSet.size(charges)
+          if (underWay >= maxCharges) return yield* new TooManyPayments({ underWay })
           const begun = yield* Transaction.run(begin(orderId, paymentMethod, request))
-          if (begun._tag === "Final") return begun
+          if (begun._tag !== "Charge") return begun
           return yield* Effect.flatMap(FiberSet.run(charges, charge(begun.payment)), Fiber.join)
         },
         Effect.provideService(PgClient.PgClient, database)
@@ -185,3 +185,7 @@ export class PayOrder extends Context.Service<
     })
   )
 }
+
+/** A payment that ended without paying its order: that one was cancelled meanwhile, and a capture is given back. */
+const withoutAnswer = ({ orderId }: OpenPayment) =>
+  Effect.fail(new OrderStateConflict({ orderId, status: "cancelled", wanted: "paid" }))

@@ -44,7 +44,7 @@ export class PlaceOrder extends Context.Service<
       const placeNew = Effect.fnUntraced(function* (id: OrderId, order: NewOrder) {
         // The sum was checked when the lines were decoded: a failure here is a hole in that check.
         const change = yield* Effect.orDie(Effect.fromResult(place({ id, ...order })))
-        yield* orders.save(change, order.lines)
+        yield* orders.save(change, { lines: order.lines })
         return yield* Effect.orDie(Effect.flatMap(orders.get(id), encodeView))
       })
 

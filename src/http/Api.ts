@@ -12,6 +12,8 @@ import { TimelineView } from "../application/Timeline.ts"
 import { Currency } from "../domain/Money.ts"
 import { CustomerId, OrderId, OrderLines, OrderStatus } from "../domain/Order.ts"
 import { Payment, PaymentId, PaymentMethod } from "../domain/Payment.ts"
+import { TaskView } from "../messaging/tasks/TaskRows.ts"
+import { TaskId } from "../messaging/tasks/TaskType.ts"
 import { HealthReport } from "./Health.ts"
 import { improve } from "./OpenApiSpec.ts"
 import { contentType as problemType } from "./Problems.ts"
@@ -31,6 +33,8 @@ const uuidV7 = (description: string) =>
 
 const OrderIdText = uuidV7("The order's id").pipe(Schema.decodeTo(OrderId, SchemaTransformation.toLowerCase()))
 const PaymentIdText = uuidV7("The payment's id").pipe(Schema.decodeTo(PaymentId, SchemaTransformation.toLowerCase()))
+
+const TaskIdText = uuidV7("The task's id").pipe(Schema.decodeTo(TaskId, SchemaTransformation.toLowerCase()))
 
 /** A key as it may stand in a header: a tab gets through HTTP's own parser, and the C1 controls do as Latin-1. */
 const KeyHeader = IdempotencyKey.check(
@@ -102,7 +106,7 @@ export const PaymentPending = Schema.Struct({
       paymentId: PaymentId.make(examplePaymentId),
       orderId: OrderId.make(exampleOrderId),
       status: "charging",
-      detail: "the payment's outcome is not known yet: ask again with the same Idempotency-Key"
+      detail: "the payment's outcome is not known yet, and is being looked for: ask again with the same Idempotency-Key"
     }
   ]
 })
@@ -184,9 +188,33 @@ const Orders = HttpApiGroup.make("orders")
       OpenApi.annotations({
         summary: "Pay an order",
         description:
-          "200: paid. 202: the gateway has not told the outcome; ask again with the same key until it has. 402: declined; " +
+          "200: paid. 202: the gateway has not told the outcome, and it is being looked for; ask again with the same key until it is known. 402: declined; " +
           "a new key may try again. 409: another payment is open, the order can't be paid, or the same key is being processed. " +
           "200 and 402 are kept: the same key gets them again, byte for byte, and is never charged twice."
+      })
+    ),
+    HttpApiEndpoint.post("cancel", "/orders/:id/cancel", {
+      params: { id: OrderIdText },
+      success: [OrderView, withLocation(OrderView.annotate({ httpApiStatus: 202 }), "payment")],
+      error: problems(400, 404, 409, 503)
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Cancel an order",
+        description:
+          "The order is `cancelled` at once. 202: a payment of it is in flight; if its money arrives, it is given back. " +
+          "409: the order is paid, and can only be refunded. May be repeated."
+      })
+    ),
+    HttpApiEndpoint.post("refund", "/orders/:id/refund", {
+      params: { id: OrderIdText },
+      success: withLocation(OrderView.annotate({ httpApiStatus: 202 }), "payment"),
+      error: problems(400, 404, 409, 503)
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Refund a paid order",
+        description:
+          "The whole amount. The order reads `refunding` until the gateway has confirmed, and then `refunded`. 409: the order is not paid. " +
+          "May be repeated while the refund is under way."
       })
     ),
     HttpApiEndpoint.get("timeline", "/orders/:id/timeline", {
@@ -212,6 +240,40 @@ const Payments = HttpApiGroup.make("payments")
   )
   .annotateMerge(OpenApi.annotations({ title: "Payments", description: "Attempts to pay an order." }))
 
+const Tasks = HttpApiGroup.make("tasks")
+  .add(
+    HttpApiEndpoint.get("get", "/tasks/:id", {
+      params: { id: TaskIdText },
+      success: TaskView,
+      error: problems(400, 404, 503)
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Get a task",
+        description: "How far it is: its state, the runs begun, when it may run next, and why the last runs failed."
+      })
+    )
+  )
+  .annotateMerge(OpenApi.annotations({ title: "Tasks", description: "Work that goes on after the request." }))
+
+const Webhooks = HttpApiGroup.make("webhooks")
+  .add(
+    HttpApiEndpoint.post("gateway", "/webhooks/gateway", {
+      payload: Schema.Struct({ id: Schema.String, type: Schema.String, key: Schema.String }).annotate({
+        identifier: "GatewayReport"
+      }),
+      success: Schema.Struct({ received: Schema.Literal(true) }),
+      error: problems(400, 401, 413, 415, 503)
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Hear what the gateway did",
+        description:
+          "For the payment gateway: the header `gateway-signature` is `t=<Unix seconds>,v1=<hex>`, HMAC-SHA256 of `<t>.<body>` under the shared " +
+          "secret. A report may come first, last, twice, or speak of a payment that is unknown here: all are answered 200."
+      })
+    )
+  )
+  .annotateMerge(OpenApi.annotations({ title: "Webhooks" }))
+
 const Health = HttpApiGroup.make("health")
   .add(
     HttpApiEndpoint.get("live", "/health/live", {
@@ -232,7 +294,7 @@ const Health = HttpApiGroup.make("health")
 
 /** The whole API. */
 export const Api = HttpApi.make("paid-once")
-  .add(Orders, Payments, Health)
+  .add(Orders, Payments, Tasks, Webhooks, Health)
   .middleware(RequestProblems)
   .annotate(HttpApi.ParamsParseOptions, { errors: "all" })
   .annotate(HttpApi.HeadersParseOptions, { errors: "all" })

@@ -80,8 +80,8 @@ const refuse = (message: string): Problem => badRequest([{ in: "body", pointer: 
 /** A charset parameter, if there is one, can only say what JSON is anyway (RFC 8259, section 8.1). */
 const jsonType = /^application\/json\s*(?:;\s*charset\s*=\s*"?utf-8"?\s*)?;?$/i
 
-/** The body as JSON: its size first, then its type, its encoding and its syntax. */
-const read: Effect.Effect<unknown, Problem, HttpServerRequest.HttpServerRequest> = Effect.gen(function* () {
+/** The body as it came, as text that is said to be JSON: its size first, then its type and its encoding. */
+export const text: Effect.Effect<string, Problem, HttpServerRequest.HttpServerRequest> = Effect.gen(function* () {
   const request = yield* HttpServerRequest.HttpServerRequest
   const { "content-encoding": encoding, "content-length": length, "content-type": type } = request.headers
   if (Number(length) > maxBodyBytes) return yield* tooLarge
@@ -115,16 +115,18 @@ const read: Effect.Effect<unknown, Problem, HttpServerRequest.HttpServerRequest>
     )
   )
   if (bytes.byteLength === 0) return yield* refuse("must be JSON, and is empty")
-  return yield* Effect.fromResult(parse(bytes))
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes)
+  } catch {
+    return yield* refuse("must be UTF-8, and has bytes that are not")
+  }
 })
 
-const parse = (bytes: ArrayBuffer): Result.Result<unknown, Problem> => {
-  let text: string
-  try {
-    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes)
-  } catch {
-    return Result.fail(refuse("must be UTF-8, and has bytes that are not"))
-  }
+const read: Effect.Effect<unknown, Problem, HttpServerRequest.HttpServerRequest> = Effect.flatMap(text, (body) =>
+  Effect.fromResult(parse(body))
+)
+
+const parse = (text: string): Result.Result<unknown, Problem> => {
   // RFC 8259, section 8.1: no byte order mark in JSON that is sent over a network.
   if (text.startsWith("\uFEFF")) return Result.fail(refuse("must be JSON, and begins with a byte order mark"))
   try {

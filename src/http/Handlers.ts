@@ -1,15 +1,19 @@
 /** From requests to use cases, and from their results to answers. What is not a success becomes a problem, here and in `Observe`. */
-import { Effect, Layer } from "effect"
-import { HttpServerResponse } from "effect/http"
+import { Effect, Layer, Schema } from "effect"
+import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
+import { CancelOrder } from "../application/CancelOrder.ts"
+import { GatewayWebhook, signatureHeader, type WebhookRefused } from "../application/GatewayWebhook.ts"
 import type { IdempotencyKey, KeyedRequest, KeyReused } from "../application/Idempotency.ts"
-import { type OrderNotFound, Orders } from "../application/Orders.ts"
-import { type PaymentInProgress, PayOrder, type PayResult } from "../application/PayOrder.ts"
+import { type OrderNotFound, Orders, OrderView } from "../application/Orders.ts"
+import { type PaymentInProgress, PayOrder, type PayResult, type TooManyPayments } from "../application/PayOrder.ts"
 import { type PaymentNotFound, type PaymentOpen, Payments } from "../application/Payments.ts"
 import { PlaceOrder } from "../application/PlaceOrder.ts"
+import { RefundOrder } from "../application/RefundOrder.ts"
 import { Timeline } from "../application/Timeline.ts"
 import type { OrderId, OrderStateConflict } from "../domain/Order.ts"
 import type { EventRefused } from "../messaging/outbox/Outbox.ts"
+import { type TaskNotFound, Tasks } from "../messaging/tasks/Tasks.ts"
 import { Api, NewOrderBody, type PaymentPending, PayBody } from "./Api.ts"
 import * as Body from "./Body.ts"
 import { Health } from "./Health.ts"
@@ -24,6 +28,9 @@ type Refusal =
   | PaymentNotFound
   | PaymentOpen
   | Problem
+  | TaskNotFound
+  | TooManyPayments
+  | WebhookRefused
 
 const toProblem = (refusal: Refusal): Problem => {
   switch (refusal._tag) {
@@ -31,6 +38,7 @@ const toProblem = (refusal: Refusal): Problem => {
       return refusal
     case "OrderNotFound":
     case "PaymentNotFound":
+    case "TaskNotFound":
       return new Problem({ status: 404, detail: refusal.message })
     case "OrderStateConflict":
     case "PaymentOpen":
@@ -38,6 +46,12 @@ const toProblem = (refusal: Refusal): Problem => {
     case "PaymentInProgress":
       // An attempt ends within the gateway's timeout, and as a rule in far less than a second.
       return new Problem({ status: 409, detail: refusal.message, headers: { "retry-after": "1" } })
+    case "TooManyPayments":
+      return new Problem({ status: 503, detail: refusal.message, headers: { "retry-after": "1" } })
+    case "WebhookRefused":
+      return refusal.isSignature
+        ? new Problem({ status: 401, detail: refusal.message })
+        : new Problem({ status: 400, detail: refusal.message })
     case "EventRefused":
       return new Problem({ status: 413, detail: refusal.message })
     case "KeyReused":
@@ -72,10 +86,18 @@ const toAnswer = (orderId: OrderId, result: PayResult) => {
     paymentId: result.paymentId,
     orderId,
     status: "charging",
-    detail: "the payment's outcome is not known yet: ask again with the same Idempotency-Key"
+    detail: "the payment's outcome is not known yet, and is being looked for: ask again with the same Idempotency-Key"
   }
   return json(202, JSON.stringify(pending), { location: `/payments/${result.paymentId}` })
 }
+
+const encodeView = Schema.encodeEffect(Schema.fromJsonString(OrderView))
+
+/** The order as the request left it; where a payment is under way, with the way to it. */
+const toView = (view: OrderView, payment: string | undefined) =>
+  Effect.map(Effect.orDie(encodeView(view)), (body) =>
+    payment === undefined ? json(200, body) : json(202, body, { location: `/payments/${payment}` })
+  )
 
 const ordersLayer = HttpApiBuilder.group(
   Api,
@@ -84,6 +106,8 @@ const ordersLayer = HttpApiBuilder.group(
     const orders = yield* Orders
     const placeOrder = yield* PlaceOrder
     const payOrder = yield* PayOrder
+    const cancelOrder = yield* CancelOrder
+    const refundOrder = yield* RefundOrder
     const timeline = yield* Timeline
     return handlers
       .handleRaw("place", ({ headers }) =>
@@ -105,6 +129,12 @@ const ordersLayer = HttpApiBuilder.group(
           })
         )
       )
+      .handleRaw("cancel", ({ params }) =>
+        refusing(Effect.flatMap(cancelOrder.cancel(params.id), ({ inFlight, view }) => toView(view, inFlight)))
+      )
+      .handleRaw("refund", ({ params }) =>
+        refusing(Effect.flatMap(refundOrder.refund(params.id), ({ paymentId, view }) => toView(view, paymentId)))
+      )
       .handle("get", ({ params }) => refusing(orders.get(params.id)))
       .handle("list", ({ query }) => orders.list(query))
       .handle("timeline", ({ params }) => refusing(timeline.of(params.id)))
@@ -117,6 +147,33 @@ const paymentsLayer = HttpApiBuilder.group(
   Effect.fn(function* (handlers) {
     const payments = yield* Payments
     return handlers.handle("get", ({ params }) => refusing(payments.get(params.id)))
+  })
+)
+
+const tasksLayer = HttpApiBuilder.group(
+  Api,
+  "tasks",
+  Effect.fn(function* (handlers) {
+    const tasks = yield* Tasks
+    return handlers.handle("get", ({ params }) => refusing(tasks.get(params.id)))
+  })
+)
+
+const webhooksLayer = HttpApiBuilder.group(
+  Api,
+  "webhooks",
+  Effect.fn(function* (handlers) {
+    const webhook = yield* GatewayWebhook
+    return handlers.handleRaw("gateway", () =>
+      refusing(
+        Effect.gen(function* () {
+          const { headers } = yield* HttpServerRequest.HttpServerRequest
+          // The signature is over the text as it came.
+          yield* webhook.receive(headers[signatureHeader] ?? "", yield* Body.text)
+          return json(200, JSON.stringify({ received: true }))
+        })
+      )
+    )
   })
 )
 
@@ -136,4 +193,4 @@ const healthLayer = HttpApiBuilder.group(
 )
 
 /** The handlers of all groups of {@link Api}. */
-export const layer = Layer.mergeAll(ordersLayer, paymentsLayer, healthLayer)
+export const layer = Layer.mergeAll(ordersLayer, paymentsLayer, tasksLayer, webhooksLayer, healthLayer)

@@ -11,11 +11,15 @@ import { HttpApiBuilder, HttpApiSwagger } from "effect/http-api"
 import type { SqlClient } from "effect/sql"
 import * as Http from "node:http"
 import type { AddressInfo, Socket } from "node:net"
+import type { CancelOrder } from "../application/CancelOrder.ts"
+import type { GatewayWebhook } from "../application/GatewayWebhook.ts"
 import type { Orders } from "../application/Orders.ts"
 import type { PayOrder } from "../application/PayOrder.ts"
 import type { Payments } from "../application/Payments.ts"
 import type { PlaceOrder } from "../application/PlaceOrder.ts"
+import type { RefundOrder } from "../application/RefundOrder.ts"
 import type { Timeline } from "../application/Timeline.ts"
+import type { Tasks } from "../messaging/tasks/Tasks.ts"
 import type { Fibers } from "../platform/Supervised.ts"
 import { Api } from "./Api.ts"
 import * as Handlers from "./Handlers.ts"
@@ -184,7 +188,18 @@ const routes = Layer.mergeAll(
 export const layer: Layer.Layer<
   BoundAddress,
   ListenFailed,
-  Fibers | Orders | Payments | PayOrder | PlaceOrder | Readiness | SqlClient.SqlClient | Timeline
+  | CancelOrder
+  | Fibers
+  | GatewayWebhook
+  | Orders
+  | Payments
+  | PayOrder
+  | PlaceOrder
+  | Readiness
+  | RefundOrder
+  | SqlClient.SqlClient
+  | Tasks
+  | Timeline
 > = Layer.effect(
   BoundAddress,
   Effect.gen(function* () {

@@ -5,8 +5,8 @@
  * Any number of processes may do it; each step is safe to repeat, short, and gives up rather than make somebody wait.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Effect, Layer } from "effect"
-import type { SqlClient } from "effect/sql"
+import { Context, Effect, Layer } from "effect"
+import type { SqlClient, SqlError } from "effect/sql"
 import * as DailyPartitions from "../platform/database/DailyPartitions.ts"
 import * as Supervised from "../platform/Supervised.ts"
 import * as EmbeddedBroker from "./broker/EmbeddedBroker.ts"
@@ -24,6 +24,19 @@ const napMillis = Supervised.stuckAfterMillis / 2
 
 /** What one round did, or, in a dry run, would do. */
 export type Report = ReadonlyArray<DailyPartitions.Step>
+
+/** A table's upkeep that is no business of the mechanism: how many rows it deleted, or, in a dry run, would delete at least. */
+export interface Upkeep {
+  readonly table: string
+  readonly deleteExpired: (options: {
+    readonly dryRun?: boolean
+  }) => Effect.Effect<number, SqlError.SqlError, SqlClient.SqlClient>
+}
+
+/** The tables of the service that is built on the mechanism. */
+export const FurtherUpkeep = Context.Reference<ReadonlyArray<Upkeep>>("paid-once/messaging/FurtherUpkeep", {
+  defaultValue: () => []
+})
 
 /** One round of upkeep: says what it did, partition by partition; nothing where nothing was due. */
 export const runOnce = Effect.fn("Maintenance.runOnce")(function* (options: { readonly dryRun?: boolean } = {}) {
@@ -45,8 +58,14 @@ export const runOnce = Effect.fn("Maintenance.runOnce")(function* (options: { re
   const tasks = yield* options.dryRun === true
     ? TaskCleanup.countExpired(taskDays)
     : TaskCleanup.deleteExpired(taskDays)
+  const further = yield* Effect.forEach(yield* FurtherUpkeep, ({ deleteExpired, table }) =>
+    Effect.map(deleteExpired(options), (deleted) =>
+      deleted === 0 ? [] : [{ table, partition: table, outcome: "deleted", rows: deleted } as const]
+    )
+  )
   const report: Report = [
     ...steps.flat(),
+    ...further.flat(),
     ...(tasks === 0
       ? []
       : [{ table: "outbox_tasks", partition: "outbox_tasks", outcome: "deleted", rows: tasks } as const]),

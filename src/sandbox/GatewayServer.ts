@@ -2,7 +2,9 @@
  * The sandbox payment gateway: an HTTP server of its own, with state of its own, as another company would run it. The service
  * knows it by its URL alone.
  *
- * It does what makes paying once possible: a key is charged once, and asking again with it gives the first answer.
+ * It does what makes paying once possible: a key is charged once for as long as the key is known, and asking again with it gives the first
+ * answer. And it does what makes paying once hard: it is slow, away, or silent by the payment method ({@link treatmentOf}) and on command
+ * ({@link Behaviour}), and it reports what it did by webhook whenever it likes.
  */
 import { Cause, Context, Effect, Layer, Option, Schema } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -13,6 +15,12 @@ import * as Body from "../http/Body.ts"
 import { listen, type ListenFailed } from "../http/HttpServer.ts"
 import { Problem, toResponse } from "../http/Problems.ts"
 import * as Migrations from "../platform/database/Migrations.ts"
+import { RandomUuid } from "../platform/RandomUuid.ts"
+import { Fibers } from "../platform/Supervised.ts"
+import { Behaviour, Command, type Mode } from "./Behaviour.ts"
+import { Books, type Charge, type NewRefund, type Report } from "./Books.ts"
+import { treatmentOf } from "./Methods.ts"
+import { WebhookSender, type WebhookTarget } from "./WebhookSender.ts"
 
 /** Where the gateway listens: on this machine only, for it gives money away. Port 0 picks a free one. */
 export const GatewayServerSettings = Context.Reference<{ readonly port: number }>(
@@ -25,37 +33,21 @@ export const GatewayServerSettings = Context.Reference<{ readonly port: number }
 const host = "127.0.0.1"
 /** Its requests are single statements; what is not done in a second hangs. */
 const graceMillis = 1_000
+/** Above any client's timeout: an answer that never comes. */
+const silenceMillis = 120_000
 
-/** What a client asks to be charged. */
-const ChargeBody = Schema.Struct({
+const Amount = {
   amountMinor: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })),
-  currency: Schema.String.check(Schema.isPattern(/^[A-Z]{3}$/)),
-  paymentMethod: shortText(100)
-})
-
-interface ChargeRow {
-  readonly key: string
-  readonly amountMinor: number
-  readonly currency: string
-  readonly paymentMethod: string
-  readonly status: "captured" | "declined"
-  readonly reason: string | null
+  currency: Schema.String.check(Schema.isPattern(/^[A-Z]{3}$/))
 }
+/** What a client asks to be charged. */
+const ChargeBody = Schema.Struct({ ...Amount, paymentMethod: shortText(100) })
+/** What a client asks to have given back, of the charge with that key. */
+const RefundBody = Schema.Struct({ ...Amount, charge: shortText(255) })
 
-/** Why a payment method is declined; null captures. */
-const declineReason = (paymentMethod: string): string | null => {
-  switch (paymentMethod) {
-    case "pm_ok":
-      return null
-    case "pm_declined":
-      return "insufficient funds"
-    default:
-      return "unknown payment method"
-  }
-}
-
-/** The ledger's newest charges; the totals are over all. Enough for a person to read, and for a demo's last orders. */
+/** Enough for a person to read, and for a demo's last orders; more on request (`?limit=`). */
 const ledgerSize = 100
+const maxLedgerSize = 10_000
 
 /** Any number that no one else locks: processes that start together take turns in making the schema. */
 const migrationLock = 7_315_946
@@ -72,7 +64,7 @@ const migrate = Effect.gen(function* () {
   )
 })
 
-const answer = (charge: ChargeRow) =>
+const answer = (charge: Charge) =>
   charge.status === "captured"
     ? HttpServerResponse.jsonUnsafe({ status: "captured" })
     : HttpServerResponse.jsonUnsafe({ status: "declined", reason: charge.reason }, { status: 402 })
@@ -80,6 +72,8 @@ const answer = (charge: ChargeRow) =>
 /** Every failure as its problem; a defect is logged. */
 const answering = <E, R>(handler: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>) =>
   Effect.catchCause(handler, (cause) => {
+    // The client has hung up: there is nobody to answer.
+    if (Cause.hasInterruptsOnly(cause)) return Effect.interrupt
     const failure: unknown = Cause.squash(cause)
     if (failure instanceof Problem) return Effect.succeed(toResponse(failure))
     return HttpServerError.isHttpServerError(failure) && failure.reason._tag === "RouteNotFound"
@@ -90,10 +84,56 @@ const answering = <E, R>(handler: Effect.Effect<HttpServerResponse.HttpServerRes
         )
   })
 
+const keyOf = (what: string) =>
+  Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ headers }) => {
+    const key = headers["idempotency-key"]
+    return key === undefined || key === ""
+      ? Effect.fail(
+          new Problem({
+            status: 400,
+            detail: `${what} needs an Idempotency-Key`,
+            errors: [{ in: "header", pointer: "/idempotency-key", message: "is required" }]
+          })
+        )
+      : Effect.succeed(key)
+  })
+
+const keyReused = (key: string) =>
+  new Problem({ status: 422, detail: `the key ${key} was already used for something else` })
+
+/** What strikes a request before anything is done. */
+const before = (mode: Mode, delayMillis: number) => {
+  switch (mode) {
+    case "slow":
+      return Effect.sleep(delayMillis)
+    case "down":
+      return Effect.fail(new Problem({ status: 503, detail: "the gateway is down" }))
+    case "error":
+      return Effect.fail(new Problem({ status: 500, detail: "something went wrong" }))
+    case "timeout":
+      return Effect.sleep(silenceMillis)
+    default:
+      return Effect.void
+  }
+}
+
+/** What strikes it once everything is done. */
+const after = (mode: Mode) =>
+  mode === "timeout-after"
+    ? Effect.sleep(silenceMillis)
+    : mode === "error-after"
+      ? Effect.fail(new Problem({ status: 500, detail: "something went wrong" }))
+      : Effect.void
+
 /** A running sandbox gateway. */
-export class GatewayServer extends Context.Service<GatewayServer, { readonly url: string }>()(
-  "paid-once/sandbox/GatewayServer"
-) {
+export class GatewayServer extends Context.Service<
+  GatewayServer,
+  {
+    readonly url: string
+    /** From now on, what it does is reported there. */
+    readonly reportTo: (target: WebhookTarget) => Effect.Effect<void>
+  }
+>()("paid-once/sandbox/GatewayServer") {
   /** Makes its schema if it is missing, and serves until the scope ends. */
   static readonly layer: Layer.Layer<
     GatewayServer,
@@ -102,72 +142,122 @@ export class GatewayServer extends Context.Service<GatewayServer, { readonly url
   > = Layer.effect(
     GatewayServer,
     Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
       const { port } = yield* GatewayServerSettings
-      yield* migrate
-      const columns = sql.literal(`
-        idempotency_key AS key, amount_minor::float8 AS "amountMinor", currency, payment_method AS "paymentMethod", status,
-        decline_reason AS reason`)
-      const find = (key: string) =>
-        Effect.map(
-          sql<ChargeRow>`SELECT ${columns} FROM sandbox_gateway.charges WHERE idempotency_key = ${key}`,
-          (rows) => Option.fromNullishOr(rows[0])
-        )
+      const books = yield* Books
+      const behaviour = yield* Behaviour
+      const webhooks = yield* WebhookSender
+      const drawUuid = yield* RandomUuid
+
+      /** The report of what is about to be made, if anybody wants it. */
+      const reportOf = Effect.fnUntraced(function* (event: object) {
+        const { webhooks: mode } = yield* behaviour.get
+        if (mode === "never" || !(yield* webhooks.isWanted)) return undefined
+        const id = drawUuid()
+        const report: Report = { id, body: JSON.stringify({ id, ...event }), deliveries: mode === "twice" ? 2 : 1 }
+        return report
+      })
+      const sendReport = Effect.fnUntraced(function* (report: Report | undefined) {
+        if (report === undefined) return
+        if ((yield* behaviour.get).webhooks === "first") yield* webhooks.deliver(report.id, report.body)
+        yield* webhooks.wake
+      })
 
       const charge = Effect.gen(function* () {
-        const request = yield* HttpServerRequest.HttpServerRequest
-        const key = request.headers["idempotency-key"]
-        if (key === undefined || key === "") {
-          return yield* new Problem({
-            status: 400,
-            detail: "a charge needs an Idempotency-Key",
-            errors: [{ in: "header", pointer: "/idempotency-key", message: "is required" }]
-          })
-        }
+        const key = yield* keyOf("a charge")
         const body = yield* Body.decode(ChargeBody)
-        const reason = declineReason(body.paymentMethod)
-        // The unique key decides: of two requests at once the second waits for the first, and finds its charge.
-        yield* sql`
-          INSERT INTO sandbox_gateway.charges (idempotency_key, amount_minor, currency, payment_method, status, decline_reason, charged_at)
-          VALUES (${key}, ${BigInt(body.amountMinor)}, ${body.currency}, ${body.paymentMethod},
-                  ${reason === null ? "captured" : "declined"}, ${reason}::text, clock_timestamp())
-          ON CONFLICT DO NOTHING`
-        const stored = Option.getOrThrow(yield* find(key))
-        return stored.amountMinor === body.amountMinor &&
-          stored.currency === body.currency &&
-          stored.paymentMethod === body.paymentMethod
-          ? answer(stored)
-          : yield* new Problem({ status: 422, detail: `the key ${key} was already used for another charge` })
+        const { delayMillis, mode } = yield* behaviour.take
+        yield* before(mode, delayMillis)
+        const { declineReason, every, first } = treatmentOf(body.paymentMethod)
+        const own = first !== "normal" && (yield* books.tries(key)) === 1 ? first : every
+        yield* before(own, delayMillis)
+        const report = yield* reportOf(
+          declineReason === null
+            ? { type: "charge.captured", key }
+            : { type: "charge.declined", key, reason: declineReason }
+        )
+        const { entry, isNew } = yield* books.charge({ key, ...body }, declineReason, report)
+        if (isNew) yield* sendReport(report)
+        if (
+          entry.amountMinor !== body.amountMinor ||
+          entry.currency !== body.currency ||
+          entry.paymentMethod !== body.paymentMethod
+        )
+          return yield* keyReused(key)
+        yield* after(mode)
+        yield* after(own)
+        return answer(entry)
       })
 
-      const lookUp = Effect.gen(function* () {
-        const { key = "" } = yield* HttpRouter.params
-        // What Postgres can't store was never charged.
-        const found = key.includes("\u0000") ? Option.none<ChargeRow>() : yield* find(key)
-        return Option.isNone(found)
-          ? yield* new Problem({ status: 404, detail: `there is no charge ${key}` })
-          : HttpServerResponse.jsonUnsafe(found.value)
+      const refund = Effect.gen(function* () {
+        const key = yield* keyOf("a refund")
+        const { charge: chargeKey, ...amount } = yield* Body.decode(RefundBody)
+        const { delayMillis, mode } = yield* behaviour.take
+        yield* before(mode, delayMillis)
+        const report = yield* reportOf({ type: "refund.made", key, charge: chargeKey })
+        const made = yield* books.refund({ key, chargeKey, ...amount }, report)
+        if ("refused" in made) return yield* new Problem({ status: 422, detail: made.refused })
+        if (made.isNew) yield* sendReport(report)
+        const { entry } = made
+        if (
+          entry.chargeKey !== chargeKey ||
+          entry.amountMinor !== amount.amountMinor ||
+          entry.currency !== amount.currency
+        )
+          return yield* keyReused(key)
+        yield* after(mode)
+        return HttpServerResponse.jsonUnsafe({ status: "refunded" })
       })
+
+      const lookUp = <E>(what: string, find: (key: string) => Effect.Effect<Option.Option<Charge | NewRefund>, E>) =>
+        Effect.gen(function* () {
+          const { delayMillis, mode } = yield* behaviour.take
+          yield* before(mode, delayMillis)
+          yield* after(mode)
+          const { key = "" } = yield* HttpRouter.params
+          // What Postgres can't store was never made.
+          const found = key.includes("\u0000") ? Option.none() : yield* find(key)
+          return Option.isNone(found)
+            ? yield* new Problem({ status: 404, detail: `there is no ${what} ${key}` })
+            : HttpServerResponse.jsonUnsafe(found.value)
+        })
 
       const ledger = Effect.gen(function* () {
-        const totals = yield* sql`
-          SELECT currency, count(*) FILTER (WHERE status = 'captured')::float8 AS captured,
-                 count(*) FILTER (WHERE status = 'declined')::float8 AS declined,
-                 coalesce(sum(amount_minor) FILTER (WHERE status = 'captured'), 0)::float8 AS "capturedMinor"
-          FROM sandbox_gateway.charges GROUP BY currency ORDER BY currency`
-        const charges = yield* sql`
-          SELECT ${columns} FROM sandbox_gateway.charges ORDER BY charged_at DESC, idempotency_key LIMIT ${ledgerSize}`
-        return HttpServerResponse.jsonUnsafe({ totals, charges })
+        const { url } = yield* HttpServerRequest.HttpServerRequest
+        const limit = Number(new URL(url, "http://gateway").searchParams.get("limit") ?? ledgerSize)
+        if (!Number.isInteger(limit) || limit < 1 || limit > maxLedgerSize)
+          return yield* new Problem({ status: 400, detail: `limit must be a whole number from 1 to ${maxLedgerSize}` })
+        return HttpServerResponse.jsonUnsafe(yield* books.ledger(limit))
       })
 
       const router = yield* HttpRouter.make
       yield* router.add("POST", "/charges", answering(charge))
-      yield* router.add("GET", "/charges/:key", answering(lookUp))
+      yield* router.add("GET", "/charges/:key", answering(lookUp("charge", books.findCharge)))
+      yield* router.add("POST", "/refunds", answering(refund))
+      yield* router.add("GET", "/refunds/:key", answering(lookUp("refund", books.findRefund)))
       yield* router.add("GET", "/ledger", answering(ledger))
+      yield* router.add(
+        "GET",
+        "/behaviour",
+        answering(Effect.map(behaviour.get, (state) => HttpServerResponse.jsonUnsafe(state)))
+      )
+      yield* router.add(
+        "PUT",
+        "/behaviour",
+        answering(
+          Effect.map(Effect.flatMap(Body.decode(Command), behaviour.set), (state) =>
+            HttpServerResponse.jsonUnsafe(state)
+          )
+        )
+      )
 
       const { address, server } = yield* listen({ host, port, graceMillis }, "GATEWAY_PORT")
       yield* server.serve(answering(router.asHttpEffect()))
-      return GatewayServer.of({ url: address.url })
+      return GatewayServer.of({ url: address.url, reportTo: webhooks.target })
     })
+  ).pipe(
+    Layer.provide(Layer.mergeAll(Books.layer, Behaviour.layer, WebhookSender.layer)),
+    // Fibers of its own: the service's health does not speak of another company's.
+    Layer.provide(Fibers.layer),
+    Layer.provide(Layer.effectDiscard(migrate))
   )
 }

@@ -1,167 +1,184 @@
 import { assert, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Layer, Ref } from "effect"
-import { SqlClient } from "effect/sql"
-import { Gateway, GatewaySettings, OutcomeUnknown } from "../../src/application/Gateway.ts"
-import { Idempotency, IdempotencyKey } from "../../src/application/Idempotency.ts"
+import { Effect, Fiber, Layer } from "effect"
+import { GatewayWebhook } from "../../src/application/GatewayWebhook.ts"
 import { Orders } from "../../src/application/Orders.ts"
 import { Payments } from "../../src/application/Payments.ts"
-import { PayOrder } from "../../src/application/PayOrder.ts"
-import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
-import { Currency } from "../../src/domain/Money.ts"
-import { CustomerId, type OrderId, Sku } from "../../src/domain/Order.ts"
-import { PaymentMethod } from "../../src/domain/Payment.ts"
 import * as Faults from "../../src/platform/Faults.ts"
-import { TestDatabase } from "../support/TestDatabase.ts"
-import * as TestProcess from "../support/TestProcess.ts"
+import * as DatabaseClock from "../support/DatabaseClock.ts"
+import { ScriptedGateway, silence } from "../support/ScriptedGateway.ts"
+import {
+  applicationOver,
+  cancel,
+  eventsOf,
+  holdAnswer,
+  pay,
+  paymentOf,
+  place,
+  recover,
+  stateOf,
+  tagOf,
+  tasksOf,
+  untilStatus
+} from "./World.ts"
 
-/** A gateway that counts its calls and the keys it sees, and answers as the test says. */
-const calls = Ref.makeUnsafe(0)
-const keys = new Set<string>()
-let answer: Effect.Effect<{ readonly _tag: "Captured" }, OutcomeUnknown> = Effect.succeed({ _tag: "Captured" })
+/** A test with a gateway, a database and processes of its own. */
+const test = <A, E, R extends Layer.Success<ReturnType<typeof applicationOver>>>(
+  name: string,
+  body: (gateway: ScriptedGateway) => Effect.Effect<A, E, R>
+) =>
+  it.live(name, () => {
+    const gateway = new ScriptedGateway()
+    return Effect.scoped(Effect.provide(body(gateway), applicationOver(gateway)) as Effect.Effect<A, E>)
+  })
 
-const gateway = Layer.succeed(Gateway, {
-  charge: ({ paymentId }) =>
-    Effect.suspend(() => {
-      keys.add(paymentId)
-      return Effect.andThen(
-        Ref.update(calls, (n) => n + 1),
-        answer
-      )
-    })
-})
-
-const timeoutMillis = 5_000
-
-const application = Layer.mergeAll(PlaceOrder.layer, PayOrder.layer).pipe(
-  Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, gateway)),
-  Layer.provideMerge(Layer.succeed(GatewaySettings, { url: "http://none.invalid", timeoutMillis })),
-  Layer.provideMerge(TestProcess.outbox),
-  Layer.provideMerge(TestDatabase.layer),
-  Layer.provideMerge(Layer.mergeAll(TestProcess.quiet, Faults.layer()))
-)
-
-const place = Effect.gen(function* () {
-  yield* Ref.set(calls, 0)
-  keys.clear()
-  answer = Effect.succeed({ _tag: "Captured" })
-  const { place } = yield* PlaceOrder
-  const placed = yield* place(
-    {
-      customerId: CustomerId.make("ada"),
-      currency: Currency.make("EUR"),
-      lines: [{ sku: Sku.make("book"), quantity: 1, unitAmountMinor: 100 }]
-    },
-    undefined
-  )
-  return placed.orderId
-})
-
-const pay = (orderId: OrderId, key: string) =>
-  Effect.flatMap(PayOrder, (service) =>
-    service.pay(orderId, PaymentMethod.make("pm_ok"), {
-      method: "POST",
-      path: `/orders/${orderId}/pay`,
-      key: IdempotencyKey.make(key),
-      body: { paymentMethod: "pm_ok" }
-    })
-  )
-
-/** Makes the gateway wait with its answer until `release`; `asked` waits until it has been asked. */
-const holdAnswer = Effect.gen(function* () {
-  const asked = yield* Deferred.make<void>()
-  const release = yield* Deferred.make<void>()
-  answer = Effect.andThen(
-    Deferred.succeed(asked, undefined),
-    Effect.as(Deferred.await(release), { _tag: "Captured" as const })
-  )
-  return { asked: Deferred.await(asked), release: Deferred.succeed(release, undefined) }
-})
-
-/** Puts a clock in the place of this database's that stands where the test sets it. */
-const setClockAhead = (millis: number) =>
-  Effect.flatMap(SqlClient.SqlClient, (sql) =>
-    sql.unsafe(
-      `CREATE OR REPLACE FUNCTION clock_now() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
-       AS 'SELECT clock_timestamp() + interval ''${millis} milliseconds'''`
-    )
-  )
-
-it.live("twenty equal requests at once ask the gateway once", () =>
+test("a hundred equal requests at once ask the gateway once", (gateway) =>
   Effect.gen(function* () {
     const orderId = yield* place
-    const { asked, release } = yield* holdAnswer
+    const { asked, release } = yield* holdAnswer(gateway)
     const first = yield* Effect.forkChild(pay(orderId, "k"))
     yield* asked
-    const others = yield* Effect.forEach(Array.from({ length: 19 }), () => Effect.flip(pay(orderId, "k")), {
+    const others = yield* Effect.forEach(Array.from({ length: 99 }), () => Effect.flip(pay(orderId, "k")), {
       concurrency: "unbounded"
     })
-    for (const error of others) assert.strictEqual((error as { readonly _tag: string })._tag, "PaymentInProgress")
+    for (const error of others) assert.strictEqual(tagOf(error), "PaymentInProgress")
     yield* release
     const result = yield* Fiber.join(first)
     assert.deepStrictEqual(yield* pay(orderId, "k"), result)
-    assert.strictEqual(yield* Ref.get(calls), 1)
-  }).pipe(Effect.provide(application))
-)
+    assert.strictEqual(gateway.captured.length, 1)
+    assert.strictEqual(gateway.calls.length, 1)
+  }))
 
-it.live("another key finds the payment open, and after it the order paid", () =>
+test("the stored answer is the order as readers see it", () =>
   Effect.gen(function* () {
     const orderId = yield* place
-    const { asked, release } = yield* holdAnswer
+    const result = yield* pay(orderId, "k")
+    const view = yield* Orders.use((orders) => orders.get(orderId))
+    assert.strictEqual(result._tag === "Final" ? result.answer.body : "", JSON.stringify(view))
+    assert.deepInclude(view, { status: "paid", version: 2 })
+  }))
+
+test("another key finds the payment open, and after it the order paid", (gateway) =>
+  Effect.gen(function* () {
+    const orderId = yield* place
+    const { asked, release } = yield* holdAnswer(gateway)
     const first = yield* Effect.forkChild(pay(orderId, "k"))
     yield* asked
-    const open = yield* Effect.flip(pay(orderId, "other"))
-    assert.strictEqual((open as { readonly _tag: string })._tag, "PaymentOpen")
+    assert.strictEqual(tagOf(yield* Effect.flip(pay(orderId, "other"))), "PaymentOpen")
     yield* release
     yield* Fiber.join(first)
-    const paid = yield* Effect.flip(pay(orderId, "third"))
-    assert.strictEqual((paid as { readonly _tag: string })._tag, "OrderStateConflict")
-    assert.strictEqual(yield* Ref.get(calls), 1)
-  }).pipe(Effect.provide(application))
-)
+    assert.strictEqual(tagOf(yield* Effect.flip(pay(orderId, "third"))), "OrderStateConflict")
+    assert.strictEqual(gateway.calls.length, 1)
+  }))
 
-it.live("an unknown outcome is told as such, and the same key asks again with the same gateway key", () =>
+test("a key that was refused is free: what was not begun is not remembered", (gateway) =>
   Effect.gen(function* () {
     const orderId = yield* place
-    answer = Effect.fail(new OutcomeUnknown({ reason: "no answer" }))
+    const { asked, release } = yield* holdAnswer(gateway)
+    const first = yield* Effect.forkChild(pay(orderId, "k", "pm_declined"))
+    yield* asked
+    assert.strictEqual(tagOf(yield* Effect.flip(pay(orderId, "other"))), "PaymentOpen")
+    yield* release
+    yield* Fiber.join(first)
+    const paid = yield* pay(orderId, "other")
+    assert.strictEqual(paid._tag === "Final" ? paid.answer.status : 0, 200)
+  }))
+
+test("intent and recovery commit together, and the outcome settles the recovery with itself", (gateway) =>
+  Effect.gen(function* () {
+    const orderId = yield* place
+    const { asked, release } = yield* holdAnswer(gateway)
+    const first = yield* Effect.forkChild(pay(orderId, "k"))
+    yield* asked
+    const id = yield* paymentOf(orderId)
+    assert.deepStrictEqual(yield* tasksOf(id), [["charge", "pending"]])
+    assert.deepStrictEqual(yield* stateOf(orderId), ["paying", "charging"])
+    yield* release
+    yield* Fiber.join(first)
+    assert.deepStrictEqual(yield* tasksOf(id), [["charge", "completed"]])
+    assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
+  }))
+
+test("after a 202 the same key hears 202 and charges nothing, until the outcome is final; then that for good", (gateway) =>
+  Effect.gen(function* () {
+    const orderId = yield* place
+    gateway.next("after charge", silence)
+    const unknown = yield* pay(orderId, "k")
+    assert.strictEqual(unknown._tag, "Unknown")
     assert.strictEqual((yield* pay(orderId, "k"))._tag, "Unknown")
-    assert.strictEqual((yield* pay(orderId, "k"))._tag, "Unknown")
-    answer = Effect.succeed({ _tag: "Captured" })
+    assert.strictEqual(gateway.callsOf("charge").length, 1)
+    yield* recover(unknown.paymentId)
     const final = yield* pay(orderId, "k")
-    assert.strictEqual(final._tag === "Final" ? final.answer.status : final._tag, 200)
-    assert.strictEqual(keys.size, 1)
-    assert.strictEqual(yield* Ref.get(calls), 3)
-  }).pipe(Effect.provide(application))
-)
+    assert.strictEqual(final._tag === "Final" ? final.answer.status : 0, 200)
+    assert.deepStrictEqual(yield* pay(orderId, "k"), final)
+    assert.deepStrictEqual(gateway.captured, [unknown.paymentId])
+  }))
 
 for (const point of ["pay.after-intent", "pay.after-charge", "pay.before-commit"] as const) {
-  it.live(`a request that dies ${point} is resumed by the next with its key, once its lease is over`, () =>
+  test(`a request that dies ${point} is resumed by the next with its key, once its lease is over`, (gateway) =>
     Effect.gen(function* () {
+      yield* DatabaseClock.install
       const orderId = yield* place
-      const { set } = yield* Faults.FaultControl
-      yield* set(point, { action: "fail", times: 1, delayMillis: 0 })
+      yield* Faults.FaultControl.use(({ set }) => set(point, { action: "fail", times: 1, delayMillis: 0 }))
       yield* Effect.exit(pay(orderId, "k"))
-      const early = yield* Effect.flip(pay(orderId, "k"))
-      assert.strictEqual((early as { readonly _tag: string })._tag, "PaymentInProgress")
-      yield* setClockAhead(timeoutMillis + 60_000)
+      assert.strictEqual(tagOf(yield* Effect.flip(pay(orderId, "k"))), "PaymentInProgress")
+      yield* DatabaseClock.advance("1 minute")
       const final = yield* pay(orderId, "k")
-      assert.strictEqual(final._tag === "Final" ? final.answer.status : final._tag, 200)
-      assert.strictEqual(keys.size, 1, "the gateway saw one key")
-      const { get } = yield* Orders
-      assert.deepInclude(yield* get(orderId), { status: "paid", version: 2 })
-    }).pipe(Effect.provide(application))
-  )
+      assert.strictEqual(final._tag === "Final" ? final.answer.status : 0, 200)
+      assert.strictEqual(gateway.captured.length, 1)
+      assert.deepStrictEqual(yield* eventsOf(orderId), ["OrderPlaced", "OrderPaid"])
+    }))
 }
 
-it.live("a client that hangs up changes nothing: the payment is settled all the same", () =>
+test("a request that died is not resumed once the gateway may have forgotten its key: it hears 202, and nothing is charged", (gateway) =>
+  Effect.gen(function* () {
+    yield* DatabaseClock.install
+    const orderId = yield* place
+    yield* Faults.FaultControl.use(({ set }) => set("pay.after-charge", { action: "fail", times: 1, delayMillis: 0 }))
+    yield* Effect.exit(pay(orderId, "k"))
+    yield* DatabaseClock.advance("13 hours")
+    gateway.forget()
+    assert.strictEqual((yield* pay(orderId, "k"))._tag, "Unknown")
+    assert.strictEqual(gateway.captured.length, 1)
+  }))
+
+test("a client that hangs up changes nothing: the payment is settled all the same", (gateway) =>
   Effect.gen(function* () {
     const orderId = yield* place
-    const { asked, release } = yield* holdAnswer
+    const { asked, release } = yield* holdAnswer(gateway)
     const client = yield* Effect.forkChild(pay(orderId, "k"))
     yield* asked
     yield* Fiber.interrupt(client)
     yield* release
-    const { get } = yield* Orders
-    yield* Effect.repeat(get(orderId), { until: (order) => order.status === "paid" }).pipe(Effect.timeout("30 seconds"))
-    assert.strictEqual(yield* Ref.get(calls), 1)
-  }).pipe(Effect.provide(application))
-)
+    yield* untilStatus(orderId, "paid")
+    assert.strictEqual(gateway.captured.length, 1)
+  }))
+
+test("the payment of an order that is cancelled meanwhile: its key hears so for good, and a decline is a decline", (gateway) =>
+  Effect.gen(function* () {
+    for (const method of ["pm_ok", "pm_declined"]) {
+      const orderId = yield* place
+      const { asked, release } = yield* holdAnswer(gateway)
+      const client = yield* Effect.forkChild(Effect.result(pay(orderId, "k", method)))
+      yield* asked
+      assert.isDefined((yield* cancel(orderId)).inFlight)
+      yield* release
+      const first = yield* Fiber.join(client)
+      const again = yield* Effect.result(pay(orderId, "k", method))
+      assert.deepStrictEqual(String(again), String(first))
+      assert.deepStrictEqual(yield* eventsOf(orderId), ["OrderPlaced", "OrderCancelled"])
+      assert.deepStrictEqual(yield* stateOf(orderId), ["cancelled", method === "pm_ok" ? "refunding" : "declined"])
+    }
+  }))
+
+test("an unsigned report is not believed, wherever no secret is set", () =>
+  Effect.gen(function* () {
+    const refused = yield* Effect.flip(GatewayWebhook.use((webhook) => webhook.receive("t=1,v1=00", "{}")))
+    assert.isTrue(refused.isSignature)
+  }))
+
+test("a payment can't be read that is not there", () =>
+  Effect.gen(function* () {
+    const orderId = yield* place
+    const missing = yield* Effect.flip(Payments.use((payments) => payments.get(orderId as never)))
+    assert.strictEqual(missing._tag, "PaymentNotFound")
+  }))

@@ -29,7 +29,9 @@ layer(gateway.pipe(Layer.provideMerge(TestDatabase.layerPool)), { excludeTestSer
           new Set(['200 {"status":"captured"}'])
         )
         const { json } = yield* get("/ledger")
-        assert.deepStrictEqual(json.totals, [{ currency: "EUR", captured: 1, declined: 0, capturedMinor: 2_599 }])
+        assert.deepStrictEqual(json.totals, [
+          { currency: "EUR", captured: 1, declined: 0, capturedMinor: 2_599, refunded: 0, refundedMinor: 0 }
+        ])
         assert.strictEqual(json.charges[0].key, "once")
       })
     )
@@ -84,6 +86,27 @@ layer(gateway.pipe(Layer.provideMerge(TestDatabase.layerPool)), { excludeTestSer
       })
     )
 
+    it.effect("a command is kept, ends after its times, and a wrong one is refused", () =>
+      Effect.gen(function* () {
+        const { url } = yield* GatewayServer
+        const put = (body: object) => send(`${url}/behaviour`, { method: "PUT", body })
+        assert.strictEqual((yield* put({ mode: "down", times: 2 })).status, 200)
+        // Another gateway on the same database begins with it.
+        const other = Context.get(yield* Layer.build(Layer.fresh(gateway)), GatewayServer).url
+        assert.deepInclude((yield* send(`${other}/behaviour`)).json, { mode: "down", timesLeft: 2 })
+        const answers = [yield* charge("command"), yield* charge("command"), yield* charge("command")]
+        assert.deepStrictEqual(
+          answers.map(({ status }) => status),
+          [503, 503, 200]
+        )
+        assert.deepInclude((yield* send(`${url}/behaviour`)).json, { mode: "normal" })
+        yield* put({ mode: "down", durationMillis: 0 })
+        assert.strictEqual((yield* charge("command")).status, 200)
+        for (const wrong of [{ mode: "sulky" }, { times: 0 }, { more: 1 }])
+          assert.strictEqual((yield* put(wrong)).status, 400)
+      })
+    )
+
     it.effect("gateways that start together make their schema once", () =>
       Effect.gen(function* () {
         const { url } = yield* TestDatabase.make()
@@ -99,7 +122,7 @@ layer(gateway.pipe(Layer.provideMerge(TestDatabase.layerPool)), { excludeTestSer
         )
         for (const running of gateways) {
           const { json } = yield* send(`${Context.get(running, GatewayServer).url}/ledger`)
-          assert.deepStrictEqual(json, { totals: [], charges: [] })
+          assert.deepStrictEqual(json, { totals: [], charges: [], refunds: [] })
         }
       })
     )

@@ -236,12 +236,17 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
         "get /orders",
         "get /orders/{id}",
         "post /orders/{id}/pay",
+        "post /orders/{id}/cancel",
+        "post /orders/{id}/refund",
         "get /orders/{id}/timeline",
         "get /payments/{id}",
+        "get /tasks/{id}",
+        "post /webhooks/gateway",
         "get /health/live",
         "get /health/ready"
       ])
       assert.sameMembers(Object.keys(json.components.schemas), [
+        "GatewayReport",
         "Health",
         "NewOrder",
         "Order",

@@ -1,17 +1,24 @@
 /** The whole service as one process runs it, on a database of its own and a free port, with the sandbox gateway beside it. */
 import { NodeHttpClient } from "@effect/platform-node"
-import { Effect, Layer, SubscriptionRef } from "effect"
+import { Effect, Layer, Redacted, SubscriptionRef } from "effect"
+import { CancelOrder } from "../../src/application/CancelOrder.ts"
 import { Gateway, GatewaySettings } from "../../src/application/Gateway.ts"
+import { GatewayWebhook, WebhookSettings } from "../../src/application/GatewayWebhook.ts"
 import { Idempotency } from "../../src/application/Idempotency.ts"
 import { Orders } from "../../src/application/Orders.ts"
+import { PaymentOutcomes } from "../../src/application/PaymentOutcomes.ts"
 import { Payments } from "../../src/application/Payments.ts"
 import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
+import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
+import { RefundOrder } from "../../src/application/RefundOrder.ts"
 import { Subscribers, Timeline } from "../../src/application/Timeline.ts"
 import { Readiness } from "../../src/http/Health.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
 import { Broker, BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
+import { TaskWakeup } from "../../src/messaging/tasks/TaskWakeup.ts"
 import { History } from "../../src/messaging/outbox/History.ts"
 import { GatewayServer, GatewayServerSettings } from "../../src/sandbox/GatewayServer.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -30,15 +37,34 @@ export const gateway = GatewayServer.layer.pipe(Layer.provide(Layer.succeed(Gate
 
 const gatewaySettings = Layer.effect(
   GatewaySettings,
-  GatewayServer.useSync(({ url }) => ({ url, timeoutMillis: 5_000 }))
+  GatewayServer.useSync(({ url }) => ({ url, timeoutMillis: 5_000, keyRetentionMillis: 86_400_000 }))
 )
 
-const application = Layer.mergeAll(PlaceOrder.layer, PayOrder.layer, Timeline.layer).pipe(
+/** What the gateway signs with in tests. */
+export const webhookSecret = Redacted.make("a-secret-of-two-companies")
+
+const application = Layer.mergeAll(
+  PlaceOrder.layer,
+  PayOrder.layer,
+  RecoverPayment.layer,
+  CancelOrder.layer,
+  RefundOrder.layer,
+  GatewayWebhook.layer,
+  Timeline.layer
+).pipe(
+  Layer.provide(Layer.succeed(WebhookSettings, { secret: webhookSecret })),
+  Layer.provideMerge(PaymentOutcomes.layer),
   Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Gateway.layerHttp)),
   Layer.provideMerge(gatewaySettings),
   Layer.provide(NodeHttpClient.layerUndici),
   Layer.provideMerge(
-    Layer.mergeAll(History.layer, Inbox.layer, gateway, Layer.succeed(Subscribers, { names: ["analytics"] }))
+    Layer.mergeAll(
+      History.layer,
+      Inbox.layer,
+      Layer.provide(Tasks.layer, TaskWakeup.layer),
+      gateway,
+      Layer.succeed(Subscribers, { names: ["analytics"] })
+    )
   )
 )
 

@@ -1,5 +1,5 @@
 /** A payment gateway in memory: it charges once for a key, remembers what it was told, and can keep its answer to itself. */
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Option } from "effect"
 import { type Charge, type ChargeOutcome, Gateway, OutcomeUnknown } from "../../src/application/Gateway.ts"
 
 /** Money that moved. `order` is what the client was paying for, which the real gateway would not know. */
@@ -12,6 +12,8 @@ export interface Capture {
 export class ModelGatewayState {
   readonly outcomes = new Map<string, ChargeOutcome>()
   readonly captures: Array<Capture> = []
+  /** Amounts that were given back, by the payment's id. */
+  readonly refunds = new Map<string, number>()
 }
 
 /** As one client has it: `order` tells what that client is paying for now. */
@@ -38,5 +40,28 @@ export const layer = (
           return yield* new OutcomeUnknown({ reason: "no answer in time" })
         }
         return outcome
-      })
+      }),
+    lookUpCharge: (paymentId) =>
+      Effect.andThen(
+        gate("look the charge up"),
+        Effect.sync(() => Option.fromNullishOr(state.outcomes.get(paymentId)))
+      ),
+    refund: ({ amount, paymentId }) =>
+      Effect.gen(function* () {
+        yield* gate("refund at the gateway")
+        const refunded = state.refunds.get(paymentId)
+        if (refunded === undefined) {
+          if (state.outcomes.get(paymentId)?._tag !== "Captured") {
+            return { _tag: "Refused" as const, reason: `there is no captured charge ${paymentId}` }
+          }
+          state.refunds.set(paymentId, amount.amountMinor)
+        }
+        yield* gate("the gateway's answer")
+        return { _tag: "Refunded" as const }
+      }),
+    lookUpRefund: (paymentId) =>
+      Effect.andThen(
+        gate("look the refund up"),
+        Effect.sync(() => (state.refunds.has(paymentId) ? Option.some({ _tag: "Refunded" as const }) : Option.none()))
+      )
   })

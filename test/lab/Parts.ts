@@ -7,9 +7,11 @@ import type { SqlClient } from "effect/sql"
 import { type Gateway, GatewaySettings } from "../../src/application/Gateway.ts"
 import { Idempotency } from "../../src/application/Idempotency.ts"
 import { Orders } from "../../src/application/Orders.ts"
+import { PaymentOutcomes } from "../../src/application/PaymentOutcomes.ts"
 import { Payments } from "../../src/application/Payments.ts"
 import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
+import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
 import type { Broker } from "../../src/messaging/broker/Broker.ts"
 import { TopicSettings } from "../../src/messaging/broker/Broker.ts"
 import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
@@ -21,10 +23,20 @@ import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
 import { OutboxQueue, QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "../../src/messaging/outbox/Publisher.ts"
 import { Wakeup } from "../../src/messaging/outbox/Wakeup.ts"
+import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
+import { TaskWakeup } from "../../src/messaging/tasks/TaskWakeup.ts"
 import { Signals } from "../../src/platform/Signals.ts"
 
 /** What every actor has around itself (Actor.ts), and the models of the two systems that are not ours. */
-export type Around = PgClient.PgClient | SqlClient.SqlClient | Broker | Gateway | Wakeup | Signals | GatewaySettings
+export type Around =
+  | PgClient.PgClient
+  | SqlClient.SqlClient
+  | Broker
+  | Gateway
+  | Wakeup
+  | TaskWakeup
+  | Signals
+  | GatewaySettings
 
 /** A part, made of what is around and of the parts before it. */
 type Part<A, R = never> = Layer.Layer<A, never, Around | R>
@@ -32,7 +44,7 @@ type Part<A, R = never> = Layer.Layer<A, never, Around | R>
 export interface Parts {
   readonly outbox: Part<Outbox>
   readonly orders: Part<Orders, Outbox>
-  readonly payOrder: Part<PayOrder, Orders | Payments | Idempotency>
+  readonly payOrder: Part<PayOrder, Orders | Payments | PaymentOutcomes | Idempotency | Tasks>
   readonly queue: Part<OutboxQueue>
   readonly publisher: Part<Publisher>
   readonly dispatcher: Part<Dispatcher, OutboxQueue | Publisher>
@@ -69,13 +81,18 @@ export const partitionCount = 2
 /** Nobody has to be woken: the scheduler sees what is committed. */
 const wakeup = Layer.mergeAll(
   Layer.succeed(Wakeup, { wake: () => Effect.void, onWake: () => Effect.void }),
+  Layer.succeed(TaskWakeup, { wake: () => Effect.void, onWake: () => Effect.void }),
   Layer.succeed(Signals, { send: () => Effect.void, on: () => Effect.void })
 )
 
 /** What stands around each actor beside its own surroundings. */
 export const settings = Layer.mergeAll(
   wakeup,
-  Layer.succeed(GatewaySettings, { url: "http://gateway.invalid", timeoutMillis: 5_000 }),
+  Layer.succeed(GatewaySettings, {
+    url: "http://gateway.invalid",
+    timeoutMillis: 5_000,
+    keyRetentionMillis: 86_400_000
+  }),
   Layer.succeed(TopicSettings, { partitions: partitionCount }),
   Layer.succeed(HoldSettings, { retryBaseMillis: 1, maxAttempts: 3, skipTopics: [] }),
   // Milliseconds of the lab's time, which passes with the steps: a pause is over before its case is.
@@ -84,8 +101,9 @@ export const settings = Layer.mergeAll(
 
 /** Clients do the operator's work, too: one more process would make no difference. */
 export const clientOf = (parts: Parts) =>
-  Layer.mergeAll(PlaceOrder.layer, parts.payOrder, parts.deadLetters).pipe(
-    Layer.provideMerge(Layer.mergeAll(parts.orders, Payments.layer, Idempotency.layer)),
+  Layer.mergeAll(PlaceOrder.layer, parts.payOrder, RecoverPayment.layer, parts.deadLetters).pipe(
+    Layer.provideMerge(PaymentOutcomes.layer),
+    Layer.provideMerge(Layer.mergeAll(parts.orders, Payments.layer, Idempotency.layer, Tasks.layer)),
     Layer.provideMerge(parts.outbox)
   )
 

@@ -9,6 +9,7 @@ import type { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
 import type { Idempotency } from "../../src/application/Idempotency.ts"
 import type { Orders } from "../../src/application/Orders.ts"
 import type { PayOrder } from "../../src/application/PayOrder.ts"
+import type { RecoverPayment } from "../../src/application/RecoverPayment.ts"
 import type { PlaceOrder } from "../../src/application/PlaceOrder.ts"
 import type { PgClient } from "@effect/sql-pg"
 import { Actor, gate, type LabTime, surroundings } from "./Actor.ts"
@@ -29,7 +30,7 @@ interface ProcessOf<Role extends string, Services> {
 /** Takes requests, one after another. */
 export interface ClientProcess extends ProcessOf<
   "client",
-  DeadLetters | PlaceOrder | PayOrder | Orders | Idempotency | PgClient.PgClient
+  DeadLetters | PlaceOrder | PayOrder | RecoverPayment | Orders | Idempotency | PgClient.PgClient
 > {
   readonly number: number
   readonly line: Array<Request>

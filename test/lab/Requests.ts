@@ -8,6 +8,7 @@ import { Idempotency, IdempotencyKey } from "../../src/application/Idempotency.t
 import { Orders } from "../../src/application/Orders.ts"
 import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
+import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
 import { Currency } from "../../src/domain/Money.ts"
 import { type Change, CustomerId, declinePayment, OrderId, Sku } from "../../src/domain/Order.ts"
 import { PaymentId, PaymentMethod } from "../../src/domain/Payment.ts"
@@ -27,7 +28,7 @@ type Heard =
   | { readonly _tag: "Done" }
   | { readonly _tag: "Again" }
 
-type Services = DeadLetters | PlaceOrder | PayOrder | Orders | Idempotency | PgClient.PgClient
+type Services = DeadLetters | PlaceOrder | PayOrder | RecoverPayment | Orders | Idempotency | PgClient.PgClient
 
 /** A request as its sender sees it: sent again with the same key until it is done with. */
 export interface Request {
@@ -137,8 +138,11 @@ export const pay = (number: number, order: number, method: Method, known: KnownO
       const id = yield* idOf(order, known)
       const result = yield* sendPay(id, number, method)
       if (Result.isSuccess(result)) {
-        // An unknown outcome is asked for again.
-        if (result.success._tag === "Unknown") return { _tag: "Again" }
+        // An unknown outcome is found out by the recovery, which has no worker of its own here; the client then asks again.
+        if (result.success._tag === "Unknown") {
+          yield* Effect.ignore((yield* RecoverPayment).recover(result.success.paymentId, { isLast: false }))
+          return { _tag: "Again" }
+        }
         const { answer, paymentId } = result.success
         const says = answer.status === 200 ? "paid" : "declined"
         return {

@@ -9,7 +9,7 @@ import { enqueue, enqueuer, plain, rows, taskType } from "./Support.ts"
 
 const services = enqueuer.pipe(Layer.provideMerge(TestDatabase.layer))
 
-const clear = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`TRUNCATE outbox_tasks, operator_audit`)
+const clear = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`TRUNCATE outbox_tasks, operator_audit CASCADE`)
 
 const operator = { actor: "ann", reason: "a test" }
 

@@ -22,7 +22,7 @@ const services = steps.pipe(
   Layer.provideMerge(TestProcess.quiet)
 )
 
-const clear = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`TRUNCATE outbox_tasks, operator_audit, effects`)
+const clear = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`TRUNCATE outbox_tasks, operator_audit, effects CASCADE`)
 
 /** A worker that writes down which numbers it has run. */
 const recorder = (type: TaskType<{ readonly number: number }> = plain, ran: Array<number> = []) => ({

@@ -86,12 +86,16 @@ export interface TasksService {
     type: Pick<TaskType<unknown>, "name">,
     idempotencyKey: string
   ) => Effect.Effect<boolean, never, Transaction>
-  /** A task that waits is due now, for example because what it waits for has come. Nothing where it runs or is finished. */
-  readonly hasten: (taskId: TaskId) => Effect.Effect<void, never, Transaction>
+  /**
+   * A task that waits is due now, or in `delayMillis` where that is sooner than before, for example because what it waits for has come.
+   * Nothing where it runs or is finished.
+   */
+  readonly hasten: (taskId: TaskId, delayMillis?: number) => Effect.Effect<void, never, Transaction>
   /** {@link hasten} for the task of the type that was enqueued with this key. */
   readonly hastenByKey: (
     type: Pick<TaskType<unknown>, "name">,
-    idempotencyKey: string
+    idempotencyKey: string,
+    delayMillis?: number
   ) => Effect.Effect<void, never, Transaction>
   readonly get: (taskId: TaskId) => Effect.Effect<TaskView, TaskNotFound>
   /**
@@ -173,13 +177,14 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/mes
         return settled !== undefined
       })
 
-      const hasten = Effect.fn("Tasks.hasten")(function* (which: ReturnType<typeof byId>) {
+      const hasten = Effect.fn("Tasks.hasten")(function* (which: ReturnType<typeof byId>, delayMillis = 0) {
         const { sql } = yield* Transaction
+        const due = sql`clock_now() + ${delayMillis}::float8 * interval '1 millisecond'`
         const [hastened] = yield* Effect.orDie(sql<{ readonly typeName: string }>`
-          UPDATE outbox_tasks SET execute_at = clock_now()
-          WHERE ${which} AND state IN ('pending', 'failed') AND execute_at > clock_now()
+          UPDATE outbox_tasks SET execute_at = ${due}
+          WHERE ${which} AND state IN ('pending', 'failed') AND execute_at > ${due}
           RETURNING task_type AS "typeName"`)
-        if (hastened !== undefined) yield* announce(hastened.typeName, 0)
+        if (hastened !== undefined) yield* announce(hastened.typeName, delayMillis)
       })
 
       const lock = Effect.fnUntraced(function* (taskId: TaskId) {
@@ -226,8 +231,8 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/mes
         enqueue,
         settle: (taskId) => settle(byId(taskId)),
         settleByKey: (type, key) => settle(byKey(type, key)),
-        hasten: (taskId) => hasten(byId(taskId)),
-        hastenByKey: (type, key) => hasten(byKey(type, key)),
+        hasten: (taskId, delayMillis) => hasten(byId(taskId), delayMillis),
+        hastenByKey: (type, key, delayMillis) => hasten(byKey(type, key), delayMillis),
         get: Effect.fn("Tasks.get")(function* (taskId) {
           const [row] = yield* Effect.orDie(
             client`SELECT ${client.literal(viewColumns)} FROM outbox_tasks WHERE task_id = ${taskId}::uuid`

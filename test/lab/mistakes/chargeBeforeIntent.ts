@@ -45,6 +45,7 @@ export const chargeBeforeIntent: Mistake = {
                 Gateway,
                 Effect.map(Gateway, (gateway) =>
                   Gateway.of({
+                    ...gateway,
                     charge: (charge) => {
                       const outcome = charged.get(charge.amount.amountMinor)
                       return outcome === undefined ? gateway.charge(charge) : Effect.succeed(outcome)

@@ -21,6 +21,7 @@ export const newKeyPerRetry: Mistake = {
           const gateway = yield* Gateway
           const drawUuid = yield* RandomUuid
           return Gateway.of({
+            ...gateway,
             charge: (charge) =>
               Effect.suspend(() => gateway.charge({ ...charge, paymentId: PaymentId.make(version7(drawUuid())) }))
           })

@@ -1,0 +1,192 @@
+/**
+ * What came of a charge or a refund, recorded once: one transaction in which order, payment, event, stored answer and recovery task change
+ * together. The request's own fiber, the recovery, and the gateway's webhook all come here, in any order and any number of times; the
+ * first one moves the payment, and the others find it moved.
+ */
+import { PgClient } from "@effect/sql-pg"
+import { Context, Effect, Layer, Metric, Result, Schema } from "effect"
+import { type Change, declinePayment, markPaid, markRefunded, type OrderStateConflict } from "../domain/Order.ts"
+import { PaymentId, type PaymentStatus } from "../domain/Payment.ts"
+import { Tasks } from "../messaging/tasks/Tasks.ts"
+import { Transaction } from "../platform/database/Transaction.ts"
+import { Faults } from "../platform/Faults.ts"
+import type { ChargeOutcome } from "./Gateway.ts"
+import { answering, type FinalAnswer, Idempotency } from "./Idempotency.ts"
+import { type LockedOrder, Orders, OrderView, viewAfter } from "./Orders.ts"
+import { type Move, moveOf, moving, type OpenPayment, type PaymentNotFound, Payments } from "./Payments.ts"
+import { paymentRecover, recoveryKeyOf } from "./tasks/PaymentRecover.ts"
+
+/** What the payment has become, by this word or an earlier one, and what its key is answered for good, if it is answered so. */
+export interface Recorded {
+  readonly status: PaymentStatus
+  readonly answer: FinalAnswer | undefined
+}
+
+/** The body of a decline: a problem (RFC 9457) with the payment and the gateway's reason. */
+const DeclineBody = Schema.fromJsonString(
+  Schema.Struct({
+    type: Schema.String,
+    title: Schema.String,
+    status: Schema.Int,
+    detail: Schema.String,
+    paymentId: PaymentId,
+    reason: Schema.String
+  })
+)
+const encodeDecline = Schema.encodeEffect(DeclineBody)
+const encodeView = Schema.encodeEffect(Schema.fromJsonString(OrderView))
+
+const settledTotal = Metric.counter("payments_settled_total", {
+  description: "Payments by what the gateway's word made of them",
+  incremental: true
+})
+
+/** See {@link PaymentOutcomes}. */
+export interface PaymentOutcomesService {
+  /** The gateway's word on the charge. Of an order that was cancelled meanwhile a capture is given back, and nothing is announced. */
+  readonly charged: (id: PaymentId, outcome: ChargeOutcome) => Effect.Effect<Recorded, PaymentNotFound>
+  /** The gateway has given the money back. */
+  readonly refunded: (id: PaymentId) => Effect.Effect<Recorded, PaymentNotFound>
+  /** Nobody here can find out what the gateway did: a person has to. It is an alarm, and a later webhook still settles the payment. */
+  readonly manual: (id: PaymentId, reason: string) => Effect.Effect<Recorded, PaymentNotFound>
+}
+
+export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOutcomesService>()(
+  "paid-once/application/PaymentOutcomes"
+) {
+  static readonly layer: Layer.Layer<
+    PaymentOutcomes,
+    never,
+    Orders | Payments | Idempotency | Tasks | PgClient.PgClient
+  > = Layer.effect(
+    PaymentOutcomes,
+    Effect.gen(function* () {
+      const orders = yield* Orders
+      const payments = yield* Payments
+      const idempotency = yield* Idempotency
+      const tasks = yield* Tasks
+      const faults = yield* Faults
+      const database = yield* PgClient.PgClient
+
+      /** Moves the payment together with its order, in one statement: `answer` is what the payment's key gets from now on. */
+      const save = Effect.fnUntraced(function* (
+        id: PaymentId,
+        { at }: LockedOrder,
+        change: Change,
+        move: Move,
+        answer: FinalAnswer | undefined
+      ) {
+        const { sql } = yield* Transaction
+        // The event was placed once with a larger body than this one can have: it is never refused.
+        yield* Effect.orDie(
+          orders.save(change, {
+            at,
+            also: (written) => [
+              moving(sql, id, move, written),
+              ...(answer === undefined ? [] : [answering(sql, id, answer)])
+            ]
+          })
+        )
+      })
+
+      const ended = Effect.fnUntraced(function* (id: PaymentId, phase: "charge" | "refund", status: PaymentStatus) {
+        const { afterCommit } = yield* Transaction
+        yield* tasks.settleByKey(paymentRecover, recoveryKeyOf(id, phase))
+        yield* afterCommit(Metric.update(Metric.withAttributes(settledTotal, { status }), 1))
+      })
+
+      const answerTo = (
+        payment: OpenPayment,
+        outcome: ChargeOutcome,
+        locked: LockedOrder,
+        change: Change | undefined
+      ) =>
+        outcome._tag === "Declined"
+          ? Effect.map(
+              encodeDecline({
+                type: "about:blank",
+                title: "Payment Required",
+                status: 402,
+                detail: `the payment was declined: ${outcome.reason}`,
+                paymentId: payment.id,
+                reason: outcome.reason
+              }),
+              (body): FinalAnswer => ({ status: 402, body })
+            )
+          : change === undefined
+            ? Effect.succeed(undefined)
+            : Effect.map(encodeView(viewAfter(locked, change)), (body): FinalAnswer => ({ status: 200, body }))
+
+      const charged = Effect.fn("PaymentOutcomes.charged")(function* (
+        id: PaymentId,
+        outcome: ChargeOutcome
+      ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
+        const { locked, payment } = yield* payments.lockWithOrder(id)
+        if (payment.status !== "charging" && !(payment.status === "manual" && payment.capturedMinor === 0)) {
+          return { status: payment.status, answer: yield* idempotency.answerOf(id) }
+        }
+        const made: Result.Result<Change, OrderStateConflict> =
+          outcome._tag === "Captured" ? markPaid(locked.order, id) : declinePayment(locked.order, id, outcome.reason)
+        // An order that was cancelled hears no more of its payment. (Nothing but a cancellation gets past an open payment.)
+        const change = Result.isSuccess(made) ? made.success : undefined
+        const move = moveOf(outcome, change !== undefined)
+        const answer = yield* Effect.orDie(answerTo(payment, outcome, locked, change))
+        if (change !== undefined) yield* save(id, locked, change, move, answer)
+        else {
+          yield* payments.move(payment, move)
+          if (answer !== undefined) yield* idempotency.answer(id, answer)
+        }
+        yield* ended(id, "charge", move.to)
+        if (move.to === "refunding") {
+          yield* tasks.enqueue(paymentRecover, { paymentId: id }, { idempotencyKey: recoveryKeyOf(id, "refund") })
+        }
+        yield* faults.at("pay.before-commit")
+        return { status: move.to, answer }
+      })
+
+      const refunded = Effect.fn("PaymentOutcomes.refunded")(function* (
+        id: PaymentId
+      ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
+        const { locked, payment } = yield* payments.lockWithOrder(id)
+        if (payment.status === "refunding" || (payment.status === "manual" && payment.capturedMinor > 0)) {
+          const change = markRefunded(locked.order, id)
+          if (Result.isSuccess(change)) yield* save(id, locked, change.success, { to: "refunded" }, undefined)
+          else yield* payments.move(payment, { to: "refunded" })
+          yield* ended(id, "refund", "refunded")
+          yield* faults.at("refund.before-commit")
+          return { status: "refunded", answer: undefined }
+        }
+        return { status: payment.status, answer: undefined }
+      })
+
+      const manual = Effect.fn("PaymentOutcomes.manual")(function* (
+        id: PaymentId,
+        reason: string
+      ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
+        const { afterCommit } = yield* Transaction
+        const payment = yield* payments.lock(id)
+        if (payment.status !== "charging" && payment.status !== "refunding") {
+          return { status: payment.status, answer: yield* idempotency.answerOf(id) }
+        }
+        yield* payments.move(payment, { to: "manual" })
+        yield* ended(id, payment.status === "charging" ? "charge" : "refund", "manual")
+        yield* afterCommit(
+          Effect.logError(
+            `payment ${id} of order ${payment.orderId} needs a person: ${reason}. Look at the gateway whether its ` +
+              `${payment.status === "charging" ? "charge" : "refund"} of ${payment.amountMinor} ${payment.currency} was made; its webhook settles it`
+          )
+        )
+        return { status: "manual", answer: undefined }
+      })
+
+      const run = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
+        Effect.provideService(Transaction.run(effect), PgClient.PgClient, database) as Effect.Effect<A, E>
+
+      return PaymentOutcomes.of({
+        charged: (id, outcome) => run(charged(id, outcome)),
+        refunded: (id) => run(refunded(id)),
+        manual: (id, reason) => run(manual(id, reason))
+      })
+    })
+  )
+}

@@ -1,0 +1,133 @@
+/**
+ * Finding out what became of a charge or a refund whose outcome nobody here knows: after a crash, or because the gateway did not answer.
+ *
+ * It is looked up, never guessed. What the gateway does not know is asked for again with the same key, but only in the first half of
+ * the time for which the gateway knows a key, by the database's clock and since the intent: later the gateway may have forgotten a
+ * charge that it made, and would make another. Then, and when the runs are used up, the payment is `manual`.
+ */
+import { PgClient } from "@effect/sql-pg"
+import { Context, Effect, Layer, Option } from "effect"
+import type { PaymentId } from "../domain/Payment.ts"
+import * as TaskHandler from "../messaging/tasks/TaskHandler.ts"
+import { Transaction } from "../platform/database/Transaction.ts"
+import { Faults } from "../platform/Faults.ts"
+import { Gateway, GatewaySettings, mayRepeat, OutcomeUnknown } from "./Gateway.ts"
+import { PaymentOutcomes, type Recorded } from "./PaymentOutcomes.ts"
+import { leaseSlackMillis } from "./PayOrder.ts"
+import { type OpenPayment, type PaymentNotFound, Payments } from "./Payments.ts"
+import { paymentRecover } from "./tasks/PaymentRecover.ts"
+
+/** What a run comes to. */
+type Run = Effect.fn.Return<Recorded, OutcomeUnknown | PaymentNotFound>
+
+export class RecoverPayment extends Context.Service<
+  RecoverPayment,
+  {
+    /**
+     * One run: the payment is settled, or `manual`, or was so already; fails with {@link OutcomeUnknown} where it is worth another try
+     * (not when `isLast`).
+     */
+    readonly recover: (
+      id: PaymentId,
+      options: { readonly isLast: boolean }
+    ) => Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound>
+  }
+>()("paid-once/application/RecoverPayment") {
+  static readonly layer: Layer.Layer<
+    RecoverPayment,
+    never,
+    Payments | PaymentOutcomes | Gateway | GatewaySettings | PgClient.PgClient
+  > = Layer.effect(
+    RecoverPayment,
+    Effect.gen(function* () {
+      const payments = yield* Payments
+      const outcomes = yield* PaymentOutcomes
+      const gateway = yield* Gateway
+      const faults = yield* Faults
+      const database = yield* PgClient.PgClient
+      const { keyRetentionMillis, timeoutMillis } = yield* GatewaySettings
+      // A look-up comes in front of the charge here.
+      const leaseMillis = 2 * timeoutMillis + leaseSlackMillis
+
+      const transaction = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
+        Effect.provideService(Transaction.run(effect), PgClient.PgClient, database) as Effect.Effect<A, E>
+
+      /** Takes the payment up: leased, so that a request with its key does not charge beside us. */
+      const takeUp = Effect.fnUntraced(function* (
+        id: PaymentId
+      ): Effect.fn.Return<OpenPayment, OutcomeUnknown | PaymentNotFound, Transaction> {
+        const payment = yield* payments.lock(id)
+        if (payment.status === "charging" && payment.leased) {
+          return yield* new OutcomeUnknown({ reason: "another attempt is at work on it" })
+        }
+        yield* payments.lease(id, leaseMillis)
+        return payment
+      })
+
+      const tooOld = (what: string) => `the gateway knows of no ${what}, and its key is too old to be used again`
+
+      const recoverCharge = Effect.fnUntraced(function* (payment: OpenPayment): Run {
+        const { ageMillis, amountMinor, currency, id, paymentMethod, status } = payment
+        const found = yield* gateway.lookUpCharge(id)
+        yield* faults.at("recover.after-lookup")
+        if (Option.isSome(found)) return yield* outcomes.charged(id, found.value)
+        if (status === "manual" || !mayRepeat(ageMillis, keyRetentionMillis)) {
+          return yield* outcomes.manual(id, tooOld("charge"))
+        }
+        const outcome = yield* gateway.charge({ paymentId: id, amount: { amountMinor, currency }, paymentMethod })
+        yield* faults.at("recover.after-charge")
+        return yield* outcomes.charged(id, outcome)
+      })
+
+      const recoverRefund = Effect.fnUntraced(function* (payment: OpenPayment): Run {
+        const { amountMinor, currency, id, refundAgeMillis, status } = payment
+        const found = yield* gateway.lookUpRefund(id)
+        yield* faults.at("recover.after-lookup")
+        if (Option.isNone(found) && (status === "manual" || !mayRepeat(refundAgeMillis ?? 0, keyRetentionMillis))) {
+          return yield* outcomes.manual(id, tooOld("refund"))
+        }
+        const outcome = Option.isSome(found)
+          ? found.value
+          : yield* gateway.refund({ paymentId: id, amount: { amountMinor, currency } })
+        yield* faults.at("recover.after-refund")
+        return outcome._tag === "Refunded"
+          ? yield* outcomes.refunded(id)
+          : yield* outcomes.manual(id, `the gateway refuses to refund it: ${outcome.reason}`)
+      })
+
+      const once = Effect.fnUntraced(function* (id: PaymentId): Run {
+        const payment = yield* transaction(takeUp(id))
+        const { capturedMinor, status } = payment
+        switch (status) {
+          case "charging":
+          case "refunding":
+          case "manual":
+            return yield* capturedMinor > 0 ? recoverRefund(payment) : recoverCharge(payment)
+          default:
+            return { status, answer: undefined }
+        }
+      })
+
+      const giveUp = (
+        id: PaymentId,
+        unknown: OutcomeUnknown,
+        isLast: boolean
+      ): Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound> =>
+        isLast
+          ? outcomes.manual(id, `its outcome could not be found out: ${unknown.reason}`)
+          : Effect.andThen(transaction(payments.noteUnknown(id)), Effect.fail(unknown))
+
+      const recover = Effect.fn("RecoverPayment.recover")((id: PaymentId, { isLast }: { readonly isLast: boolean }) =>
+        Effect.catchTag(once(id), "OutcomeUnknown", (unknown) => giveUp(id, unknown, isLast))
+      )
+      return RecoverPayment.of({ recover })
+    })
+  )
+}
+
+/** What workers do with a task `payment.recover`: as many runs as there are delays, the first of which is in front of it. */
+export const handler = (delaysMillis: ReadonlyArray<number>) =>
+  TaskHandler.make({ ...paymentRecover, retryDelaysMillis: delaysMillis.slice(1) }, ({ isLastAttempt, payload }) =>
+    // A payment is never deleted: one that is not there is a mistake, and a retry finds it again.
+    Effect.asVoid(RecoverPayment.use(({ recover }) => recover(payload.paymentId, { isLast: isLastAttempt })))
+  )

@@ -1,0 +1,33 @@
+/** `payment.recover`: somebody looks after a charge or a refund until the gateway's word on it is stored, whoever began it and died. */
+import { Context, Schema } from "effect"
+import { PaymentId, refundKeyOf } from "../../domain/Payment.ts"
+import type { TaskType } from "../../messaging/tasks/TaskType.ts"
+
+const Payload = Schema.Struct({ paymentId: PaymentId })
+
+/** Enqueued with the intent, in one transaction, and settled with the outcome. */
+export const paymentRecover: TaskType<typeof Payload.Type> = {
+  name: "payment.recover",
+  payload: Payload,
+  // Each waits for the gateway, and not for us: eight keep a hundred a second going, and leave the gateway room for payments.
+  concurrency: 8,
+  // A look-up and a charge at the gateway's longest, with room for their transactions.
+  timeoutMillis: 60_000
+}
+
+/** The key of the task that looks after the payment's charge, and of the one that looks after its refund. */
+export const recoveryKeyOf = (id: PaymentId, phase: "charge" | "refund"): string =>
+  phase === "charge" ? id : refundKeyOf(id)
+
+const minute = 60_000
+
+/** When a payment whose outcome is unknown is looked up; there are as many runs as delays, and then it is `manual`. */
+export const RecoverySettings = Context.Reference<{
+  /** The first counts from when the outcome was found to be unknown, each other one from the run before. */
+  readonly delaysMillis: ReadonlyArray<number>
+}>("paid-once/application/tasks/RecoverySettings", {
+  // Some nine hours, inside the first half of a day, in which the key may be used again.
+  defaultValue: () => ({
+    delaysMillis: [5_000, 15_000, minute, 5 * minute, 30 * minute, 120 * minute, 360 * minute]
+  })
+})

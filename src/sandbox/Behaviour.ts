@@ -1,0 +1,109 @@
+/**
+ * What the sandbox gateway does wrong on command: `PUT /behaviour`. It is kept in the database, so that a gateway that is started again
+ * goes on with it.
+ */
+import { Clock, Context, Effect, Layer, Ref, Schema } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+
+/**
+ * - `normal`: as the payment method says
+ * - `slow`: answers `delayMillis` late
+ * - `down`: 503, and nothing is done
+ * - `error`, `error-after`: 500, before or after the charge or refund is made
+ * - `timeout`, `timeout-after`: no answer, before or after it is made
+ */
+export const Mode = Schema.Literals(["normal", "slow", "down", "error", "error-after", "timeout", "timeout-after"])
+export type Mode = typeof Mode.Type
+
+/** `first`: reported before the charge is answered. */
+export const WebhookMode = Schema.Literals(["once", "twice", "first", "never"])
+export type WebhookMode = typeof WebhookMode.Type
+
+const Millis = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 86_400_000 }))
+
+/** The body of `PUT /behaviour`; what is left out is as by default. It ends after `times` requests or `durationMillis`, or never. */
+export const Command = Schema.Struct({
+  mode: Schema.optionalKey(Mode),
+  delayMillis: Schema.optionalKey(Millis),
+  times: Schema.optionalKey(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000_000 }))),
+  durationMillis: Schema.optionalKey(Millis),
+  webhooks: Schema.optionalKey(WebhookMode)
+})
+export type Command = typeof Command.Type
+
+const State = Schema.Struct({
+  mode: Mode,
+  delayMillis: Schema.Int,
+  /** Requests that it still strikes; null for all. */
+  timesLeft: Schema.NullOr(Schema.Int),
+  /** Unix milliseconds of this machine at which it ends; null for never. */
+  untilMillis: Schema.NullOr(Schema.Int),
+  webhooks: WebhookMode
+})
+export type State = typeof State.Type
+
+/** Late enough to be seen, and well below any client's timeout. */
+const defaultDelayMillis = 2_000
+
+const normal: State = {
+  mode: "normal",
+  delayMillis: defaultDelayMillis,
+  timesLeft: null,
+  untilMillis: null,
+  webhooks: "once"
+}
+
+export class Behaviour extends Context.Service<
+  Behaviour,
+  {
+    readonly set: (command: Command) => Effect.Effect<State, SqlError.SqlError>
+    readonly get: Effect.Effect<State>
+    /** What the request at hand is to suffer; counts it. */
+    readonly take: Effect.Effect<Pick<State, "mode" | "delayMillis">, SqlError.SqlError>
+  }
+>()("paid-once/sandbox/Behaviour") {
+  static readonly layer: Layer.Layer<Behaviour, SqlError.SqlError, SqlClient.SqlClient> = Layer.effect(
+    Behaviour,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const [stored] = yield* sql<{ readonly state: unknown }>`SELECT state FROM sandbox_gateway.behaviour`
+      const current = yield* Ref.make(
+        stored === undefined ? normal : yield* Effect.orDie(Schema.decodeUnknownEffect(State)(stored.state))
+      )
+      const store = (state: State) => sql`
+        INSERT INTO sandbox_gateway.behaviour (state) VALUES (${JSON.stringify(state)}::text::jsonb)
+        ON CONFLICT (the_one) DO UPDATE SET state = excluded.state`
+
+      return Behaviour.of({
+        get: Ref.get(current),
+        set: Effect.fnUntraced(function* (command) {
+          const { durationMillis, times, ...rest } = command
+          const state: State = {
+            ...normal,
+            ...rest,
+            timesLeft: times ?? null,
+            untilMillis: durationMillis === undefined ? null : (yield* Clock.currentTimeMillis) + durationMillis
+          }
+          yield* Ref.set(current, state)
+          yield* store(state)
+          return state
+        }),
+        take: Effect.gen(function* () {
+          const state = yield* Ref.get(current)
+          if (state.mode === "normal") return state
+          const isOver = state.untilMillis !== null && (yield* Clock.currentTimeMillis) >= state.untilMillis
+          if (isOver) {
+            yield* Ref.set(current, { ...normal, webhooks: state.webhooks })
+            return normal
+          }
+          if (state.timesLeft === null) return state
+          const left = state.timesLeft - 1
+          const next: State = left > 0 ? { ...state, timesLeft: left } : { ...normal, webhooks: state.webhooks }
+          yield* Ref.set(current, next)
+          yield* store(next)
+          return state
+        })
+      })
+    })
+  )
+}

@@ -1,0 +1,136 @@
+/** The use cases of a payment on a database of their own, with a gateway that the test plays, and what a test asks of them. */
+import { Deferred, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { CancelOrder } from "../../src/application/CancelOrder.ts"
+import { GatewaySettings } from "../../src/application/Gateway.ts"
+import { GatewayWebhook } from "../../src/application/GatewayWebhook.ts"
+import { Idempotency, IdempotencyKey } from "../../src/application/Idempotency.ts"
+import { Orders } from "../../src/application/Orders.ts"
+import { PaymentOutcomes } from "../../src/application/PaymentOutcomes.ts"
+import { Payments } from "../../src/application/Payments.ts"
+import { PayOrder } from "../../src/application/PayOrder.ts"
+import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
+import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
+import { RefundOrder } from "../../src/application/RefundOrder.ts"
+import { Currency } from "../../src/domain/Money.ts"
+import { CustomerId, type OrderId, Sku } from "../../src/domain/Order.ts"
+import { PaymentId, PaymentMethod } from "../../src/domain/Payment.ts"
+import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
+import { TaskWakeup } from "../../src/messaging/tasks/TaskWakeup.ts"
+import * as Faults from "../../src/platform/Faults.ts"
+import { eventually } from "../support/Counters.ts"
+import { type ScriptedGateway, silence } from "../support/ScriptedGateway.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+export const timeoutMillis = 5_000
+export const keyRetentionMillis = 86_400_000
+
+export const applicationOver = (gateway: ScriptedGateway) =>
+  Layer.mergeAll(
+    PlaceOrder.layer,
+    PayOrder.layer,
+    RecoverPayment.layer,
+    CancelOrder.layer,
+    RefundOrder.layer,
+    GatewayWebhook.layer
+  ).pipe(
+    Layer.provideMerge(PaymentOutcomes.layer),
+    Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Tasks.layer, gateway.layer)),
+    Layer.provideMerge(
+      Layer.succeed(GatewaySettings, { url: "http://none.invalid", timeoutMillis, keyRetentionMillis })
+    ),
+    Layer.provideMerge(TaskWakeup.layer),
+    Layer.provideMerge(TestProcess.outbox),
+    Layer.provideMerge(TestDatabase.layer),
+    Layer.provideMerge(Layer.mergeAll(TestProcess.quiet, Faults.layer()))
+  )
+
+export const place = Effect.gen(function* () {
+  const { place } = yield* PlaceOrder
+  const placed = yield* place(
+    {
+      customerId: CustomerId.make("ada"),
+      currency: Currency.make("EUR"),
+      lines: [{ sku: Sku.make("book"), quantity: 1, unitAmountMinor: 100 }]
+    },
+    undefined
+  )
+  return placed.orderId
+})
+
+export const pay = (orderId: OrderId, key: string, method = "pm_ok") =>
+  Effect.flatMap(PayOrder, (service) =>
+    service.pay(orderId, PaymentMethod.make(method), {
+      method: "POST",
+      path: `/orders/${orderId}/pay`,
+      key: IdempotencyKey.make(key),
+      body: { paymentMethod: method }
+    })
+  )
+
+/** A payment that the gateway has left without an answer. */
+export const payUnanswered = (gateway: ScriptedGateway, orderId: OrderId, when: "before charge" | "after charge") =>
+  Effect.gen(function* () {
+    gateway.next(when, silence)
+    const result = yield* pay(orderId, "k")
+    return result.paymentId
+  })
+
+export const cancel = (orderId: OrderId) => CancelOrder.use((service) => service.cancel(orderId))
+export const refund = (orderId: OrderId) => RefundOrder.use((service) => service.refund(orderId))
+export const recover = (id: PaymentId, isLast = false) =>
+  RecoverPayment.use((service) => service.recover(id, { isLast }))
+
+/** The order's status as readers see it, and its payments' statuses, the oldest first. */
+export const stateOf = (orderId: OrderId) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { status }: { readonly status: string } = yield* Orders.use((orders) => orders.get(orderId))
+    const payments = yield* sql<{ readonly status: string }>`
+      SELECT status FROM payments WHERE order_id = ${orderId}::uuid ORDER BY id`
+    return [status, ...payments.map((payment) => payment.status)]
+  })
+
+/** The types of the order's events, in order. */
+export const eventsOf = (orderId: OrderId) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const rows = yield* sql<{ readonly type: string }>`
+      SELECT event_type AS type FROM outbox_events WHERE aggregate_id = ${orderId} ORDER BY aggregate_version`
+    return rows.map(({ type }) => type)
+  })
+
+/** The recovery tasks of the payment by key, with their state. */
+export const tasksOf = (id: PaymentId) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const rows = yield* sql<{ readonly key: string; readonly state: string }>`
+      SELECT idempotency_key AS key, state FROM outbox_tasks
+      WHERE task_type = 'payment.recover' AND payload ->> 'paymentId' = ${id} ORDER BY idempotency_key`
+    return rows.map(({ key, state }) => [key.endsWith("-refund") ? "refund" : "charge", state])
+  })
+
+export const paymentOf = (orderId: OrderId) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const [row] = yield* sql<{ readonly id: string }>`SELECT id FROM payments WHERE order_id = ${orderId}::uuid`
+    return PaymentId.make(row!.id)
+  })
+
+export const tagOf = (error: unknown) => (error as { readonly _tag: string })._tag
+
+/** Holds the gateway's next charge before its answer until `release`; `asked` waits until it has been asked. */
+export const holdAnswer = (gateway: ScriptedGateway) =>
+  Effect.gen(function* () {
+    const asked = yield* Deferred.make<void>()
+    const release = yield* Deferred.make<void>()
+    gateway.next("after charge", Effect.andThen(Deferred.succeed(asked, undefined), Deferred.await(release)))
+    return { asked: Deferred.await(asked), release: Deferred.succeed(release, undefined) }
+  })
+
+export const untilStatus = (orderId: OrderId, status: string) =>
+  eventually(
+    `order ${orderId} to be ${status}`,
+    Effect.map(stateOf(orderId), ([now]) => now === status)
+  )

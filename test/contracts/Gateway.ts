@@ -1,0 +1,103 @@
+/**
+ * What every implementation of the `Gateway` service promises, as a suite: the HTTP client against the sandbox gateway, and the lab's model.
+ */
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer, Option } from "effect"
+import { Gateway } from "../../src/application/Gateway.ts"
+import { AmountMinor, Currency } from "../../src/domain/Money.ts"
+import { PaymentId, PaymentMethod } from "../../src/domain/Payment.ts"
+
+let drawn = 0
+const newId = () => PaymentId.make(`01890a5d-b1f4-7a53-9f5e-${String(++drawn).padStart(12, "0")}`)
+const amount = { amountMinor: AmountMinor.make(2_599), currency: Currency.make("EUR") }
+
+/** `totals`: how many charges were captured and how many refunds made, for all that the gateway itself knows. */
+export interface GatewayHarness<R> {
+  readonly totals: Effect.Effect<{ readonly captured: number; readonly refunded: number }, never, R>
+}
+
+export const gatewayContract = <R, E>(
+  name: string,
+  layer: Layer.Layer<Gateway | R, E>,
+  { totals }: GatewayHarness<R | Gateway>
+) => {
+  const test = (promise: string, body: Effect.Effect<void, unknown, Gateway | R>) =>
+    it.live(`${name}: ${promise}`, () => Effect.scoped(Effect.provide(body, layer)))
+  const charge = (paymentId: PaymentId, method = "pm_ok") =>
+    Gateway.use((gateway) => gateway.charge({ paymentId, amount, paymentMethod: PaymentMethod.make(method) }))
+  const refund = (paymentId: PaymentId) => Gateway.use((gateway) => gateway.refund({ paymentId, amount }))
+
+  test(
+    "a payment is captured once, however often and however many at once ask",
+    Effect.gen(function* () {
+      const id = newId()
+      const before = yield* totals
+      const outcomes = yield* Effect.all(
+        Array.from({ length: 10 }, () => charge(id)),
+        { concurrency: "unbounded" }
+      )
+      for (const outcome of outcomes) assert.deepStrictEqual(outcome, { _tag: "Captured" })
+      assert.strictEqual((yield* totals).captured, before.captured + 1)
+    })
+  )
+
+  test(
+    "a declined payment stays declined, with its reason",
+    Effect.gen(function* () {
+      const id = newId()
+      const first = yield* charge(id, "pm_declined")
+      assert.strictEqual(first._tag, "Declined")
+      assert.deepStrictEqual(yield* charge(id, "pm_declined"), first)
+      const { lookUpCharge } = yield* Gateway
+      assert.deepStrictEqual(yield* lookUpCharge(id), Option.some(first))
+    })
+  )
+
+  test(
+    "what was never asked for is not known, and looking it up makes nothing",
+    Effect.gen(function* () {
+      const { lookUpCharge, lookUpRefund } = yield* Gateway
+      const id = newId()
+      assert.isTrue(Option.isNone(yield* lookUpCharge(id)))
+      assert.isTrue(Option.isNone(yield* lookUpRefund(id)))
+      assert.isTrue(Option.isNone(yield* lookUpCharge(id)))
+    })
+  )
+
+  test(
+    "a charge whose answer got lost is an unknown outcome, is found, and is not made again",
+    Effect.gen(function* () {
+      const { lookUpCharge } = yield* Gateway
+      const id = newId()
+      const before = yield* totals
+      const unknown = yield* Effect.flip(charge(id, "pm_timeout_then_captured"))
+      assert.strictEqual(unknown._tag, "OutcomeUnknown")
+      assert.deepStrictEqual(yield* lookUpCharge(id), Option.some({ _tag: "Captured" as const }))
+      assert.deepStrictEqual(yield* charge(id, "pm_timeout_then_captured"), { _tag: "Captured" })
+      assert.strictEqual((yield* totals).captured, before.captured + 1)
+    })
+  )
+
+  test(
+    "a payment is given back once, however often it is asked, and then is found so",
+    Effect.gen(function* () {
+      const { lookUpRefund } = yield* Gateway
+      const id = newId()
+      yield* charge(id)
+      const before = yield* totals
+      assert.isTrue(Option.isNone(yield* lookUpRefund(id)))
+      for (let time = 0; time < 3; time++) assert.deepStrictEqual(yield* refund(id), { _tag: "Refunded" })
+      assert.deepStrictEqual(yield* lookUpRefund(id), Option.some({ _tag: "Refunded" as const }))
+      assert.strictEqual((yield* totals).refunded, before.refunded + 1)
+    })
+  )
+
+  test(
+    "what was not captured is not given back",
+    Effect.gen(function* () {
+      const declined = newId()
+      yield* charge(declined, "pm_declined")
+      for (const id of [declined, newId()]) assert.strictEqual((yield* refund(id))._tag, "Refused")
+    })
+  )
+}

@@ -1,0 +1,142 @@
+import { NodeHttpClient } from "@effect/platform-node"
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer, Option } from "effect"
+import { Gateway, GatewaySettings } from "../../src/application/Gateway.ts"
+import { AmountMinor, Currency } from "../../src/domain/Money.ts"
+import { PaymentId, PaymentMethod } from "../../src/domain/Payment.ts"
+import { GatewayServer } from "../../src/sandbox/GatewayServer.ts"
+import { gatewayContract } from "../contracts/Gateway.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as DatabaseClock from "../support/DatabaseClock.ts"
+import { gateway, send } from "./Service.ts"
+
+/** Short: what never answers has to be waited for. */
+const timeoutMillis = 300
+
+const client = Gateway.layerHttp.pipe(
+  Layer.provide(
+    Layer.effect(
+      GatewaySettings,
+      GatewayServer.useSync(({ url }) => ({ url, timeoutMillis, keyRetentionMillis: 86_400_000 }))
+    )
+  ),
+  Layer.provide(NodeHttpClient.layerUndici),
+  Layer.provideMerge(gateway),
+  Layer.provideMerge(TestDatabase.layerPool)
+)
+
+const command = (behaviour: object) =>
+  GatewayServer.use(({ url }) => send(`${url}/behaviour`, { method: "PUT", body: behaviour }))
+
+const ledger = GatewayServer.use(({ url }) => send(`${url}/ledger`))
+
+gatewayContract("the HTTP client on the sandbox gateway", client, {
+  totals: Effect.map(ledger, ({ json }) => ({
+    captured: json.totals[0]?.captured ?? 0,
+    refunded: json.totals[0]?.refunded ?? 0
+  }))
+})
+
+const id = PaymentId.make("01890a5d-b1f4-7a53-9f5e-0d6f8f0c2b11")
+const amount = { amountMinor: AmountMinor.make(100), currency: Currency.make("EUR") }
+const charge = (method = "pm_ok") =>
+  Gateway.use((service) => service.charge({ paymentId: id, amount, paymentMethod: PaymentMethod.make(method) }))
+
+for (const [mode, isCaptured] of [
+  ["down", false],
+  ["error", false],
+  ["error-after", true],
+  ["timeout", false],
+  ["timeout-after", true]
+] as const) {
+  it.live(
+    `${mode}, once: the outcome is unknown, ${isCaptured ? "and it was captured" : "and nothing was charged"}; then it works`,
+    () =>
+      Effect.gen(function* () {
+        yield* command({ mode, times: 1 })
+        assert.strictEqual((yield* Effect.flip(charge()))._tag, "OutcomeUnknown")
+        const found = yield* Gateway.use((service) => service.lookUpCharge(id))
+        assert.strictEqual(Option.isSome(found), isCaptured)
+        assert.deepStrictEqual(yield* charge(), { _tag: "Captured" })
+        assert.strictEqual((yield* ledger).json.totals[0].captured, 1)
+      }).pipe(Effect.provide(client))
+  )
+}
+
+it.live("a look-up that fails is an unknown outcome, and no answer that nothing is there", () =>
+  Effect.gen(function* () {
+    yield* command({ mode: "down" })
+    const { lookUpCharge, lookUpRefund } = yield* Gateway
+    assert.strictEqual((yield* Effect.flip(lookUpCharge(id)))._tag, "OutcomeUnknown")
+    assert.strictEqual((yield* Effect.flip(lookUpRefund(id)))._tag, "OutcomeUnknown")
+    yield* command({})
+    assert.isTrue(Option.isNone(yield* lookUpCharge(id)))
+  }).pipe(Effect.provide(client))
+)
+
+for (const [method, isCaptured] of [
+  ["pm_flaky", false],
+  ["pm_timeout_then_nothing", false],
+  ["pm_timeout_then_captured", true]
+] as const) {
+  it.live(
+    `${method}: unknown at first, ${isCaptured ? "captured already" : "nothing charged"}; the same key again captures once`,
+    () =>
+      Effect.gen(function* () {
+        assert.strictEqual((yield* Effect.flip(charge(method)))._tag, "OutcomeUnknown")
+        assert.strictEqual(Option.isSome(yield* Gateway.use((service) => service.lookUpCharge(id))), isCaptured)
+        assert.deepStrictEqual(yield* charge(method), { _tag: "Captured" })
+        assert.strictEqual((yield* ledger).json.totals[0].captured, 1)
+      }).pipe(Effect.provide(client))
+  )
+}
+
+it.live("slow answers late, and is worth waiting for", () =>
+  Effect.gen(function* () {
+    yield* command({ mode: "slow", delayMillis: timeoutMillis / 3 })
+    assert.deepStrictEqual(yield* charge(), { _tag: "Captured" })
+    yield* command({ mode: "slow", delayMillis: 60_000, times: 1 })
+    assert.strictEqual((yield* Effect.flip(charge()))._tag, "OutcomeUnknown")
+    yield* charge()
+  }).pipe(Effect.provide(client))
+)
+
+it.live(
+  "a key is known for its retention, and charges anew after it: the danger that the client has to keep away from",
+  () =>
+    Effect.gen(function* () {
+      yield* DatabaseClock.install
+      yield* charge()
+      yield* DatabaseClock.advance("23 hours")
+      yield* charge()
+      assert.strictEqual((yield* ledger).json.totals[0].captured, 1)
+      yield* DatabaseClock.advance("2 hours")
+      assert.isTrue(Option.isNone(yield* Gateway.use((service) => service.lookUpCharge(id))))
+      yield* charge()
+      assert.strictEqual((yield* ledger).json.totals[0].captured, 2)
+    }).pipe(Effect.provide(client))
+)
+
+it.live("never more is given back than was captured, whatever the key", () =>
+  Effect.gen(function* () {
+    yield* charge()
+    const { url } = yield* GatewayServer
+    const ask = (key: string, change: object = {}) =>
+      send(`${url}/refunds`, {
+        body: { charge: id, amountMinor: 100, currency: "EUR", ...change },
+        headers: { "idempotency-key": key }
+      })
+    const answers = yield* Effect.all(
+      ["a", "b", "c"].map((key) => ask(key)),
+      { concurrency: "unbounded" }
+    )
+    assert.deepStrictEqual(
+      answers.map(({ status }) => status).toSorted((a, b) => a - b),
+      [200, 422, 422]
+    )
+    assert.strictEqual((yield* ask("d", { currency: "USD" })).status, 422)
+    assert.strictEqual((yield* ask("e", { amountMinor: 0 })).status, 400)
+    const { json } = yield* ledger
+    assert.deepInclude(json.totals[0], { captured: 1, refunded: 1, capturedMinor: 100, refundedMinor: 100 })
+  }).pipe(Effect.provide(client))
+)

@@ -1,0 +1,16 @@
+import { Effect, Layer } from "effect"
+import { gatewayContract } from "../contracts/Gateway.ts"
+import * as ModelGateway from "./ModelGateway.ts"
+
+const state = new ModelGateway.ModelGatewayState()
+const layer = Layer.suspend(() =>
+  ModelGateway.layer(
+    state,
+    () => Effect.void,
+    () => "A"
+  )
+)
+
+gatewayContract("the lab's model gateway", layer, {
+  totals: Effect.sync(() => ({ captured: state.captures.length, refunded: state.refunds.size }))
+})
