@@ -36,7 +36,12 @@ export const commandKinds = [
   { letter: "K", name: "task", share: 5 }, // a: client, b: its line (odd: it has one), and how it goes (see TaskRequests.ts)
   { letter: "W", name: "startWorker", share: 2 },
   { letter: "C", name: "cancelTask", share: 1 }, // a: client who is the operator, b: which of the tasks
-  { letter: "R", name: "retryTask", share: 1 } // the same
+  { letter: "R", name: "retryTask", share: 1 }, // the same
+  { letter: "G", name: "cancel", share: 4 }, // a: client, b: order
+  { letter: "B", name: "refund", share: 4 }, // a: client, b: order
+  { letter: "H", name: "webhook", share: 3 }, // a: client, b: which of the things that happened at the gateway, the last first
+  { letter: "U", name: "gatewayFails", share: 3 }, // b: its next answer gets lost, before it does anything (even) or behind that
+  { letter: "D", name: "later", share: 2 } // a: how many hours later
 ] as const
 
 export type CommandName = (typeof commandKinds)[number]["name"]

@@ -30,7 +30,12 @@ export interface Committed {
     readonly version: number
     readonly total: number
   }>
-  readonly payments: ReadonlyArray<{ readonly id: string; readonly order: string; readonly status: string }>
+  readonly payments: ReadonlyArray<{
+    readonly id: string
+    readonly order: string
+    readonly status: string
+    readonly captured: number
+  }>
   /** Events that the broker refused and that are not in the topic for all that is known. */
   readonly refused: ReadonlyArray<{
     readonly order: string
@@ -142,7 +147,7 @@ const now = `'${epoch}'::timestamptz + (SELECT last_value FROM lab_clock) * inte
 
 const observe = `SELECT json_build_object(
   'orders', ${list("id, customer_id AS customer, status, version, total_amount_minor AS total", "orders ORDER BY id")},
-  'payments', ${list(`id, order_id AS "order", status`, "payments ORDER BY id")},
+  'payments', ${list(`id, order_id AS "order", status, captured_minor AS captured`, "payments ORDER BY id")},
   'queue', ${list(`lane, aggregate_id AS "order", aggregate_version AS version, event_id AS event`, "(SELECT * FROM outbox_events UNION ALL SELECT * FROM outbox_parked) AS e ORDER BY seq")},
   'refused', ${list(
     `aggregate_id AS "order", aggregate_version AS version, event_id AS event, status`,

@@ -6,7 +6,7 @@ import { Effect, Exit, Fiber } from "effect"
 import type { ClaimedTask } from "../../src/messaging/tasks/TaskClaim.ts"
 import type { RunResult } from "../../src/messaging/tasks/TaskRunner.ts"
 import type { Actor } from "./Actor.ts"
-import type { WorkerProcess } from "./Processes.ts"
+import type { WorkerProcess, WorkerServices } from "./Processes.ts"
 import type { Scheduler } from "./Scheduler.ts"
 
 /** What a worker has in hand. */
@@ -27,8 +27,18 @@ export class TaskWork {
     this.lab = lab
   }
 
-  /** A task has changed, or time has passed. */
-  wake(): void {
+  private seen = ""
+
+  /** What is committed was looked at: where a task has changed since, or its time has come, it is looked for. */
+  look(): void {
+    const { tasks } = this.lab.committed
+    if (tasks.length === 0) return
+    const now = JSON.stringify(tasks)
+    if (now !== this.seen) this.wake()
+    this.seen = now
+  }
+
+  private wake(): void {
     for (const { hands } of this.workers) hands.looked = false
   }
 
@@ -114,9 +124,5 @@ export class TaskWork {
     )
   }
 }
-
-type WorkerServices = WorkerProcess["context"] extends import("effect").Context.Context<infer Services>
-  ? Services
-  : never
 
 const isFrozen = (process: WorkerProcess) => process.actors.some((actor) => actor.frozen)
