@@ -12,6 +12,9 @@ const data: unknown = JSON.parse(dataOf(400))
 export const make = Effect.gen(function* () {
   const sql = yield* Side
   yield* sql`CREATE TABLE IF NOT EXISTS bench_aggregates (id text PRIMARY KEY, version int NOT NULL, status text NOT NULL) WITH (fillfactor = 50)`
+  yield* sql`CREATE TABLE IF NOT EXISTS bench_usual_outbox (
+    id uuid PRIMARY KEY DEFAULT gen_random_uuid(), topic text NOT NULL, key text NOT NULL, payload jsonb NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(), published_at timestamptz)`
   const ids = aggregates()
   yield* sql`INSERT INTO bench_aggregates SELECT id, 1, 'new' FROM unnest(${ids}::text[]) AS id`
   return ids
@@ -43,6 +46,13 @@ export const updateAndAppend = Effect.fnUntraced(function* (id: string) {
   const outbox = yield* Outbox
   const [row] = yield* yield* write(id)
   yield* outbox.append(streamOf(id), row?.version ?? 1, [event])
+})
+
+/** The change and a row as most articles have it: no versions, no order, no lanes, and nobody woken. */
+export const updateAndUsual = Effect.fnUntraced(function* (id: string) {
+  yield* yield* write(id)
+  const { sql } = yield* Transaction
+  yield* sql`INSERT INTO bench_usual_outbox (topic, key, payload) VALUES (${topic}, ${id}, ${JSON.stringify(data)}::text::jsonb)`
 })
 
 /** A new aggregate with its first event. */

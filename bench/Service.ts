@@ -3,7 +3,12 @@ import { Effect, Layer, References } from "effect"
 import * as KafkaBroker from "../src/messaging/broker/KafkaBroker.ts"
 import { TopicSettings } from "../src/messaging/broker/Broker.ts"
 import { Dispatcher } from "../src/messaging/outbox/Dispatcher.ts"
-import { dispatcherConnections, LaneWorkers, LaneWorkersSettings } from "../src/messaging/outbox/LaneWorkers.ts"
+import {
+  dispatcherConnections,
+  dispatcherPlans,
+  LaneWorkers,
+  LaneWorkersSettings
+} from "../src/messaging/outbox/LaneWorkers.ts"
 import { Outbox } from "../src/messaging/outbox/Outbox.ts"
 import { OutboxQueue, QueueSettings } from "../src/messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "../src/messaging/outbox/Publisher.ts"
@@ -30,7 +35,7 @@ export const platform = Shares.layer.pipe(
 
 const reserved = Layer.unwrap(
   Environment.useSync(({ databaseUrl }) =>
-    Database.layerReserved("dispatcher", dispatcherConnections).pipe(
+    Database.layerReserved("dispatcher", dispatcherConnections, dispatcherPlans).pipe(
       Layer.provide(Database.DatabaseSettings.layerOf({ url: databaseUrl }))
     )
   )

@@ -1,15 +1,17 @@
 /**
- * `npm run bench -- drain|latency|save|flat|idle|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
+ * `npm run bench -- drain|consume|latency|save|flat|idle|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
  *
  * A run starts a Postgres and a Kafka of its own unless `DATABASE_URL` and `KAFKA_BROKERS` name others.
  */
 import { NodeRuntime, NodeServices } from "@effect/platform-node"
 import { Console, Effect, Layer, Logger } from "effect"
 import { Command, Flag } from "effect/cli"
+import * as Consume from "./consume.ts"
 import * as Drain from "./drain.ts"
 import * as Flat from "./flat.ts"
 import * as Idle from "./idle.ts"
 import * as Latency from "./latency.ts"
+import * as Pay from "./pay.ts"
 import * as Save from "./save.ts"
 import * as Memory from "./memory.ts"
 import * as Tasks from "./tasks.ts"
@@ -58,6 +60,21 @@ const latency = Command.make(
     yield* Console.log(json ? JSON.stringify(result) : Latency.print(result))
   })
 ).pipe(Command.withDescription("Commit to ack at 500 events a second, beside sending right after the commit"))
+
+const consume = Command.make(
+  "consume",
+  {
+    json,
+    events: events(100_000),
+    rounds: rounds(2),
+    rate: Flag.Int("rate").pipe(Flag.withDescription("events a second"), Flag.withDefault(500)),
+    seconds: seconds(4)
+  },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Consume.consume(options), environment({ kafka: true }))
+    yield* Console.log(json ? JSON.stringify(result) : Consume.print(result))
+  })
+).pipe(Command.withDescription("Events from Kafka to their effects, and commit to effect at 500 events a second"))
 
 const save = Command.make(
   "save",
@@ -121,9 +138,22 @@ const flat = Command.make(
   })
 ).pipe(Command.withDescription("Poll and fetch with an archive, a backlog and an old reader, beside an empty system"))
 
+const pay = Command.make(
+  "pay",
+  {
+    json,
+    rounds: rounds(5),
+    payments: Flag.Int("payments").pipe(Flag.withDescription("payments a block"), Flag.withDefault(1_000))
+  },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Pay.pay(options), environment({ kafka: false }))
+    yield* Console.log(json ? JSON.stringify(result) : Pay.print(result))
+  })
+).pipe(Command.withDescription("Paying over HTTP, beside the same SQL on plain connections"))
+
 const program = Command.make("bench").pipe(
   Command.withDescription("Figures as ratios within one run"),
-  Command.withSubcommands([drain, latency, save, flat, idle, memory, tasks]),
+  Command.withSubcommands([drain, consume, latency, save, flat, idle, memory, pay, tasks]),
   Command.run({ version: "1" }),
   Effect.scoped,
   Effect.provide(NodeServices.layer),

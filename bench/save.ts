@@ -11,7 +11,12 @@ import * as Service from "./Service.ts"
 import { reset } from "./Workload.ts"
 
 const clients = 8
-const kinds = ["UPDATE alone", "UPDATE and event, one statement", "UPDATE and event, two statements"] as const
+const kinds = [
+  "UPDATE alone",
+  "UPDATE and event, one statement",
+  "UPDATE and event, two statements",
+  "UPDATE and the usual outbox row"
+] as const
 
 /** The times of `count` transactions of each client, in milliseconds. */
 const block = <E, R>(count: number, ids: ReadonlyArray<string>, one: (id: string) => Effect.Effect<void, E, R>) =>
@@ -46,7 +51,8 @@ export const save = Effect.fnUntraced(
     const round = Effect.all([
       block(transactions, ids, Aggregates.update),
       block(transactions, ids, Aggregates.save),
-      block(transactions, ids, Aggregates.updateAndAppend)
+      block(transactions, ids, Aggregates.updateAndAppend),
+      block(transactions, ids, Aggregates.updateAndUsual)
     ])
     yield* round
     const rounds = yield* Effect.forEach(Array.from({ length: options.rounds }), () => Effect.andThen(reset, round))

@@ -177,6 +177,10 @@ const variables = {
   outboxMaxAttempts: variable("OUTBOX_MAX_ATTEMPTS", integer(1, 100), 10),
   /** After send n, n from 1, the next one waits random(0, base · 2ⁿ). */
   outboxRetryBaseMillis: variable("OUTBOX_RETRY_BASE_MILLIS", millis, 2_000),
+  /** Tries of an event whose handler fails, the first included: some two minutes, in which what it needs may come. */
+  inboxMaxAttempts: variable("INBOX_MAX_ATTEMPTS", integer(1, 100), 10),
+  /** After failure n, n from 1, the next try waits random(0, base · 2ⁿ). */
+  inboxRetryBaseMillis: variable("INBOX_RETRY_BASE_MILLIS", millis, 200),
   consumerSliceSize: variable("CONSUMER_SLICE_SIZE", integer(1, 10_000), 200),
   consumerSessionTimeoutMillis: variable("CONSUMER_SESSION_TIMEOUT_MILLIS", integer(1_000, 600_000), 10_000),
   /** How long published events are kept for timelines and replay; 0 keeps them. */

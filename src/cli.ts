@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * The command line: `paid-once serve | gateway | migrate | maintenance run | outbox | demo | reset`.
+ * The command line: `paid-once serve | gateway | migrate | maintenance run | outbox | inbox | demo | reset`.
  */
 import { NodeServices } from "@effect/platform-node"
 import { Console, Effect, Layer, Option, Result } from "effect"
@@ -9,6 +9,7 @@ import { readFileSync } from "node:fs"
 import * as Path from "node:path"
 import * as MaintenanceCommand from "./cli/Maintenance.ts"
 import { demo } from "./cli/Demo.ts"
+import { inbox } from "./cli/Inbox.ts"
 import { outbox } from "./cli/Outbox.ts"
 import { reset } from "./cli/Reset.ts"
 import * as Config from "./Config.ts"
@@ -82,7 +83,7 @@ const { version } = JSON.parse(readFileSync(Path.join(Main.root, "package.json")
 
 const program = Command.make("paid-once").pipe(
   Command.withDescription("Orders and payments whose events are never lost and never applied twice"),
-  Command.withSubcommands([serve, gateway, migrate, maintenance, outbox, demo, reset]),
+  Command.withSubcommands([serve, gateway, migrate, maintenance, outbox, inbox, demo, reset]),
   Command.run({ version }),
   // Help that was asked for is fine; help that is shown because of wrong usage is not.
   Effect.catchIf(

@@ -10,18 +10,25 @@ import { CancelOrder } from "./application/CancelOrder.ts"
 import { Gateway, GatewaySettings } from "./application/Gateway.ts"
 import { GatewayWebhook, WebhookSettings } from "./application/GatewayWebhook.ts"
 import { dropExpired as dropExpiredKeys, Idempotency, IdempotencySettings } from "./application/Idempotency.ts"
+import * as FileTransport from "./application/mail/FileTransport.ts"
+import { MailDeliveries } from "./application/mail/MailDeliveries.ts"
 import { MailSettings } from "./application/mail/MailTransport.ts"
+import * as SmtpTransport from "./application/mail/SmtpTransport.ts"
 import { Orders } from "./application/Orders.ts"
 import { PaymentOutcomes } from "./application/PaymentOutcomes.ts"
+import * as PaymentMetrics from "./application/PaymentMetrics.ts"
 import { Payments } from "./application/Payments.ts"
 import { PayOrder } from "./application/PayOrder.ts"
 import { PlaceOrder } from "./application/PlaceOrder.ts"
 import { RecoverPayment, handler as recoverPayment } from "./application/RecoverPayment.ts"
 import { RefundOrder } from "./application/RefundOrder.ts"
+import { Reports } from "./application/Reports.ts"
 import { analytics } from "./application/subscribers/Analytics.ts"
 import { billing } from "./application/subscribers/Billing.ts"
 import { inventory } from "./application/subscribers/Inventory.ts"
 import { receipts } from "./application/subscribers/Receipts.ts"
+import { email } from "./application/tasks/Email.ts"
+import { report } from "./application/tasks/Report.ts"
 import { RecoverySettings } from "./application/tasks/PaymentRecover.ts"
 import { Subscribers, Timeline } from "./application/Timeline.ts"
 import * as Banner from "./Banner.ts"
@@ -31,19 +38,27 @@ import * as DispatcherHealth from "./http/DispatcherHealth.ts"
 import { Readiness } from "./http/Health.ts"
 import * as HttpServer from "./http/HttpServer.ts"
 import { HttpSettings } from "./http/HttpServer.ts"
+import * as InboxHealth from "./http/InboxHealth.ts"
 import * as TopicsHealth from "./http/TopicsHealth.ts"
 import * as Availability from "./messaging/broker/Availability.ts"
 import * as EmbeddedBroker from "./messaging/broker/EmbeddedBroker.ts"
 import * as KafkaBroker from "./messaging/broker/KafkaBroker.ts"
-import { ApplySlice } from "./messaging/inbox/ApplySlice.ts"
 import * as Consumer from "./messaging/inbox/Consumer.ts"
 import { Inbox } from "./messaging/inbox/Inbox.ts"
+import { InboxDeadLetters } from "./messaging/inbox/InboxDeadLetters.ts"
+import { InboxReport } from "./messaging/inbox/InboxReport.ts"
+import { ParkingSettings } from "./messaging/inbox/Parking.ts"
 import * as Maintenance from "./messaging/Maintenance.ts"
 import { DeadLetters } from "./messaging/outbox/DeadLetters.ts"
 import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
 import { History } from "./messaging/outbox/History.ts"
 import { HoldSettings } from "./messaging/outbox/Holds.ts"
-import { dispatcherConnections, LaneWorkers, LaneWorkersSettings } from "./messaging/outbox/LaneWorkers.ts"
+import {
+  dispatcherConnections,
+  dispatcherPlans,
+  LaneWorkers,
+  LaneWorkersSettings
+} from "./messaging/outbox/LaneWorkers.ts"
 import { Outbox, OutboxSettings } from "./messaging/outbox/Outbox.ts"
 import * as OutboxMetrics from "./messaging/outbox/OutboxMetrics.ts"
 import { OutboxQueue, QueueSettings } from "./messaging/outbox/OutboxQueue.ts"
@@ -54,6 +69,7 @@ import { Wakeup } from "./messaging/outbox/Wakeup.ts"
 import { RetentionSettings } from "./messaging/Retention.ts"
 import { TaskClaim } from "./messaging/tasks/TaskClaim.ts"
 import { TaskFinish } from "./messaging/tasks/TaskFinish.ts"
+import type { TaskHandler } from "./messaging/tasks/TaskHandler.ts"
 import { TaskLeases } from "./messaging/tasks/TaskLeases.ts"
 import { Tasks } from "./messaging/tasks/Tasks.ts"
 import { TaskSettings } from "./messaging/tasks/TaskSettings.ts"
@@ -79,7 +95,8 @@ export const root = Path.resolve(import.meta.dirname, "..")
 const subscribers = [receipts, inventory, billing, analytics]
 
 /** Every kind of task. A new one is a file of its own and a line here. */
-const taskHandlers = (config: AppConfig) => [recoverPayment(config.paymentRecoverDelaysMillis)]
+const taskHandlers = (config: AppConfig) => [email, report, recoverPayment(config.paymentRecoverDelaysMillis)]
+type TaskNeeds = ReturnType<typeof taskHandlers>[number] extends TaskHandler<infer R> ? R : never
 
 /** The database of DATABASE_URL, or the embedded one, which the last process of ours to leave stops. */
 const databaseSettings = (config: AppConfig) =>
@@ -128,7 +145,7 @@ const broker = (config: AppConfig) =>
       )
 
 /** The dispatcher's own connections: requests that queue for theirs are no reason for events to wait. */
-const dispatcherDatabase = Database.layerReserved("dispatcher", dispatcherConnections)
+const dispatcherDatabase = Database.layerReserved("dispatcher", dispatcherConnections, dispatcherPlans)
 
 /** Outbox and inbox: the mechanism, which knows no order. */
 const messaging = (config: AppConfig) =>
@@ -136,7 +153,7 @@ const messaging = (config: AppConfig) =>
     Outbox.layer,
     Tasks.layer,
     History.layer,
-    ApplySlice.layer,
+    Consumer.steps,
     Layer.provide(Dispatcher.layer, dispatcherDatabase),
     Availability.layer
   ).pipe(
@@ -185,6 +202,8 @@ const application = (config: AppConfig) =>
     CancelOrder.layer,
     RefundOrder.layer,
     GatewayWebhook.layer,
+    PaymentMetrics.layer,
+    Reports.layer,
     Timeline.layer
   ).pipe(
     Layer.provideMerge(PaymentOutcomes.layer),
@@ -207,15 +226,23 @@ const webhooks = Layer.effectDiscard(
 
 const http = webhooks.pipe(
   Layer.provideMerge(HttpServer.layer),
+  Layer.provide(InboxHealth.layer(subscribers.map(({ name }) => name))),
   Layer.provide(TopicsHealth.layer),
   Layer.provide(Layer.mergeAll(Readiness.layer, DispatcherHealth.layer))
 )
 
 const consumers = Layer.mergeAll(Layer.empty, ...subscribers.map((subscriber) => Consumer.layer<Tasks>(subscriber)))
 
+/** The mail server of SMTP_URL, or files under the data directory. */
+const mailTransport = (config: AppConfig) =>
+  config.smtpUrl === undefined
+    ? FileTransport.layer(Path.join(config.dataDirectory, "mail"))
+    : SmtpTransport.layer(config.smtpUrl)
+
 /** Tasks are claimed, renewed and ended on connections of their own: handlers that use up the pool don't cost them their leases. */
 const workers = (config: AppConfig) =>
-  TaskWorkers.layer(taskHandlers(config)).pipe(
+  TaskWorkers.layer<TaskNeeds>(taskHandlers(config)).pipe(
+    Layer.provide(Layer.mergeAll(MailDeliveries.layer, mailTransport(config))),
     Layer.provide(
       Layer.mergeAll(TaskClaim.layer, TaskLeases.layer, TaskFinish.layer).pipe(
         Layer.provide(Database.layerReserved("workers", workerConnections))
@@ -270,14 +297,17 @@ export const gateway = (config: AppConfig) =>
 /** The migrated database alone. */
 export const migrated = (config: AppConfig) => database(config).pipe(Layer.provide(settings(config)))
 
-/** What the operator's commands on the outbox need: the database, and a way to wake the dispatchers that run elsewhere. */
+/** What the operator's commands need: the database, and a way to wake the dispatchers and consumers that run elsewhere. */
 export const operator = (config: AppConfig) =>
-  Layer.mergeAll(DeadLetters.layer, OutboxReport.layer).pipe(
+  Layer.mergeAll(DeadLetters.layer, OutboxReport.layer, InboxDeadLetters.layer, InboxReport.layer).pipe(
     Layer.provide(Wakeup.layer),
     Layer.provide(Signals.layerDirect),
     Layer.provide(database(config)),
     Layer.provide(settings(config))
   )
+
+/** See {@link operator}. */
+export type OperatorServices = Layer.Success<ReturnType<typeof operator>>
 
 /** What the configuration sets in the layers below: each has its own defaults, and none reads a variable. */
 const settings = (config: AppConfig) =>
@@ -327,6 +357,10 @@ const settings = (config: AppConfig) =>
       }))
     ),
     Layer.succeed(Consumer.ConsumerSettings, { sliceSize: config.consumerSliceSize }),
+    Layer.succeed(ParkingSettings, {
+      maxAttempts: config.inboxMaxAttempts,
+      retryBaseMillis: config.inboxRetryBaseMillis
+    }),
     Layer.succeed(RecoverySettings, { delaysMillis: config.paymentRecoverDelaysMillis }),
     Layer.succeed(Maintenance.FurtherUpkeep, [{ table: "idempotency_keys", deleteExpired: dropExpiredKeys }]),
     Layer.succeed(IdempotencySettings, { retentionDays: config.idempotencyRetentionDays }),

@@ -1,22 +1,23 @@
 -- How far each consumer is with each aggregate, and what it could not apply.
 --
--- A topic has one type of aggregate, so a consumer knows an aggregate by its id. A record that can't be read belongs to the aggregate
--- of its key; one without a key to an aggregate of its own.
+-- What waits is told apart by the aggregate's id alone, for that is the record's key, and all that is known of a record that can't be
+-- read; one without a key belongs to an aggregate of its own. Two types of aggregate that share an id on a topic wait together.
 
 -- The version that a consumer has applied last. It knows no time window: a duplicate that comes a year later is behind it.
 CREATE TABLE consumer_cursors (
-  consumer_name text    NOT NULL CHECK (consumer_name <> ''),
-  aggregate_id  text    NOT NULL CHECK (aggregate_id <> ''),
-  version       integer NOT NULL CHECK (version >= 0),
-  PRIMARY KEY (consumer_name, aggregate_id)
+  consumer_name  text    NOT NULL CHECK (consumer_name <> ''),
+  aggregate_id   text    NOT NULL CHECK (aggregate_id <> ''),
+  aggregate_type text    NOT NULL CHECK (aggregate_type <> ''),
+  version        integer NOT NULL CHECK (version > 0),
+  PRIMARY KEY (consumer_name, aggregate_id, aggregate_type)
   -- Room for the next version on the same page: its index does not grow with the events.
 ) WITH (fillfactor = 70);
 
 -- What was applied before there were cursors, as far as the archive still has it.
-INSERT INTO consumer_cursors (consumer_name, aggregate_id, version)
-  SELECT p.consumer_name, e.aggregate_id, max(e.aggregate_version)
+INSERT INTO consumer_cursors (consumer_name, aggregate_id, aggregate_type, version)
+  SELECT p.consumer_name, e.aggregate_id, e.aggregate_type, max(e.aggregate_version)
   FROM processed_events AS p JOIN event_log AS e USING (event_id)
-  GROUP BY p.consumer_name, e.aggregate_id;
+  GROUP BY p.consumer_name, e.aggregate_id, e.aggregate_type;
 
 -- A hold stands for an aggregate of one consumer: while its row is there, that consumer applies no event of the aggregate from the topic.
 --
@@ -53,6 +54,7 @@ CREATE TABLE inbox_parked (
   event_id          text        NOT NULL CHECK (event_id <> ''),
   -- Null: the record can't be read.
   event_type        text,
+  aggregate_type    text,
   aggregate_version integer,
   topic             text        NOT NULL,
   broker_partition  integer     NOT NULL,

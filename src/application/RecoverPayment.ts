@@ -6,7 +6,7 @@
  * charge that it made, and would make another. Then, and when the runs are used up, the payment is `manual`.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Layer, Option } from "effect"
+import { Context, Data, Effect, Layer, Option } from "effect"
 import type { PaymentId } from "../domain/Payment.ts"
 import * as TaskHandler from "../messaging/tasks/TaskHandler.ts"
 import { Transaction } from "../platform/database/Transaction.ts"
@@ -17,8 +17,13 @@ import { leaseSlackMillis } from "./PayOrder.ts"
 import { type OpenPayment, type PaymentNotFound, Payments } from "./Payments.ts"
 import { paymentRecover } from "./tasks/PaymentRecover.ts"
 
+/** Another attempt is at work on the payment. */
+class Busy extends Data.TaggedError("Busy") {
+  override readonly message = "another attempt is at work on it"
+}
+
 /** What a run comes to. */
-type Run = Effect.fn.Return<Recorded, OutcomeUnknown | PaymentNotFound>
+type Run<E = never> = Effect.fn.Return<Recorded, E | OutcomeUnknown | PaymentNotFound>
 
 export class RecoverPayment extends Context.Service<
   RecoverPayment,
@@ -55,10 +60,10 @@ export class RecoverPayment extends Context.Service<
       /** Takes the payment up: leased, so that a request with its key does not charge beside us. */
       const takeUp = Effect.fnUntraced(function* (
         id: PaymentId
-      ): Effect.fn.Return<OpenPayment, OutcomeUnknown | PaymentNotFound, Transaction> {
+      ): Effect.fn.Return<OpenPayment, Busy | PaymentNotFound, Transaction> {
         const payment = yield* payments.lock(id)
         if (payment.status === "charging" && payment.leased) {
-          return yield* new OutcomeUnknown({ reason: "another attempt is at work on it" })
+          return yield* new Busy()
         }
         yield* payments.lease(id, leaseMillis)
         return payment
@@ -95,7 +100,7 @@ export class RecoverPayment extends Context.Service<
           : yield* outcomes.manual(id, `the gateway refuses to refund it: ${outcome.reason}`)
       })
 
-      const once = Effect.fnUntraced(function* (id: PaymentId): Run {
+      const once = Effect.fnUntraced(function* (id: PaymentId): Run<Busy> {
         const payment = yield* transaction(takeUp(id))
         const { capturedMinor, status } = payment
         switch (status) {
@@ -108,17 +113,20 @@ export class RecoverPayment extends Context.Service<
         }
       })
 
-      const giveUp = (
-        id: PaymentId,
-        unknown: OutcomeUnknown,
-        isLast: boolean
-      ): Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound> =>
-        isLast
-          ? outcomes.manual(id, `its outcome could not be found out: ${unknown.reason}`)
-          : Effect.andThen(transaction(payments.noteUnknown(id)), Effect.fail(unknown))
+      const recoverOrTryAgain = (id: PaymentId): Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound> =>
+        once(id).pipe(
+          Effect.tapErrorTag("OutcomeUnknown", () => transaction(payments.noteUnknown(id))),
+          // Its lease is not ours to give back.
+          Effect.catchTag("Busy", (busy) => Effect.fail(new OutcomeUnknown({ reason: busy.message })))
+        )
 
       const recover = Effect.fn("RecoverPayment.recover")((id: PaymentId, { isLast }: { readonly isLast: boolean }) =>
-        Effect.catchTag(once(id), "OutcomeUnknown", (unknown) => giveUp(id, unknown, isLast))
+        Effect.catchTag(
+          recoverOrTryAgain(id),
+          "OutcomeUnknown",
+          (unknown): Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound> =>
+            isLast ? outcomes.manual(id, `its outcome could not be found out: ${unknown.reason}`) : Effect.fail(unknown)
+        )
       )
       return RecoverPayment.of({ recover })
     })

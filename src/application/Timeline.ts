@@ -38,10 +38,7 @@ export class Timeline extends Context.Service<
       const of = Effect.fn("Timeline.of")(function* (orderId: OrderId) {
         const order = yield* orders.get(orderId)
         const events = yield* history.of(orderId)
-        const applied = yield* inbox.applied(
-          names,
-          events.map((event) => event.eventId)
-        )
+        const applied = yield* inbox.applied(names, orderId, events)
         return {
           orderId,
           // Versions are contiguous, so the count tells whether one is missing. More may have come since the order was read.

@@ -1,14 +1,10 @@
 /** `paid-once outbox status|list|show|retry|discard`: what the broker refused, for the person who has to decide about it. */
 import { Console, Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { hostname, userInfo } from "node:os"
-import * as Config from "../Config.ts"
-import * as Main from "../main.ts"
 import { DeadLetters, type Handled } from "../messaging/outbox/DeadLetters.ts"
 import { type Details, type Entry, OutboxReport } from "../messaging/outbox/OutboxReport.ts"
 import { ExitStatus } from "../Process.ts"
-
-const json = Flag.Boolean("json").pipe(Flag.withDescription("print JSON for programs to read"), Flag.withDefault(false))
+import { by, json, limit, onDatabase, operatorOf, print, reason, table } from "./Operator.ts"
 
 const eventId = Argument.String("event-id").pipe(
   Argument.withDescription("the event's id, as `outbox list` shows it"),
@@ -28,38 +24,6 @@ const filterOf = (flags: { readonly [Key in keyof typeof filters]: Option.Option
   eventType: Option.getOrUndefined(flags.type),
   aggregateId: Option.getOrUndefined(flags.aggregate)
 })
-
-const reason = Flag.String("reason").pipe(
-  Flag.withDescription("why: it is kept in the audit"),
-  Flag.withSchema(Schema.String.check(Schema.isPattern(/\S/, { message: "a few words, and not only blanks" })))
-)
-const by = Flag.String("by").pipe(
-  Flag.withDescription("who does it, for the audit (default: the user of this shell, at this host)"),
-  Flag.withSchema(Schema.String.check(Schema.isPattern(/\S/, { message: "a few words, and not only blanks" }))),
-  Flag.optional
-)
-const operatorOf = (flags: { readonly by: Option.Option<string>; readonly reason: string }) => ({
-  actor: Option.getOrElse(flags.by, () => `${userInfo().username}@${hostname()}`),
-  reason: flags.reason
-})
-
-/** Runs a command's work on the configured database. */
-const onDatabase = <A, E>(work: Effect.Effect<A, E, DeadLetters | OutboxReport>) =>
-  Effect.flatMap(Config.load, (config) => Effect.provide(work, Main.operator(config)))
-
-const print = (asJson: boolean, value: unknown, lines: () => ReadonlyArray<string>) =>
-  Console.log(asJson ? JSON.stringify(value) : lines().join("\n"))
-
-/** Columns as wide as their widest cell. */
-const table = (rows: ReadonlyArray<ReadonlyArray<string>>): ReadonlyArray<string> => {
-  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
-  return rows.map((row) =>
-    row
-      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-      .join("  ")
-      .trimEnd()
-  )
-}
 
 const status = Command.make(
   "status",
@@ -111,11 +75,7 @@ const list = Command.make(
       Flag.withDescription("only events in this state (default: dead and retrying)"),
       Flag.optional
     ),
-    limit: Flag.Int("limit").pipe(
-      Flag.withDescription("how many at most"),
-      Flag.withSchema(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000 }))),
-      Flag.withDefault(50)
-    )
+    limit
   },
   Effect.fnUntraced(function* ({ json, limit, status, ...flags }) {
     const wanted = Option.match(status, { onNone: () => ["dead", "retrying"] as const, onSome: (one) => [one] })

@@ -8,6 +8,8 @@ import { Effect, Schema, SchemaTransformation } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { IdempotencyKey } from "../application/Idempotency.ts"
 import { OrderView } from "../application/Orders.ts"
+import { ReportView } from "../application/Reports.ts"
+import { ReportRange } from "../application/tasks/Report.ts"
 import { TimelineView } from "../application/Timeline.ts"
 import { Currency } from "../domain/Money.ts"
 import { CustomerId, OrderId, OrderLines, OrderStatus } from "../domain/Order.ts"
@@ -32,9 +34,8 @@ const uuidV7 = (description: string) =>
   Schema.String.check(Schema.isUUID(7, { message: "must be a UUID of version 7", description }))
 
 const OrderIdText = uuidV7("The order's id").pipe(Schema.decodeTo(OrderId, SchemaTransformation.toLowerCase()))
-const PaymentIdText = uuidV7("The payment's id").pipe(Schema.decodeTo(PaymentId, SchemaTransformation.toLowerCase()))
-
 const TaskIdText = uuidV7("The task's id").pipe(Schema.decodeTo(TaskId, SchemaTransformation.toLowerCase()))
+const PaymentIdText = uuidV7("The payment's id").pipe(Schema.decodeTo(PaymentId, SchemaTransformation.toLowerCase()))
 
 /** A key as it may stand in a header: a tab gets through HTTP's own parser, and the C1 controls do as Latin-1. */
 const KeyHeader = IdempotencyKey.check(
@@ -64,6 +65,12 @@ export const NewOrderBody = Schema.Struct({
 export const PayBody = Schema.Struct({ paymentMethod: PaymentMethod }).annotate({
   identifier: "Pay",
   examples: [{ paymentMethod: PaymentMethod.make("pm_ok") }]
+})
+
+/** The body of `POST /reports`. */
+export const ReportBody = ReportRange.annotate({
+  identifier: "ReportRange",
+  examples: [{ from: "2026-01-01", to: "2026-03-31" }]
 })
 
 /** The most orders a page may have: with 1,000 lines each it is some ten megabytes, and usually it is fifty kilobytes. */
@@ -240,6 +247,33 @@ const Payments = HttpApiGroup.make("payments")
   )
   .annotateMerge(OpenApi.annotations({ title: "Payments", description: "Attempts to pay an order." }))
 
+const Reports = HttpApiGroup.make("reports")
+  .add(
+    HttpApiEndpoint.post("request", "/reports", {
+      payload: ReportBody,
+      success: withLocation(ReportView.annotate({ httpApiStatus: 202 }), "report"),
+      error: problems(400, 413, 415, 503)
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Ask for a revenue report",
+        description:
+          "What was captured and refunded from `from` to `to`, UTC days that both count. It is computed in the background: follow " +
+          "`Location`. The same days again are the same report, as of when it was computed (`asOf`)."
+      })
+    ),
+    HttpApiEndpoint.get("get", "/reports/:taskId", {
+      params: { taskId: TaskIdText },
+      success: ReportView,
+      error: problems(400, 404, 503)
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Get a revenue report",
+        description: "`result` is there once `state` is `completed`: totals by currency, and a CSV by day and currency."
+      })
+    )
+  )
+  .annotateMerge(OpenApi.annotations({ title: "Reports" }))
+
 const Tasks = HttpApiGroup.make("tasks")
   .add(
     HttpApiEndpoint.get("get", "/tasks/:id", {
@@ -294,7 +328,7 @@ const Health = HttpApiGroup.make("health")
 
 /** The whole API. */
 export const Api = HttpApi.make("paid-once")
-  .add(Orders, Payments, Tasks, Webhooks, Health)
+  .add(Orders, Payments, Reports, Tasks, Webhooks, Health)
   .middleware(RequestProblems)
   .annotate(HttpApi.ParamsParseOptions, { errors: "all" })
   .annotate(HttpApi.HeadersParseOptions, { errors: "all" })

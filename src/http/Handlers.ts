@@ -10,11 +10,12 @@ import { type PaymentInProgress, PayOrder, type PayResult, type TooManyPayments 
 import { type PaymentNotFound, type PaymentOpen, Payments } from "../application/Payments.ts"
 import { PlaceOrder } from "../application/PlaceOrder.ts"
 import { RefundOrder } from "../application/RefundOrder.ts"
+import { type ReportNotFound, Reports } from "../application/Reports.ts"
 import { Timeline } from "../application/Timeline.ts"
 import type { OrderId, OrderStateConflict } from "../domain/Order.ts"
 import type { EventRefused } from "../messaging/outbox/Outbox.ts"
 import { type TaskNotFound, Tasks } from "../messaging/tasks/Tasks.ts"
-import { Api, NewOrderBody, type PaymentPending, PayBody } from "./Api.ts"
+import { Api, NewOrderBody, type PaymentPending, PayBody, ReportBody } from "./Api.ts"
 import * as Body from "./Body.ts"
 import { Health } from "./Health.ts"
 import { contentType as problemType, Problem, toResponse } from "./Problems.ts"
@@ -28,6 +29,7 @@ type Refusal =
   | PaymentNotFound
   | PaymentOpen
   | Problem
+  | ReportNotFound
   | TaskNotFound
   | TooManyPayments
   | WebhookRefused
@@ -38,6 +40,7 @@ const toProblem = (refusal: Refusal): Problem => {
       return refusal
     case "OrderNotFound":
     case "PaymentNotFound":
+    case "ReportNotFound":
     case "TaskNotFound":
       return new Problem({ status: 404, detail: refusal.message })
     case "OrderStateConflict":
@@ -150,6 +153,25 @@ const paymentsLayer = HttpApiBuilder.group(
   })
 )
 
+const reportsLayer = HttpApiBuilder.group(
+  Api,
+  "reports",
+  Effect.fn(function* (handlers) {
+    const reports = yield* Reports
+    return handlers
+      .handleRaw("request", () =>
+        refusing(
+          Effect.gen(function* () {
+            const taskId = yield* reports.request(yield* Body.decode(ReportBody))
+            const location = `/reports/${taskId}`
+            return json(202, JSON.stringify(yield* reports.get(taskId)), { location })
+          })
+        )
+      )
+      .handle("get", ({ params }) => refusing(reports.get(params.taskId)))
+  })
+)
+
 const tasksLayer = HttpApiBuilder.group(
   Api,
   "tasks",
@@ -193,4 +215,4 @@ const healthLayer = HttpApiBuilder.group(
 )
 
 /** The handlers of all groups of {@link Api}. */
-export const layer = Layer.mergeAll(ordersLayer, paymentsLayer, tasksLayer, webhooksLayer, healthLayer)
+export const layer = Layer.mergeAll(ordersLayer, paymentsLayer, reportsLayer, tasksLayer, webhooksLayer, healthLayer)

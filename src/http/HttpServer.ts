@@ -18,6 +18,7 @@ import type { PayOrder } from "../application/PayOrder.ts"
 import type { Payments } from "../application/Payments.ts"
 import type { PlaceOrder } from "../application/PlaceOrder.ts"
 import type { RefundOrder } from "../application/RefundOrder.ts"
+import type { Reports } from "../application/Reports.ts"
 import type { Timeline } from "../application/Timeline.ts"
 import type { Tasks } from "../messaging/tasks/Tasks.ts"
 import type { Fibers } from "../platform/Supervised.ts"
@@ -197,6 +198,7 @@ export const layer: Layer.Layer<
   | PlaceOrder
   | Readiness
   | RefundOrder
+  | Reports
   | SqlClient.SqlClient
   | Tasks
   | Timeline

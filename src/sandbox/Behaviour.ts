@@ -7,7 +7,7 @@ import { SqlClient, type SqlError } from "effect/sql"
 
 /**
  * - `normal`: as the payment method says
- * - `slow`: answers `delayMillis` late
+ * - `slow`: does what it is asked, and answers `delayMillis` late, whether anybody still waits or not
  * - `down`: 503, and nothing is done
  * - `error`, `error-after`: 500, before or after the charge or refund is made
  * - `timeout`, `timeout-after`: no answer, before or after it is made

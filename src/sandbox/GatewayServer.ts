@@ -102,10 +102,8 @@ const keyReused = (key: string) =>
   new Problem({ status: 422, detail: `the key ${key} was already used for something else` })
 
 /** What strikes a request before anything is done. */
-const before = (mode: Mode, delayMillis: number) => {
+const before = (mode: Mode) => {
   switch (mode) {
-    case "slow":
-      return Effect.sleep(delayMillis)
     case "down":
       return Effect.fail(new Problem({ status: 503, detail: "the gateway is down" }))
     case "error":
@@ -118,12 +116,18 @@ const before = (mode: Mode, delayMillis: number) => {
 }
 
 /** What strikes it once everything is done. */
-const after = (mode: Mode) =>
-  mode === "timeout-after"
-    ? Effect.sleep(silenceMillis)
-    : mode === "error-after"
-      ? Effect.fail(new Problem({ status: 500, detail: "something went wrong" }))
-      : Effect.void
+const after = (mode: Mode, delayMillis: number) => {
+  switch (mode) {
+    case "slow":
+      return Effect.sleep(delayMillis)
+    case "timeout-after":
+      return Effect.sleep(silenceMillis)
+    case "error-after":
+      return Effect.fail(new Problem({ status: 500, detail: "something went wrong" }))
+    default:
+      return Effect.void
+  }
+}
 
 /** A running sandbox gateway. */
 export class GatewayServer extends Context.Service<
@@ -166,10 +170,10 @@ export class GatewayServer extends Context.Service<
         const key = yield* keyOf("a charge")
         const body = yield* Body.decode(ChargeBody)
         const { delayMillis, mode } = yield* behaviour.take
-        yield* before(mode, delayMillis)
+        yield* before(mode)
         const { declineReason, every, first } = treatmentOf(body.paymentMethod)
         const own = first !== "normal" && (yield* books.tries(key)) === 1 ? first : every
-        yield* before(own, delayMillis)
+        yield* before(own)
         const report = yield* reportOf(
           declineReason === null
             ? { type: "charge.captured", key }
@@ -183,8 +187,8 @@ export class GatewayServer extends Context.Service<
           entry.paymentMethod !== body.paymentMethod
         )
           return yield* keyReused(key)
-        yield* after(mode)
-        yield* after(own)
+        yield* after(mode, delayMillis)
+        yield* after(own, delayMillis)
         return answer(entry)
       })
 
@@ -192,7 +196,7 @@ export class GatewayServer extends Context.Service<
         const key = yield* keyOf("a refund")
         const { charge: chargeKey, ...amount } = yield* Body.decode(RefundBody)
         const { delayMillis, mode } = yield* behaviour.take
-        yield* before(mode, delayMillis)
+        yield* before(mode)
         const report = yield* reportOf({ type: "refund.made", key, charge: chargeKey })
         const made = yield* books.refund({ key, chargeKey, ...amount }, report)
         if ("refused" in made) return yield* new Problem({ status: 422, detail: made.refused })
@@ -204,15 +208,15 @@ export class GatewayServer extends Context.Service<
           entry.currency !== amount.currency
         )
           return yield* keyReused(key)
-        yield* after(mode)
+        yield* after(mode, delayMillis)
         return HttpServerResponse.jsonUnsafe({ status: "refunded" })
       })
 
       const lookUp = <E>(what: string, find: (key: string) => Effect.Effect<Option.Option<Charge | NewRefund>, E>) =>
         Effect.gen(function* () {
           const { delayMillis, mode } = yield* behaviour.take
-          yield* before(mode, delayMillis)
-          yield* after(mode)
+          yield* before(mode)
+          yield* after(mode, delayMillis)
           const { key = "" } = yield* HttpRouter.params
           // What Postgres can't store was never made.
           const found = key.includes("\u0000") ? Option.none() : yield* find(key)

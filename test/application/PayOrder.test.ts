@@ -1,13 +1,11 @@
-import { assert, it } from "@effect/vitest"
-import { Effect, Fiber, Layer } from "effect"
-import { GatewayWebhook } from "../../src/application/GatewayWebhook.ts"
+import { assert } from "@effect/vitest"
+import { Effect, Fiber } from "effect"
 import { Orders } from "../../src/application/Orders.ts"
 import { Payments } from "../../src/application/Payments.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
-import { ScriptedGateway, silence } from "../support/ScriptedGateway.ts"
+import { silence } from "../support/ScriptedGateway.ts"
 import {
-  applicationOver,
   cancel,
   eventsOf,
   holdAnswer,
@@ -18,18 +16,9 @@ import {
   stateOf,
   tagOf,
   tasksOf,
+  test,
   untilStatus
 } from "./World.ts"
-
-/** A test with a gateway, a database and processes of its own. */
-const test = <A, E, R extends Layer.Success<ReturnType<typeof applicationOver>>>(
-  name: string,
-  body: (gateway: ScriptedGateway) => Effect.Effect<A, E, R>
-) =>
-  it.live(name, () => {
-    const gateway = new ScriptedGateway()
-    return Effect.scoped(Effect.provide(body(gateway), applicationOver(gateway)) as Effect.Effect<A, E>)
-  })
 
 test("a hundred equal requests at once ask the gateway once", (gateway) =>
   Effect.gen(function* () {
@@ -168,12 +157,6 @@ test("the payment of an order that is cancelled meanwhile: its key hears so for 
       assert.deepStrictEqual(yield* eventsOf(orderId), ["OrderPlaced", "OrderCancelled"])
       assert.deepStrictEqual(yield* stateOf(orderId), ["cancelled", method === "pm_ok" ? "refunding" : "declined"])
     }
-  }))
-
-test("an unsigned report is not believed, wherever no secret is set", () =>
-  Effect.gen(function* () {
-    const refused = yield* Effect.flip(GatewayWebhook.use((webhook) => webhook.receive("t=1,v1=00", "{}")))
-    assert.isTrue(refused.isSignature)
   }))
 
 test("a payment can't be read that is not there", () =>

@@ -1,9 +1,10 @@
 /** The use cases of a payment on a database of their own, with a gateway that the test plays, and what a test asks of them. */
-import { Deferred, Effect, Layer } from "effect"
+import { it } from "@effect/vitest"
+import { Deferred, Effect, Layer, Redacted, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { CancelOrder } from "../../src/application/CancelOrder.ts"
 import { GatewaySettings } from "../../src/application/Gateway.ts"
-import { GatewayWebhook } from "../../src/application/GatewayWebhook.ts"
+import { GatewayWebhook, WebhookSettings } from "../../src/application/GatewayWebhook.ts"
 import { Idempotency, IdempotencyKey } from "../../src/application/Idempotency.ts"
 import { Orders } from "../../src/application/Orders.ts"
 import { PaymentOutcomes } from "../../src/application/PaymentOutcomes.ts"
@@ -19,12 +20,14 @@ import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
 import { TaskWakeup } from "../../src/messaging/tasks/TaskWakeup.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import { eventually } from "../support/Counters.ts"
-import { type ScriptedGateway, silence } from "../support/ScriptedGateway.ts"
+import { ScriptedGateway, silence } from "../support/ScriptedGateway.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
 export const timeoutMillis = 5_000
 export const keyRetentionMillis = 86_400_000
+
+export const webhookSecret = Redacted.make("a-secret-of-two-companies")
 
 export const applicationOver = (gateway: ScriptedGateway) =>
   Layer.mergeAll(
@@ -35,6 +38,7 @@ export const applicationOver = (gateway: ScriptedGateway) =>
     RefundOrder.layer,
     GatewayWebhook.layer
   ).pipe(
+    Layer.provide(Layer.succeed(WebhookSettings, { secret: webhookSecret })),
     Layer.provideMerge(PaymentOutcomes.layer),
     Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Tasks.layer, gateway.layer)),
     Layer.provideMerge(
@@ -116,6 +120,18 @@ export const paymentOf = (orderId: OrderId) =>
     const sql = yield* SqlClient.SqlClient
     const [row] = yield* sql<{ readonly id: string }>`SELECT id FROM payments WHERE order_id = ${orderId}::uuid`
     return PaymentId.make(row!.id)
+  })
+
+/** A test with a gateway, a database and services of its own. */
+export const test = <A, E>(
+  name: string,
+  body: (
+    gateway: ScriptedGateway
+  ) => Effect.Effect<A, E, Layer.Success<ReturnType<typeof applicationOver>> | Scope.Scope>
+) =>
+  it.live(name, () => {
+    const gateway = new ScriptedGateway()
+    return Effect.scoped(Effect.provide(body(gateway), applicationOver(gateway)))
   })
 
 export const tagOf = (error: unknown) => (error as { readonly _tag: string })._tag

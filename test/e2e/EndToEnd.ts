@@ -87,6 +87,13 @@ interface Sums {
   readonly charged: string
   readonly charges: number
   readonly revenue: string
+  /** What the ledger says that the gateway owes us. */
+  readonly ledger: string
+  readonly reserved: number
+  readonly receipts: number
+  readonly mailed: number
+  /** By all subscribers. */
+  readonly marks: number
   readonly queued: number
   readonly applied: number
 }
@@ -105,6 +112,12 @@ const sums = Effect.gen(function* () {
            (SELECT count(*) FROM sandbox_gateway.charges WHERE status = 'captured')::int4 AS charges,
            (SELECT string_agg(currency || ' ' || sum, ',' ORDER BY currency) FROM
               (SELECT currency, sum(amount_minor) AS sum FROM revenue_daily GROUP BY currency) AS s) AS revenue,
+           (SELECT string_agg(currency || ' ' || balance_minor, ',' ORDER BY currency)
+              FROM billing_balances WHERE account = 'gateway') AS ledger,
+           (SELECT count(DISTINCT order_id) FROM inventory_reservations WHERE status = 'reserved')::int4 AS reserved,
+           (SELECT count(*) FROM outbox_tasks WHERE task_type = 'email')::int4 AS receipts,
+           (SELECT count(*) FROM mail_deliveries WHERE status = 'sent')::int4 AS mailed,
+           (SELECT count(*) FROM processed_events)::int4 AS marks,
            (SELECT count(*) FROM outbox_events)::int4 AS queued,
            (SELECT count(*) FROM processed_events WHERE consumer_name = 'analytics')::int4 AS applied`
   return row!
@@ -227,7 +240,11 @@ export const endToEnd = (name: string, target: Effect.Effect<Target, never, Test
         const views = yield* Fiber.join(clients)
         yield* eventually(
           "the queue to drain and every event to be applied",
-          Effect.map(sums, ({ applied, queued }) => queued === 0 && applied === 2 * payments)
+          Effect.map(
+            sums,
+            ({ applied, mailed, marks, queued }) =>
+              queued === 0 && applied === 2 * payments && marks === 4 * 2 * payments && mailed > 0
+          )
         )
 
         const result = yield* sums
@@ -242,7 +259,11 @@ export const endToEnd = (name: string, target: Effect.Effect<Target, never, Test
           orders: expected,
           captured: expected,
           charged: expected,
-          revenue: expected
+          revenue: expected,
+          ledger: expected,
+          reserved: payments,
+          // One was asked for with each payment; those that a death interrupted go when their leases are over.
+          receipts: payments
         })
         assert.strictEqual(result.charges, payments)
 

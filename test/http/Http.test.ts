@@ -240,6 +240,8 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
         "post /orders/{id}/refund",
         "get /orders/{id}/timeline",
         "get /payments/{id}",
+        "post /reports",
+        "get /reports/{taskId}",
         "get /tasks/{id}",
         "post /webhooks/gateway",
         "get /health/live",
@@ -254,7 +256,10 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
         "Pay",
         "Payment",
         "PaymentPending",
+        "Report",
+        "ReportRange",
         "Problem",
+        "Task",
         "Timeline"
       ])
       const docs = yield* get("/docs")

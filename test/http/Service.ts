@@ -12,6 +12,7 @@ import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
 import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
 import { RefundOrder } from "../../src/application/RefundOrder.ts"
+import { Reports } from "../../src/application/Reports.ts"
 import { Subscribers, Timeline } from "../../src/application/Timeline.ts"
 import { Readiness } from "../../src/http/Health.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
@@ -50,6 +51,7 @@ const application = Layer.mergeAll(
   CancelOrder.layer,
   RefundOrder.layer,
   GatewayWebhook.layer,
+  Reports.layer,
   Timeline.layer
 ).pipe(
   Layer.provide(Layer.succeed(WebhookSettings, { secret: webhookSecret })),
@@ -61,7 +63,7 @@ const application = Layer.mergeAll(
     Layer.mergeAll(
       History.layer,
       Inbox.layer,
-      Layer.provide(Tasks.layer, TaskWakeup.layer),
+      Tasks.layer.pipe(Layer.provideMerge(TaskWakeup.layer)),
       gateway,
       Layer.succeed(Subscribers, { names: ["analytics"] })
     )

@@ -7,6 +7,7 @@ import { Broker, type Slice } from "../../src/messaging/broker/Broker.ts"
 import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
 import * as Consumer from "../../src/messaging/inbox/Consumer.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import { DependencyDown } from "../../src/messaging/inbox/Subscriber.ts"
 import * as Database from "../../src/platform/database/Database.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
@@ -15,7 +16,7 @@ import * as TcpProxy from "../support/TcpProxy.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
-const consumer = ApplySlice.layer.pipe(
+const consumer = Consumer.steps.pipe(
   Layer.provideMerge(Inbox.layer),
   Layer.provideMerge(TestProcess.broker),
   Layer.provideMerge(Layer.effectDiscard(Counters.makeTables)),
@@ -25,8 +26,8 @@ const consumer = ApplySlice.layer.pipe(
 )
 
 /** A record as any producer could write it. */
-const record = (eventId: string, data: unknown = {}, eventType = "Counted", aggregateVersion = 1) => ({
-  key: "a",
+const record = (eventId: string, data: unknown = {}, eventType = "Counted", aggregateId = "a") => ({
+  key: aggregateId,
   headers: {},
   value: new TextEncoder().encode(
     JSON.stringify({
@@ -36,44 +37,46 @@ const record = (eventId: string, data: unknown = {}, eventType = "Counted", aggr
       occurredAt: "2026-01-01T12:00:00.000Z",
       traceId: "0".repeat(32),
       aggregateType: "Counter",
-      aggregateId: "a",
-      aggregateVersion,
+      aggregateId,
+      aggregateVersion: 1,
       data
     })
   )
 })
 
-it.live("a handler that fails is heard of: health names it, and it is well again once the slice is applied", () =>
-  Effect.gen(function* () {
-    const broker = yield* Broker
-    const { states } = yield* Fibers
-    const broken = yield* Ref.make(true)
-    const handled = yield* Ref.make(0)
-    yield* Layer.build(
-      Consumer.layer({
-        name: "flaky",
-        topic: Counters.topic,
-        firstSight: "any-version",
-        handle: () =>
-          Effect.flatMap(Ref.get(broken), (isBroken) =>
-            isBroken ? Effect.fail(new Error("out of paper")) : Ref.update(handled, (n) => n + 1)
-          )
-      })
-    )
-    yield* broker.ensureTopic(Counters.topic, 8)
-    yield* broker.publish({ topic: Counters.topic, partition: 0, records: [record(randomUUID())] })
-    const state = Effect.map(states, (all) => all.find(({ name }) => name === "consumer flaky"))
-    yield* Counters.eventually(
-      "the failure to show",
-      Effect.map(state, (now) => now?.status === "restarting" && now.lastError?.includes("out of paper") === true)
-    )
-    yield* Ref.set(broken, false)
-    yield* Counters.eventually(
-      "the recovery to show",
-      Effect.map(state, (now) => now?.status === "running")
-    )
-    assert.strictEqual(yield* Ref.get(handled), 1)
-  }).pipe(Effect.scoped, Effect.provide(consumer))
+it.live(
+  "a dependency that is down is heard of: health names it, and the consumer is well again once the slice is applied",
+  () =>
+    Effect.gen(function* () {
+      const broker = yield* Broker
+      const { states } = yield* Fibers
+      const broken = yield* Ref.make(true)
+      const handled = yield* Ref.make(0)
+      yield* Layer.build(
+        Consumer.layer({
+          name: "flaky",
+          topic: Counters.topic,
+          firstSight: "any-version",
+          handle: () =>
+            Effect.flatMap(Ref.get(broken), (isBroken) =>
+              isBroken ? Effect.fail(new DependencyDown({ reason: "out of paper" })) : Ref.update(handled, (n) => n + 1)
+            )
+        })
+      )
+      yield* broker.ensureTopic(Counters.topic, 8)
+      yield* broker.publish({ topic: Counters.topic, partition: 0, records: [record(randomUUID())] })
+      const state = Effect.map(states, (all) => all.find(({ name }) => name === "consumer flaky"))
+      yield* Counters.eventually(
+        "the failure to show",
+        Effect.map(state, (now) => now?.status === "restarting" && now.lastError?.includes("out of paper") === true)
+      )
+      yield* Ref.set(broken, false)
+      yield* Counters.eventually(
+        "the recovery to show",
+        Effect.map(state, (now) => now?.status === "running")
+      )
+      assert.strictEqual(yield* Ref.get(handled), 1)
+    }).pipe(Effect.scoped, Effect.provide(consumer))
 )
 
 it.live("an event whose id a foreign writer spelled in capitals is applied, and once", () =>
@@ -105,7 +108,8 @@ it.live("slices of several partitions that touch the same revenue rows in opposi
           paymentId: "01a1fd40-8529-7dad-b578-b9cd784ada98",
           amount: { amountMinor: 1, currency }
         },
-        "OrderPaid"
+        "OrderPaid",
+        randomUUID()
       )
     const mixed = (first: string, second: string) =>
       Array.from({ length: 20 }, (_, index) => paid(index % 2 === 0 ? first : second))

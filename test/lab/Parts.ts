@@ -19,6 +19,7 @@ import { RecoverySettings } from "../../src/application/tasks/PaymentRecover.ts"
 import type { Broker } from "../../src/messaging/broker/Broker.ts"
 import { TopicSettings } from "../../src/messaging/broker/Broker.ts"
 import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
+import { HandleSettings } from "../../src/messaging/inbox/Handle.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
 import { DeadLetters } from "../../src/messaging/outbox/DeadLetters.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
@@ -127,6 +128,8 @@ export const settings = Layer.mergeAll(
   Layer.succeed(RecoverySettings, { delaysMillis: recoveryDelaysMillis }),
   Layer.succeed(TaskSettings, taskSettings),
   Layer.succeed(TopicSettings, { partitions: partitionCount }),
+  // The lab knows one thing at a time to do: a handler that is looked at by a clock would be two.
+  Layer.succeed(HandleSettings, { timeoutMillis: Infinity }),
   Layer.succeed(HoldSettings, { retryBaseMillis: 1, maxAttempts: 3, skipTopics: [] }),
   // Milliseconds of the lab's time, which passes with the steps: a pause is over before its case is.
   Layer.succeed(DispatcherSettings, { backoffBaseMillis: 4, backoffCapMillis: 32 })

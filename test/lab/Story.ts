@@ -46,6 +46,8 @@ const phrases: Readonly<Record<string, string>> = {
   "update idempotency_keys": "stores the answer",
   "insert revenue_daily + update revenue_daily": "adds to the revenue",
   "insert processed_events": "marks the events as seen",
+  "select consumer_cursors": "looks how far it is",
+  "update consumer_cursors + insert consumer_cursors": "notes how far it is",
   "insert idempotency_keys": "claims the key",
   "commit the offset": "commits the offset",
   "charge at the gateway": "charges at the gateway",

@@ -3,6 +3,7 @@
  * (LaneWorkers, Shares, Consumer), and hands it to the service's own steps.
  */
 import { Effect, Exit } from "effect"
+import type { NonEmptyReadonlyArray } from "effect/Array"
 import { SqlError } from "effect/sql"
 import { analytics } from "../../src/application/subscribers/Analytics.ts"
 import { ordersTopic } from "../../src/domain/Events.ts"
@@ -12,6 +13,7 @@ import { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../../src/
 import { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
 import { Lane } from "../../src/messaging/outbox/Lane.ts"
 import { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
+import type { Envelope } from "../../src/messaging/Envelope.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
 import { type Actor, usedLanes } from "./Actor.ts"
 import { sliceOf } from "./ModelBroker.ts"
@@ -24,24 +26,27 @@ import { TaskWork } from "./TaskWork.ts"
 const sliceSize = 2
 
 /** The subscriber of the service, which leaves a trace of each effect for the oracle, and fails when it is told to. */
-const subscriberOf = (nextFailure: () => "before" | "after" | undefined): Subscriber => ({
-  ...analytics,
-  handle: Effect.fnUntraced(function* (event) {
+const subscriberOf = (nextFailure: () => "before" | "after" | undefined): Subscriber => {
+  const handleMany = Effect.fnUntraced(function* (events: NonEmptyReadonlyArray<Envelope>) {
     const failure = nextFailure()
     if (failure === "before") return yield* new DependencyDown({ reason: "it fails on purpose" })
-    yield* analytics.handle(event)
+    yield* analytics.handleMany?.(events) ?? Effect.void
     const { sql } = yield* Transaction
     yield* sql`
       INSERT INTO lab_effects (aggregate_id, aggregate_version, event_id)
-      VALUES (${event.aggregateId}, ${event.aggregateVersion}::int4, ${event.eventId}::uuid)`
+      SELECT * FROM unnest(${events.map((event) => event.aggregateId)}::text[],
+                           ${events.map((event) => event.aggregateVersion)}::int4[],
+                           ${events.map((event) => event.eventId)}::uuid[])`
     if (failure === "after") return yield* new DependencyDown({ reason: "it fails on purpose" })
   })
-})
+  return { ...analytics, handle: (event) => handleMany([event]), handleMany }
+}
 
-/** The lab ends sessions, makes transactions collide, and takes the broker away or has it refuse. */
+/** The lab ends sessions, makes transactions collide and effects fail, and takes the broker away or has it refuse. */
 const isCausedHere = (error: unknown) =>
   (SqlError.isSqlError(error) &&
     ["ConnectionError", "SerializationError", "DeadlockError"].includes(error.reason._tag)) ||
+  error instanceof DependencyDown ||
   error instanceof BrokerUnavailable ||
   error instanceof TopicUnavailable ||
   error instanceof MessageRejected

@@ -2,9 +2,9 @@ import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer, Ref } from "effect"
 import { SqlClient } from "effect/sql"
 import { Broker, BrokerUnavailable, MessageRejected } from "../../src/messaging/broker/Broker.ts"
-import { ApplySlice, type Subscriber } from "../../src/messaging/inbox/ApplySlice.ts"
 import * as Consumer from "../../src/messaging/inbox/Consumer.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import type { Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
 import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
 import { Lane, laneOf } from "../../src/messaging/outbox/Lane.ts"
@@ -447,7 +447,7 @@ const startConsumers = (names: ReadonlyArray<string>) =>
     yield* Layer.build(
       Layer.fresh(
         Layer.mergeAll(Layer.empty, ...names.map((name) => Consumer.layer(subscriber(name)))).pipe(
-          Layer.provide(ApplySlice.layer),
+          Layer.provide(Consumer.steps),
           Layer.provide(Inbox.layer),
           Layer.provide(TestProcess.broker),
           Layer.provide(TestProcess.outbox),

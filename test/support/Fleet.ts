@@ -52,6 +52,9 @@ const start = (script: string) =>
 /** A process that dispatches, once it has started. */
 export const startDispatcher = start("dispatcherProcess.ts")
 
+/** A process that consumes, once it has started. */
+export const startConsumer = start("consumerProcess.ts")
+
 /** A process that writes until SIGTERM. */
 export const startWriter = start("writerProcess.ts")
 

@@ -11,18 +11,24 @@
  *       …
  * ```
  */
-import { Effect, Layer } from "effect"
+import { Array, Effect, Layer } from "effect"
+import type { NonEmptyReadonlyArray } from "effect/Array"
 import { randomUUID } from "node:crypto"
 import { totalOf } from "../../src/domain/Money.ts"
-import type { OrderEvent } from "../../src/domain/Events.ts"
-import type { ConsumedRecord, Slice } from "../../src/messaging/broker/Broker.ts"
+import { type OrderEvent, ordersTopic } from "../../src/domain/Events.ts"
+import type { BrokerRecord, Slice } from "../../src/messaging/broker/Broker.ts"
 import type { Envelope } from "../../src/messaging/Envelope.ts"
-import { ApplySlice, type Subscriber } from "../../src/messaging/inbox/ApplySlice.ts"
+import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
+import * as Consumer from "../../src/messaging/inbox/Consumer.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import { bind, type Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
 import { TestDatabase } from "./TestDatabase.ts"
 
+/** The inbox, over whatever database is there. */
+export const inbox = Consumer.steps.pipe(Layer.provideMerge(Inbox.layer))
+
 /** The inbox over a database of the test's own. */
-export const layer = ApplySlice.layer.pipe(Layer.provideMerge(Inbox.layer), Layer.provideMerge(TestDatabase.layerPool))
+export const layer = inbox.pipe(Layer.provideMerge(TestDatabase.layerPool))
 
 /** A new UUID version 7, as an event, an order or a payment has one. */
 export const newId = () => {
@@ -73,17 +79,27 @@ export const order = (options: Options = {}) => {
   }
 }
 
-/** A slice of the orders topic, as a broker would hand it out. Its offset is nobody's. */
-export const sliceOf = (events: ReadonlyArray<Envelope>, partition = 0): Slice => {
-  const [first, ...rest] = events.map((event, index): ConsumedRecord => ({
+/** The events as records, as any producer could write them. */
+export const recordsOf = (events: ReadonlyArray<Envelope>): NonEmptyReadonlyArray<BrokerRecord> => {
+  const [first, ...rest] = events.map((event) => ({
     key: event.aggregateId,
     headers: {},
-    value: new TextEncoder().encode(JSON.stringify(event)),
-    offset: BigInt(index)
+    value: new TextEncoder().encode(JSON.stringify(event))
   }))
-  return { topic: "orders", partition, records: [first!, ...rest], commit: Effect.void }
+  return [first!, ...rest]
 }
 
+/** A slice of the orders topic, as a broker would hand it out. Its offset is nobody's. */
+export const sliceOf = (events: ReadonlyArray<Envelope>, partition = 0): Slice => ({
+  topic: ordersTopic,
+  partition,
+  records: Array.map(recordsOf(events), (record, index) => ({ ...record, offset: BigInt(index) })),
+  commit: Effect.void
+})
+
 /** Gives the events to the subscriber in one slice: the real transaction, with the marks of the real inbox. */
-export const apply = (subscriber: Subscriber, ...events: ReadonlyArray<Envelope>) =>
-  Effect.flatMap(ApplySlice, ({ run }) => run(subscriber, sliceOf(events)))
+export const apply = <R = never>(subscriber: Subscriber<R>, ...events: ReadonlyArray<Envelope>) =>
+  Effect.gen(function* () {
+    const { run } = yield* ApplySlice
+    yield* run(bind(subscriber, yield* Effect.context<R>()), sliceOf(events))
+  })

@@ -1,18 +1,31 @@
 /** Analytics: revenue per day and currency. A day is the UTC date of what happened; a refund counts on its own day. */
 import { Effect } from "effect"
 import { ordersTopic } from "../../domain/Events.ts"
+import type { Envelope } from "../../messaging/Envelope.ts"
 import type { Subscriber } from "../../messaging/inbox/Subscriber.ts"
 import { Transaction } from "../../platform/database/Transaction.ts"
-import { decodeOrderEvent } from "../OrderEvents.ts"
+import { decodeOrderEvents } from "../OrderEvents.ts"
 
-/** Adds to the day's revenue, which starts at nothing. */
-const add = Effect.fnUntraced(function* (occurredAt: string, currency: string, amountMinor: bigint) {
+const signs = { OrderPaid: 1n, OrderRefunded: -1n } as const
+
+const handleMany = Effect.fn("Analytics.handleMany")(function* (envelopes: ReadonlyArray<Envelope>) {
   const { sql } = yield* Transaction
-  // Slices of two partitions touch the same few rows, each in its own order: one after the other, or they deadlock.
-  yield* sql`SELECT pg_advisory_xact_lock(hashtext('revenue_daily'))`
+  const changes = (yield* decodeOrderEvents(envelopes)).flatMap(({ envelope: { occurredAt }, event }) =>
+    event._tag === "OrderPaid" || event._tag === "OrderRefunded"
+      ? [{ occurredAt, ...event.data.amount, sign: signs[event._tag] }]
+      : []
+  )
+  if (changes.length === 0) return
+  // All partitions meet at today's row. A slice touches it once, last before its commit, and takes its rows in one order for all:
+  // so slices wait for each other's commit at most, and never in a ring.
   yield* sql`
     INSERT INTO revenue_daily (day, currency, amount_minor)
-    VALUES ((${occurredAt}::timestamptz AT TIME ZONE 'UTC')::date, ${currency}, ${amountMinor}::int8)
+    SELECT (occurred_at AT TIME ZONE 'UTC')::date AS day, currency, sum(amount_minor)
+    FROM unnest(${changes.map((change) => change.occurredAt)}::timestamptz[],
+                ${changes.map((change) => change.currency)}::text[],
+                ${changes.map((change) => change.sign * BigInt(change.amountMinor))}::int8[])
+           AS change(occurred_at, currency, amount_minor)
+    GROUP BY 1, 2 ORDER BY 1, 2
     ON CONFLICT (day, currency) DO UPDATE SET amount_minor = revenue_daily.amount_minor + excluded.amount_minor`
 })
 
@@ -20,17 +33,6 @@ export const analytics: Subscriber = {
   name: "analytics",
   topic: ordersTopic,
   firstSight: "from-version-1",
-  handle: Effect.fn("Analytics.handle")(function* (envelope) {
-    const event = yield* decodeOrderEvent(envelope)
-    switch (event._tag) {
-      case "OrderPaid":
-        return yield* add(envelope.occurredAt, event.data.amount.currency, BigInt(event.data.amount.amountMinor))
-      case "OrderRefunded":
-        return yield* add(envelope.occurredAt, event.data.amount.currency, -BigInt(event.data.amount.amountMinor))
-      case "OrderPlaced":
-      case "PaymentDeclined":
-      case "OrderCancelled":
-        return
-    }
-  })
+  handle: (event) => handleMany([event]),
+  handleMany
 }

@@ -168,5 +168,7 @@ export class Broker extends Context.Service<
       options: ConsumeOptions,
       handle: (slice: Slice) => Effect.Effect<void, E, R>
     ) => Effect.Effect<never, BrokerUnavailable | TopicUnavailable, R>
+    /** How many of the topic's records stand behind the group's committed places. Absent where a broker does not say. */
+    readonly lag?: (group: string, topic: string) => Effect.Effect<number, BrokerUnavailable | TopicUnavailable>
   }
 >()("paid-once/messaging/broker/Broker") {}

@@ -115,7 +115,7 @@ const make = Effect.gen(function* () {
     })
   })
 
-  const publish = Effect.fn("EmbeddedBroker.publish")(function* (batch: Batch) {
+  const publish = Effect.fnUntraced(function* (batch: Batch) {
     const { partition, topic } = batch
     const baseOffset = yield* exchange(
       "append",
@@ -167,7 +167,9 @@ const make = Effect.gen(function* () {
       // For a generic R the type system can't see that only R is left of what the handler needs.
     ) as Effect.Effect<never, BrokerUnavailable | TopicUnavailable, R>
 
-  return Broker.of({ name: "embedded", available, ensureTopic, publish, consume })
+  const lag = Effect.fn("EmbeddedBroker.lag")((group: string, topic: string) => exchange("lag", log.lag(group, topic)))
+
+  return Broker.of({ name: "embedded", available, ensureTopic, publish, consume, lag })
 })
 
 export const layer: Layer.Layer<Broker, never, PgClient.PgClient | Shares | Signals | Supervised.Fibers> = Layer.effect(

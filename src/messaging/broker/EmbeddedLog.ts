@@ -145,6 +145,17 @@ export const make = (client: PgClient.PgClient) => {
         })
       ),
 
+    /** How many records stand behind the group's places. What retention has dropped before it was read still counts. */
+    lag: (group: string, topic: string): Effect.Effect<number, SqlError.SqlError> =>
+      Effect.map(
+        alone(client<{ readonly lag: number }>`
+          SELECT coalesce(sum(p.next_offset - coalesce(o.next_offset, 0)), 0)::float8 AS lag
+          FROM broker_partitions AS p
+          LEFT JOIN broker_offsets AS o ON o.consumer_group = ${group} AND o.topic = p.topic AND o.partition = p.partition
+          WHERE p.topic = ${topic}`),
+        ([row]) => row?.lag ?? 0
+      ),
+
     /** Moves the group's place forward to `nextOffset`; false when somebody has claimed it since, and then nothing changed. */
     commit: ({ group, partition, topic }: GroupPartition, generation: bigint, nextOffset: bigint) =>
       Effect.map(

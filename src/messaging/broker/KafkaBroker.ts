@@ -154,7 +154,28 @@ const make = Effect.gen(function* () {
     )
   })
 
-  return Broker.of({ name: "kafka", available, ensureTopic, publish, consume })
+  const lag = Effect.fn("KafkaBroker.lag")((group: string, topic: string) =>
+    withAdmin((admin) =>
+      Effect.gen(function* () {
+        const ends = yield* ask(() => admin.fetchTopicOffsets(prefix + topic))
+        const places = yield* ask(() => admin.fetchOffsets({ groupId: prefix + group, topics: [prefix + topic] }))
+        const committed = new Map(
+          places.flatMap(({ partitions }) => partitions).map(({ offset, partition }) => [partition, BigInt(offset)])
+        )
+        return ends.reduce((sum, { high, low, partition }) => {
+          // -1: the group has not committed there, and starts at the beginning; the topic may have dropped what it has not read.
+          const place = committed.get(partition) ?? -1n
+          const from = place < BigInt(low) ? BigInt(low) : place
+          return sum + Math.max(0, Number(BigInt(high) - from))
+        }, 0)
+      })
+    ).pipe(
+      Effect.timeout(adminTimeoutMillis),
+      Effect.mapError((cause) => KafkaErrors.toUnavailable("lag", topic, cause))
+    )
+  )
+
+  return Broker.of({ name: "kafka", available, ensureTopic, publish, consume, lag })
 })
 
 /** Kafka as the broker. Connects when something is asked for: a Kafka that is down does not keep the service from starting. */

@@ -132,7 +132,7 @@ export const make = Effect.fnUntraced(function* (
         )
   }
 
-  const publish = Effect.fn("KafkaBroker.publish")(function* (
+  const publish = Effect.fnUntraced(function* (
     batch: Batch
   ): Effect.fn.Return<{ readonly baseOffset: bigint }, PublishError> {
     const { partition, records, topic } = batch

@@ -1,132 +1,235 @@
 /**
- * The step that makes an effect happen once: first time? → effect → commit, and only then the offset.
+ * The step that makes an effect happen once: next of its aggregate? first time? → effect → commit, and only then the offset.
  *
- * The mark and the effects of a slice commit in one transaction. A crash before the commit leaves nothing; a crash after it
- * and before the offset brings the slice again, and every event in it is found marked.
+ * The marks, the cursors and the effects of a slice commit in one transaction, and so does what has to wait. A crash before the commit leaves
+ * nothing; a crash after it and before the offset brings the slice again, and every event in it is found applied or parked.
+ *
+ * A slice that fails is done again with one event in each transaction. The event that fails alone is to blame: it is parked, and with it what
+ * comes for its aggregate, and the partition goes on.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Layer, Metric, Result, Schema } from "effect"
-import { isTransient, Transaction } from "../../platform/database/Transaction.ts"
+import { Cause, Context, Effect, Exit, Layer, Result } from "effect"
+import type { NonEmptyReadonlyArray } from "effect/Array"
+import { Transaction } from "../../platform/database/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
 import type { BrokerUnavailable, Slice } from "../broker/Broker.ts"
-import * as Envelope from "../Envelope.ts"
+import * as Arrival from "./Arrival.ts"
+import { Cursors, keyOf } from "./Cursors.ts"
+import { judge } from "./Failures.ts"
+import * as Handle from "./Handle.ts"
 import { Inbox } from "./Inbox.ts"
+import * as InboxCounters from "./InboxCounters.ts"
+import { gapText, Parking } from "./Parking.ts"
+import * as SlicePlan from "./SlicePlan.ts"
 import type { Subscriber } from "./Subscriber.ts"
 
-export type { Subscriber } from "./Subscriber.ts"
-
-/** A record on the topic is no event of ours. Its partition waits: skipping it would be losing it. */
-export class Undecodable extends Schema.TaggedError<Undecodable>()("Undecodable", {
-  topic: Schema.String,
-  partition: Schema.Int,
-  offset: Schema.String,
-  reason: Schema.String
-}) {
-  override get message() {
-    return `record ${this.offset} of ${this.topic}/${this.partition} can't be read: ${this.reason}`
-  }
+/** What a transaction came to, to be told of after its commit. */
+interface Done {
+  readonly counts: InboxCounters.Counts
+  readonly held: ReadonlyArray<{ readonly arrival: Arrival.Arrival; readonly outcome: string; readonly text: string }>
 }
 
-const eventsTotal = Metric.counter("inbox_events_total", {
-  description: "Events by what became of them",
-  incremental: true
-})
+type Failure = Extract<SlicePlan.Reason, { readonly _tag: "Failed" }>
 
 export class ApplySlice extends Context.Service<
   ApplySlice,
   {
-    /** Applies the slice's new events and commits the group's place behind it. */
-    readonly run: (
-      subscriber: Subscriber,
-      slice: Slice
-    ) => Effect.Effect<void, BrokerUnavailable | Undecodable | HandlerFailed>
+    /**
+     * Applies the slice's new events, parks those that have to wait, and commits the group's place behind it.
+     *
+     * Fails, by a defect, only where nothing is wrong with an event: the database or a dependency is away. Then the slice comes again.
+     */
+    readonly run: (subscriber: Subscriber, slice: Slice) => Effect.Effect<void, BrokerUnavailable>
   }
 >()("paid-once/messaging/inbox/ApplySlice") {
-  static readonly layer: Layer.Layer<ApplySlice, never, Inbox | PgClient.PgClient> = Layer.effect(
-    ApplySlice,
-    Effect.gen(function* () {
-      const inbox = yield* Inbox
-      const faults = yield* Faults
-      const database = yield* PgClient.PgClient
+  static readonly layerNoDeps: Layer.Layer<ApplySlice, never, Inbox | Cursors | Parking | PgClient.PgClient> =
+    Layer.effect(
+      ApplySlice,
+      Effect.gen(function* () {
+        const inbox = yield* Inbox
+        const cursors = yield* Cursors
+        const parking = yield* Parking
+        const faults = yield* Faults
+        const { timeoutMillis } = yield* Handle.HandleSettings
+        const database = yield* PgClient.PgClient
 
-      const decode = (slice: Slice) =>
-        Effect.forEach(slice.records, (record) =>
-          Effect.fromResult(
-            Result.mapError(
-              Envelope.decode(record),
-              (reason) =>
-                new Undecodable({
-                  topic: slice.topic,
-                  partition: slice.partition,
-                  offset: String(record.offset),
-                  reason
-                })
+        /** Where the consumer is with the arrivals' aggregates. Where one is held, its hold is locked before the cursors are looked at. */
+        const know = Effect.fnUntraced(function* (consumer: string, arrivals: ReadonlyArray<Arrival.Arrival>) {
+          const aggregates = [
+            ...new Map(arrivals.map(SlicePlan.aggregateOf).map((aggregate) => [keyOf(aggregate), aggregate])).values()
+          ]
+          const unreadable = arrivals.filter(({ read }) => Result.isFailure(read)).map(({ eventId }) => eventId)
+          const buried = unreadable.length === 0 ? new Set<string>() : yield* parking.buried(consumer, unreadable)
+          const places = yield* cursors.read(consumer, aggregates)
+          const held = aggregates.filter((one) => places.get(keyOf(one))?.isHeld === true)
+          if (held.length === 0) return { places, buried, waiting: new Map() }
+          const waiting = yield* parking.lock(consumer, [...new Set(held.map(({ aggregateId }) => aggregateId))])
+          return { places: yield* cursors.read(consumer, aggregates), buried, waiting }
+        })
+
+        /** The plan, in which nothing waits for an event that an operator gave up before it was sent. */
+        const decide = Effect.fnUntraced(function* (
+          subscriber: Subscriber,
+          arrivals: ReadonlyArray<Arrival.Arrival>,
+          known: Omit<SlicePlan.Known, "givenUp">
+        ) {
+          const givenUp = new Set<string>()
+          while (true) {
+            const plan = SlicePlan.make(subscriber.firstSight, arrivals, { ...known, givenUp })
+            let isNew = false
+            for (const { arrival, position, reason } of plan.holds) {
+              if (reason._tag !== "Gap") continue
+              const aggregate = SlicePlan.aggregateOf(arrival)
+              if (!(yield* cursors.givenUp(arrival.topic, aggregate, reason.missing - 1, position))) continue
+              givenUp.add(SlicePlan.gapKey(arrival, reason.missing, position))
+              isNew = true
+            }
+            if (!isNew) return plan
+          }
+        })
+
+        /** All that becomes of these arrivals, in the surrounding transaction. With `failure`, they are not tried, but held for it. */
+        const settle = Effect.fnUntraced(function* (
+          subscriber: Subscriber,
+          arrivals: ReadonlyArray<Arrival.Arrival>,
+          failure?: Failure
+        ): Effect.fn.Return<Done, unknown, Transaction> {
+          const { name } = subscriber
+          const known = yield* know(name, arrivals)
+          const plan = yield* decide(subscriber, arrivals, known)
+          const apply = failure === undefined ? plan.apply : []
+          const holds =
+            failure === undefined
+              ? plan.holds
+              : [
+                  ...plan.holds,
+                  ...plan.apply.map((arrival) => ({
+                    arrival,
+                    position: arrival.event.aggregateVersion,
+                    reason: failure
+                  }))
+                ]
+          const held: Array<Done["held"][number]> = []
+          let parked = 0
+          let dead = 0
+          for (const { arrival, position, reason } of holds) {
+            const outcome = yield* parking.hold(name, { arrival, position }, reason)
+            if (outcome === "dead") dead += 1
+            else parked += 1
+            held.push({
+              arrival,
+              outcome,
+              text: reason._tag === "Failed" ? reason.error : gapText(reason.missing)
+            })
+          }
+          parked += yield* parking.park(name, plan.parked)
+          yield* parking.wake(name, plan.completed)
+          const first =
+            apply.length === 0
+              ? new Set<string>()
+              : yield* inbox.markFirst(
+                  name,
+                  apply.map(({ eventId }) => eventId)
+                )
+          const fresh = apply.filter(({ eventId }) => first.has(eventId))
+          yield* Handle.all(subscriber, fresh)
+          yield* cursors.advance(name, SlicePlan.movesOf(apply, known.places))
+          yield* faults.at("consumer.before-commit")
+          const applied = fresh.length
+          return {
+            counts: { applied, parked, dead, duplicate: plan.duplicates.length + apply.length - applied },
+            held
+          }
+        })
+
+        const transact = (subscriber: Subscriber, arrivals: ReadonlyArray<Arrival.Arrival>, failure?: Failure) =>
+          Handle.bounded(
+            Effect.provideService(Transaction.run(settle(subscriber, arrivals, failure)), PgClient.PgClient, database),
+            timeoutMillis
+          )
+
+        /** Says what was held, after the commit. */
+        const tell = (subscriber: Subscriber, { counts, held }: Done) =>
+          Effect.andThen(
+            InboxCounters.count(subscriber.name, counts),
+            Effect.forEach(
+              held,
+              ({ arrival, outcome, text }) =>
+                Effect.logWarning(
+                  `${subscriber.name} holds an aggregate: its event is ${outcome === "gap" ? "too early" : outcome}: ${text}`
+                ).pipe(annotate(subscriber, arrival, outcome === "gap" ? 0 : 1)),
+              { discard: true }
             )
           )
-        )
 
-      const run = Effect.fn("ApplySlice.run")(
-        function* (subscriber: Subscriber, slice: Slice) {
-          const events = yield* decode(slice)
-          yield* faults.at("consumer.after-decode")
-          const applied = yield* Transaction.run(
-            Effect.gen(function* () {
-              const first = new Set(
-                yield* inbox.markFirst(
-                  subscriber.name,
-                  events.map((event) => event.eventId)
-                )
-              )
-              // Counted before the loop empties the set.
-              const count = first.size
-              for (const event of events) {
-                // Taken out as it is handled: an event that stands twice in a slice is handled once.
-                if (!first.delete(event.eventId)) continue
-                yield* faults.at("consumer.before-handler")
-                yield* Effect.catch(subscriber.handle(event), (cause) =>
-                  // A deadlock or a serialization failure says nothing about the event: the whole transaction is run again.
-                  isTransient(cause)
-                    ? Effect.die(cause)
-                    : Effect.fail(
-                        new HandlerFailed({
-                          consumer: subscriber.name,
-                          eventId: event.eventId,
-                          eventType: event.eventType,
-                          cause
-                        })
-                      )
-                )
-              }
-              yield* faults.at("consumer.before-commit")
-              return count
-            })
+        /** Each event in a transaction of its own: the one that fails is held for it. */
+        const oneByOne = Effect.fnUntraced(function* (
+          subscriber: Subscriber,
+          arrivals: NonEmptyReadonlyArray<Arrival.Arrival>
+        ) {
+          for (const arrival of arrivals) {
+            const exit = yield* Effect.exit(transact(subscriber, [arrival]))
+            if (Exit.isSuccess(exit)) {
+              yield* tell(subscriber, exit.value)
+              continue
+            }
+            const verdict = judge(exit.cause)
+            if (verdict._tag !== "Failed") return yield* Effect.failCause(exit.cause)
+            yield* tell(subscriber, yield* transact(subscriber, [arrival], verdict))
+          }
+        })
+
+        const apply = Effect.fnUntraced(function* (
+          subscriber: Subscriber,
+          arrivals: NonEmptyReadonlyArray<Arrival.Arrival>
+        ) {
+          const exit = yield* Effect.exit(transact(subscriber, arrivals))
+          if (Exit.isSuccess(exit)) return yield* tell(subscriber, exit.value)
+          const verdict = judge(exit.cause)
+          if (verdict._tag !== "Failed") return yield* Effect.failCause(exit.cause)
+          yield* Effect.logDebug(
+            `${subscriber.name}: a slice failed and is done again, one event at a time`,
+            exit.cause
           )
+          return yield* oneByOne(subscriber, arrivals)
+        })
+
+        const run = Effect.fn("ApplySlice.run")(function* (subscriber: Subscriber, slice: Slice) {
+          const [first, ...rest] = slice.records
+          const take = (record: typeof first) => Arrival.make(slice.topic, slice.partition, record)
+          const arrivals = [take(first), ...rest.map(take)] as const
+          yield* faults.at("consumer.after-decode")
+          yield* Effect.catchCause(apply(subscriber, arrivals), (cause) => Effect.failCause(asDefect(cause)))
           yield* faults.at("consumer.after-commit")
           yield* slice.commit
           yield* faults.at("consumer.after-offset")
-          const outcome = (name: string) =>
-            Metric.withAttributes(eventsTotal, { consumer: subscriber.name, outcome: name })
-          yield* Metric.update(outcome("applied"), applied)
-          yield* Metric.update(outcome("duplicate"), events.length - applied)
-        },
-        Effect.provideService(PgClient.PgClient, database)
-      )
+        })
 
-      return ApplySlice.of({ run })
-    })
+        return ApplySlice.of({ run })
+      })
+    )
+
+  static readonly layer: Layer.Layer<ApplySlice, never, Inbox | PgClient.PgClient> = Layer.provide(this.layerNoDeps, [
+    Cursors.layer,
+    Parking.layer
+  ])
+}
+
+/** What a log line about an event carries. */
+export const annotate = (subscriber: Subscriber, arrival: Arrival.Arrival, attempt: number) =>
+  Effect.annotateLogs({
+    consumer: subscriber.name,
+    event_id: arrival.eventId,
+    event_type: Result.isSuccess(arrival.read) ? arrival.read.success.eventType : "unreadable",
+    aggregate_id: arrival.aggregateId,
+    attempt,
+    topic: arrival.topic,
+    partition: arrival.partition,
+    offset: String(arrival.record.offset)
+  })
+
+/** Whatever is left is nobody's to act on but the broker's, which brings the slice again. */
+const asDefect = (cause: Cause.Cause<unknown>): Cause.Cause<never> =>
+  Cause.fromReasons(
+    cause.reasons.map((reason) => (reason._tag === "Fail" ? Cause.makeDieReason(reason.error) : reason))
   )
-}
-
-/** A subscriber refused an event. The slice was rolled back and comes again. */
-export class HandlerFailed extends Schema.TaggedError<HandlerFailed>()("HandlerFailed", {
-  consumer: Schema.String,
-  eventId: Schema.String,
-  eventType: Schema.String,
-  cause: Schema.Defect()
-}) {
-  override get message() {
-    return `${this.consumer} could not apply ${this.eventType} ${this.eventId}: ${
-      this.cause instanceof Error ? this.cause.message : String(this.cause)
-    }`
-  }
-}

@@ -3,8 +3,12 @@
  */
 import { Cause, Clock, Context, Effect, Layer, Metric } from "effect"
 import * as Supervised from "../../platform/Supervised.ts"
-import { Broker, type Slice, TopicSettings } from "../broker/Broker.ts"
+import { Broker, type ConsumedRecord, type Slice, TopicSettings } from "../broker/Broker.ts"
+import { Signals } from "../../platform/Signals.ts"
+import { ApplyHeld } from "./ApplyHeld.ts"
 import { ApplySlice } from "./ApplySlice.ts"
+import * as InboxMetrics from "./InboxMetrics.ts"
+import { InboxReport } from "./InboxReport.ts"
 import { bind, type Subscriber } from "./Subscriber.ts"
 
 /** How many records a consumer applies in one transaction. */
@@ -21,24 +25,43 @@ const failuresTotal = Metric.counter("inbox_slice_failures_total", {
   incremental: true
 })
 
+/** The steps that a consumer needs around itself. */
+export const steps = Layer.mergeAll(ApplySlice.layer, ApplyHeld.layer, InboxReport.layer)
+
+const subject = "inbox"
+
+/** Tells all consumers that a hold was changed from outside: an operator's redrive. A hint, as every signal. */
+export const announce = (consumer: string): Effect.Effect<void, never, Signals> =>
+  Effect.flatMap(Signals, (signals) => signals.send(subject, [consumer]))
+
+/** The net under a signal that was lost, and under an event that came while its gap was written down. */
+const heldPollMillis = 10_000
+
+/** A hold that is due may be in another process's hands: it is not looked at without a pause. */
+const heldPauseMillis = 10
+
 /** How often a consumer shows that none of its slices hangs. */
 const stampMillis = 5_000
 
 /** Consumes the subscriber's topic for as long as the layer lives, supervised: whatever ends it, it joins again. */
 export const layer = <R = never>(
   given: Subscriber<R>
-): Layer.Layer<never, never, Broker | ApplySlice | Supervised.Fibers | R> =>
+): Layer.Layer<never, never, Broker | ApplySlice | ApplyHeld | InboxReport | Signals | Supervised.Fibers | R> =>
   Layer.effectDiscard(
     Effect.gen(function* () {
       const subscriber = bind(given, yield* Effect.context<R>())
       const broker = yield* Broker
       const apply = yield* ApplySlice
+      const held = yield* ApplyHeld
+      const signals = yield* Signals
       const { sliceSize } = yield* ConsumerSettings
       const { partitions } = yield* TopicSettings
       const fibers = yield* Supervised.Fibers
       const name = `consumer ${subscriber.name}`
       /** Since when each slice is being applied, by its partition. */
       const startedMillis = new Map<number, number>()
+      /** The first record of each slice that is being applied, or failed and comes again. */
+      const firstRecords = new Map<number, ConsumedRecord>()
       /** When a slice of a partition last failed that comes again. */
       const failedMillis = new Map<number, number>()
       const failedTotal = Metric.withAttributes(failuresTotal, { consumer: subscriber.name })
@@ -65,12 +88,24 @@ export const layer = <R = never>(
 
       const consume = broker.consume({ group: subscriber.name, topic: subscriber.topic, sliceSize }, (slice) =>
         Effect.acquireUseRelease(
-          Effect.map(Clock.currentTimeMillis, (now) => startedMillis.set(slice.partition, now)),
+          Effect.map(Clock.currentTimeMillis, (now) => {
+            startedMillis.set(slice.partition, now)
+            firstRecords.set(slice.partition, slice.records[0])
+          }),
           () => apply.run(subscriber, slice),
           () => Effect.sync(() => startedMillis.delete(slice.partition))
         ).pipe(
-          Effect.tap(Effect.sync(() => failedMillis.delete(slice.partition))),
-          Effect.tapCause((cause) => (Cause.hasInterruptsOnly(cause) ? Effect.void : failed(slice, cause)))
+          Effect.tap(
+            Effect.sync(() => {
+              failedMillis.delete(slice.partition)
+              firstRecords.delete(slice.partition)
+            })
+          ),
+          Effect.tapCause((cause) =>
+            Cause.hasInterruptsOnly(cause)
+              ? Effect.sync(() => firstRecords.delete(slice.partition))
+              : failed(slice, cause)
+          )
         )
       )
 
@@ -81,6 +116,11 @@ export const layer = <R = never>(
       const watch = (stamp: Effect.Effect<void>) =>
         Effect.flatMap(Clock.currentTimeMillis, (now) => {
           const isRecent = (millis: number) => now - millis < Supervised.stuckAfterMillis
+          failedMillis.forEach((millis, partition) => {
+            if (isRecent(millis)) return
+            failedMillis.delete(partition)
+            if (!startedMillis.has(partition)) firstRecords.delete(partition)
+          })
           return [...startedMillis.values()].every(isRecent) && ![...failedMillis.values()].some(isRecent)
             ? stamp
             : Effect.void
@@ -92,6 +132,24 @@ export const layer = <R = never>(
           broker.ensureTopic(subscriber.topic, partitions),
           Effect.raceFirst(consume, watch(stamp))
         )
+      )
+
+      yield* InboxMetrics.forkSampler(subscriber, () => firstRecords.values())
+
+      const changed = held.changed(subscriber.name)
+      yield* signals.on(subject, (consumer) =>
+        consumer === subscriber.name ? Effect.asVoid(changed.open) : Effect.void
+      )
+      yield* Supervised.forkLoop(`${name} held`, (stamp) =>
+        Effect.gen(function* () {
+          // Closed before the look: what changes during it is looked at once more.
+          yield* changed.close
+          yield* held.sweepGaps(subscriber.name)
+          yield* held.retryHeld(subscriber)
+          const dueMillis = yield* held.nextDueMillis(subscriber.name)
+          const waitMillis = Math.min(heldPollMillis, Math.max(heldPauseMillis, Math.ceil(dueMillis ?? heldPollMillis)))
+          yield* changed.await.pipe(Effect.timeoutOption(waitMillis), Effect.andThen(stamp))
+        })
       )
     })
   )

@@ -210,7 +210,7 @@ export class Dispatcher extends Context.Service<
           })
         })
 
-      const drainOnce = Effect.fn("Dispatcher.drainOnce")(function* (lane: Lane) {
+      const drainOnce = Effect.fnUntraced(function* (lane: Lane) {
         const started = yield* Clock.currentTimeMillis
         const fetched = yield* queue.fetch(lane, yield* pausedTopics)
         if (fetched.length === 0) return "idle" as const
@@ -256,7 +256,7 @@ export class Dispatcher extends Context.Service<
         }
       })
 
-      const retryHeld = Effect.fn("Dispatcher.retryHeld")(function* (lane: Lane) {
+      const retryHeld = Effect.fnUntraced(function* (lane: Lane) {
         // Looked up anew before each send: what an operator has discarded meanwhile must not be sent any more.
         for (let turn = 0; turn < dueLimit; turn++) {
           const [event] = yield* holds.due(lane, yield* pausedTopics)

@@ -33,6 +33,18 @@ export const LaneWorkersSettings = Context.Reference<{
 /** Connections that a dispatcher can use at once: one for each of eight lanes, one for a poll, one for floors and samples. */
 export const dispatcherConnections = 10
 
+/**
+ * How Postgres is to plan on those connections. To its statistics the queue is a small table, which it would rather read from one end to
+ * the other, or by a bitmap; but each look is a probe of the index, and only a plain index scan marks the entries of deleted rows as dead,
+ * so that the next one steps past them. And as it can't know how long an array will be it would plan each statement anew, which costs more
+ * than running it.
+ */
+export const dispatcherPlans: Readonly<Record<string, string>> = {
+  plan_cache_mode: "force_generic_plan",
+  enable_seqscan: "off",
+  enable_bitmapscan: "off"
+}
+
 const pendingGauge = Metric.gauge("outbox_events_pending", { description: "Events in the queue, sampled" })
 const oldestGauge = Metric.gauge("outbox_oldest_pending_age_seconds", {
   description: "Age of the oldest event in the queue, sampled"

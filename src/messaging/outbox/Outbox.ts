@@ -1,13 +1,13 @@
 /**
  * The outbox: events that commit together with the change they announce, or not at all.
  */
-import { Context, Effect, Layer, Option, Result, Schema } from "effect"
+import { Context, Effect, Layer, Option, Result, Schema, Tracer } from "effect"
 import type { Statement } from "effect/sql"
 import { Transaction } from "../../platform/database/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
 import { RandomUuid } from "../../platform/RandomUuid.ts"
 import * as Envelope from "../Envelope.ts"
-import { type Lane, laneOf } from "./Lane.ts"
+import { Lane, laneCount, laneOf } from "./Lane.ts"
 import { Wakeup } from "./Wakeup.ts"
 
 /** The aggregate that events belong to. All of an aggregate's events go to one topic, in order. */
@@ -100,39 +100,39 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
       const { maxEventBytes } = yield* OutboxSettings
       const drawUuid = yield* RandomUuid
 
-      /** The events as arrays of columns, for one INSERT. */
-      const encode = Effect.fnUntraced(function* (stream: Stream, events: NonEmpty<NewEvent>) {
-        const { spanId, traceId } = yield* currentTrace(drawUuid)
-        const rows = yield* Effect.forEach(events, (event) =>
-          Effect.fromResult(encodeData(event, stream, { spanId, traceId }, maxEventBytes))
-        )
-        return {
-          lane: laneOf(stream.aggregateId),
-          traceId,
-          spanId,
-          randoms: events.map(() => drawUuid()),
-          types: events.map((event) => event.eventType),
-          schemaVersions: events.map((event) => event.schemaVersion),
-          recordBytes: rows.map((row) => row.recordBytes),
-          data: rows.map((row) => row.data)
+      /** The events as columns, for one INSERT. Plain code: it is part of every business transaction. */
+      const encode = (
+        stream: Stream,
+        events: NonEmpty<NewEvent>,
+        trace: Trace
+      ): Result.Result<Encoded, EventRefused> => {
+        const columns = { randoms: events.map(drawUuid), types: [], schemaVersions: [], recordBytes: [], data: [] } as {
+          readonly [Name in keyof Columns]: Array<Columns[Name][number]>
         }
-      })
+        for (const event of events) {
+          const encoded = encodeData(event, stream, trace, maxEventBytes)
+          if (Result.isFailure(encoded)) return Result.fail(encoded.failure)
+          columns.types.push(event.eventType)
+          columns.schemaVersions.push(event.schemaVersion)
+          columns.recordBytes.push(encoded.success.recordBytes)
+          columns.data.push(encoded.success.data)
+        }
+        return Result.succeed({ ...columns, ...trace, lane: laneOf(stream.aggregateId) })
+      }
 
-      const announce = (lane: Lane) =>
-        Effect.gen(function* () {
-          const { afterCommit } = yield* Transaction
-          yield* faults.at("outbox.after-append")
-          yield* afterCommit(
-            Effect.andThen(faults.at("outbox.after-commit"), wakeup.wake([lane])).pipe(
-              Effect.andThen(faults.at("outbox.after-wake"))
-            )
-          )
-        })
+      /** What happens after the commit, by lane: made once, for it is the same each time. */
+      const wakes = Array.from({ length: laneCount }, (_, lane) =>
+        Effect.andThen(faults.at("outbox.after-commit"), wakeup.wake([Lane.make(lane)])).pipe(
+          Effect.andThen(faults.at("outbox.after-wake"))
+        )
+      )
+      const announce = (lane: Lane, { afterCommit }: Context.Service.Shape<typeof Transaction>) =>
+        Effect.andThen(faults.at("outbox.after-append"), afterCommit(wakes[lane] ?? Effect.void))
 
       const insert = (
         sql: Statement.Constructor,
         stream: Stream,
-        encoded: Effect.Success<ReturnType<typeof encode>>,
+        encoded: Encoded,
         versionBefore: Statement.Fragment,
         from: Statement.Fragment
       ) =>
@@ -147,25 +147,23 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
           ORDER BY event.position
           RETURNING aggregate_version`
 
-      const append = Effect.fn("Outbox.append")(function* (
-        stream: Stream,
-        version: number,
-        events: NonEmpty<NewEvent>
-      ) {
-        const { sql } = yield* Transaction
-        const encoded = yield* encode(stream, events)
+      const append = Effect.fnUntraced(function* (stream: Stream, version: number, events: NonEmpty<NewEvent>) {
+        const transaction = yield* Transaction
+        const { sql } = transaction
+        const encoded = yield* Effect.fromResult(encode(stream, events, yield* currentTrace(drawUuid)))
         yield* Effect.orDie(insert(sql, stream, encoded, sql`${version - 1}::int4`, sql``))
-        yield* announce(encoded.lane)
+        yield* announce(encoded.lane, transaction)
       })
 
-      const save = Effect.fn("Outbox.save")(function* (
+      const save = Effect.fnUntraced(function* (
         stream: Stream,
         events: NonEmpty<NewEvent>,
         write: Statement.Statement<{ readonly version: number }>,
         also: (written: Statement.Fragment) => ReadonlyArray<Statement.Statement<unknown>> = () => []
       ) {
-        const { sql } = yield* Transaction
-        const encoded = yield* encode(stream, events)
+        const transaction = yield* Transaction
+        const { sql } = transaction
+        const encoded = yield* Effect.fromResult(encode(stream, events, yield* currentTrace(drawUuid)))
         const ctes = [
           sql`written AS (${write})`,
           ...also(sql`written`).map((statement, index) => sql`${sql(`also_${index}`)} AS (${statement})`)
@@ -175,7 +173,7 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
           ${insert(sql, stream, encoded, sql`written.version - ${events.length}::int4`, sql`written, `)}`)
         const last = rows.at(-1)
         if (last === undefined) return yield* new NothingWritten({ aggregateId: stream.aggregateId })
-        yield* announce(encoded.lane)
+        yield* announce(encoded.lane, transaction)
         return last.aggregate_version
       })
 
@@ -206,18 +204,26 @@ const rowsOf = (
     : sql`unnest(${randoms}::uuid[], ${types}::text[], ${schemaVersions}::int2[], ${recordBytes}::int4[], ${data}::text[])
             WITH ORDINALITY`
 
+/** What {@link Outbox} writes of an append: its events, where they go, and the trace they belong to. */
+interface Encoded extends Columns, Trace {
+  readonly lane: Lane
+}
+
+interface Trace {
+  readonly traceId: string
+  readonly spanId: string
+}
+
 /** The trace of the request that is being served, or one of its own for work that nobody traces. */
-const currentTrace = (drawUuid: () => string) =>
-  Effect.map(
-    Effect.option(Effect.currentParentSpan),
-    Option.match({
-      onNone: () => ({ traceId: hex(drawUuid()), spanId: hex(drawUuid()).slice(0, 16) }),
-      // A tracer may number its spans otherwise; the wire wants 32 and 16 hex digits.
-      onSome: ({ spanId, traceId }) => ({
-        traceId: /^[0-9a-f]{32}$/.test(traceId) ? traceId : hex(drawUuid()),
-        spanId: /^[0-9a-f]{16}$/.test(spanId) ? spanId : hex(drawUuid()).slice(0, 16)
-      })
-    })
+const currentTrace = (drawUuid: () => string): Effect.Effect<Trace> =>
+  Effect.map(Effect.serviceOption(Tracer.ParentSpan), (span) =>
+    Option.isNone(span)
+      ? { traceId: hex(drawUuid()), spanId: hex(drawUuid()).slice(0, 16) }
+      : {
+          // A tracer may number its spans otherwise; the wire wants 32 and 16 hex digits.
+          traceId: /^[0-9a-f]{32}$/.test(span.value.traceId) ? span.value.traceId : hex(drawUuid()),
+          spanId: /^[0-9a-f]{16}$/.test(span.value.spanId) ? span.value.spanId : hex(drawUuid()).slice(0, 16)
+        }
   )
 
 const hex = (uuid: string) => uuid.replaceAll("-", "")
@@ -232,26 +238,25 @@ const encodeData = (
   maxEventBytes: number
 ): Result.Result<{ readonly data: string; readonly recordBytes: number }, EventRefused> => {
   const refuse = (reason: string) => Result.fail(new EventRefused({ eventType: event.eventType, reason }))
-  return Result.try({ try: () => JSON.stringify(event.data) as string | undefined, catch: String }).pipe(
-    Result.match({
-      onFailure: (reason) => refuse(`its data is no JSON: ${reason}`),
-      onSuccess: (data) => {
-        if (data === undefined) return refuse("its data is no JSON: undefined")
-        const bytes = Envelope.bytesOf({
-          ...stream,
-          ...trace,
-          eventId: nilUuid,
-          eventType: event.eventType,
-          schemaVersion: event.schemaVersion,
-          // The widest version and time there can be: the real ones are known only once it is written.
-          aggregateVersion: 2 ** 31 - 1,
-          occurredAt: "2000-01-01T00:00:00.000Z",
-          data
-        })
-        return bytes > maxEventBytes
-          ? refuse(`it takes ${bytes} bytes, and ${maxEventBytes} are allowed (OUTBOX_MAX_EVENT_BYTES)`)
-          : Result.succeed({ data, recordBytes: bytes })
-      }
-    })
-  )
+  let data: string | undefined
+  try {
+    data = JSON.stringify(event.data)
+  } catch (error) {
+    return refuse(`its data is no JSON: ${String(error)}`)
+  }
+  if (data === undefined) return refuse("its data is no JSON: undefined")
+  const bytes = Envelope.bytesOf({
+    ...stream,
+    ...trace,
+    eventId: nilUuid,
+    eventType: event.eventType,
+    schemaVersion: event.schemaVersion,
+    // The widest version and time there can be: the real ones are known only once it is written.
+    aggregateVersion: 2 ** 31 - 1,
+    occurredAt: "2000-01-01T00:00:00.000Z",
+    data
+  })
+  return bytes > maxEventBytes
+    ? refuse(`it takes ${bytes} bytes, and ${maxEventBytes} are allowed (OUTBOX_MAX_EVENT_BYTES)`)
+    : Result.succeed({ data, recordBytes: bytes })
 }

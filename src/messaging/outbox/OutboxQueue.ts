@@ -50,7 +50,7 @@ export interface OutboxQueueService {
    */
   readonly fetch: (lane: Lane, pausedTopics: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<QueuedEvent>>
   /**
-   * Takes acknowledged events out of the queue and archives them with their offsets, in one statement. Marking twice is
+   * Takes acknowledged events, in order of `seq`, out of the queue and archives them with their offsets, in one statement. Marking twice is
    * harmless: the second finds nothing.
    */
   readonly mark: (lane: Lane, events: ReadonlyArray<QueuedEvent>, receipt: Receipt) => Effect.Effect<void>
@@ -146,9 +146,9 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
                                    occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at)
             SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
                    occurred_at, trace_id, span_id, data,
-                   ${receipt.partition}::int4, ${receipt.baseOffset}::int8 + sent.position - 1, asynchronous.now
-            FROM (${asynchronously}) AS asynchronous,
-                 published JOIN unnest(${seqs}::int8[]) WITH ORDINALITY AS sent(seq, position) USING (seq)`
+                   -- The event's place in the batch, which is in order of seq: a binary search.
+                   ${receipt.partition}::int4, ${receipt.baseOffset}::int8 + width_bucket(seq, ${seqs}::int8[]) - 1, asynchronous.now
+            FROM (${asynchronously}) AS asynchronous, published`
         }, Effect.orDie),
 
         pending: Effect.gen(function* () {

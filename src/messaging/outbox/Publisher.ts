@@ -37,11 +37,7 @@ export class Publisher extends Context.Service<
         return info
       })
 
-      const publish = Effect.fn("Publisher.publish")(function* (
-        lane: Lane,
-        topic: string,
-        events: NonEmpty<QueuedEvent>
-      ) {
+      const publish = Effect.fnUntraced(function* (lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) {
         const { partitions } = yield* prepare(topic)
         const partition = partitionOf(lane, partitions)
         const { baseOffset } = yield* faults

@@ -20,6 +20,8 @@ export class DatabaseSettings extends Context.Service<
     readonly maxConnections: number
     /** Shown in `pg_stat_activity`, so that an operator sees whose session holds a lock. */
     readonly applicationName: string
+    /** Settings of Postgres for the sessions of this pool. */
+    readonly startupParameters: Readonly<Record<string, string>>
   }
 >()("paid-once/platform/database/DatabaseSettings") {
   static readonly layerOf = (settings: {
@@ -31,7 +33,8 @@ export class DatabaseSettings extends Context.Service<
       url: settings.url,
       // Eight lanes side by side, as many consumer partitions, and some requests: beyond that two cores only queue.
       maxConnections: settings.maxConnections ?? 16,
-      applicationName: settings.applicationName ?? "paid-once"
+      applicationName: settings.applicationName ?? "paid-once",
+      startupParameters: {}
     })
 }
 
@@ -76,7 +79,7 @@ type Pool = PgClient.PgClient | SqlClient.SqlClient | PoolStats
 const clientLayer = (bounded: boolean) =>
   Layer.unwrap(
     Effect.gen(function* () {
-      const { applicationName, maxConnections, url } = yield* DatabaseSettings
+      const { applicationName, maxConnections, startupParameters, url } = yield* DatabaseSettings
       const { silenceMillis } = yield* PoolSettings
       const max = bounded ? maxConnections : 1
       const sockets = new Set<Net.Socket>()
@@ -88,7 +91,7 @@ const clientLayer = (bounded: boolean) =>
           maxConnections: max,
           ...(bounded ? { stream: boundedSocket(url, silenceMillis, sockets) } : {}),
           // A transaction of ours lasts milliseconds. One that sits idle longer lost its client, and would hold back vacuum.
-          startupParameters: { idle_in_transaction_session_timeout: "60000" }
+          startupParameters: { idle_in_transaction_session_timeout: "60000", ...startupParameters }
         })
       )
     })
@@ -103,7 +106,8 @@ export const layer: Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> = cli
  */
 export const layerReserved = (
   purpose: string,
-  maxConnections: number
+  maxConnections: number,
+  startupParameters: Readonly<Record<string, string>> = {}
 ): Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> =>
   Layer.fresh(clientLayer(true)).pipe(
     Layer.provide(
@@ -112,6 +116,7 @@ export const layerReserved = (
         DatabaseSettings.useSync((settings) => ({
           ...settings,
           maxConnections,
+          startupParameters,
           applicationName: `${settings.applicationName} ${purpose}`
         }))
       )

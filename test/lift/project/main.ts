@@ -5,7 +5,6 @@
 import { PgClient } from "@effect/sql-pg"
 import { Console, Effect, Layer, Redacted, Schedule } from "effect"
 import * as EmbeddedBroker from "./messaging/broker/EmbeddedBroker.ts"
-import { ApplySlice } from "./messaging/inbox/ApplySlice.ts"
 import * as Consumer from "./messaging/inbox/Consumer.ts"
 import { Inbox } from "./messaging/inbox/Inbox.ts"
 import type { Subscriber } from "./messaging/inbox/Subscriber.ts"
@@ -56,7 +55,7 @@ const watcher: Subscriber = {
 }
 
 const service = Layer.mergeAll(LaneWorkers.layer, Consumer.layer(watcher)).pipe(
-  Layer.provideMerge(Layer.mergeAll(Outbox.layer, Dispatcher.layer, ApplySlice.layer)),
+  Layer.provideMerge(Layer.mergeAll(Outbox.layer, Dispatcher.layer, Consumer.steps)),
   Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer)),
   Layer.provideMerge(Layer.mergeAll(Wakeup.layer, Inbox.layer, EmbeddedBroker.layer)),
   Layer.provideMerge(Shares.layer),

@@ -1,0 +1,231 @@
+/**
+ * `bench consume`: how fast one process applies events whose effect is one row, and how long it takes from an event's commit to its effect
+ * at a steady 500 events a second, with Kafka and with the embedded broker.
+ *
+ * The backlog is in the topic before the clock starts; each block reads it as a consumer of its own, from the first record on. Beside it
+ * stands what Postgres needs for the same rows and nothing else, in transactions of the same size.
+ */
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { randomUUID } from "node:crypto"
+import * as EmbeddedBroker from "../src/messaging/broker/EmbeddedBroker.ts"
+import type { Broker } from "../src/messaging/broker/Broker.ts"
+import * as Envelope from "../src/messaging/Envelope.ts"
+import * as Consumer from "../src/messaging/inbox/Consumer.ts"
+import { Inbox } from "../src/messaging/inbox/Inbox.ts"
+import type { Subscriber } from "../src/messaging/inbox/Subscriber.ts"
+import { laneCount, laneOf, partitionOf } from "../src/messaging/outbox/Lane.ts"
+import { LaneWorkers } from "../src/messaging/outbox/LaneWorkers.ts"
+import { Publisher } from "../src/messaging/outbox/Publisher.ts"
+import { Transaction } from "../src/platform/database/Transaction.ts"
+import * as Aggregates from "./Aggregates.ts"
+import { Environment, Side } from "./Environment.ts"
+import { quantile, show, type Spread, spread, table } from "./Figures.ts"
+import * as RawClient from "./RawClient.ts"
+import * as Service from "./Service.ts"
+import { aggregateCount, aggregates, sampleEvent, topic, until } from "./Workload.ts"
+
+/** Records in one send of the filling. */
+const fillBatch = 1_000
+
+/** A subscriber with one row of effect for each event, in one statement for each slice or in one for each event. */
+const oneRow = (name: string, options: { readonly many: boolean; readonly onEffect?: (id: string) => void }) => {
+  const handleMany: NonNullable<Subscriber["handleMany"]> = Effect.fnUntraced(function* (events) {
+    const { afterCommit, sql } = yield* Transaction
+    yield* sql`
+      INSERT INTO bench_effects SELECT ${name}, * FROM unnest(
+        ${events.map(({ eventId }) => eventId)}::uuid[], ${events.map(({ aggregateId }) => aggregateId)}::text[])`
+    if (options.onEffect !== undefined) {
+      yield* afterCommit(Effect.sync(() => events.forEach(({ aggregateId }) => options.onEffect!(aggregateId))))
+    }
+  })
+  const subscriber: Subscriber = {
+    name,
+    topic,
+    firstSight: "from-version-1",
+    handle: (event) => handleMany([event]),
+    ...(options.many ? { handleMany } : {})
+  }
+  return subscriber
+}
+
+/** Writes the backlog, the aggregates taking turns, as the dispatcher would send it. */
+const fill = Effect.fnUntraced(function* (count: number) {
+  const { brokers } = yield* Environment
+  const producer = yield* RawClient.connect(brokers)
+  const ids = aggregates()
+  const records = Array.from({ length: count }, (_, index) => {
+    const id = ids[index % aggregateCount]!
+    const { headers, key, value } = Envelope.toRecord(sampleEvent(id, Math.floor(index / aggregateCount) + 1))
+    return { key, value: Buffer.from(value), headers, partition: partitionOf(laneOf(id), Service.partitions) }
+  })
+  for (let at = 0; at < count; at += fillBatch) {
+    yield* Effect.promise(() =>
+      producer.send({ topic, acks: -1, messages: records.slice(at, at + fillBatch) }).then(() => undefined)
+    )
+  }
+}, Effect.scoped)
+
+const effects = (name: string) =>
+  Effect.flatMap(Side, (sql) =>
+    Effect.map(
+      sql<{ readonly count: number }>`SELECT count(*)::int4 AS count FROM bench_effects WHERE consumer = ${name}`,
+      ([row]) => row?.count ?? 0
+    )
+  )
+
+/** One block: a consumer that is new to the topic, from its start to the last effect. Returns events a second. */
+const block = Effect.fnUntraced(function* (count: number, many: boolean) {
+  const name = `bench-${randomUUID()}`
+  let started = 0
+  let applied = 0
+  const subscriber = oneRow(name, {
+    many,
+    onEffect: () => {
+      // Joining a group takes a second and says nothing about applying.
+      started ||= performance.now()
+      applied += 1
+    }
+  })
+  yield* Effect.scoped(
+    Effect.andThen(Layer.build(Layer.fresh(Consumer.layer(subscriber))), until(Effect.sync(() => applied >= count)))
+  )
+  const seconds = (performance.now() - started) / 1_000
+  const counted = yield* effects(name)
+  if (counted !== count) return yield* Effect.die(new Error(`${counted} effects of ${count} events`))
+  return count / seconds
+})
+
+/** Postgres alone: the same rows in transactions of a slice each, as many side by side as there are partitions. */
+const floor = Effect.fnUntraced(function* (count: number, sliceSize: number) {
+  const sql = yield* SqlClient.SqlClient
+  const name = `floor-${randomUUID()}`
+  const began = performance.now()
+  yield* Effect.forEach(
+    Array.from({ length: Math.ceil(count / sliceSize) }),
+    () => {
+      const ids = Array.from({ length: sliceSize }, () => randomUUID())
+      return sql.withTransaction(
+        sql`INSERT INTO bench_effects SELECT ${name}, id, id::text FROM unnest(${ids}::uuid[]) AS id`
+      )
+    },
+    { concurrency: Service.partitions, discard: true }
+  )
+  return count / ((performance.now() - began) / 1_000)
+})
+
+const consumers = Consumer.steps.pipe(Layer.provideMerge(Inbox.layer))
+
+const throughput = Effect.fnUntraced(function* (options: { readonly events: number; readonly rounds: number }) {
+  yield* (yield* Publisher).prepare(topic)
+  yield* fill(options.events)
+  const { sliceSize } = yield* Consumer.ConsumerSettings
+  const round = Effect.all([
+    block(options.events, true),
+    block(options.events, false),
+    floor(options.events, sliceSize)
+  ])
+  yield* block(options.events, true)
+  const taken = yield* Effect.forEach(Array.from({ length: options.rounds }), () => round)
+  return ["slices, handleMany", "slices, handle for each", "Postgres alone, the effects' rows"].map((name, column) => ({
+    name,
+    eventsPerSecond: spread(taken.map((round) => round[column]!))
+  }))
+})
+
+/** From commit to effect, at `rate` events a second. Milliseconds. */
+const latencies = Effect.fnUntraced(function* (options: { readonly rate: number; readonly seconds: number }) {
+  const committed = new Map<string, number>()
+  const applied = new Map<string, number>()
+  const workers = yield* LaneWorkers
+  yield* (yield* Publisher).prepare(topic)
+  yield* Effect.forkScoped(
+    Layer.launch(
+      Consumer.layer(
+        oneRow(`latency-${randomUUID()}`, { many: true, onEffect: (id) => applied.set(id, performance.now()) })
+      )
+    )
+  )
+  yield* until(Effect.map(workers.lanes, (held) => held.length === laneCount))
+  const one = (id: string) =>
+    Transaction.run(
+      Effect.gen(function* () {
+        const { afterCommit } = yield* Transaction
+        yield* afterCommit(Effect.sync(() => committed.set(id, performance.now())))
+        yield* Aggregates.create(id)
+      })
+    )
+  // The first one is there once the group has been joined.
+  const first = randomUUID()
+  yield* one(first)
+  yield* until(Effect.sync(() => applied.has(first)))
+  const block = Effect.gen(function* () {
+    const ids = Array.from({ length: options.rate * options.seconds }, () => randomUUID())
+    yield* Effect.forEach(ids, (id, index) => Effect.andThen(Effect.sleep((index * 1_000) / options.rate), one(id)), {
+      concurrency: "unbounded",
+      discard: true
+    })
+    yield* until(Effect.sync(() => ids.every((id) => applied.has(id))))
+    return ids.map((id) => applied.get(id)! - committed.get(id)!)
+  })
+  // A process gets faster for its first minute: what is measured is one that runs.
+  yield* block
+  return yield* block
+}, Effect.scoped)
+
+const quantiles = [0.5, 0.9, 0.99] as const
+
+const onBroker = (broker?: Layer.Layer<Broker, never, Layer.Services<typeof EmbeddedBroker.layer>>) =>
+  consumers.pipe(
+    Layer.provideMerge(
+      Service.dispatcher({ archive: true, ...(broker === undefined ? {} : { broker: () => broker as never }) })
+    )
+  )
+
+/** Runs all of it. */
+export const consume = Effect.fnUntraced(function* (options: {
+  readonly events: number
+  readonly rounds: number
+  readonly rate: number
+  readonly seconds: number
+}) {
+  const side = yield* Side
+  yield* side`CREATE TABLE bench_effects (consumer text NOT NULL, event_id uuid NOT NULL, aggregate_id text NOT NULL)`
+  yield* Effect.provide(Aggregates.make, Service.platform)
+  const rates = yield* Effect.provide(throughput(options), onBroker())
+  yield* side`TRUNCATE outbox_events, event_log, processed_events, consumer_cursors`
+  const kafka = yield* Effect.provide(latencies(options), onBroker())
+  const embedded = yield* Effect.provide(latencies(options), onBroker(EmbeddedBroker.layer))
+  const of = (name: string, millis: ReadonlyArray<number>) => ({
+    name,
+    millis: Object.fromEntries(quantiles.map((q) => [`p${q * 100}`, quantile(millis, q)]))
+  })
+  return {
+    workload: { ...options, partitions: Service.partitions, aggregates: aggregateCount },
+    rates,
+    latency: [of("Kafka", kafka), of("embedded broker", embedded)]
+  }
+})
+
+const rate = (value: Spread) => show(value, 0)
+
+/** The result for a reader. */
+export const print = ({ latency, rates, workload }: Effect.Success<ReturnType<typeof consume>>): string =>
+  [
+    `${workload.rounds} rounds of ${workload.events} events in ${workload.partitions} partitions, one consumer process, one row of effect each`,
+    "",
+    table(
+      ["", "events/s"],
+      rates.map(({ eventsPerSecond, name }) => [name, rate(eventsPerSecond)])
+    ),
+    "",
+    `commit to effect in ms, at ${workload.rate} events/s for ${workload.seconds} s`,
+    "",
+    table(
+      ["", "p50", "p90", "p99"],
+      latency.map(({ millis, name }) => [
+        name,
+        ...quantiles.map((q) => (millis[`p${q * 100}`] ?? Number.NaN).toFixed(1))
+      ])
+    )
+  ].join("\n")

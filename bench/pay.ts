@@ -1,0 +1,259 @@
+/**
+ * `bench pay`: POST /orders/{id}/pay over HTTP at sixteen clients, beside the same SQL on sixteen plain connections. The service is a process of
+ * its own, without a dispatcher; the gateway answers at once. The SQL is what the use case ran when it was watched, transaction by transaction.
+ */
+import { PgConnection } from "@effect/sql-pg"
+import { Effect, Layer, Redacted } from "effect"
+import { Statement } from "effect/sql"
+import { randomUUID } from "node:crypto"
+import * as Http from "node:http"
+import type { AddressInfo } from "node:net"
+import { Gateway, GatewaySettings } from "../src/application/Gateway.ts"
+import { Idempotency, IdempotencyKey } from "../src/application/Idempotency.ts"
+import { Orders } from "../src/application/Orders.ts"
+import { PaymentOutcomes } from "../src/application/PaymentOutcomes.ts"
+import { Payments } from "../src/application/Payments.ts"
+import { PayOrder } from "../src/application/PayOrder.ts"
+import { PlaceOrder } from "../src/application/PlaceOrder.ts"
+import * as ServiceProcess from "../src/cli/ServiceProcess.ts"
+import { Currency } from "../src/domain/Money.ts"
+import { CustomerId, type OrderId, Sku } from "../src/domain/Order.ts"
+import { PaymentMethod } from "../src/domain/Payment.ts"
+import { Tasks } from "../src/messaging/tasks/Tasks.ts"
+import { TaskWakeup } from "../src/messaging/tasks/TaskWakeup.ts"
+import { RandomUuid } from "../src/platform/RandomUuid.ts"
+import { TestDatabase } from "../test/support/TestDatabase.ts"
+import { Environment } from "./Environment.ts"
+import { quantile, show, spread, table } from "./Figures.ts"
+import * as Service from "./Service.ts"
+
+const clients = 16
+
+/** A gateway that captures whatever it is asked, at once. */
+const gatewayUrl = Effect.map(
+  Effect.acquireRelease(
+    Effect.promise(
+      () =>
+        new Promise<Http.Server>((resolve) => {
+          const server = Http.createServer((request, response) => {
+            request.resume()
+            request.on("end", () => {
+              response.setHeader("content-type", "application/json").end('{"status":"captured"}')
+            })
+          })
+          server.listen(0, "127.0.0.1", () => resolve(server))
+        })
+    ),
+    (server) => Effect.sync(() => server.closeAllConnections())
+  ),
+  (server) => `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+)
+
+const application = Layer.mergeAll(PlaceOrder.layer, PayOrder.layer).pipe(
+  Layer.provideMerge(PaymentOutcomes.layer),
+  Layer.provideMerge(
+    Layer.mergeAll(
+      Orders.layer,
+      Payments.layer,
+      Idempotency.layer,
+      Tasks.layer,
+      Layer.mock(Gateway, { charge: () => Effect.succeed({ _tag: "Captured" }) })
+    )
+  ),
+  Layer.provideMerge(TaskWakeup.layer),
+  Layer.provideMerge(Layer.succeed(GatewaySettings, { url: "", timeoutMillis: 5_000, keyRetentionMillis: 86_400_000 })),
+  Layer.provideMerge(Service.writer)
+)
+
+const place = (number: number) =>
+  PlaceOrder.use(({ place }) =>
+    place(
+      {
+        customerId: CustomerId.make(`customer-${number % 100}`),
+        currency: Currency.make("EUR"),
+        lines: [
+          { sku: Sku.make("book"), quantity: 2, unitAmountMinor: 1_250 },
+          { sku: Sku.make("pen"), quantity: 1, unitAmountMinor: 99 }
+        ]
+      },
+      undefined
+    )
+  )
+
+const placeMany = (count: number) =>
+  Effect.forEach(
+    Array.from({ length: count }, (_, index) => index),
+    (number) => Effect.map(place(number), ({ orderId }) => orderId),
+    { concurrency: clients }
+  )
+
+interface Recorded {
+  readonly sql: string
+  readonly params: ReadonlyArray<unknown>
+}
+
+/** What one payment asks Postgres, with the order and the payment that its parameters speak of. */
+const record = Effect.gen(function* () {
+  const { orderId } = yield* place(0)
+  const statements: Array<Recorded> = []
+  const key = "recorded"
+  const result = yield* PayOrder.use(({ pay }) =>
+    pay(orderId, PaymentMethod.make("pm_ok"), {
+      method: "POST",
+      path: `/orders/${orderId}/pay`,
+      key: IdempotencyKey.make(key),
+      body: { paymentMethod: "pm_ok" }
+    })
+  ).pipe(
+    Effect.provideService(Statement.CurrentTransformer, (statement) =>
+      Effect.sync(() => {
+        const [sql, params] = statement.compile()
+        statements.push({ sql, params })
+        return statement
+      })
+    )
+  )
+  return { statements, orderId, paymentId: result.paymentId, key }
+})
+
+const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$/
+
+/** The recorded payment's transactions for another order. The intent's two statements come first, and draw the payment's id. */
+const replay = (connection: PgConnection.PgConnection, recorded: Effect.Success<typeof record>, orderId: OrderId) =>
+  Effect.gen(function* () {
+    let paymentId: string = recorded.paymentId
+    const run = ({ params, sql }: Recorded) =>
+      connection.query(
+        sql,
+        params.map((value) =>
+          typeof value !== "string"
+            ? value
+            : uuid.test(value)
+              ? randomUUID()
+              : value.replaceAll(recorded.orderId, orderId).replaceAll(recorded.paymentId, paymentId)
+        )
+      )
+    const [intent, ...rest] = recorded.statements
+    yield* connection.query("BEGIN")
+    const { rows } = yield* run(intent!)
+    const row = rows[0] as { readonly payment: { readonly id: string } }
+    paymentId = row.payment.id
+    yield* run(rest[0]!)
+    yield* connection.query("COMMIT")
+    yield* connection.query("BEGIN")
+    for (const statement of rest.slice(1)) yield* run(statement)
+    yield* connection.query("COMMIT")
+  })
+
+/** Sixteen clients take the orders one by one; the times of each, and how many a second. */
+const block = <E>(orders: ReadonlyArray<OrderId>, one: (client: number, id: OrderId) => Effect.Effect<void, E>) =>
+  Effect.gen(function* () {
+    const millis: Array<number> = []
+    let next = 0
+    const began = performance.now()
+    yield* Effect.forEach(
+      Array.from({ length: clients }, (_, client) => client),
+      (client) =>
+        Effect.gen(function* () {
+          while (next < orders.length) {
+            const id = orders[next++]!
+            const started = performance.now()
+            yield* one(client, id)
+            millis.push(performance.now() - started)
+          }
+        }),
+      { concurrency: clients, discard: true }
+    )
+    return {
+      perSecond: orders.length / ((performance.now() - began) / 1_000),
+      p50: quantile(millis, 0.5),
+      p99: quantile(millis, 0.99)
+    }
+  })
+
+/** `rounds` times `payments` payments of each kind, taking turns. */
+export const pay = Effect.fnUntraced(
+  function* (options: { readonly rounds: number; readonly payments: number }) {
+    const { databaseUrl } = yield* Environment
+    const service = yield* ServiceProcess.start({
+      roles: "http",
+      env: {
+        DATABASE_URL: Redacted.value(databaseUrl),
+        DATA_DIRECTORY: yield* TestDatabase.dataDirectory,
+        PORT: "0",
+        LOG_LEVEL: "Error",
+        GATEWAY_URL: yield* gatewayUrl
+      }
+    })
+    const recorded = yield* record
+    const connections = yield* Effect.forEach(Array.from({ length: clients }), () =>
+      PgConnection.make({ url: databaseUrl })
+    )
+    const agent = new Http.Agent({ keepAlive: true, maxSockets: clients })
+    const post = (id: OrderId) =>
+      Effect.promise(
+        () =>
+          new Promise<void>((resolve, reject) => {
+            const request = Http.request(
+              `${service.url}/orders/${id}/pay`,
+              {
+                method: "POST",
+                agent,
+                headers: { "content-type": "application/json", "idempotency-key": `pay-${id}` }
+              },
+              (response) => {
+                response.resume()
+                response.on("end", () =>
+                  response.statusCode === 200 ? resolve() : reject(new Error(`answered ${response.statusCode}`))
+                )
+              }
+            )
+            request.on("error", reject)
+            request.end('{"paymentMethod":"pm_ok"}')
+          })
+      )
+    const round = Effect.gen(function* () {
+      const overHttp = yield* block(yield* placeMany(options.payments), (_, id) => post(id))
+      const plain = yield* block(yield* placeMany(options.payments), (client, id) =>
+        replay(connections[client]!, recorded, id)
+      )
+      return { overHttp, plain }
+    })
+    yield* round
+    const rounds = yield* Effect.forEach(Array.from({ length: options.rounds }), () => round)
+    agent.destroy()
+    const figures = (kind: "overHttp" | "plain") => ({
+      perSecond: spread(rounds.map((blocks) => blocks[kind].perSecond)),
+      p50Millis: spread(rounds.map((blocks) => blocks[kind].p50)),
+      p99Millis: spread(rounds.map((blocks) => blocks[kind].p99)),
+      ofPlain: spread(rounds.map((blocks) => blocks[kind].perSecond / blocks.plain.perSecond))
+    })
+    return {
+      workload: { ...options, clients, statements: recorded.statements.length },
+      overHttp: figures("overHttp"),
+      plain: figures("plain")
+    }
+  },
+  Effect.provide(application.pipe(Layer.provide(Layer.succeed(RandomUuid, randomUUID)), Layer.fresh)),
+  Effect.scoped
+)
+
+/** The result for a reader. */
+export const print = ({ overHttp, plain, workload }: Effect.Success<ReturnType<typeof pay>>): string =>
+  [
+    `${workload.rounds} rounds of ${workload.payments} payments, ${workload.clients} clients; ${workload.statements} statements in two transactions each: median of the rounds (least … most)`,
+    "",
+    table(
+      ["", "payments/s", "p50 ms", "p99 ms", "of plain"],
+      [
+        { name: "POST /orders/{id}/pay", figures: overHttp },
+        { name: "the same SQL, plain connections", figures: plain }
+      ].map(({ figures, name }) => [
+        name,
+        show(figures.perSecond, 0),
+        show(figures.p50Millis, 1),
+        show(figures.p99Millis, 1),
+        show(figures.ofPlain, 2)
+      ])
+    )
+  ].join("\n")

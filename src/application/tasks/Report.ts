@@ -1,0 +1,156 @@
+/**
+ * The task `report`: what was captured and refunded, by UTC day and currency, from the payments.
+ *
+ * All figures are those of one moment, `asOf`: one snapshot, read day by day, so that no statement runs long and no day is held in memory but
+ * as its few lines.
+ */
+import { Effect, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import * as TaskHandler from "../../messaging/tasks/TaskHandler.ts"
+import type { TaskType } from "../../messaging/tasks/TaskType.ts"
+import { Transaction } from "../../platform/database/Transaction.ts"
+
+/** A year and a day: longer ranges are asked for in parts, and a report stays below some ten thousand lines. */
+export const maxDays = 366
+
+/** A day that exists, in UTC. Reports begin with this century: the bound keeps out years that no payment has. */
+const Day = Schema.String.check(
+  Schema.makeFilter(
+    (text: string) =>
+      (/^20\d\d-\d\d-\d\d$/.test(text) && isoDay(Date.parse(text)) === text) ||
+      "must be a day of this century as YYYY-MM-DD, for example 2026-03-31"
+  )
+)
+
+const millisADay = 86_400_000
+const isoDay = (millis: number) => (Number.isNaN(millis) ? "" : new Date(millis).toISOString().slice(0, 10))
+
+/** The days from `from` to `to`, both included. */
+export const ReportRange = Schema.Struct({ from: Day, to: Day }).check(
+  Schema.makeFilter(({ from, to }: { readonly from: string; readonly to: string }) =>
+    to < from
+      ? { path: ["to"], issue: "must not be before from" }
+      : daysOf({ from, to }).length > maxDays
+        ? { path: ["to"], issue: `must be at most ${maxDays} days from from, which counts as one` }
+        : undefined
+  )
+)
+export type ReportRange = typeof ReportRange.Type
+
+const daysOf = ({ from, to }: { readonly from: string; readonly to: string }): ReadonlyArray<string> =>
+  Array.from({ length: (Date.parse(to) - Date.parse(from)) / millisADay + 1 }, (_, index) =>
+    isoDay(Date.parse(from) + index * millisADay)
+  )
+
+/** For whoever asks for a report. */
+export const reportType: TaskType<ReportRange> = {
+  name: "report",
+  payload: ReportRange,
+  // Each reads a year of payments, and holds a connection and a snapshot meanwhile.
+  concurrency: 1,
+  // Millions of payments take a minute or so; a snapshot that is older keeps vacuum from its work.
+  timeoutMillis: 300_000
+}
+
+/** Of one currency: minor units, and how many payments. */
+const Figures = Schema.Struct({
+  currency: Schema.String,
+  capturedMinor: Schema.Int,
+  refundedMinor: Schema.Int,
+  netMinor: Schema.Int,
+  captures: Schema.Int,
+  refunds: Schema.Int
+})
+type Figures = typeof Figures.Type
+
+/** A report's figures. `totals` has a row for each currency, in the order of their codes. */
+export const ReportResult = Schema.Struct({
+  from: Schema.String,
+  to: Schema.String,
+  asOf: Schema.String,
+  totals: Schema.Array(Figures),
+  csv: Schema.String
+})
+export type ReportResult = typeof ReportResult.Type
+
+/** The bigints of one day, or of all. */
+type Sums = Readonly<Record<"captured" | "refunded" | "captures" | "refunds", bigint>>
+
+const figuresOf = Effect.fnUntraced(function* (currency: string, sums: Sums) {
+  const { captured, captures, refunded, refunds } = sums
+  // JSON's numbers end there, and nothing is ever rounded here.
+  if (captured > Number.MAX_SAFE_INTEGER || refunded > Number.MAX_SAFE_INTEGER) {
+    return yield* new TaskHandler.TaskRefused({ reason: `the total in ${currency} passes 2^53: ask for fewer days` })
+  }
+  const [capturedMinor, refundedMinor] = [Number(captured), Number(refunded)]
+  const counts = { captures: Number(captures), refunds: Number(refunds) }
+  return {
+    currency,
+    capturedMinor,
+    refundedMinor,
+    netMinor: capturedMinor - refundedMinor,
+    ...counts
+  } satisfies Figures
+})
+
+const header = "day,currency,captured_minor,refunded_minor,net_minor,captures,refunds"
+
+/** The report of these days, as of now. */
+export const compute = Effect.fn("Report.compute")(
+  function* (range: ReportRange) {
+    const { sql } = yield* Transaction
+    // The first statement takes the snapshot that all others see.
+    const [now] = yield* sql<{ readonly at: string }>`
+      SELECT to_char(clock_now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at`
+    const lines = [header]
+    const totals = new Map<string, Sums>()
+    for (const day of daysOf(range)) {
+      const rows = yield* sql<Sums & { readonly currency: string }>`
+        SELECT currency, sum(captured)::int8 AS captured, sum(refunded)::int8 AS refunded,
+               count(captured) AS captures, count(refunded) AS refunds
+        FROM (SELECT currency, captured_minor AS captured, NULL::int8 AS refunded FROM payments
+              WHERE captured_at >= ${day}::timestamp AT TIME ZONE 'UTC'
+                AND captured_at < (${day}::timestamp + interval '1 day') AT TIME ZONE 'UTC'
+              UNION ALL
+              SELECT currency, NULL, refunded_minor FROM payments
+              WHERE refunded_at >= ${day}::timestamp AT TIME ZONE 'UTC'
+                AND refunded_at < (${day}::timestamp + interval '1 day') AT TIME ZONE 'UTC') AS movements
+        GROUP BY currency ORDER BY currency`
+      for (const { currency, ...row } of rows) {
+        const [captured, refunded] = [row.captured ?? 0n, row.refunded ?? 0n]
+        lines.push([day, currency, captured, refunded, captured - refunded, row.captures, row.refunds].join(","))
+        const before = totals.get(currency) ?? { captured: 0n, refunded: 0n, captures: 0n, refunds: 0n }
+        totals.set(currency, {
+          captured: before.captured + captured,
+          refunded: before.refunded + refunded,
+          captures: before.captures + row.captures,
+          refunds: before.refunds + row.refunds
+        })
+      }
+    }
+    const sorted = [...totals].toSorted(([a], [b]) => (a < b ? -1 : 1))
+    const result: ReportResult = {
+      ...range,
+      asOf: now!.at,
+      totals: yield* Effect.forEach(sorted, ([currency, sums]) => figuresOf(currency, sums)),
+      // RFC 4180: each line ends with CRLF.
+      csv: lines.map((line) => `${line}\r\n`).join("")
+    }
+    return result
+  },
+  (effect) => Transaction.run(effect),
+  Effect.provideService(SqlClient.BeginTransaction, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+)
+
+export const report = TaskHandler.make(
+  reportType,
+  Effect.fn("Report.run")(function* ({ payload, taskId }) {
+    const { asOf, csv, from, to, totals } = yield* compute(payload)
+    return Effect.gen(function* () {
+      const { sql } = yield* Transaction
+      yield* sql`
+        INSERT INTO generated_reports (task_id, from_day, to_day, as_of, totals, csv, created_at)
+        VALUES (${taskId}::uuid, ${from}::date, ${to}::date, ${asOf}::timestamptz, ${JSON.stringify(totals)}::text::jsonb, ${csv}, clock_now())`
+    })
+  })
+)

@@ -1,0 +1,151 @@
+/** `paid-once inbox list|retry|discard|skip`: what a consumer could not apply, for the person who has to decide about it. */
+import { Console, Effect, Option } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import { type Handled, InboxDeadLetters } from "../messaging/inbox/InboxDeadLetters.ts"
+import { type Entry, InboxReport, State } from "../messaging/inbox/InboxReport.ts"
+import { ExitStatus } from "../Process.ts"
+import { by, json, limit, onDatabase, operatorOf, print, reason, table } from "./Operator.ts"
+
+const consumer = Argument.String("consumer").pipe(
+  Argument.withDescription("the consumer's name, as `inbox list` shows it")
+)
+const eventId = Argument.String("event-id").pipe(
+  Argument.withDescription(
+    "the event's id, or topic:partition:offset of a record that can't be read, as `inbox list` shows it"
+  )
+)
+
+const filters = {
+  consumer: Flag.String("consumer").pipe(Flag.withDescription("only events of this consumer"), Flag.optional),
+  type: Flag.String("type").pipe(Flag.withDescription("only events of this type"), Flag.optional),
+  aggregate: Flag.String("aggregate").pipe(
+    Flag.withDescription("only events of the aggregate with this id"),
+    Flag.optional
+  )
+}
+const filterOf = (flags: { readonly [Key in keyof typeof filters]: Option.Option<string> }) => ({
+  consumer: Option.getOrUndefined(flags.consumer),
+  eventType: Option.getOrUndefined(flags.type),
+  aggregateId: Option.getOrUndefined(flags.aggregate)
+})
+
+const listed = (entries: ReadonlyArray<Entry>) =>
+  entries.length === 0
+    ? ["None."]
+    : table([
+        ["CONSUMER", "EVENT", "STATUS", "TYPE", "AGGREGATE", "VERSION", "TRIES", "NEXT", "LAST ERROR"],
+        ...entries.map((entry) => [
+          entry.consumer,
+          entry.eventId,
+          entry.status,
+          entry.eventType ?? "unreadable",
+          entry.aggregateId,
+          String(entry.aggregateVersion ?? ""),
+          String(entry.attempts ?? ""),
+          entry.nextAttemptAt ?? "",
+          entry.lastError ?? ""
+        ])
+      ])
+
+const list = Command.make(
+  "list",
+  {
+    json,
+    ...filters,
+    status: Flag.Literals("status", State.literals).pipe(
+      Flag.withDescription("only events in this state (default: dead, gap and retrying)"),
+      Flag.optional
+    ),
+    limit
+  },
+  Effect.fnUntraced(function* ({ json, limit, status, ...flags }) {
+    const wanted = Option.match(status, {
+      onNone: (): ReadonlyArray<State> => ["dead", "gap", "retrying"],
+      onSome: (one) => [one]
+    })
+    const entries = yield* onDatabase(
+      Effect.flatMap(InboxReport, (report) => report.list(wanted, filterOf(flags), limit))
+    )
+    yield* print(json, entries, () => listed(entries))
+  })
+).pipe(
+  Command.withDescription(
+    "List events that a consumer could not apply or that came too early, and what waits behind them with --status parked"
+  )
+)
+
+const told = ({ changed, consumer, eventId, status }: Handled) => [
+  changed ? `Event ${eventId} of ${consumer}: ${status}.` : `Event ${eventId} of ${consumer} is ${status} already.`
+]
+
+const retry = Command.make(
+  "retry",
+  {
+    json,
+    consumer: Argument.optional(consumer),
+    eventId: Argument.optional(eventId),
+    all: Flag.Boolean("all").pipe(
+      Flag.withDescription("every dead letter; or narrow it down with --of, --type, --aggregate"),
+      Flag.withDefault(false)
+    ),
+    of: Flag.String("of").pipe(Flag.withDescription("only events of this consumer"), Flag.optional),
+    type: filters.type,
+    aggregate: filters.aggregate,
+    reason,
+    by
+  },
+  Effect.fnUntraced(function* ({ aggregate, all, by, consumer, eventId, json, of, reason, type }) {
+    const operator = operatorOf({ by, reason })
+    const filter = filterOf({ consumer: of, type, aggregate })
+    const many = all || Object.values(filter).some((value) => value !== undefined)
+    if (many ? Option.isSome(consumer) : Option.isNone(consumer) || Option.isNone(eventId)) {
+      yield* Console.error(
+        "paid-once: retry takes a consumer and an event id, or else --all, --of, --type or --aggregate"
+      )
+      return yield* Effect.fail(new ExitStatus(2))
+    }
+    if (!many && Option.isSome(consumer) && Option.isSome(eventId)) {
+      const handled = yield* onDatabase(
+        Effect.flatMap(InboxDeadLetters, (letters) => letters.retry(consumer.value, eventId.value, operator))
+      )
+      return yield* print(json, handled, () => told(handled))
+    }
+    const redriven = yield* onDatabase(
+      Effect.flatMap(InboxDeadLetters, (letters) => letters.retryAll(filter, operator))
+    )
+    yield* print(json, redriven, () => [
+      `Retrying ${redriven.retried} events.`,
+      ...(redriven.refusedCount === 0 ? [] : [`${redriven.refusedCount} have to wait:`]),
+      ...redriven.refused.map((refused) => `  ${refused.reason}`)
+    ])
+    if (redriven.refusedCount > 0) return yield* Effect.fail(new ExitStatus(1))
+  })
+).pipe(Command.withDescription("Try a dead letter again, first in its aggregate, under its id; or a failing event now"))
+
+const discard = Command.make(
+  "discard",
+  { json, consumer, eventId, reason, by },
+  Effect.fnUntraced(function* ({ by, consumer, eventId, json, reason }) {
+    const handled = yield* onDatabase(
+      Effect.flatMap(InboxDeadLetters, (letters) => letters.discard(consumer, eventId, operatorOf({ by, reason })))
+    )
+    yield* print(json, handled, () => told(handled))
+  })
+).pipe(Command.withDescription("Give an event up for one consumer; the rest of its aggregate goes on"))
+
+const skip = Command.make(
+  "skip",
+  { json, consumer, eventId, reason, by },
+  Effect.fnUntraced(function* ({ by, consumer, eventId, json, reason }) {
+    const handled = yield* onDatabase(
+      Effect.flatMap(InboxDeadLetters, (letters) => letters.skip(consumer, eventId, operatorOf({ by, reason })))
+    )
+    yield* print(json, handled, () => told(handled))
+  })
+).pipe(Command.withDescription("Go on with an event that waits for earlier ones (status gap), without them"))
+
+/** The command. */
+export const inbox = Command.make("inbox").pipe(
+  Command.withDescription("Events that a consumer could not apply: look, try again, give up"),
+  Command.withSubcommands([list, retry, discard, skip])
+)

@@ -1,0 +1,51 @@
+/** What the commands for operators share: flags, the audit's who and why, and how a list is printed. */
+import { Console, Effect, Option, Schema } from "effect"
+import { Flag } from "effect/cli"
+import { hostname, userInfo } from "node:os"
+import * as Config from "../Config.ts"
+import * as Main from "../main.ts"
+
+export const json = Flag.Boolean("json").pipe(
+  Flag.withDescription("print JSON for programs to read"),
+  Flag.withDefault(false)
+)
+
+export const reason = Flag.String("reason").pipe(
+  Flag.withDescription("why: it is kept in the audit"),
+  Flag.withSchema(Schema.String.check(Schema.isPattern(/\S/, { message: "a few words, and not only blanks" })))
+)
+
+export const by = Flag.String("by").pipe(
+  Flag.withDescription("who does it, for the audit (default: the user of this shell, at this host)"),
+  Flag.withSchema(Schema.String.check(Schema.isPattern(/\S/, { message: "a few words, and not only blanks" }))),
+  Flag.optional
+)
+
+export const operatorOf = (flags: { readonly by: Option.Option<string>; readonly reason: string }) => ({
+  actor: Option.getOrElse(flags.by, () => `${userInfo().username}@${hostname()}`),
+  reason: flags.reason
+})
+
+export const limit = Flag.Int("limit").pipe(
+  Flag.withDescription("how many at most"),
+  Flag.withSchema(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000 }))),
+  Flag.withDefault(50)
+)
+
+/** Runs a command's work on the configured database. */
+export const onDatabase = <A, E, R extends Main.OperatorServices>(work: Effect.Effect<A, E, R>) =>
+  Effect.flatMap(Config.load, (config) => Effect.provide(work, Main.operator(config)))
+
+export const print = (asJson: boolean, value: unknown, lines: () => ReadonlyArray<string>) =>
+  Console.log(asJson ? JSON.stringify(value) : lines().join("\n"))
+
+/** Columns as wide as their widest cell. */
+export const table = (rows: ReadonlyArray<ReadonlyArray<string>>): ReadonlyArray<string> => {
+  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
+  return rows.map((row) =>
+    row
+      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+      .join("  ")
+      .trimEnd()
+  )
+}

@@ -1,0 +1,25 @@
+/** What health says of the consumers: events that they could not apply, and aggregates that wait for an event that has not come. */
+import { Effect, Layer } from "effect"
+import { InboxReport } from "../messaging/inbox/InboxReport.ts"
+import { HealthParts, type PartReport } from "./Health.ts"
+
+/** Adds the part to those that are there already. */
+export const layer = (consumers: ReadonlyArray<string>): Layer.Layer<never, never, InboxReport> =>
+  Layer.effect(
+    HealthParts,
+    Effect.gen(function* () {
+      const others = yield* HealthParts
+      const { counts } = yield* InboxReport
+      const report = Effect.gen(function* (): Effect.fn.Return<PartReport> {
+        const found = yield* Effect.forEach(consumers, (consumer) =>
+          Effect.map(counts(consumer), (one) => [consumer, { ...one }] as const)
+        )
+        return {
+          // An event that failed is a case for an operator, and no outage. One that is missing should not be possible: that is an alarm.
+          status: found.some(([, { gaps }]) => gaps > 0) ? "degraded" : "ready",
+          consumers: Object.fromEntries(found)
+        }
+      })
+      return [...others, { name: "inbox", report }]
+    })
+  )

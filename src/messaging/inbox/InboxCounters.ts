@@ -1,0 +1,33 @@
+/** What became of events: counted where it happens, after the commit. */
+import { Effect, Metric } from "effect"
+
+/** `parked` waits behind a hold, its head included; `dead` was given up by the consumer, and waits for an operator. */
+export type Outcome = "applied" | "duplicate" | "parked" | "dead"
+
+export const outcomes: ReadonlyArray<Outcome> = ["applied", "duplicate", "parked", "dead"]
+
+export const eventsTotal = Metric.counter("inbox_events_total", {
+  description: "Events by what became of them",
+  incremental: true
+})
+
+export const ofOutcome = (consumer: string, outcome: Outcome) =>
+  Metric.withAttributes(eventsTotal, { consumer, outcome })
+
+export type Counts = { readonly [Name in Outcome]: number }
+
+export const none: Counts = { applied: 0, duplicate: 0, parked: 0, dead: 0 }
+
+export const add = (a: Counts, b: Counts): Counts => ({
+  applied: a.applied + b.applied,
+  duplicate: a.duplicate + b.duplicate,
+  parked: a.parked + b.parked,
+  dead: a.dead + b.dead
+})
+
+export const count = (consumer: string, counts: Counts): Effect.Effect<void> =>
+  Effect.forEach(
+    outcomes,
+    (outcome) => (counts[outcome] === 0 ? Effect.void : Metric.update(ofOutcome(consumer, outcome), counts[outcome])),
+    { discard: true }
+  )

@@ -1,0 +1,136 @@
+import { assert } from "@effect/vitest"
+import { Effect, Fiber } from "effect"
+import { GatewayWebhook } from "../../src/application/GatewayWebhook.ts"
+import { type PaymentId, refundKeyOf } from "../../src/domain/Payment.ts"
+import * as SignedMessage from "../../src/platform/SignedMessage.ts"
+import { silence } from "../support/ScriptedGateway.ts"
+import {
+  cancel,
+  eventsOf,
+  holdAnswer,
+  pay,
+  paymentOf,
+  payUnanswered,
+  place,
+  recover,
+  refund,
+  stateOf,
+  test,
+  webhookSecret
+} from "./World.ts"
+
+const nowSeconds = () => Math.floor(Date.now() / 1000)
+
+const receive = (report: object, at = nowSeconds()) => {
+  const text = JSON.stringify({ id: "1", ...report })
+  return GatewayWebhook.use((webhook) => webhook.receive(SignedMessage.sign(webhookSecret, at, text), text))
+}
+
+const captured = (id: string) => receive({ type: "charge.captured", key: id })
+const refunded = (id: PaymentId) => receive({ type: "refund.made", key: refundKeyOf(id) })
+
+test("a report that comes first settles the payment, and the answer that comes after it is the same", (gateway) =>
+  Effect.gen(function* () {
+    const orderId = yield* place
+    const { asked, release } = yield* holdAnswer(gateway)
+    const paying = yield* Effect.forkChild(pay(orderId, "k"))
+    yield* asked
+    yield* captured(yield* paymentOf(orderId))
+    assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
+    yield* release
+    const answer = yield* Fiber.join(paying)
+    assert.deepStrictEqual(yield* pay(orderId, "k"), answer)
+    assert.strictEqual(answer._tag === "Final" ? answer.answer.status : 0, 200)
+    assert.deepStrictEqual(yield* eventsOf(orderId), ["OrderPlaced", "OrderPaid"])
+  }))
+
+test("a report that comes last, twice, or many at once changes nothing", () =>
+  Effect.gen(function* () {
+    const orderId = yield* place
+    const { paymentId } = yield* pay(orderId, "k")
+    yield* Effect.all(
+      Array.from({ length: 8 }, () => captured(paymentId)),
+      { concurrency: "unbounded" }
+    )
+    yield* receive({ type: "charge.declined", key: paymentId, reason: "late" })
+    assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
+    assert.deepStrictEqual(yield* eventsOf(orderId), ["OrderPlaced", "OrderPaid"])
+  }))
+
+test("reports of a payment that is unknown here, of no payment, and of an unknown kind end well", () =>
+  Effect.gen(function* () {
+    yield* captured("01890a5d-b1f4-7a53-9f5e-0d6f8f0c2b11")
+    yield* captured("nobody's")
+    yield* receive({ type: "dispute.opened", key: "1" })
+  }))
+
+test("a decline is told by report as well, and a new key may pay", (gateway) =>
+  Effect.gen(function* () {
+    const orderId = yield* place
+    const id = yield* payUnanswered(gateway, orderId, "before charge")
+    yield* receive({ type: "charge.declined", key: id, reason: "no money" })
+    assert.deepStrictEqual(yield* stateOf(orderId), ["pending", "declined"])
+    const told = yield* pay(orderId, "k")
+    assert.strictEqual(told._tag === "Final" ? told.answer.status : 0, 402)
+    yield* pay(orderId, "other")
+    assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "declined", "captured"])
+  }))
+
+test("a payment that is manual is settled by its report: charge, refund, and the charge of a cancelled order", (gateway) =>
+  Effect.gen(function* () {
+    const manual = Effect.gen(function* () {
+      const orderId = yield* place
+      const id = yield* payUnanswered(gateway, orderId, "before charge")
+      gateway.next("before charge", silence)
+      yield* recover(id, true)
+      assert.strictEqual((yield* stateOf(orderId))[1], "manual")
+      return { orderId, id }
+    })
+    const first = yield* manual
+    yield* captured(first.id)
+    assert.deepStrictEqual(yield* stateOf(first.orderId), ["paid", "captured"])
+
+    const second = yield* manual
+    yield* cancel(second.orderId)
+    yield* captured(second.id)
+    assert.deepStrictEqual(yield* stateOf(second.orderId), ["cancelled", "refunding"])
+    yield* refunded(second.id)
+    assert.deepStrictEqual(yield* stateOf(second.orderId), ["cancelled", "refunded"])
+
+    const third = yield* place
+    const { paymentId } = yield* pay(third, "k")
+    yield* refund(third)
+    gateway.next("before refund", silence)
+    yield* recover(paymentId, true)
+    assert.deepStrictEqual(yield* stateOf(third), ["refunding", "manual"])
+    // What is manual in its refund is not paid again by a late report of the charge.
+    yield* captured(paymentId)
+    assert.deepStrictEqual(yield* stateOf(third), ["refunding", "manual"])
+    yield* refunded(paymentId)
+    assert.deepStrictEqual(yield* stateOf(third), ["refunded", "refunded"])
+    assert.deepStrictEqual(yield* eventsOf(third), ["OrderPlaced", "OrderPaid", "OrderRefunded"])
+  }))
+
+test("a report is believed only with a signature of the secret, over its very bytes, and of now", () =>
+  Effect.gen(function* () {
+    const text = JSON.stringify({ type: "charge.captured", key: "x" })
+    const at = nowSeconds()
+    const good = SignedMessage.sign(webhookSecret, at, text)
+    const attempts: ReadonlyArray<readonly [string, string]> = [
+      ["", text],
+      [good.replace(/.$/, (digit) => (digit === "0" ? "1" : "0")), text],
+      [good, `${text} `],
+      [SignedMessage.sign(webhookSecret, at - 301, text), text],
+      [SignedMessage.sign(webhookSecret, at + 400, text), text]
+    ]
+    for (const [signature, body] of attempts) {
+      const refused = yield* Effect.flip(GatewayWebhook.use((webhook) => webhook.receive(signature, body)))
+      assert.isTrue(refused.isSignature, signature)
+    }
+    yield* GatewayWebhook.use((webhook) => webhook.receive(good, text))
+    for (const nonsense of ["", "{}", "[", "7"]) {
+      const signature = SignedMessage.sign(webhookSecret, at, nonsense)
+      const refused = yield* Effect.flip(GatewayWebhook.use((webhook) => webhook.receive(signature, nonsense)))
+      assert.isFalse(refused.isSignature)
+    }
+  }))

@@ -1,0 +1,173 @@
+import { assert, layer } from "@effect/vitest"
+import { Deferred, Effect, Fiber, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { Reports } from "../../src/application/Reports.ts"
+import { compute, report } from "../../src/application/tasks/Report.ts"
+import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
+import { TaskWakeup } from "../../src/messaging/tasks/TaskWakeup.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import { eventually } from "../support/Counters.ts"
+import { newId } from "../support/Subscribed.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+const services = Reports.layer.pipe(
+  Layer.provideMerge(Tasks.layer),
+  Layer.provideMerge(TaskWakeup.layer),
+  Layer.provideMerge(TestProcess.platform),
+  Layer.provideMerge(TestDatabase.layer)
+)
+
+/** A payment whose money moved at these times. */
+const payment = Effect.fnUntraced(function* (
+  amountMinor: number,
+  currency: string,
+  capturedAt: string,
+  refundedAt: string | null = null
+) {
+  const sql = yield* SqlClient.SqlClient
+  const order = newId()
+  yield* sql`
+    INSERT INTO orders VALUES (${order}::uuid, 'ada', ${currency}, 'paid', 2, ${amountMinor}::int8, ${capturedAt}::timestamptz, ${capturedAt}::timestamptz)`
+  yield* sql`
+    INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, captured_minor, refunded_minor, leased_until,
+                          created_at, updated_at, captured_at, refund_begun_at, refunded_at)
+    VALUES (${newId()}::uuid, ${order}::uuid, ${refundedAt === null ? "captured" : "refunded"}, 'pm_ok', ${amountMinor}::int8, ${currency},
+            ${amountMinor}::int8, ${refundedAt === null ? 0 : amountMinor}::int8, ${capturedAt}::timestamptz, ${capturedAt}::timestamptz,
+            ${capturedAt}::timestamptz, ${capturedAt}::timestamptz, ${refundedAt}::timestamptz, ${refundedAt}::timestamptz)`
+})
+
+const clear = Effect.flatMap(
+  SqlClient.SqlClient,
+  (sql) => sql`TRUNCATE outbox_tasks, generated_reports, payments, orders CASCADE`
+)
+
+layer(services, { excludeTestServices: true })("report", (it) => {
+  it.effect("counts each capture and each refund on its own UTC day, by currency", () =>
+    Effect.gen(function* () {
+      yield* clear
+      yield* payment(1_000, "EUR", "2026-02-28T23:59:59.999Z")
+      yield* payment(500, "EUR", "2026-02-28T00:00:00.000Z", "2026-03-01T00:30:00.000+01:00")
+      yield* payment(700, "EUR", "2026-03-01T00:00:00.000Z", "2026-03-02T12:00:00.000Z")
+      yield* payment(900, "JPY", "2026-03-02T12:00:00.000Z")
+      yield* payment(1, "EUR", "2026-02-27T23:59:59.999Z")
+      yield* payment(1, "EUR", "2026-03-03T00:00:00.000Z")
+      const { csv, totals } = yield* compute({ from: "2026-02-28", to: "2026-03-02" })
+      assert.strictEqual(
+        csv,
+        [
+          "day,currency,captured_minor,refunded_minor,net_minor,captures,refunds",
+          "2026-02-28,EUR,1500,500,1000,2,1",
+          "2026-03-01,EUR,700,0,700,1,0",
+          "2026-03-02,EUR,0,700,-700,0,1",
+          "2026-03-02,JPY,900,0,900,1,0",
+          ""
+        ].join("\r\n")
+      )
+      assert.deepStrictEqual(totals, [
+        { currency: "EUR", capturedMinor: 2_200, refundedMinor: 1_200, netMinor: 1_000, captures: 3, refunds: 2 },
+        { currency: "JPY", capturedMinor: 900, refundedMinor: 0, netMinor: 900, captures: 1, refunds: 0 }
+      ])
+    })
+  )
+
+  it.effect("all figures are of one moment: what commits while it is computed is not in it", () =>
+    Effect.gen(function* () {
+      yield* clear
+      const sql = yield* SqlClient.SqlClient
+      yield* payment(100, "EUR", "2026-03-01T12:00:00.000Z")
+      // The report's first statement, which takes its snapshot, waits in clock_now() for this lock.
+      yield* sql.unsafe(
+        `CREATE OR REPLACE FUNCTION clock_now() RETURNS timestamptz LANGUAGE sql VOLATILE
+         AS 'SELECT pg_advisory_xact_lock_shared(7); SELECT clock_timestamp()'`
+      )
+      const [held, release] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+      yield* Effect.forkChild(
+        Transaction.run(
+          Effect.gen(function* () {
+            const transaction = yield* Transaction
+            yield* transaction.sql`SELECT pg_advisory_xact_lock(7)`
+            yield* Deferred.succeed(held, undefined)
+            yield* Deferred.await(release)
+          })
+        )
+      )
+      yield* Deferred.await(held)
+      const computing = yield* Effect.forkChild(compute({ from: "2026-03-01", to: "2026-03-02" }))
+      yield* eventually(
+        "the report to wait",
+        Effect.map(
+          sql`SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'`,
+          (rows) => rows.length > 0
+        )
+      )
+      yield* payment(10, "EUR", "2026-03-02T12:00:00.000Z")
+      yield* Deferred.succeed(release, undefined)
+      const { totals } = yield* Fiber.join(computing)
+      yield* sql.unsafe(
+        `CREATE OR REPLACE FUNCTION clock_now() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
+         AS 'SELECT clock_timestamp()'`
+      )
+      assert.strictEqual(totals[0]?.capturedMinor, 100)
+      assert.strictEqual((yield* compute({ from: "2026-03-01", to: "2026-03-02" })).totals[0]?.capturedMinor, 110)
+    })
+  )
+
+  it.effect("a total that JSON's numbers can't carry is refused, and never rounded", () =>
+    Effect.gen(function* () {
+      yield* clear
+      yield* payment(Number.MAX_SAFE_INTEGER, "EUR", "2026-03-01T12:00:00.000Z")
+      yield* payment(1, "EUR", "2026-03-02T12:00:00.000Z")
+      assert.strictEqual((yield* Effect.flip(compute({ from: "2026-03-01", to: "2026-03-02" })))._tag, "TaskRefused")
+      const { totals } = yield* compute({ from: "2026-03-01", to: "2026-03-01" })
+      assert.strictEqual(totals[0]?.capturedMinor, Number.MAX_SAFE_INTEGER)
+    })
+  )
+
+  it.effect("the same days are one report, however many ask for it at once; its result is there with its end", () =>
+    Effect.gen(function* () {
+      yield* clear
+      const reports = yield* Reports
+      yield* payment(250, "EUR", "2026-03-01T12:00:00.000Z")
+      const range = { from: "2026-03-01", to: "2026-03-31" }
+      const ids = yield* Effect.all(
+        Array.from({ length: 6 }, () => reports.request(range)),
+        { concurrency: "unbounded" }
+      )
+      assert.strictEqual(new Set(ids).size, 1)
+      const taskId = ids[0]!
+      assert.notStrictEqual(yield* reports.request({ ...range, from: "2026-03-02" }), taskId)
+      assert.deepStrictEqual(yield* reports.get(taskId), { taskId, state: "pending", lastError: null, result: null })
+
+      const finishing = yield* report.run(range, {
+        taskId,
+        attempt: 1,
+        isLastAttempt: false,
+        enqueuedAt: "2026-04-01T00:00:00.000Z",
+        traceId: undefined
+      })
+      const tasks = yield* Tasks
+      yield* Transaction.run(Effect.andThen(finishing!, tasks.settle(taskId)))
+      const { result, state } = yield* reports.get(taskId)
+      assert.strictEqual(state, "completed")
+      assert.deepInclude(result, range)
+      assert.deepStrictEqual(result?.totals, [
+        { currency: "EUR", capturedMinor: 250, refundedMinor: 0, netMinor: 250, captures: 1, refunds: 0 }
+      ])
+      assert.match(result?.csv ?? "", /^day,.*\r\n2026-03-01,EUR,250,0,250,1,0\r\n$/)
+      assert.strictEqual(yield* reports.request(range), taskId)
+    })
+  )
+
+  it.effect("a payment is stamped when its money moves, whoever moves it", () =>
+    Effect.gen(function* () {
+      yield* clear
+      const sql = yield* SqlClient.SqlClient
+      yield* payment(100, "EUR", "2026-03-01T12:00:00.000Z")
+      yield* sql`UPDATE payments SET status = 'refunded', refunded_minor = captured_minor, refund_begun_at = clock_now()`
+      const [row] = yield* sql`
+        SELECT captured_at = '2026-03-01T12:00:00Z' AS kept, clock_now() - refunded_at < interval '1 minute' AS fresh FROM payments`
+      assert.deepStrictEqual(row, { kept: true, fresh: true })
+    })
+  )
+})

@@ -1,0 +1,255 @@
+/** The order of an aggregate, whatever comes late, twice, too early or not at all. */
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { ApplyHeld } from "../../src/messaging/inbox/ApplyHeld.ts"
+import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import { InboxDeadLetters } from "../../src/messaging/inbox/InboxDeadLetters.ts"
+import { InboxReport } from "../../src/messaging/inbox/InboxReport.ts"
+import { ParkingSettings } from "../../src/messaging/inbox/Parking.ts"
+import { EventRefused } from "../../src/messaging/inbox/Subscriber.ts"
+import { laneOf } from "../../src/messaging/outbox/Lane.ts"
+import * as DatabaseClock from "../support/DatabaseClock.ts"
+import * as Deliveries from "../support/Deliveries.ts"
+
+const { deliver, effectsOf, holdOn, idOf, makePartition, makeSubscriber, parkedOf, record } = Deliveries
+
+const upTo = (version: number) => Array.from({ length: version }, (_, index) => index + 1)
+const operator = { actor: "test", reason: "it is a test" }
+const process = Layer.provideMerge(
+  Deliveries.process,
+  Layer.succeed(ParkingSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
+)
+
+/** One round of what is due, at the clock's own time. */
+const retryDue = (subscriber: ReturnType<typeof makeSubscriber>["subscriber"]) =>
+  Effect.flatMap(ApplyHeld, ({ retryHeld }) => retryHeld(subscriber))
+
+it.live(
+  "an event that comes before an earlier one waits for it; once that comes, all follow at once in version order",
+  () =>
+    Effect.gen(function* () {
+      const { subscriber } = makeSubscriber("one")
+      const report = yield* InboxReport
+      const partition = makePartition()
+      yield* deliver(subscriber, partition.slice([record("a", 1), record("a", 4), record("a", 5), record("b", 1)]))
+      yield* deliver(subscriber, partition.slice([record("a", 3), record("a", 6)]))
+      assert.deepStrictEqual(yield* effectsOf("one", "a"), [1])
+      assert.deepStrictEqual(yield* effectsOf("one", "b"), [1])
+      assert.include(yield* holdOn("one", "a"), {
+        status: "gap",
+        attempts: 0,
+        error: "version 2 of its aggregate has not come"
+      })
+      assert.deepStrictEqual(yield* report.counts("one"), { parked: 4, dead: 0, gaps: 1 })
+      // Nothing is due: it waits for an event, not for a time.
+      assert.strictEqual(yield* retryDue(subscriber), 0)
+      yield* deliver(subscriber, partition.slice([record("a", 2), record("a", 7)]))
+      assert.strictEqual(yield* retryDue(subscriber), 1)
+      assert.deepStrictEqual(yield* effectsOf("one", "a"), upTo(7))
+      assert.isUndefined(yield* holdOn("one", "a"))
+    }).pipe(Effect.provide(process))
+)
+
+it.live("a slice in reverse order is applied in version order", () =>
+  Effect.gen(function* () {
+    const { subscriber } = makeSubscriber("one")
+    yield* deliver(
+      subscriber,
+      makePartition().slice(
+        upTo(20)
+          .toReversed()
+          .map((version) => record("a", version))
+      )
+    )
+    yield* retryDue(subscriber)
+    assert.deepStrictEqual(yield* effectsOf("one", "a"), upTo(20))
+  }).pipe(Effect.provide(process))
+)
+
+it.live("an operator goes on without what is missing; should it come after all, it is not applied", () =>
+  Effect.gen(function* () {
+    const { subscriber } = makeSubscriber("one")
+    const letters = yield* InboxDeadLetters
+    const partition = makePartition()
+    yield* deliver(subscriber, partition.slice([record("a", 1), record("a", 4), record("a", 6)]))
+    const head = idOf("a", 4)
+    assert.include((yield* Effect.flip(letters.retry("one", head, operator))).message, "skip goes on without")
+    assert.include((yield* Effect.flip(letters.discard("one", head, operator))).message, "skip goes on without")
+    yield* letters.skip("one", head, operator)
+    yield* retryDue(subscriber)
+    assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 4])
+    // The next gap is another decision.
+    assert.include(yield* holdOn("one", "a"), { status: "gap", eventId: idOf("a", 6) })
+    yield* deliver(subscriber, partition.slice([record("a", 2), record("a", 3), record("a", 5)]))
+    yield* retryDue(subscriber)
+    assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 4, 5, 6])
+    const sql = yield* SqlClient.SqlClient
+    assert.deepStrictEqual(yield* sql`SELECT action, before, after FROM operator_audit`, [
+      { action: "skip", before: { status: "gap", version: 1 }, after: { status: "retrying", version: 3 } }
+    ])
+  }).pipe(Effect.provide(process))
+)
+
+it.live("nobody waits for an event that an operator gave up before it was ever sent", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { subscriber } = makeSubscriber("one")
+    const discard = (id: string, version: number) => sql`
+      INSERT INTO outbox_dead_letters (lane, seq, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,
+        aggregate_version, occurred_at, trace_id, span_id, record_bytes, data, status, attempts, history, ended_at)
+      VALUES (${laneOf(id)}::int2, ${version}::int8, ${idOf(id, version)}::uuid, ${Deliveries.topic}, 'Counted', 1::int2, 'Counter', ${id},
+        ${version}::int4, clock_now(), ${"0".repeat(32)}, ${"0".repeat(16)}, 100, '{}'::json, 'discarded', 1, '[]'::jsonb, clock_now())`
+    yield* Effect.forEach([2, 3], (version) => discard("a", version))
+    const partition = makePartition()
+    yield* deliver(subscriber, partition.slice([record("a", 1), record("a", 4), record("b", 1), record("b", 3)]))
+    assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 4])
+    assert.include(yield* holdOn("one", "b"), { status: "gap" })
+    // Given up while somebody waits for it already.
+    yield* discard("b", 2)
+    yield* Effect.flatMap(ApplyHeld, ({ sweepGaps }) => sweepGaps("one"))
+    yield* retryDue(subscriber)
+    assert.deepStrictEqual(yield* effectsOf("one", "b"), [1, 3])
+  }).pipe(Effect.provide(process))
+)
+
+it.live("a subscriber says whether a first sight above version 1 is a gap or where it starts", () =>
+  Effect.gen(function* () {
+    const strict = makeSubscriber("strict").subscriber
+    const open = makeSubscriber("open", "any-version").subscriber
+    for (const subscriber of [strict, open]) {
+      const partition = makePartition()
+      yield* deliver(subscriber, partition.slice([record("a", 5), record("a", 6), record("a", 8)]))
+    }
+    assert.deepStrictEqual(yield* effectsOf("strict", "a"), [])
+    assert.include(yield* holdOn("strict", "a"), { status: "gap", eventId: idOf("a", 5) })
+    assert.deepStrictEqual(yield* effectsOf("open", "a"), [5, 6])
+    // From there on it wants all of them, too.
+    assert.include(yield* holdOn("open", "a"), { status: "gap", eventId: idOf("a", 8) })
+  }).pipe(Effect.provide(process))
+)
+
+it.live("a topic read again from offset 0 leaves everything as it is, what waits included", () =>
+  Effect.gen(function* () {
+    const { broken, subscriber } = makeSubscriber("one")
+    broken.set("b/3", Effect.fail(new Error("out of paper")))
+    const sent = [
+      ...["a", "b", "c"].flatMap((id) => upTo(10).map((version) => record(id, version))),
+      Deliveries.garbage("c"),
+      record("d", 2),
+      record("c", 11)
+    ]
+    yield* deliver(subscriber, makePartition().slice(sent))
+    yield* Deliveries.retryAll(subscriber, 5)
+    const before = yield* Deliveries.everything
+    assert.lengthOf(before.effects, 22)
+    assert.deepStrictEqual([before.holds.length, before.letters.length], [3, 2])
+    for (const size of [1, 7, 100]) {
+      const again = makePartition()
+      for (let at = 0; at < sent.length; at += size) {
+        yield* deliver(subscriber, again.slice(sent.slice(at, at + size)))
+      }
+      yield* retryDue(subscriber)
+      assert.deepStrictEqual(yield* Deliveries.everything, before)
+    }
+  }).pipe(Effect.provide(process))
+)
+
+it.live("a duplicate that comes when its mark is long gone changes nothing, and leaves no mark", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { handled, subscriber } = makeSubscriber("one")
+    const sent = upTo(5).map((version) => record("a", version))
+    const partition = makePartition()
+    yield* deliver(subscriber, partition.slice(sent))
+    yield* sql`DELETE FROM processed_events`
+    yield* deliver(subscriber, partition.slice(sent))
+    yield* deliver(subscriber, partition.slice([record("a", 6)]))
+    assert.deepStrictEqual(yield* effectsOf("one", "a"), upTo(6))
+    assert.strictEqual(handled.length, 6)
+    assert.strictEqual((yield* Deliveries.markedOf("one")).size, 1)
+  }).pipe(Effect.provide(process))
+)
+
+it.live("an event that is sent again under a new id has its effect once: its version was applied", () =>
+  Effect.gen(function* () {
+    const { subscriber } = makeSubscriber("one")
+    const twin = record("a", 1)
+    const renamed = {
+      ...twin,
+      value: new TextEncoder().encode(new TextDecoder().decode(twin.value).replace(idOf("a", 1), idOf("another", 1)))
+    }
+    yield* deliver(subscriber, makePartition().slice([record("a", 1), renamed, record("a", 2)]))
+    assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 2])
+    assert.deepStrictEqual(yield* parkedOf("one", "a"), [])
+  }).pipe(Effect.provide(process))
+)
+
+it.live("many members at the same slices: each effect once and in order, without one deadlock", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { subscriber } = makeSubscriber("one")
+    const ids = upTo(8).map((id) => `id-${id}`)
+    const slices = Array.from({ length: 15 }, (_, slice) => {
+      const partition = makePartition()
+      return partition.slice(upTo(5).flatMap((step) => ids.map((id) => record(id, slice * 5 + step))))
+    })
+    // Each member is a zombie of the others: none of them knows that it has lost the partition.
+    yield* Effect.forEach(
+      upTo(4),
+      () => Effect.forEach(slices, (slice) => deliver(subscriber, slice), { discard: true }),
+      { concurrency: "unbounded", discard: true }
+    )
+    for (const id of ids) assert.deepStrictEqual(yield* effectsOf("one", id), upTo(75))
+    const [row] = yield* sql<{ readonly deadlocks: number }>`
+      SELECT deadlocks::int4 AS deadlocks FROM pg_stat_database WHERE datname = current_database()`
+    assert.strictEqual(row?.deadlocks, 0)
+  }).pipe(Effect.provide(process))
+)
+
+it.live("what is told of an event stays true: applied is applied after its mark is gone, and given up is not", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const inbox = yield* Inbox
+    const letters = yield* InboxDeadLetters
+    const { broken, subscriber } = makeSubscriber("one")
+    broken.set("a/2", Effect.fail(new EventRefused({ reason: "nobody reads this" })))
+    yield* deliver(subscriber, makePartition().slice(upTo(4).map((version) => record("a", version))))
+    const told = Effect.map(
+      inbox.applied(
+        ["one", "two"],
+        "a",
+        upTo(5).map((version) => ({ eventId: idOf("a", version), version }))
+      ),
+      (pairs) => upTo(5).filter((version) => pairs.has(`one ${idOf("a", version)}`))
+    )
+    assert.deepStrictEqual(yield* told, [1])
+    yield* letters.discard("one", idOf("a", 2), operator)
+    yield* retryDue(subscriber)
+    assert.deepStrictEqual(yield* told, [1, 3, 4])
+    // The ids are of a day that is long past by now.
+    yield* DatabaseClock.install
+    yield* DatabaseClock.advance("10 years")
+    yield* sql`DELETE FROM processed_events`
+    assert.deepStrictEqual(yield* told, [1, 3, 4])
+  }).pipe(Effect.provide(process))
+)
+
+it.live("two kinds of aggregate that share an id and a topic have a cursor each", () =>
+  Effect.gen(function* () {
+    const { subscriber } = makeSubscriber("one")
+    const other = { aggregateType: "Other" }
+    const partition = makePartition()
+    yield* deliver(
+      subscriber,
+      partition.slice([record("a", 1), record("a", 1, other), record("a", 2), record("a", 3, other), record("a", 3)])
+    )
+    assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 1, 2])
+    yield* deliver(subscriber, partition.slice([record("a", 2, other), record("a", 4)]))
+    yield* retryDue(subscriber)
+    assert.deepStrictEqual(
+      (yield* effectsOf("one", "a")).toSorted((x, y) => x - y),
+      [1, 1, 2, 2, 3, 3, 4]
+    )
+  }).pipe(Effect.provide(process))
+)

@@ -1,0 +1,145 @@
+/** Everything that can happen to a held aggregate at once: members that believe to own its partition, retries in two processes, operators. */
+import { assert, it } from "@effect/vitest"
+import { Cause, Context, Effect, Fiber, Layer, Random } from "effect"
+import { SqlClient } from "effect/sql"
+import type { Slice } from "../../src/messaging/broker/Broker.ts"
+import { ApplyHeld } from "../../src/messaging/inbox/ApplyHeld.ts"
+import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
+import { InboxDeadLetters } from "../../src/messaging/inbox/InboxDeadLetters.ts"
+import { ParkingSettings } from "../../src/messaging/inbox/Parking.ts"
+import type { Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
+import * as Counters from "../support/Counters.ts"
+import * as Deliveries from "../support/Deliveries.ts"
+
+const { effectsOf, garbage, idOf, makePartition, makeSubscriber, record } = Deliveries
+
+const operator = { actor: "test", reason: "a race" }
+const aggregates = Array.from({ length: 6 }, (_, index) => `id-${index}`)
+const versions = 60
+
+it.live(
+  "zombies, failures, retries in two processes, redrives and discards: each effect once, in order, and nothing is left over",
+  () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const letters = yield* InboxDeadLetters
+      const { broken, subscriber } = makeSubscriber("one")
+      /** A fiber that dies does so silently: nothing may have died here. */
+      const defects: Array<Cause.Cause<unknown>> = []
+      const note = (cause: Cause.Cause<unknown>) =>
+        Effect.sync(() => {
+          if (!Cause.hasInterruptsOnly(cause)) defects.push(cause)
+        })
+      const pause = (millis: number) => Effect.flatMap(Random.next, (random) => Effect.sleep(random * millis))
+
+      // Some events come twice, some too early, and some records are none.
+      const partition = makePartition()
+      const slices: Array<Slice> = []
+      for (let version = 1; version <= versions; version++) {
+        const records = aggregates.flatMap((id) =>
+          version % 7 === 3 ? [record(id, version + 1)] : [record(id, version)]
+        )
+        const late = version % 7 === 4 ? aggregates.map((id) => record(id, version - 1)) : []
+        if (version % 20 === 0) records.push(garbage(aggregates[version % aggregates.length]!) as never)
+        slices.push(partition.slice([...records, ...late]))
+      }
+      for (const id of aggregates) {
+        for (let version = 1; version <= versions; version++) {
+          if ((yield* Random.next) < 0.15) broken.set(`${id}/${version}`, Effect.fail(new Error("out of paper")))
+        }
+      }
+      const first = yield* Effect.context<ApplyHeld | ApplySlice>()
+      const second = yield* Layer.build(Deliveries.again)
+      const processes = [first, second]
+      const member = (context: Context.Context<ApplySlice>, one: Subscriber) =>
+        Effect.forEach(
+          slices,
+          (slice) =>
+            Effect.andThen(
+              Effect.flatMap(ApplySlice, ({ run }) => run(one, slice)),
+              pause(15)
+            ).pipe(Effect.tapCause(note)),
+          { discard: true }
+        ).pipe(Effect.provideContext(context))
+      const retries = Effect.forEach(processes, (context) =>
+        Effect.flatMap(ApplyHeld, ({ retryHeld }) => retryHeld(subscriber)).pipe(
+          Effect.andThen(pause(10)),
+          Effect.tapCause(note),
+          Effect.forever,
+          Effect.provideContext(context),
+          Effect.forkScoped
+        )
+      )
+      /** An operator who can't make up his mind. */
+      const decide = Effect.gen(function* () {
+        const rows = yield* sql<{ readonly id: string }>`
+          SELECT event_id AS id FROM inbox_holds UNION ALL (SELECT event_id FROM inbox_parked LIMIT 3) ORDER BY 1 LIMIT 8`
+        for (const { id } of rows) {
+          const random = yield* Random.next
+          yield* Effect.exit(
+            random < 0.2 ? letters.discard("one", id, operator) : letters.retry("one", id, operator)
+          ).pipe(
+            Effect.tap((exit) =>
+              // Refused is fine, a defect is not.
+              exit._tag === "Failure" && exit.cause.reasons.some((reason) => reason._tag === "Die")
+                ? Effect.failCause(exit.cause)
+                : Effect.void
+            )
+          )
+        }
+        yield* pause(15)
+      }).pipe(Effect.tapCause(note))
+      const mend = Effect.gen(function* () {
+        for (const name of broken.keys()) if ((yield* Random.next) < 0.2) broken.delete(name)
+        yield* pause(100)
+      })
+      yield* retries
+      const others = yield* Effect.forEach([mend, decide, decide], (one) => Effect.forkScoped(Effect.forever(one)))
+      // Two members in two processes at the same records; neither knows that the partition is not its own.
+      yield* Effect.forEach(processes, (context) => member(context, subscriber), { concurrency: "unbounded" })
+
+      yield* Effect.forEach(others, Fiber.interrupt)
+      broken.clear()
+      yield* letters.retryAll({}, operator)
+      yield* Counters.eventually(
+        "all to be applied or given up",
+        Effect.gen(function* () {
+          // What is no event is given up; it is not readable this time either.
+          const dead = yield* sql<{ readonly id: string }>`SELECT event_id AS id FROM inbox_holds WHERE status = 'dead'`
+          yield* Effect.forEach(dead, ({ id }) =>
+            Effect.ignore(id.includes(":") ? letters.discard("one", id, operator) : letters.retry("one", id, operator))
+          )
+          return (yield* sql`SELECT 1 AS one FROM inbox_holds LIMIT 1`).length === 0
+        })
+      )
+
+      const marked = yield* Deliveries.markedOf("one")
+      let discarded = 0
+      for (const id of aggregates) {
+        const rows = yield* sql<{ readonly version: number }>`
+          SELECT aggregate_version AS version FROM inbox_dead_letters
+          WHERE aggregate_id = ${id} AND status = 'discarded' AND aggregate_version IS NOT NULL`
+        const given = new Set(rows.map(({ version }) => version))
+        discarded += given.size
+        const expected = Array.from({ length: versions }, (_, index) => index + 1).filter(
+          (version) => !given.has(version)
+        )
+        assert.deepStrictEqual(yield* effectsOf("one", id), expected, `${id}: each once, in order`)
+        for (const version of expected) assert.isTrue(marked.has(idOf(id, version)))
+        for (const version of given) assert.isFalse(marked.has(idOf(id, version)), "what was given up is not marked")
+      }
+      assert.deepStrictEqual(defects, [])
+      // The test is worth nothing where nothing happened.
+      assert.isAbove(discarded, 0)
+      const [count] = yield* sql<{ readonly retries: number; readonly parked: number }>`
+        SELECT (SELECT count(*) FROM operator_audit WHERE action = 'retry')::int4 AS retries,
+               (SELECT count(*) FROM inbox_parked)::int4 AS parked`
+      assert.isAbove(count?.retries ?? 0, 0)
+      assert.strictEqual(count?.parked, 0)
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(Deliveries.process),
+      Effect.provide(Layer.succeed(ParkingSettings, { retryBaseMillis: 2, maxAttempts: 3 }))
+    ),
+  120_000
+)

@@ -1,0 +1,191 @@
+/** Records handed to a consumer's steps as a broker would hand them out, and a subscriber that does as it is told. */
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { createHash } from "node:crypto"
+import type { ConsumedRecord, Slice } from "../../src/messaging/broker/Broker.ts"
+import { ApplyHeld } from "../../src/messaging/inbox/ApplyHeld.ts"
+import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
+import * as Consumer from "../../src/messaging/inbox/Consumer.ts"
+import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import { InboxDeadLetters } from "../../src/messaging/inbox/InboxDeadLetters.ts"
+import { InboxReport } from "../../src/messaging/inbox/InboxReport.ts"
+import type { Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as Counters from "./Counters.ts"
+import { TestDatabase } from "./TestDatabase.ts"
+import * as TestProcess from "./TestProcess.ts"
+
+export const topic = Counters.topic
+
+/** The steps of one process on a database of its own. */
+export const process = Layer.mergeAll(Consumer.steps, InboxDeadLetters.layer, InboxReport.layer).pipe(
+  Layer.provideMerge(Inbox.layer),
+  Layer.provideMerge(TestProcess.broker),
+  Layer.provideMerge(Layer.effectDiscard(Counters.makeTables)),
+  Layer.provideMerge(TestProcess.platform),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provideMerge(TestProcess.quiet)
+)
+
+/** The steps of one more process on the same database. */
+export const again = Layer.unwrap(
+  Effect.map(TestDatabase, (database) =>
+    Consumer.steps.pipe(
+      Layer.provideMerge(Inbox.layer),
+      Layer.provideMerge(TestProcess.platform),
+      Layer.provide(Layer.succeed(TestDatabase, database))
+    )
+  )
+)
+
+/** The id of an event, the same whenever it is asked for. */
+export const idOf = (aggregateId: string, version: number): string => {
+  const hex = createHash("sha256").update(`${aggregateId}/${version}`).digest("hex")
+  return `01a1fd40-${hex.slice(0, 4)}-7${hex.slice(4, 7)}-8${hex.slice(7, 10)}-${hex.slice(10, 22)}`
+}
+
+/** A record as the outbox sends it. */
+export const record = (
+  aggregateId: string,
+  version: number,
+  { data = {}, aggregateType = "Counter" }: { readonly data?: unknown; readonly aggregateType?: string } = {}
+) => ({
+  key: aggregateId,
+  headers: { "event-id": idOf(aggregateId, version) },
+  value: new TextEncoder().encode(
+    JSON.stringify({
+      eventId: idOf(aggregateType === "Counter" ? aggregateId : `${aggregateType} ${aggregateId}`, version),
+      eventType: "Counted",
+      schemaVersion: 1,
+      occurredAt: "2026-01-01T12:00:00.000Z",
+      traceId: "0".repeat(32),
+      aggregateType,
+      aggregateId,
+      aggregateVersion: version,
+      data
+    })
+  )
+})
+
+/** A record that is no event. */
+export const garbage = (key: string | null, text = "{broken") => ({
+  key,
+  headers: {},
+  value: new TextEncoder().encode(text)
+})
+
+export type Sent = Omit<ConsumedRecord, "offset">
+
+/** A partition of a topic that is never at a loss: it gives each record the next offset and remembers what was committed. */
+export const makePartition = (partition = 0) => {
+  let next = 0n
+  const state = { committed: 0n }
+  return {
+    state,
+    /** The slice of these records, at the end of the partition. */
+    slice: (records: ReadonlyArray<Sent>): Slice => {
+      const [first, ...rest] = records.map((one) => ({ ...one, offset: next++ }))
+      const end = next
+      return {
+        topic,
+        partition,
+        records: [first!, ...rest],
+        commit: Effect.sync(() => {
+          state.committed = end
+        })
+      }
+    }
+  }
+}
+
+/** A subscriber that writes each event down, and fails for those in `broken` with what stands there. */
+export const makeSubscriber = (name: string, firstSight: Subscriber["firstSight"] = "from-version-1") => {
+  const broken = new Map<string, Effect.Effect<never, unknown>>()
+  const handled: Array<string> = []
+  const subscriber: Subscriber = {
+    name,
+    topic,
+    firstSight,
+    handle: Effect.fnUntraced(function* ({ aggregateId, aggregateVersion }) {
+      const { sql } = yield* Transaction
+      handled.push(`${aggregateId}/${aggregateVersion}`)
+      yield* sql`INSERT INTO effects (consumer, id, version) VALUES (${name}, ${aggregateId}, ${aggregateVersion}::int4)`
+      const failure = broken.get(`${aggregateId}/${aggregateVersion}`)
+      if (failure !== undefined) return yield* failure
+    })
+  }
+  return { subscriber, broken, handled }
+}
+
+/** Runs the slice of these records through the consumer. */
+export const deliver = (subscriber: Subscriber, slice: Slice) =>
+  Effect.flatMap(ApplySlice, ({ run }) => run(subscriber, slice))
+
+/** Applies what waits until nothing is due, however long it would have to wait by the clock: due times are brought forward. */
+export const retryAll = (subscriber: Subscriber, times = 1) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { retryHeld } = yield* ApplyHeld
+    for (let time = 0; time < times; time++) {
+      yield* sql`UPDATE inbox_holds SET next_attempt_at = clock_now() WHERE next_attempt_at IS NOT NULL`
+      yield* retryHeld(subscriber)
+    }
+  })
+
+/** The effects of a consumer on an aggregate, in the order in which they were written. */
+export const effectsOf = (consumer: string, id: string) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const rows = yield* sql<{ readonly version: number }>`
+      SELECT version FROM effects WHERE consumer = ${consumer} AND id = ${id} ORDER BY position`
+    return rows.map(({ version }) => version)
+  })
+
+/** The hold of a consumer on an aggregate. */
+export const holdOn = (consumer: string, id: string) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const [row] = yield* sql<{
+      readonly status: string
+      readonly attempts: number
+      readonly eventId: string
+      readonly error: string | null
+      readonly history: number
+      readonly waitMillis: number | null
+    }>`
+      SELECT status, attempts, event_id AS "eventId", last_error AS error, jsonb_array_length(history) AS history,
+             (extract(epoch FROM next_attempt_at - clock_now()) * 1000)::float8 AS "waitMillis"
+      FROM inbox_holds WHERE consumer_name = ${consumer} AND aggregate_id = ${id}`
+    return row
+  })
+
+/** What waits of an aggregate, in turn. */
+export const parkedOf = (consumer: string, id: string) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const rows = yield* sql<{ readonly eventId: string }>`
+      SELECT event_id AS "eventId" FROM inbox_parked WHERE consumer_name = ${consumer} AND aggregate_id = ${id}
+      ORDER BY position, broker_offset`
+    return rows.map(({ eventId }) => eventId)
+  })
+
+/** The ids that are marked as applied by the consumer. */
+export const markedOf = (consumer: string) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const rows = yield* sql<{ readonly id: string }>`
+      SELECT event_id::text AS id FROM processed_events WHERE consumer_name = ${consumer}`
+    return new Set(rows.map(({ id }) => id))
+  })
+
+/** Every row that a consumer has anywhere: for tests that something changes nothing. */
+export const everything = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  return {
+    effects: yield* sql`SELECT * FROM effects ORDER BY position`,
+    cursors: yield* sql`SELECT * FROM consumer_cursors ORDER BY 1, 2`,
+    holds: yield* sql`SELECT * FROM inbox_holds ORDER BY 1, 2`,
+    parked: yield* sql`SELECT * FROM inbox_parked ORDER BY 1, 4`,
+    letters: yield* sql`SELECT * FROM inbox_dead_letters ORDER BY 1, 4`
+  }
+})

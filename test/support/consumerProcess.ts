@@ -1,0 +1,73 @@
+/**
+ * A consumer as a process of its own: the mechanism's layers, and a subscriber that writes one row of effect for each event, and fails for a
+ * while for some of them. Started by Fleet.ts.
+ */
+import { NodeRuntime } from "@effect/platform-node"
+import { Config, Console, Effect, Layer, Random, References, Result } from "effect"
+import * as KafkaBroker from "../../src/messaging/broker/KafkaBroker.ts"
+import * as Consumer from "../../src/messaging/inbox/Consumer.ts"
+import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import { ParkingSettings } from "../../src/messaging/inbox/Parking.ts"
+import type { Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as Faults from "../../src/platform/Faults.ts"
+import * as Counters from "./Counters.ts"
+import * as FleetProtocol from "./FleetProtocol.ts"
+import * as TestProcess from "./TestProcess.ts"
+
+/** One event in so many fails at a try. */
+const failing = 0.01
+
+const subscriber: Subscriber = {
+  name: "one",
+  topic: Counters.topic,
+  firstSight: "from-version-1",
+  handle: Effect.fnUntraced(function* ({ aggregateId, aggregateVersion }) {
+    const { sql } = yield* Transaction
+    yield* sql`INSERT INTO effects (consumer, id, version) VALUES ('one', ${aggregateId}, ${aggregateVersion}::int4)`
+    if ((yield* Random.next) < failing) return yield* Effect.fail(new Error("out of paper"))
+  })
+}
+
+const program = Effect.gen(function* () {
+  const settings = yield* FleetProtocol.settings
+  const broker = KafkaBroker.layer.pipe(
+    Layer.provide(
+      Layer.succeed(KafkaBroker.KafkaSettings, {
+        brokers: (settings.kafka ?? "").split(","),
+        prefix: settings.kafkaPrefix,
+        createTopics: true,
+        replication: 1,
+        sendTimeoutMillis: settings.sendTimeoutMillis,
+        sessionTimeoutMillis: settings.sessionTimeoutMillis,
+        clientId: "fleet"
+      })
+    )
+  )
+  yield* Layer.build(
+    Consumer.layer(subscriber).pipe(
+      Layer.provide(Consumer.steps),
+      Layer.provide(Inbox.layer),
+      Layer.provide(broker),
+      Layer.provide(TestProcess.platform),
+      Layer.provide(
+        Layer.mergeAll(
+          Faults.layer(Result.getOrThrow(Faults.parse(settings.faults))),
+          Layer.succeed(Consumer.ConsumerSettings, { sliceSize: settings.batchSize }),
+          Layer.succeed(ParkingSettings, { retryBaseMillis: 20, maxAttempts: 50 })
+        )
+      ),
+      Layer.provide(FleetProtocol.layerOf(settings)),
+      Layer.provide(
+        Layer.succeed(
+          References.MinimumLogLevel,
+          yield* Config.LogLevel("LOG_LEVEL").pipe(Config.withDefault("None" as const))
+        )
+      )
+    )
+  )
+  yield* Console.log(JSON.stringify({ ready: true, url: null }))
+  return yield* Effect.never
+}).pipe(Effect.scoped)
+
+NodeRuntime.runMain(program)
