@@ -49,11 +49,9 @@ export class ModelGatewayState {
   }
 
   /** What the key stands for, as long as it is known. */
-  known<Outcome extends ChargeOutcome | RefundOutcome>(key: string): Outcome | undefined {
+  known(key: string): ChargeOutcome | RefundOutcome | undefined {
     const found = this.keys.get(key)
-    return found !== undefined && this.nowMillis() - found.at < keyRetentionMillis
-      ? (found.outcome as Outcome)
-      : undefined
+    return found !== undefined && this.nowMillis() - found.at < keyRetentionMillis ? found.outcome : undefined
   }
 
   private remember(key: string, outcome: ChargeOutcome | RefundOutcome): void {
@@ -68,7 +66,7 @@ export class ModelGatewayState {
   }
 
   charge({ amount, paymentId, paymentMethod }: Charge): ChargeOutcome {
-    const known = this.known<ChargeOutcome>(paymentId)
+    const known = this.known(paymentId) as ChargeOutcome | undefined
     if (known !== undefined) return known
     const fact = { key: paymentId, payment: paymentId }
     if (paymentMethod === "pm_declined") {
@@ -85,7 +83,7 @@ export class ModelGatewayState {
 
   refund({ amount, paymentId }: Refund): RefundOutcome {
     const key = refundKeyOf(paymentId)
-    const known = this.known<RefundOutcome>(key)
+    const known = this.known(key) as RefundOutcome | undefined
     if (known !== undefined) return known
     const left = (all: ReadonlyArray<Capture>) =>
       all.reduce((total, one) => (one.key === paymentId ? total + one.amountMinor : total), 0)
@@ -102,10 +100,7 @@ export class ModelGatewayState {
 
 const noAnswer = new OutcomeUnknown({ reason: "no answer in time" })
 
-export const layer = (
-  state: ModelGatewayState,
-  gate: (label: string) => Effect.Effect<void>
-): Layer.Layer<Gateway> => {
+export const layer = (state: ModelGatewayState, gate: (label: string) => Effect.Effect<void>): Layer.Layer<Gateway> => {
   /** Does it, and answers, as the next fault and `first`, which befalls the key's first try, let it. */
   const ask = <A>(label: string, key: string, first: GatewayFault | undefined, make: () => A) =>
     Effect.gen(function* () {
@@ -117,18 +112,21 @@ export const layer = (
       yield* gate("the gateway's answer")
       return fault === "after" ? yield* noAnswer : outcome
     })
-  const lookUp = <Outcome extends ChargeOutcome | RefundOutcome>(label: string, key: string) =>
+  const lookUp = (label: string, key: string) =>
     Effect.gen(function* () {
       yield* gate(label)
-      return state.faults.shift() === undefined ? Option.fromNullishOr(state.known<Outcome>(key)) : yield* noAnswer
+      return state.faults.shift() === undefined ? Option.fromNullishOr(state.known(key)) : yield* noAnswer
     })
   return Layer.succeed(Gateway, {
     charge: (charge) =>
       ask("charge at the gateway", charge.paymentId, firstFaults[charge.paymentMethod], () => state.charge(charge)),
-    lookUpCharge: (paymentId) => lookUp<ChargeOutcome>("look the charge up", paymentId),
+    lookUpCharge: (paymentId) => lookUp("look the charge up", paymentId) as Effect.Effect<Option.Option<ChargeOutcome>, OutcomeUnknown>,
     refund: (refund) =>
       ask("refund at the gateway", refundKeyOf(refund.paymentId), undefined, () => state.refund(refund)),
-    lookUpRefund: (paymentId) => lookUp<RefundOutcome>("look the refund up", refundKeyOf(paymentId))
+    lookUpRefund: (paymentId) => lookUp("look the refund up", refundKeyOf(paymentId)) as Effect.Effect<
+        Option.Option<RefundOutcome>,
+        OutcomeUnknown
+      >
   })
 }
 

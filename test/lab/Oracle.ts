@@ -200,10 +200,7 @@ export const safety = (world: World, named: Named): Violation | undefined => {
   const paid = new Map(topic.map((record) => [record.event, record.paid]))
   const most = sum([...paid.values()].filter((amount) => amount > 0))
   if (committed.revenue > most)
-    return broken(
-      "an effect happens at most once per event",
-      `revenue is ${committed.revenue}, and ${most} was paid`
-    )
+    return broken("an effect happens at most once per event", `revenue is ${committed.revenue}, and ${most} was paid`)
   return undefined
 }
 

@@ -24,9 +24,7 @@ export const tasksAtRest = ({ committed: { tasks, work }, inLine, workDone }: Wo
     if (state === "completed" && type === labTask.name && !workDone.has(id))
       return broken("a task does its work once", "a task is completed, and nobody ran it")
   }
-  const places = inLine
-    .map((id) => work.findIndex(({ task }) => task === id))
-    .filter((place) => place >= 0)
+  const places = inLine.map((id) => work.findIndex(({ task }) => task === id)).filter((place) => place >= 0)
   return places.every((place, index) => index === 0 || place > places[index - 1]!)
     ? undefined
     : broken("a task does its work once", "tasks of one line did their work in another order")

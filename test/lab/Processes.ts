@@ -83,10 +83,14 @@ const build = <A>(environment: Environment, layer: Layer.Layer<A, never, Around>
   })
 
 export const startClient = (environment: Environment, number: number, name: string, line: Array<Request>) =>
-  Effect.map(
-    build(environment, clientOf(environment.parts)),
-    (context): ClientProcess => ({ role: "client", name, number, line, actors: [new Actor(name)], context })
-  )
+  Effect.map(build(environment, clientOf(environment.parts)), (context): ClientProcess => ({
+    role: "client",
+    name,
+    number,
+    line,
+    actors: [new Actor(name)],
+    context
+  }))
 
 export const startWorker = (environment: Environment, name: string) =>
   Effect.gen(function* () {
@@ -122,13 +126,10 @@ export const startDispatcher = (environment: Environment, name: string) =>
   )
 
 export const startConsumer = (environment: Environment, name: string) =>
-  Effect.map(
-    build(environment, consumerOf(environment.parts)),
-    (context): ConsumerProcess => ({
-      role: "consumer",
-      name,
-      context,
-      actors: [new Actor(name)],
-      positions: new Map()
-    })
-  )
+  Effect.map(build(environment, consumerOf(environment.parts)), (context): ConsumerProcess => ({
+    role: "consumer",
+    name,
+    context,
+    actors: [new Actor(name)],
+    positions: new Map()
+  }))

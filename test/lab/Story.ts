@@ -52,7 +52,8 @@ const phrases: Readonly<Record<string, string>> = {
   "commit the offset": "commits the offset",
   "charge at the gateway": "charges at the gateway",
   "the gateway's answer": "gets the gateway's answer",
-  "update orders + update payments + update idempotency_keys + insert outbox_events": "records the outcome and its event",
+  "update orders + update payments + update idempotency_keys + insert outbox_events":
+    "records the outcome and its event",
   "update orders + update payments + insert outbox_events": "records the outcome and its event",
   "refund at the gateway": "gives back at the gateway",
   "look the charge up": "looks the charge up at the gateway",
@@ -138,7 +139,9 @@ export class Story {
       parts.push(`refused: ${committed.refused.map((event) => `${this.named(event)} (${event.status})`).join(" ")}`)
     if (committed.effects.length > 0) parts.push(`effects: ${committed.effects.map(this.named).join(" ")}`)
     if (committed.payments.length > 0)
-      parts.push(`payments: ${committed.payments.map(({ order, status }) => `${this.letters.get(order) ?? "?"} ${status}`).join(", ")}`)
+      parts.push(
+        `payments: ${committed.payments.map(({ order, status }) => `${this.letters.get(order) ?? "?"} ${status}`).join(", ")}`
+      )
     const letters = (all: World["captures"]) => all.map(({ amountMinor }) => letterOf(amountMinor)).join(" ")
     if (captures.length > 0) parts.push(`captured: ${letters(captures)}`)
     if (givenBack.length > 0) parts.push(`given back: ${letters(givenBack)}`)
@@ -147,7 +150,9 @@ export class Story {
     if (tasks.length > 0)
       parts.push(`tasks: ${tasks.map((task) => `${this.taskNamed(task)} ${task.state}`).join(", ")}`)
     if (committed.work.length > 0)
-      parts.push(`work: ${committed.work.map(({ task }) => this.taskNamed({ id: task, type: labTask.name })).join(" ")}`)
+      parts.push(
+        `work: ${committed.work.map(({ task }) => this.taskNamed({ id: task, type: labTask.name })).join(" ")}`
+      )
     return parts.join(" · ")
   }
 

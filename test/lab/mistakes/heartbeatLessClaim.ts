@@ -13,9 +13,6 @@ export const heartbeatLessClaim: Mistake = {
   rule: "The claim itself sets the lease.",
   read: "src/messaging/tasks/TaskClaim.ts",
   plant: (real) => ({
-    taskClaim: Layer.provide(
-      real.taskClaim,
-      Layer.succeed(TaskSettings, { ...taskSettings, leaseMillis: yearMillis })
-    )
+    taskClaim: Layer.provide(real.taskClaim, Layer.succeed(TaskSettings, { ...taskSettings, leaseMillis: yearMillis }))
   })
 }
