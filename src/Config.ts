@@ -110,6 +110,17 @@ const durations = (value: string): Parsed<ReadonlyArray<number>> => {
 }
 
 /** Only the user, the password and the server: nodemailer would take any option of its own from the query. */
+/** `name=value`, comma separated, the values percent-encoded: as OpenTelemetry has it. */
+const headers = (value: string): Parsed<Readonly<Record<string, string>>> =>
+  Result.try({
+    try: () => {
+      const pairs = value.split(",").map((pair) => /^\s*([\w-]+)\s*=(.*)$/.exec(pair))
+      if (pairs.some((pair) => pair === null)) throw new Error()
+      return Object.fromEntries(pairs.map((pair) => [pair![1]!.toLowerCase(), decodeURIComponent(pair![2]!.trim())]))
+    },
+    catch: () => "a list of name=value, comma separated"
+  })
+
 const smtpUrl = (value: string): Parsed<Redacted.Redacted> => {
   const parsed = URL.canParse(value) ? new URL(value) : undefined
   return parsed !== undefined &&
@@ -237,6 +248,15 @@ const variables = {
   mailFrom: variable("MAIL_FROM", mailAddress, EmailAddress.make("shop@paid-once.example")),
   /** Customers are known by their ids alone: their mail goes to an address made of it, at this host. */
   mailCustomerHost: variable("MAIL_CUSTOMER_HOST", mailHost, "customers.example"),
+  /** Where traces go, over OTLP. Unset: nowhere, and no span is made for an event. */
+  otlpEndpoint: variable<string | undefined>(
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    url(["http:", "https:"], "an http:// or https:// URL"),
+    undefined
+  ),
+  /** What the collector wants to see, for example a key. */
+  otlpHeaders: variable<Readonly<Record<string, string>>>("OTEL_EXPORTER_OTLP_HEADERS", headers, {}, { secret: true }),
+  otelServiceName: variable("OTEL_SERVICE_NAME", text(/^.{1,200}$/, "1 to 200 characters"), "paid-once"),
   /** How long requests and slices under way may take to end after SIGTERM. */
   shutdownGraceMillis: variable("SHUTDOWN_GRACE_MILLIS", millis, 10_000),
   /** After this the process ends whatever is still open: the next start puts it right. */

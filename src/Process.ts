@@ -4,6 +4,7 @@
  */
 import { Cause, Console, Effect, Exit, type Fiber, Option, Runtime } from "effect"
 import { writeSync } from "node:fs"
+import * as EarlySignals from "./EarlySignals.ts"
 
 /** What a command comes to, as an exit status: 0 fine, 1 problems found, 2 wrong usage. */
 export class ExitStatus extends Error {
@@ -37,6 +38,7 @@ const interruptBySignal = (fiber: Fiber.Fiber<unknown, unknown>, hardMillis: () 
   }
   process.on("SIGINT", onSignal)
   process.on("SIGTERM", onSignal)
+  EarlySignals.release()
   return () => stopping
 }
 

@@ -64,6 +64,7 @@ import * as OutboxMetrics from "./messaging/outbox/OutboxMetrics.ts"
 import { OutboxQueue, QueueSettings } from "./messaging/outbox/OutboxQueue.ts"
 import { OutboxReport } from "./messaging/outbox/OutboxReport.ts"
 import { Publisher } from "./messaging/outbox/Publisher.ts"
+import * as PublishSpans from "./messaging/outbox/PublishSpans.ts"
 import { TopicChecks } from "./messaging/outbox/TopicChecks.ts"
 import { Wakeup } from "./messaging/outbox/Wakeup.ts"
 import { RetentionSettings } from "./messaging/Retention.ts"
@@ -85,6 +86,7 @@ import { Shares } from "./platform/database/Shares.ts"
 import * as Faults from "./platform/Faults.ts"
 import { Signals, SignalSettings } from "./platform/Signals.ts"
 import { Fibers } from "./platform/Supervised.ts"
+import * as Telemetry from "./platform/Telemetry.ts"
 import { BooksSettings } from "./sandbox/Books.ts"
 import { GatewayServer, GatewayServerSettings } from "./sandbox/GatewayServer.ts"
 
@@ -119,7 +121,7 @@ const database = (config: AppConfig) =>
 
 /** Session locks, wake-ups and shares: what several processes need to work on one database. */
 const platform = (config: AppConfig) =>
-  Layer.mergeAll(Shares.layer, PoolMetrics.layer).pipe(
+  Layer.mergeAll(Shares.layer, PoolMetrics.layer("requests")).pipe(
     Layer.provideMerge(Signals.layer),
     Layer.provideMerge(ControlConnection.layer),
     Layer.provideMerge(Fibers.layer),
@@ -147,6 +149,9 @@ const broker = (config: AppConfig) =>
 /** The dispatcher's own connections: requests that queue for theirs are no reason for events to wait. */
 const dispatcherDatabase = Database.layerReserved("dispatcher", dispatcherConnections, dispatcherPlans)
 
+/** Keeps lanes drained, and watches the connections that it does so on. */
+const dispatcher = Layer.merge(LaneWorkers.layer, Layer.provide(PoolMetrics.layer("dispatcher"), dispatcherDatabase))
+
 /** Outbox and inbox: the mechanism, which knows no order. */
 const messaging = (config: AppConfig) =>
   Layer.mergeAll(
@@ -157,7 +162,7 @@ const messaging = (config: AppConfig) =>
     Layer.provide(Dispatcher.layer, dispatcherDatabase),
     Availability.layer
   ).pipe(
-    Layer.provideMerge(OutboxMetrics.layerLatency),
+    Layer.provideMerge(Layer.provideMerge(PublishSpans.layer, OutboxMetrics.layerLatency)),
     Layer.provideMerge(
       Layer.mergeAll(
         Layer.provide(OutboxQueue.layer, dispatcherDatabase),
@@ -240,12 +245,14 @@ const mailTransport = (config: AppConfig) =>
     : SmtpTransport.layer(config.smtpUrl)
 
 /** Tasks are claimed, renewed and ended on connections of their own: handlers that use up the pool don't cost them their leases. */
+const workersDatabase = Database.layerReserved("workers", workerConnections)
+
 const workers = (config: AppConfig) =>
   TaskWorkers.layer<TaskNeeds>(taskHandlers(config)).pipe(
     Layer.provide(Layer.mergeAll(MailDeliveries.layer, mailTransport(config))),
     Layer.provide(
-      Layer.mergeAll(TaskClaim.layer, TaskLeases.layer, TaskFinish.layer).pipe(
-        Layer.provide(Database.layerReserved("workers", workerConnections))
+      Layer.mergeAll(TaskClaim.layer, TaskLeases.layer, TaskFinish.layer, PoolMetrics.layer("workers")).pipe(
+        Layer.provide(workersDatabase)
       )
     )
   )
@@ -269,11 +276,12 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
     Layer.provideMerge(roles.has("http") ? Layer.provide(http, useCases) : Layer.empty),
     Layer.provideMerge(withRole(roles, "consumers", consumers)),
     Layer.provideMerge(withRole(roles, "workers", Layer.provide(workers(config), useCases))),
-    Layer.provideMerge(roles.has("dispatcher") ? LaneWorkers.layer : Layer.empty),
+    Layer.provideMerge(roles.has("dispatcher") ? dispatcher : Layer.empty),
     Layer.provideMerge(withRole(roles, "maintenance", Maintenance.layer)),
     Layer.provideMerge(topics(roles)),
     Layer.provideMerge(messaging(config)),
     Layer.provideMerge(platform(config)),
+    Layer.provide(telemetry(config)),
     Layer.provide(settings(config)),
     Layer.provide(PidFile.layer(config.dataDirectory))
   )
@@ -309,12 +317,24 @@ export const operator = (config: AppConfig) =>
 /** See {@link operator}. */
 export type OperatorServices = Layer.Success<ReturnType<typeof operator>>
 
+/** Traces, where somebody collects them. */
+const telemetry = (config: AppConfig) =>
+  config.otlpEndpoint === undefined
+    ? Layer.empty
+    : Telemetry.layerOtlp({
+        endpoint: config.otlpEndpoint,
+        headers: config.otlpHeaders,
+        serviceName: config.otelServiceName
+      }).pipe(Layer.provide(NodeHttpClient.layerUndici))
+
 /** What the configuration sets in the layers below: each has its own defaults, and none reads a variable. */
 const settings = (config: AppConfig) =>
   Layer.mergeAll(
     config.faults === undefined ? Layer.empty : Faults.layer(config.faults),
     // What a command prints is on stdout; what happened meanwhile is on stderr.
-    Logger.layer([Logger.withConsoleError(config.logJson ? Logger.formatJson : Logger.formatLogFmt)]),
+    Logger.layer([
+      Logger.withConsoleError(Telemetry.withTraceId(config.logJson ? Logger.formatJson : Logger.formatLogFmt))
+    ]),
     Layer.succeed(References.MinimumLogLevel, config.logLevel),
     Layer.succeed(ControlSettings, {
       sessionTimeoutMillis: config.outboxSessionTimeoutMillis,

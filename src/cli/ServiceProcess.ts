@@ -32,7 +32,7 @@ export interface ServiceProcess {
 /** Output kept for an error message: the end of it tells most. */
 const keptOutput = 100_000
 
-const cli = Path.resolve(import.meta.dirname, "../cli.ts")
+const entry = Path.resolve(import.meta.dirname, "../paid-once.ts")
 
 /**
  * Starts `paid-once serve` with these roles and variables, and waits until it is ready. Closing the scope asks it to stop, and
@@ -50,7 +50,12 @@ export const start = Effect.fn("ServiceProcess.start")(function* (options: {
     Effect.sync((): ChildProcess =>
       spawn(
         process.execPath,
-        [options.script ?? cli, "serve", "--json", ...(options.roles === undefined ? [] : ["--roles", options.roles])],
+        [
+          options.script ?? entry,
+          "serve",
+          "--json",
+          ...(options.roles === undefined ? [] : ["--roles", options.roles])
+        ],
         { env: { PATH: process.env["PATH"], ...options.env }, stdio: ["ignore", "pipe", "pipe"] }
       )
     ),

@@ -5,7 +5,7 @@
  * unready, no new connections, the requests under way within {@link HttpSettings}' grace, then whatever is still open.
  */
 import { NodeHttpServer } from "@effect/platform-node"
-import { Context, Duration, Effect, Layer, Schema } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { HttpRouter } from "effect/http"
 import { HttpApiBuilder, HttpApiSwagger } from "effect/http-api"
 import type { SqlClient } from "effect/sql"
@@ -23,6 +23,7 @@ import type { Timeline } from "../application/Timeline.ts"
 import type { Tasks } from "../messaging/tasks/Tasks.ts"
 import type { Fibers } from "../platform/Supervised.ts"
 import { Api } from "./Api.ts"
+import { drain } from "./Draining.ts"
 import * as Handlers from "./Handlers.ts"
 import { Health, Readiness } from "./Health.ts"
 import * as Metrics from "./Metrics.ts"
@@ -109,8 +110,8 @@ const ofParser = (code: string | undefined): Problem => {
 }
 
 /**
- * Binds the port, and gives Effect's server over it with its address. At the end of the scope it stops accepting, waits for the
- * requests under way, at most `graceMillis`, and then cuts what is left.
+ * Binds the port, and gives Effect's server over it with its address. `drain` stops accepting, waits for the requests under way, at most
+ * `graceMillis`, and then cuts what is left: to be added as a finalizer once the server serves, so that it runs before its handlers go.
  */
 export const listen = Effect.fnUntraced(function* (
   settings: { readonly host: string; readonly port: number; readonly graceMillis: number },
@@ -121,9 +122,10 @@ export const listen = Effect.fnUntraced(function* (
   const server = yield* NodeHttpServer.make(() => node, {
     host,
     port,
-    gracefulShutdownTimeout: Duration.millis(graceMillis)
+    // Ours is gentler, see Draining.ts.
+    disablePreemptiveShutdown: true
   }).pipe(Effect.mapError(({ cause }) => listenFailed(cause as NodeJS.ErrnoException, host, port, portVariable)))
-  // Runs before the platform's own finalizer, which waits for the last connection without a limit.
+  // For a server that was never drained: the platform's own finalizer, which runs after this one, waits for the last connection.
   yield* Effect.addFinalizer(() => Effect.sync(() => node.closeAllConnections()))
   // Accepting can fail later (no file handle left); unheard, that would end the process.
   const context = yield* Effect.context()
@@ -132,6 +134,7 @@ export const listen = Effect.fnUntraced(function* (
   const name = bound.address === "0.0.0.0" || bound.address === "::" ? "localhost" : bound.address
   return {
     server,
+    drain: drain(node, graceMillis),
     address: {
       host: bound.address,
       port: bound.port,
@@ -209,11 +212,11 @@ export const layer: Layer.Layer<
     const readiness = yield* Readiness
     const router = yield* Effect.provideService(HttpRouter.make, HttpRouter.RouterConfig, routerConfig)
     yield* Layer.build(Layer.provide(routes, Layer.succeed(HttpRouter.HttpRouter, router)))
-    const { address, server } = yield* listen(settings, "PORT")
+    const { address, drain, server } = yield* listen(settings, "PORT")
     // A middleware, even one that does nothing, makes Effect open a span for every request: events carry its trace.
     yield* server.serve(router.asHttpEffect(), (handled) => handled)
-    // Added last, so that it runs first: whoever still asks is told to go elsewhere before the port closes.
-    yield* Effect.addFinalizer(() => readiness.drain)
+    // Added last, so that it runs first: from now on every answer says that the connection ends with it.
+    yield* Effect.addFinalizer(() => Effect.andThen(readiness.drain, drain))
     return BoundAddress.of(address)
   })
 )

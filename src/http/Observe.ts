@@ -5,6 +5,7 @@ import { Cause, Effect, Exit, Metric, Option } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { SqlError } from "effect/sql"
 import { Api } from "./Api.ts"
+import * as Tracing from "../platform/Tracing.ts"
 import { Readiness } from "./Health.ts"
 import { requestDuration, requestsTotal } from "./Metrics.ts"
 import { badRequest, Problem, toResponse } from "./Problems.ts"
@@ -107,12 +108,16 @@ export const layer = HttpRouter.middleware(
     return (handler) =>
       Effect.gen(function* () {
         const request = yield* HttpServerRequest.HttpServerRequest
-        const traceId = Option.getOrUndefined(yield* Effect.option(Effect.currentParentSpan))?.traceId
+        const span = yield* Tracing.current
+        const traceId = span?.traceId
         const startedMillis = performance.now()
         const exit = yield* Effect.exit(handler)
         // A client that hung up gets no answer; the server knows how to end such a request.
         const aborted = Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)
         let response = Exit.isSuccess(exit) ? exit.value : toResponse(toProblem(exit.cause, request, traceId))
+        // What the client has to name when it asks about this request.
+        if (span !== undefined)
+          response = HttpServerResponse.setHeader(response, "traceparent", Tracing.toTraceparent(span))
         if (yield* readiness.draining) response = HttpServerResponse.setHeader(response, "connection", "close")
 
         const seconds = (performance.now() - startedMillis) / 1000
@@ -131,8 +136,7 @@ export const layer = HttpRouter.middleware(
             "http.method": request.method,
             "http.route": route,
             "http.status": status,
-            "http.duration_millis": Math.round(seconds * 1000),
-            ...(traceId === undefined ? {} : { trace_id: traceId })
+            "http.duration_millis": Math.round(seconds * 1000)
           })
         )
         return aborted ? yield* Effect.failCause(exit.cause) : response

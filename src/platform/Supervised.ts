@@ -118,5 +118,10 @@ export const forkLoop = Effect.fnUntraced(function* <A, E, R>(
       onFailure: (cause) => failed(cause, startedMillis),
       onSuccess: () => succeeded
     })
-  ).pipe(Effect.forever, Effect.forkScoped)
+  ).pipe(
+    Effect.forever,
+    // Its polls and samples belong to nobody's trace; what it does for somebody says so (Tracing.within).
+    Effect.withTracerEnabled(false),
+    Effect.forkScoped
+  )
 })

@@ -254,8 +254,9 @@ export class GatewayServer extends Context.Service<
         )
       )
 
-      const { address, server } = yield* listen({ host, port, graceMillis }, "GATEWAY_PORT")
+      const { address, drain, server } = yield* listen({ host, port, graceMillis }, "GATEWAY_PORT")
       yield* server.serve(answering(router.asHttpEffect()))
+      yield* Effect.addFinalizer(() => drain)
       return GatewayServer.of({ url: address.url, reportTo: webhooks.target })
     })
   ).pipe(

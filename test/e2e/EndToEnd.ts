@@ -6,23 +6,7 @@ import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
 import * as Database from "../../src/platform/database/Database.ts"
 import { eventually } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
-
-/** A record as a reader that shares no code with the service sees it. */
-export interface TopicRecord {
-  readonly key: string
-  readonly value: string
-  readonly headers: Readonly<Record<string, string>>
-  readonly partition: number
-  readonly offset: bigint
-}
-
-/** What differs between brokers. */
-export interface Target {
-  /** Variables that point the service at the broker. */
-  readonly env: Readonly<Record<string, string>>
-  /** Reads the orders topic, from its first record on, until it has seen `count` different events. */
-  readonly readTopic: (count: number) => Effect.Effect<ReadonlyArray<TopicRecord>, never, SqlClient.SqlClient>
-}
+import type { Target } from "./Targets.ts"
 
 /** The envelope as CONTRACT says it, written down again: the reader must not borrow the writer's schema. */
 const Value = Schema.fromJsonString(

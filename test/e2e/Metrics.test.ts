@@ -80,7 +80,9 @@ it.live("every metric is there from the start, with its meaning, and counts what
     assert.strictEqual(value(before, "broker_available"), 1)
     assert.strictEqual(value(before, "listen_connected"), 1)
     assert.strictEqual(value(before, `fiber_restarts_total{fiber="control-connection"}`), 0)
-    assert.strictEqual(value(before, "db_pool_connections_max"), 16)
+    for (const [pool, connections] of Object.entries({ requests: 16, dispatcher: 10, workers: 4 })) {
+      assert.strictEqual(value(before, `db_pool_connections_max{pool="${pool}"}`), connections)
+    }
 
     for (let n = 0; n < 3; n++) yield* place(service.url!)
     yield* eventually(
@@ -93,7 +95,7 @@ it.live("every metric is there from the start, with its meaning, and counts what
     assert.isAbove(value(after, "outbox_publish_latency_seconds_sum")!, 0)
     assert.isBelow(value(after, "outbox_publish_latency_seconds_sum")!, 60)
     assert.isAtLeast(value(after, "outbox_batch_duration_seconds_count")!, 1)
-    assert.isAbove(value(after, "db_pool_connections")!, 0)
+    assert.isAbove(value(after, `db_pool_connections{pool="requests"}`)!, 0)
     assert.isAbove(value(after, "process_cpu_seconds_total")!, value(before, "process_cpu_seconds_total")!)
 
     const ready = JSON.parse(yield* text(`${service.url}/health/ready`)) as {
@@ -115,7 +117,7 @@ it.live("every metric is there from the start, with its meaning, and counts what
       "fiber:topic checks",
       "fiber:maintenance",
       "fiber:publish latency",
-      "fiber:pool metrics"
+      "fiber:pool metrics of requests"
     ])
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
 )

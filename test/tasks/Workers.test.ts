@@ -1,10 +1,11 @@
 /** The worker's loops, as a process has them: wake-ups, timers, batches, metrics, and a stop. */
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Exit, Fiber, Layer, Metric, Queue, Scope } from "effect"
+import { Context, Deferred, Effect, Exit, Fiber, Layer, Metric, Queue, Scope, SubscriptionRef } from "effect"
 import { SqlClient } from "effect/sql"
 import * as TaskHandler from "../../src/messaging/tasks/TaskHandler.ts"
 import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
 import { TaskWorkers } from "../../src/messaging/tasks/TaskWorkers.ts"
+import { ControlConnection } from "../../src/platform/database/ControlConnection.ts"
 import { SignalSettings } from "../../src/platform/Signals.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import { eventually } from "../support/Counters.ts"
@@ -49,8 +50,16 @@ describe("TaskWorkers", () => {
   it.live("the commit of an enqueue in another process starts its task", () =>
     Effect.gen(function* () {
       const { handler, told } = yield* teller
-      yield* Layer.build(worker(handler))
+      const here = yield* Layer.build(worker(handler))
       const elsewhere = yield* Layer.build(enqueuer)
+      // A signal that is sent before the worker listens, or by a process that has no session yet, is lost.
+      for (const context of [here, elsewhere]) {
+        const { session } = Context.get(context, ControlConnection)
+        yield* eventually(
+          "a control session",
+          Effect.map(SubscriptionRef.get(session), (found) => found !== undefined)
+        )
+      }
       // The first claim may see it without being told; the second task is told.
       for (const number of [1, 2]) {
         yield* enqueue(plain, { number }).pipe(Effect.provideContext(elsewhere))

@@ -9,7 +9,7 @@ import { Fibers } from "../../src/platform/Supervised.ts"
 import { eventually } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
-const world = PoolMetrics.layer.pipe(
+const world = PoolMetrics.layer("test").pipe(
   Layer.provideMerge(
     Layer.unwrap(
       TestDatabase.useSync(({ url }) =>
@@ -23,7 +23,9 @@ const world = PoolMetrics.layer.pipe(
 )
 
 const value = (name: string) =>
-  Effect.map(PrometheusMetrics.format(), (text) => Number(new RegExp(`^${name} (.+)$`, "m").exec(text)?.[1]))
+  Effect.map(PrometheusMetrics.format(), (text) =>
+    Number(new RegExp(`^${name}\\{pool="test"\\} (.+)$`, "m").exec(text)?.[1])
+  )
 
 it.live("a pool whose connections are all in use shows how many there are and how long one waits", () =>
   Effect.gen(function* () {

@@ -222,6 +222,7 @@ export const annotate = (subscriber: Subscriber, arrival: Arrival.Arrival, attem
     event_id: arrival.eventId,
     event_type: Result.isSuccess(arrival.read) ? arrival.read.success.eventType : "unreadable",
     aggregate_id: arrival.aggregateId,
+    ...(Result.isSuccess(arrival.read) ? { trace_id: arrival.read.success.traceId } : {}),
     attempt,
     topic: arrival.topic,
     partition: arrival.partition,

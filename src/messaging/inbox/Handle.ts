@@ -1,7 +1,8 @@
 /** Runs a subscriber's handler: as part of the trace that the event belongs to, and for so long only. */
-import { type Cause, Context, Effect, Tracer } from "effect"
+import { type Cause, Context, Effect } from "effect"
 import type { Transaction } from "../../platform/database/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
+import * as Tracing from "../../platform/Tracing.ts"
 import type { ReadableArrival } from "./Arrival.ts"
 import type { Subscriber } from "./Subscriber.ts"
 
@@ -24,39 +25,26 @@ export const bounded = <A, E, R>(
 ): Effect.Effect<A, E | Cause.TimeoutError, R> =>
   timeoutMillis === Infinity ? effect : Effect.timeout(effect, timeoutMillis)
 
-const traceparent = /^00-([\da-f]{32})-([\da-f]{16})-([\da-f]{2})$/
-
-/** The span that wrote the event, as its record's header names it. */
-const writerOf = ({ record }: ReadableArrival): Tracer.ExternalSpan | undefined => {
-  const [, traceId, spanId, flags = "00"] = traceparent.exec(record.headers["traceparent"] ?? "") ?? []
-  return traceId === undefined || spanId === undefined
-    ? undefined
-    : Tracer.externalSpan({ traceId, spanId, sampled: (Number.parseInt(flags, 16) & 1) === 1 })
-}
-
-const spanOf = (subscriber: Subscriber, arrival: ReadableArrival) => {
-  const { event } = arrival
-  const parent = writerOf(arrival)
-  return {
-    name: `${subscriber.name} ${event.eventType}`,
-    options: {
-      kind: "consumer" as const,
-      ...(parent === undefined ? {} : { parent }),
-      attributes: {
-        "messaging.consumer.group.name": subscriber.name,
-        "messaging.message.id": event.eventId,
-        "aggregate.id": event.aggregateId,
-        "aggregate.version": event.aggregateVersion
-      }
-    }
+const spanOf = (subscriber: Subscriber, { event, record }: ReadableArrival) => ({
+  name: `${subscriber.name} ${event.eventType}`,
+  options: {
+    kind: "consumer" as const,
+    parent: Tracing.fromTraceparent(record.headers["traceparent"]),
+    attributes: () => ({
+      consumer: subscriber.name,
+      event_id: event.eventId,
+      event_type: event.eventType,
+      aggregate_id: event.aggregateId,
+      aggregate_version: event.aggregateVersion
+    })
   }
-}
+})
 
-/** The effect of one event, in its own span. */
+/** The effect of one event, as a part of the trace that its record names. */
 export const one = (subscriber: Subscriber, arrival: ReadableArrival): Effect.Effect<void, unknown, Transaction> => {
   const { name, options } = spanOf(subscriber, arrival)
   // A handler may throw while it is called: that is the event's failure, too.
-  return Effect.suspend(() => subscriber.handle(arrival.event)).pipe(Effect.withSpan(name, options))
+  return Tracing.within(name, options)(Effect.suspend(() => subscriber.handle(arrival.event)))
 }
 
 /** The effects of several events, in their order. */
@@ -76,19 +64,10 @@ export const all = Effect.fnUntraced(function* (
     return
   }
   yield* faults.at("consumer.before-handler")
-  // One effect for all of them, and a span in the trace of each.
-  const scoped = Effect.forEach(
-    arrivals,
-    (arrival) => {
-      const { name, options } = spanOf(subscriber, arrival)
-      return Effect.makeSpanScoped(name, options)
-    },
-    { discard: true }
-  )
-  yield* Effect.scoped(
-    Effect.andThen(
-      scoped,
-      Effect.suspend(() => handleMany([first.event, ...rest.map(({ event }) => event)]))
-    )
+  const together = Effect.suspend(() => handleMany([first.event, ...rest.map(({ event }) => event)]))
+  // One effect for all of them, and where spans are collected one in the trace of each.
+  yield* Tracing.withinEach(
+    arrivals.map((arrival) => spanOf(subscriber, arrival)),
+    together
   )
 })

@@ -176,6 +176,7 @@ export class Dispatcher extends Context.Service<
             event_id: event.eventId,
             event_type: event.eventType,
             aggregate_id: event.aggregateId,
+            trace_id: event.traceId,
             attempt,
             detail: error.message
           })

@@ -1,11 +1,12 @@
 /**
  * The outbox: events that commit together with the change they announce, or not at all.
  */
-import { Context, Effect, Layer, Option, Result, Schema, Tracer } from "effect"
+import { Context, Effect, Layer, Result, Schema } from "effect"
 import type { Statement } from "effect/sql"
 import { Transaction } from "../../platform/database/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
 import { RandomUuid } from "../../platform/RandomUuid.ts"
+import * as Tracing from "../../platform/Tracing.ts"
 import * as Envelope from "../Envelope.ts"
 import { Lane, laneCount, laneOf } from "./Lane.ts"
 import { Wakeup } from "./Wakeup.ts"
@@ -216,15 +217,11 @@ interface Trace {
 
 /** The trace of the request that is being served, or one of its own for work that nobody traces. */
 const currentTrace = (drawUuid: () => string): Effect.Effect<Trace> =>
-  Effect.map(Effect.serviceOption(Tracer.ParentSpan), (span) =>
-    Option.isNone(span)
-      ? { traceId: hex(drawUuid()), spanId: hex(drawUuid()).slice(0, 16) }
-      : {
-          // A tracer may number its spans otherwise; the wire wants 32 and 16 hex digits.
-          traceId: /^[0-9a-f]{32}$/.test(span.value.traceId) ? span.value.traceId : hex(drawUuid()),
-          spanId: /^[0-9a-f]{16}$/.test(span.value.spanId) ? span.value.spanId : hex(drawUuid()).slice(0, 16)
-        }
-  )
+  Effect.map(Tracing.current, (span) => ({
+    // A tracer may number its spans otherwise; the wire wants 32 and 16 hex digits.
+    traceId: span !== undefined && /^[0-9a-f]{32}$/.test(span.traceId) ? span.traceId : hex(drawUuid()),
+    spanId: span !== undefined && /^[0-9a-f]{16}$/.test(span.spanId) ? span.spanId : hex(drawUuid()).slice(0, 16)
+  }))
 
 const hex = (uuid: string) => uuid.replaceAll("-", "")
 

@@ -2,6 +2,7 @@
 import type { PgClient } from "@effect/sql-pg"
 import { Cause, Clock, Effect, Exit, Metric, Option, Random, Schema, Tracer } from "effect"
 import { Faults } from "../../platform/Faults.ts"
+import * as Tracing from "../../platform/Tracing.ts"
 import type { ClaimedTask } from "./TaskClaim.ts"
 import { type Ending, LeaseLost, TaskFinish } from "./TaskFinish.ts"
 import { type FinishingWrites, RetryAfter, type TaskHandler, TaskRefused } from "./TaskHandler.ts"
@@ -72,11 +73,13 @@ export const make = Effect.gen(function* () {
         duration: type.timeoutMillis,
         orElse: () => Effect.fail(new TaskTimedOut({ timeoutMillis: type.timeoutMillis }))
       }),
-      Effect.withSpan(`task ${type.name}`, {
-        attributes: { task_id: task.taskId, attempt: task.attempt },
-        ...(task.traceId === null || task.spanId === null
-          ? {}
-          : { parent: Tracer.externalSpan({ traceId: task.traceId, spanId: task.spanId }) })
+      Tracing.within(`task ${type.name}`, {
+        kind: "consumer",
+        parent:
+          task.traceId === null || task.spanId === null
+            ? undefined
+            : Tracer.externalSpan({ traceId: task.traceId, spanId: task.spanId }),
+        attributes: () => ({ task_id: task.taskId, task_type: type.name, attempt: task.attempt })
       })
     )
   }

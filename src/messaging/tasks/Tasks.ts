@@ -1,8 +1,9 @@
 /** Durable work beside business data: asked for in a transaction, run after its commit, and never without it. */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Layer, Option, Schema } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { Transaction } from "../../platform/database/Transaction.ts"
 import { RandomUuid } from "../../platform/RandomUuid.ts"
+import * as Tracing from "../../platform/Tracing.ts"
 import * as TaskRows from "./TaskRows.ts"
 import { TaskView, viewColumns } from "./TaskRows.ts"
 import { TaskSettings } from "./TaskSettings.ts"
@@ -135,7 +136,7 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/mes
         const text = JSON.stringify(yield* Effect.orDie(Schema.encodeEffect(type.payload)(payload)))
         const wrong = mistake({ delayMillis, executeAt, priority, length: text.length })
         if (wrong !== undefined) return yield* Effect.die(new Error(`task of type ${type.name}: ${wrong}`))
-        const span = Option.getOrUndefined(yield* Effect.option(Effect.currentParentSpan))
+        const span = yield* Tracing.current
         const [added] = yield* Effect.orDie(sql<{ readonly taskId: TaskId; readonly delayMillis: number }>`
           INSERT INTO outbox_tasks (task_id, task_type, state, payload, priority, ordering_key, idempotency_key, enqueued_at, execute_at,
                                     attempts, token, trace_id, span_id)

@@ -1,5 +1,5 @@
 /**
- * What the connection pool is at: how many connections are open, how many may be, and how long it takes to get one. Sampled: a scrape reads
+ * What each connection pool is at: how many connections are open, how many may be, and how long it takes to get one. Sampled: a scrape reads
  * what was last seen.
  */
 import { Clock, Effect, Layer, Metric } from "effect"
@@ -25,23 +25,28 @@ const waitMillis = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   return (yield* Clock.currentTimeMillis) - started
 })
 
-/** Samples for as long as the layer lives. Takes a connection and gives it back; sends nothing. */
-export const layer: Layer.Layer<never, never, PoolStats | SqlClient.SqlClient | Supervised.Fibers> =
+/**
+ * Samples the pool around it under this name for as long as the layer lives. Takes a connection and gives it back where all are open; sends
+ * nothing.
+ */
+export const layer = (pool: string): Layer.Layer<never, never, PoolStats | SqlClient.SqlClient | Supervised.Fibers> =>
   Layer.effectDiscard(
     Effect.gen(function* () {
       const { max, open } = yield* PoolStats
       const sql = yield* SqlClient.SqlClient
-      yield* Metric.update(maxGauge, max)
-      yield* Metric.update(openGauge, 0)
-      yield* Metric.update(waitGauge, 0)
+      const set = (gauge: typeof openGauge, value: number) =>
+        Metric.update(Metric.withAttributes(gauge, { pool }), value)
+      yield* set(maxGauge, max)
+      yield* set(openGauge, 0)
+      yield* set(waitGauge, 0)
       yield* Supervised.forkLoop(
-        "pool metrics",
+        `pool metrics of ${pool}`,
         Effect.gen(function* () {
           const connections = open()
-          yield* Metric.update(openGauge, connections)
+          yield* set(openGauge, connections)
           // While more may be opened nobody waits for one, and an idle pool is left in peace.
           const waited = connections < max ? 0 : yield* waitMillis(sql)
-          yield* Metric.update(waitGauge, waited / 1_000)
+          yield* set(waitGauge, waited / 1_000)
           yield* Effect.sleep(sampleMillis)
         })
       )

@@ -1,0 +1,66 @@
+/** Where traces go, and how log lines name them. */
+import { Duration, Effect, Layer, Logger, References, type Tracer } from "effect"
+import { HttpClient, HttpClientError } from "effect/http"
+import { OtlpSerialization, OtlpTracer } from "effect/observability"
+import * as Tracing from "./Tracing.ts"
+
+export interface TelemetrySettings {
+  /** The collector's base URL; traces are posted to `/v1/traces` below it, as JSON. */
+  readonly endpoint: string
+  /** Headers that the collector wants, for example a key. */
+  readonly headers: Readonly<Record<string, string>>
+  readonly serviceName: string
+}
+
+/** How often spans are sent, unless there are many. */
+const exportMillis = 2_000
+
+/** A collector that has not answered by then is left alone for a minute, and what it would have got is dropped: spans must not pile up. */
+const requestTimeoutMillis = 5_000
+
+/** How long the end of the process waits for the last spans to be taken. */
+const shutdownMillis = 3_000
+
+/** Sends every sampled span to an OTLP collector. One that is away costs spans and nothing else. */
+export const layerOtlp = (settings: TelemetrySettings): Layer.Layer<never, never, HttpClient.HttpClient> =>
+  OtlpTracer.layer({
+    url: `${settings.endpoint.replace(/\/+$/, "")}/v1/traces`,
+    headers: settings.headers,
+    resource: { serviceName: settings.serviceName },
+    exportInterval: Duration.millis(exportMillis),
+    shutdownTimeout: Duration.millis(shutdownMillis)
+  }).pipe(
+    Layer.provide(OtlpSerialization.layerJson),
+    Layer.provide(
+      Layer.effect(
+        HttpClient.HttpClient,
+        Effect.map(HttpClient.HttpClient, (client) =>
+          HttpClient.transform(client, (response, request) =>
+            Effect.timeoutOrElse(response, {
+              duration: requestTimeoutMillis,
+              orElse: () =>
+                Effect.fail(
+                  new HttpClientError.HttpClientError({
+                    reason: new HttpClientError.TransportError({ request, description: "no answer in time" })
+                  })
+                )
+            })
+          )
+        )
+      )
+    )
+  )
+
+/** `format`, with the id of the trace that a line was written in, unless the line names one itself. */
+export const withTraceId = (format: Logger.Logger<unknown, string>): Logger.Logger<unknown, string> =>
+  Logger.make((options) => {
+    const { fiber } = options
+    const span: Tracer.AnySpan | undefined = Tracing.spanOf(fiber.context)
+    const annotations = fiber.getRef(References.CurrentLogAnnotations)
+    if (span === undefined || "trace_id" in annotations) return format.log(options)
+    const named = { ...annotations, trace_id: span.traceId }
+    // Formats read annotations from the fiber: this one stands before it, and differs in nothing else.
+    const getRef: typeof fiber.getRef = (ref) =>
+      (ref as unknown) === References.CurrentLogAnnotations ? (named as never) : fiber.getRef(ref)
+    return format.log({ ...options, fiber: Object.create(fiber, { getRef: { value: getRef } }) as typeof fiber })
+  })

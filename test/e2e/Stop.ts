@@ -1,0 +1,187 @@
+/** The end of a process under load, and one process taking over from another, as a suite that runs on both brokers. */
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
+import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
+import * as Database from "../../src/platform/database/Database.ts"
+import { eventually } from "../support/Counters.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as Traffic from "../support/Traffic.ts"
+import type { Target } from "./Targets.ts"
+
+const consumers = ["analytics", "billing", "inventory", "receipts"]
+
+const withDatabase = Layer.unwrap(
+  TestDatabase.useSync(({ url }) =>
+    Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 2 })))
+  )
+).pipe(Layer.provideMerge(TestDatabase.layer))
+
+const start = (env: Readonly<Record<string, string>>) =>
+  Effect.gen(function* () {
+    const { url } = yield* TestDatabase
+    const directory = yield* TestDatabase.dataDirectory
+    const service = yield* ServiceProcess.start({
+      env: {
+        DATABASE_URL: Redacted.value(url),
+        DATA_DIRECTORY: directory,
+        PORT: "0",
+        LOG_LEVEL: "Warn",
+        // A stop that is not over by then ends with 1.
+        SHUTDOWN_HARD_MILLIS: "20000",
+        ...env
+      }
+    })
+    return { ...service, url: service.url! }
+  })
+
+/** What there is after everything has settled: one row of facts, to be compared as a whole. */
+const facts = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const [row] = yield* sql<{
+    readonly orders: number
+    readonly paid: number
+    readonly events: number
+    readonly queued: number
+    readonly applied: Readonly<Record<string, number>> | null
+    readonly booked: number
+    readonly reserved: number
+    readonly receipts: number
+    readonly revenue: number | null
+    readonly paidMinor: number | null
+  }>`
+    SELECT (SELECT count(*) FROM orders)::int4 AS orders,
+           (SELECT count(*) FROM orders WHERE status = 'paid')::int4 AS paid,
+           (SELECT count(*) FROM event_log)::int4 AS events,
+           (SELECT count(*) FROM outbox_events)::int4 AS queued,
+           (SELECT json_object_agg(consumer_name, n) FROM
+              (SELECT consumer_name, count(*)::int4 AS n FROM processed_events GROUP BY consumer_name) AS p) AS applied,
+           (SELECT count(*) FROM billing_ledger)::int4 AS booked,
+           (SELECT count(*) FROM inventory_reservations)::int4 AS reserved,
+           (SELECT count(*) FROM outbox_tasks WHERE task_type = 'email')::int4 AS receipts,
+           (SELECT sum(amount_minor) FROM revenue_daily)::float8 AS revenue,
+           (SELECT sum(total_amount_minor) FROM orders WHERE status = 'paid')::float8 AS "paidMinor"`
+  return row!
+})
+
+const settled = eventually(
+  "every event to be published and applied by all consumers",
+  Effect.map(
+    facts,
+    ({ applied, events, queued }) => queued === 0 && consumers.every((name) => applied?.[name] === events)
+  )
+)
+
+/** Asserts that each order that a client was told of has its effects, and each once; returns how many events there are. */
+const assertOnce = Effect.fnUntraced(function* (traffic: Traffic.Traffic) {
+  yield* settled
+  const sql = yield* SqlClient.SqlClient
+  const found = yield* facts
+  // A client that was refused may have left an order that was never paid.
+  assert.deepStrictEqual(
+    { ...found },
+    {
+      orders: traffic.placed().length,
+      paid: traffic.paid().length,
+      events: traffic.placed().length + traffic.paid().length,
+      queued: 0,
+      applied: Object.fromEntries(consumers.map((name) => [name, found.events])),
+      booked: found.paid,
+      reserved: found.orders,
+      receipts: found.paid,
+      revenue: found.paidMinor,
+      paidMinor: found.paidMinor
+    }
+  )
+  const unpaid = yield* sql<{ readonly id: string }>`
+    SELECT id FROM unnest(${[...traffic.paid()]}::uuid[]) AS told(id) WHERE NOT EXISTS (
+      SELECT FROM orders WHERE orders.id = told.id AND status = 'paid')`
+  assert.deepStrictEqual(unpaid, [])
+  return found.events
+})
+
+/** What a process that is gone must not leave behind: a lease, and a session. */
+const assertNothingHeld = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  assert.deepStrictEqual(
+    yield* sql`
+      SELECT task_type, state, attempts, last_error FROM outbox_tasks
+      WHERE attempts > 1 OR state NOT IN ('pending', 'completed')`,
+    []
+  )
+  assert.deepStrictEqual(
+    yield* sql`
+      SELECT application_name FROM pg_stat_activity
+      WHERE datname = current_database() AND application_name LIKE 'paid-once %'`,
+    []
+  )
+})
+
+/** Events that a consumer of this process was handed a second time. */
+const duplicates = (url: string) =>
+  Effect.promise(async () => {
+    const metrics = await (await fetch(`${url}/metrics`)).text()
+    return metrics
+      .split("\n")
+      .filter((line) => line.startsWith("inbox_events_total{") && line.includes(`outcome="duplicate"`))
+      .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" ") + 1)), 0)
+  })
+
+/** Runs the suite. `target` is asked for once a test, and gives it topics of its own. */
+export const stopping = (name: string, target: Effect.Effect<Target>) => {
+  it.live(
+    `${name}: SIGTERM under load ends with 0; no request fails but by a refused connection, and nothing is lost, left half done, or sent or handed out twice`,
+    () =>
+      Effect.gen(function* () {
+        const { env, readTopic } = yield* target
+        const first = yield* start(env)
+        const traffic = yield* Traffic.start({ urls: () => [first.url], clients: 8, givesUp: true })
+        yield* eventually(
+          "eighty payments",
+          Effect.sync(() => traffic.paid().length >= 80)
+        )
+        yield* first.signal("SIGTERM")
+        assert.strictEqual(yield* first.exit, 0, first.output())
+        yield* traffic.end
+        assert.deepStrictEqual(traffic.surprises(), [])
+        assert.strictEqual(traffic.refused(), 8)
+        yield* assertNothingHeld
+
+        const second = yield* start(env)
+        const events = yield* assertOnce(traffic)
+        assert.strictEqual((yield* readTopic(events)).length, events)
+        assert.strictEqual(yield* duplicates(second.url), 0)
+      }).pipe(Effect.scoped, Effect.provide(withDatabase)),
+    90_000
+  )
+
+  it.live(
+    `${name}: processes that take over from one another under load are seen by clients as refused connections alone, and by consumers not at all`,
+    () =>
+      Effect.gen(function* () {
+        const { env, readTopic } = yield* target
+        let running = yield* start(env)
+        let urls = [running.url]
+        const traffic = yield* Traffic.start({ urls: () => urls, clients: 6, givesUp: false })
+        for (let turn = 1; turn <= 3; turn++) {
+          const next = yield* start(env)
+          urls = [running.url, next.url]
+          const before = traffic.paid().length
+          yield* eventually(
+            "both to be at work",
+            Effect.sync(() => traffic.paid().length >= before + 30)
+          )
+          yield* running.signal("SIGTERM")
+          assert.strictEqual(yield* running.exit, 0, running.output())
+          urls = [next.url]
+          running = next
+        }
+        yield* traffic.end
+        assert.deepStrictEqual(traffic.surprises(), [])
+        assert.isAbove(traffic.refused(), 0)
+        const events = yield* assertOnce(traffic)
+        assert.strictEqual((yield* readTopic(events)).length, events)
+      }).pipe(Effect.scoped, Effect.provide(withDatabase)),
+    120_000
+  )
+}

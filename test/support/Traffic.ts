@@ -1,0 +1,146 @@
+/**
+ * Clients that place and pay orders one after the other, each on one kept connection, as a busy neighbour service has it: whatever they see
+ * but good answers and refused connections is written down.
+ */
+import { Effect, Fiber, Schedule, type Scope } from "effect"
+import * as Http from "node:http"
+
+interface Outcome {
+  readonly _tag: "Answer" | "Refused" | "Broken"
+  readonly status: number
+  readonly body: string
+}
+
+/** One exchange. A connection that never came about is `Refused`: nobody has seen the request. Any other failure is `Broken`. */
+const exchange = (agent: Http.Agent, url: string, path: string, body: unknown, key: string) =>
+  Effect.callback<Outcome>((resume) => {
+    const text = JSON.stringify(body)
+    const done = (_tag: Outcome["_tag"], status: number, body: string) => resume(Effect.succeed({ _tag, status, body }))
+    let isConnected = false
+    const request = Http.request(
+      `${url}${path}`,
+      {
+        agent,
+        method: "POST",
+        headers: {
+          "content-type": "application/json",
+          "content-length": Buffer.byteLength(text),
+          "idempotency-key": key
+        }
+      },
+      (response) => {
+        let answer = ""
+        response.setEncoding("utf8")
+        response.on("data", (chunk: string) => (answer += chunk))
+        response.on("end", () => done("Answer", response.statusCode ?? 0, answer))
+        response.on("error", (error) => done("Broken", 0, `in the answer: ${error.message}`))
+      }
+    )
+    request.on("socket", (socket) => {
+      if (socket.connecting) socket.once("connect", () => (isConnected = true))
+      else isConnected = true
+    })
+    request.on("error", (error: NodeJS.ErrnoException) =>
+      done(
+        isConnected ? "Broken" : "Refused",
+        0,
+        `${error.message}${request.reusedSocket ? " on a kept connection" : ""}`
+      )
+    )
+    request.end(text)
+  })
+
+export interface Traffic {
+  /** Orders that were answered with 200 when they were paid. */
+  readonly paid: () => ReadonlyArray<string>
+  /** Orders that were answered with 201. */
+  readonly placed: () => ReadonlyArray<string>
+  /** Connections that were refused. */
+  readonly refused: () => number
+  /** Whatever else happened, in sentences. */
+  readonly surprises: () => ReadonlyArray<string>
+  /** Lets every client end the order that it is at, and waits for that. */
+  readonly end: Effect.Effect<void>
+}
+
+/**
+ * Starts `clients` clients, which run until {@link Traffic.end}. `urls` are where they may go at the moment; one that is refused tries the
+ * next, with the same key, and one that finds nobody gives up, if it was told to, or looks again.
+ */
+export const start = Effect.fnUntraced(function* (options: {
+  readonly urls: () => ReadonlyArray<string>
+  readonly clients: number
+  readonly givesUp: boolean
+}): Effect.fn.Return<Traffic, never, Scope.Scope> {
+  const paid: Array<string> = []
+  const placed: Array<string> = []
+  const surprises: Array<string> = []
+  let refused = 0
+  const state = { ending: false }
+
+  const client = (number: number) =>
+    Effect.gen(function* () {
+      const agent = yield* Effect.acquireRelease(
+        Effect.sync(() => new Http.Agent({ keepAlive: true, maxSockets: 1 })),
+        (agent) => Effect.sync(() => agent.destroy())
+      )
+      let turn = number
+      /** Until there is an answer; undefined where there is none to be had. */
+      const insist = (path: string, body: unknown, key: string) =>
+        Effect.gen(function* () {
+          const urls = options.urls()
+          const url = urls[turn % urls.length]!
+          const outcome = yield* exchange(agent, url, path, body, key)
+          if (outcome._tag === "Refused") {
+            refused += 1
+            turn += 1
+            yield* Effect.sleep(5)
+          }
+          return outcome
+        }).pipe(
+          Effect.repeat({
+            until: ({ _tag }) => _tag !== "Refused" || options.givesUp,
+            schedule: Schedule.forever
+          })
+        )
+
+      for (let order = 0; !state.ending; order++) {
+        const key = `${number}-${order}`
+        const place = yield* insist(
+          "/orders",
+          {
+            customerId: `customer-${number}`,
+            currency: "EUR",
+            lines: [{ sku: "book", quantity: 1, unitAmountMinor: 100 + number }]
+          },
+          `place-${key}`
+        )
+        if (place._tag === "Refused") return
+        if (place.status !== 201) {
+          surprises.push(`POST /orders: ${place.status} ${place.body}`)
+          continue
+        }
+        const { id } = JSON.parse(place.body) as { readonly id: string }
+        placed.push(id)
+        const pay = yield* insist(`/orders/${id}/pay`, { paymentMethod: "pm_ok" }, `pay-${key}`)
+        if (pay._tag === "Refused") return
+        if (pay.status === 200) paid.push(id)
+        else surprises.push(`POST /orders/${id}/pay: ${pay.status} ${pay.body}`)
+      }
+    }).pipe(Effect.scoped)
+
+  const fibers = yield* Effect.forEach(
+    Array.from({ length: options.clients }, (_, number) => number),
+    (number) => Effect.forkScoped(client(number))
+  )
+  return {
+    paid: () => paid,
+    placed: () => placed,
+    refused: () => refused,
+    surprises: () => surprises,
+    end: Effect.suspend(() => {
+      state.ending = true
+      return Effect.asVoid(Fiber.awaitAll(fibers))
+    })
+  }
+})
