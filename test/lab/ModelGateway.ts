@@ -120,10 +120,12 @@ export const layer = (state: ModelGatewayState, gate: (label: string) => Effect.
   return Layer.succeed(Gateway, {
     charge: (charge) =>
       ask("charge at the gateway", charge.paymentId, firstFaults[charge.paymentMethod], () => state.charge(charge)),
-    lookUpCharge: (paymentId) => lookUp("look the charge up", paymentId) as Effect.Effect<Option.Option<ChargeOutcome>, OutcomeUnknown>,
+    lookUpCharge: (paymentId) =>
+      lookUp("look the charge up", paymentId) as Effect.Effect<Option.Option<ChargeOutcome>, OutcomeUnknown>,
     refund: (refund) =>
       ask("refund at the gateway", refundKeyOf(refund.paymentId), undefined, () => state.refund(refund)),
-    lookUpRefund: (paymentId) => lookUp("look the refund up", refundKeyOf(paymentId)) as Effect.Effect<
+    lookUpRefund: (paymentId) =>
+      lookUp("look the refund up", refundKeyOf(paymentId)) as Effect.Effect<
         Option.Option<RefundOutcome>,
         OutcomeUnknown
       >

@@ -50,13 +50,15 @@ const maxPolls = 2
 const pollMillis = 50
 /** A statement that takes longer than this may be waiting for a lock: it is looked at, and again after as long. */
 const blockedLookMillis = 3
+/** A case begins so far behind 1970 that no clock that goes back gets in front of it. */
+const startMillis = 3_600_000
 /** Nothing in a step takes this long but a hang; and shrinking a hang waits for many of them. */
 const stepMillis = 10_000
 
 export class Scheduler {
   readonly story = new Story()
   readonly log = new ModelLog()
-  readonly time: LabTime = { millis: 0 }
+  readonly time: LabTime = { millis: startMillis }
   readonly gateway = new ModelGatewayState(() => this.time.millis)
   readonly known: KnownOrders = new Map()
   readonly requests: Array<Request> = []
@@ -393,7 +395,7 @@ export class Scheduler {
       topic: this.topic.records,
       captures: this.gateway.captures,
       givenBack: this.gateway.refunds,
-      pastMillis: this.time.millis,
+      pastMillis: this.time.millis - startMillis,
       workDone: this.environment.workDone,
       inLine: this.line.filter((id) => !this.outOfLine.has(id)),
       firstIds: this.firstIds,
