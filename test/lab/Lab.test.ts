@@ -16,7 +16,7 @@ const cases = systematic.length + 200
 /** The same cases in each run of the tests: what breaks here is news about the code, not about luck. */
 const seed = 2026
 /** Far above what they take on an idle machine. */
-const timeoutMillis = 300_000
+const timeoutMillis = 600_000
 
 const database = Layer.unwrap(TestDatabase.useSync(({ url }) => LabDatabase.layer(url))).pipe(
   Layer.provide(TestDatabase.layer)

@@ -24,7 +24,7 @@ import {
 } from "./Processes.ts"
 import { report } from "./MoneyRequests.ts"
 import { type KnownOrders, operate, type Request } from "./Requests.ts"
-import { labTask, operateTask } from "./TaskRequests.ts"
+import { labTask, maxRuns, operateTask } from "./TaskRequests.ts"
 import { Story } from "./Story.ts"
 import { Topic } from "./Topic.ts"
 import { Work } from "./Work.ts"
@@ -455,7 +455,9 @@ export class Scheduler {
       this.thaw(actor)
       yield* this.runToRest(false)
     }
-    for (let round = 1; round <= maxRounds; round++) {
+    // Each run of a line's tasks that fails may take a round, for all behind it wait.
+    const rounds = maxRounds + maxRuns * this.line.length
+    for (let round = 1; round <= rounds; round++) {
       yield* this.forward(roundSeconds)
       this.work.pollAll()
       for (const event of this.committed.refused.filter(({ status }) => status === "dead")) {
