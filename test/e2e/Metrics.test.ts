@@ -34,7 +34,7 @@ const value = (metrics: string, series: string) => {
   return line === undefined ? undefined : Number(line.slice(series.length + 1))
 }
 
-/** Every metric that the contract names for the dispatcher and the process, with its type. */
+/** Every metric that the contract names for the dispatcher, the consumers, the tasks and the process, with its type. */
 const contract = {
   outbox_events_published_total: "counter",
   outbox_events_failed_total: "counter",
@@ -42,6 +42,16 @@ const contract = {
   outbox_oldest_pending_age_seconds: "gauge",
   outbox_batch_duration_seconds: "histogram",
   outbox_publish_latency_seconds: "histogram",
+  outbox_events_parked: "gauge",
+  outbox_dead_letters: "gauge",
+  outbox_task_processed_total: "counter",
+  outbox_task_duration_seconds: "histogram",
+  outbox_tasks_pending: "gauge",
+  outbox_tasks_dead: "gauge",
+  outbox_task_leases_recovered_total: "counter",
+  inbox_events_total: "counter",
+  inbox_lag: "gauge",
+  inbox_lag_seconds: "gauge",
   broker_available: "gauge",
   listen_connected: "gauge",
   fiber_restarts_total: "counter",
@@ -77,6 +87,23 @@ it.live("every metric is there from the start, with its meaning, and counts what
         assert.strictEqual(value(before, `outbox_events_failed_total{event_type="${eventType}",reason="${reason}"}`), 0)
       }
     }
+    for (const consumer of ["receipts", "inventory", "billing", "analytics"]) {
+      for (const outcome of ["applied", "duplicate", "parked", "dead"]) {
+        assert.strictEqual(value(before, `inbox_events_total{consumer="${consumer}",outcome="${outcome}"}`), 0)
+      }
+    }
+    for (const taskType of ["email", "report", "payment.recover"]) {
+      assert.strictEqual(value(before, `outbox_tasks_pending{task_type="${taskType}"}`), 0)
+      assert.strictEqual(value(before, `outbox_tasks_dead{task_type="${taskType}"}`), 0)
+      for (const outcome of ["completed", "failed", "dead"]) {
+        assert.strictEqual(
+          value(before, `outbox_task_processed_total{outcome="${outcome}",task_type="${taskType}"}`) ??
+            value(before, `outbox_task_processed_total{task_type="${taskType}",outcome="${outcome}"}`),
+          0
+        )
+      }
+    }
+    assert.strictEqual(value(before, "outbox_task_leases_recovered_total"), 0)
     assert.strictEqual(value(before, "broker_available"), 1)
     assert.strictEqual(value(before, "listen_connected"), 1)
     assert.strictEqual(value(before, `fiber_restarts_total{fiber="control-connection"}`), 0)
@@ -88,6 +115,16 @@ it.live("every metric is there from the start, with its meaning, and counts what
     yield* eventually(
       "three events to be published",
       Effect.map(scrape, (metrics) => value(metrics, `outbox_events_published_total{event_type="OrderPlaced"}`) === 3)
+    )
+    yield* eventually(
+      "three events to be applied by each consumer, and the lag to be told",
+      Effect.map(scrape, (metrics) =>
+        ["receipts", "inventory", "billing", "analytics"].every(
+          (consumer) =>
+            value(metrics, `inbox_events_total{consumer="${consumer}",outcome="applied"}`) === 3 &&
+            value(metrics, `inbox_lag{consumer="${consumer}"}`) === 0
+        )
+      )
     )
     const after = yield* scrape
     assert.isAtLeast(value(after, "outbox_publish_latency_seconds_count")!, 1)

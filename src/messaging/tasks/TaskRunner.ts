@@ -134,7 +134,14 @@ export const make = Effect.gen(function* () {
         if (reason === "lost") return "lost" satisfies RunResult
         if (reason !== undefined) return { taskId, token, outcome: reason } satisfies Ending
         return yield* failed(task, handler.type, exit.cause)
-      }).pipe(Effect.annotateLogs({ task_id: task.taskId, task_type: task.typeName, attempt: task.attempt }))
+      }).pipe(
+        Effect.annotateLogs({
+          task_id: task.taskId,
+          task_type: task.typeName,
+          attempt: task.attempt,
+          ...(task.traceId === null ? {} : { trace_id: task.traceId })
+        })
+      )
     )
 
   return { run } satisfies TaskRunner
