@@ -33,13 +33,17 @@ export const platform = Shares.layer.pipe(
   Layer.provideMerge(pool)
 )
 
-const reserved = Layer.unwrap(
-  Environment.useSync(({ databaseUrl }) =>
-    Database.layerReserved("dispatcher", dispatcherConnections, dispatcherPlans).pipe(
-      Layer.provide(Database.DatabaseSettings.layerOf({ url: databaseUrl }))
+/** Connections beside the pool, as the service gives them to what must not wait for requests. */
+export const reservedFor = (purpose: string, connections: number, plans: Readonly<Record<string, string>>) =>
+  Layer.unwrap(
+    Environment.useSync(({ databaseUrl }) =>
+      Database.layerReserved(purpose, connections, plans).pipe(
+        Layer.provide(Database.DatabaseSettings.layerOf({ url: databaseUrl }))
+      )
     )
   )
-)
+
+const reserved = reservedFor("dispatcher", dispatcherConnections, dispatcherPlans)
 
 export const kafka = Layer.unwrap(
   Environment.useSync(({ brokers }) =>

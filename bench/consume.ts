@@ -114,7 +114,10 @@ const floor = Effect.fnUntraced(function* (count: number, sliceSize: number) {
   return count / ((performance.now() - began) / 1_000)
 })
 
-const consumers = Consumer.steps.pipe(Layer.provideMerge(Inbox.layer))
+const consumers = Consumer.steps.pipe(
+  Layer.provideMerge(Inbox.layer),
+  Layer.provide(Service.reservedFor("consumers", Consumer.consumerConnections, Consumer.consumerPlans))
+)
 
 const throughput = Effect.fnUntraced(function* (options: { readonly events: number; readonly rounds: number }) {
   yield* (yield* Publisher).prepare(topic)

@@ -149,6 +149,9 @@ const broker = (config: AppConfig) =>
 /** The dispatcher's own connections: requests that queue for theirs are no reason for events to wait. */
 const dispatcherDatabase = Database.layerReserved("dispatcher", dispatcherConnections, dispatcherPlans)
 
+/** The consumers' own, for the same reason. */
+const consumerDatabase = Database.layerReserved("consumers", Consumer.consumerConnections, Consumer.consumerPlans)
+
 /** Keeps lanes drained, and watches the connections that it does so on. */
 const dispatcher = Layer.merge(LaneWorkers.layer, Layer.provide(PoolMetrics.layer("dispatcher"), dispatcherDatabase))
 
@@ -158,7 +161,7 @@ const messaging = (config: AppConfig) =>
     Outbox.layer,
     Tasks.layer,
     History.layer,
-    Consumer.steps,
+    Layer.provide(Consumer.steps, consumerDatabase),
     Layer.provide(Dispatcher.layer, dispatcherDatabase),
     Availability.layer
   ).pipe(
@@ -236,7 +239,11 @@ const http = webhooks.pipe(
   Layer.provide(Layer.mergeAll(Readiness.layer, DispatcherHealth.layer))
 )
 
-const consumers = Layer.mergeAll(Layer.empty, ...subscribers.map((subscriber) => Consumer.layer<Tasks>(subscriber)))
+/** Reads the topics, and watches the connections that it does so on. */
+const consumers = Layer.mergeAll(
+  Layer.provide(PoolMetrics.layer("consumers"), consumerDatabase),
+  ...subscribers.map((subscriber) => Consumer.layer<Tasks>(subscriber))
+)
 
 /** The mail server of SMTP_URL, or files under the data directory. */
 const mailTransport = (config: AppConfig) =>

@@ -72,7 +72,7 @@ describe.skipIf(brokers === null)("consumers over a real Kafka", () => {
                 messages: records.map(({ headers, key, value }) => ({ headers, key, value: Buffer.from(value!) }))
               })
             )
-            yield* Effect.sleep("20 millis")
+            yield* Effect.sleep("50 millis")
           }
           return versions
         })
@@ -121,10 +121,8 @@ describe.skipIf(brokers === null)("consumers over a real Kafka", () => {
         load.on = false
         const versions = yield* Fiber.join(writer)
         const expected = [...versions.values()].reduce((sum, version) => sum + version, 0)
-        yield* Counters.eventually(
-          "every effect",
-          Effect.map(effects, (count) => count >= expected)
-        )
+        // However far behind they are on a busy machine, they go on.
+        while ((yield* effects) < expected) yield* progress
 
         // The truth is read from the topic by a client that shares no code with the consumer.
         const truth = new Map<string, Set<number>>()

@@ -82,6 +82,10 @@ export class Actor {
       this.resume = () => resume(Effect.void)
       this.state = "gate"
       this.arrived()
+      // Whoever is interrupted here goes on without being let: to its next gate, or to the end of its job.
+      return Effect.sync(() => {
+        if (this.state === "gate") this.state = "running"
+      })
     })
 
   get isRunnable(): boolean {
@@ -136,8 +140,9 @@ export class Actor {
 }
 
 /** Something that others see happens behind the gate. Commits are counted where they are made. */
-const isEffectOutside = (label: string) =>
-  label.startsWith("publish ") || label === "charge at the gateway" || label === "commit the offset"
+const isEffectOutside = (label: string) => label.startsWith("publish ") || effectsOutside.has(label)
+
+const effectsOutside = new Set(["charge at the gateway", "refund at the gateway", "commit the offset", "do the work"])
 
 /** The actor whose job the fiber belongs to: two workers of one process share its services, and each stops at gates of its own. */
 export const CurrentActor = Context.Reference<Actor | undefined>("test/lab/CurrentActor", {
@@ -246,6 +251,7 @@ export const describe = (sql: string): string => {
   const writes = [...text.matchAll(/\b(INSERT INTO|UPDATE|DELETE FROM) ([a-z_]+)/g)]
     .map((match) => `${match[1]!.split(" ")[0]!.toLowerCase()} ${match[2]!}`)
     .filter((write) => !write.startsWith("update of") && !write.endsWith(" set"))
+  if (writes.length === 1 && writes[0] === "update outbox_tasks") return `update outbox_tasks (${purposeOf(text)})`
   if (writes.length > 0) return [...new Set(writes)].join(" + ")
   const from = /\bFROM ([a-z_]+)/.exec(text.replaceAll(/FROM unnest/g, ""))
   const lock = text.includes("SKIP LOCKED")
@@ -255,6 +261,20 @@ export const describe = (sql: string): string => {
       : ""
   return from === null ? "select" : `select ${from[1]!}${lock}`
 }
+
+/** What the engine changes a task for: all of it is one table's state. */
+const purposeOf = (text: string): string =>
+  text.includes("attempts = attempts + 1")
+    ? "claim"
+    : text.includes("AS ended(")
+      ? "end"
+      : text.includes("AS run(")
+        ? "renew"
+        : text.includes("expired AS")
+          ? "take back"
+          : text.includes("SET state = 'completed'")
+            ? "settle"
+            : "other"
 
 /** A process's pool: sessions of the lab, lent as they are needed, whose every statement is a gate. */
 const pool = (database: LabDatabase["Service"]) =>
@@ -327,6 +347,9 @@ const uuidInFewLanes = (random: () => number): string => {
   }
 }
 
+/** Pauses are shorter here, and time limits longer. */
+const shortestLimitMillis = 5_000
+
 /** What a process's code finds around itself: its pool, and faults, ids, jitter, time and silence that the lab decides. */
 export const surroundings = (database: LabDatabase["Service"], time: LabTime, random: () => number) =>
   Effect.gen(function* () {
@@ -347,14 +370,17 @@ export const surroundings = (database: LabDatabase["Service"], time: LabTime, ra
         currentTimeNanos: Effect.sync(() => BigInt(time.millis) * 1_000_000n),
         monotonicTimeNanosUnsafe: () => BigInt(time.millis) * 1_000_000n,
         monotonicTimeNanos: Effect.sync(() => BigInt(time.millis) * 1_000_000n),
-        // Time that somebody waits for passes at once, and the wait is a place where others may come in between.
+        // Time that somebody waits for passes at once, and the wait is a place where others may come in between. But a time limit, which
+        // runs beside what it limits, never strikes.
         sleep: (duration) =>
-          Effect.andThen(
-            gate("wait"),
-            Effect.sync(() => {
-              time.millis += Math.ceil(Duration.toMillis(duration))
-            })
-          )
+          Duration.toMillis(duration) >= shortestLimitMillis
+            ? Effect.never
+            : Effect.andThen(
+                gate("wait"),
+                Effect.sync(() => {
+                  time.millis += Math.ceil(Duration.toMillis(duration))
+                })
+              )
       }),
       Context.add(References.MinimumLogLevel, "None"),
       // Spans would take their ids from elsewhere.

@@ -32,7 +32,16 @@ export const commandKinds = [
   { letter: "s", name: "refuseAll", share: 2 }, // a: on (even) or off
   { letter: "m", name: "redrive", share: 2 }, // a: client who is the operator, b: which of the refused events
   { letter: "i", name: "discard", share: 1 }, // the same
-  { letter: "F", name: "raiseFloors", share: 2 }
+  { letter: "F", name: "raiseFloors", share: 2 },
+  { letter: "K", name: "task", share: 5 }, // a: client, b: its line (odd: it has one), and how it goes (see TaskRequests.ts)
+  { letter: "W", name: "startWorker", share: 2 },
+  { letter: "C", name: "cancelTask", share: 1 }, // a: client who is the operator, b: which of the tasks
+  { letter: "R", name: "retryTask", share: 1 }, // the same
+  { letter: "G", name: "cancel", share: 4 }, // a: client, b: order
+  { letter: "B", name: "refund", share: 4 }, // a: client, b: order
+  { letter: "H", name: "webhook", share: 3 }, // a: client, b: which of the things that happened at the gateway, the last first
+  { letter: "U", name: "gatewayFails", share: 3 }, // b: its next answer gets lost, before it does anything (even) or behind that
+  { letter: "D", name: "later", share: 2 } // a: how many hours later
 ] as const
 
 export type CommandName = (typeof commandKinds)[number]["name"]
@@ -89,7 +98,7 @@ export const arbitraryOf = (random: () => number): Arbitrary.Arbitrary<Case> => 
   while (kinds.size < wanted) kinds.add(tickets[Math.floor(random() * tickets.length)]!)
   const slots = tickets.filter((name) => kinds.has(name))
   const command = Arbitrary.map(
-    Arbitrary.schema(Schema.Tuple([int(slots.length - 1), int(5), int(maxGates - 1)])),
+    Arbitrary.schema(Schema.Tuple([int(slots.length - 1), int(7), int(maxGates - 1)])),
     ([slot, a, b]): Command => ({ name: slots[slot]!, a, b })
   )
   return Arbitrary.all({

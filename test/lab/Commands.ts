@@ -2,16 +2,22 @@
 import { Effect } from "effect"
 import type { Actor, Trap } from "./Actor.ts"
 import type { Command } from "./Case.ts"
+import { cancel, refund, report } from "./MoneyRequests.ts"
 import { decline, methods, operate, orderLetters, otherBody, pay, place, type Request } from "./Requests.ts"
 import type { Scheduler } from "./Scheduler.ts"
+import { enqueue, labTask, operateTask } from "./TaskRequests.ts"
 
 /** Few processes tell as much as many, and a story with four dispatchers is read by nobody. */
 const maxDispatchers = 3
 const maxConsumers = 2
+const maxWorkers = 3
 /** Two clients can wait for each other, and meet more often than three. */
 const maxClients = 2
 /** Below a lease, above it, a day's worth of backoff; and back, as when a standby with another clock takes over. */
 const clockSeconds = [1, 10, 60, 3_600, -30] as const
+
+/** Inside the time in which the gateway's keys may be used again, behind it, and when they are forgotten. */
+const laterHours = [25, 13, 7] as const
 
 const pick = <A>(all: ReadonlyArray<A>, index: number): A | undefined => all[index % Math.max(1, all.length)]
 
@@ -25,13 +31,14 @@ const ask = (lab: Scheduler, number: number, request: Request) =>
   })
 
 /**
- * Aims at whoever takes the next request (a: 0 to 2), the next batch (3), the next slice (4), or at the latest process of all (5). A
- * fault that waits for work gets into the middle of it.
+ * Aims at whoever takes the next request (a: 0 to 2), the next batch (3), the next slice (4), the next tasks (6, 7), or at the latest process of
+ * all (5). A fault that waits for work gets into the middle of it.
  */
 const aim = (lab: Scheduler, a: number, trapOf: (actor: Actor) => Trap) =>
   Effect.sync(() => {
     const actor = lab.processes.at(-1)?.actors[0]
-    if (a <= 4) lab.ambushes.set(a <= 2 ? "client" : a === 3 ? "dispatcher" : "consumer", trapOf)
+    const role = a <= 2 ? "client" : a === 3 ? "dispatcher" : a === 4 ? "consumer" : a === 5 ? undefined : "worker"
+    if (role !== undefined) lab.ambushes.set(role, trapOf)
     else if (actor !== undefined) actor.trap = trapOf(actor)
   })
 
@@ -46,6 +53,13 @@ const effectsFromNow = (b: number): number => 1 + (b % 4)
 
 const says = (lab: Scheduler, what: string) => Effect.sync(() => lab.story.says("—", what))
 
+const pass = (lab: Scheduler, seconds: number, what: string) =>
+  Effect.gen(function* () {
+    yield* says(lab, what)
+    yield* lab.forward(seconds)
+    lab.work.pollAll()
+  })
+
 /** Carries out a command. One that finds nothing to act on does nothing, and is dropped when its case shrinks. */
 export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<void> => {
   const number = lab.requests.length
@@ -58,7 +72,7 @@ export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<vo
   const order = b % 2 === 0 ? 0 : b % Math.max(1, placed)
   // Where nothing is placed yet there is only one thing to ask for, and where all are something else.
   const meant =
-    placed === 0 && (name === "pay" || name === "decline")
+    placed === 0 && (name === "pay" || name === "decline" || name === "cancel" || name === "refund")
       ? "place"
       : placed === orderLetters.length && name === "place"
         ? "decline"
@@ -72,6 +86,40 @@ export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<vo
       return asking(a, pay(number, order, methods[Math.floor(b / orderLetters.length) % methods.length]!, lab.known))
     case "decline":
       return asking(a, decline(number, order, Math.floor(b / orderLetters.length) % 2 === 0 ? 1 : 2, lab.known))
+    case "cancel":
+      return asking(a, cancel(order, lab.known))
+    case "refund":
+      return asking(a, refund(order, lab.known))
+    case "webhook":
+      return asking(a, report(pick(lab.gateway.facts.toReversed(), b), lab.time))
+    case "gatewayFails": {
+      const fault = b % 2 === 0 ? "before" : "after"
+      lab.gateway.faults.push(fault)
+      return says(
+        lab,
+        fault === "before" ? "the gateway will not hear the next request" : "the gateway's next answer will get lost"
+      )
+    }
+    case "task":
+      return asking(a, enqueue(number, b))
+    case "cancelTask":
+    case "retryTask": {
+      const task = pick(
+        lab.committed.tasks.filter(({ type }) => type === labTask.name),
+        b
+      )
+      return task === undefined
+        ? Effect.void
+        : ask(
+            lab,
+            a,
+            operateTask(meant === "cancelTask" ? "cancel" : "retry", { name: lab.story.taskNamed(task), id: task.id })
+          )
+    }
+    case "startWorker":
+      return lab.processes.filter((process) => process.role === "worker").length >= maxWorkers
+        ? Effect.void
+        : Effect.flatMap(lab.start("worker"), (process) => says(lab, `${process.name} starts`))
     case "again": {
       const request = pick(lab.requests, b)
       return request === undefined ? Effect.void : ask(lab, a, request)
@@ -167,13 +215,11 @@ export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<vo
     }
     case "clock": {
       const seconds = clockSeconds[a % clockSeconds.length]!
-      return Effect.andThen(
-        lab.forward(seconds),
-        Effect.suspend(() => {
-          lab.work.pollAll()
-          return says(lab, seconds > 0 ? `${seconds} s pass` : `the database's clock goes back by ${-seconds} s`)
-        })
-      )
+      return pass(lab, seconds, seconds > 0 ? `${seconds} s pass` : `the database's clock goes back by ${-seconds} s`)
+    }
+    case "later": {
+      const hours = laterHours[a % laterHours.length]!
+      return pass(lab, hours * 3_600, `${hours} hours pass`)
     }
   }
 }

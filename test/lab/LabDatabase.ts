@@ -30,7 +30,12 @@ export interface Committed {
     readonly version: number
     readonly total: number
   }>
-  readonly payments: ReadonlyArray<{ readonly id: string; readonly order: string; readonly status: string }>
+  readonly payments: ReadonlyArray<{
+    readonly id: string
+    readonly order: string
+    readonly status: string
+    readonly captured: number
+  }>
   /** Events that the broker refused and that are not in the topic for all that is known. */
   readonly refused: ReadonlyArray<{
     readonly order: string
@@ -58,6 +63,25 @@ export interface Committed {
   readonly processed: ReadonlyArray<string>
   readonly effects: ReadonlyArray<{ readonly order: string; readonly version: number; readonly event: string }>
   readonly revenue: number
+  readonly tasks: ReadonlyArray<TaskRow>
+  /** What runs of the lab's own tasks wrote with their ends, in that order. */
+  readonly work: ReadonlyArray<{ readonly task: string; readonly attempt: number }>
+}
+
+/** A task, as the lab sees it. */
+export interface TaskRow {
+  readonly id: string
+  readonly type: string
+  readonly state: "pending" | "processing" | "completed" | "failed" | "dead" | "cancelled"
+  readonly attempts: number
+  /** The ordering key. */
+  readonly line: string | null
+  readonly key: string | null
+  readonly error: string | null
+  /** It waits, and its time has come. */
+  readonly due: boolean
+  /** It is leased, and the lease has run out. */
+  readonly expired: boolean
 }
 
 export const nothingCommitted: Committed = {
@@ -69,7 +93,9 @@ export const nothingCommitted: Committed = {
   archive: [],
   processed: [],
   effects: [],
-  revenue: 0
+  revenue: 0,
+  tasks: [],
+  work: []
 }
 
 /** A case begins at this instant: any will do, and a fixed one makes equal ids. */
@@ -86,7 +112,8 @@ const prepare = `
   CREATE OR REPLACE FUNCTION uuid_v7(at timestamptz, random uuid) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT overlay(random::text PLACING '7' FROM 15)::uuid $$;
   CREATE TABLE lab_effects (
-    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, aggregate_id text, aggregate_version int, event_id uuid)`
+    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, aggregate_id text, aggregate_version int, event_id uuid);
+  CREATE TABLE lab_work (position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, task_id uuid, attempt int)`
 
 const tables = [
   "outbox_parked",
@@ -102,6 +129,7 @@ const tables = [
   "inbox_dead_letters",
   "revenue_daily",
   "lab_effects",
+  "lab_work",
   "idempotency_keys",
   "outbox_tasks",
   "payments",
@@ -112,14 +140,18 @@ const tables = [
 /** DELETE and not TRUNCATE: the tables hold a handful of rows, and new files for each case would cost far more. */
 const empty = `${tables.map((table) => `DELETE FROM ${table};`).join(" ")}
   SELECT setval('lab_clock', 0), setval(pg_get_serial_sequence('outbox_events', 'seq'), 1, false),
+         setval(pg_get_serial_sequence('outbox_tasks', 'seq'), 1, false),
          setval(pg_get_serial_sequence('lab_effects', 'position'), 1, false)`
 
 const list = (columns: string, from: string) =>
   `coalesce((SELECT json_agg(row_to_json(t)) FROM (SELECT ${columns} FROM ${from}) AS t), '[]')`
 
+/** The time now, without taking it on. */
+const now = `'${epoch}'::timestamptz + (SELECT last_value FROM lab_clock) * interval '1 millisecond'`
+
 const observe = `SELECT json_build_object(
   'orders', ${list("id, customer_id AS customer, status, version, total_amount_minor AS total", "orders ORDER BY id")},
-  'payments', ${list(`id, order_id AS "order", status`, "payments ORDER BY id")},
+  'payments', ${list(`id, order_id AS "order", status, captured_minor AS captured`, "payments ORDER BY id")},
   'queue', ${list(`lane, aggregate_id AS "order", aggregate_version AS version, event_id AS event`, "(SELECT * FROM outbox_events UNION ALL SELECT * FROM outbox_parked) AS e ORDER BY seq")},
   'refused', ${list(
     `aggregate_id AS "order", aggregate_version AS version, event_id AS event, status`,
@@ -134,7 +166,13 @@ const observe = `SELECT json_build_object(
   )},
   'processed', coalesce((SELECT json_agg(event_id) FROM processed_events), '[]'),
   'effects', ${list(`aggregate_id AS "order", aggregate_version AS version, event_id AS event`, "lab_effects ORDER BY position")},
-  'revenue', coalesce((SELECT sum(amount_minor) FROM revenue_daily), 0)::float8
+  'revenue', coalesce((SELECT sum(amount_minor) FROM revenue_daily), 0)::float8,
+  'tasks', ${list(
+    `task_id AS id, task_type AS type, state, attempts, ordering_key AS line, idempotency_key AS key, last_error AS error,
+     state IN ('pending', 'failed') AND execute_at <= ${now} AS due, state = 'processing' AND lease_until <= ${now} AS expired`,
+    "outbox_tasks ORDER BY seq"
+  )},
+  'work', ${list("task_id AS task, attempt", "lab_work ORDER BY position")}
 )::text AS state`
 
 /** The dead rows of so many cases are swept at once: seldom enough to cost nothing, and tables never grow beyond some pages. */

@@ -5,6 +5,8 @@
 import { isDeepStrictEqual } from "node:util"
 import type { Committed } from "./LabDatabase.ts"
 import type { Capture } from "./ModelGateway.ts"
+import { moneyAtRest, moneySafety } from "./OracleMoney.ts"
+import { taskSafety, tasksAtRest } from "./OracleTasks.ts"
 
 /** A record of the topic, as far as the invariants speak of it. */
 export interface TopicRecord {
@@ -14,7 +16,7 @@ export interface TopicRecord {
   readonly version: number
   readonly event: string
   readonly type: string
-  /** What an OrderPaid says was paid; 0 for the other types. */
+  /** What an OrderPaid says was paid, and an OrderRefunded, below 0, was given back; 0 for the other types. */
   readonly paid: number
   /** The payment that the event speaks of. */
   readonly payment: string | undefined
@@ -25,10 +27,17 @@ export interface TopicRecord {
 
 /** What a client was told for good. `text` is what it read, to the byte. */
 export interface Answer {
-  readonly says: "placed" | "paid" | "declined"
+  readonly says: "placed" | "paid" | "declined" | "cancelled" | "refunding" | "enqueued"
+  /** The order's id; of what was enqueued, the task's. */
   readonly order: string
   readonly payment: string | undefined
   readonly text: string
+}
+
+/** A refusal that says how the order stands. */
+export interface Refusal {
+  readonly order: string
+  readonly status: string
 }
 
 /** Everything that can be seen from outside. */
@@ -37,6 +46,14 @@ export interface World {
   /** All records in the order in which they were appended. */
   readonly topic: ReadonlyArray<TopicRecord>
   readonly captures: ReadonlyArray<Capture>
+  /** Refunds that the gateway made. */
+  readonly givenBack: ReadonlyArray<Capture>
+  /** How long the case has lasted. */
+  readonly pastMillis: number
+  /** Tasks of the lab that did something outside. */
+  readonly workDone: ReadonlySet<string>
+  /** The tasks of the line, in the order in which their work has to come: without those that came by too late, or were given up and run again. */
+  readonly inLine: ReadonlyArray<string>
   /** Some actor is in the middle of a transaction, which may still commit. */
   readonly inTransaction: boolean
   /** Requests that have no final answer. */
@@ -46,6 +63,7 @@ export interface World {
   /** The id under which each event was first seen in the queue, by order and version (`keyOf`). */
   readonly firstIds: ReadonlyMap<string, string>
   readonly answers: ReadonlyArray<Answer & { readonly title: string }>
+  readonly refusals: ReadonlyArray<Refusal & { readonly title: string }>
 }
 
 export const invariants = [
@@ -71,7 +89,12 @@ export const invariants = [
   "every request gets its answer",
   "an order is what its events say",
   "everything comes to rest",
-  "the lab can play it"
+  "the lab can play it",
+  "an order goes the way of its states",
+  "a payment is what its events say",
+  "no payment is stuck",
+  "a task does its work once",
+  "every task ends"
 ] as const
 export type Invariant = (typeof invariants)[number]
 
@@ -80,7 +103,7 @@ export interface Violation {
   readonly detail: string
 }
 
-const sum = (numbers: ReadonlyArray<number>) => numbers.reduce((total, number) => total + number, 0)
+export const sum = (numbers: ReadonlyArray<number>) => numbers.reduce((total, number) => total + number, 0)
 export const keyOf = ({ order, version }: { readonly order: string; readonly version: number }) => `${order} ${version}`
 
 const discardedOf = ({ refused }: Committed): ReadonlySet<string> =>
@@ -90,10 +113,8 @@ const discardedOf = ({ refused }: Committed): ReadonlySet<string> =>
 export type Named = (event: { readonly order: string; readonly version: number }) => string
 
 /** What must hold after every step, whatever is under way. The first one that is broken, or nothing. */
-export const safety = (
-  { answers, captures, committed, firstIds, inTransaction, topic, wanted }: World,
-  named: Named
-): Violation | undefined => {
+export const safety = (world: World, named: Named): Violation | undefined => {
+  const { committed, firstIds, inTransaction, topic, wanted } = world
   const versions = new Map(committed.orders.map((order) => [order.id, order.version]))
   const broken = (invariant: Invariant, detail: string): Violation => ({ invariant, detail })
 
@@ -148,34 +169,8 @@ export const safety = (
     if (queued.has(archived.event)) return broken("no event is both queued and archived", named(archived))
   }
 
-  const ends = new Map<string, string>()
-  for (const { event, payment } of topic) {
-    if (payment === undefined) continue
-    const end = ends.get(payment)
-    if (end !== undefined && end !== event) return broken("a payment ends once", `payment ${payment} ended twice`)
-    ends.set(payment, event)
-  }
-
-  for (const { order, payment, says, text, title } of answers) {
-    const row = committed.orders.find(({ id }) => id === order)
-    const paid = committed.payments.find(({ id }) => id === payment)
-    const isTrue =
-      says === "placed"
-        ? row !== undefined
-        : says === "paid"
-          ? row?.status === "paid" && paid?.status === "captured"
-          : paid?.status === "declined"
-    const body = JSON.parse(text.slice(text.indexOf("{"))) as { readonly status: unknown }
-    if (body.status !== { placed: "pending", paid: "paid", declined: 402 }[says])
-      return broken("an answer is true", `"${title}" was answered "${says}", and its body says ${String(body.status)}`)
-    if (!isTrue) return broken("an answer is true", `"${title}" was answered "${says}", and that is not what is stored`)
-  }
-
-  const captured = new Set<string>()
-  for (const { order } of captures) {
-    if (captured.has(order)) return broken("an order is captured at most once", `order ${order} was captured twice`)
-    captured.add(order)
-  }
+  const wrong = moneySafety(world, named) ?? taskSafety(world)
+  if (wrong !== undefined) return wrong
 
   const applied = new Set<string>()
   const appliedVersions = new Map<string, number>()
@@ -203,20 +198,19 @@ export const safety = (
       `there are ${committed.orders.length} orders, and ${wanted} ${wanted === 1 ? "was" : "were"} asked for`
     )
   const paid = new Map(topic.map((record) => [record.event, record.paid]))
-  if (committed.revenue > sum([...paid.values()])) {
-    return broken(
-      "an effect happens at most once per event",
-      `revenue is ${committed.revenue}, and ${sum([...paid.values()])} was paid`
-    )
-  }
+  const most = sum([...paid.values()].filter((amount) => amount > 0))
+  if (committed.revenue > most)
+    return broken("an effect happens at most once per event", `revenue is ${committed.revenue}, and ${most} was paid`)
   return undefined
 }
 
 /** What must hold once the faults have stopped and everybody had bounded time. Safety holds besides. */
-export const rest = ({ captures, committed, topic, unanswered }: World, named: Named): Violation | undefined => {
+export const rest = (world: World, named: Named): Violation | undefined => {
+  const { committed, topic, unanswered } = world
   const broken = (invariant: Invariant, detail: string): Violation => ({ invariant, detail })
   const published = new Set(topic.map(keyOf))
   const discarded = discardedOf(committed)
+  /** Nothing of it was discarded: its events tell the whole of it. */
   const isTold = ({ id, version }: { readonly id: string; readonly version: number }) =>
     !Array.from({ length: version }, (_, index) => keyOf({ order: id, version: index + 1 })).some((key) =>
       discarded.has(key)
@@ -236,36 +230,15 @@ export const rest = ({ captures, committed, topic, unanswered }: World, named: N
   }
   if (committed.queue.length > 0)
     return broken("the queue empties", `${committed.queue.map(named).join(", ")} still wait`)
-  for (const order of committed.orders.filter(isTold)) {
-    const told = topic.filter((record) => record.order === order.id)
-    const paid = told.some((record) => record.type === "OrderPaid")
-    if ((order.status === "paid") !== paid)
-      return broken(
-        "an order is what its events say",
-        `order ${named({ order: order.id, version: 1 }).slice(0, -1)} is ${order.status}, and its events ${paid ? "" : "don't "}say that it was paid`
-      )
-  }
-  const toldOrders = new Set(committed.orders.filter(isTold).map(({ id }) => id))
-  for (const { id, order, status } of committed.payments) {
-    if (!toldOrders.has(order)) continue
-    const type = topic.find((record) => record.payment === id)?.type
-    if (status !== "charging" && type !== (status === "captured" ? "OrderPaid" : "PaymentDeclined"))
-      return broken("an order is what its events say", `a payment is ${status}, and its event is ${type ?? "none"}`)
-  }
   const effects = new Set(committed.effects.map((effect) => effect.event))
   for (const record of topic) {
     if (!effects.has(record.event))
       return broken("every event has its effect", `${named(record)} is in the topic and had no effect`)
   }
-  const paidOrders = sum(committed.orders.filter((order) => order.status === "paid").map((order) => order.total))
-  const captured = sum(captures.map((capture) => capture.amountMinor))
-  const announced = sum([...new Map(topic.map((record) => [record.event, record.paid])).values()])
-  if (paidOrders !== captured || committed.revenue !== announced || (discarded.size === 0 && announced !== captured)) {
-    return broken("the money adds up", `captured ${captured}, paid orders ${paidOrders}, revenue ${committed.revenue}`)
-  }
+  const wrong = moneyAtRest(world, new Set(committed.orders.filter(isTold).map(({ id }) => id)), named)
+  if (wrong !== undefined) return wrong
   if (unanswered.length > 0) return broken("every request gets its answer", unanswered.join(", "))
-  const open = committed.payments.filter((payment) => payment.status === "charging")
-  return open.length > 0 ? broken("the money adds up", `${open.length} payments are still charging`) : undefined
+  return tasksAtRest(world)
 }
 
 /** Stops the run: an invariant is broken. */

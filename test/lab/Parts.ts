@@ -5,6 +5,8 @@ import type { PgClient } from "@effect/sql-pg"
 import { Effect, Layer } from "effect"
 import type { SqlClient } from "effect/sql"
 import { type Gateway, GatewaySettings } from "../../src/application/Gateway.ts"
+import { CancelOrder } from "../../src/application/CancelOrder.ts"
+import { GatewayWebhook, WebhookSettings } from "../../src/application/GatewayWebhook.ts"
 import { Idempotency } from "../../src/application/Idempotency.ts"
 import { Orders } from "../../src/application/Orders.ts"
 import { PaymentOutcomes } from "../../src/application/PaymentOutcomes.ts"
@@ -12,6 +14,8 @@ import { Payments } from "../../src/application/Payments.ts"
 import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
 import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
+import { RefundOrder } from "../../src/application/RefundOrder.ts"
+import { RecoverySettings } from "../../src/application/tasks/PaymentRecover.ts"
 import type { Broker } from "../../src/messaging/broker/Broker.ts"
 import { TopicSettings } from "../../src/messaging/broker/Broker.ts"
 import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
@@ -24,9 +28,15 @@ import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
 import { OutboxQueue, QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "../../src/messaging/outbox/Publisher.ts"
 import { Wakeup } from "../../src/messaging/outbox/Wakeup.ts"
+import { TaskClaim } from "../../src/messaging/tasks/TaskClaim.ts"
+import { TaskFinish } from "../../src/messaging/tasks/TaskFinish.ts"
+import { TaskLeases } from "../../src/messaging/tasks/TaskLeases.ts"
 import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
+import { TaskSettings } from "../../src/messaging/tasks/TaskSettings.ts"
 import { TaskWakeup } from "../../src/messaging/tasks/TaskWakeup.ts"
 import { Signals } from "../../src/platform/Signals.ts"
+import { webhookSecret } from "./MoneyRequests.ts"
+import { keyRetentionMillis } from "./ModelGateway.ts"
 
 /** What every actor has around itself (Actor.ts), and the models of the two systems that are not ours. */
 export type Around =
@@ -46,6 +56,10 @@ export interface Parts {
   readonly outbox: Part<Outbox>
   readonly orders: Part<Orders, Outbox>
   readonly payOrder: Part<PayOrder, Orders | Payments | PaymentOutcomes | Idempotency | Tasks>
+  readonly cancelOrder: Part<CancelOrder, Orders | Payments>
+  readonly recoverPayment: Part<RecoverPayment, Payments | PaymentOutcomes>
+  readonly taskClaim: Part<TaskClaim>
+  readonly taskFinish: Part<TaskFinish>
   readonly queue: Part<OutboxQueue>
   readonly publisher: Part<Publisher>
   readonly dispatcher: Part<Dispatcher, OutboxQueue | Publisher>
@@ -64,6 +78,10 @@ export const realParts: Parts = {
   outbox: Outbox.layer,
   orders: Orders.layer,
   payOrder: PayOrder.layer,
+  cancelOrder: CancelOrder.layer,
+  recoverPayment: RecoverPayment.layer,
+  taskClaim: TaskClaim.layer,
+  taskFinish: TaskFinish.layer,
   queue: OutboxQueue.layer,
   publisher: Publisher.layer,
   dispatcher: Dispatcher.layer,
@@ -86,14 +104,29 @@ const wakeup = Layer.mergeAll(
   Layer.succeed(Signals, { send: () => Effect.void, on: () => Effect.void })
 )
 
+/** Runs of a recovery, each within a minute of the one before: behind the third the payment is `manual`. */
+export const recoveryDelaysMillis = [5_000, 15_000, 40_000] as const
+
+/** A lease is over, and its task due again, within a minute. */
+export const taskSettings = {
+  leaseMillis: 30_000,
+  heartbeatMillis: 10_000,
+  retryDelaysMillis: [1_000],
+  pollMillis: 1_000,
+  graceMillis: 10_000
+}
+
 /** What stands around each actor beside its own surroundings. */
 export const settings = Layer.mergeAll(
   wakeup,
   Layer.succeed(GatewaySettings, {
     url: "http://gateway.invalid",
     timeoutMillis: 5_000,
-    keyRetentionMillis: 86_400_000
+    keyRetentionMillis
   }),
+  Layer.succeed(WebhookSettings, { secret: webhookSecret }),
+  Layer.succeed(RecoverySettings, { delaysMillis: recoveryDelaysMillis }),
+  Layer.succeed(TaskSettings, taskSettings),
   Layer.succeed(TopicSettings, { partitions: partitionCount }),
   // The lab knows one thing at a time to do: a handler that is looked at by a clock would be two.
   Layer.succeed(HandleSettings, { timeoutMillis: Infinity }),
@@ -102,12 +135,31 @@ export const settings = Layer.mergeAll(
   Layer.succeed(DispatcherSettings, { backoffBaseMillis: 4, backoffCapMillis: 32 })
 )
 
-/** Clients do the operator's work, too: one more process would make no difference. */
-export const clientOf = (parts: Parts) =>
-  Layer.mergeAll(PlaceOrder.layer, parts.payOrder, RecoverPayment.layer, parts.deadLetters).pipe(
-    Layer.provideMerge(PaymentOutcomes.layer),
+/** What the use cases stand on. */
+const baseOf = (parts: Parts) =>
+  PaymentOutcomes.layer.pipe(
     Layer.provideMerge(Layer.mergeAll(parts.orders, Payments.layer, Idempotency.layer, Tasks.layer)),
     Layer.provideMerge(parts.outbox)
+  )
+
+/** Clients do the operator's work, too, and hear what the gateway reports: one more process would make no difference. */
+export const clientOf = (parts: Parts) =>
+  Layer.mergeAll(
+    PlaceOrder.layer,
+    parts.payOrder,
+    parts.cancelOrder,
+    RefundOrder.layer,
+    GatewayWebhook.layer,
+    parts.deadLetters
+  ).pipe(Layer.provideMerge(baseOf(parts)))
+
+/** Workers run the recovery of payments, and the lab's own tasks. */
+export const workerOf = (parts: Parts) =>
+  Layer.mergeAll(
+    parts.recoverPayment.pipe(Layer.provide(baseOf(parts))),
+    parts.taskClaim,
+    parts.taskFinish,
+    TaskLeases.layer
   )
 
 /** What a case's seed decides beside ids and jitter: one in four keeps no archive, one in five has room for one event in a batch. */

@@ -2,23 +2,31 @@
  * The processes of a case: each with its own services over its own pool, and one actor (or two, for a mistake) that does its work.
  */
 import { Context, Effect, Layer, Scope } from "effect"
-import type { DeadLetters } from "../../src/messaging/outbox/DeadLetters.ts"
 import type { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
 import type { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
 import type { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
-import type { Idempotency } from "../../src/application/Idempotency.ts"
-import type { Orders } from "../../src/application/Orders.ts"
-import type { PayOrder } from "../../src/application/PayOrder.ts"
-import type { RecoverPayment } from "../../src/application/RecoverPayment.ts"
-import type { PlaceOrder } from "../../src/application/PlaceOrder.ts"
+import * as RecoverPayment from "../../src/application/RecoverPayment.ts"
+import * as TaskWorker from "../../src/messaging/tasks/TaskWorker.ts"
 import type { PgClient } from "@effect/sql-pg"
 import { Actor, gate, type LabTime, surroundings } from "./Actor.ts"
 import type { LabDatabase } from "./LabDatabase.ts"
 import * as ModelBroker from "./ModelBroker.ts"
 import * as ModelGateway from "./ModelGateway.ts"
 import type { Batch } from "../../src/messaging/broker/Broker.ts"
-import { type Around, clientOf, consumerOf, dispatcherOf, type Parts, settings, type settingsOf } from "./Parts.ts"
-import { orderLetters, type Request } from "./Requests.ts"
+import {
+  type Around,
+  clientOf,
+  consumerOf,
+  dispatcherOf,
+  type Parts,
+  recoveryDelaysMillis,
+  settings,
+  type settingsOf,
+  workerOf
+} from "./Parts.ts"
+import type { ClientServices, Request } from "./Requests.ts"
+import { labHandler } from "./TaskRequests.ts"
+import type { Hands } from "./TaskWork.ts"
 
 interface ProcessOf<Role extends string, Services> {
   readonly role: Role
@@ -28,21 +36,23 @@ interface ProcessOf<Role extends string, Services> {
 }
 
 /** Takes requests, one after another. */
-export interface ClientProcess extends ProcessOf<
-  "client",
-  DeadLetters | PlaceOrder | PayOrder | RecoverPayment | Orders | Idempotency | PgClient.PgClient
-> {
+export interface ClientProcess extends ProcessOf<"client", ClientServices> {
   readonly number: number
   readonly line: Array<Request>
-  /** Takes the next request of the line. */
-  readonly take: () => Request | undefined
 }
 export type DispatcherProcess = ProcessOf<"dispatcher", Dispatcher | OutboxQueue>
 export interface ConsumerProcess extends ProcessOf<"consumer", ApplySlice> {
   /** Where it goes on reading, by partition, as long as the partition is its own. */
   readonly positions: Map<number, { readonly next: number; readonly generation: number }>
 }
-export type Process = ClientProcess | DispatcherProcess | ConsumerProcess
+/** What a handler of tasks needs. */
+export type WorkerServices = RecoverPayment.RecoverPayment | PgClient.PgClient
+/** Its first actor runs tasks, the second is its heart. */
+export interface WorkerProcess extends ProcessOf<"worker", WorkerServices> {
+  readonly worker: TaskWorker.TaskWorker<WorkerServices>
+  readonly hands: Hands
+}
+export type Process = ClientProcess | DispatcherProcess | ConsumerProcess | WorkerProcess
 
 /** What the processes of a case share: the systems outside, and the case's parts. */
 export interface Environment {
@@ -54,15 +64,17 @@ export interface Environment {
   readonly time: LabTime
   readonly random: () => number
   readonly titleOf: (batch: Batch) => string
+  /** The lab's own tasks that did outside what they are for. */
+  readonly workDone: Set<string>
 }
 
-const build = <A>(environment: Environment, paying: () => string, layer: Layer.Layer<A, never, Around>) =>
+const build = <A>(environment: Environment, layer: Layer.Layer<A, never, Around>) =>
   Effect.gen(function* () {
     const { database, gateway, log, random, time, titleOf } = environment
     const around = yield* surroundings(database, time, random)
     const all = layer.pipe(
       Layer.provideMerge(
-        Layer.mergeAll(settings, ModelBroker.layerActor(log, gate, titleOf), ModelGateway.layer(gateway, gate, paying))
+        Layer.mergeAll(settings, ModelBroker.layerActor(log, gate, titleOf), ModelGateway.layer(gateway, gate))
       ),
       Layer.provideMerge(Layer.succeedContext(around))
     )
@@ -71,30 +83,37 @@ const build = <A>(environment: Environment, paying: () => string, layer: Layer.L
   })
 
 export const startClient = (environment: Environment, number: number, name: string, line: Array<Request>) =>
+  Effect.map(build(environment, clientOf(environment.parts)), (context): ClientProcess => ({
+    role: "client",
+    name,
+    number,
+    line,
+    actors: [new Actor(name)],
+    context
+  }))
+
+export const startWorker = (environment: Environment, name: string) =>
   Effect.gen(function* () {
-    const actor = new Actor(name)
-    let paying: Request | undefined
-    const context = yield* build(
-      environment,
-      () => orderLetters[paying?.order ?? -1] ?? "?",
-      clientOf(environment.parts)
-    )
-    const client: ClientProcess = {
-      role: "client",
+    const context = yield* build(environment, workerOf(environment.parts))
+    const handlers = [
+      RecoverPayment.handler(recoveryDelaysMillis),
+      labHandler((taskId) => environment.workDone.add(taskId))
+    ]
+    const worker = yield* Effect.provideContext(TaskWorker.make<WorkerServices>(handlers), context).pipe(Effect.orDie)
+    const process: WorkerProcess = {
+      role: "worker",
       name,
-      number,
-      line,
-      actors: [actor],
       context,
-      // The order of the request under way is the one that a capture is for.
-      take: () => (paying = line.shift())
+      worker,
+      actors: [new Actor(name), new Actor(`${name}'s heart`)],
+      hands: { claimed: [], ended: [], looked: false, beatDue: false }
     }
-    return client
+    return process
   })
 
 export const startDispatcher = (environment: Environment, name: string) =>
   Effect.map(
-    build(environment, () => "", dispatcherOf(environment.parts, environment.settings)),
+    build(environment, dispatcherOf(environment.parts, environment.settings)),
     (context): DispatcherProcess => ({
       role: "dispatcher",
       name,
@@ -107,13 +126,10 @@ export const startDispatcher = (environment: Environment, name: string) =>
   )
 
 export const startConsumer = (environment: Environment, name: string) =>
-  Effect.map(
-    build(environment, () => "", consumerOf(environment.parts)),
-    (context): ConsumerProcess => ({
-      role: "consumer",
-      name,
-      context,
-      actors: [new Actor(name)],
-      positions: new Map()
-    })
-  )
+  Effect.map(build(environment, consumerOf(environment.parts)), (context): ConsumerProcess => ({
+    role: "consumer",
+    name,
+    context,
+    actors: [new Actor(name)],
+    positions: new Map()
+  }))

@@ -6,48 +6,74 @@ import type { PgClient } from "@effect/sql-pg"
 import { Data, Effect, Exit, Result } from "effect"
 import { Idempotency, IdempotencyKey } from "../../src/application/Idempotency.ts"
 import { Orders } from "../../src/application/Orders.ts"
+import type { CancelOrder } from "../../src/application/CancelOrder.ts"
+import type { GatewayWebhook } from "../../src/application/GatewayWebhook.ts"
 import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
-import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
+import type { RefundOrder } from "../../src/application/RefundOrder.ts"
 import { Currency } from "../../src/domain/Money.ts"
 import { type Change, CustomerId, declinePayment, OrderId, Sku } from "../../src/domain/Order.ts"
 import { PaymentId, PaymentMethod } from "../../src/domain/Payment.ts"
 import { DeadLetters } from "../../src/messaging/outbox/DeadLetters.ts"
+import type { Tasks } from "../../src/messaging/tasks/Tasks.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
-import type { Answer, Violation } from "./Oracle.ts"
+import type { Answer, Refusal, Violation } from "./Oracle.ts"
 
 /** The orders of a case. Their amounts differ, and so do their sums: a wrong total tells which one is missing. */
 export const orderLetters = ["A", "B", "C"] as const
 const amounts = [100, 230, 710] as const
 
-export const methods = ["pm_ok", "pm_declined", "pm_timeout_then_captured"] as const
+/** The order that an amount was for. */
+export const letterOf = (amountMinor: number): string =>
+  orderLetters[(amounts as ReadonlyArray<number>).indexOf(amountMinor)] ?? "?"
 
-/** What the service said: a final answer, something else that ends the request, or that it is to be asked again. */
+export const methods = ["pm_ok", "pm_declined", "pm_timeout_then_captured", "pm_timeout_then_nothing"] as const
+
+/** What the service said: a final answer, a refusal, something else that ends the request, or that it is to be asked again. */
 type Heard =
   | { readonly _tag: "Answer"; readonly answer: Answer }
+  | ({ readonly _tag: "Refused" } & Refusal)
   | { readonly _tag: "Done" }
-  | { readonly _tag: "Again" }
+  /** `waitsFor`: the payment whose outcome the gateway has not told. */
+  | { readonly _tag: "Again"; readonly waitsFor?: string }
 
-type Services = DeadLetters | PlaceOrder | PayOrder | RecoverPayment | Orders | Idempotency | PgClient.PgClient
+/** What a client process has. */
+export type ClientServices =
+  | DeadLetters
+  | PlaceOrder
+  | PayOrder
+  | CancelOrder
+  | RefundOrder
+  | GatewayWebhook
+  | Orders
+  | Idempotency
+  | Tasks
+  | PgClient.PgClient
 
 /** A request as its sender sees it: sent again with the same key until it is done with. */
 export interface Request {
   readonly title: string
   readonly order: number
   readonly isPlace: boolean
-  readonly send: Effect.Effect<unknown, unknown, Services>
+  readonly send: Effect.Effect<unknown, unknown, ClientServices>
   answered: boolean
+  /** The payment that it was told to ask for again. */
+  waitsFor: string | undefined
+  /** The last refusal that says how its order stands. */
+  refusal: Refusal | undefined
   /** The final answer, which every other one to the same request has to equal. */
   answer: Answer | undefined
   /** Takes what came back. A violation where it is something that a client must never hear. */
   readonly take: (exit: Exit.Exit<unknown, unknown>) => Violation | undefined
 }
 
-const make = (
+/** A keyed request has one final answer, to the byte; another one is answered by how things stand. */
+export const make = (
   title: string,
   order: number,
   isPlace: boolean,
-  send: Effect.Effect<Heard, unknown, Services>
+  send: Effect.Effect<Heard, unknown, ClientServices>,
+  { isKeyed }: { readonly isKeyed: boolean } = { isKeyed: true }
 ): Request => {
   const request: Request = {
     title,
@@ -55,14 +81,20 @@ const make = (
     isPlace,
     send,
     answered: false,
+    waitsFor: undefined,
+    refusal: undefined,
     answer: undefined,
     take: (exit) => {
       if (!Exit.isSuccess(exit)) return undefined
       const heard = exit.value as Heard
-      if (heard._tag === "Again") return undefined
+      if (heard._tag === "Again") {
+        request.waitsFor = heard.waitsFor ?? request.waitsFor
+        return undefined
+      }
       request.answered = true
+      if (heard._tag === "Refused") request.refusal = heard
       const text = heard._tag === "Answer" ? heard.answer.text : "with a refusal"
-      if (request.answer !== undefined && request.answer.text !== text) {
+      if (isKeyed && request.answer !== undefined && request.answer.text !== text) {
         return {
           invariant: "the same key gets the same answer",
           detail: `"${title}" was answered ${request.answer.text}, and then ${text}`
@@ -110,7 +142,7 @@ class UnknownOrder extends Data.TaggedError("UnknownOrder") {
   override readonly message = "nobody knows its id yet"
 }
 
-const idOf = (order: number, known: KnownOrders) =>
+export const idOf = (order: number, known: KnownOrders) =>
   Effect.suspend(() => {
     const id = known.get(order)
     return id === undefined ? Effect.fail(new UnknownOrder()) : Effect.succeed(id)
@@ -121,7 +153,8 @@ type Method = (typeof methods)[number]
 const titles: Readonly<Record<Method, string>> = {
   pm_ok: "",
   pm_declined: " (will be declined)",
-  pm_timeout_then_captured: " (the gateway's first answer gets lost)"
+  pm_timeout_then_captured: " (the gateway's first answer gets lost)",
+  pm_timeout_then_nothing: " (the gateway's first try gets lost)"
 }
 
 const sendPay = Effect.fnUntraced(function* (id: OrderId, number: number, method: string) {
@@ -138,11 +171,8 @@ export const pay = (number: number, order: number, method: Method, known: KnownO
       const id = yield* idOf(order, known)
       const result = yield* sendPay(id, number, method)
       if (Result.isSuccess(result)) {
-        // An unknown outcome is found out by the recovery, which has no worker of its own here; the client then asks again.
-        if (result.success._tag === "Unknown") {
-          yield* Effect.ignore((yield* RecoverPayment).recover(result.success.paymentId, { isLast: false }))
-          return { _tag: "Again" }
-        }
+        // An unknown outcome is asked for again.
+        if (result.success._tag === "Unknown") return { _tag: "Again", waitsFor: result.success.paymentId }
         const { answer, paymentId } = result.success
         const says = answer.status === 200 ? "paid" : "declined"
         return {
@@ -154,8 +184,9 @@ export const pay = (number: number, order: number, method: Method, known: KnownO
         case "PaymentInProgress":
           return { _tag: "Again" }
         case "PaymentOpen":
-        case "OrderStateConflict":
           return { _tag: "Done" }
+        case "OrderStateConflict":
+          return { _tag: "Refused", order: id, status: result.failure.status }
         // Its order is there, and the key was never used with another body.
         default:
           return yield* Effect.die(result.failure)
@@ -170,7 +201,7 @@ export const otherBody = (number: number, request: Request, known: KnownOrders):
     request.order,
     false,
     Effect.gen(function* () {
-      if (request.answer?.payment === undefined) return { _tag: "Done" }
+      if (request.answer?.says !== "paid" && request.answer?.says !== "declined") return { _tag: "Done" }
       const result = yield* sendPay(yield* idOf(request.order, known), number, "pm_other")
       return Result.isFailure(result) && result.failure._tag === "KeyReused"
         ? { _tag: "Done" }

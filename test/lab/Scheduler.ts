@@ -14,8 +14,17 @@ import { ModelLog } from "./ModelBroker.ts"
 import { ModelGatewayState } from "./ModelGateway.ts"
 import { Broken, keyOf, rest, safety, type Violation, type World } from "./Oracle.ts"
 import { type Parts, partitionCount, settingsOf } from "./Parts.ts"
-import { type Environment, type Process, startClient, startConsumer, startDispatcher } from "./Processes.ts"
+import {
+  type Environment,
+  type Process,
+  startClient,
+  startConsumer,
+  startDispatcher,
+  startWorker
+} from "./Processes.ts"
+import { report } from "./MoneyRequests.ts"
 import { type KnownOrders, operate, type Request } from "./Requests.ts"
+import { labTask, maxRuns, operateTask } from "./TaskRequests.ts"
 import { Story } from "./Story.ts"
 import { Topic } from "./Topic.ts"
 import { Work } from "./Work.ts"
@@ -41,14 +50,16 @@ const maxPolls = 2
 const pollMillis = 50
 /** A statement that takes longer than this may be waiting for a lock: it is looked at, and again after as long. */
 const blockedLookMillis = 3
+/** A case begins so far behind 1970 that no clock that goes back gets in front of it. */
+const startMillis = 3_600_000
 /** Nothing in a step takes this long but a hang; and shrinking a hang waits for many of them. */
 const stepMillis = 10_000
 
 export class Scheduler {
   readonly story = new Story()
   readonly log = new ModelLog()
-  readonly gateway = new ModelGatewayState()
-  readonly time: LabTime = { millis: 0 }
+  readonly time: LabTime = { millis: startMillis }
+  readonly gateway = new ModelGatewayState(() => this.time.millis)
   readonly known: KnownOrders = new Map()
   readonly requests: Array<Request> = []
   readonly processes: Array<Process> = []
@@ -64,6 +75,9 @@ export class Scheduler {
   private readonly switches: ReadonlyMap<number, number>
   private readonly seen = new Set<string>()
   private readonly firstIds = new Map<string, string>()
+  /** Tasks of the line, in the order of their enqueuing; one that was seen behind a later one is out of it, as is one that was given up. */
+  private line: Array<string> = []
+  private readonly outOfLine = new Set<string>()
   private unseen = false
   private nextCommand = 0
   /** The step from which on the next command is given whoever is at work. */
@@ -73,7 +87,7 @@ export class Scheduler {
   private choices = 0
   private polls = 0
   private last: Actor | undefined
-  private counts = { client: 0, dispatcher: 0, consumer: 0 }
+  private counts = { client: 0, dispatcher: 0, consumer: 0, worker: 0 }
 
   constructor(database: LabDatabase["Service"], input: Case, parts: Parts) {
     this.database = database
@@ -87,7 +101,8 @@ export class Scheduler {
       settings: settingsOf(input.seed),
       time: this.time,
       random: randomOf(input.seed),
-      titleOf: (batch) => this.topic.titleOf(batch)
+      titleOf: (batch) => this.topic.titleOf(batch),
+      workDone: new Set()
     }
   }
 
@@ -102,7 +117,9 @@ export class Scheduler {
         ? startClient(this.environment, number, name, line)
         : role === "dispatcher"
           ? startDispatcher(this.environment, name)
-          : startConsumer(this.environment, name)
+          : role === "consumer"
+            ? startConsumer(this.environment, name)
+            : startWorker(this.environment, name)
     return Effect.tap(starting, (process) =>
       Effect.sync(() => {
         this.processes.push(process)
@@ -288,6 +305,9 @@ export class Scheduler {
     actor.trap = undefined
     if (trap.kind === "crash") return this.crash(this.processOf(actor))
     actor.frozen = true
+    const process = this.processOf(actor)
+    // Its heart stands still with it. (Of a dispatcher's two workers, which a mistake has, one can.)
+    if (process.role === "worker") for (const one of process.actors) one.frozen = true
     this.story.says(actor.name, `freezes before "${actor.label}"`)
     this.work.pollAll()
     return Effect.void
@@ -320,20 +340,35 @@ export class Scheduler {
       const isStale = changed.length > 0 || this.unseen
       this.unseen = false
       const appended = this.topic.read()
-      if (isStale) {
-        this.committed = yield* this.database.observe
-        for (const order of this.committed.orders) this.story.letters.set(order.id, order.customer)
-        for (const row of this.committed.queue) {
-          if (this.seen.has(row.event)) continue
-          this.seen.add(row.event)
-          if (!this.firstIds.has(keyOf(row))) this.firstIds.set(keyOf(row), row.event)
-          this.work.wake(row.lane)
-        }
-      }
+      if (isStale) yield* this.observe
       if (this.reported !== undefined) throw new Broken(this.reported)
       if (isStale || appended) this.check(safety)
     })
   }
+
+  /** Looks at what is committed, and at what time makes of it. */
+  private readonly observe: Effect.Effect<void> = Effect.gen({ self: this }, function* () {
+    this.committed = yield* this.database.observe
+    for (const order of this.committed.orders) this.story.letters.set(order.id, order.customer)
+    const line = this.committed.tasks.filter((task) => task.line !== null)
+    line.forEach(({ id, state }, index) => {
+      const isNew = !this.line.includes(id)
+      const isLate = isNew && line.slice(index + 1).some((behind) => this.line.includes(behind.id))
+      if (isLate || state === "dead" || state === "cancelled") this.outOfLine.add(id)
+    })
+    this.line = line.map(({ id }) => id)
+    this.work.tasks.look()
+    if (this.work.tasks.needsWorker) {
+      const worker = yield* this.start("worker")
+      this.story.says(worker.name, "starts")
+    }
+    for (const row of this.committed.queue) {
+      if (this.seen.has(row.event)) continue
+      this.seen.add(row.event)
+      if (!this.firstIds.has(keyOf(row))) this.firstIds.set(keyOf(row), row.event)
+      this.work.wake(row.lane)
+    }
+  })
 
   /** The actor begins work of its role: what lies in wait for that is its own from here on. */
   ambush(role: Process["role"], actor: Actor): void {
@@ -359,18 +394,30 @@ export class Scheduler {
       committed: this.committed,
       topic: this.topic.records,
       captures: this.gateway.captures,
+      givenBack: this.gateway.refunds,
+      pastMillis: this.time.millis - startMillis,
+      workDone: this.environment.workDone,
+      inLine: this.line.filter((id) => !this.outOfLine.has(id)),
       firstIds: this.firstIds,
       inTransaction: this.actors.some((actor) => actor.inTransaction),
       unanswered: this.unanswered.map((request) => request.title),
       wanted: new Set(this.requests.filter((request) => request.isPlace).map((request) => request.order)).size,
-      answers: this.requests.flatMap(({ answer, title }) => (answer === undefined ? [] : [{ title, ...answer }]))
+      answers: this.requests.flatMap(({ answer, title }) => (answer === undefined ? [] : [{ title, ...answer }])),
+      refusals: this.requests.flatMap(({ refusal, title }) => (refusal === undefined ? [] : [{ title, ...refusal }]))
     }
   }
 
-  /** Requests without a final answer; one that could not be sent, because its order was never placed, is none. */
+  /**
+   * Requests without a final answer; one that could not be sent, because its order was never placed, is none. Nor is one whose payment is
+   * `manual`: a person has to look at it first.
+   */
   private get unanswered(): ReadonlyArray<Request> {
     const placed = new Set(this.requests.filter((request) => request.isPlace).map((request) => request.order))
-    return this.requests.filter((request) => !request.answered && placed.has(request.order))
+    const manual = new Set(this.committed.payments.filter(({ status }) => status === "manual").map(({ id }) => id))
+    return this.requests.filter(
+      ({ answered, order, waitsFor }) =>
+        !answered && (order < 0 || placed.has(order)) && !(waitsFor !== undefined && manual.has(waitsFor))
+    )
   }
 
   // --- the whole -------------------------------------------------------------------------------------------------------------
@@ -388,6 +435,7 @@ export class Scheduler {
     this.log.away = false
     this.log.refusesAll = false
     this.log.publishFaults.length = 0
+    this.gateway.faults.length = 0
     this.work.handlerFailures.length = 0
     for (const actor of this.actors) actor.trap = undefined
     this.ambushes.clear()
@@ -402,28 +450,38 @@ export class Scheduler {
     this.work.pollAll()
     yield* this.runToRest(false)
     yield* this.askOthers
-    for (const actor of this.actors.filter((one) => one.frozen)) {
+    for (const actor of this.actors) {
+      if (!actor.frozen) continue
       this.thaw(actor)
       yield* this.runToRest(false)
     }
-    for (let round = 1; round <= maxRounds; round++) {
+    // Each run of a line's tasks that fails may take a round, for all behind it wait.
+    const rounds = maxRounds + maxRuns * this.line.length
+    for (let round = 1; round <= rounds; round++) {
       yield* this.forward(roundSeconds)
       this.work.pollAll()
       for (const event of this.committed.refused.filter(({ status }) => status === "dead")) {
-        const client = yield* this.client(0)
-        if (client.role === "client")
-          client.line.push(operate("redrive", { name: this.story.named(event), id: event.event }))
+        yield* this.askFirst(operate("redrive", { name: this.story.named(event), id: event.event }))
       }
-      for (const request of this.unanswered) {
-        const client = yield* this.client(0)
-        if (client.role === "client" && !client.line.includes(request)) client.line.push(request)
+      for (const task of this.committed.tasks.filter(({ state, type }) => state === "dead" && type !== labTask.name))
+        yield* this.askFirst(operateTask("retry", { name: this.story.taskNamed(task), id: task.id }))
+      // The gateway repeats a report until it is taken; the lab lets it where nothing else is left.
+      for (const { id } of this.committed.payments.filter(({ status }) => status === "manual")) {
+        for (const fact of this.gateway.facts.filter(({ payment }) => payment === id))
+          yield* this.askFirst(report(fact, this.time))
       }
+      for (const request of this.unanswered) yield* this.askFirst(request)
       yield* this.runToRest(false)
       if (rest(this.world, this.story.named) === undefined) break
     }
     this.check(safety)
     this.check(rest)
   })
+
+  private readonly askFirst = (request: Request) =>
+    Effect.map(this.client(0), (client) => {
+      if (client.role === "client" && !client.line.includes(request)) client.line.push(request)
+    })
 
   /** Whoever waits for a frozen client asks elsewhere, once no lease is in the way: so a client, too, wakes as a zombie. */
   private readonly askOthers: Effect.Effect<void> = Effect.gen({ self: this }, function* () {
@@ -436,13 +494,14 @@ export class Scheduler {
   })
 
   thaw(actor: Actor): void {
-    actor.frozen = false
+    const process = this.processOf(actor)
+    for (const one of process.role === "worker" ? process.actors : [actor]) one.frozen = false
     this.story.says(actor.name, actor.state === "idle" ? "thaws" : `thaws, and goes on with "${actor.label}"`)
   }
 
   forward(seconds: number): Effect.Effect<void> {
     this.time.millis += seconds * 1_000
-    return this.database.forward(seconds)
+    return Effect.andThen(this.database.forward(seconds), this.observe)
   }
 
   /** Takes back what the case borrowed: a crashed or broken case leaves transactions open. */

@@ -1,7 +1,10 @@
 /**
  * The story of a case: who did what, and what the tables and the topic held then, short enough to be read aloud.
  */
+import type { TaskRow } from "./LabDatabase.ts"
 import type { TopicRecord, Violation, World } from "./Oracle.ts"
+import { letterOf } from "./Requests.ts"
+import { labTask } from "./TaskRequests.ts"
 
 interface Line {
   readonly who: string
@@ -17,6 +20,7 @@ const fetches = new Set(["select outbox_events", "select outbox_holds", "select 
 const isSilent = (label: string) =>
   label === "BEGIN" ||
   label === "wait" ||
+  label === "the work is done" ||
   /^[a-z]+\.[a-z-]+$/.test(label) ||
   (label.startsWith("select") && !fetches.has(label))
 
@@ -48,7 +52,23 @@ const phrases: Readonly<Record<string, string>> = {
   "commit the offset": "commits the offset",
   "charge at the gateway": "charges at the gateway",
   "the gateway's answer": "gets the gateway's answer",
-  "insert payments": "records the intent to charge"
+  "update orders + update payments + update idempotency_keys + insert outbox_events":
+    "records the outcome and its event",
+  "update orders + update payments + insert outbox_events": "records the outcome and its event",
+  "refund at the gateway": "gives back at the gateway",
+  "look the charge up": "looks the charge up at the gateway",
+  "look the refund up": "looks the refund up at the gateway",
+  "insert payments": "records the intent to charge",
+  "insert idempotency_keys + insert payments": "records the intent to charge",
+  "insert outbox_tasks": "enqueues a task",
+  "update outbox_tasks (claim)": "claims what is due",
+  "update outbox_tasks (end)": "ends the run",
+  "update outbox_tasks (renew)": "renews its leases",
+  "update outbox_tasks (take back)": "takes back leases that ran out",
+  "update outbox_tasks (settle)": "settles the recovery",
+  "update outbox_tasks (other)": "updates the task",
+  "insert lab_work": "writes what the task is for",
+  "do the work": "does the work"
 }
 
 const phraseOf = (label: string): string => {
@@ -68,6 +88,16 @@ export class Story {
   /** An event as a reader names it: `A2`, version 2 of order A. */
   readonly named = ({ order, version }: { readonly order: string; readonly version: number }): string =>
     `${this.letters.get(order) ?? "?"}${version}`
+
+  private readonly taskNames = new Map<string, string>()
+
+  /** Tasks of the lab by numbers; a payment's recovery by what it looks after. */
+  taskNamed({ id, type }: Pick<TaskRow, "id" | "type">): string {
+    if (type !== labTask.name) return type
+    const name = this.taskNames.get(id) ?? `T${this.taskNames.size + 1}`
+    this.taskNames.set(id, name)
+    return name
+  }
 
   /** The text with orders by their letters. */
   readable(text: string): string {
@@ -96,7 +126,7 @@ export class Story {
     if (last !== undefined) last.state = state
   }
 
-  private describe({ captures, committed, topic }: World): string {
+  private describe({ captures, committed, givenBack, topic }: World): string {
     const orders = committed.orders.map(
       (order) => `${this.letters.get(order.id) ?? "?"} ${order.status} v${order.version}`
     )
@@ -108,7 +138,21 @@ export class Story {
     if (committed.refused.length > 0)
       parts.push(`refused: ${committed.refused.map((event) => `${this.named(event)} (${event.status})`).join(" ")}`)
     if (committed.effects.length > 0) parts.push(`effects: ${committed.effects.map(this.named).join(" ")}`)
-    if (captures.length > 0) parts.push(`captured: ${captures.map((capture) => capture.order).join(" ")}`)
+    if (committed.payments.length > 0)
+      parts.push(
+        `payments: ${committed.payments.map(({ order, status }) => `${this.letters.get(order) ?? "?"} ${status}`).join(", ")}`
+      )
+    const letters = (all: World["captures"]) => all.map(({ amountMinor }) => letterOf(amountMinor)).join(" ")
+    if (captures.length > 0) parts.push(`captured: ${letters(captures)}`)
+    if (givenBack.length > 0) parts.push(`given back: ${letters(givenBack)}`)
+    // A recovery that was not needed is no part of the story.
+    const tasks = committed.tasks.filter(({ state, type }) => type === labTask.name || state !== "completed")
+    if (tasks.length > 0)
+      parts.push(`tasks: ${tasks.map((task) => `${this.taskNamed(task)} ${task.state}`).join(", ")}`)
+    if (committed.work.length > 0)
+      parts.push(
+        `work: ${committed.work.map(({ task }) => this.taskNamed({ id: task, type: labTask.name })).join(" ")}`
+      )
     return parts.join(" · ")
   }
 

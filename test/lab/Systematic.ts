@@ -35,7 +35,93 @@ const faultsAt = (whom: number, window: number): ReadonlyArray<Command> => [
 const idles = [0, 1, 3, 5].map((b) => command("lateCommit", 0, b))
 
 const place = command("place")
-const [dispatcher, consumer] = [3, 4]
+const [dispatcher, consumer, worker] = [3, 4, 6]
+
+/** Pays and hears nothing: the money has moved, or it has not. */
+const unheard = [command("pay", 0, 6), command("pay", 0, 9)]
+/** Whatever waits is due. */
+const aMinute = command("clock", 2)
+
+/** A recovery takes the payment up, asks the gateway, stores the outcome, and ends. */
+const workerWindows = [0, 1, 2, 3, 4]
+
+function* money(): Generator<ReadonlyArray<Command>> {
+  const [pay, cancel, refund] = [command("pay"), command("cancel"), command("refund")]
+  const webhook = command("webhook")
+  // Somebody cancels or gives back, and is struck.
+  for (const window of [0, 1]) {
+    for (const fault of faultsAt(0, window)) {
+      yield [place, fault, cancel]
+      yield [place, pay, fault, refund]
+    }
+  }
+  // A payment stands still, and the order is cancelled, paid again, given back; or the gateway reports first.
+  const standing = [...idles, ...clientWindows.map((window) => command("freezeAfter", 0, window))]
+  for (const still of standing) {
+    for (const first of [pay, command("pay", 0, 4), unheard[0]!]) yield [place, still, first, command("cancel", 1)]
+    yield [place, still, pay, command("webhook", 1)]
+    yield [place, still, pay, command("refund", 1)]
+    yield [place, still, pay, command("webhook", 1), command("refund", 1)]
+    yield [place, still, pay, aMinute, command("cancel", 1)]
+    yield [place, still, cancel, command("pay", 1)]
+    yield [place, pay, still, refund, command("refund", 1)]
+  }
+  // What nobody heard of is looked up, and whoever does that is struck; or the client comes again at the same time.
+  for (const paying of unheard) {
+    for (const window of workerWindows)
+      for (const fault of faultsAt(worker, window)) yield [place, fault, paying, aMinute]
+    for (const window of workerWindows.slice(0, 4)) {
+      yield [place, command("freezeAfter", worker, window), paying, aMinute, command("again", 1, 1)]
+      yield [place, command("freezeAfter", worker, window), paying, aMinute, command("cancel", 1)]
+    }
+    for (const hours of [0, 1, 2]) {
+      yield [place, paying, command("later", hours)]
+      yield [place, paying, cancel, command("later", hours)]
+      yield [place, paying, command("gatewayFails"), aMinute, command("later", hours)]
+    }
+    yield [place, paying, webhook, aMinute]
+    yield [place, paying, webhook, webhook, command("again", 1, 2)]
+    yield [place, paying, command("again", 1, 1), cancel]
+  }
+  for (const window of workerWindows) {
+    for (const fault of faultsAt(worker, window)) {
+      yield [place, pay, fault, refund]
+      if (window > 0) yield [place, command("freezeAfter", 0, 1), pay, command("cancel", 1), fault, aMinute]
+    }
+  }
+  // The gateway says nothing, for once or for as long as anybody asks.
+  for (const b of [0, 1]) {
+    const silent = command("gatewayFails", 0, b)
+    yield [place, silent, pay]
+    yield [place, pay, silent, refund]
+    yield [place, pay, silent, silent, refund, webhook]
+    yield [place, pay, refund, silent, silent, command("later", 1)]
+    yield [place, silent, silent, silent, silent, pay, aMinute, aMinute, aMinute]
+    yield [place, silent, silent, silent, silent, pay, aMinute, aMinute, aMinute, cancel]
+  }
+  yield [webhook]
+  yield [place, pay, webhook, webhook, refund, webhook, command("again", 1, 2)]
+}
+
+function* tasks(): Generator<ReadonlyArray<Command>> {
+  const [plain, inLine, failing] = [command("task"), command("task", 0, 1), command("task", 0, 2)]
+  for (const b of [0, 1, 2, 4, 6]) yield [command("task", 0, b)]
+  for (const fault of faultsAt(0, 0)) yield [fault, plain]
+  for (const window of workerWindows.slice(0, 4))
+    for (const fault of faultsAt(worker, window)) for (const task of [plain, failing]) yield [fault, task]
+  // One stands still past its lease, another one takes over, and the first goes on.
+  for (let gate = 0; gate < serviceGates; gate++) {
+    for (const task of [plain, failing]) yield [command("freeze", worker, gate), task, aMinute]
+    yield [command("startWorker"), command("freeze", worker, gate), inLine, inLine, aMinute, command("thaw")]
+  }
+  // An operator comes while it runs, and behind it.
+  for (const operate of [command("cancelTask"), command("retryTask")]) {
+    yield [command("freeze", worker, 3), plain, operate, aMinute]
+    yield [command("task", 0, 4), aMinute, aMinute, operate, command("retryTask")]
+    yield [command("task", 0, 6), operate]
+    yield [plain, operate]
+  }
+}
 
 function* lists(): Generator<ReadonlyArray<Command>> {
   // Somebody asks, and is struck.
@@ -163,7 +249,7 @@ const seedOf = (index: number): number => (index % 7 === 5 ? 4 : index % 7 === 6
 
 /** All of them, short ones first. */
 export const systematic: ReadonlyArray<Case> = [
-  ...[...lists()]
+  ...[...lists(), ...money(), ...tasks()]
     .map((commands) => ({ commands, switches: [] }))
     .toSorted((a, b) => a.commands.length - b.commands.length),
   ...turns()

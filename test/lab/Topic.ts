@@ -7,6 +7,9 @@ import type { Story } from "./Story.ts"
 
 const decoder = new TextDecoder()
 
+/** What an event says of money. */
+const signs: Readonly<Record<string, number>> = { OrderPaid: 1, OrderRefunded: -1 }
+
 export class Topic {
   readonly records: Array<TopicRecord> = []
   private readonly log: ModelLog
@@ -31,7 +34,7 @@ export class Topic {
           version: event.aggregateVersion,
           event: event.eventId,
           type: event.eventType,
-          paid: event.eventType === "OrderPaid" ? (event.data.amount?.amountMinor ?? 0) : 0,
+          paid: (event.data.amount?.amountMinor ?? 0) * (signs[event.eventType] ?? 0),
           payment: event.data.paymentId,
           data: event.data,
           isLabelled:

@@ -20,6 +20,7 @@ import { sliceOf } from "./ModelBroker.ts"
 import { partitionCount } from "./Parts.ts"
 import type { ConsumerProcess, DispatcherProcess, Process } from "./Processes.ts"
 import type { Scheduler } from "./Scheduler.ts"
+import { TaskWork } from "./TaskWork.ts"
 
 /** How many records a consumer gets at once: two, as a dispatcher's batch. */
 const sliceSize = 2
@@ -63,8 +64,11 @@ export class Work {
   readonly handlerFailures: Array<"before" | "after"> = []
   private readonly subscriber = subscriberOf(() => this.handlerFailures.shift())
 
+  readonly tasks: TaskWork
+
   constructor(lab: Scheduler) {
     this.lab = lab
+    this.tasks = new TaskWork(lab)
   }
 
   /** There is something new in the lane. */
@@ -73,10 +77,11 @@ export class Work {
     for (const actor of this.lab.actors) actor.lookedAt.delete(lane)
   }
 
-  /** Every lane with rows and every partition is looked at again. */
+  /** Every lane with rows, every partition and all tasks are looked at again. */
   pollAll(): void {
     for (const { lane } of this.lab.committed.queue) this.wake(lane)
     this.heldPartitions.clear()
+    this.tasks.poll()
   }
 
   /** Who works on the share: whoever is at it now and not frozen, else the living ones by turns. */
@@ -95,7 +100,7 @@ export class Work {
       case "client": {
         if (process.line.length === 0) return undefined
         return () => {
-          const request = process.take()!
+          const request = process.line.shift()!
           this.lab.ambush("client", actor)
           this.lab.story.says(actor.name, `is asked to ${request.title}`)
           actor.begin(
@@ -118,6 +123,8 @@ export class Work {
         return this.floorsJob(process, actor) ?? this.drainJob(process, actor)
       case "consumer":
         return this.sliceJob(process, actor)
+      case "worker":
+        return this.tasks.jobOf(process, actor)
     }
   }
 
@@ -226,7 +233,7 @@ export class Work {
     return undefined
   }
 
-  private tellFailure(actor: Actor, exit: Exit.Exit<unknown, unknown>): void {
+  tellFailure(actor: Actor, exit: Exit.Exit<unknown, unknown>): void {
     if (Exit.isFailure(exit)) {
       const first = exit.cause.reasons[0]
       const error: unknown = first?._tag === "Die" ? first.defect : first?._tag === "Fail" ? first.error : undefined

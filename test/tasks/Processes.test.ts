@@ -105,8 +105,8 @@ it.live(
   () =>
     Effect.gen(function* () {
       yield* makeTables
-      // Number 3 takes three times as long: it is caught at work.
-      const frozen = yield* start({ slowMillis: 300 })
+      // Caught between its handler's end and the task's: nothing interrupts it there, and it will try to write the end when it thaws.
+      const frozen = yield* start({ slowMillis: 0, faults: "task.after-handler=delay:1:1000" })
       yield* enqueueAll(3, 1)
       yield* Effect.sync(() => frozen.output().includes('"began":3')).pipe(
         Effect.repeat({ until: (began) => began, schedule: Schedule.spaced("5 millis") })
@@ -120,7 +120,7 @@ it.live(
       yield* owner.exit
 
       yield* frozen.signal("SIGCONT")
-      // What it does next it does after what it was frozen at: its handler has run out meanwhile.
+      // A clean stop waits for whatever it still has to write.
       yield* enqueueAll(4, 1)
       yield* eventually("the thawed worker to go on", finished)
       yield* frozen.signal("SIGTERM")

@@ -25,6 +25,15 @@ const failuresTotal = Metric.counter("inbox_slice_failures_total", {
   incremental: true
 })
 
+/**
+ * Connections that a process's consumers have for themselves: in one line with the requests a slice would wait as long as they do. As many as
+ * a topic has partitions by default; more slices at once only queue in Postgres.
+ */
+export const consumerConnections = 8
+
+/** A slice's statements take arrays, for each of which Postgres would plan anew, and that costs more than running them. */
+export const consumerPlans: Readonly<Record<string, string>> = { plan_cache_mode: "force_generic_plan" }
+
 /** The steps that a consumer needs around itself. */
 export const steps = Layer.mergeAll(ApplySlice.layer, ApplyHeld.layer, InboxReport.layer)
 

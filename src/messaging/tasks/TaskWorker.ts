@@ -20,8 +20,11 @@ export class HandlerTwice extends Schema.TaggedError<HandlerTwice>()("HandlerTwi
   }
 }
 
-/** A statement takes at most so many tasks of a type: what is taken is leased, and must be begun soon. */
-const maxClaim = 1_000
+/**
+ * A statement takes at most so many tasks of a type. Enough that its costs are shared, and few enough that, where there is room for more, these
+ * run and end while the next ones are claimed.
+ */
+const maxClaim = 250
 
 const processedTotal = Metric.counter("outbox_task_processed_total", {
   description: "Runs of tasks by how they ended",
@@ -55,6 +58,8 @@ export interface Claimed {
   readonly tasks: ReadonlyArray<ClaimedTask>
   /** Some type had as many as were asked for: there may be more. */
   readonly more: boolean
+  /** And there is room for them now. */
+  readonly again: boolean
 }
 
 /** The steps of one worker over the handlers that it was made with. */
@@ -128,7 +133,8 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
       count(task.typeName, 1)
       taken.set(task.typeName, (taken.get(task.typeName) ?? 0) + 1)
     }
-    return { tasks, more: wanted.some((want) => taken.get(want.typeName) === want.free) }
+    const full = wanted.filter((want) => taken.get(want.typeName) === want.free)
+    return { tasks, more: full.length > 0, again: full.some(({ typeName }) => free(typeName) > 0) }
   }).pipe(
     // What was claimed is known here, whatever happens: otherwise its lease would have to run out.
     Effect.uninterruptible

@@ -132,9 +132,10 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
 
   const claimAndStart = Effect.gen(function* () {
     backlog = true
-    const { more, tasks } = yield* worker.claimOnce
+    const { again, more, tasks } = yield* worker.claimOnce
     backlog = more
     yield* Effect.forEach(tasks, start, { discard: true })
+    return again
   }).pipe(Effect.uninterruptible)
 
   yield* wakeup.onWake({
@@ -144,7 +145,7 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
   yield* Supervised.forkLoop("task claims", (stamp) =>
     Effect.gen(function* () {
       yield* toClaim.close
-      yield* claimAndStart
+      if (yield* claimAndStart) return
       const next = yield* claims.nextDueMillis(worker.typeNames)
       yield* Effect.raceFirst(toClaim.await, sleep(Math.min(next ?? pollMillis, pollMillis), stamp))
     })

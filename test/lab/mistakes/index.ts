@@ -1,9 +1,12 @@
 /** All planted mistakes, in the order of the way of an event. */
+import { cancelWithoutRefund } from "./cancelWithoutRefund.ts"
+import { chargeAfterRetention } from "./chargeAfterRetention.ts"
 import { chargeBeforeIntent } from "./chargeBeforeIntent.ts"
 import { dedupeOutside } from "./dedupeOutside.ts"
 import { dualWrite } from "./dualWrite.ts"
 import { idCursor } from "./idCursor.ts"
 import { markBeforeAck } from "./markBeforeAck.ts"
+import { heartbeatLessClaim } from "./heartbeatLessClaim.ts"
 import { holdWithoutMoving } from "./holdWithoutMoving.ts"
 import type { Mistake } from "./Mistake.ts"
 import { newKeyPerRetry } from "./newKeyPerRetry.ts"
@@ -15,6 +18,7 @@ import { rightHalfFirst } from "./rightHalfFirst.ts"
 import { skipLocked } from "./skipLocked.ts"
 import { transactionIdOrder } from "./transactionIdOrder.ts"
 import { twoInFlight } from "./twoInFlight.ts"
+import { unfencedFinish } from "./unfencedFinish.ts"
 
 export const mistakes: ReadonlyArray<Mistake> = [
   dualWrite,
@@ -31,5 +35,9 @@ export const mistakes: ReadonlyArray<Mistake> = [
   dedupeOutside,
   offsetFirst,
   chargeBeforeIntent,
-  newKeyPerRetry
+  newKeyPerRetry,
+  chargeAfterRetention,
+  cancelWithoutRefund,
+  unfencedFinish,
+  heartbeatLessClaim
 ]
