@@ -31,6 +31,7 @@ import { email } from "./application/tasks/Email.ts"
 import { report } from "./application/tasks/Report.ts"
 import { RecoverySettings } from "./application/tasks/PaymentRecover.ts"
 import { Subscribers, Timeline } from "./application/Timeline.ts"
+import * as StrandedPayments from "./application/StrandedPayments.ts"
 import * as Banner from "./Banner.ts"
 import type { AppConfig, Role } from "./Config.ts"
 import { eventTypes, ordersTopic } from "./domain/Events.ts"
@@ -255,7 +256,7 @@ const mailTransport = (config: AppConfig) =>
 const workersDatabase = Database.layerReserved("workers", workerConnections)
 
 const workers = (config: AppConfig) =>
-  TaskWorkers.layer<TaskNeeds>(taskHandlers(config)).pipe(
+  Layer.mergeAll(TaskWorkers.layer<TaskNeeds>(taskHandlers(config)), StrandedPayments.layer).pipe(
     Layer.provide(Layer.mergeAll(MailDeliveries.layer, mailTransport(config))),
     Layer.provide(
       Layer.mergeAll(TaskClaim.layer, TaskLeases.layer, TaskFinish.layer, PoolMetrics.layer("workers")).pipe(
