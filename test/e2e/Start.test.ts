@@ -137,7 +137,8 @@ it.live("wrong variables refuse the start, each in a line that names it, its val
       DATABASE_URL: "mysql://user:secret@host/db",
       SMTP_URL: "smtp://user:secret@host?pool=true",
       MAIL_FROM: "Shop <shop@host.example>",
-      MAIL_CUSTOMER_HOST: "host.example, other.example"
+      MAIL_CUSTOMER_HOST: "host.example, other.example",
+      TASK_RETRY_DELAYS: "1m,5 minutes"
     })
     assert.strictEqual(code, 1)
     for (const line of [
@@ -150,11 +151,20 @@ it.live("wrong variables refuse the start, each in a line that names it, its val
       `DATABASE_URL: the value is not a postgres:// URL`,
       `SMTP_URL: the value is not smtp://host:port or smtps://host:port`,
       `MAIL_FROM: "Shop <shop@host.example>" is not an address`,
-      `MAIL_CUSTOMER_HOST: "host.example, other.example" is not a host name`
+      `MAIL_CUSTOMER_HOST: "host.example, other.example" is not a host name`,
+      `TASK_RETRY_DELAYS: "1m,5 minutes" is not a list of at most 50 times like 30s,5m,2h,1d`
     ])
       assert.include(stderr, line)
     assert.notInclude(stderr, "secret")
     assert.notInclude(stderr, "    at ")
+  })
+)
+
+it.live("a heartbeat that is not well below its lease refuses the start", () =>
+  Effect.gen(function* () {
+    const { code, stderr } = yield* run(["serve"], { TASK_LEASE_MILLIS: "2000", TASK_HEARTBEAT_MILLIS: "1000" })
+    assert.strictEqual(code, 1)
+    assert.include(stderr, "TASK_HEARTBEAT_MILLIS must be at most a third of TASK_LEASE_MILLIS")
   })
 )
 

@@ -5,6 +5,7 @@ import { SqlClient } from "effect/sql"
 import * as TaskHandler from "../../src/messaging/tasks/TaskHandler.ts"
 import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
 import type { TaskType } from "../../src/messaging/tasks/TaskType.ts"
+import { TaskLeases } from "../../src/messaging/tasks/TaskLeases.ts"
 import * as TaskWorker from "../../src/messaging/tasks/TaskWorker.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
 import * as Faults from "../../src/platform/Faults.ts"
@@ -15,7 +16,16 @@ import { advance, enqueue, enqueuer, install, plain, rows, settings, steps, task
 const minute = 60_000
 const delays = [minute, 5 * minute]
 
-const services = steps.pipe(
+/** The settable clock, and a table that tasks write to. */
+const prepared = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* install
+    yield* sql`CREATE TABLE effects (number float8 PRIMARY KEY)`
+  })
+)
+
+const services = Layer.merge(steps, prepared).pipe(
   Layer.provideMerge(enqueuer),
   Layer.provideMerge(settings({ retryDelaysMillis: delays })),
   Layer.provideMerge(TestDatabase.layer),
@@ -44,14 +54,6 @@ const only = Effect.map(rows, (all) => {
 })
 
 layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
-  it.effect("the settable clock is put in place", () =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      yield* install
-      yield* sql`CREATE TABLE effects (number float8 PRIMARY KEY)`
-    })
-  )
-
   it.effect("a task is run once, with its id and payload", () =>
     Effect.gen(function* () {
       yield* clear
@@ -445,6 +447,25 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
       assert.strictEqual(yield* Fiber.join(fiber), "lost")
       assert.strictEqual((yield* only).state, "failed")
     })
+  )
+
+  it.effect(
+    "a worker that can't reach Postgres interrupts its handlers when their leases have run out by its own clock",
+    () =>
+      Effect.gen(function* () {
+        yield* clear
+        const leases = yield* TaskLeases
+        const worker = yield* TaskWorker.make([TaskHandler.make(plain, () => Effect.never)]).pipe(
+          Effect.provideService(TaskLeases, { ...leases, renew: () => Effect.die("no database") }),
+          Effect.provide(settings({ leaseMillis: 0 }))
+        )
+        yield* enqueue(plain, { number: 1 })
+        const [task] = (yield* worker.claimOnce).tasks
+        const fiber = yield* Effect.forkChild(worker.execute(task!), { uninterruptible: true })
+        worker.executedBy(task!, fiber)
+        assert.strictEqual((yield* Effect.exit(worker.heartbeatOnce))._tag, "Failure")
+        assert.strictEqual(yield* Fiber.join(fiber), "lost")
+      })
   )
 
   it.effect("a cancelled task that runs is interrupted with the next heartbeat, and ends cancelled", () =>
