@@ -3,16 +3,14 @@
  * round, which is the order of a clean stop: HTTP, consumers, tasks, dispatcher, broker, connections, Postgres.
  */
 import { NodeHttpClient } from "@effect/platform-node"
-import { Console, Context, Effect, Layer, Logger, Redacted, References } from "effect"
-import { randomBytes } from "node:crypto"
+import { Console, Context, Effect, Layer } from "effect"
 import * as Path from "node:path"
 import { CancelOrder } from "./application/CancelOrder.ts"
 import { Gateway, GatewaySettings } from "./application/Gateway.ts"
 import { GatewayWebhook, WebhookSettings } from "./application/GatewayWebhook.ts"
-import { dropExpired as dropExpiredKeys, Idempotency, IdempotencySettings } from "./application/Idempotency.ts"
+import { Idempotency } from "./application/Idempotency.ts"
 import * as FileTransport from "./application/mail/FileTransport.ts"
 import { MailDeliveries } from "./application/mail/MailDeliveries.ts"
-import { MailSettings } from "./application/mail/MailTransport.ts"
 import * as SmtpTransport from "./application/mail/SmtpTransport.ts"
 import { Orders } from "./application/Orders.ts"
 import { PaymentOutcomes } from "./application/PaymentOutcomes.ts"
@@ -29,15 +27,14 @@ import { inventory } from "./application/subscribers/Inventory.ts"
 import { receipts } from "./application/subscribers/Receipts.ts"
 import { email } from "./application/tasks/Email.ts"
 import { report } from "./application/tasks/Report.ts"
-import { RecoverySettings } from "./application/tasks/PaymentRecover.ts"
 import { Subscribers, Timeline } from "./application/Timeline.ts"
+import * as StrandedPayments from "./application/StrandedPayments.ts"
 import * as Banner from "./Banner.ts"
 import type { AppConfig, Role } from "./Config.ts"
 import { eventTypes, ordersTopic } from "./domain/Events.ts"
 import * as DispatcherHealth from "./http/DispatcherHealth.ts"
 import { Readiness } from "./http/Health.ts"
 import * as HttpServer from "./http/HttpServer.ts"
-import { HttpSettings } from "./http/HttpServer.ts"
 import * as InboxHealth from "./http/InboxHealth.ts"
 import * as TopicsHealth from "./http/TopicsHealth.ts"
 import * as Availability from "./messaging/broker/Availability.ts"
@@ -47,48 +44,39 @@ import * as Consumer from "./messaging/inbox/Consumer.ts"
 import { Inbox } from "./messaging/inbox/Inbox.ts"
 import { InboxDeadLetters } from "./messaging/inbox/InboxDeadLetters.ts"
 import { InboxReport } from "./messaging/inbox/InboxReport.ts"
-import { ParkingSettings } from "./messaging/inbox/Parking.ts"
 import * as Maintenance from "./messaging/Maintenance.ts"
 import { DeadLetters } from "./messaging/outbox/DeadLetters.ts"
 import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
 import { History } from "./messaging/outbox/History.ts"
-import { HoldSettings } from "./messaging/outbox/Holds.ts"
-import {
-  dispatcherConnections,
-  dispatcherPlans,
-  LaneWorkers,
-  LaneWorkersSettings
-} from "./messaging/outbox/LaneWorkers.ts"
-import { Outbox, OutboxSettings } from "./messaging/outbox/Outbox.ts"
+import { dispatcherConnections, dispatcherPlans, LaneWorkers } from "./messaging/outbox/LaneWorkers.ts"
+import { Outbox } from "./messaging/outbox/Outbox.ts"
 import * as OutboxMetrics from "./messaging/outbox/OutboxMetrics.ts"
-import { OutboxQueue, QueueSettings } from "./messaging/outbox/OutboxQueue.ts"
+import { OutboxQueue } from "./messaging/outbox/OutboxQueue.ts"
 import { OutboxReport } from "./messaging/outbox/OutboxReport.ts"
 import { Publisher } from "./messaging/outbox/Publisher.ts"
 import * as PublishSpans from "./messaging/outbox/PublishSpans.ts"
 import { TopicChecks } from "./messaging/outbox/TopicChecks.ts"
 import { Wakeup } from "./messaging/outbox/Wakeup.ts"
-import { RetentionSettings } from "./messaging/Retention.ts"
 import { TaskClaim } from "./messaging/tasks/TaskClaim.ts"
 import { TaskFinish } from "./messaging/tasks/TaskFinish.ts"
 import type { TaskHandler } from "./messaging/tasks/TaskHandler.ts"
 import { TaskLeases } from "./messaging/tasks/TaskLeases.ts"
 import { Tasks } from "./messaging/tasks/Tasks.ts"
-import { TaskSettings } from "./messaging/tasks/TaskSettings.ts"
 import { TaskWakeup } from "./messaging/tasks/TaskWakeup.ts"
 import { workerConnections, TaskWorkers } from "./messaging/tasks/TaskWorkers.ts"
 import * as PidFile from "./PidFile.ts"
-import { ControlConnection, ControlSettings } from "./platform/database/ControlConnection.ts"
+import { ControlConnection } from "./platform/database/ControlConnection.ts"
 import * as Database from "./platform/database/Database.ts"
 import * as EmbeddedPostgres from "./platform/database/EmbeddedPostgres.ts"
 import { Migrated, setOf } from "./platform/database/Migrations.ts"
 import * as PoolMetrics from "./platform/database/PoolMetrics.ts"
 import { Shares } from "./platform/database/Shares.ts"
-import * as Faults from "./platform/Faults.ts"
-import { Signals, SignalSettings } from "./platform/Signals.ts"
+import { Signals } from "./platform/Signals.ts"
 import { Fibers } from "./platform/Supervised.ts"
 import * as Telemetry from "./platform/Telemetry.ts"
 import { BooksSettings } from "./sandbox/Books.ts"
 import { GatewayServer, GatewayServerSettings } from "./sandbox/GatewayServer.ts"
+import { settings } from "./Settings.ts"
 
 /** The checkout: migrations are read from it. */
 export const root = Path.resolve(import.meta.dirname, "..")
@@ -255,7 +243,7 @@ const mailTransport = (config: AppConfig) =>
 const workersDatabase = Database.layerReserved("workers", workerConnections)
 
 const workers = (config: AppConfig) =>
-  TaskWorkers.layer<TaskNeeds>(taskHandlers(config)).pipe(
+  Layer.mergeAll(TaskWorkers.layer<TaskNeeds>(taskHandlers(config)), StrandedPayments.layer).pipe(
     Layer.provide(Layer.mergeAll(MailDeliveries.layer, mailTransport(config))),
     Layer.provide(
       Layer.mergeAll(TaskClaim.layer, TaskLeases.layer, TaskFinish.layer, PoolMetrics.layer("workers")).pipe(
@@ -333,77 +321,3 @@ const telemetry = (config: AppConfig) =>
         headers: config.otlpHeaders,
         serviceName: config.otelServiceName
       }).pipe(Layer.provide(NodeHttpClient.layerUndici))
-
-/** What the configuration sets in the layers below: each has its own defaults, and none reads a variable. */
-const settings = (config: AppConfig) =>
-  Layer.mergeAll(
-    config.faults === undefined ? Layer.empty : Faults.layer(config.faults),
-    // What a command prints is on stdout; what happened meanwhile is on stderr.
-    Logger.layer([
-      Logger.withConsoleError(Telemetry.withTraceId(config.logJson ? Logger.formatJson : Logger.formatLogFmt))
-    ]),
-    Layer.succeed(References.MinimumLogLevel, config.logLevel),
-    Layer.succeed(ControlSettings, {
-      sessionTimeoutMillis: config.outboxSessionTimeoutMillis,
-      // Five beats in a timeout: one that is late is no reason to lose the lanes.
-      heartbeatMillis: config.outboxSessionTimeoutMillis / 5
-    }),
-    Layer.succeed(SignalSettings, { crossProcess: config.outboxNotify }),
-    Layer.succeed(RetentionSettings, {
-      outboxDays: config.outboxRetentionDays,
-      inboxDays: config.inboxRetentionDays,
-      taskDays: config.taskRetentionDays
-    }),
-    Layer.succeed(TaskSettings, {
-      leaseMillis: config.taskLeaseMillis,
-      heartbeatMillis: config.taskHeartbeatMillis,
-      retryDelaysMillis: config.taskRetryDelays,
-      pollMillis: config.outboxPollMillis,
-      graceMillis: config.shutdownGraceMillis
-    }),
-    Layer.succeed(OutboxSettings, { maxEventBytes: config.outboxMaxEventBytes }),
-    Layer.succeed(QueueSettings, {
-      batchSize: config.outboxBatchSize,
-      batchBytes: config.outboxBatchBytes,
-      archive: config.outboxArchive
-    }),
-    Layer.effect(
-      HoldSettings,
-      Effect.map(HoldSettings, (defaults) => ({
-        ...defaults,
-        maxAttempts: config.outboxMaxAttempts,
-        retryBaseMillis: config.outboxRetryBaseMillis
-      }))
-    ),
-    Layer.effect(
-      LaneWorkersSettings,
-      Effect.map(LaneWorkersSettings, (defaults) => ({
-        ...defaults,
-        pollMillis: config.outboxPollMillis,
-        topics: [ordersTopic]
-      }))
-    ),
-    Layer.succeed(Consumer.ConsumerSettings, { sliceSize: config.consumerSliceSize }),
-    Layer.succeed(ParkingSettings, {
-      maxAttempts: config.inboxMaxAttempts,
-      retryBaseMillis: config.inboxRetryBaseMillis
-    }),
-    Layer.succeed(RecoverySettings, { delaysMillis: config.paymentRecoverDelaysMillis }),
-    Layer.succeed(Maintenance.FurtherUpkeep, [{ table: "idempotency_keys", deleteExpired: dropExpiredKeys }]),
-    Layer.succeed(IdempotencySettings, { retentionDays: config.idempotencyRetentionDays }),
-    Layer.sync(WebhookSettings, () => ({
-      // Nobody but the sandbox of this process needs to know it.
-      secret:
-        config.gatewayWebhookSecret ??
-        (config.gatewayUrl === undefined ? Redacted.make(randomBytes(32).toString("hex")) : undefined)
-    })),
-    Layer.effect(
-      MailSettings,
-      Effect.map(MailSettings, (defaults) => ({
-        ...defaults,
-        from: config.mailFrom,
-        customerHost: config.mailCustomerHost
-      }))
-    ),
-    Layer.succeed(HttpSettings, { host: config.host, port: config.port, graceMillis: config.shutdownGraceMillis })
-  )

@@ -6,6 +6,7 @@ import type { CancelOrder } from "../../src/application/CancelOrder.ts"
 import { manualPayments, sampleOnce } from "../../src/application/PaymentMetrics.ts"
 import type { PayOrder } from "../../src/application/PayOrder.ts"
 import type { RefundOrder } from "../../src/application/RefundOrder.ts"
+import * as StrandedPayments from "../../src/application/StrandedPayments.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import { silence } from "../support/ScriptedGateway.ts"
@@ -84,6 +85,21 @@ test("a look-up that fails is tried again, and is manual after the last run: nev
     assert.deepStrictEqual(yield* stateOf(orderId), ["paying", "manual"])
     assert.deepStrictEqual(gateway.callsOf("charge"), [id])
     // Somebody has the recovery run once more: it looks, and finds.
+    yield* recover(id)
+    assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
+  }))
+
+test("a payment whose recovery died by its crashes does not stay where it is: it is manual, once", (gateway) =>
+  Effect.gen(function* () {
+    const orderId = yield* place
+    const id = yield* payUnanswered(gateway, orderId, "after charge")
+    const sql = yield* SqlClient.SqlClient
+    assert.strictEqual(yield* StrandedPayments.sweepOnce, 0)
+    yield* sql`UPDATE outbox_tasks SET state = 'dead', finished_at = clock_now(), last_error = 'the worker was lost'`
+    assert.strictEqual(yield* StrandedPayments.sweepOnce, 1)
+    assert.deepStrictEqual(yield* stateOf(orderId), ["paying", "manual"])
+    assert.deepStrictEqual(gateway.callsOf("charge"), [id])
+    assert.strictEqual(yield* StrandedPayments.sweepOnce, 0)
     yield* recover(id)
     assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
   }))

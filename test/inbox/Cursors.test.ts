@@ -1,6 +1,6 @@
 /** The order of an aggregate, whatever comes late, twice, too early or not at all. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ApplyHeld } from "../../src/messaging/inbox/ApplyHeld.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
@@ -9,6 +9,7 @@ import { InboxReport } from "../../src/messaging/inbox/InboxReport.ts"
 import { ParkingSettings } from "../../src/messaging/inbox/Parking.ts"
 import { EventRefused } from "../../src/messaging/inbox/Subscriber.ts"
 import { laneOf } from "../../src/messaging/outbox/Lane.ts"
+import * as Counters from "../support/Counters.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
@@ -251,5 +252,41 @@ it.live("two kinds of aggregate that share an id and a topic have a cursor each"
       (yield* effectsOf("one", "a")).toSorted((x, y) => x - y),
       [1, 1, 2, 2, 3, 3, 4]
     )
+  }).pipe(Effect.provide(process))
+)
+
+it.live("what arrives while a gap is written down is not overlooked: the decision waits for the arrival", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { subscriber } = makeSubscriber("one")
+    const partition = makePartition()
+    yield* deliver(subscriber, partition.slice([record("a", 1), record("a", 3)]))
+    // Somebody looks at the hold, for whatever reason …
+    yield* sql`UPDATE inbox_holds SET status = 'retrying', next_attempt_at = clock_now()`
+    const inHandler = yield* Deferred.make<void>()
+    const goOn = yield* Deferred.make<void>()
+    const slow = {
+      ...subscriber,
+      handle: (event: Parameters<typeof subscriber.handle>[0]) =>
+        subscriber
+          .handle(event)
+          .pipe(Effect.andThen(Deferred.succeed(inHandler, undefined)), Effect.andThen(Deferred.await(goOn)))
+    }
+    // … while the missing event has been parked by a slice that is not at its end yet.
+    const arrival = yield* Effect.forkChild(deliver(slow, partition.slice([record("a", 2), record("b", 1)])))
+    yield* Deferred.await(inHandler)
+    const decision = yield* Effect.forkChild(retryDue(subscriber))
+    yield* Counters.eventually(
+      "the decision to wait for the arrival",
+      Effect.map(
+        sql`SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+        (rows) => rows.length > 0
+      )
+    )
+    yield* Deferred.succeed(goOn, undefined)
+    yield* Fiber.join(arrival)
+    yield* Fiber.join(decision)
+    assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 2, 3])
+    assert.isUndefined(yield* holdOn("one", "a"))
   }).pipe(Effect.provide(process))
 )

@@ -61,6 +61,14 @@ export interface Handled {
 /** A task is a note of what to do, and no place for documents: a payload larger than this many characters is a mistake. */
 export const maxPayloadLength = 1_000_000
 
+/** A task that will not be run again. */
+export interface DeadTask {
+  readonly taskId: TaskId
+  /** As it is stored. */
+  readonly payload: unknown
+  readonly lastError: string | null
+}
+
 /** See {@link Tasks}. */
 export interface TasksService {
   /**
@@ -99,6 +107,8 @@ export interface TasksService {
     delayMillis?: number
   ) => Effect.Effect<void, never, Transaction>
   readonly get: (taskId: TaskId) => Effect.Effect<TaskView, TaskNotFound>
+  /** Dead tasks of the type, those that died first in front, at most `limit`. */
+  readonly dead: (typeName: string, limit: number) => Effect.Effect<ReadonlyArray<DeadTask>>
   /**
    * Gives a task up. One that waits or is dead is cancelled at once; one that runs (state `processing`) is told so, and is interrupted with its
    * worker's next heartbeat, unless it ends before. Audited.
@@ -240,6 +250,10 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/mes
           )
           return row === undefined ? yield* new TaskNotFound({ taskId }) : yield* Effect.orDie(decodeView(row))
         }),
+        dead: (typeName, limit) =>
+          Effect.orDie(client<DeadTask>`
+            SELECT task_id::text AS "taskId", payload, last_error AS "lastError" FROM outbox_tasks
+            WHERE state = 'dead' AND task_type = ${typeName} ORDER BY finished_at LIMIT ${limit}`),
         cancel: (taskId, operator) => transaction(cancel(taskId, operator)),
         retry: (taskId, operator) => transaction(retry(taskId, operator))
       })

@@ -1,0 +1,97 @@
+/** What the variables of `Config.ts` set in the layers: each layer has its own defaults, and none reads a variable. */
+import { Effect, Layer, Logger, Redacted, References } from "effect"
+import { randomBytes } from "node:crypto"
+import { WebhookSettings } from "./application/GatewayWebhook.ts"
+import { dropExpired as dropExpiredKeys, IdempotencySettings } from "./application/Idempotency.ts"
+import { MailSettings } from "./application/mail/MailTransport.ts"
+import { RecoverySettings } from "./application/tasks/PaymentRecover.ts"
+import type { AppConfig } from "./Config.ts"
+import { ordersTopic } from "./domain/Events.ts"
+import { HttpSettings } from "./http/HttpServer.ts"
+import * as Consumer from "./messaging/inbox/Consumer.ts"
+import { ParkingSettings } from "./messaging/inbox/Parking.ts"
+import * as Maintenance from "./messaging/Maintenance.ts"
+import { HoldSettings } from "./messaging/outbox/Holds.ts"
+import { LaneWorkersSettings } from "./messaging/outbox/LaneWorkers.ts"
+import { OutboxSettings } from "./messaging/outbox/Outbox.ts"
+import { QueueSettings } from "./messaging/outbox/OutboxQueue.ts"
+import { RetentionSettings } from "./messaging/Retention.ts"
+import { TaskSettings } from "./messaging/tasks/TaskSettings.ts"
+import { ControlSettings } from "./platform/database/ControlConnection.ts"
+import * as Faults from "./platform/Faults.ts"
+import { SignalSettings } from "./platform/Signals.ts"
+import * as Telemetry from "./platform/Telemetry.ts"
+
+/** The settings of all layers, and the logger. */
+export const settings = (config: AppConfig) =>
+  Layer.mergeAll(
+    config.faults === undefined ? Layer.empty : Faults.layer(config.faults),
+    // What a command prints is on stdout; what happened meanwhile is on stderr.
+    Logger.layer([
+      Logger.withConsoleError(Telemetry.withTraceId(config.logJson ? Logger.formatJson : Logger.formatLogFmt))
+    ]),
+    Layer.succeed(References.MinimumLogLevel, config.logLevel),
+    Layer.succeed(ControlSettings, {
+      sessionTimeoutMillis: config.outboxSessionTimeoutMillis,
+      // Five beats in a timeout: one that is late is no reason to lose the lanes.
+      heartbeatMillis: config.outboxSessionTimeoutMillis / 5
+    }),
+    Layer.succeed(SignalSettings, { crossProcess: config.outboxNotify }),
+    Layer.succeed(RetentionSettings, {
+      outboxDays: config.outboxRetentionDays,
+      inboxDays: config.inboxRetentionDays,
+      taskDays: config.taskRetentionDays
+    }),
+    Layer.succeed(TaskSettings, {
+      leaseMillis: config.taskLeaseMillis,
+      heartbeatMillis: config.taskHeartbeatMillis,
+      retryDelaysMillis: config.taskRetryDelays,
+      pollMillis: config.outboxPollMillis,
+      graceMillis: config.shutdownGraceMillis
+    }),
+    Layer.succeed(OutboxSettings, { maxEventBytes: config.outboxMaxEventBytes }),
+    Layer.succeed(QueueSettings, {
+      batchSize: config.outboxBatchSize,
+      batchBytes: config.outboxBatchBytes,
+      archive: config.outboxArchive
+    }),
+    Layer.effect(
+      HoldSettings,
+      Effect.map(HoldSettings, (defaults) => ({
+        ...defaults,
+        maxAttempts: config.outboxMaxAttempts,
+        retryBaseMillis: config.outboxRetryBaseMillis
+      }))
+    ),
+    Layer.effect(
+      LaneWorkersSettings,
+      Effect.map(LaneWorkersSettings, (defaults) => ({
+        ...defaults,
+        pollMillis: config.outboxPollMillis,
+        topics: [ordersTopic]
+      }))
+    ),
+    Layer.succeed(Consumer.ConsumerSettings, { sliceSize: config.consumerSliceSize }),
+    Layer.succeed(ParkingSettings, {
+      maxAttempts: config.inboxMaxAttempts,
+      retryBaseMillis: config.inboxRetryBaseMillis
+    }),
+    Layer.succeed(RecoverySettings, { delaysMillis: config.paymentRecoverDelaysMillis }),
+    Layer.succeed(Maintenance.FurtherUpkeep, [{ table: "idempotency_keys", deleteExpired: dropExpiredKeys }]),
+    Layer.succeed(IdempotencySettings, { retentionDays: config.idempotencyRetentionDays }),
+    Layer.sync(WebhookSettings, () => ({
+      // Nobody but the sandbox of this process needs to know it.
+      secret:
+        config.gatewayWebhookSecret ??
+        (config.gatewayUrl === undefined ? Redacted.make(randomBytes(32).toString("hex")) : undefined)
+    })),
+    Layer.effect(
+      MailSettings,
+      Effect.map(MailSettings, (defaults) => ({
+        ...defaults,
+        from: config.mailFrom,
+        customerHost: config.mailCustomerHost
+      }))
+    ),
+    Layer.succeed(HttpSettings, { host: config.host, port: config.port, graceMillis: config.shutdownGraceMillis })
+  )
