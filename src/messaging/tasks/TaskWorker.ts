@@ -134,7 +134,12 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
       taken.set(task.typeName, (taken.get(task.typeName) ?? 0) + 1)
     }
     const full = wanted.filter((want) => taken.get(want.typeName) === want.free)
-    return { tasks, more: full.length > 0, again: full.some(({ typeName }) => free(typeName) > 0) }
+    // A type without room was not asked for, and may well have more.
+    return {
+      tasks,
+      more: full.length > 0 || wanted.length < typeNames.length,
+      again: full.some(({ typeName }) => free(typeName) > 0)
+    }
   }).pipe(
     // What was claimed is known here, whatever happens: otherwise its lease would have to run out.
     Effect.uninterruptible
