@@ -317,7 +317,7 @@ it.live(
       assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 2])
     }).pipe(
       Effect.provide(
-        ApplySlice.layerNoDeps.pipe(
+        Layer.fresh(ApplySlice.layerNoDeps).pipe(
           Layer.provide([Cursors.layer, Parking.layer]),
           Layer.provide(
             Layer.succeed(Inbox, {
