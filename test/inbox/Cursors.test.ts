@@ -3,10 +3,12 @@ import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ApplyHeld } from "../../src/messaging/inbox/ApplyHeld.ts"
+import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
+import { Cursors } from "../../src/messaging/inbox/Cursors.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/messaging/inbox/InboxDeadLetters.ts"
 import { InboxReport } from "../../src/messaging/inbox/InboxReport.ts"
-import { ParkingSettings } from "../../src/messaging/inbox/Parking.ts"
+import { Parking, ParkingSettings } from "../../src/messaging/inbox/Parking.ts"
 import { EventRefused } from "../../src/messaging/inbox/Subscriber.ts"
 import { laneOf } from "../../src/messaging/outbox/Lane.ts"
 import * as Counters from "../support/Counters.ts"
@@ -289,4 +291,42 @@ it.live("what arrives while a gap is written down is not overlooked: the decisio
     assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 2, 3])
     assert.isUndefined(yield* holdOn("one", "a"))
   }).pipe(Effect.provide(process))
+)
+
+it.live(
+  "were there no marks, the cursors alone would let each effect happen once, also of two members in the middle of the same slice",
+  () =>
+    Effect.gen(function* () {
+      const { subscriber } = makeSubscriber("one")
+      const { run } = yield* ApplySlice
+      const partition = makePartition()
+      yield* run(subscriber, partition.slice([record("a", 1)]))
+      const both = yield* Deferred.make<void>()
+      let entered = 0
+      const meeting = {
+        ...subscriber,
+        handle: (event: Parameters<typeof subscriber.handle>[0]) =>
+          Effect.andThen(
+            Effect.suspend(() => (++entered === 2 ? Deferred.succeed(both, undefined) : Deferred.await(both))),
+            subscriber.handle(event)
+          )
+      }
+      const slice = partition.slice([record("a", 2)])
+      yield* Effect.all([run(meeting, slice), run(meeting, slice)], { concurrency: "unbounded" })
+      assert.strictEqual(entered, 2)
+      assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 2])
+    }).pipe(
+      Effect.provide(
+        Layer.fresh(ApplySlice.layerNoDeps).pipe(
+          Layer.provide([Cursors.layer, Parking.layer]),
+          Layer.provide(
+            Layer.succeed(Inbox, {
+              markFirst: (_, eventIds) => Effect.succeed(new Set(eventIds)),
+              applied: () => Effect.succeed(new Set<string>())
+            })
+          )
+        )
+      ),
+      Effect.provide(process)
+    )
 )

@@ -138,6 +138,8 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
         second.tasks.map(({ typeName }) => typeName),
         ["plain"]
       )
+      // A claim that could not ask for it does not forget that there was more of it.
+      assert.isTrue(second.more)
       const task = first.tasks.find(({ typeName }) => typeName === "slow")
       yield* worker.finishOnce([{ task: task!, result: yield* worker.execute(task!) }])
       assert.deepStrictEqual(

@@ -75,10 +75,10 @@ export interface TaskWorker<R> {
   readonly execute: (task: ClaimedTask) => Effect.Effect<TaskRunner.RunResult, never, R | PgClient.PgClient>
   /** Tells the worker in which fiber a task is executed, so that it can be interrupted. */
   readonly executedBy: (task: ClaimedTask, fiber: Fiber.Fiber<unknown, unknown>) => void
-  /** Writes how runs ended, and makes room for others. Returns whether others may have waited for their end. */
+  /** Writes how runs ended, and makes room for others. */
   readonly finishOnce: (
     results: ReadonlyArray<{ readonly task: ClaimedTask; readonly result: TaskRunner.RunResult }>
-  ) => Effect.Effect<boolean>
+  ) => Effect.Effect<void>
   /** Claims, runs and ends, one task after the other. Returns how many there were. */
   readonly runOnce: Effect.Effect<number, never, R | PgClient.PgClient>
   /** Renews the leases of all runs, and interrupts those that are lost or to be cancelled. */
@@ -134,7 +134,12 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
       taken.set(task.typeName, (taken.get(task.typeName) ?? 0) + 1)
     }
     const full = wanted.filter((want) => taken.get(want.typeName) === want.free)
-    return { tasks, more: full.length > 0, again: full.some(({ typeName }) => free(typeName) > 0) }
+    // A type without room was not asked for, and may well have more.
+    return {
+      tasks,
+      more: full.length > 0 || wanted.length < typeNames.length,
+      again: full.some(({ typeName }) => free(typeName) > 0)
+    }
   }).pipe(
     // What was claimed is known here, whatever happens: otherwise its lease would have to run out.
     Effect.uninterruptible
@@ -173,7 +178,6 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
       outcomeCounts.set(key, series)
     }
     for (const series of outcomeCounts.values()) yield* Metric.update(series.of, series.count)
-    return results.some(({ task }) => task.keyed)
   }, Effect.uninterruptible)
 
   const interrupt = (run: Run, reason: TaskRunner.Interruption) => {

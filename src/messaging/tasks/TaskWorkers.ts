@@ -81,12 +81,14 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
   )
 
   const finishSome = Effect.fnUntraced(function* (results: ReadonlyArray<(typeof ended)[number]>) {
-    const unblocked = yield* worker.finishOnce(results)
+    yield* worker.finishOnce(results)
     // Only now: what could not be written comes again.
     ended.splice(ended.indexOf(results[0]!), results.length)
-    if (backlog || unblocked) yield* toClaim.open
+    if (backlog) yield* toClaim.open
     for (const { result, task } of results) {
-      if (task.keyed && result !== "lost") yield* wakeup.wake(task.typeName)
+      // Others wait behind it, or it waits for somebody else itself.
+      const released = typeof result !== "string" && result.outcome === "released"
+      if (released || (task.keyed && result !== "lost")) yield* wakeup.wake(task.typeName)
     }
   })
   const finishAll = Effect.suspend(() => {
