@@ -3,7 +3,7 @@
  * once, in version order. It takes part in none of the partitions' reading, so nobody waits for a try but the aggregate itself.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Clock, Context, Effect, Exit, Latch, Layer, Result, Semaphore } from "effect"
+import { Context, Effect, Exit, type Latch, Layer, Result, Semaphore } from "effect"
 import type { SqlError } from "effect/sql"
 import { Transaction } from "../../platform/database/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
@@ -13,6 +13,7 @@ import { annotate } from "./ApplySlice.ts"
 import { type Aggregate, compare, Cursors, keyOf } from "./Cursors.ts"
 import { judge } from "./Failures.ts"
 import * as Handle from "./Handle.ts"
+import * as HeldRound from "./HeldRound.ts"
 import { Inbox } from "./Inbox.ts"
 import * as InboxCounters from "./InboxCounters.ts"
 import { aggregateOf } from "./SlicePlan.ts"
@@ -20,20 +21,8 @@ import * as ParkedRows from "./ParkedRows.ts"
 import { gapText, Parking } from "./Parking.ts"
 import type { Subscriber } from "./Subscriber.ts"
 
-/**
- * For so long a round takes up holds that have failed before; then it ends with the last try, so that gaps are looked for again. What never
- * failed is taken up as long as a try is under way.
- */
-const roundMillis = 5_000
-
-/** Holds of a consumer that are tried side by side: a handler that hangs keeps its own aggregate waiting, and no other. */
-const sideBySide = 4
-
 /** Tries of all consumers of a process at once: they take connections of the slices, which must have some left. */
 const processLimit = 6
-
-/** How often a round looks for what has become due while its last tries take their time. */
-const lookMillis = 200
 
 /** Parked events in one transaction: short enough that nobody waits for it, and some thousand a second. */
 const drainLimit = 100
@@ -240,44 +229,23 @@ export class ApplyHeld extends Context.Service<
           yield* postpone(held)
         })
 
-        const retryHeld = Effect.fn("ApplyHeld.retryHeld")(function* (subscriber: Subscriber) {
-          const endMillis = (yield* Clock.currentTimeMillis) + roundMillis
-          /** Each has one turn in a round. */
-          const taken = new Set<string>()
-          const looking = yield* Semaphore.make(1)
-          const idle = yield* Latch.make(true)
-          let busy = 0
-          const take = Effect.fnUntraced(function* (onlyFresh: boolean) {
-            // What never failed comes first: it waited for an event that is there now.
-            const [due] = yield* client<{ readonly aggregateId: string }>`
-              SELECT aggregate_id AS "aggregateId" FROM inbox_holds
-              WHERE consumer_name = ${subscriber.name} AND next_attempt_at <= (SELECT clock_now())
-                AND aggregate_id <> ALL (${[...taken]}::text[]) AND (attempts = 0 OR NOT ${onlyFresh}::bool)
-              ORDER BY attempts > 0, next_attempt_at LIMIT 1`
-            if (due === undefined) return undefined
-            taken.add(due.aggregateId)
-            busy += 1
-            yield* idle.close
-            return due.aggregateId
-          })
-          const ended = Effect.suspend(() => (--busy === 0 ? Effect.asVoid(idle.open) : Effect.void))
-          const work = Effect.fnUntraced(function* (onlyFresh: boolean) {
-            while (onlyFresh || (yield* Clock.currentTimeMillis) < endMillis) {
-              const aggregateId = yield* looking.withPermit(take(onlyFresh))
-              if (aggregateId !== undefined) {
-                yield* Effect.ensuring(tries.withPermit(attempt(subscriber, aggregateId)), ended)
-              } else if (busy === 0) return
-              else yield* Effect.timeoutOption(idle.await, lookMillis)
-            }
-          })
-          // One place is kept for what never failed: the others may all hang. It looks last, when it can see whether there is a round at all.
-          yield* Effect.forEach(
-            Array.from({ length: sideBySide }, (_, index) => index === sideBySide - 1),
-            work,
-            { concurrency: sideBySide, discard: true }
-          )
-          return taken.size
-        }, Effect.orDie)
+        const retryHeld = Effect.fn("ApplyHeld.retryHeld")(
+          (subscriber: Subscriber) =>
+            HeldRound.run({
+              take: (taken, onlyFresh) =>
+                // What never failed comes first: it waited for an event that is there now.
+                Effect.map(
+                  client<{ readonly aggregateId: string }>`
+                  SELECT aggregate_id AS "aggregateId" FROM inbox_holds
+                  WHERE consumer_name = ${subscriber.name} AND next_attempt_at <= (SELECT clock_now())
+                    AND aggregate_id <> ALL (${[...taken]}::text[]) AND (attempts = 0 OR NOT ${onlyFresh}::bool)
+                  ORDER BY attempts > 0, next_attempt_at LIMIT 1`,
+                  ([due]) => due?.aggregateId
+                ),
+              attempt: (aggregateId) => tries.withPermit(attempt(subscriber, aggregateId))
+            }),
+          Effect.orDie
+        )
 
         const nextDueMillis = Effect.fnUntraced(function* (consumer: string) {
           const [row] = yield* client<{ readonly waitMillis: number | null }>`

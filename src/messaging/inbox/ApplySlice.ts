@@ -90,8 +90,7 @@ export class ApplySlice extends Context.Service<
         /** All that becomes of these arrivals, in the surrounding transaction. */
         const settle = Effect.fnUntraced(function* (
           subscriber: Subscriber,
-          arrivals: ReadonlyArray<Arrival.Arrival>,
-          failures: SlicePlan.Failures,
+          { arrivals, failures }: SliceParts.Part,
           running: Handle.Running
         ): Effect.fn.Return<Done, unknown, Transaction> {
           const { name } = subscriber
@@ -129,7 +128,9 @@ export class ApplySlice extends Context.Service<
                   name,
                   apply.map(({ eventId }) => eventId)
                 )
-          const fresh = apply.filter(({ eventId }) => first.has(eventId))
+          // Deleted as it is found: of two events with one id only the first is applied.
+          const unseen = new Set(first)
+          const fresh = apply.filter(({ eventId }) => unseen.delete(eventId))
           yield* Handle.all(subscriber, fresh, running)
           yield* cursors.advance(name, SlicePlan.movesOf(apply, known.places))
           yield* faults.at("consumer.before-commit")
@@ -142,16 +143,11 @@ export class ApplySlice extends Context.Service<
 
         const transact = (
           subscriber: Subscriber,
-          arrivals: ReadonlyArray<Arrival.Arrival>,
-          failures: SlicePlan.Failures,
-          running: Handle.Running
+          part: SliceParts.Part,
+          running: Handle.Running = { arrival: undefined }
         ) =>
           Handle.bounded(
-            Effect.provideService(
-              Transaction.run(settle(subscriber, arrivals, failures, running)),
-              PgClient.PgClient,
-              database
-            ),
+            Effect.provideService(Transaction.run(settle(subscriber, part, running)), PgClient.PgClient, database),
             timeoutMillis
           )
 
@@ -169,6 +165,21 @@ export class ApplySlice extends Context.Service<
             )
           )
 
+        /** Holds what is left of an event that can't be held as it is: no record stops its partition. */
+        const setAside = Effect.fnUntraced(function* (
+          subscriber: Subscriber,
+          arrival: Arrival.Arrival,
+          parking: SlicePlan.Failure,
+          failure: SlicePlan.Failure
+        ) {
+          const error = `could not be parked as it is (${parking.error}): ${failure.error}`
+          const [ofAggregate, alone] = Arrival.bare(arrival, error)
+          const bare = yield* Effect.exit(transact(subscriber, SliceParts.whole([ofAggregate])))
+          if (Exit.isSuccess(bare)) return bare.value
+          if (judge(bare.cause)._tag !== "Failed") return yield* Effect.failCause(bare.cause)
+          return yield* transact(subscriber, SliceParts.whole([alone]))
+        })
+
         const apply = Effect.fnUntraced(function* (
           subscriber: Subscriber,
           arrivals: ReadonlyArray<Arrival.Arrival>
@@ -177,20 +188,23 @@ export class ApplySlice extends Context.Service<
           const parts = [SliceParts.whole(arrivals)]
           for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
             const running: Handle.Running = { arrival: undefined }
-            const exit = yield* Effect.exit(transact(subscriber, part.arrivals, part.failures, running))
+            const exit = yield* Effect.exit(transact(subscriber, part, running))
             if (Exit.isSuccess(exit)) {
               yield* tell(subscriber, exit.value)
               continue
             }
             const verdict = judge(exit.cause)
-            const next =
-              verdict._tag === "Failed"
-                ? SliceParts.divide(part, running.arrival, { ...verdict, isTimeout: isTimeout(exit.cause) })
-                : []
-            // Nothing is left to be blamed: it is the inbox itself that fails.
-            if (next.length === 0) return yield* Effect.failCause(exit.cause)
+            if (verdict._tag !== "Failed") return yield* Effect.failCause(exit.cause)
+            const [arrival] = part.arrivals
+            const held = arrival === undefined ? undefined : part.failures.get(arrival.record)
+            if (arrival !== undefined && held !== undefined && part.arrivals.length === 1) {
+              yield* tell(subscriber, yield* setAside(subscriber, arrival, verdict, held))
+              continue
+            }
             yield* Effect.logDebug(`${subscriber.name}: a slice failed and is done again in parts`, exit.cause)
-            parts.push(...next.toReversed())
+            parts.push(
+              ...SliceParts.divide(part, running.arrival, { ...verdict, isTimeout: isTimeout(exit.cause) }).toReversed()
+            )
           }
         })
 

@@ -12,8 +12,8 @@ export interface Part {
 export const whole = (arrivals: ReadonlyArray<Arrival>): Part => ({ arrivals, failures: new Map() })
 
 /**
- * The parts in which what failed is done again, in order: an event must not overtake an earlier one of its aggregate. None where there is
- * nothing to divide.
+ * The parts in which what failed is done again, in order: an event must not overtake an earlier one of its aggregate. What stands
+ * alone is held.
  *
  * The event at which it failed is a suspect only: one before it may have broken the transaction, or used up the time. Only a failure that no
  * other try can change is taken at its word. Where there is no suspect, halves would each take the whole time again: then all go alone.
@@ -26,9 +26,7 @@ export const divide = (
   const held = (record: ConsumedRecord): Failures => new Map([...failures, [record, failure]])
   const [first] = arrivals
   if (first === undefined) return []
-  if (arrivals.length === 1) {
-    return failures.has(first.record) ? [] : [{ arrivals, failures: held(first.record) }]
-  }
+  if (arrivals.length === 1) return [{ arrivals, failures: held(first.record) }]
   const at = suspect === undefined ? -1 : arrivals.findIndex(({ record }) => record === suspect.record)
   const cut = (...ends: ReadonlyArray<number>) =>
     ends.map((end, index) => ({ arrivals: arrivals.slice(ends[index - 1] ?? 0, end), failures }))
