@@ -2,6 +2,7 @@
 import { Console, Effect, Layer, Option } from "effect"
 import type { AppConfig, Role } from "./Config.ts"
 import { BoundAddress } from "./http/HttpServer.ts"
+import { GatewayServer } from "./sandbox/GatewayServer.ts"
 import { Broker } from "./messaging/broker/Broker.ts"
 
 const lines = (url: string) => [
@@ -37,7 +38,7 @@ export const layer = (options: {
         ...(url === null
           ? []
           : [
-              `  Gateway    ${config.gatewayUrl ?? "a sandbox beside the service"}`,
+              `  Gateway    ${config.gatewayUrl ?? `a sandbox beside the service, at ${Option.match(yield* Effect.serviceOption(GatewayServer), { onNone: () => "a port of its own", onSome: ({ url }) => url })}`}`,
               `  HTTP       ${url}`,
               ...lines(url)
             ])

@@ -85,7 +85,14 @@ export const root = Path.resolve(import.meta.dirname, "..")
 const subscribers = [receipts, inventory, billing, analytics]
 
 /** Every kind of task. A new one is a file of its own and a line here. */
-const taskHandlers = (config: AppConfig) => [email, report, recoverPayment(config.paymentRecoverDelaysMillis)]
+const taskHandlers = (config: AppConfig) => [
+  email,
+  report,
+  recoverPayment({
+    delaysMillis: config.paymentRecoverDelaysMillis,
+    gatewayTimeoutMillis: config.gatewayTimeoutMillis
+  })
+]
 type TaskNeeds = ReturnType<typeof taskHandlers>[number] extends TaskHandler<infer R> ? R : never
 
 /** The database of DATABASE_URL, or the embedded one, which the last process of ours to leave stops. */
@@ -267,7 +274,8 @@ export const maintenance = (config: AppConfig, options: { readonly dryRun: boole
 export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { readonly json: boolean }) => {
   // One value, and so one instance, for all who use it.
   const useCases = application(config)
-  return Banner.layer({ config, roles, json: output.json }).pipe(
+  const banner = Banner.layer({ config, roles, json: output.json })
+  return (roles.has("http") ? Layer.provide(banner, useCases) : banner).pipe(
     Layer.provideMerge(roles.has("http") ? Layer.provide(http, useCases) : Layer.empty),
     Layer.provideMerge(withRole(roles, "consumers", consumers)),
     Layer.provideMerge(withRole(roles, "workers", Layer.provide(workers(config), useCases))),

@@ -1,7 +1,7 @@
 /**
  * The payment gateway, as the use cases need it. Money moves there and nowhere else.
  */
-import { Context, Effect, Layer, Option, Schema } from "effect"
+import { Clock, Context, Effect, Layer, Option, Schema } from "effect"
 import { HttpClient, HttpClientRequest, HttpClientResponse } from "effect/http"
 import type { Money } from "../domain/Money.ts"
 import { type PaymentId, type PaymentMethod, refundKeyOf } from "../domain/Payment.ts"
@@ -50,6 +50,23 @@ export class GatewaySettings extends Context.Service<
     readonly keyRetentionMillis: number
   }
 >()("paid-once/application/GatewaySettings") {}
+
+/**
+ * Starts to count, and returns the milliseconds counted since: by whichever of this process's clocks has gone further, for one stands
+ * still while its machine sleeps, and the other may be set back. An age that the database told is this much older by now.
+ */
+export const stopwatch: Effect.Effect<Effect.Effect<number>> = Clock.clockWith((clock) =>
+  Effect.sync(() => {
+    const wallMillis = clock.currentTimeMillisUnsafe()
+    const monotonicNanos = clock.monotonicTimeNanosUnsafe()
+    return Effect.sync(() =>
+      Math.max(
+        clock.currentTimeMillisUnsafe() - wallMillis,
+        Number((clock.monotonicTimeNanosUnsafe() - monotonicNanos) / 1_000_000n)
+      )
+    )
+  })
+)
 
 /**
  * Whether a key that was first used so long ago, by the database's clock, may be used again: in the first half of its retention.

@@ -16,7 +16,7 @@ import { PaymentId, type PaymentMethod } from "../domain/Payment.ts"
 import { Tasks } from "../messaging/tasks/Tasks.ts"
 import { Transaction } from "../platform/database/Transaction.ts"
 import { Faults } from "../platform/Faults.ts"
-import { Gateway, GatewaySettings, mayRepeat } from "./Gateway.ts"
+import { Gateway, GatewaySettings, mayRepeat, OutcomeUnknown, stopwatch } from "./Gateway.ts"
 import { type FinalAnswer, Idempotency, type KeyedRequest, type KeyReused } from "./Idempotency.ts"
 import type { OrderNotFound } from "./Orders.ts"
 import { PaymentOutcomes } from "./PaymentOutcomes.ts"
@@ -44,7 +44,12 @@ export class TooManyPayments extends Schema.TaggedError<TooManyPayments>()("TooM
 /** What a request to pay comes to: a final answer, or a payment whose outcome the gateway has not told yet. */
 export type PayResult =
   | { readonly _tag: "Final"; readonly paymentId: PaymentId; readonly answer: FinalAnswer }
-  | { readonly _tag: "Unknown"; readonly paymentId: PaymentId; readonly reason: string }
+  | {
+      readonly _tag: "Unknown"
+      readonly paymentId: PaymentId
+      readonly status: "charging" | "manual"
+      readonly reason: string
+    }
 
 type PayFailure = KeyReused | OrderNotFound | OrderStateConflict | PaymentInProgress | PaymentOpen | TooManyPayments
 
@@ -109,7 +114,12 @@ export class PayOrder extends Context.Service<
           default:
             return yield* withoutAnswer(payment)
         }
-        return { _tag: "Unknown" as const, paymentId: id, reason: "the gateway has not told the outcome yet" }
+        return {
+          _tag: "Unknown" as const,
+          paymentId: id,
+          status: payment.status === "manual" ? ("manual" as const) : ("charging" as const),
+          reason: "the gateway has not told the outcome yet"
+        }
       })
 
       /** Phase 1. Returns the payment to be charged, or what the key stands for already. */
@@ -143,14 +153,20 @@ export class PayOrder extends Context.Service<
 
       /** Phases 2 and 3. */
       const charge = Effect.fn("PayOrder.charge")(
-        function* (payment: OpenPayment): Effect.fn.Return<PayResult, OrderStateConflict, PgClient.PgClient> {
+        function* (
+          payment: OpenPayment,
+          sinceRead: Effect.Effect<number>
+        ): Effect.fn.Return<PayResult, OrderStateConflict, PgClient.PgClient> {
           yield* faults.at("pay.after-intent")
+          // A process that was frozen here for half a day must not wake up and charge: somebody else has, and the key may be forgotten.
           const outcome = yield* Effect.result(
-            gateway.charge({
-              paymentId: payment.id,
-              amount: { amountMinor: payment.amountMinor, currency: payment.currency },
-              paymentMethod: payment.paymentMethod
-            })
+            mayRepeat(payment.ageMillis + (yield* sinceRead), keyRetentionMillis)
+              ? gateway.charge({
+                  paymentId: payment.id,
+                  amount: { amountMinor: payment.amountMinor, currency: payment.currency },
+                  paymentMethod: payment.paymentMethod
+                })
+              : Effect.fail(new OutcomeUnknown({ reason: "the intent is too old to be charged unseen" }))
           )
           yield* faults.at("pay.after-charge")
           if (Result.isFailure(outcome)) {
@@ -160,7 +176,7 @@ export class PayOrder extends Context.Service<
                 tasks.hastenByKey(paymentRecover, recoveryKeyOf(payment.id, "charge"), firstDelayMillis)
               )
             )
-            return { _tag: "Unknown", paymentId: payment.id, reason: outcome.failure.reason }
+            return { _tag: "Unknown", paymentId: payment.id, status: "charging", reason: outcome.failure.reason }
           }
           const { answer } = yield* Effect.orDie(outcomes.charged(payment.id, outcome.success))
           yield* faults.at("pay.after-commit")
@@ -174,9 +190,10 @@ export class PayOrder extends Context.Service<
         function* (orderId: OrderId, paymentMethod: PaymentMethod, request: KeyedRequest) {
           const underWay = yield* FiberSet.size(charges)
           if (underWay >= maxCharges) return yield* new TooManyPayments({ underWay })
+          const sinceRead = yield* stopwatch
           const begun = yield* Transaction.run(begin(orderId, paymentMethod, request))
           if (begun._tag !== "Charge") return begun
-          return yield* Effect.flatMap(FiberSet.run(charges, charge(begun.payment)), Fiber.join)
+          return yield* Effect.flatMap(FiberSet.run(charges, charge(begun.payment, sinceRead)), Fiber.join)
         },
         Effect.provideService(PgClient.PgClient, database)
       )

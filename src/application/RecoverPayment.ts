@@ -11,7 +11,7 @@ import type { PaymentId } from "../domain/Payment.ts"
 import * as TaskHandler from "../messaging/tasks/TaskHandler.ts"
 import { Transaction } from "../platform/database/Transaction.ts"
 import { Faults } from "../platform/Faults.ts"
-import { Gateway, GatewaySettings, mayRepeat, OutcomeUnknown } from "./Gateway.ts"
+import { Gateway, GatewaySettings, mayRepeat, OutcomeUnknown, stopwatch } from "./Gateway.ts"
 import { PaymentOutcomes, type Recorded } from "./PaymentOutcomes.ts"
 import { leaseSlackMillis } from "./PayOrder.ts"
 import { type OpenPayment, type PaymentNotFound, Payments } from "./Payments.ts"
@@ -71,7 +71,10 @@ export class RecoverPayment extends Context.Service<
 
       const tooOld = (what: string) => `the gateway knows of no ${what}, and its key is too old to be used again`
 
-      const recoverCharge = Effect.fnUntraced(function* (payment: OpenPayment): Run {
+      const late = (what: string) =>
+        new OutcomeUnknown({ reason: `this run was held up until the key of the ${what} was too old` })
+
+      const recoverCharge = Effect.fnUntraced(function* (payment: OpenPayment, sinceRead: Effect.Effect<number>): Run {
         const { ageMillis, amountMinor, currency, id, paymentMethod, status } = payment
         const found = yield* gateway.lookUpCharge(id)
         yield* faults.at("recover.after-lookup")
@@ -79,17 +82,22 @@ export class RecoverPayment extends Context.Service<
         if (status === "manual" || !mayRepeat(ageMillis, keyRetentionMillis)) {
           return yield* outcomes.manual(id, tooOld("charge"))
         }
+        // Once more, right before it is sent: a process that was frozen since the look must not charge when it wakes up.
+        if (!mayRepeat(ageMillis + (yield* sinceRead), keyRetentionMillis)) return yield* late("charge")
         const outcome = yield* gateway.charge({ paymentId: id, amount: { amountMinor, currency }, paymentMethod })
         yield* faults.at("recover.after-charge")
         return yield* outcomes.charged(id, outcome)
       })
 
-      const recoverRefund = Effect.fnUntraced(function* (payment: OpenPayment): Run {
+      const recoverRefund = Effect.fnUntraced(function* (payment: OpenPayment, sinceRead: Effect.Effect<number>): Run {
         const { amountMinor, currency, id, refundAgeMillis, status } = payment
         const found = yield* gateway.lookUpRefund(id)
         yield* faults.at("recover.after-lookup")
         if (Option.isNone(found) && (status === "manual" || !mayRepeat(refundAgeMillis ?? 0, keyRetentionMillis))) {
           return yield* outcomes.manual(id, tooOld("refund"))
+        }
+        if (Option.isNone(found) && !mayRepeat((refundAgeMillis ?? 0) + (yield* sinceRead), keyRetentionMillis)) {
+          return yield* late("refund")
         }
         const outcome = Option.isSome(found)
           ? found.value
@@ -101,13 +109,14 @@ export class RecoverPayment extends Context.Service<
       })
 
       const once = Effect.fnUntraced(function* (id: PaymentId): Run<Busy> {
+        const sinceRead = yield* stopwatch
         const payment = yield* transaction(takeUp(id))
         const { capturedMinor, status } = payment
         switch (status) {
           case "charging":
           case "refunding":
           case "manual":
-            return yield* capturedMinor > 0 ? recoverRefund(payment) : recoverCharge(payment)
+            return yield* capturedMinor > 0 ? recoverRefund(payment, sinceRead) : recoverCharge(payment, sinceRead)
           default:
             return { status, answer: undefined }
         }
@@ -133,9 +142,21 @@ export class RecoverPayment extends Context.Service<
   )
 }
 
-/** What workers do with a task `payment.recover`: as many runs as there are delays, the first of which is in front of it. */
-export const handler = (delaysMillis: ReadonlyArray<number>) =>
-  TaskHandler.make({ ...paymentRecover, retryDelaysMillis: delaysMillis.slice(1) }, ({ isLastAttempt, payload }) =>
-    // A payment is never deleted: one that is not there is a mistake, and a retry finds it again.
-    Effect.asVoid(RecoverPayment.use(({ recover }) => recover(payload.paymentId, { isLast: isLastAttempt })))
+/**
+ * What workers do with a task `payment.recover`: as many runs as there are delays, the first of which is in front of it, each with time for
+ * two answers of a gateway that takes its time for both.
+ */
+export const handler = (settings: {
+  readonly delaysMillis: ReadonlyArray<number>
+  readonly gatewayTimeoutMillis: number
+}) =>
+  TaskHandler.make(
+    {
+      ...paymentRecover,
+      retryDelaysMillis: settings.delaysMillis.slice(1),
+      timeoutMillis: 2 * settings.gatewayTimeoutMillis + paymentRecover.timeoutMillis
+    },
+    ({ isLastAttempt, payload }) =>
+      // A payment is never deleted: one that is not there is a mistake, and a retry finds it again.
+      Effect.asVoid(RecoverPayment.use(({ recover }) => recover(payload.paymentId, { isLast: isLastAttempt })))
   )

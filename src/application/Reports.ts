@@ -29,7 +29,7 @@ export class Reports extends Context.Service<
   {
     /**
      * Asks for the report of these days. The same days again are the same report, as it was computed then: one that was asked for at the
-     * same time, too. A report lives as long as its task.
+     * same time, too; one whose computation is dead is computed anew. A report lives as long as its task.
      */
     readonly request: (range: ReportRange) => Effect.Effect<TaskId>
     readonly get: (taskId: TaskId) => Effect.Effect<ReportView, ReportNotFound>
@@ -44,9 +44,14 @@ export class Reports extends Context.Service<
 
       return Reports.of({
         request: Effect.fn("Reports.request")(function* (range) {
-          const { taskId } = yield* tasks
+          const { isNew, taskId } = yield* tasks
             .enqueue(reportType, range, { idempotencyKey: `${range.from}..${range.to}` })
             .pipe(Transaction.run, Effect.provideService(PgClient.PgClient, client))
+          const known = isNew ? undefined : yield* Effect.orDie(tasks.get(taskId))
+          if (known?.state === "dead") {
+            // Somebody else may have revived it, or it may be done, between the two looks: both are what was asked for.
+            yield* Effect.ignore(tasks.retry(taskId, { actor: "POST /reports", reason: "asked for again" }))
+          }
           return taskId
         }),
         get: Effect.fn("Reports.get")(function* (taskId) {

@@ -104,7 +104,7 @@ const OrderList = Schema.Struct({ items: Schema.Array(OrderView), nextCursor: Sc
 export const PaymentPending = Schema.Struct({
   paymentId: PaymentId,
   orderId: OrderId,
-  status: Schema.Literal("charging"),
+  status: Schema.Literals(["charging", "manual"]),
   detail: Schema.String
 }).annotate({
   identifier: "PaymentPending",

@@ -88,8 +88,11 @@ const toAnswer = (orderId: OrderId, result: PayResult) => {
   const pending: typeof PaymentPending.Encoded = {
     paymentId: result.paymentId,
     orderId,
-    status: "charging",
-    detail: "the payment's outcome is not known yet, and is being looked for: ask again with the same Idempotency-Key"
+    status: result.status,
+    detail:
+      result.status === "manual"
+        ? "the payment's outcome could not be found out, and a person looks after it: the same Idempotency-Key will tell"
+        : "the payment's outcome is not known yet, and is being looked for: ask again with the same Idempotency-Key"
   }
   return json(202, JSON.stringify(pending), { location: `/payments/${result.paymentId}` })
 }

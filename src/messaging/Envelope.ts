@@ -7,6 +7,7 @@
 import { Array, Result, Schema } from "effect"
 import type { NonEmptyReadonlyArray } from "effect/Array"
 import type { BrokerRecord, ConsumedRecord } from "./broker/Broker.ts"
+import { isStorable } from "./StorableText.ts"
 import { utf8Length, writeText } from "./Utf8.ts"
 
 /** An event as it is stored; `data` is JSON text. */
@@ -95,21 +96,46 @@ export const batchBytes = (records: ReadonlyArray<BrokerRecord>): number =>
 /** Two varint lengths a header. */
 const lengthBytes = 6
 
-/** The most that the tables' integers hold. */
-const maxVersion = 2_147_483_647
+/** One below the most that the tables' integers hold: there is a next one to compare with, and a turn behind it. */
+export const maxVersion = 2_147_483_646
 
 /** Names and ids are keys of indexes, whose entries have at most some 2,700 bytes. */
 const maxNameLength = 500
 
-/** Postgres has no text with a NUL in it. */
-const Name = Schema.NonEmptyString.check(Schema.isMaxLength(maxNameLength), Schema.isPattern(/^[^\0]*$/))
+/** Two names that no text of Postgres tells apart would be one aggregate. */
+const Name = Schema.NonEmptyString.check(
+  Schema.isMaxLength(maxNameLength),
+  Schema.makeFilter((name) => isStorable(name) || "has a NUL or half a character in it")
+)
+
+/** ISO 8601, with a zone that Postgres takes. */
+const isoTime =
+  /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?(?:Z|[+-](?:0\d|1[0-5]):[0-5]\d)$/
+
+/** The years 1 to 9999 in UTC: what is outside of them is written in other ways, and each language has its own. */
+const firstMillis = Date.parse("0001-01-01T00:00:00.000Z")
+const lastMillis = Date.parse("9999-12-31T23:59:59.999Z")
+
+/** Whether a month has its day: JavaScript takes the 31st of April for the 1st of May, and Postgres refuses it. */
+const isDay = (time: string): boolean => {
+  const day = Number(time.slice(8, 10))
+  return day <= 28 || new Date(`${time.slice(0, 10)}T00:00:00Z`).getUTCDate() === day
+}
+
+const isTime = (value: unknown): value is string => {
+  if (typeof value !== "string" || !isoTime.test(value) || !isDay(value)) return false
+  const millis = Date.parse(value)
+  return millis >= firstMillis && millis <= lastMillis
+}
 
 /** What a consumer reads: the envelope with its data decoded as JSON and not yet by type. */
 export const Envelope = Schema.Struct({
   eventId: Schema.String.check(Schema.isUUID()),
   eventType: Name,
   schemaVersion: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: maxVersion })),
-  occurredAt: Schema.String,
+  occurredAt: Schema.String.check(
+    Schema.makeFilter((text) => isTime(text) || "is no ISO 8601 time with a zone in the years 1 to 9999")
+  ),
   traceId: Schema.String,
   aggregateType: Name,
   aggregateId: Name,
@@ -123,7 +149,7 @@ const decoder = new TextDecoder("utf-8", { fatal: true })
 
 const uuid = /^[\da-f]{8}-[\da-f]{4}-[1-8][\da-f]{3}-[89ab][\da-f]{3}-[\da-f]{12}$/i
 const isName = (value: unknown): value is string =>
-  typeof value === "string" && value !== "" && value.length <= maxNameLength && !value.includes("\0")
+  typeof value === "string" && value !== "" && value.length <= maxNameLength && isStorable(value)
 const isVersion = (value: unknown): value is number =>
   typeof value === "number" && Number.isInteger(value) && value >= 1 && value <= maxVersion
 
@@ -145,7 +171,7 @@ const readPlain = (text: string): Envelope | undefined => {
     uuid.test(eventId) &&
     isName(eventType) &&
     isVersion(schemaVersion) &&
-    typeof occurredAt === "string" &&
+    isTime(occurredAt) &&
     typeof traceId === "string" &&
     isName(aggregateType) &&
     isName(aggregateId) &&

@@ -1,5 +1,5 @@
 import { assert } from "@effect/vitest"
-import { Effect, Fiber, Metric } from "effect"
+import { Clock, Effect, Fiber, Metric } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Idempotency from "../../src/application/Idempotency.ts"
 import type { CancelOrder } from "../../src/application/CancelOrder.ts"
@@ -103,6 +103,39 @@ test("a payment whose recovery died by its crashes does not stay where it is: it
     yield* recover(id)
     assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
   }))
+
+/** A clock that a test moves, as a process finds it that was frozen. */
+const movable = Effect.map(Clock.Clock, (clock) => {
+  let addedMillis = 0
+  const moved: Clock.Clock = Object.assign(Object.create(clock), {
+    currentTimeMillisUnsafe: () => clock.currentTimeMillisUnsafe() + addedMillis
+  })
+  const freeze = (millis: number) => Effect.sync(() => void (addedMillis += millis))
+  return { freeze, moved }
+})
+
+for (const phase of ["charge", "refund"] as const) {
+  test(`a run that was frozen behind its look-up for half of the key's retention sends no ${phase} when it wakes up`, (gateway) =>
+    Effect.gen(function* () {
+      const { freeze, moved } = yield* movable
+      const orderId = yield* place
+      const id = yield* payUnanswered(gateway, orderId, "before charge")
+      if (phase === "refund") {
+        yield* recover(id)
+        yield* refund(orderId)
+      }
+      const sentBefore = gateway.callsOf(phase).length
+      gateway.next(phase === "charge" ? "before lookUpCharge" : "before lookUpRefund", freeze(12 * 3_600_000))
+      const failure = yield* Effect.flip(Effect.provideService(recover(id), Clock.Clock, moved))
+      assert.strictEqual(tagOf(failure), "OutcomeUnknown")
+      assert.strictEqual(gateway.callsOf(phase).length, sentBefore)
+      yield* recover(id)
+      assert.deepStrictEqual(
+        yield* stateOf(orderId),
+        phase === "charge" ? ["paid", "captured"] : ["refunded", "refunded"]
+      )
+    }))
+}
 
 test("a payment whose attempt is still at work is left alone", (gateway) =>
   Effect.gen(function* () {

@@ -159,6 +159,19 @@ layer(services, { excludeTestServices: true })("report", (it) => {
     })
   )
 
+  it.effect("a report whose computation is dead is computed anew when it is asked for again", () =>
+    Effect.gen(function* () {
+      yield* clear
+      const sql = yield* SqlClient.SqlClient
+      const reports = yield* Reports
+      const range = { from: "2026-03-01", to: "2026-03-01" }
+      const taskId = yield* reports.request(range)
+      yield* sql`UPDATE outbox_tasks SET state = 'dead', finished_at = clock_now(), attempts = 11, last_error = 'the disk was full'`
+      assert.strictEqual(yield* reports.request(range), taskId)
+      assert.deepInclude(yield* reports.get(taskId), { state: "pending" })
+    })
+  )
+
   it.effect("a payment is stamped when its money moves, whoever moves it", () =>
     Effect.gen(function* () {
       yield* clear

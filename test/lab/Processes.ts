@@ -96,7 +96,7 @@ export const startWorker = (environment: Environment, name: string) =>
   Effect.gen(function* () {
     const context = yield* build(environment, workerOf(environment.parts))
     const handlers = [
-      RecoverPayment.handler(recoveryDelaysMillis),
+      RecoverPayment.handler({ delaysMillis: recoveryDelaysMillis, gatewayTimeoutMillis: 5_000 }),
       labHandler((taskId) => environment.workDone.add(taskId))
     ]
     const worker = yield* Effect.provideContext(TaskWorker.make<WorkerServices>(handlers), context).pipe(Effect.orDie)

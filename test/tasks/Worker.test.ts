@@ -71,6 +71,35 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
     })
   )
 
+  it.effect("runs that ended in every way are written together, whatever their waits are", () =>
+    Effect.gen(function* () {
+      yield* clear
+      const worker = yield* TaskWorker.make([
+        TaskHandler.make(plain, ({ payload }) =>
+          payload.number === 0
+            ? Effect.void
+            : payload.number === 1
+              ? Effect.fail(new TaskHandler.TaskRefused({ reason: "never" }))
+              : Effect.fail(
+                  new TaskHandler.RetryAfter({
+                    delayMillis: [0.5, 1_000, 5_000_000_000][payload.number - 2]!,
+                    reason: "later"
+                  })
+                )
+        )
+      ])
+      for (const number of [0, 1, 2, 3, 4]) yield* enqueue(plain, { number })
+      const { tasks } = yield* worker.claimOnce
+      yield* worker.finishOnce(
+        yield* Effect.forEach(tasks, (task) => Effect.map(worker.execute(task), (result) => ({ task, result })))
+      )
+      assert.deepStrictEqual(
+        (yield* rows).map(({ state }) => state),
+        ["completed", "dead", "failed", "failed", "failed"]
+      )
+    })
+  )
+
   it.effect("due tasks come by priority, then what was due first, then in order", () =>
     Effect.gen(function* () {
       yield* clear

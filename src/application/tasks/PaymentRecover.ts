@@ -11,8 +11,8 @@ export const paymentRecover: TaskType<typeof Payload.Type> = {
   payload: Payload,
   // Each waits for the gateway, and not for us: eight keep a hundred a second going, and leave the gateway room for payments.
   concurrency: 8,
-  // A look-up and a charge at the gateway's longest, with room for their transactions.
-  timeoutMillis: 60_000
+  // For its transactions, on a database that is busy; the handler adds what the gateway may take.
+  timeoutMillis: 30_000
 }
 
 /** The key of the task that looks after the payment's charge, and of the one that looks after its refund. */

@@ -131,7 +131,9 @@ export class ApplySlice extends Context.Service<
                   name,
                   apply.map(({ eventId }) => eventId)
                 )
-          const fresh = apply.filter(({ eventId }) => first.has(eventId))
+          // Deleted as it is found: of two events with one id only the first is applied.
+          const unseen = new Set(first)
+          const fresh = apply.filter(({ eventId }) => unseen.delete(eventId))
           yield* Handle.all(subscriber, fresh)
           yield* cursors.advance(name, SlicePlan.movesOf(apply, known.places))
           yield* faults.at("consumer.before-commit")
@@ -162,6 +164,24 @@ export class ApplySlice extends Context.Service<
             )
           )
 
+        /** Holds an event that failed; where not even that can be written down, what is left of it: no record stops its partition. */
+        const setAside = Effect.fnUntraced(function* (
+          subscriber: Subscriber,
+          arrival: Arrival.Arrival,
+          failure: Failure
+        ) {
+          const exit = yield* Effect.exit(transact(subscriber, [arrival], failure))
+          if (Exit.isSuccess(exit)) return exit.value
+          const verdict = judge(exit.cause)
+          if (verdict._tag !== "Failed") return yield* Effect.failCause(exit.cause)
+          const error = `could not be parked as it is (${verdict.error}): ${failure.error}`
+          const [ofAggregate, alone] = Arrival.bare(arrival, error)
+          const bare = yield* Effect.exit(transact(subscriber, [ofAggregate]))
+          if (Exit.isSuccess(bare)) return bare.value
+          if (judge(bare.cause)._tag !== "Failed") return yield* Effect.failCause(bare.cause)
+          return yield* transact(subscriber, [alone])
+        })
+
         /** Each event in a transaction of its own: the one that fails is held for it. */
         const oneByOne = Effect.fnUntraced(function* (
           subscriber: Subscriber,
@@ -175,7 +195,7 @@ export class ApplySlice extends Context.Service<
             }
             const verdict = judge(exit.cause)
             if (verdict._tag !== "Failed") return yield* Effect.failCause(exit.cause)
-            yield* tell(subscriber, yield* transact(subscriber, [arrival], verdict))
+            yield* tell(subscriber, yield* setAside(subscriber, arrival, verdict))
           }
         })
 

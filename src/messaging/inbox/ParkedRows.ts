@@ -28,13 +28,13 @@ export interface LockedHold extends Held {
   readonly isDue: boolean
 }
 
-type InTransaction<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
+export type InTransaction<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 
-const transact = <A>(use: (sql: Transaction["Service"]["sql"]) => Effect.Effect<A, SqlError.SqlError>) =>
+export const transact = <A>(use: (sql: Transaction["Service"]["sql"]) => Effect.Effect<A, SqlError.SqlError>) =>
   Effect.flatMap(Transaction, ({ sql }) => use(sql))
 
 /** A row's columns among what is parked and among the dead letters. */
-const columns = `consumer_name, aggregate_id, position, event_id, event_type, aggregate_type, aggregate_version, topic, broker_partition, broker_offset,
+export const columns = `consumer_name, aggregate_id, position, event_id, event_type, aggregate_type, aggregate_version, topic, broker_partition, broker_offset,
   record_key, record_value, record_headers, parked_at`
 
 /** Locks the aggregate's hold; `undefined` where there is none. `try` leaves one alone that somebody else has. */
@@ -70,45 +70,6 @@ export const makeHold = (
       (rows) => rows.length > 0
     )
   )
-
-/** Parks what is not parked or buried already, behind holds that this transaction has locked; returns how many. */
-export const park = (consumer: string, turns: ReadonlyArray<Turn>): InTransaction<number> =>
-  transact((sql) => {
-    const rows = turns.map(({ arrival: { aggregateId, eventId, partition, read, record, topic }, position }) => {
-      const event = read._tag === "Success" ? read.success : undefined
-      return {
-        aggregate_id: aggregateId,
-        position,
-        event_id: eventId,
-        event_type: event?.eventType,
-        aggregate_type: event?.aggregateType,
-        aggregate_version: event?.aggregateVersion,
-        topic,
-        broker_partition: partition,
-        broker_offset: String(record.offset),
-        record_key: record.key?.replaceAll("\0", "\uFFFD"),
-        value: record.value === null ? null : Buffer.from(record.value).toString("base64"),
-        record_headers: record.headers
-      }
-    })
-    return Effect.map(
-      sql<{ readonly parked: number }>`
-        WITH parked AS (
-          INSERT INTO inbox_parked (${sql.literal(columns)})
-          SELECT ${consumer}, aggregate_id, position, event_id, event_type, aggregate_type, aggregate_version, topic, broker_partition, broker_offset,
-                 record_key, decode(value, 'base64'), record_headers, clock_now()
-          FROM json_to_recordset(${JSON.stringify(rows)}::text::json) AS turn(
-            aggregate_id text, position int4, event_id text, event_type text, aggregate_type text, aggregate_version int4, topic text, broker_partition int4,
-            broker_offset int8, record_key text, value text, record_headers json)
-          WHERE NOT EXISTS (
-            SELECT FROM inbox_dead_letters AS d WHERE d.consumer_name = ${consumer} AND d.event_id = turn.event_id)
-          ON CONFLICT DO NOTHING
-          RETURNING 1
-        )
-        SELECT count(*)::int4 AS parked FROM parked`,
-      ([row]) => row?.parked ?? 0
-    )
-  })
 
 /** A parked row. `id` is what it is called, also once its record can be read. */
 export interface ParkedRow extends Turn {

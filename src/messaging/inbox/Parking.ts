@@ -18,8 +18,10 @@ import { Context, Effect, Latch, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Transaction } from "../../platform/database/Transaction.ts"
 import * as Supervised from "../../platform/Supervised.ts"
+import { toStorable } from "../StorableText.ts"
 import { overtaken } from "./Cursors.ts"
 import { errorLength } from "./Failures.ts"
+import { park } from "./Park.ts"
 import * as ParkedRows from "./ParkedRows.ts"
 import type { Reason, Turn } from "./SlicePlan.ts"
 
@@ -124,7 +126,7 @@ export class Parking extends Context.Service<Parking, ParkingService>()("paid-on
         eventId: string,
         failure: { readonly error: string; readonly isFinal: boolean }
       ): Effect.fn.Return<{ readonly outcome: Refused; readonly attempts: number }, SqlError.SqlError, Transaction> {
-        const error = failure.error.slice(0, errorLength)
+        const error = toStorable(failure.error.slice(0, errorLength))
         const attempts = (hold.eventId === eventId ? hold.attempts : 0) + 1
         yield* ParkedRows.countFailure(hold, { eventId, attempts, error, historyLimit })
         yield* announce(hold.consumer)
@@ -147,19 +149,19 @@ export class Parking extends Context.Service<Parking, ParkingService>()("paid-on
           const waiting = yield* lock(consumer, [arrival.aggregateId])
           if (waiting.size === 0) return yield* overtaken(`${consumer}: a hold was made and ended meanwhile`)
         }
-        yield* ParkedRows.park(consumer, [turn])
+        const { ids } = yield* park(consumer, [turn])
+        const eventId = ids[0] ?? arrival.eventId
         if (!made) return "parked"
         if (reason._tag === "Gap") {
           yield* ParkedRows.setWaiting(held, {
             status: "gap",
-            eventId: arrival.eventId,
+            eventId,
             error: gapText(reason.missing)
           })
           yield* announce(consumer)
           return "gap"
         }
-        return (yield* countFailure({ ...held, eventId: arrival.eventId, attempts: 0 }, arrival.eventId, reason))
-          .outcome
+        return (yield* countFailure({ ...held, eventId, attempts: 0 }, eventId, reason)).outcome
       }, Effect.orDie)
 
       const wake: ParkingService["wake"] = Effect.fnUntraced(function* (consumer, aggregateIds) {
@@ -176,7 +178,9 @@ export class Parking extends Context.Service<Parking, ParkingService>()("paid-on
         buried,
         hold,
         park: (consumer, turns) =>
-          turns.length === 0 ? Effect.succeed(0) : Effect.orDie(ParkedRows.park(consumer, turns)),
+          turns.length === 0
+            ? Effect.succeed(0)
+            : Effect.orDie(Effect.map(park(consumer, turns), ({ parked }) => parked)),
         wake,
         failed: (hold, eventId, failure) => Effect.orDie(countFailure(hold, eventId, failure)),
         changed

@@ -3,6 +3,7 @@
  * their order. Nothing here touches the database.
  */
 import { Result } from "effect"
+import { maxVersion } from "../Envelope.ts"
 import type { Arrival, ReadableArrival } from "./Arrival.ts"
 import { compare, keyOf, type Move, type Place } from "./Cursors.ts"
 import type { Waiting } from "./Parking.ts"
@@ -44,6 +45,9 @@ export interface Known {
   readonly givenUp: ReadonlySet<string>
 }
 
+/** The last turn there is, behind every version: records that can't be read and come after it share it, in the order of their offsets. */
+const lastTurn = maxVersion + 1
+
 /** The arrival's aggregate. */
 export const aggregateOf = ({ aggregateId, read }: Arrival) => ({
   aggregateId,
@@ -80,7 +84,7 @@ export const make = (
         duplicates.push(arrival)
         continue
       }
-      const turn = { arrival, position: (state.last += 1) }
+      const turn = { arrival, position: (state.last = Math.min(state.last + 1, lastTurn)) }
       if (state.isHeld) parked.push(turn)
       else holds.push({ ...turn, reason: { _tag: "Failed", error: arrival.read.failure, isFinal: true } })
       state.isHeld = true

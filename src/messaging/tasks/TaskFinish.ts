@@ -49,6 +49,7 @@ export class TaskFinish extends Context.Service<
     Effect.gen(function* () {
       const client = yield* SqlClient.SqlClient
 
+      // The waits travel as text: the client takes an array's type from its values, and whole and broken numbers have two.
       const finish = (sql: Statement.Constructor, endings: ReadonlyArray<Ending>) => {
         const state = sql`CASE WHEN t.cancel_requested AND ended.outcome <> 'completed' THEN 'cancelled'
           WHEN ended.outcome <> 'released' THEN ended.outcome
@@ -67,7 +68,7 @@ export class TaskFinish extends Context.Service<
                                'attempt', t.attempts, 'at', ${sql.literal(isoTime("clock.now"))}, 'error', ended.error), ${historyLimit}) END
           FROM (SELECT clock_now() AS now) AS clock,
                unnest(${endings.map(({ taskId }) => taskId)}::uuid[], ${endings.map(({ token }) => token)}::int4[],
-                      ${endings.map(({ outcome }) => outcome)}::text[], ${endings.map(({ delayMillis }) => delayMillis ?? -1)}::float8[],
+                      ${endings.map(({ outcome }) => outcome)}::text[], ${endings.map(({ delayMillis }) => String(delayMillis ?? -1))}::text[]::float8[],
                       ${endings.map(({ error }) => error ?? "")}::text[]) AS ended(task_id, token, outcome, delay_millis, error)
           -- A lease is what a running task has (the table's CHECK). Its state would lead the planner to the index of all that runs.
           WHERE t.task_id = ended.task_id AND t.token = ended.token AND t.lease_until IS NOT NULL

@@ -80,17 +80,28 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
     Effect.andThen(sleep(heartbeatMillis, stamp), worker.heartbeatOnce)
   )
 
-  const finishAll = Effect.gen(function* () {
-    const results = ended.slice()
+  const finishSome = Effect.fnUntraced(function* (results: ReadonlyArray<(typeof ended)[number]>) {
     yield* worker.finishOnce(results)
     // Only now: what could not be written comes again.
-    ended.splice(0, results.length)
+    ended.splice(ended.indexOf(results[0]!), results.length)
     if (backlog) yield* toClaim.open
     for (const { result, task } of results) {
       // Others wait behind it, or it waits for somebody else itself.
       const released = typeof result !== "string" && result.outcome === "released"
       if (released || (task.keyed && result !== "lost")) yield* wakeup.wake(task.typeName)
     }
+  })
+  const finishAll = Effect.suspend(() => {
+    const results = ended.slice()
+    return Effect.catchCause(finishSome(results), (cause) =>
+      // One end that can't be written must not keep the others from being written.
+      results.length === 1
+        ? Effect.failCause(cause)
+        : Effect.flatMap(
+            Effect.forEach(results, (result) => Effect.exit(finishSome([result]))),
+            Effect.forEach((exit) => exit, { discard: true })
+          )
+    )
   })
   yield* Supervised.forkLoop("task ends", (stamp) =>
     Effect.suspend(() =>

@@ -1,0 +1,112 @@
+/** How what comes for a held aggregate is put down behind its hold: once, under an id of its own, whatever is in its record. */
+import { Effect } from "effect"
+import type { SqlError } from "effect/sql"
+import type { Transaction } from "../../platform/database/Transaction.ts"
+import type { ConsumedRecord } from "../broker/Broker.ts"
+import { toStorable } from "../StorableText.ts"
+import { ownId } from "./Arrival.ts"
+import { columns, type InTransaction, transact } from "./ParkedRows.ts"
+import type { Turn } from "./SlicePlan.ts"
+
+/** What came of parking: what each turn is called from now on, and how many are new. */
+export interface Parked {
+  readonly ids: ReadonlyArray<string>
+  readonly parked: number
+}
+
+/** The headers as a column can hold them. */
+const storableHeaders = (headers: ConsumedRecord["headers"]) =>
+  Object.fromEntries(Object.entries(headers).map(([name, value]) => [toStorable(name), toStorable(value)]))
+
+const rowOf = ({ arrival, position }: Turn, eventId: string) => {
+  const { aggregateId, partition, read, record, topic } = arrival
+  const event = read._tag === "Success" ? read.success : undefined
+  return {
+    aggregate_id: aggregateId,
+    position,
+    event_id: eventId,
+    event_type: event?.eventType,
+    aggregate_type: event?.aggregateType,
+    aggregate_version: event?.aggregateVersion,
+    topic,
+    broker_partition: partition,
+    broker_offset: String(record.offset),
+    record_key: record.key === null ? null : toStorable(record.key),
+    value: record.value === null ? null : Buffer.from(record.value).toString("base64"),
+    record_headers: storableHeaders(record.headers)
+  }
+}
+
+/** The columns of {@link rowOf}. */
+const turnColumns = `aggregate_id text, position int4, event_id text, event_type text, aggregate_type text, aggregate_version int4, topic text,
+  broker_partition int4, broker_offset int8, record_key text, value text, record_headers json`
+
+/** Puts the rows down whose ids nobody has; returns those ids' records. */
+const insert = (consumer: string, rows: ReadonlyArray<ReturnType<typeof rowOf>>): InTransaction<ReadonlySet<string>> =>
+  transact((sql) =>
+    Effect.map(
+      sql<{ readonly own: string }>`
+        INSERT INTO inbox_parked (${sql.literal(columns)})
+        SELECT ${consumer}, aggregate_id, position, event_id, event_type, aggregate_type, aggregate_version, topic, broker_partition, broker_offset,
+               record_key, decode(value, 'base64'), record_headers, clock_now()
+        FROM json_to_recordset(${JSON.stringify(rows)}::text::json) AS turn(${sql.literal(turnColumns)})
+        WHERE NOT EXISTS (
+          SELECT FROM inbox_dead_letters AS d WHERE d.consumer_name = ${consumer} AND d.event_id = turn.event_id)
+        ON CONFLICT DO NOTHING
+        RETURNING topic || ':' || broker_partition || ':' || broker_offset AS own`,
+      (inserted) => new Set(inserted.map(({ own }) => own))
+    )
+  )
+
+/** Of these rows, by their places, those whose ids another event has: of another aggregate, or another version of it. */
+const namesakes = (
+  consumer: string,
+  rows: ReadonlyArray<ReturnType<typeof rowOf>>
+): InTransaction<ReadonlySet<number>> =>
+  transact((sql) =>
+    Effect.map(
+      sql<{ readonly at: bigint }>`
+        WITH known AS (
+          SELECT consumer_name, event_id, aggregate_id, aggregate_type, aggregate_version FROM inbox_parked
+          UNION ALL
+          SELECT consumer_name, event_id, aggregate_id, aggregate_type, aggregate_version FROM inbox_dead_letters
+        )
+        SELECT turn.at - 1 AS at
+        FROM unnest(
+          ${rows.map((row) => row.event_id)}::text[], ${rows.map((row) => row.aggregate_id)}::text[],
+          ${rows.map((row) => row.aggregate_type ?? "")}::text[], ${rows.map((row) => row.aggregate_version ?? 0)}::int4[]
+        ) WITH ORDINALITY AS turn(event_id, id, type, version, at)
+        JOIN known ON known.consumer_name = ${consumer} AND known.event_id = turn.event_id
+        WHERE (known.aggregate_id, coalesce(known.aggregate_type, ''), coalesce(known.aggregate_version, 0)) <> (turn.id, turn.type, turn.version)`,
+      (found) => new Set(found.map(({ at }) => Number(at)))
+    )
+  )
+
+/**
+ * Parks what is not parked or buried already, behind holds that this transaction has locked. An event whose id another one has, by a fault of
+ * its writer, is called by its record's place in the topic: both can be found and handled.
+ */
+export const park = Effect.fnUntraced(function* (
+  consumer: string,
+  turns: ReadonlyArray<Turn>
+): Effect.fn.Return<Parked, SqlError.SqlError, Transaction> {
+  const rows = turns.map((turn) => rowOf(turn, turn.arrival.eventId))
+  const ids = rows.map(({ event_id }) => event_id)
+  const inserted = yield* insert(consumer, rows)
+  const rest = turns.flatMap((turn, index) =>
+    inserted.has(ownId(turn.arrival)) ? [] : [{ turn, index, row: rows[index]! }]
+  )
+  if (rest.length === 0) return { ids, parked: inserted.size }
+  const taken = yield* namesakes(
+    consumer,
+    rest.map(({ row }) => row)
+  )
+  const renamed = rest.filter((_, at) => taken.has(at))
+  if (renamed.length === 0) return { ids, parked: inserted.size }
+  for (const { index, turn } of renamed) ids[index] = ownId(turn.arrival)
+  const more = yield* insert(
+    consumer,
+    renamed.map(({ index, row }) => ({ ...row, event_id: ids[index]! }))
+  )
+  return { ids, parked: inserted.size + more.size }
+})
