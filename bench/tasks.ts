@@ -2,7 +2,7 @@
  * `bench tasks`: tasks that do nothing, so that what is measured is the engine. A backlog drained by one process, once in an empty table and
  * once beside finished tasks; from an enqueue's commit to its handler's start, one task at a time; and the claim by itself.
  */
-import { Effect, Exit, Layer, Queue, Schema, Scope } from "effect"
+import { Effect, Layer, Queue, Schema } from "effect"
 import { TaskClaim } from "../src/messaging/tasks/TaskClaim.ts"
 import { TaskFinish } from "../src/messaging/tasks/TaskFinish.ts"
 import * as TaskHandler from "../src/messaging/tasks/TaskHandler.ts"
@@ -72,16 +72,14 @@ const drain = Effect.fnUntraced(function* (count: number) {
   const handler = TaskHandler.make(type, () => Effect.sync(() => void ran++))
   const before = yield* Cpu.sample
   const started = performance.now()
-  const scope = yield* Scope.make()
-  yield* Layer.buildWithScope(TaskWorkers.layer([handler]), scope)
+  yield* Layer.build(TaskWorkers.layer([handler]))
   yield* until(Effect.sync(() => ran >= count))
   const waits = sql`SELECT 1 AS one FROM outbox_tasks WHERE state IN ('pending', 'failed') UNION ALL SELECT 1 FROM outbox_tasks WHERE state = 'processing' LIMIT 1`
   yield* until(Effect.map(waits, (rows) => rows.length === 0))
   const seconds = (performance.now() - started) / 1_000
   const { node, postgres = Number.NaN } = Cpu.between(before, yield* Cpu.sample)
-  yield* Scope.close(scope, Exit.void)
   return { perSecond: count / seconds, nodeMicros: (node / count) * 1e6, postgresMicros: (postgres / count) * 1e6 }
-})
+}, Effect.scoped)
 
 /** From a commit to its handler's start in the same process, in milliseconds, one task after the other. */
 const latency = Effect.fnUntraced(function* (count: number) {
@@ -125,7 +123,13 @@ const claim = Effect.gen(function* () {
   return { idleMillis: median(idle), sevenMillis: median(seven) }
 })
 
-/** Runs all of it, the blocks of each kind taking turns. */
+const summary = (rounds: ReadonlyArray<Effect.Success<ReturnType<typeof drain>>>) => ({
+  perSecond: spread(rounds.map(({ perSecond }) => perSecond)),
+  nodeMicros: median(rounds.map(({ nodeMicros }) => nodeMicros)),
+  postgresMicros: median(rounds.map(({ postgresMicros }) => postgresMicros))
+})
+
+/** Runs all of it. */
 export const tasks = Effect.fnUntraced(
   function* (options: { readonly rounds: number; readonly tasks: number; readonly finished: number }) {
     yield* drain(options.tasks / 10)
@@ -141,15 +145,12 @@ export const tasks = Effect.fnUntraced(
     yield* fill("completed", options.finished)
     yield* settle
     const claimBesides = yield* claim
-    const drainBesides = yield* drain(options.tasks)
+    const besides = yield* Effect.forEach(Array.from({ length: options.rounds }), () => drain(options.tasks))
     return {
       workload: options,
-      perSecond: spread(rounds.map(({ perSecond }) => perSecond)),
-      nodeMicros: median(rounds.map(({ nodeMicros }) => nodeMicros)),
-      postgresMicros: median(rounds.map(({ postgresMicros }) => postgresMicros)),
+      drain: { empty: summary(rounds), besides: summary(besides) },
       commitToStartMillis: commitToStart,
-      claim: { empty: claimEmpty, besides: claimBesides },
-      perSecondBesides: drainBesides.perSecond
+      claim: { empty: claimEmpty, besides: claimBesides }
     }
   },
   Effect.provide(Layer.fresh(services))
@@ -157,18 +158,18 @@ export const tasks = Effect.fnUntraced(
 
 /** The result for a reader. */
 export const print = (result: Effect.Success<ReturnType<typeof tasks>>): string => {
-  const { claim, commitToStartMillis, nodeMicros, perSecond, perSecondBesides, postgresMicros, workload } = result
+  const { claim, commitToStartMillis, drain, workload } = result
+  const row = (name: string, { nodeMicros, perSecond, postgresMicros }: ReturnType<typeof summary>) => [
+    name,
+    show(perSecond, 0),
+    nodeMicros.toFixed(0),
+    postgresMicros.toFixed(0)
+  ]
   const besides = `beside ${workload.finished} finished`
   return [
     `${workload.rounds} rounds of ${workload.tasks} tasks that do nothing, drained by one process: median (least … most)`,
     "",
-    table(
-      ["", "tasks/s", "Node µs", "Postgres µs"],
-      [
-        ["empty table", show(perSecond, 0), nodeMicros.toFixed(0), postgresMicros.toFixed(0)],
-        [besides, perSecondBesides.toFixed(0), "", ""]
-      ]
-    ),
+    table(["", "tasks/s", "Node µs", "Postgres µs"], [row("empty table", drain.empty), row(besides, drain.besides)]),
     "",
     `Commit to start, idle: p50 ${commitToStartMillis.p50.toFixed(2)} ms, p99 ${commitToStartMillis.p99.toFixed(2)} ms`,
     "",
