@@ -12,7 +12,7 @@ import type { Envelope } from "../Envelope.ts"
  * - {@link DependencyDown}, and what the database says of itself (a lost connection, a deadlock, a serialization failure): nothing is wrong
  *   with the event. The partition waits and tries again, without limit, and nothing is counted.
  * - {@link EventRefused}: trying again can't help. The event is a dead letter at once.
- * - Anything else, defects included: the event's own failure. It is tried again up to INBOX_MAX_ATTEMPTS, while its aggregate, and only
+ * - Anything else, defects, cancelled statements and an interrupt of its own included: the event's own failure. It is tried again up to INBOX_MAX_ATTEMPTS, while its aggregate, and only
  *   that, waits behind it; then it is a dead letter.
  */
 export interface Subscriber<R = never> {
@@ -31,7 +31,8 @@ export interface Subscriber<R = never> {
   readonly handle: (event: Envelope) => Effect.Effect<void, unknown, Transaction | R>
   /**
    * The effects of several events at once, in their order, for a subscriber that has to be fast: one statement instead of one for each.
-   * It must come to the same as {@link handle} for each, which is what the events get one by one when this fails.
+   * It must come to the same as {@link handle} for each, which is what an event gets that stands alone; when this fails,
+   * it is called again for fewer of them.
    */
   readonly handleMany?: (events: NonEmptyReadonlyArray<Envelope>) => Effect.Effect<void, unknown, Transaction | R>
 }
