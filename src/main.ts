@@ -84,6 +84,9 @@ export const root = Path.resolve(import.meta.dirname, "..")
 /** Everyone who reads the orders topic. A new subscriber is a file of its own and a line here. */
 const subscribers = [receipts, inventory, billing, analytics]
 
+/** The names of the consumers. */
+export const consumerNames: ReadonlyArray<string> = subscribers.map(({ name }) => name)
+
 /** Every kind of task. A new one is a file of its own and a line here. */
 const taskHandlers = (config: AppConfig) => [
   email,
@@ -212,7 +215,7 @@ const application = (config: AppConfig) =>
     Layer.provideMerge(PaymentOutcomes.layer),
     Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Gateway.layerHttp)),
     Layer.provideMerge(Layer.mergeAll(gatewaySettings(config), NodeHttpClient.layerUndici)),
-    Layer.provideMerge(Layer.succeed(Subscribers, { names: subscribers.map((subscriber) => subscriber.name) }))
+    Layer.provideMerge(Layer.succeed(Subscribers, { names: consumerNames }))
   )
 
 /** The sandbox beside the service reports to the service, once that answers; another company is told where by other means. */
@@ -229,7 +232,7 @@ const webhooks = Layer.effectDiscard(
 
 const http = webhooks.pipe(
   Layer.provideMerge(HttpServer.layer),
-  Layer.provide(InboxHealth.layer(subscribers.map(({ name }) => name))),
+  Layer.provide(InboxHealth.layer(consumerNames)),
   Layer.provide(TopicsHealth.layer),
   Layer.provide(Layer.mergeAll(Readiness.layer, DispatcherHealth.layer))
 )

@@ -3,6 +3,7 @@ import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { type Handled, InboxDeadLetters } from "../messaging/inbox/InboxDeadLetters.ts"
 import { type Entry, InboxReport, State } from "../messaging/inbox/InboxReport.ts"
+import * as Main from "../main.ts"
 import { ExitStatus } from "../Process.ts"
 import { by, json, limit, onDatabase, operatorOf, print, reason, table } from "./Operator.ts"
 
@@ -28,6 +29,15 @@ const filterOf = (flags: { readonly [Key in keyof typeof filters]: Option.Option
   eventType: Option.getOrUndefined(flags.type),
   aggregateId: Option.getOrUndefined(flags.aggregate)
 })
+
+/** Refuses a name that no consumer has: nothing found for a name that is misspelt would pass for good news. */
+const checked = (name: Option.Option<string>) => {
+  if (Option.isNone(name) || Main.consumerNames.includes(name.value)) return Effect.void
+  return Effect.andThen(
+    Console.error(`paid-once: there is no consumer ${name.value}: they are ${Main.consumerNames.join(", ")}`),
+    Effect.fail(new ExitStatus(2))
+  )
+}
 
 const listed = (entries: ReadonlyArray<Entry>) =>
   entries.length === 0
@@ -59,6 +69,7 @@ const list = Command.make(
     limit
   },
   Effect.fnUntraced(function* ({ json, limit, status, ...flags }) {
+    yield* checked(flags.consumer)
     const wanted = Option.match(status, {
       onNone: (): ReadonlyArray<State> => ["dead", "gap", "retrying"],
       onSome: (one) => [one]
@@ -85,22 +96,23 @@ const retry = Command.make(
     consumer: Argument.optional(consumer),
     eventId: Argument.optional(eventId),
     all: Flag.Boolean("all").pipe(
-      Flag.withDescription("every dead letter; or narrow it down with --of, --type, --aggregate"),
+      Flag.withDescription("every dead letter; or narrow it down with --consumer, --type, --aggregate"),
       Flag.withDefault(false)
     ),
-    of: Flag.String("of").pipe(Flag.withDescription("only events of this consumer"), Flag.optional),
+    ofConsumer: filters.consumer,
     type: filters.type,
     aggregate: filters.aggregate,
     reason,
     by
   },
-  Effect.fnUntraced(function* ({ aggregate, all, by, consumer, eventId, json, of, reason, type }) {
+  Effect.fnUntraced(function* ({ aggregate, all, by, consumer, eventId, json, ofConsumer, reason, type }) {
+    yield* checked(ofConsumer)
     const operator = operatorOf({ by, reason })
-    const filter = filterOf({ consumer: of, type, aggregate })
+    const filter = filterOf({ consumer: ofConsumer, type, aggregate })
     const many = all || Object.values(filter).some((value) => value !== undefined)
     if (many ? Option.isSome(consumer) : Option.isNone(consumer) || Option.isNone(eventId)) {
       yield* Console.error(
-        "paid-once: retry takes a consumer and an event id, or else --all, --of, --type or --aggregate"
+        "paid-once: retry takes a consumer and an event id, or else --all, --consumer, --type or --aggregate"
       )
       return yield* Effect.fail(new ExitStatus(2))
     }

@@ -39,8 +39,9 @@ export const onDatabase = <A, E, R extends Main.OperatorServices>(work: Effect.E
 export const print = (asJson: boolean, value: unknown, lines: () => ReadonlyArray<string>) =>
   Console.log(asJson ? JSON.stringify(value) : lines().join("\n"))
 
-/** Columns as wide as their widest cell. */
-export const table = (rows: ReadonlyArray<ReadonlyArray<string>>): ReadonlyArray<string> => {
+/** Columns as wide as their widest cell. A row is a line, whatever line breaks are in it. */
+export const table = (given: ReadonlyArray<ReadonlyArray<string>>): ReadonlyArray<string> => {
+  const rows = given.map((row) => row.map((cell) => cell.replaceAll(/\s+/g, " ").trim()))
   const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
   return rows.map((row) =>
     row

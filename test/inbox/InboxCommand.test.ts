@@ -4,6 +4,7 @@ import { Context, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { execFile } from "node:child_process"
 import * as Path from "node:path"
+import { table } from "../../src/cli/Operator.ts"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
 import { ordersTopic } from "../../src/domain/Events.ts"
 import { Broker } from "../../src/messaging/broker/Broker.ts"
@@ -56,6 +57,16 @@ const get = (url: string) =>
     const response = await fetch(url)
     return { status: response.status, text: await response.text() }
   })
+
+it("a row of a list is one line, whatever the error in it says", () => {
+  assert.deepStrictEqual(
+    table([
+      ["EVENT", "LAST ERROR"],
+      ["1", 'Missing key\n  at ["a"]\tand more']
+    ]),
+    ["EVENT  LAST ERROR", '1      Missing key at ["a"] and more']
+  )
+})
 
 it.live(
   "unreadable, unknown and missing events, from the alarm to the decision, through the commands, health and metrics",
@@ -117,6 +128,15 @@ it.live(
       assert.include(metrics, 'inbox_parked{consumer="billing"} 2')
       assert.match(metrics, /inbox_lag\{consumer="billing"\} 0/)
       assert.match(metrics, /inbox_lag_seconds\{consumer="billing"\} 0/)
+
+      // Nothing found under a name that is misspelt would pass for good news.
+      for (const args of [["list"], ["retry", "--reason", "a typo"]]) {
+        const misspelt = yield* run(...args, "--consumer", "biling")
+        assert.strictEqual(misspelt.code, 2)
+        assert.include(misspelt.stderr, "there is no consumer biling: they are receipts, inventory, billing, analytics")
+      }
+      const retried = yield* run("retry", "--consumer", "billing", "--type", "none", "--reason", "of one consumer")
+      assert.include(retried.stdout, "Retrying 0 events.", retried.stderr)
 
       const unknown = yield* run("discard", "billing", "01a1fd40-8529-7dad-b578-b9cd784ada98", "--reason", "no")
       assert.strictEqual(unknown.code, 1)

@@ -100,7 +100,7 @@ export const makePartition = (partition = 0) => {
 
 /** A subscriber that writes each event down, and fails for those in `broken` with what stands there. */
 export const makeSubscriber = (name: string, firstSight: Subscriber["firstSight"] = "from-version-1") => {
-  const broken = new Map<string, Effect.Effect<never, unknown>>()
+  const broken = new Map<string, Effect.Effect<never, unknown, Transaction>>()
   const handled: Array<string> = []
   const subscriber: Subscriber = {
     name,

@@ -3,7 +3,7 @@
  * once, in version order. It takes part in none of the partitions' reading, so nobody waits for a try but the aggregate itself.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Exit, type Latch, Layer, Result } from "effect"
+import { Context, Effect, Exit, type Latch, Layer, Result, Semaphore } from "effect"
 import type { SqlError } from "effect/sql"
 import { Transaction } from "../../platform/database/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
@@ -13,6 +13,7 @@ import { annotate } from "./ApplySlice.ts"
 import { type Aggregate, compare, Cursors, keyOf } from "./Cursors.ts"
 import { judge } from "./Failures.ts"
 import * as Handle from "./Handle.ts"
+import * as HeldRound from "./HeldRound.ts"
 import { Inbox } from "./Inbox.ts"
 import * as InboxCounters from "./InboxCounters.ts"
 import { aggregateOf } from "./SlicePlan.ts"
@@ -20,8 +21,8 @@ import * as ParkedRows from "./ParkedRows.ts"
 import { gapText, Parking } from "./Parking.ts"
 import type { Subscriber } from "./Subscriber.ts"
 
-/** Holds in one round: the due ones take turns, however many there are. */
-const dueLimit = 32
+/** Tries of all consumers of a process at once: they take connections of the slices, which must have some left. */
+const processLimit = 6
 
 /** Parked events in one transaction: short enough that nobody waits for it, and some thousand a second. */
 const drainLimit = 100
@@ -39,7 +40,7 @@ type Drained = { readonly went: "rest" | "stopped" | "gone"; readonly counts: In
 export class ApplyHeld extends Context.Service<
   ApplyHeld,
   {
-    /** One round: tries what is due of the consumer's holds, a bounded number of them, and says how many it had. */
+    /** One round: tries what is due of the consumer's holds, some side by side, for a bounded time, and says how many it had. */
     readonly retryHeld: (subscriber: Subscriber) => Effect.Effect<number>
     /** Milliseconds until the consumer's next hold is due, not above 0 where one is; undefined where none will be by itself. */
     readonly nextDueMillis: (consumer: string) => Effect.Effect<number | undefined>
@@ -61,6 +62,7 @@ export class ApplyHeld extends Context.Service<
         const { timeoutMillis } = yield* Handle.HandleSettings
         /** How often a hold could not be tried at all, one after another, by consumer and aggregate. */
         const transients = new Map<string, number>()
+        const tries = yield* Semaphore.make(processLimit)
 
         const transaction = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
           Effect.provideService(Transaction.run(effect), PgClient.PgClient, client)
@@ -210,28 +212,40 @@ export class ApplyHeld extends Context.Service<
           )
         })
 
-        const retryHeld = Effect.fn("ApplyHeld.retryHeld")(function* (subscriber: Subscriber) {
+        /** Tries one hold. */
+        const attempt = Effect.fnUntraced(function* (subscriber: Subscriber, aggregateId: string) {
           const { name } = subscriber
-          const due = yield* client<{ readonly aggregateId: string }>`
-            SELECT aggregate_id AS "aggregateId" FROM inbox_holds
-            WHERE consumer_name = ${name} AND next_attempt_at <= (SELECT clock_now())
-            ORDER BY next_attempt_at LIMIT ${dueLimit}`
-          for (const { aggregateId } of due) {
-            const held = { consumer: name, aggregateId }
-            const exit = yield* Effect.exit(retry(subscriber, held))
-            if (Exit.isSuccess(exit)) {
-              transients.delete(`${name} ${aggregateId}`)
-              continue
-            }
-            if (judge(exit.cause)._tag === "Interrupted") return yield* Effect.failCause(exit.cause)
-            yield* Effect.logWarning(
-              `${name} could not try what waits for ${aggregateId}, and tries it again`,
-              exit.cause
-            ).pipe(Effect.annotateLogs({ consumer: name, aggregate_id: aggregateId }))
-            yield* postpone(held)
+          const held = { consumer: name, aggregateId }
+          const exit = yield* Effect.exit(retry(subscriber, held))
+          if (Exit.isSuccess(exit)) {
+            transients.delete(`${name} ${aggregateId}`)
+            return
           }
-          return due.length
-        }, Effect.orDie)
+          if (judge(exit.cause)._tag === "Interrupted") return yield* Effect.failCause(exit.cause)
+          yield* Effect.logWarning(
+            `${name} could not try what waits for ${aggregateId}, and tries it again`,
+            exit.cause
+          ).pipe(Effect.annotateLogs({ consumer: name, aggregate_id: aggregateId }))
+          yield* postpone(held)
+        })
+
+        const retryHeld = Effect.fn("ApplyHeld.retryHeld")(
+          (subscriber: Subscriber) =>
+            HeldRound.run({
+              take: (taken, onlyFresh) =>
+                // What never failed comes first: it waited for an event that is there now.
+                Effect.map(
+                  client<{ readonly aggregateId: string }>`
+                  SELECT aggregate_id AS "aggregateId" FROM inbox_holds
+                  WHERE consumer_name = ${subscriber.name} AND next_attempt_at <= (SELECT clock_now())
+                    AND aggregate_id <> ALL (${[...taken]}::text[]) AND (attempts = 0 OR NOT ${onlyFresh}::bool)
+                  ORDER BY attempts > 0, next_attempt_at LIMIT 1`,
+                  ([due]) => due?.aggregateId
+                ),
+              attempt: (aggregateId) => tries.withPermit(attempt(subscriber, aggregateId))
+            }),
+          Effect.orDie
+        )
 
         const nextDueMillis = Effect.fnUntraced(function* (consumer: string) {
           const [row] = yield* client<{ readonly waitMillis: number | null }>`

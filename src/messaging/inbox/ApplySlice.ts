@@ -4,12 +4,12 @@
  * The marks, the cursors and the effects of a slice commit in one transaction, and so does what has to wait. A crash before the commit leaves
  * nothing; a crash after it and before the offset brings the slice again, and every event in it is found applied or parked.
  *
- * A slice that fails is done again with one event in each transaction. The event that fails alone is to blame: it is parked, and with it what
- * comes for its aggregate, and the partition goes on.
+ * A slice that fails is done again in parts: what came before the event that failed, that event alone, and the rest; where nobody knows which
+ * one failed, in halves. The event that fails alone is to blame: it is parked, and with it what comes for its aggregate, and the partition goes
+ * on. So one event costs a few transactions, and never one for each of its slice.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Cause, Context, Effect, Exit, Layer, Result } from "effect"
-import type { NonEmptyReadonlyArray } from "effect/Array"
 import { Transaction } from "../../platform/database/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
 import type { BrokerUnavailable, Slice } from "../broker/Broker.ts"
@@ -21,6 +21,7 @@ import { Inbox } from "./Inbox.ts"
 import * as InboxCounters from "./InboxCounters.ts"
 import { gapText, Parking } from "./Parking.ts"
 import * as SlicePlan from "./SlicePlan.ts"
+import * as SliceParts from "./SliceParts.ts"
 import type { Subscriber } from "./Subscriber.ts"
 
 /** What a transaction came to, to be told of after its commit. */
@@ -28,8 +29,6 @@ interface Done {
   readonly counts: InboxCounters.Counts
   readonly held: ReadonlyArray<{ readonly arrival: Arrival.Arrival; readonly outcome: string; readonly text: string }>
 }
-
-type Failure = Extract<SlicePlan.Reason, { readonly _tag: "Failed" }>
 
 export class ApplySlice extends Context.Service<
   ApplySlice,
@@ -88,27 +87,25 @@ export class ApplySlice extends Context.Service<
           }
         })
 
-        /** All that becomes of these arrivals, in the surrounding transaction. With `failure`, they are not tried, but held for it. */
+        /** All that becomes of these arrivals, in the surrounding transaction. */
         const settle = Effect.fnUntraced(function* (
           subscriber: Subscriber,
-          arrivals: ReadonlyArray<Arrival.Arrival>,
-          failure?: Failure
+          { arrivals, failures }: SliceParts.Part,
+          running: Handle.Running
         ): Effect.fn.Return<Done, unknown, Transaction> {
           const { name } = subscriber
+          running.arrival = undefined
           const known = yield* know(name, arrivals)
-          const plan = yield* decide(subscriber, arrivals, known)
-          const apply = failure === undefined ? plan.apply : []
-          const holds =
-            failure === undefined
-              ? plan.holds
-              : [
-                  ...plan.holds,
-                  ...plan.apply.map((arrival) => ({
-                    arrival,
-                    position: arrival.event.aggregateVersion,
-                    reason: failure
-                  }))
-                ]
+          const {
+            apply,
+            completed,
+            duplicates,
+            holds,
+            parked: waiting
+          } = yield* decide(subscriber, arrivals, {
+            ...known,
+            failures
+          })
           const held: Array<Done["held"][number]> = []
           let parked = 0
           let dead = 0
@@ -122,8 +119,8 @@ export class ApplySlice extends Context.Service<
               text: reason._tag === "Failed" ? reason.error : gapText(reason.missing)
             })
           }
-          parked += yield* parking.park(name, plan.parked)
-          yield* parking.wake(name, plan.completed)
+          parked += yield* parking.park(name, waiting)
+          yield* parking.wake(name, completed)
           const first =
             apply.length === 0
               ? new Set<string>()
@@ -134,19 +131,23 @@ export class ApplySlice extends Context.Service<
           // Deleted as it is found: of two events with one id only the first is applied.
           const unseen = new Set(first)
           const fresh = apply.filter(({ eventId }) => unseen.delete(eventId))
-          yield* Handle.all(subscriber, fresh)
+          yield* Handle.all(subscriber, fresh, running)
           yield* cursors.advance(name, SlicePlan.movesOf(apply, known.places))
           yield* faults.at("consumer.before-commit")
           const applied = fresh.length
           return {
-            counts: { applied, parked, dead, duplicate: plan.duplicates.length + apply.length - applied },
+            counts: { applied, parked, dead, duplicate: duplicates.length + apply.length - applied },
             held
           }
         })
 
-        const transact = (subscriber: Subscriber, arrivals: ReadonlyArray<Arrival.Arrival>, failure?: Failure) =>
+        const transact = (
+          subscriber: Subscriber,
+          part: SliceParts.Part,
+          running: Handle.Running = { arrival: undefined }
+        ) =>
           Handle.bounded(
-            Effect.provideService(Transaction.run(settle(subscriber, arrivals, failure)), PgClient.PgClient, database),
+            Effect.provideService(Transaction.run(settle(subscriber, part, running)), PgClient.PgClient, database),
             timeoutMillis
           )
 
@@ -164,54 +165,47 @@ export class ApplySlice extends Context.Service<
             )
           )
 
-        /** Holds an event that failed; where not even that can be written down, what is left of it: no record stops its partition. */
+        /** Holds what is left of an event that can't be held as it is: no record stops its partition. */
         const setAside = Effect.fnUntraced(function* (
           subscriber: Subscriber,
           arrival: Arrival.Arrival,
-          failure: Failure
+          parking: SlicePlan.Failure,
+          failure: SlicePlan.Failure
         ) {
-          const exit = yield* Effect.exit(transact(subscriber, [arrival], failure))
-          if (Exit.isSuccess(exit)) return exit.value
-          const verdict = judge(exit.cause)
-          if (verdict._tag !== "Failed") return yield* Effect.failCause(exit.cause)
-          const error = `could not be parked as it is (${verdict.error}): ${failure.error}`
+          const error = `could not be parked as it is (${parking.error}): ${failure.error}`
           const [ofAggregate, alone] = Arrival.bare(arrival, error)
-          const bare = yield* Effect.exit(transact(subscriber, [ofAggregate]))
+          const bare = yield* Effect.exit(transact(subscriber, SliceParts.whole([ofAggregate])))
           if (Exit.isSuccess(bare)) return bare.value
           if (judge(bare.cause)._tag !== "Failed") return yield* Effect.failCause(bare.cause)
-          return yield* transact(subscriber, [alone])
+          return yield* transact(subscriber, SliceParts.whole([alone]))
         })
 
-        /** Each event in a transaction of its own: the one that fails is held for it. */
-        const oneByOne = Effect.fnUntraced(function* (
+        const apply = Effect.fnUntraced(function* (
           subscriber: Subscriber,
-          arrivals: NonEmptyReadonlyArray<Arrival.Arrival>
-        ) {
-          for (const arrival of arrivals) {
-            const exit = yield* Effect.exit(transact(subscriber, [arrival]))
+          arrivals: ReadonlyArray<Arrival.Arrival>
+        ): Effect.fn.Return<void, unknown> {
+          /** What has still to be applied, the next part at the end; each shorter than the one that failed. */
+          const parts = [SliceParts.whole(arrivals)]
+          for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
+            const running: Handle.Running = { arrival: undefined }
+            const exit = yield* Effect.exit(transact(subscriber, part, running))
             if (Exit.isSuccess(exit)) {
               yield* tell(subscriber, exit.value)
               continue
             }
             const verdict = judge(exit.cause)
             if (verdict._tag !== "Failed") return yield* Effect.failCause(exit.cause)
-            yield* tell(subscriber, yield* setAside(subscriber, arrival, verdict))
+            const [arrival] = part.arrivals
+            const held = arrival === undefined ? undefined : part.failures.get(arrival.record)
+            if (arrival !== undefined && held !== undefined && part.arrivals.length === 1) {
+              yield* tell(subscriber, yield* setAside(subscriber, arrival, verdict, held))
+              continue
+            }
+            yield* Effect.logDebug(`${subscriber.name}: a slice failed and is done again in parts`, exit.cause)
+            parts.push(
+              ...SliceParts.divide(part, running.arrival, { ...verdict, isTimeout: isTimeout(exit.cause) }).toReversed()
+            )
           }
-        })
-
-        const apply = Effect.fnUntraced(function* (
-          subscriber: Subscriber,
-          arrivals: NonEmptyReadonlyArray<Arrival.Arrival>
-        ) {
-          const exit = yield* Effect.exit(transact(subscriber, arrivals))
-          if (Exit.isSuccess(exit)) return yield* tell(subscriber, exit.value)
-          const verdict = judge(exit.cause)
-          if (verdict._tag !== "Failed") return yield* Effect.failCause(exit.cause)
-          yield* Effect.logDebug(
-            `${subscriber.name}: a slice failed and is done again, one event at a time`,
-            exit.cause
-          )
-          return yield* oneByOne(subscriber, arrivals)
         })
 
         const run = Effect.fn("ApplySlice.run")(function* (subscriber: Subscriber, slice: Slice) {
@@ -234,6 +228,9 @@ export class ApplySlice extends Context.Service<
     Parking.layer
   ])
 }
+
+const isTimeout = (cause: Cause.Cause<unknown>): boolean =>
+  cause.reasons.some((reason) => reason._tag === "Fail" && Cause.isTimeoutError(reason.error))
 
 /** What a log line about an event carries. */
 export const annotate = (subscriber: Subscriber, arrival: Arrival.Arrival, attempt: number) =>

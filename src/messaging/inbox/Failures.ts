@@ -2,6 +2,7 @@
 import { Cause, Schema } from "effect"
 import { SqlError } from "effect/sql"
 import { FaultInjected } from "../../platform/Faults.ts"
+import { innermost, maxDepth } from "../../platform/Innermost.ts"
 import { DependencyDown, EventRefused } from "./Subscriber.ts"
 
 export type Verdict =
@@ -15,14 +16,14 @@ export type Verdict =
 /** Of an error's text: a sentence is shorter, and a schema's list of everything that is wrong longer. */
 export const errorLength = 500
 
-/** Errors are wrapped a few times on their way; a chain that is longer has a ring in it. */
-const maxDepth = 8
-
 /**
  * States of Postgres that pass: no resources (53), ended by an operator or not up yet (57), trouble with its disk (58), a connection (08),
  * a server that has become a standby (25006).
  */
 const passing = /^(?:53|57|58|08)|^25006$/
+
+/** Postgres cancelled the statement, mostly by statement_timeout: it takes too long, and will the next time, too. */
+const cancelled = "57014"
 
 const codeOf = (error: SqlError.SqlError): string => {
   const { cause } = error.reason
@@ -36,15 +37,15 @@ const isTransient = (error: unknown, depth = 0): boolean =>
   (error instanceof DependencyDown ||
     error instanceof FaultInjected ||
     (SqlError.isSqlError(error) &&
+      codeOf(error) !== cancelled &&
       (error.isRetryable || error.reason._tag === "AuthenticationError" || passing.test(codeOf(error)))) ||
     (error instanceof Error && error.cause !== undefined && isTransient(error.cause, depth + 1)))
 
 const isRefusal = (error: unknown): boolean => error instanceof EventRefused || Schema.isSchemaError(error)
 
 const textOf = (error: unknown): string => {
-  const text = error instanceof Error ? error.message || error.name : String(error)
   // Postgres has no text with a NUL in it.
-  return text.replaceAll("\0", "\uFFFD").slice(0, errorLength)
+  return innermost(error).replaceAll("\0", "\uFFFD").slice(0, errorLength)
 }
 
 export const judge = (cause: Cause.Cause<unknown>): Verdict => {

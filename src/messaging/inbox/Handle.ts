@@ -1,5 +1,5 @@
 /** Runs a subscriber's handler: as part of the trace that the event belongs to, and for so long only. */
-import { type Cause, Context, Effect } from "effect"
+import { Cause, Context, Effect } from "effect"
 import type { Transaction } from "../../platform/database/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
 import * as Tracing from "../../platform/Tracing.ts"
@@ -40,17 +40,39 @@ const spanOf = (subscriber: Subscriber, { event, record }: ReadableArrival) => (
   }
 })
 
+/** A handler ended itself by an interrupt that nobody had asked for. */
+export class HandlerInterrupted extends Error {
+  override readonly name = "HandlerInterrupted"
+  constructor() {
+    super("the handler interrupted itself")
+  }
+}
+
+/** Calls a handler. It may throw while it is called, and it may interrupt itself: both are the event's failure. */
+const call = <E, R>(handle: () => Effect.Effect<void, E, R>): Effect.Effect<void, E, R> =>
+  Effect.catchCause(Effect.suspend(handle), (cause) =>
+    Cause.hasInterruptsOnly(cause)
+      ? // Where it is the consumer that is being stopped, this ends here.
+        Effect.andThen(Effect.interruptible(Effect.void), Effect.die(new HandlerInterrupted()))
+      : Effect.failCause(cause)
+  )
+
 /** The effect of one event, as a part of the trace that its record names. */
 export const one = (subscriber: Subscriber, arrival: ReadableArrival): Effect.Effect<void, unknown, Transaction> => {
   const { name, options } = spanOf(subscriber, arrival)
-  // A handler may throw while it is called: that is the event's failure, too.
-  return Tracing.within(name, options)(Effect.suspend(() => subscriber.handle(arrival.event)))
+  return Tracing.within(name, options)(call(() => subscriber.handle(arrival.event)))
 }
 
-/** The effects of several events, in their order. */
+/** Whose handler runs now, for whoever has to know on whom a failure came down. */
+export interface Running {
+  arrival: ReadableArrival | undefined
+}
+
+/** The effects of several events, in their order. `running` names each while it is handled alone. */
 export const all = Effect.fnUntraced(function* (
   subscriber: Subscriber,
-  arrivals: ReadonlyArray<ReadableArrival>
+  arrivals: ReadonlyArray<ReadableArrival>,
+  running: Running = { arrival: undefined }
 ): Effect.fn.Return<void, unknown, Transaction> {
   const faults = yield* Faults
   const { handleMany } = subscriber
@@ -59,12 +81,14 @@ export const all = Effect.fnUntraced(function* (
   if (handleMany === undefined || rest.length === 0) {
     for (const arrival of arrivals) {
       yield* faults.at("consumer.before-handler")
+      running.arrival = arrival
       yield* one(subscriber, arrival)
     }
+    running.arrival = undefined
     return
   }
   yield* faults.at("consumer.before-handler")
-  const together = Effect.suspend(() => handleMany([first.event, ...rest.map(({ event }) => event)]))
+  const together = call(() => handleMany([first.event, ...rest.map(({ event }) => event)]))
   // One effect for all of them, and where spans are collected one in the trace of each.
   yield* Tracing.withinEach(
     arrivals.map((arrival) => spanOf(subscriber, arrival)),

@@ -3,6 +3,7 @@
  * their order. Nothing here touches the database.
  */
 import { Result } from "effect"
+import type { ConsumedRecord } from "../broker/Broker.ts"
 import { maxVersion } from "../Envelope.ts"
 import type { Arrival, ReadableArrival } from "./Arrival.ts"
 import { compare, keyOf, type Move, type Place } from "./Cursors.ts"
@@ -20,6 +21,11 @@ export type Reason =
   /** It came before the event with the version `missing`. */
   | { readonly _tag: "Gap"; readonly missing: number }
   | { readonly _tag: "Failed"; readonly error: string; readonly isFinal: boolean }
+
+export type Failure = Extract<Reason, { readonly _tag: "Failed" }>
+
+/** Whose handlers have failed, and with what. */
+export type Failures = ReadonlyMap<ConsumedRecord, Failure>
 
 export interface Plan {
   /** The next events of their aggregates. */
@@ -43,6 +49,8 @@ export interface Known {
   readonly buried: ReadonlySet<string>
   /** Gaps that nothing will ever fill, by {@link gapKey}. */
   readonly givenUp: ReadonlySet<string>
+  /** What is not tried any more, but held. */
+  readonly failures: Failures
 }
 
 /** The last turn there is, behind every version: records that can't be read and come after it share it, in the order of their offsets. */
@@ -61,7 +69,7 @@ export const gapKey = (arrival: Arrival, missing: number, version: number): stri
 export const make = (
   firstSight: Subscriber["firstSight"],
   arrivals: ReadonlyArray<Arrival>,
-  { buried, givenUp, places, waiting }: Known
+  { buried, failures, givenUp, places, waiting }: Known
 ): Plan => {
   const apply: Array<ReadableArrival> = []
   const duplicates: Array<Arrival> = []
@@ -97,6 +105,13 @@ export const make = (
     const place = compared === "ahead" && givenUp.has(gapKey(arrival, missing, version)) ? "next" : compared
     if (place === "behind") {
       duplicates.push(arrival)
+      continue
+    }
+    const failure = failures.get(arrival.record)
+    if (!state.isHeld && place === "next" && failure !== undefined) {
+      holds.push({ arrival, position: version, reason: failure })
+      state.isHeld = true
+      state.last = Math.max(state.last, version)
       continue
     }
     if (!state.isHeld && place === "next") {

@@ -8,6 +8,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Redacted } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import * as Net from "node:net"
+import { innermost } from "../Innermost.ts"
 import { DatabaseUnusable } from "./StartChecks.ts"
 import * as StartChecks from "./StartChecks.ts"
 
@@ -125,16 +126,6 @@ export const layerReserved = (
 
 /** One connection on which a statement may take its time: for migrations, which build indexes on tables of any size. */
 export const layerPatient: Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> = clientLayer(false)
-
-/** The message at the bottom: the driver wraps what the network or Postgres said, and only that tells what to mend. */
-const innermost = (error: unknown): string =>
-  error instanceof Error && error.cause !== undefined
-    ? innermost(error.cause)
-    : error instanceof AggregateError
-      ? error.errors.map(innermost).join("; ")
-      : error instanceof Error
-        ? error.message
-        : String(error)
 
 /** A pooler that passes no settings on says so while we connect, in words that tell an operator nothing. */
 const hint = (message: string): string =>

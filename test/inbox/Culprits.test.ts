@@ -1,0 +1,185 @@
+/** Who is to blame when a slice fails, what finding out costs, and what an operator reads of it. */
+import { assert, it } from "@effect/vitest"
+import { Deferred, Effect, Exit, Fiber, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { ApplyHeld } from "../../src/messaging/inbox/ApplyHeld.ts"
+import { ParkingSettings } from "../../src/messaging/inbox/Parking.ts"
+import { EventRefused, type Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as Counters from "../support/Counters.ts"
+import * as Deliveries from "../support/Deliveries.ts"
+
+const { deliver, effectsOf, holdOn, idOf, makePartition, makeSubscriber, parkedOf, record, retryAll } = Deliveries
+
+/** No waiting in between that a test would have to sit out. */
+const soon = Layer.succeed(ParkingSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
+const refused = Effect.fail(new EventRefused({ reason: "nobody here knows it" }))
+const broken = Effect.fail(new Error("out of paper"))
+
+/** The transactions that left an effect. */
+const transactions = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const [row] = yield* sql<{ readonly count: number }>`SELECT count(DISTINCT xmin::text)::int4 AS count FROM effects`
+  return row?.count ?? 0
+})
+
+/** Events of 100 aggregates, two of each. */
+const ids = Array.from({ length: 100 }, (_, index) => `id-${index}`)
+const two = [...ids.map((id) => record(id, 1)), ...ids.map((id) => record(id, 2))]
+
+const together = (one: ReturnType<typeof makeSubscriber>): Subscriber => ({
+  ...one.subscriber,
+  handleMany: (events) => Effect.forEach(events, one.subscriber.handle, { discard: true })
+})
+
+for (const [what, failure, many] of [
+  ["is refused for good", refused, false],
+  ["fails", broken, false],
+  ["breaks its transaction", Effect.flatMap(Transaction, ({ sql }) => Effect.andThen(sql`SELECT 1/0`, broken)), false],
+  ["is refused among many that are handled at once", refused, true]
+] as const) {
+  it.live(`one event of 200 that ${what} costs a few transactions, and only its aggregate waits, in order`, () =>
+    Effect.gen(function* () {
+      const one = makeSubscriber("one")
+      one.broken.set("id-57/1", failure)
+      const partition = makePartition()
+      yield* deliver(many ? together(one) : one.subscriber, partition.slice(two))
+      // A search by halves: 2 · log2(200).
+      assert.isAtMost(yield* transactions, 15)
+      assert.isAtMost(one.handled.length, 4 * 200)
+      assert.strictEqual(partition.state.committed, 200n)
+      for (const id of ids) assert.deepStrictEqual(yield* effectsOf("one", id), id === "id-57" ? [] : [1, 2])
+      assert.include(yield* holdOn("one", "id-57"), { status: failure === refused ? "dead" : "retrying", attempts: 1 })
+      assert.include(yield* parkedOf("one", "id-57"), idOf("id-57", 2))
+    }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
+  )
+}
+
+for (const [what, failure, times] of [
+  ["refused for good", refused, 1],
+  ["failing", broken, 2]
+] as const) {
+  it.live(`where every event is ${what}, each is called no more than ${times === 1 ? "once" : "twice"}`, () =>
+    Effect.gen(function* () {
+      const { broken: failing, handled, subscriber } = makeSubscriber("one")
+      for (const id of ids) failing.set(`${id}/1`, failure)
+      const partition = makePartition()
+      yield* deliver(subscriber, partition.slice(two))
+      assert.isAtMost(handled.length, times * ids.length)
+      assert.strictEqual(partition.state.committed, 200n)
+      for (const id of ids) assert.include(yield* parkedOf("one", id), idOf(id, 2))
+    }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
+  )
+}
+
+it.live("an operator reads what the database said", () =>
+  Effect.gen(function* () {
+    const { broken: failing, subscriber } = makeSubscriber("one")
+    failing.set(
+      "a/1",
+      Effect.flatMap(Transaction, ({ sql }) => Effect.andThen(sql`SELECT 1/0`, Effect.never))
+    )
+    yield* deliver(subscriber, makePartition().slice([record("a", 1)]))
+    assert.include(yield* holdOn("one", "a"), { status: "retrying", error: "division by zero" })
+  }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
+)
+
+for (const [what, failure, error] of [
+  [
+    "a statement that Postgres cancelled",
+    Effect.flatMap(Transaction, ({ sql }) =>
+      Effect.andThen(sql`SET LOCAL statement_timeout = 1`, Effect.andThen(sql`SELECT pg_sleep(60)`, Effect.never))
+    ),
+    "canceling statement due to statement timeout"
+  ],
+  ["a handler that interrupts itself", Effect.interrupt, "the handler interrupted itself"],
+  [
+    "a handler whose fiber was interrupted",
+    Effect.flatMap(Effect.forkChild(Effect.interrupt), Fiber.join),
+    "the handler interrupted itself"
+  ]
+] as const) {
+  it.live(`${what} is a failure of the event, in its slice and behind its hold, to the limit`, () =>
+    Effect.gen(function* () {
+      const { broken: failing, subscriber } = makeSubscriber("one")
+      failing.set("a/1", failure)
+      const partition = makePartition()
+      yield* deliver(subscriber, partition.slice([record("b", 1), record("a", 1), record("c", 1)]))
+      assert.include(yield* holdOn("one", "a"), { status: "retrying", attempts: 1, error })
+      assert.deepStrictEqual(yield* effectsOf("one", "b"), [1])
+      assert.deepStrictEqual(yield* effectsOf("one", "c"), [1])
+      assert.strictEqual(partition.state.committed, 3n)
+      yield* retryAll(subscriber, 2)
+      assert.include(yield* holdOn("one", "a"), { status: "dead", attempts: 3, error })
+    }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
+  )
+}
+
+it.live("a session that an operator ended is no failure of the event", () =>
+  Effect.gen(function* () {
+    const { broken: failing, subscriber } = makeSubscriber("one")
+    failing.set(
+      "a/1",
+      Effect.flatMap(Transaction, ({ sql }) =>
+        Effect.andThen(sql`SELECT pg_terminate_backend(pg_backend_pid())`, Effect.never)
+      )
+    )
+    const slice = makePartition().slice([record("a", 1)])
+    assert.isTrue(Exit.isFailure(yield* Effect.exit(deliver(subscriber, slice))))
+    assert.isUndefined(yield* holdOn("one", "a"))
+  }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
+)
+
+it.live("a consumer that is stopped while a handler runs blames nobody", () =>
+  Effect.gen(function* () {
+    const { broken: failing, subscriber } = makeSubscriber("one")
+    const started = yield* Deferred.make<void>()
+    failing.set("a/1", Effect.andThen(Deferred.succeed(started, undefined), Effect.never))
+    const fiber = yield* Effect.forkChild(deliver(subscriber, makePartition().slice([record("a", 1)])))
+    yield* Deferred.await(started)
+    yield* Fiber.interrupt(fiber)
+    assert.isUndefined(yield* holdOn("one", "a"))
+  }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
+)
+
+it.live("events that hang keep no other aggregate waiting: what comes to be due meanwhile is applied", () =>
+  Effect.gen(function* () {
+    const { retryHeld } = yield* ApplyHeld
+    const { broken: failing, subscriber } = makeSubscriber("one")
+    const sql = yield* SqlClient.SqlClient
+    const partition = makePartition()
+    const end = yield* Deferred.make<void>()
+    const hang = Effect.andThen(Deferred.await(end), broken)
+    const hanging = ["h-0", "h-1", "h-2", "h-3", "h-4"]
+    for (const id of [...hanging, "failed"]) failing.set(`${id}/1`, broken)
+    yield* deliver(subscriber, partition.slice([...hanging, "failed"].map((id) => record(id, 1))))
+    // One that hangs, and one that is well again: it is due behind it.
+    failing.clear()
+    failing.set("h-0/1", hang)
+    const due = (id: string) =>
+      sql`UPDATE inbox_holds SET next_attempt_at = clock_now() WHERE aggregate_id = ${id} AND next_attempt_at IS NOT NULL`
+    yield* due("h-0")
+    const first = yield* Effect.forkChild(retryHeld(subscriber))
+    yield* due("failed")
+    yield* Counters.eventually(
+      "what is due beside it to be applied",
+      Effect.map(effectsOf("one", "failed"), (effects) => effects.length === 1)
+    )
+    yield* Deferred.succeed(end, undefined)
+    yield* Fiber.join(first)
+
+    // More of them than are tried side by side, and one that never failed.
+    const last = yield* Deferred.make<void>()
+    for (const id of hanging) failing.set(`${id}/1`, Effect.andThen(Deferred.await(last), broken))
+    for (const id of hanging) yield* due(id)
+    yield* deliver(subscriber, partition.slice([record("gap", 2)]))
+    const second = yield* Effect.forkChild(retryHeld(subscriber))
+    yield* deliver(subscriber, partition.slice([record("gap", 1)]))
+    yield* Counters.eventually(
+      "the filled gap to be applied",
+      Effect.map(effectsOf("one", "gap"), (effects) => effects.length === 2)
+    )
+    yield* Deferred.succeed(last, undefined)
+    yield* Fiber.join(second)
+  }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
+)
