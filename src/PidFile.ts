@@ -31,9 +31,10 @@ const makeDirectory = async (directory: string): Promise<void> => {
 
 /** Whether the process with this id is one of ours: a file that outlived its process may name a stranger by now. */
 const isOurs = async (pid: number): Promise<boolean> =>
-  (await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")).includes(
-    Path.basename(process.argv[1] ?? "paid-once.ts")
-  )
+  (await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => ""))
+    .split("\0")
+    // The file itself, or npm's link to it.
+    .some((argument) => /(?:^|\/)paid-once(?:\.ts)?$/.test(argument))
 
 /**
  * Writes `service.pid` while the layer lives. Of several processes the first stands in it, for as long as it lives; a process

@@ -9,7 +9,7 @@ import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
 import { eventually } from "../support/Counters.ts"
 import { root, TestDatabase } from "../support/TestDatabase.ts"
 
-const cli = Path.join(root, "src/cli.ts")
+const cli = Path.join(root, "src/paid-once.ts")
 
 /** Runs a command of `paid-once` to its end. */
 const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>> = {}) =>

@@ -14,7 +14,7 @@ import { order as makeOrder } from "../support/Subscribed.ts"
 import { root, TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
-const cli = Path.join(root, "src/cli.ts")
+const cli = Path.join(root, "src/paid-once.ts")
 
 const run = (...args: ReadonlyArray<string>) =>
   Effect.gen(function* () {

@@ -8,7 +8,7 @@ import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
 import { eventually } from "../support/Counters.ts"
 import { root, TestDatabase } from "../support/TestDatabase.ts"
 
-const cli = Path.join(root, "src/cli.ts")
+const cli = Path.join(root, "src/paid-once.ts")
 
 /** Runs a command to its end. */
 const run = (...args: ReadonlyArray<string>) =>
