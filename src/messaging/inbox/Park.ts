@@ -52,6 +52,8 @@ const insert = (consumer: string, rows: ReadonlyArray<ReturnType<typeof rowOf>>)
         FROM json_to_recordset(${JSON.stringify(rows)}::text::json) AS turn(${sql.literal(turnColumns)})
         WHERE NOT EXISTS (
           SELECT FROM inbox_dead_letters AS d WHERE d.consumer_name = ${consumer} AND d.event_id = turn.event_id)
+        -- Of two with one id the first keeps it, whatever plan Postgres takes.
+        ORDER BY position, broker_partition, broker_offset
         ON CONFLICT DO NOTHING
         RETURNING topic || ':' || broker_partition || ':' || broker_offset AS own`,
       (inserted) => new Set(inserted.map(({ own }) => own))
