@@ -70,15 +70,20 @@ it.live(
           Effect.forkScoped
         )
       )
-      /** An operator who can't make up his mind. */
+      let givenUp = false
+      /** An operator who can't make up his mind, but for the first event that he sees: that one he gives up. */
       const decide = Effect.gen(function* () {
         const rows = yield* sql<{ readonly id: string }>`
           SELECT event_id AS id FROM inbox_holds UNION ALL (SELECT event_id FROM inbox_parked LIMIT 3) ORDER BY 1 LIMIT 8`
         for (const { id } of rows) {
           const random = yield* Random.next
-          yield* Effect.exit(
-            random < 0.2 ? letters.discard("one", id, operator) : letters.retry("one", id, operator)
-          ).pipe(
+          const gives = random < 0.2 || (!givenUp && !id.includes(":"))
+          yield* Effect.exit(gives ? letters.discard("one", id, operator) : letters.retry("one", id, operator)).pipe(
+            Effect.tap((exit) =>
+              Effect.sync(() => {
+                givenUp ||= gives && exit._tag === "Success" && !id.includes(":")
+              })
+            ),
             Effect.tap((exit) =>
               // Refused is fine, a defect is not.
               exit._tag === "Failure" && exit.cause.reasons.some((reason) => reason._tag === "Die")
