@@ -21,14 +21,23 @@ const say = (line: string) => {
   writeSync(2, `${line}\n`)
 }
 
+/**
+ * A signal that follows the first one so soon is its echo: under `npm start` a Ctrl-C reaches this process from the terminal, and again from
+ * npm, which hands on what it got. Nobody presses twice as fast who has waited for the first to help.
+ */
+const echoMillis = 500
+
 const interruptBySignal = (fiber: Fiber.Fiber<unknown, unknown>, hardMillis: () => number) => {
   let stopping = false
+  let firstMillis = 0
   const onSignal = (signal: NodeJS.Signals) => {
     if (stopping) {
+      if (performance.now() - firstMillis < echoMillis) return
       say(`paid-once: second ${signal}: leaving at once`)
       process.exit(1)
     }
     stopping = true
+    firstMillis = performance.now()
     // The one timer outside of Effect: it has to fire when Effect's own shutdown is what hangs.
     setTimeout(() => {
       say(`paid-once: still not down after ${hardMillis()} ms (SHUTDOWN_HARD_MILLIS): leaving`)
