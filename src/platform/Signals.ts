@@ -21,9 +21,11 @@ export const SignalSettings = Context.Reference<{ readonly crossProcess: boolean
 const maxPayloadLength = 512
 
 /**
- * The first signal goes out at once, and those of the next few milliseconds together: a NOTIFY for each of a thousand commits a second costs
- * the writer half as much again as its event, and a lane that is woken 2 ms later is woken in time.
+ * Signals that come at this distance or farther apart go out at once, each by itself. Closer ones wait for those of the next few
+ * milliseconds: a NOTIFY for each of thousands of commits a second costs the writer half as much again as its event, and a lane that is
+ * busy anyway is woken in time.
  */
+const calmMillis = 1
 const gapMillis = 3
 
 /** Waits without a signal for so long before looking again, so that the flusher shows health that it is alive. */
@@ -60,11 +62,18 @@ export class Signals extends Context.Service<
           : deliver(payload.slice(0, space), payload.slice(space + 1))
       })
 
-      const flush = Effect.suspend(() => {
+      let waiting = 0
+      let flushedAt = 0
+      /** Sends what has piled up; true where that came thick and fast. */
+      const flush = Effect.clockWith((clock) => {
+        const now = clock.currentTimeMillisUnsafe()
+        const busy = waiting * calmMillis > now - flushedAt
+        flushedAt = now
+        waiting = 0
         const payloads = [...pending]
         pending.clear()
         // A signal that can't be sent is lost on purpose: queueing hints through an outage helps nobody.
-        return Effect.ignore(control.notify(payloads))
+        return Effect.as(Effect.ignore(control.notify(payloads)), busy)
       })
       if (crossProcess) {
         // Runs after the loop has ended: "my lanes are free" is what a process says last.
@@ -74,7 +83,7 @@ export class Signals extends Context.Service<
           latch.await.pipe(
             Effect.andThen(latch.close),
             Effect.andThen(flush),
-            Effect.andThen(Effect.sleep(gapMillis)),
+            Effect.flatMap((busy) => (busy ? Effect.sleep(gapMillis) : Effect.void)),
             Effect.timeoutOption(idleMillis)
           )
         )
@@ -87,6 +96,7 @@ export class Signals extends Context.Service<
             crossProcess
               ? Effect.suspend(() => {
                   for (const detail of details) pending.add(`${subject} ${detail}`)
+                  waiting += details.length
                   return latch.open
                 })
               : Effect.void

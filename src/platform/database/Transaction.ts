@@ -84,13 +84,14 @@ const provideHandle = <A, E, R>(
       // withTransaction has just provided it: its absence would be a fault of the driver.
       Effect.flatMap((current) => Effect.fromOption(current)),
       Effect.orDie,
-      Effect.flatMap((current) =>
-        Effect.provideService(effect, Transaction, {
-          sql: Statement.make(whileOpen(Effect.succeed(current[0])), compiler, [], undefined),
-          afterCommit: (after) =>
-            whileOpen(Effect.provideService(client.afterCommit(after), client.transactionService, current))
+      Effect.flatMap((current) => {
+        // What is kept until the commit is kept with the context it was called in: nothing of ours needs more of it than this.
+        const context = Context.make(client.transactionService, current)
+        return Effect.provideService(effect, Transaction, {
+          sql: statementsOn(whileOpen(Effect.succeed(current[0]))),
+          afterCommit: (after) => whileOpen(Effect.updateContext(client.afterCommit(after), () => context))
         })
-      ),
+      }),
       Effect.ensuring(
         Effect.sync(() => {
           open = false
@@ -100,6 +101,26 @@ const provideHandle = <A, E, R>(
   })
 
 const compiler = PgClient.makeCompiler(undefined, false)
+type Acquirer = Parameters<typeof Statement.make>[0]
+const noConnection: Acquirer = Effect.die(new Error("only the helpers of this constructor are used"))
+const helpers = { ...Statement.make(noConnection, compiler, [], undefined) }
+
+/**
+ * What `Statement.make` gives for one connection. That one remembers each constructor in a `WeakMap`, which is meant for a few clients: of
+ * hundreds of transactions a second it lets go at a full garbage collection only, and so makes one necessary every few seconds.
+ */
+const statementsOn = (acquirer: Acquirer): Statement.Constructor => {
+  const statement = (strings: TemplateStringsArray, args: Array<unknown>) =>
+    Statement.statement(acquirer, compiler, strings, args, [], undefined)
+  return Object.assign(
+    (strings: TemplateStringsArray | string, ...args: Array<unknown>) =>
+      typeof strings === "string" ? Statement.identifier(strings) : statement(strings, args),
+    helpers,
+    { unsafe: (sql: string, params?: ReadonlyArray<unknown>) => statement(whole, [Statement.literal(sql, params)]) }
+  ) as Statement.Constructor
+}
+/** A template that is nothing but its one argument. */
+const whole = ((strings: TemplateStringsArray, _: undefined) => strings)`${undefined}`
 
 /** A transaction's handle was used after its end. Always a mistake in the program, so it travels as a defect. */
 export class TransactionEnded extends Error {
