@@ -22,7 +22,7 @@ export const temporaryDirectory = Effect.acquireRelease(
 )
 
 /** Halves what a process costs to start, and a test starts dozens. */
-const compileCache = Path.join(import.meta.dirname, "../../node_modules/.cache/paid-once/compiled")
+export const compileCache = Path.join(import.meta.dirname, "../../node_modules/.cache/paid-once/compiled")
 
 const start = (script: string) =>
   Effect.fnUntraced(function* (
