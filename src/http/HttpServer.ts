@@ -23,7 +23,7 @@ import type { Timeline } from "../application/Timeline.ts"
 import type { Tasks } from "../messaging/tasks/Tasks.ts"
 import type { Fibers } from "../platform/Supervised.ts"
 import { Api } from "./Api.ts"
-import { drain } from "./Draining.ts"
+import * as Draining from "./Draining.ts"
 import * as Handlers from "./Handlers.ts"
 import { Health, Readiness } from "./Health.ts"
 import * as Metrics from "./Metrics.ts"
@@ -119,6 +119,7 @@ export const listen = Effect.fnUntraced(function* (
 ) {
   const { graceMillis, host, port } = settings
   const node = makeNodeServer()
+  const { drain } = Draining.make(node)
   const server = yield* NodeHttpServer.make(() => node, {
     host,
     port,
@@ -134,7 +135,7 @@ export const listen = Effect.fnUntraced(function* (
   const name = bound.address === "0.0.0.0" || bound.address === "::" ? "localhost" : bound.address
   return {
     server,
-    drain: drain(node, graceMillis),
+    drain: drain(graceMillis),
     address: {
       host: bound.address,
       port: bound.port,

@@ -35,7 +35,7 @@ export interface World {
   /** As Kafka knows them. */
   readonly groups: ReadonlyArray<string>
   /** A consumer's process, with these faults set. */
-  readonly launch: (faults: string) => Effect.Effect<ServiceProcess.ServiceProcess>
+  readonly launch: (faults: string) => Effect.Effect<ServiceProcess.ServiceProcess, ServiceProcess.ServiceProcessFailed>
   readonly sessionTimeoutMillis: number
   readonly wireTopic: string
 }
@@ -94,8 +94,14 @@ export const make = Effect.fnUntraced(function* ({
   const doomed = new Set<number>()
   let over = 0
 
-  const start = (faults = "off") =>
-    Effect.tap(launch(faults), (member) =>
+  const count = (what: string) => {
+    counts[what] = (counts[what] ?? 0) + 1
+  }
+  /** Who is to run starts it again when it could not start: its session may have been ended just then. */
+  const start = launch("off").pipe(
+    Effect.tapError(() => Effect.sync(() => count("starts in vain"))),
+    Effect.retry({ times: 5 }),
+    Effect.tap((member) =>
       member.exit.pipe(
         Effect.tap((exit) =>
           Effect.sync(() => {
@@ -105,6 +111,7 @@ export const make = Effect.fnUntraced(function* ({
         Effect.forkIn(scope)
       )
     )
+  )
   const kill = (member: ServiceProcess.ServiceProcess) =>
     Effect.suspend(() => {
       doomed.add(member.pid)
@@ -120,7 +127,7 @@ export const make = Effect.fnUntraced(function* ({
     })
   const slots = yield* Effect.forEach(
     Array.from({ length: consumers }),
-    () => Effect.map(start(), (member): Slot => ({ member })),
+    () => Effect.map(start, (member): Slot => ({ member })),
     { concurrency: "unbounded" }
   )
   const joined = (count: number) =>
@@ -143,7 +150,7 @@ export const make = Effect.fnUntraced(function* ({
     "kill -9": (slot) =>
       Effect.gen(function* () {
         yield* kill(slot.member)
-        slot.member = yield* start()
+        slot.member = yield* start
       }),
     "frozen past the session": ({ member }) =>
       Effect.gen(function* () {
@@ -158,18 +165,20 @@ export const make = Effect.fnUntraced(function* ({
     SIGTERM: (slot) =>
       Effect.gen(function* () {
         yield* stop(slot.member)
-        slot.member = yield* start()
+        slot.member = yield* start
       }),
-    "join and leave": () => Effect.flatMap(start(), stop),
+    "join and leave": () => Effect.flatMap(start, stop),
     "crash at a fault point": (slot) =>
       Effect.gen(function* () {
         yield* kill(slot.member)
         const point = yield* pick(faultPoints)
-        slot.member = yield* start(`consumer.${point}=crash`)
-        doomed.add(slot.member.pid)
-        yield* Effect.timeoutOption(slot.member.exit, "15 seconds")
-        yield* kill(slot.member)
-        slot.member = yield* start()
+        // It may be dead before it is ready.
+        const doomed = yield* Effect.option(launch(`consumer.${point}=crash`))
+        if (doomed._tag === "Some") {
+          yield* Effect.timeoutOption(doomed.value.exit, "15 seconds")
+          yield* kill(doomed.value)
+        }
+        slot.member = yield* start
       }),
     "broker killed": () => restart(({ kill }) => kill),
     "broker restarted": () => restart(({ stop }) => stop),
@@ -187,7 +196,7 @@ export const make = Effect.fnUntraced(function* ({
   }
   const strike = (name: Name, slot: Slot) =>
     Effect.suspend(() => {
-      counts[name] = (counts[name] ?? 0) + 1
+      count(name)
       return Effect.orDie(blows[name](slot))
     })
 

@@ -155,7 +155,7 @@ export const soak = Effect.fnUntraced(function* (options: Options): Effect.fn.Re
         brokers: kafka.brokers,
         consumers: options.consumers,
         groups: Tables.consumers.map((name) => prefix + name),
-        launch: (faults) => Effect.orDie(Effect.provide(launch(faults), context)),
+        launch: (faults) => Effect.provide(launch(faults), context),
         sessionTimeoutMillis,
         wireTopic: prefix + ordersTopic
       })
