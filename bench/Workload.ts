@@ -69,3 +69,41 @@ export const fullBatch = Effect.runSync(
 /** Waits without a wait that shows in the figure: a millisecond is little beside the second that a block takes. */
 export const until = <E, R>(condition: Effect.Effect<boolean, E, R>) =>
   Effect.repeat(condition, { until: (holds) => holds, schedule: Schedule.spaced("1 millis") })
+
+/** A load at a steady pace. */
+export interface Load {
+  readonly seconds: number
+  /** Transactions a second. */
+  readonly rate: number
+}
+
+/**
+ * A load's first second is not measured: connections plan their statements anew after a {@link reset}, and a process that has just come
+ * up opens its connections.
+ */
+const settleSeconds = 1
+
+/** More than are ever at work at once, so that the clock alone says when the next transaction begins. */
+const writers = 64
+
+/** Runs `one` for a new aggregate at each tick of the clock, however long the last one takes. Returns those that are to be measured. */
+export const steadily = Effect.fnUntraced(function* <E, R>(
+  { rate, seconds }: Load,
+  one: (id: string) => Effect.Effect<void, E, R>
+) {
+  const ids = Array.from({ length: (settleSeconds + seconds) * rate }, () => randomUUID() as string)
+  const began = performance.now()
+  const ticks = ids.entries()
+  yield* Effect.forEach(
+    Array.from({ length: writers }),
+    Effect.fnUntraced(function* () {
+      for (const [index, id] of ticks) {
+        const early = began + (index * 1_000) / rate - performance.now()
+        if (early > 0) yield* Effect.sleep(early)
+        yield* one(id)
+      }
+    }),
+    { concurrency: "unbounded", discard: true }
+  )
+  return ids.slice(settleSeconds * rate)
+})

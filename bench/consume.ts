@@ -23,7 +23,7 @@ import { Environment, Side } from "./Environment.ts"
 import { quantile, show, type Spread, spread, table } from "./Figures.ts"
 import * as RawClient from "./RawClient.ts"
 import * as Service from "./Service.ts"
-import { aggregateCount, aggregates, sampleEvent, topic, until } from "./Workload.ts"
+import { aggregateCount, aggregates, sampleEvent, steadily, topic, until } from "./Workload.ts"
 
 /** Records in one send of the filling. */
 const fillBatch = 1_000
@@ -163,11 +163,7 @@ const latencies = Effect.fnUntraced(function* (options: { readonly rate: number;
   yield* one(first)
   yield* until(Effect.sync(() => applied.has(first)))
   const block = Effect.gen(function* () {
-    const ids = Array.from({ length: options.rate * options.seconds }, () => randomUUID())
-    yield* Effect.forEach(ids, (id, index) => Effect.andThen(Effect.sleep((index * 1_000) / options.rate), one(id)), {
-      concurrency: "unbounded",
-      discard: true
-    })
+    const ids = yield* steadily(options, one)
     yield* until(Effect.sync(() => ids.every((id) => applied.has(id))))
     return ids.map((id) => applied.get(id)! - committed.get(id)!)
   })

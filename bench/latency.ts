@@ -6,7 +6,6 @@
  * writers start their transactions by the clock, however long the last one takes.
  */
 import { Effect, Layer } from "effect"
-import { randomUUID } from "node:crypto"
 import { Broker } from "../src/messaging/broker/Broker.ts"
 import { toRecord } from "../src/messaging/Envelope.ts"
 import { laneCount, laneOf, partitionOf } from "../src/messaging/outbox/Lane.ts"
@@ -18,7 +17,7 @@ import { Environment } from "./Environment.ts"
 import { quantile, show, type Spread, spread, table } from "./Figures.ts"
 import * as RawClient from "./RawClient.ts"
 import * as Service from "./Service.ts"
-import { reset, sampleEvent, topic, until } from "./Workload.ts"
+import { type Load, reset, sampleEvent, steadily, topic, until } from "./Workload.ts"
 
 /** When each aggregate's event was committed and acknowledged, by this process's clock, in milliseconds. */
 const committed = new Map<string, number>()
@@ -41,47 +40,15 @@ const watched = Layer.effect(
   )
 )
 
-interface Load {
-  readonly seconds: number
-  /** Events a second. */
-  readonly rate: number
-}
-
-/**
- * A block's first second is not measured: its connections plan their statements anew, because the tables were emptied, and a writer of
- * its own has just come up.
- */
-const settleSeconds = 1
-
-/** More than are ever at work at once, so that the clock alone says when the next transaction begins. */
-const writers = 64
-
-/** Runs `one` for a new aggregate at each tick of the clock, whether the last one has ended or not. The latencies in milliseconds. */
-const steadily = Effect.fnUntraced(function* <E, R>(
-  { rate, seconds }: Load,
-  one: (id: string) => Effect.Effect<void, E, R>
-) {
-  committed.clear()
-  acknowledged.clear()
-  const ids = Array.from({ length: (settleSeconds + seconds) * rate }, () => randomUUID() as string)
-  const began = performance.now()
-  const ticks = ids.entries()
-  yield* Effect.forEach(
-    Array.from({ length: writers }),
-    Effect.fnUntraced(function* () {
-      for (const [index, id] of ticks) {
-        const early = began + (index * 1_000) / rate - performance.now()
-        if (early > 0) yield* Effect.sleep(early)
-        yield* one(id)
-      }
-    }),
-    { concurrency: "unbounded", discard: true }
-  )
-  yield* until(Effect.sync(() => acknowledged.size >= ids.length))
-  return ids
-    .slice(settleSeconds * rate)
-    .map((id) => (acknowledged.get(id) ?? Number.NaN) - (committed.get(id) ?? Number.NaN))
-})
+/** The latencies of a load's events in milliseconds, once all are acknowledged. */
+const measured = <E, R>(load: Load, one: (id: string) => Effect.Effect<void, E, R>) =>
+  Effect.gen(function* () {
+    committed.clear()
+    acknowledged.clear()
+    const ids = yield* steadily(load, one)
+    yield* until(Effect.sync(() => acknowledged.size >= committed.size))
+    return ids.map((id) => (acknowledged.get(id) ?? Number.NaN) - (committed.get(id) ?? Number.NaN))
+  })
 
 const noteCommit = (id: string) =>
   Effect.flatMap(Transaction, ({ afterCommit }) => afterCommit(Effect.sync(() => committed.set(id, performance.now()))))
@@ -92,7 +59,7 @@ const floor = (load: Load) =>
   Effect.gen(function* () {
     const { brokers } = yield* Environment
     const producer = yield* RawClient.connect(brokers)
-    return yield* steadily(
+    return yield* measured(
       load,
       Effect.fnUntraced(function* (id) {
         yield* Transaction.run(
@@ -129,8 +96,8 @@ export const latency = Effect.fnUntraced(
     yield* until(Effect.map(workers.lanes, (held) => held.length === laneCount))
     const round = Effect.all([
       Effect.andThen(reset, floor(load)),
-      Effect.andThen(reset, steadily(load, throughOutbox)),
-      Effect.andThen(reset, Effect.provide(steadily(load, throughOutbox), Service.writer))
+      Effect.andThen(reset, measured(load, throughOutbox)),
+      Effect.andThen(reset, Effect.provide(measured(load, throughOutbox), Service.writer))
     ])
     // A process gets faster for its first minute: what is measured is one that runs.
     yield* Effect.repeat(round, { times: 1 })
