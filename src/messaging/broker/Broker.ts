@@ -37,8 +37,8 @@ export interface Slice {
   readonly partition: number
   readonly records: readonly [ConsumedRecord, ...ReadonlyArray<ConsumedRecord>]
   /**
-   * Commits the group's place behind this slice's last record. When the partition has meanwhile gone to another member it
-   * changes nothing and succeeds: the new owner's place stands.
+   * Commits the group's place behind this slice's last record: soon, and before the consumer has ended in an orderly way. When the
+   * partition has meanwhile gone to another member it changes nothing and succeeds: the new owner's place stands.
    */
   readonly commit: Effect.Effect<void, BrokerUnavailable>
 }

@@ -14,6 +14,7 @@ import { setTimeout as sleep } from "node:timers/promises"
 import { BrokerUnavailable, type ConsumeOptions, type Slice, type TopicUnavailable } from "./Broker.ts"
 import { type Clients, close, KafkaSettings } from "./KafkaClient.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
+import * as KafkaOffsets from "./KafkaOffsets.ts"
 import * as KafkaReader from "./KafkaReader.ts"
 
 /**
@@ -126,6 +127,8 @@ export const make = Effect.fnUntraced(function* (
         }
       }
 
+    const offsets = KafkaOffsets.make({ wireTopic, outcome, timeoutMillis: requestTimeout + watchMillis })
+    runFork(offsets.run)
     let readers = new Map<number, KafkaReader.Reader<R>>()
     /** The last fiber of each partition, over: a reader starts when its predecessor's slice has ended. */
     const fibers = new Map<number, Fiber.Fiber<unknown>>()
@@ -134,6 +137,7 @@ export const make = Effect.fnUntraced(function* (
         stopping = true
         return Effect.forEach(readers.values(), (reader) => reader.finish, { concurrency: "unbounded", discard: true })
       }).pipe(
+        Effect.andThen(offsets.settled),
         Effect.interruptible,
         Effect.timeoutOption(finishGraceMillis),
         Effect.andThen(Effect.sync(() => readers.forEach((reader) => reader.lose())))
@@ -154,9 +158,7 @@ export const make = Effect.fnUntraced(function* (
             partition,
             sliceSize,
             handle,
-            outcome,
-            // Behind kafkajs' own timeout: the net under a request that it forgot.
-            commitTimeoutMillis: requestTimeout + watchMillis
+            offsets
           })
         ])
       )

@@ -8,8 +8,8 @@
 import { Effect, Latch } from "effect"
 import type { EachBatchPayload, KafkaMessage } from "kafkajs"
 import * as Supervised from "../../platform/Supervised.ts"
-import { BrokerUnavailable, type ConsumedRecord, type Slice } from "./Broker.ts"
-import * as KafkaErrors from "./KafkaErrors.ts"
+import type { ConsumedRecord, Slice } from "./Broker.ts"
+import type * as KafkaOffsets from "./KafkaOffsets.ts"
 
 /** The waits of a handler that keeps failing: soon again after a hiccup, and not a burden for whatever is down. */
 const retryBaseMillis = 200
@@ -58,9 +58,8 @@ const bytesOf = ({ key, value }: KafkaMessage): number => (key?.length ?? 0) + (
 export class LogTruncated extends Error {}
 
 export const make = <E, R>({
-  commitTimeoutMillis,
   handle,
-  outcome,
+  offsets,
   partition,
   sliceSize,
   topic,
@@ -70,9 +69,9 @@ export const make = <E, R>({
   readonly wireTopic: string
   readonly partition: number
   readonly sliceSize: number
-  readonly commitTimeoutMillis: number
   readonly handle: (slice: Slice) => Effect.Effect<void, E, R>
-  readonly outcome: (available: boolean) => Effect.Effect<void>
+  /** Takes the places that are to be committed. */
+  readonly offsets: KafkaOffsets.Offsets
 }): Reader<R> => {
   const waiting: Array<{ readonly record: ConsumedRecord; readonly bytes: number }> = []
   const arrived = Latch.makeUnsafe(false)
@@ -81,7 +80,7 @@ export const make = <E, R>({
   /** The offset behind everything that was taken over. */
   let next = 0n
   let resume: (() => void) | undefined
-  let commitOffsets: EachBatchPayload["commitOffsetsIfNecessary"] | undefined
+  let send: KafkaOffsets.Send | undefined
   let lost = false
   let stopping = false
 
@@ -95,7 +94,7 @@ export const make = <E, R>({
     }
     if (fresh.length === 0 && end <= next) return
     next = end
-    commitOffsets = (offsets) => payload.commitOffsetsIfNecessary(offsets)
+    send = (places) => payload.commitOffsetsIfNecessary(places)
     // Only where kafkajs fetches next: what was resolved is committed by a slice, or comes again.
     payload.resolveOffset(batch.messages.at(-1)!.offset)
     for (const message of fresh) {
@@ -107,39 +106,11 @@ export const make = <E, R>({
     arrived.openUnsafe()
   }
 
-  /**
-   * Commits through the generation that kafkajs is in at the moment of the call, and therefore only while this reader's is
-   * that one: Kafka checks generations, not partitions, and would let us set back the place of the partition's new owner.
-   *
-   * kafkajs takes over a new generation and tells of it within one run of microtasks. A macrotask of our own sees
-   * either both or none, so the check and the call can't fall between them.
-   *
-   * `consumer.commitOffsets` will not do: it tries again, by then perhaps in the next generation, and it does
-   * nothing, successfully, once the consumer is stopping.
-   */
-  const commit = (offset: bigint): Effect.Effect<void, BrokerUnavailable> =>
-    Effect.callback<void, BrokerUnavailable>((answer) => {
-      const done = (effect: Effect.Effect<void, BrokerUnavailable>) => answer(effect)
-      const failed = (cause: unknown) => {
-        if (KafkaErrors.isOldGeneration(cause)) {
-          // The group moves on without us, and says so on the next heartbeat too.
-          lost = true
-          return done(Effect.void)
-        }
-        return done(Effect.andThen(outcome(false), Effect.fail(new BrokerUnavailable({ operation: "commit", cause }))))
-      }
-      const immediate = setImmediate(() => {
-        if (lost || commitOffsets === undefined) return done(Effect.void)
-        const offsets = { topics: [{ topic: wireTopic, partitions: [{ partition, offset: String(offset) }] }] }
-        commitOffsets(offsets).then(() => done(Effect.void), failed)
-      })
-      return Effect.sync(() => clearImmediate(immediate))
-    }).pipe(
-      Effect.timeoutOrElse({
-        duration: commitTimeoutMillis,
-        orElse: () => Effect.fail(new BrokerUnavailable({ operation: "commit", cause: new Error("no answer") }))
-      })
-    )
+  /** Lost, it is not noted either: the group's place is the new owner's to set. */
+  const commit = (offset: bigint) =>
+    Effect.sync(() => {
+      if (!lost && send !== undefined) offsets.note(reader, offset, send)
+    })
 
   const nextSlice = (): Slice | undefined => {
     const [first, ...rest] = waiting.slice(0, sliceSize).map(({ record }) => record)
@@ -185,7 +156,7 @@ export const make = <E, R>({
     return arrived.await
   })
 
-  return {
+  const reader: Reader<R> = {
     partition,
     offer,
     run: Effect.forever(turn),
@@ -198,4 +169,5 @@ export const make = <E, R>({
       return idle.await
     })
   }
+  return reader
 }

@@ -76,8 +76,9 @@ export class Cursors extends Context.Service<
         SELECT a.at, (
                  SELECT max(c.version) FROM consumer_cursors AS c
                  WHERE c.consumer_name = ${consumer} AND c.aggregate_id = a.id AND (a.type = '' OR c.aggregate_type = a.type)) AS version,
-               EXISTS (
-                 SELECT FROM inbox_holds AS h WHERE h.consumer_name = ${consumer} AND h.aggregate_id = a.id) AS "isHeld"
+               -- With a LIMIT each is looked up in the index; without one Postgres would read all holds first.
+               (SELECT true FROM inbox_holds AS h
+                WHERE h.consumer_name = ${consumer} AND h.aggregate_id = a.id LIMIT 1) IS NOT NULL AS "isHeld"
         FROM unnest(
           ${aggregates.map(({ aggregateId }) => aggregateId)}::text[],
           ${aggregates.map(({ aggregateType = "" }) => aggregateType)}::text[]
@@ -107,15 +108,20 @@ export class Cursors extends Context.Service<
       const sorted = moves.toSorted((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
       const [row] = yield* sql<{ readonly moved: number }>`
         WITH move AS MATERIALIZED (
-          SELECT * FROM unnest(
+          SELECT m.*, (
+            -- Each is looked up in the index. A join of both tables might read all of the consumer's cursors.
+            SELECT c.ctid FROM consumer_cursors AS c
+            WHERE c.consumer_name = ${consumer} AND c.aggregate_id = m.id AND c.aggregate_type = m.type AND c.version = m.was
+          ) AS row
+          FROM unnest(
             ${sorted.map((move) => move.aggregateId)}::text[],
             ${sorted.map((move) => move.aggregateType)}::text[],
             ${sorted.map((move) => move.from ?? 0)}::int4[],
             ${sorted.map((move) => move.to)}::int4[]
           ) AS m(id, type, was, now)
         ), moved AS (
-          UPDATE consumer_cursors AS c SET version = move.now FROM move
-          WHERE c.consumer_name = ${consumer} AND c.aggregate_id = move.id AND c.aggregate_type = move.type AND c.version = move.was
+          -- The version once more: it is looked at again where another transaction has changed the row meanwhile.
+          UPDATE consumer_cursors AS c SET version = move.now FROM move WHERE c.ctid = move.row AND c.version = move.was
           RETURNING 1
         ), made AS (
           INSERT INTO consumer_cursors (consumer_name, aggregate_id, aggregate_type, version)
