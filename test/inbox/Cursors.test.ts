@@ -4,6 +4,7 @@ import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ApplyHeld } from "../../src/messaging/inbox/ApplyHeld.ts"
 import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
+import { Claim, never } from "../../src/messaging/inbox/Claim.ts"
 import { Cursors } from "../../src/messaging/inbox/Cursors.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/messaging/inbox/InboxDeadLetters.ts"
@@ -318,7 +319,7 @@ it.live(
     }).pipe(
       Effect.provide(
         Layer.fresh(ApplySlice.layerNoDeps).pipe(
-          Layer.provide([Cursors.layer, Parking.layer]),
+          Layer.provide([Cursors.layer, Parking.layer, Layer.succeed(Claim, never)]),
           Layer.provide(
             Layer.succeed(Inbox, {
               markFirst: (_, eventIds) => Effect.succeed(new Set(eventIds)),

@@ -14,6 +14,7 @@ import { Transaction } from "../../platform/database/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
 import type { BrokerUnavailable, Slice } from "../broker/Broker.ts"
 import * as Arrival from "./Arrival.ts"
+import { Claim } from "./Claim.ts"
 import { Cursors, keyOf } from "./Cursors.ts"
 import { judge } from "./Failures.ts"
 import * as Handle from "./Handle.ts"
@@ -48,6 +49,7 @@ export class ApplySlice extends Context.Service<
         const inbox = yield* Inbox
         const cursors = yield* Cursors
         const parking = yield* Parking
+        const claim = yield* Claim
         const faults = yield* Faults
         const { timeoutMillis } = yield* Handle.HandleSettings
         const database = yield* PgClient.PgClient
@@ -87,6 +89,20 @@ export class ApplySlice extends Context.Service<
           }
         })
 
+        /** Applies those of the events that were marked only now. Returns how many. */
+        const handle = Effect.fnUntraced(function* (
+          subscriber: Subscriber,
+          events: ReadonlyArray<Arrival.ReadableArrival>,
+          first: ReadonlySet<string>,
+          running: Handle.Running
+        ) {
+          // Deleted as it is found: of two events with one id only the first is applied.
+          const unseen = new Set(first)
+          const fresh = events.filter(({ eventId }) => unseen.delete(eventId))
+          yield* Handle.all(subscriber, fresh, running)
+          return fresh.length
+        })
+
         /** All that becomes of these arrivals, in the surrounding transaction. */
         const settle = Effect.fnUntraced(function* (
           subscriber: Subscriber,
@@ -95,6 +111,12 @@ export class ApplySlice extends Context.Service<
         ): Effect.fn.Return<Done, unknown, Transaction> {
           const { name } = subscriber
           running.arrival = undefined
+          const usual = failures.size === 0 ? yield* claim(name, arrivals) : undefined
+          if (usual !== undefined) {
+            const applied = yield* handle(subscriber, usual.events, usual.first, running)
+            yield* faults.at("consumer.before-commit")
+            return { counts: { applied, parked: 0, dead: 0, duplicate: arrivals.length - applied }, held: [] }
+          }
           const known = yield* know(name, arrivals)
           const {
             apply,
@@ -128,13 +150,9 @@ export class ApplySlice extends Context.Service<
                   name,
                   apply.map(({ eventId }) => eventId)
                 )
-          // Deleted as it is found: of two events with one id only the first is applied.
-          const unseen = new Set(first)
-          const fresh = apply.filter(({ eventId }) => unseen.delete(eventId))
-          yield* Handle.all(subscriber, fresh, running)
+          const applied = yield* handle(subscriber, apply, first, running)
           yield* cursors.advance(name, SlicePlan.movesOf(apply, known.places))
           yield* faults.at("consumer.before-commit")
-          const applied = fresh.length
           return {
             counts: { applied, parked, dead, duplicate: duplicates.length + apply.length - applied },
             held

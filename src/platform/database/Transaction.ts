@@ -120,7 +120,7 @@ const statementsOn = (acquirer: Acquirer): Statement.Constructor => {
   ) as Statement.Constructor
 }
 /** A template that is nothing but its one argument. */
-const whole = ((strings: TemplateStringsArray, _: undefined) => strings)`${undefined}`
+const whole: TemplateStringsArray = Object.assign(["", ""], { raw: ["", ""] })
 
 /** A transaction's handle was used after its end. Always a mistake in the program, so it travels as a defect. */
 export class TransactionEnded extends Error {
