@@ -12,11 +12,12 @@ import { PgClient } from "@effect/sql-pg"
 import { Cause, Context, Effect, Exit, Layer, Result } from "effect"
 import { Transaction } from "../../platform/database/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
-import type { BrokerUnavailable, Slice } from "../broker/Broker.ts"
+import type { BrokerUnavailable } from "../broker/Broker.ts"
 import * as Arrival from "./Arrival.ts"
 import { Claim } from "./Claim.ts"
 import { Cursors, keyOf } from "./Cursors.ts"
 import { judge } from "./Failures.ts"
+import type { Slices } from "./Gather.ts"
 import * as Handle from "./Handle.ts"
 import { Inbox } from "./Inbox.ts"
 import * as InboxCounters from "./InboxCounters.ts"
@@ -35,11 +36,12 @@ export class ApplySlice extends Context.Service<
   ApplySlice,
   {
     /**
-     * Applies the slice's new events, parks those that have to wait, and commits the group's place behind it.
+     * Applies the slices' new events, parks those that have to wait, and commits the group's places behind them: in one transaction, where
+     * nothing fails. The slices are of different partitions.
      *
-     * Fails, by a defect, only where nothing is wrong with an event: the database or a dependency is away. Then the slice comes again.
+     * Fails, by a defect, only where nothing is wrong with an event: the database or a dependency is away. Then they come again.
      */
-    readonly run: (subscriber: Subscriber, slice: Slice) => Effect.Effect<void, BrokerUnavailable>
+    readonly run: (subscriber: Subscriber, ...slices: Slices) => Effect.Effect<void, BrokerUnavailable>
   }
 >()("paid-once/messaging/inbox/ApplySlice") {
   static readonly layerNoDeps: Layer.Layer<ApplySlice, never, Inbox | Cursors | Parking | PgClient.PgClient> =
@@ -226,14 +228,14 @@ export class ApplySlice extends Context.Service<
           }
         })
 
-        const run = Effect.fn("ApplySlice.run")(function* (subscriber: Subscriber, slice: Slice) {
-          const [first, ...rest] = slice.records
-          const take = (record: typeof first) => Arrival.make(slice.topic, slice.partition, record)
-          const arrivals = [take(first), ...rest.map(take)] as const
+        const run = Effect.fn("ApplySlice.run")(function* (subscriber: Subscriber, ...slices: Slices) {
+          const arrivals = slices.flatMap(({ partition, records, topic }) =>
+            records.map((record) => Arrival.make(topic, partition, record))
+          )
           yield* faults.at("consumer.after-decode")
           yield* Effect.catchCause(apply(subscriber, arrivals), (cause) => Effect.failCause(asDefect(cause)))
           yield* faults.at("consumer.after-commit")
-          yield* slice.commit
+          for (const slice of slices) yield* slice.commit
           yield* faults.at("consumer.after-offset")
         })
 

@@ -3,10 +3,11 @@
  */
 import { Cause, Clock, Context, Effect, Layer, Metric } from "effect"
 import * as Supervised from "../../platform/Supervised.ts"
-import { Broker, type ConsumedRecord, type Slice, TopicSettings } from "../broker/Broker.ts"
+import { Broker, type BrokerUnavailable, type ConsumedRecord, type Slice, TopicSettings } from "../broker/Broker.ts"
 import { Signals } from "../../platform/Signals.ts"
 import { ApplyHeld } from "./ApplyHeld.ts"
 import { ApplySlice } from "./ApplySlice.ts"
+import * as Gather from "./Gather.ts"
 import * as InboxMetrics from "./InboxMetrics.ts"
 import { InboxReport } from "./InboxReport.ts"
 import { bind, type Subscriber } from "./Subscriber.ts"
@@ -95,28 +96,29 @@ export const layer = <R = never>(
           )
         })
 
-      const consume = broker.consume({ group: subscriber.name, topic: subscriber.topic, sliceSize }, (slice) =>
-        Effect.acquireUseRelease(
-          Effect.map(Clock.currentTimeMillis, (now) => {
-            startedMillis.set(slice.partition, now)
-            firstRecords.set(slice.partition, slice.records[0])
-          }),
-          () => apply.run(subscriber, slice),
-          () => Effect.sync(() => startedMillis.delete(slice.partition))
-        ).pipe(
-          Effect.tap(
-            Effect.sync(() => {
-              failedMillis.delete(slice.partition)
-              firstRecords.delete(slice.partition)
-            })
-          ),
-          Effect.tapCause((cause) =>
-            Cause.hasInterruptsOnly(cause)
-              ? Effect.sync(() => firstRecords.delete(slice.partition))
-              : failed(slice, cause)
+      const consume = (applyGathered: (slice: Slice) => Effect.Effect<void, BrokerUnavailable>) =>
+        broker.consume({ group: subscriber.name, topic: subscriber.topic, sliceSize }, (slice) =>
+          Effect.acquireUseRelease(
+            Effect.map(Clock.currentTimeMillis, (now) => {
+              startedMillis.set(slice.partition, now)
+              firstRecords.set(slice.partition, slice.records[0])
+            }),
+            () => applyGathered(slice),
+            () => Effect.sync(() => startedMillis.delete(slice.partition))
+          ).pipe(
+            Effect.tap(
+              Effect.sync(() => {
+                failedMillis.delete(slice.partition)
+                firstRecords.delete(slice.partition)
+              })
+            ),
+            Effect.tapCause((cause) =>
+              Cause.hasInterruptsOnly(cause)
+                ? Effect.sync(() => firstRecords.delete(slice.partition))
+                : failed(slice, cause)
+            )
           )
         )
-      )
 
       /**
        * Stamps progress unless a slice hangs or keeps failing: an idle consumer is healthy, and one that never ends its slice is
@@ -139,7 +141,17 @@ export const layer = <R = never>(
         Effect.andThen(
           // A consumer may be the first to come: the topic is there before its group is.
           broker.ensureTopic(subscriber.topic, partitions),
-          Effect.raceFirst(consume, watch(stamp))
+          Effect.scoped(
+            // Outlives the consuming: slices under way end before it does.
+            Effect.flatMap(
+              Gather.make({
+                apply: (slices) => apply.run(subscriber, ...slices),
+                maxRecords: sliceSize,
+                sideBySide: consumerConnections
+              }),
+              (applyGathered) => Effect.raceFirst(consume(applyGathered), watch(stamp))
+            )
+          )
         )
       )
 
