@@ -2,7 +2,7 @@
  * The one way a long-lived fiber is started here. A fiber forked by hand dies without a word; one started by {@link forkLoop}
  * is logged, restarted with jittered backoff, defects included, and stamps its progress, which health watches.
  */
-import { Cause, Clock, Context, Effect, Layer, Metric, Random, Ref, type Scope } from "effect"
+import { Cause, Clock, Context, Effect, Layer, Metric, Random, type Scope } from "effect"
 
 /** What is known of a supervised fiber. Times are in milliseconds of this process's clock: they are only compared here. */
 export interface FiberState {
@@ -25,34 +25,25 @@ export class Fibers extends Context.Service<
     readonly remove: (name: string) => Effect.Effect<void>
   }
 >()("paid-once/platform/Fibers") {
-  static readonly layer = Layer.effect(
-    Fibers,
-    Effect.gen(function* () {
-      const states = yield* Ref.make(new Map<string, FiberState>())
-      return Fibers.of({
-        states: Effect.map(Ref.get(states), (map) => [...map.values()]),
-        update: (name, change) =>
-          Effect.flatMap(Clock.currentTimeMillis, (now) =>
-            Ref.update(states, (map) => {
-              const fresh: FiberState = {
-                name,
-                status: "running",
-                restarts: 0,
-                lastProgressMillis: now,
-                lastError: undefined
-              }
-              return new Map(map).set(name, change(map.get(name) ?? fresh))
-            })
-          ),
-        remove: (name) =>
-          Ref.update(states, (map) => {
-            const next = new Map(map)
-            next.delete(name)
-            return next
-          })
-      })
+  static readonly layer = Layer.sync(Fibers, () => {
+    // Changed in place: a loop's turn is stamped here, and there may be thousands of them a second.
+    const states = new Map<string, FiberState>()
+    return Fibers.of({
+      states: Effect.sync(() => [...states.values()]),
+      update: (name, change) =>
+        Effect.map(Clock.currentTimeMillis, (now) => {
+          const fresh: FiberState = {
+            name,
+            status: "running",
+            restarts: 0,
+            lastProgressMillis: now,
+            lastError: undefined
+          }
+          states.set(name, change(states.get(name) ?? fresh))
+        }),
+      remove: (name) => Effect.sync(() => void states.delete(name))
     })
-  )
+  })
 }
 
 const restartsTotal = Metric.counter("fiber_restarts_total", {

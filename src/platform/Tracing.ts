@@ -9,12 +9,13 @@ import { Headers, HttpTraceContext } from "effect/http"
 
 /** The tracer that somebody installed. Without one Effect keeps spans in memory for nobody. */
 export const exporter: Effect.Effect<Tracer.Tracer | undefined> = Effect.map(Effect.context<never>(), (context) =>
-  context.mapUnsafe.has(Tracer.Tracer.key) ? Context.get(context, Tracer.Tracer) : undefined
+  // Not the default one, which a reference has where nobody put another.
+  Context.getOrUndefined(context as Context.Context<Tracer.Tracer>, Tracer.Tracer)
 )
 
 /** The span that a context stands in: that of a background loop, which is kept from tracers, does not count. */
 export const spanOf = (context: Context.Context<never>): Tracer.AnySpan | undefined => {
-  let span = context.mapUnsafe.get(Tracer.ParentSpan.key) as Tracer.AnySpan | undefined
+  let span = Context.getOrUndefined(context as Context.Context<Tracer.ParentSpan>, Tracer.ParentSpan)
   while (span !== undefined && Context.get(span.annotations, Tracer.DisablePropagation)) {
     span = span._tag === "Span" && span.parent._tag === "Some" ? span.parent.value : undefined
   }

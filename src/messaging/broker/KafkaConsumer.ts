@@ -54,10 +54,11 @@ const leaveGraceMillis = 5_000
 const refusedPauseMillis = 50
 
 /**
- * How many batches kafkajs hands over at once: all of a fetch. Handing one over takes no time, but is followed by a heartbeat, and
- * the next one would wait for it.
+ * How many batches of a fetch kafkajs hands over side by side. Handing one over takes no time, but is followed by a heartbeat, for which
+ * the next one would wait. For each fetch kafkajs starts that many workers, whether there is work for them or not: with 256 they were a
+ * third of all that a busy process allocated.
  */
-const concurrency = 256
+const concurrency = 16
 
 export const make = Effect.fnUntraced(function* (
   clients: Clients,

@@ -248,7 +248,12 @@ const join = Effect.fnUntraced(function* ({
     )
   )
 
-  const sorted = (shares: ReadonlySet<number>) => [...shares].toSorted((a, b) => a - b)
+  let last: { readonly shares: ReadonlySet<number>; readonly sorted: ReadonlyArray<number> } | undefined
+  /** The same array as long as the set is the same: it is asked for at each wake-up. */
+  const sorted = (shares: ReadonlySet<number>): ReadonlyArray<number> => {
+    if (last?.shares !== shares) last = { shares, sorted: [...shares].toSorted((a, b) => a - b) }
+    return last.sorted
+  }
   const membership: Membership = {
     held: Effect.map(SubscriptionRef.get(held), sorted),
     changes: Stream.map(SubscriptionRef.changes(held), sorted),
