@@ -48,6 +48,9 @@ it.live(
           if ((yield* Random.next) < 0.15) broken.set(`${id}/${version}`, Effect.fail(new Error("out of paper")))
         }
       }
+      // One that nobody mends, so that there is something to give up however slow the operators are.
+      const stubborn = { id: aggregates[0]!, version: 6 }
+      broken.set(`${stubborn.id}/${stubborn.version}`, Effect.fail(new Error("out of paper")))
       const first = yield* Effect.context<ApplyHeld | ApplySlice>()
       const second = yield* Layer.build(Deliveries.again)
       const processes = [first, second]
@@ -95,7 +98,9 @@ it.live(
         yield* pause(15)
       }).pipe(Effect.tapCause(note))
       const mend = Effect.gen(function* () {
-        for (const name of broken.keys()) if ((yield* Random.next) < 0.2) broken.delete(name)
+        for (const name of broken.keys()) {
+          if ((yield* Random.next) < 0.2 && name !== `${stubborn.id}/${stubborn.version}`) broken.delete(name)
+        }
         yield* pause(100)
       })
       yield* retries
@@ -104,6 +109,7 @@ it.live(
       yield* Effect.forEach(processes, (context) => member(context, subscriber), { concurrency: "unbounded" })
 
       yield* Effect.forEach(others, Fiber.interrupt)
+      if (!givenUp) yield* letters.discard("one", idOf(stubborn.id, stubborn.version), operator)
       broken.clear()
       yield* letters.retryAll({}, operator)
       yield* Counters.eventually(
