@@ -32,6 +32,12 @@ export interface LabTime {
  * gave it its transaction id.
  */
 export type Trap =
+  /** Something else happens there, of which the actor hears nothing. */
+  | {
+      readonly kind: "happens"
+      readonly at: { readonly gate: number }
+      readonly happens: (actor: Actor) => Effect.Effect<void>
+    }
   | {
       readonly kind: "crash" | "freeze"
       readonly at:
@@ -246,11 +252,13 @@ const connectionLost = new SqlError.SqlError({
 /** A statement in a few words: what it does to which tables. */
 export const describe = (sql: string): string => {
   const text = sql.replaceAll(/\s+/g, " ").trim()
+  // A transaction inside another one: its end is none for the outer one.
+  if (/^(SAVEPOINT|RELEASE|ROLLBACK TO)\b/.test(text)) return text
   if (/^(BEGIN|COMMIT|ROLLBACK)\b/.test(text) && text.length < 60) return /^\w+/.exec(text)![0]
-  if (/^(SAVEPOINT|RELEASE|ROLLBACK TO)/.test(text)) return text
   const writes = [...text.matchAll(/\b(INSERT INTO|UPDATE|DELETE FROM) ([a-z_]+)/g)]
     .map((match) => `${match[1]!.split(" ")[0]!.toLowerCase()} ${match[2]!}`)
     .filter((write) => !write.startsWith("update of") && !write.endsWith(" set"))
+  if (text.startsWith("UPDATE inbox_holds AS h SET")) return "update inbox_holds (sweep)"
   if (writes.length === 1 && writes[0] === "update outbox_tasks") return `update outbox_tasks (${purposeOf(text)})`
   if (writes.length > 0) return [...new Set(writes)].join(" + ")
   const from = /\bFROM ([a-z_]+)/.exec(text.replaceAll(/FROM unnest/g, ""))

@@ -41,7 +41,16 @@ export const commandKinds = [
   { letter: "B", name: "refund", share: 4 }, // a: client, b: order
   { letter: "H", name: "webhook", share: 3 }, // a: client, b: which of the things that happened at the gateway, the last first
   { letter: "U", name: "gatewayFails", share: 3 }, // b: its next answer gets lost, before it does anything (even) or behind that
-  { letter: "D", name: "later", share: 2 } // a: how many hours later
+  { letter: "D", name: "later", share: 2 }, // a: how many hours later
+  { letter: "S", name: "subscribe", share: 3 }, // consumers have a second subscriber from here on
+  { letter: "J", name: "rebalance", share: 3 }, // a: who has the next slice loses it (even) or leaves; the new owner goes on first, or (2, 3) the zombie; b: gates from the slice's start
+  { letter: "L", name: "replay", share: 3 }, // a: to the start, there without marks, or one back; b: now (even) or in the next slice, b/2 gates into it
+  { letter: "P", name: "poison", share: 5 }, // a: for whom; b: which event, how, and when in its handler (InboxCommands.ts)
+  { letter: "X", name: "badRecord", share: 3 }, // a: key (order A's, order B's, none); b: what is in it
+  { letter: "Z", name: "foreign", share: 4 }, // a: partition (and 4 to 7: of a newer schema); b: version
+  { letter: "M", name: "inboxRetry", share: 3 }, // a: client who is the operator, b: which of what consumers hold
+  { letter: "I", name: "inboxDiscard", share: 3 }, // the same
+  { letter: "O", name: "inboxSkip", share: 2 } // the same
 ] as const
 
 export type CommandName = (typeof commandKinds)[number]["name"]
@@ -98,7 +107,7 @@ export const arbitraryOf = (random: () => number): Arbitrary.Arbitrary<Case> => 
   while (kinds.size < wanted) kinds.add(tickets[Math.floor(random() * tickets.length)]!)
   const slots = tickets.filter((name) => kinds.has(name))
   const command = Arbitrary.map(
-    Arbitrary.schema(Schema.Tuple([int(slots.length - 1), int(7), int(maxGates - 1)])),
+    Arbitrary.schema(Schema.Tuple([int(slots.length - 1), int(8), int(maxGates - 1)])),
     ([slot, a, b]): Command => ({ name: slots[slot]!, a, b })
   )
   return Arbitrary.all({

@@ -2,14 +2,15 @@
 import { Effect } from "effect"
 import type { Actor, Trap } from "./Actor.ts"
 import type { Command } from "./Case.ts"
+import { applyInbox } from "./InboxCommands.ts"
 import { cancel, refund, report } from "./MoneyRequests.ts"
 import { decline, methods, operate, orderLetters, otherBody, pay, place, type Request } from "./Requests.ts"
+import { maxConsumers } from "./ConsumerWork.ts"
 import type { Scheduler } from "./Scheduler.ts"
 import { enqueue, labTask, operateTask } from "./TaskRequests.ts"
 
 /** Few processes tell as much as many, and a story with four dispatchers is read by nobody. */
 const maxDispatchers = 3
-const maxConsumers = 2
 const maxWorkers = 3
 /** Two clients can wait for each other, and meet more often than three. */
 const maxClients = 2
@@ -19,10 +20,10 @@ const clockSeconds = [1, 10, 60, 3_600, -30] as const
 /** Inside the time in which the gateway's keys may be used again, behind it, and when they are forgotten. */
 const laterHours = [25, 13, 7] as const
 
-const pick = <A>(all: ReadonlyArray<A>, index: number): A | undefined => all[index % Math.max(1, all.length)]
+export const pick = <A>(all: ReadonlyArray<A>, index: number): A | undefined => all[index % Math.max(1, all.length)]
 
 /** Asks the client with that number, or another one where it is frozen: a request that nobody takes up tells nothing. */
-const ask = (lab: Scheduler, number: number, request: Request) =>
+export const ask = (lab: Scheduler, number: number, request: Request) =>
   Effect.gen(function* () {
     const wanted = yield* lab.client(number % maxClients)
     const other = yield* lab.client((number + 1) % maxClients)
@@ -31,13 +32,24 @@ const ask = (lab: Scheduler, number: number, request: Request) =>
   })
 
 /**
- * Aims at whoever takes the next request (a: 0 to 2), the next batch (3), the next slice (4), the next tasks (6, 7), or at the latest process of
- * all (5). A fault that waits for work gets into the middle of it.
+ * Aims at whoever takes the next request (a: 0 to 2), the next batch (3), the next slice (4), the next tasks (6, 7), the next look at what is held
+ * (8), or at the latest process of all (5). A fault that waits for work gets into the middle of it.
  */
 const aim = (lab: Scheduler, a: number, trapOf: (actor: Actor) => Trap) =>
   Effect.sync(() => {
     const actor = lab.processes.at(-1)?.actors[0]
-    const role = a <= 2 ? "client" : a === 3 ? "dispatcher" : a === 4 ? "consumer" : a === 5 ? undefined : "worker"
+    const role =
+      a <= 2
+        ? "client"
+        : a === 3
+          ? "dispatcher"
+          : a === 4
+            ? "consumer"
+            : a === 5
+              ? undefined
+              : a === 8
+                ? "held"
+                : "worker"
     if (role !== undefined) lab.ambushes.set(role, trapOf)
     else if (actor !== undefined) actor.trap = trapOf(actor)
   })
@@ -46,12 +58,12 @@ const aim = (lab: Scheduler, a: number, trapOf: (actor: Actor) => Trap) =>
 export const commandsAtOnce = ({ a, name }: Command): number => (name === "together" ? 3 + (a % 2) : 1)
 
 /** Nearly half fall into the first eight gates, which are most of a batch's or a slice's; the rest reach the end of a payment. */
-const gatesFromNow = (b: number): number => 1 + (b < 16 ? b % 8 : b - 8)
+export const gatesFromNow = (b: number): number => 1 + (b < 16 ? b % 8 : b - 8)
 
 /** A payment has three, a batch two, a slice two. */
 const effectsFromNow = (b: number): number => 1 + (b % 4)
 
-const says = (lab: Scheduler, what: string) => Effect.sync(() => lab.story.says("—", what))
+export const says = (lab: Scheduler, what: string) => Effect.sync(() => lab.story.says("—", what))
 
 const pass = (lab: Scheduler, seconds: number, what: string) =>
   Effect.gen(function* () {
@@ -129,7 +141,7 @@ export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<vo
         ? Effect.void
         : Effect.flatMap(lab.start("dispatcher"), (process) => says(lab, `${process.name} starts`))
     case "startConsumer":
-      return lab.processes.filter((process) => process.role === "consumer").length >= maxConsumers
+      return lab.work.consumers.living.length >= maxConsumers
         ? Effect.void
         : Effect.flatMap(lab.start("consumer"), (process) => says(lab, `${process.name} starts`))
     case "crash":
@@ -150,7 +162,7 @@ export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<vo
       return aim(lab, a, ({ gatesPassed }) => ({ kind: "conflict", gate: gatesPassed + gatesFromNow(b) }))
     case "handlerFails": {
       const moment = b % 2 === 0 ? "before" : "after"
-      lab.work.handlerFailures.push(moment)
+      lab.work.consumers.troubles.outages.push(moment)
       return says(
         lab,
         `the next effect will fail, ${moment === "before" ? "before it has" : "having"} written anything`
@@ -221,5 +233,15 @@ export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<vo
       const hours = laterHours[a % laterHours.length]!
       return pass(lab, hours * 3_600, `${hours} hours pass`)
     }
+    case "subscribe":
+    case "rebalance":
+    case "replay":
+    case "poison":
+    case "badRecord":
+    case "foreign":
+    case "inboxRetry":
+    case "inboxDiscard":
+    case "inboxSkip":
+      return applyInbox(lab, { a, b, name: meant })
   }
 }

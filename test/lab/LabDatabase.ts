@@ -60,12 +60,42 @@ export interface Committed {
     readonly type: string
     readonly data: unknown
   }>
-  readonly processed: ReadonlyArray<string>
-  readonly effects: ReadonlyArray<{ readonly order: string; readonly version: number; readonly event: string }>
+  /** The effects of all consumers' events, in the order in which they were made. */
+  readonly effects: ReadonlyArray<OfConsumer & { readonly order: string; readonly version: number }>
+  readonly inbox: InboxRows
   readonly revenue: number
   readonly tasks: ReadonlyArray<TaskRow>
   /** What runs of the lab's own tasks wrote with their ends, in that order. */
   readonly work: ReadonlyArray<{ readonly task: string; readonly attempt: number }>
+}
+
+/** An event or a record that can't be read, as one consumer knows it. */
+export interface OfConsumer {
+  readonly consumer: string
+  readonly event: string
+}
+
+/** What the consumers' tables hold. The version of what can't be read is null. */
+export interface InboxRows {
+  /** `processed_events`. */
+  readonly marks: ReadonlyArray<OfConsumer>
+  readonly waiting: ReadonlyArray<OfConsumer & { readonly order: string; readonly version: number | null }>
+  readonly letters: ReadonlyArray<
+    OfConsumer & {
+      readonly order: string
+      readonly version: number | null
+      readonly status: "dead" | "discarded"
+    }
+  >
+  readonly holds: ReadonlyArray<
+    OfConsumer & {
+      readonly order: string
+      readonly status: "retrying" | "dead" | "gap"
+      readonly attempts: number
+    }
+  >
+  /** Versions behind `after` and up to `to`, which an operator went on without. `event` is the one that had waited for them. */
+  readonly skipped: ReadonlyArray<OfConsumer & { readonly after: number; readonly to: number }>
 }
 
 /** A task, as the lab sees it. */
@@ -91,8 +121,8 @@ export const nothingCommitted: Committed = {
   refused: [],
   parked: [],
   archive: [],
-  processed: [],
   effects: [],
+  inbox: { marks: [], waiting: [], letters: [], holds: [], skipped: [] },
   revenue: 0,
   tasks: [],
   work: []
@@ -112,7 +142,7 @@ const prepare = `
   CREATE OR REPLACE FUNCTION uuid_v7(at timestamptz, random uuid) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT overlay(random::text PLACING '7' FROM 15)::uuid $$;
   CREATE TABLE lab_effects (
-    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, aggregate_id text, aggregate_version int, event_id uuid);
+    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, consumer text, aggregate_id text, aggregate_version int, event_id uuid);
   CREATE TABLE lab_work (position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, task_id uuid, attempt int)`
 
 const tables = [
@@ -164,8 +194,26 @@ const observe = `SELECT json_build_object(
     `aggregate_id AS "order", aggregate_version AS version, event_id AS event, broker_partition AS partition, broker_offset AS "offset", event_type AS type, data`,
     "event_log ORDER BY aggregate_id, aggregate_version"
   )},
-  'processed', coalesce((SELECT json_agg(event_id) FROM processed_events), '[]'),
-  'effects', ${list(`aggregate_id AS "order", aggregate_version AS version, event_id AS event`, "lab_effects ORDER BY position")},
+  'effects', ${list(`consumer, aggregate_id AS "order", aggregate_version AS version, event_id AS event`, "lab_effects ORDER BY position")},
+  'inbox', json_build_object(
+    'marks', ${list("consumer_name AS consumer, event_id AS event", "processed_events")},
+    'waiting', ${list(
+      `consumer_name AS consumer, event_id AS event, aggregate_id AS "order", aggregate_version AS version`,
+      "inbox_parked ORDER BY consumer_name, aggregate_id, position, broker_offset"
+    )},
+    'letters', ${list(
+      `consumer_name AS consumer, event_id AS event, aggregate_id AS "order", aggregate_version AS version, status`,
+      "inbox_dead_letters ORDER BY consumer_name, ended_at, event_id"
+    )},
+    'holds', ${list(
+      `consumer_name AS consumer, event_id AS event, aggregate_id AS "order", status, attempts`,
+      "inbox_holds ORDER BY consumer_name, aggregate_id"
+    )},
+    'skipped', ${list(
+      `split_part(subject_id, ' ', 1) AS consumer, split_part(subject_id, ' ', 2) AS event,
+       (before->>'version')::int AS after, (after->>'version')::int AS to`,
+      "operator_audit WHERE subject = 'inbox event' AND action = 'skip' ORDER BY at"
+    )}),
   'revenue', coalesce((SELECT sum(amount_minor) FROM revenue_daily), 0)::float8,
   'tasks', ${list(
     `task_id AS id, task_type AS type, state, attempts, ordering_key AS line, idempotency_key AS key, last_error AS error,
@@ -193,6 +241,8 @@ export class LabDatabase extends Context.Service<
     readonly reset: Effect.Effect<void>
     readonly observe: Effect.Effect<Committed>
     readonly forward: (seconds: number) => Effect.Effect<void>
+    /** Retention has dropped all marks of the inbox. */
+    readonly dropMarks: Effect.Effect<void>
     /** For what the driver adds to a client and no statement of ours uses. */
     readonly client: PgClient.PgClient
   }
@@ -291,6 +341,7 @@ export class LabDatabase extends Context.Service<
           monitored(observe, [], (row) => JSON.parse(row["state"] as string) as Committed),
           ([state]) => state ?? nothingCommitted
         ),
+        dropMarks: Effect.asVoid(monitored("DELETE FROM processed_events", [], () => undefined)),
         forward: (seconds) =>
           Effect.asVoid(
             monitored(

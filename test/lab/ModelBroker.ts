@@ -48,6 +48,14 @@ export class ModelLog {
     return this.topics.get(topic) ?? []
   }
 
+  /** What a writer appends that is not ours: whatever it likes. */
+  appendForeign(topic: string, partition: number, record: Omit<ConsumedRecord, "offset">): ConsumedRecord {
+    const log = this.topics.get(topic)![partition]!
+    const appended = { ...record, offset: BigInt(log.length) }
+    log.push(appended)
+    return appended
+  }
+
   append({ partition, records, topic }: Batch): bigint | PublishError {
     const log = this.topics.get(topic)?.[partition]
     if (log === undefined) return new TopicUnavailable({ topic, reason: `it has no partition ${partition}` })
@@ -68,6 +76,22 @@ export class ModelLog {
 
   committed(group: string, topic: string, partition: number): number {
     return this.place(group, topic, partition).next
+  }
+
+  /** The group deals its partitions anew: commits of all readers so far are void, and each partition is claimed again. */
+  dealAnew(group: string): void {
+    for (const [key, place] of this.places) {
+      if (!key.startsWith(`${group} `)) continue
+      place.owner = ""
+      place.generation += 1
+    }
+  }
+
+  /** Sets the group's places back, as an operator does: by `records`, and to the start at most. */
+  rewind(group: string, records: number): void {
+    this.dealAnew(group)
+    for (const [key, place] of this.places)
+      if (key.startsWith(`${group} `)) place.next = Math.max(0, place.next - records)
   }
 
   /** Makes `owner` the partition's reader: older owners' commits are void from here on. Returns where it goes on. */

@@ -5,6 +5,7 @@
 import { isDeepStrictEqual } from "node:util"
 import type { Committed } from "./LabDatabase.ts"
 import type { Capture } from "./ModelGateway.ts"
+import { inboxAtRest, inboxSafety, type InboxWorld } from "./OracleInbox.ts"
 import { moneyAtRest, moneySafety } from "./OracleMoney.ts"
 import { taskSafety, tasksAtRest } from "./OracleTasks.ts"
 
@@ -41,8 +42,7 @@ export interface Refusal {
 }
 
 /** Everything that can be seen from outside. */
-export interface World {
-  readonly committed: Committed
+export interface World extends InboxWorld {
   /** All records in the order in which they were appended. */
   readonly topic: ReadonlyArray<TopicRecord>
   readonly captures: ReadonlyArray<Capture>
@@ -54,8 +54,6 @@ export interface World {
   readonly workDone: ReadonlySet<string>
   /** The tasks of the line, in the order in which their work has to come: without those that came by too late, or were given up and run again. */
   readonly inLine: ReadonlyArray<string>
-  /** Some actor is in the middle of a transaction, which may still commit. */
-  readonly inTransaction: boolean
   /** Requests that have no final answer. */
   readonly unanswered: ReadonlyArray<string>
   /** Orders that clients meant to place: however often one is asked for, it is one. */
@@ -94,7 +92,15 @@ export const invariants = [
   "a payment is what its events say",
   "no payment is stuck",
   "a task does its work once",
-  "every task ends"
+  "every task ends",
+  "a mark stands for an effect",
+  "what was discarded has no effect",
+  "only what fails is held",
+  "an offset passes nothing that is lost",
+  "only its own aggregate waits for an event",
+  "what can't be applied is parked",
+  "what is held is tried",
+  "every group comes to the end"
 ] as const
 export type Invariant = (typeof invariants)[number]
 
@@ -169,22 +175,9 @@ export const safety = (world: World, named: Named): Violation | undefined => {
     if (queued.has(archived.event)) return broken("no event is both queued and archived", named(archived))
   }
 
-  const wrong = moneySafety(world, named) ?? taskSafety(world)
+  const wrong = moneySafety(world, named) ?? taskSafety(world) ?? inboxSafety(world, named)
   if (wrong !== undefined) return wrong
 
-  const applied = new Set<string>()
-  const appliedVersions = new Map<string, number>()
-  for (const effect of committed.effects) {
-    if (applied.has(effect.event))
-      return broken("an effect happens at most once per event", `${named(effect)} had its effect twice`)
-    applied.add(effect.event)
-    const before = appliedVersions.get(effect.order) ?? 0
-    // One that was discarded may still arrive, late: that is what the operator chose.
-    if (discarded.has(keyOf(effect))) continue
-    if (effect.version <= before || !isNext(effect.order, before, effect.version))
-      return broken("effects come in version order", `${named(effect)} had its effect behind version ${before}`)
-    appliedVersions.set(effect.order, effect.version)
-  }
   const partitions = new Map<string, number>()
   for (const record of topic) {
     const partition = partitions.get(record.order) ?? record.partition
@@ -230,12 +223,8 @@ export const rest = (world: World, named: Named): Violation | undefined => {
   }
   if (committed.queue.length > 0)
     return broken("the queue empties", `${committed.queue.map(named).join(", ")} still wait`)
-  const effects = new Set(committed.effects.map((effect) => effect.event))
-  for (const record of topic) {
-    if (!effects.has(record.event))
-      return broken("every event has its effect", `${named(record)} is in the topic and had no effect`)
-  }
-  const wrong = moneyAtRest(world, new Set(committed.orders.filter(isTold).map(({ id }) => id)), named)
+  const wrong =
+    inboxAtRest(world) ?? moneyAtRest(world, new Set(committed.orders.filter(isTold).map(({ id }) => id)), named)
   if (wrong !== undefined) return wrong
   if (unanswered.length > 0) return broken("every request gets its answer", unanswered.join(", "))
   return tasksAtRest(world)

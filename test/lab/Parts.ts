@@ -18,9 +18,14 @@ import { RefundOrder } from "../../src/application/RefundOrder.ts"
 import { RecoverySettings } from "../../src/application/tasks/PaymentRecover.ts"
 import type { Broker } from "../../src/messaging/broker/Broker.ts"
 import { TopicSettings } from "../../src/messaging/broker/Broker.ts"
+import { ApplyHeld } from "../../src/messaging/inbox/ApplyHeld.ts"
 import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
+import { Cursors } from "../../src/messaging/inbox/Cursors.ts"
 import { HandleSettings } from "../../src/messaging/inbox/Handle.ts"
+import { HeldRoundSettings } from "../../src/messaging/inbox/HeldRound.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import { InboxDeadLetters } from "../../src/messaging/inbox/InboxDeadLetters.ts"
+import { Parking, ParkingSettings } from "../../src/messaging/inbox/Parking.ts"
 import { DeadLetters } from "../../src/messaging/outbox/DeadLetters.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
 import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
@@ -65,7 +70,13 @@ export interface Parts {
   readonly dispatcher: Part<Dispatcher, OutboxQueue | Publisher>
   readonly inbox: Part<Inbox>
   readonly deadLetters: Part<DeadLetters>
-  readonly applySlice: Part<ApplySlice, Inbox>
+  readonly cursors: Part<Cursors>
+  readonly parking: Part<Parking>
+  readonly applySlice: Part<ApplySlice, Inbox | Cursors | Parking>
+  readonly applyHeld: Part<ApplyHeld, Inbox | Cursors | Parking>
+  readonly inboxDeadLetters: Part<InboxDeadLetters>
+  /** What a slice that fails does to its consumer: its partition's reader waits and hands it out again, or the client stops, with all that it reads. */
+  readonly clientLoop: "waits" | "stops"
   /** How many events a fetch returns at most. */
   readonly batchSize: number
   /** Whether a lane belongs to one dispatcher; else any of them takes any lane at any time. */
@@ -87,7 +98,12 @@ export const realParts: Parts = {
   dispatcher: Dispatcher.layer,
   deadLetters: DeadLetters.layer,
   inbox: Inbox.layer,
-  applySlice: ApplySlice.layer,
+  cursors: Cursors.layer,
+  parking: Parking.layer,
+  applySlice: ApplySlice.layerNoDeps,
+  applyHeld: ApplyHeld.layerNoDeps,
+  inboxDeadLetters: InboxDeadLetters.layer,
+  clientLoop: "waits",
   // Two: a batch can hold more than one event, and a handful of events still makes several batches.
   batchSize: 2,
   lanesHaveOwners: true,
@@ -116,6 +132,9 @@ export const taskSettings = {
   graceMillis: 10_000
 }
 
+/** Tries of an event whose handler fails: behind the third it is a dead letter. */
+export const maxTries = 3
+
 /** What stands around each actor beside its own surroundings. */
 export const settings = Layer.mergeAll(
   wakeup,
@@ -130,6 +149,9 @@ export const settings = Layer.mergeAll(
   Layer.succeed(TopicSettings, { partitions: partitionCount }),
   // The lab knows one thing at a time to do: a handler that is looked at by a clock would be two.
   Layer.succeed(HandleSettings, { timeoutMillis: Infinity }),
+  // Nor two holds at once: an actor stands at one gate.
+  Layer.succeed(HeldRoundSettings, { sideBySide: 1 }),
+  Layer.succeed(ParkingSettings, { retryBaseMillis: 1, maxAttempts: maxTries }),
   Layer.succeed(HoldSettings, { retryBaseMillis: 1, maxAttempts: 3, skipTopics: [] }),
   // Milliseconds of the lab's time, which passes with the steps: a pause is over before its case is.
   Layer.succeed(DispatcherSettings, { backoffBaseMillis: 4, backoffCapMillis: 32 })
@@ -150,7 +172,8 @@ export const clientOf = (parts: Parts) =>
     parts.cancelOrder,
     RefundOrder.layer,
     GatewayWebhook.layer,
-    parts.deadLetters
+    parts.deadLetters,
+    parts.inboxDeadLetters
   ).pipe(Layer.provideMerge(baseOf(parts)))
 
 /** Workers run the recovery of payments, and the lab's own tasks. */
@@ -174,4 +197,7 @@ export const dispatcherOf = (parts: Parts, settings: ReturnType<typeof settingsO
     Layer.provide(Layer.succeed(QueueSettings, { batchSize: parts.batchSize, ...settings }))
   )
 
-export const consumerOf = (parts: Parts) => parts.applySlice.pipe(Layer.provideMerge(parts.inbox))
+export const consumerOf = (parts: Parts) =>
+  Layer.mergeAll(parts.applySlice, parts.applyHeld).pipe(
+    Layer.provide(Layer.mergeAll(parts.inbox, parts.cursors, parts.parking))
+  )

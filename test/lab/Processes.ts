@@ -1,9 +1,10 @@
 /**
- * The processes of a case: each with its own services over its own pool, and one actor (or two, for a mistake) that does its work.
+ * The processes of a case: each with its own services over its own pool, and one actor or two that do its work.
  */
 import { Context, Effect, Layer, Scope } from "effect"
 import type { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
 import type { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
+import type { ApplyHeld } from "../../src/messaging/inbox/ApplyHeld.ts"
 import type { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
 import * as RecoverPayment from "../../src/application/RecoverPayment.ts"
 import * as TaskWorker from "../../src/messaging/tasks/TaskWorker.ts"
@@ -26,6 +27,7 @@ import {
 } from "./Parts.ts"
 import type { ClientServices, Request } from "./Requests.ts"
 import { labHandler } from "./TaskRequests.ts"
+import type { Reading } from "./ConsumerWork.ts"
 import type { Hands } from "./TaskWork.ts"
 
 interface ProcessOf<Role extends string, Services> {
@@ -41,9 +43,17 @@ export interface ClientProcess extends ProcessOf<"client", ClientServices> {
   readonly line: Array<Request>
 }
 export type DispatcherProcess = ProcessOf<"dispatcher", Dispatcher | OutboxQueue>
-export interface ConsumerProcess extends ProcessOf<"consumer", ApplySlice> {
-  /** Where it goes on reading, by partition, as long as the partition is its own. */
-  readonly positions: Map<number, { readonly next: number; readonly generation: number }>
+/** Its first actor applies slices, the second tries what is held. */
+export interface ConsumerProcess extends ProcessOf<"consumer", ApplySlice | ApplyHeld> {
+  /** Where it goes on reading, by group and partition, as long as the partition is its own. */
+  readonly positions: Map<string, { readonly next: number; readonly generation: number }>
+  /** Subscribers whose holds it has looked at, and nothing has changed since. */
+  readonly looked: Set<string>
+  reading: Reading | undefined
+  /** It takes nothing any more, and ends with what it has in hand. */
+  leaves: boolean
+  /** Its client has crashed, and is started again with the next poll. */
+  stands: boolean
 }
 /** What a handler of tasks needs. */
 export type WorkerServices = RecoverPayment.RecoverPayment | PgClient.PgClient
@@ -130,6 +140,10 @@ export const startConsumer = (environment: Environment, name: string) =>
     role: "consumer",
     name,
     context,
-    actors: [new Actor(name)],
-    positions: new Map()
+    actors: [new Actor(name), new Actor(`${name}'s retries`)],
+    positions: new Map(),
+    looked: new Set(),
+    reading: undefined,
+    leaves: false,
+    stands: false
   }))

@@ -14,6 +14,7 @@ import type { RefundOrder } from "../../src/application/RefundOrder.ts"
 import { Currency } from "../../src/domain/Money.ts"
 import { type Change, CustomerId, declinePayment, OrderId, Sku } from "../../src/domain/Order.ts"
 import { PaymentId, PaymentMethod } from "../../src/domain/Payment.ts"
+import type { InboxDeadLetters } from "../../src/messaging/inbox/InboxDeadLetters.ts"
 import { DeadLetters } from "../../src/messaging/outbox/DeadLetters.ts"
 import type { Tasks } from "../../src/messaging/tasks/Tasks.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
@@ -39,6 +40,7 @@ type Heard =
 
 /** What a client process has. */
 export type ClientServices =
+  | InboxDeadLetters
   | DeadLetters
   | PlaceOrder
   | PayOrder

@@ -13,6 +13,7 @@ import { type Committed, LabDatabase, nothingCommitted } from "./LabDatabase.ts"
 import { ModelLog } from "./ModelBroker.ts"
 import { ModelGatewayState } from "./ModelGateway.ts"
 import { Broken, keyOf, rest, safety, type Violation, type World } from "./Oracle.ts"
+import { inboxSettled } from "./OracleInbox.ts"
 import { type Parts, partitionCount, settingsOf } from "./Parts.ts"
 import {
   type Environment,
@@ -22,6 +23,7 @@ import {
   startDispatcher,
   startWorker
 } from "./Processes.ts"
+import { repairs } from "./InboxCommands.ts"
 import { report } from "./MoneyRequests.ts"
 import { type KnownOrders, operate, type Request } from "./Requests.ts"
 import { labTask, maxRuns, operateTask } from "./TaskRequests.ts"
@@ -67,7 +69,7 @@ export class Scheduler {
   readonly topic: Topic = new Topic(this.log, this.story)
   readonly work: Work = new Work(this)
   /** What befalls whoever takes the next request, batch or slice. */
-  readonly ambushes = new Map<Process["role"], (actor: Actor) => Trap>()
+  readonly ambushes = new Map<Process["role"] | "held", (actor: Actor) => Trap>()
   steps = 0
   committed: Committed = nothingCommitted
   readonly environment: Environment
@@ -162,7 +164,7 @@ export class Scheduler {
       if (process.role === "client") {
         this.clientCrashes.set(process.number, this.crashesOf(process.number) + 1)
         yield* this.start("client", process.number, process.line)
-      } else {
+      } else if (process.role !== "consumer" || !process.leaves) {
         const next = yield* this.start(process.role)
         this.story.says(next.name, "starts in its place")
       }
@@ -192,7 +194,7 @@ export class Scheduler {
         if (job !== undefined) moves.push(this.letOn(actor, job))
       }
     }
-    if (moves.length === 0 && withCommands && this.polls < maxPolls && this.committed.queue.length > 0) {
+    if (moves.length === 0 && withCommands && this.polls < maxPolls && this.waitsForTime) {
       moves.push(
         Effect.sync(() => {
           this.polls += 1
@@ -225,6 +227,16 @@ export class Scheduler {
       moves.push(give)
     }
     return moves
+  }
+
+  /** Something will be tried again by itself. */
+  private get waitsForTime(): boolean {
+    return this.committed.queue.length > 0 || this.work.consumers.hasRetries
+  }
+
+  /** The next step is this actor's, unless the case says otherwise. */
+  turnTo(actor: Actor): void {
+    this.last = actor
   }
 
   /** Gives the next command after so many steps more, even if somebody is at work then. */
@@ -304,10 +316,11 @@ export class Scheduler {
     if (!here) return Effect.void
     actor.trap = undefined
     if (trap.kind === "crash") return this.crash(this.processOf(actor))
+    if (trap.kind === "happens") return trap.happens(actor)
     actor.frozen = true
     const process = this.processOf(actor)
-    // Its heart stands still with it. (Of a dispatcher's two workers, which a mistake has, one can.)
-    if (process.role === "worker") for (const one of process.actors) one.frozen = true
+    // Its heart stands still with it, and its retries. (Of a dispatcher's two workers, which a mistake has, one can.)
+    if (process.role === "worker" || process.role === "consumer") for (const one of process.actors) one.frozen = true
     this.story.says(actor.name, `freezes before "${actor.label}"`)
     this.work.pollAll()
     return Effect.void
@@ -358,6 +371,7 @@ export class Scheduler {
     })
     this.line = line.map(({ id }) => id)
     this.work.tasks.look()
+    this.work.consumers.look()
     if (this.work.tasks.needsWorker) {
       const worker = yield* this.start("worker")
       this.story.says(worker.name, "starts")
@@ -370,8 +384,11 @@ export class Scheduler {
     }
   })
 
+  /** What is committed, looked at once more: somebody who is no actor has changed it. */
+  readonly observeNow: Effect.Effect<void> = Effect.suspend(() => this.observe)
+
   /** The actor begins work of its role: what lies in wait for that is its own from here on. */
-  ambush(role: Process["role"], actor: Actor): void {
+  ambush(role: Process["role"] | "held", actor: Actor): void {
     const trapOf = this.ambushes.get(role)
     if (trapOf !== undefined) actor.trap = trapOf(actor)
     this.ambushes.delete(role)
@@ -393,6 +410,15 @@ export class Scheduler {
     return {
       committed: this.committed,
       topic: this.topic.records,
+      records: this.topic.all,
+      groups: this.work.consumers.groups.map((name) => ({
+        name,
+        places: Array.from({ length: partitionCount }, (_, partition) =>
+          this.log.committed(name, ordersTopic, partition)
+        )
+      })),
+      failed: this.work.consumers.troubles.failed,
+      nameOf: (event) => this.topic.nameOf(event),
       captures: this.gateway.captures,
       givenBack: this.gateway.refunds,
       pastMillis: this.time.millis - startMillis,
@@ -436,14 +462,17 @@ export class Scheduler {
     this.log.refusesAll = false
     this.log.publishFaults.length = 0
     this.gateway.faults.length = 0
-    this.work.handlerFailures.length = 0
+    this.work.consumers.troubles.outages.length = 0
     for (const actor of this.actors) actor.trap = undefined
     this.ambushes.clear()
     this.story.says("—", "the faults stop")
     // Whoever froze is replaced first, so that it wakes as a zombie.
     for (const role of ["dispatcher", "consumer"] as const) {
       const living = this.processes.filter(
-        (process) => process.role === role && !process.actors.some((actor) => actor.frozen)
+        (process) =>
+          process.role === role &&
+          !process.actors.some((actor) => actor.frozen) &&
+          !(process.role === "consumer" && process.leaves)
       )
       if (living.length === 0) yield* this.start(role)
     }
@@ -455,14 +484,17 @@ export class Scheduler {
       this.thaw(actor)
       yield* this.runToRest(false)
     }
-    // Each run of a line's tasks that fails may take a round, for all behind it wait.
-    const rounds = maxRounds + maxRuns * this.line.length
+    yield* this.letHoldsEnd
+    // Each run of a line's tasks that fails may take a round, for all behind it wait; and so may each dead letter of an aggregate.
+    const rounds =
+      maxRounds + maxRuns * this.line.length + this.committed.inbox.letters.length + this.committed.inbox.waiting.length
     for (let round = 1; round <= rounds; round++) {
       yield* this.forward(roundSeconds)
       this.work.pollAll()
       for (const event of this.committed.refused.filter(({ status }) => status === "dead")) {
         yield* this.askFirst(operate("redrive", { name: this.story.named(event), id: event.event }))
       }
+      for (const request of repairs(this.world)) yield* this.askFirst(request)
       for (const task of this.committed.tasks.filter(({ state, type }) => state === "dead" && type !== labTask.name))
         yield* this.askFirst(operateTask("retry", { name: this.story.taskNamed(task), id: task.id }))
       // The gateway repeats a report until it is taken; the lab lets it where nothing else is left.
@@ -476,6 +508,26 @@ export class Scheduler {
     }
     this.check(safety)
     this.check(rest)
+  })
+
+  /** Handlers fail on until they are mended; what they can't do must keep nobody else waiting. */
+  private readonly letHoldsEnd: Effect.Effect<void> = Effect.gen({ self: this }, function* () {
+    let before = ""
+    for (let round = 1; round <= maxRounds && inboxSettled(this.world) !== undefined; round++) {
+      yield* this.forward(roundSeconds)
+      this.work.pollAll()
+      yield* this.runToRest(false)
+      // What a round has not changed the next one won't.
+      const now = JSON.stringify(this.committed.inbox)
+      if (now === before) break
+      before = now
+    }
+    this.check(safety)
+    this.check(inboxSettled)
+    const { troubles } = this.work.consumers
+    if (troubles.poisons.size === 0) return
+    troubles.poisons.clear()
+    this.story.says("—", "the handlers are mended")
   })
 
   private readonly askFirst = (request: Request) =>
@@ -495,7 +547,8 @@ export class Scheduler {
 
   thaw(actor: Actor): void {
     const process = this.processOf(actor)
-    for (const one of process.role === "worker" ? process.actors : [actor]) one.frozen = false
+    const isWhole = process.role === "worker" || process.role === "consumer"
+    for (const one of isWhole ? process.actors : [actor]) one.frozen = false
     this.story.says(actor.name, actor.state === "idle" ? "thaws" : `thaws, and goes on with "${actor.label}"`)
   }
 

@@ -21,6 +21,9 @@ const isSilent = (label: string) =>
   label === "BEGIN" ||
   label === "wait" ||
   label === "the work is done" ||
+  label === "update inbox_holds (sweep)" ||
+  label.startsWith("SAVEPOINT") ||
+  label.startsWith("RELEASE") ||
   /^[a-z]+\.[a-z-]+$/.test(label) ||
   (label.startsWith("select") && !fetches.has(label))
 
@@ -37,6 +40,14 @@ const phrases: Readonly<Record<string, string>> = {
   "update outbox_holds": "notes it at the hold",
   "delete outbox_parked + insert event_log": "archives it",
   "delete outbox_parked": "is done with it",
+  "insert inbox_holds": "holds the aggregate",
+  "insert inbox_parked": "parks it",
+  "update inbox_holds": "notes it at the hold",
+  "delete inbox_parked": "is done with it",
+  "delete inbox_holds": "ends the hold",
+  "delete inbox_parked + insert inbox_dead_letters": "makes it a dead letter",
+  "delete inbox_dead_letters + insert inbox_parked": "brings it back",
+  "insert lab_effects": "has its effect",
   "delete outbox_parked + insert outbox_events": "puts back what waited",
   "delete outbox_holds": "ends the hold",
   "delete outbox_parked + insert outbox_dead_letters": "makes it a dead letter",
@@ -72,7 +83,7 @@ const phrases: Readonly<Record<string, string>> = {
 }
 
 const phraseOf = (label: string): string => {
-  const known = phrases[label]
+  const known = phrases[label] ?? (label.startsWith("ROLLBACK TO") ? "takes that back" : undefined)
   if (known !== undefined) return known
   if (label.startsWith("publish ")) return `sends ${label.slice("publish ".length)}`
   if (label.startsWith("ack of ")) return "gets the ack"
@@ -126,7 +137,28 @@ export class Story {
     if (last !== undefined) last.state = state
   }
 
-  private describe({ captures, committed, givenBack, topic }: World): string {
+  /** What one consumer has done, and what it holds. */
+  private describeConsumer({ effects, inbox }: World["committed"], consumer: string, nameOf: World["nameOf"]) {
+    const at = consumer === "analytics" ? "" : ` at ${consumer}`
+    const mine = <A extends { readonly consumer: string }>(all: ReadonlyArray<A>) =>
+      all.filter((one) => one.consumer === consumer)
+    const applied = mine(effects)
+    const letters = mine(inbox.letters)
+    const holds = mine(inbox.holds).filter(({ status }) => status !== "dead")
+    const waiting = mine(inbox.waiting).map(({ event }) => {
+      const hold = holds.find((one) => one.event === event)
+      return `${nameOf(event)}${hold === undefined ? "" : ` (${hold.status})`}`
+    })
+    return [
+      ...(applied.length > 0 ? [`effects${at}: ${applied.map(this.named).join(" ")}`] : []),
+      ...(waiting.length > 0 ? [`parked${at}: ${waiting.join(" ")}`] : []),
+      ...(letters.length > 0
+        ? [`given up${at}: ${letters.map(({ event, status }) => `${nameOf(event)} (${status})`).join(" ")}`]
+        : [])
+    ]
+  }
+
+  private describe({ captures, committed, givenBack, groups, nameOf, topic }: World): string {
     const orders = committed.orders.map(
       (order) => `${this.letters.get(order.id) ?? "?"} ${order.status} v${order.version}`
     )
@@ -137,7 +169,7 @@ export class Story {
     ]
     if (committed.refused.length > 0)
       parts.push(`refused: ${committed.refused.map((event) => `${this.named(event)} (${event.status})`).join(" ")}`)
-    if (committed.effects.length > 0) parts.push(`effects: ${committed.effects.map(this.named).join(" ")}`)
+    for (const { name } of groups) parts.push(...this.describeConsumer(committed, name, nameOf))
     if (committed.payments.length > 0)
       parts.push(
         `payments: ${committed.payments.map(({ order, status }) => `${this.letters.get(order) ?? "?"} ${status}`).join(", ")}`

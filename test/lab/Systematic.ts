@@ -2,9 +2,9 @@
  * The cases that are tried before any is drawn: each request, with each fault in each window between two of its effects, alone and
  * with somebody else at work on the same order. Chance takes thousands of cases to get to all of these, and most bugs are here.
  */
-import type { Case, Command, CommandName } from "./Case.ts"
-
-const command = (name: CommandName, a = 0, b = 0): Command => ({ name, a, b })
+import type { Case, Command } from "./Case.ts"
+import { consumers } from "./SystematicConsumers.ts"
+import { command, faultsAt } from "./Windows.ts"
 
 /** What is asked once order A is there, `b` as Commands.ts reads it: pay, pay and be declined, pay and hear nothing, one event, two. */
 const requests = [
@@ -22,14 +22,6 @@ const serviceWindows = [0, 1, 2]
 
 /** The gates of a batch, and of a slice of two. */
 const serviceGates = 8
-
-/** Faults that strike `whom` (see `aim`) behind its n-th effect, or end its session in front of that one or behind it. */
-const faultsAt = (whom: number, window: number): ReadonlyArray<Command> => [
-  command("crashAfter", whom, window),
-  command("freezeAfter", whom, window),
-  command("cut", whom, 2 * window),
-  command("cut", whom, 2 * window + 1)
-]
 
 /** Where a writer idles with its transaction open: in front of the commit, and behind the first write. */
 const idles = [0, 1, 3, 5].map((b) => command("lateCommit", 0, b))
@@ -249,7 +241,7 @@ const seedOf = (index: number): number => (index % 7 === 5 ? 4 : index % 7 === 6
 
 /** All of them, short ones first. */
 export const systematic: ReadonlyArray<Case> = [
-  ...[...lists(), ...money(), ...tasks()]
+  ...[...lists(), ...money(), ...tasks(), ...consumers()]
     .map((commands) => ({ commands, switches: [] }))
     .toSorted((a, b) => a.commands.length - b.commands.length),
   ...turns()

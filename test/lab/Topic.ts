@@ -1,8 +1,10 @@
 /** The orders topic as the oracle and the story read it: decoded, in the order in which it was appended. */
 import { ordersTopic } from "../../src/domain/Events.ts"
-import type { Batch } from "../../src/messaging/broker/Broker.ts"
+import type { Batch, ConsumedRecord } from "../../src/messaging/broker/Broker.ts"
 import type { ModelLog } from "./ModelBroker.ts"
 import type { TopicRecord } from "./Oracle.ts"
+import type { InboxRecord } from "./OracleInbox.ts"
+import { partitionCount } from "./Parts.ts"
 import type { Story } from "./Story.ts"
 
 const decoder = new TextDecoder()
@@ -10,8 +12,17 @@ const decoder = new TextDecoder()
 /** What an event says of money. */
 const signs: Readonly<Record<string, number>> = { OrderPaid: 1, OrderRefunded: -1 }
 
+/** A record as another writer appends it. */
+type Foreign = Omit<ConsumedRecord, "offset">
+
 export class Topic {
+  /** What the service has sent. */
   readonly records: Array<TopicRecord> = []
+  /** All that is there, as consumers know it. */
+  readonly all: Array<InboxRecord> = []
+  private readonly known = Array.from({ length: partitionCount }, () => 0)
+  private readonly foreign = new Set<string>()
+  private readonly unreadable = new Map<string, string>()
   private readonly log: ModelLog
   private readonly story: Story
 
@@ -20,13 +31,40 @@ export class Topic {
     this.story = story
   }
 
+  /** Somebody else writes to the topic. `canBeHandled` is false for what no consumer here can apply. Returns what the record is called. */
+  append(partition: number, record: Foreign, canBeHandled: boolean): string {
+    const { offset } = this.log.appendForeign(ordersTopic, partition, record)
+    const place = `${ordersTopic}:${partition}:${offset}`
+    this.foreign.add(place)
+    const event = eventOf(record.value)
+    if (!canBeHandled) {
+      const id = event?.eventId ?? place
+      if (!this.unreadable.has(id)) this.unreadable.set(id, `bad${this.unreadable.size + 1}`)
+    }
+    this.read()
+    return this.names([record], [place])
+  }
+
   /** Takes in what was appended since the last look; false where nothing was. */
   read(): boolean {
-    const before = this.records.length
+    let isNew = false
     this.log.partitions(ordersTopic).forEach((records, partition) => {
-      const known = this.records.filter((record) => record.partition === partition).length
-      for (const { headers, key, offset, value } of records.slice(known)) {
-        const event = this.eventOf(value)
+      for (const { headers, key, offset, value } of records.slice(this.known[partition])) {
+        isNew = true
+        const place = `${ordersTopic}:${partition}:${offset}`
+        const event = eventOf(value)
+        const id = event?.eventId ?? place
+        this.all.push({
+          partition,
+          offset: Number(offset),
+          event: id,
+          // A record that can't be read belongs to the aggregate of its key.
+          order: event?.aggregateId ?? key ?? place,
+          version: event?.aggregateVersion,
+          isBad: this.unreadable.has(id)
+        })
+        if (event?.data.customerId !== undefined) this.story.letters.set(event.aggregateId, event.data.customerId)
+        if (event === undefined || this.foreign.has(place)) continue
         this.records.push({
           partition,
           offset: Number(offset),
@@ -44,38 +82,55 @@ export class Topic {
             headers["event-type"] === event.eventType
         })
       }
+      this.known[partition] = records.length
     })
-    return this.records.length > before
+    return isNew
   }
 
-  private eventOf(value: Uint8Array | null) {
-    const event = JSON.parse(decoder.decode(value ?? new Uint8Array())) as {
-      readonly aggregateId: string
-      readonly aggregateVersion: number
-      readonly eventId: string
-      readonly eventType: string
-      readonly data: {
-        readonly customerId?: string
-        readonly paymentId?: string
-        readonly amount?: { readonly amountMinor: number }
-      }
-    }
-    if (event.data.customerId !== undefined) this.story.letters.set(event.aggregateId, event.data.customerId)
-    return event
-  }
-
-  /** Events as a story names them. */
-  names(values: ReadonlyArray<Uint8Array | null>): string {
-    return values
-      .map((value) => {
-        const event = this.eventOf(value)
-        return this.story.named({ order: event.aggregateId, version: event.aggregateVersion })
+  /** Records as a story names them: those that can't be read by numbers. */
+  names(records: ReadonlyArray<Pick<ConsumedRecord, "value">>, places: ReadonlyArray<string> = []): string {
+    return records
+      .map(({ value }, index) => {
+        const event = eventOf(value)
+        if (event?.data.customerId !== undefined) this.story.letters.set(event.aggregateId, event.data.customerId)
+        return event === undefined
+          ? this.nameOf(places[index] ?? "")
+          : this.story.named({ order: event.aggregateId, version: event.aggregateVersion })
       })
       .join(" ")
   }
 
+  /** What the story calls an event or a record by its id. */
+  nameOf(id: string): string {
+    const known = this.all.find(({ event }) => event === id)
+    return known?.version === undefined
+      ? (this.unreadable.get(id) ?? "?")
+      : this.story.named({ order: known.order, version: known.version })
+  }
+
   /** A send, as a story names it. */
   titleOf(batch: Batch): string {
-    return `${this.names(batch.records.map((record) => record.value))} to partition ${batch.partition}`
+    return `${this.names(batch.records)} to partition ${batch.partition}`
+  }
+}
+
+interface Event {
+  readonly aggregateId: string
+  readonly aggregateVersion: number
+  readonly eventId: string
+  readonly eventType: string
+  readonly data: {
+    readonly customerId?: string
+    readonly paymentId?: string
+    readonly amount?: { readonly amountMinor: number }
+  }
+}
+
+/** The event in a record; undefined where there is none. */
+const eventOf = (value: Uint8Array | null): Event | undefined => {
+  try {
+    return JSON.parse(decoder.decode(value ?? new Uint8Array())) as Event
+  } catch {
+    return undefined
   }
 }

@@ -1,52 +1,27 @@
 /**
- * What there is to do: which request, lane or partition an idle actor takes next. It stands in for what deals work out in the service
- * (LaneWorkers, Shares, Consumer), and hands it to the service's own steps.
+ * What there is to do: which request or lane an idle actor takes next; what consumers and workers do stands in files of its own. It stands in for what deals work out in the service
+ * (LaneWorkers, Shares), and hands it to the service's own steps.
  */
 import { Effect, Exit } from "effect"
-import type { NonEmptyReadonlyArray } from "effect/Array"
 import { SqlError } from "effect/sql"
-import { analytics } from "../../src/application/subscribers/Analytics.ts"
-import { ordersTopic } from "../../src/domain/Events.ts"
-import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
-import { DependencyDown, type Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
+import { DependencyDown } from "../../src/messaging/inbox/Subscriber.ts"
 import { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../../src/messaging/broker/Broker.ts"
 import { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
 import { Lane } from "../../src/messaging/outbox/Lane.ts"
 import { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
-import type { Envelope } from "../../src/messaging/Envelope.ts"
-import { Transaction } from "../../src/platform/database/Transaction.ts"
 import { type Actor, usedLanes } from "./Actor.ts"
-import { sliceOf } from "./ModelBroker.ts"
-import { partitionCount } from "./Parts.ts"
-import type { ConsumerProcess, DispatcherProcess, Process } from "./Processes.ts"
+import type { DispatcherProcess, Process } from "./Processes.ts"
 import type { Scheduler } from "./Scheduler.ts"
+import { HandlerFailed } from "./LabSubscribers.ts"
+import { ConsumerWork } from "./ConsumerWork.ts"
 import { TaskWork } from "./TaskWork.ts"
-
-/** How many records a consumer gets at once: two, as a dispatcher's batch. */
-const sliceSize = 2
-
-/** The subscriber of the service, which leaves a trace of each effect for the oracle, and fails when it is told to. */
-const subscriberOf = (nextFailure: () => "before" | "after" | undefined): Subscriber => {
-  const handleMany = Effect.fnUntraced(function* (events: NonEmptyReadonlyArray<Envelope>) {
-    const failure = nextFailure()
-    if (failure === "before") return yield* new DependencyDown({ reason: "it fails on purpose" })
-    yield* analytics.handleMany?.(events) ?? Effect.void
-    const { sql } = yield* Transaction
-    yield* sql`
-      INSERT INTO lab_effects (aggregate_id, aggregate_version, event_id)
-      SELECT * FROM unnest(${events.map((event) => event.aggregateId)}::text[],
-                           ${events.map((event) => event.aggregateVersion)}::int4[],
-                           ${events.map((event) => event.eventId)}::uuid[])`
-    if (failure === "after") return yield* new DependencyDown({ reason: "it fails on purpose" })
-  })
-  return { ...analytics, handle: (event) => handleMany([event]), handleMany }
-}
 
 /** The lab ends sessions, makes transactions collide and effects fail, and takes the broker away or has it refuse. */
 const isCausedHere = (error: unknown) =>
   (SqlError.isSqlError(error) &&
     ["ConnectionError", "SerializationError", "DeadlockError"].includes(error.reason._tag)) ||
   error instanceof DependencyDown ||
+  error instanceof HandlerFailed ||
   error instanceof BrokerUnavailable ||
   error instanceof TopicUnavailable ||
   error instanceof MessageRejected
@@ -55,20 +30,17 @@ export class Work {
   private readonly lab: Scheduler
   /** Lanes that have something new, or that a poll is to look at. */
   private readonly wokenLanes = new Set<number>()
-  /** Partitions whose last slice failed: they wait for a poll. */
-  private readonly heldPartitions = new Set<number>()
 
   /** The next dispatcher that has nothing to do raises the floors. */
   floorsDue = false
-  /** The effects that are still to fail, before they write or after it. */
-  readonly handlerFailures: Array<"before" | "after"> = []
-  private readonly subscriber = subscriberOf(() => this.handlerFailures.shift())
 
   readonly tasks: TaskWork
+  readonly consumers: ConsumerWork
 
   constructor(lab: Scheduler) {
     this.lab = lab
     this.tasks = new TaskWork(lab)
+    this.consumers = new ConsumerWork(lab)
   }
 
   /** There is something new in the lane. */
@@ -80,7 +52,7 @@ export class Work {
   /** Every lane with rows, every partition and all tasks are looked at again. */
   pollAll(): void {
     for (const { lane } of this.lab.committed.queue) this.wake(lane)
-    this.heldPartitions.clear()
+    this.consumers.poll()
     this.tasks.poll()
   }
 
@@ -122,7 +94,7 @@ export class Work {
       case "dispatcher":
         return this.floorsJob(process, actor) ?? this.drainJob(process, actor)
       case "consumer":
-        return this.sliceJob(process, actor)
+        return this.consumers.jobOf(process, actor)
       case "worker":
         return this.tasks.jobOf(process, actor)
     }
@@ -188,49 +160,6 @@ export class Work {
         process.context
       )
     }
-  }
-
-  private sliceJob(process: ConsumerProcess, actor: Actor) {
-    if (this.lab.log.away) return undefined
-    const consumers = this.lab.processes.filter((one) => one.role === "consumer")
-    const isAt = (one: ConsumerProcess, partition: number) =>
-      one.actors.some((other) => other.job?.title === `partition ${partition}`)
-    for (let partition = 0; partition < partitionCount; partition++) {
-      if (this.heldPartitions.has(partition) || isAt(process, partition)) continue
-      if (this.owner(consumers, partition, (one) => isAt(one, partition)) !== process) continue
-      const at = { group: this.subscriber.name, topic: ordersTopic, partition }
-      const known = process.positions.get(partition)
-      const place = this.lab.log.claim(at.group, at.topic, partition, process.name)
-      const from = known?.generation === place.generation ? known.next : place.next
-      const slice = sliceOf(this.lab.log, at, from, sliceSize, place.generation)
-      if (slice === undefined) continue
-      return () => {
-        this.lab.ambush("consumer", actor)
-        this.lab.story.says(actor.name, `reads ${this.lab.topic.names(slice.records.map((record) => record.value))}`)
-        actor.begin(
-          {
-            title: `partition ${partition}`,
-            effect: Effect.flatMap(ApplySlice, (applySlice) =>
-              applySlice.run(this.subscriber, {
-                ...slice,
-                commit: Effect.andThen(actor.gate("commit the offset"), slice.commit)
-              })
-            ).pipe(Effect.provideContext(process.context)),
-            ended: (exit) => {
-              if (Exit.isSuccess(exit))
-                process.positions.set(partition, { next: from + slice.records.length, generation: place.generation })
-              else {
-                process.positions.delete(partition)
-                this.heldPartitions.add(partition)
-              }
-              this.tellFailure(actor, exit)
-            }
-          },
-          process.context
-        )
-      }
-    }
-    return undefined
   }
 
   tellFailure(actor: Actor, exit: Exit.Exit<unknown, unknown>): void {

@@ -1,5 +1,5 @@
 /** How the due holds of a consumer take turns: some side by side, so that one whose handler hangs keeps no other waiting. */
-import { Clock, Effect, Latch, Semaphore } from "effect"
+import { Clock, Context, Effect, Latch, Semaphore } from "effect"
 
 /**
  * For so long a round takes up holds that have failed before; then it ends with the last try, so that gaps are looked for again. What never
@@ -7,8 +7,11 @@ import { Clock, Effect, Latch, Semaphore } from "effect"
  */
 const roundMillis = 5_000
 
-/** Holds of a consumer that are tried side by side: a handler that hangs keeps its own aggregate waiting, and no other. */
-const sideBySide = 4
+/** How a round goes about its holds. */
+export const HeldRoundSettings = Context.Reference<{
+  /** Holds of a consumer that are tried side by side: a handler that hangs keeps its own aggregate waiting, and no other. */
+  readonly sideBySide: number
+}>("paid-once/messaging/inbox/HeldRoundSettings", { defaultValue: () => ({ sideBySide: 4 }) })
 
 /** How often a round looks for what has become due while its last tries take their time. */
 const lookMillis = 200
@@ -22,6 +25,7 @@ export const run = Effect.fnUntraced(function* <E1, E2>(holds: {
   readonly take: (taken: ReadonlySet<string>, onlyFresh: boolean) => Effect.Effect<string | undefined, E1>
   readonly attempt: (aggregateId: string) => Effect.Effect<void, E2>
 }): Effect.fn.Return<number, E1 | E2> {
+  const { sideBySide } = yield* HeldRoundSettings
   const endMillis = (yield* Clock.currentTimeMillis) + roundMillis
   const taken = new Set<string>()
   const looking = yield* Semaphore.make(1)
@@ -47,7 +51,7 @@ export const run = Effect.fnUntraced(function* <E1, E2>(holds: {
   })
   // One place is kept for what never failed: the others may all hang. It looks last, when it can see whether there is a round at all.
   yield* Effect.forEach(
-    Array.from({ length: sideBySide }, (_, index) => index === sideBySide - 1),
+    Array.from({ length: sideBySide }, (_, index) => sideBySide > 1 && index === sideBySide - 1),
     work,
     { concurrency: sideBySide, discard: true }
   )

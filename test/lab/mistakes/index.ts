@@ -11,11 +11,14 @@ import { holdWithoutMoving } from "./holdWithoutMoving.ts"
 import type { Mistake } from "./Mistake.ts"
 import { newKeyPerRetry } from "./newKeyPerRetry.ts"
 import { offsetFirst } from "./offsetFirst.ts"
+import { inboxRedriveWithNewId } from "./inboxRedriveWithNewId.ts"
 import { outageBurnsAttempts } from "./outageBurnsAttempts.ts"
+import { parkedKeepsMark } from "./parkedKeepsMark.ts"
 import { publishThenCommit } from "./publishThenCommit.ts"
 import { redriveWithNewId } from "./redriveWithNewId.ts"
 import { rightHalfFirst } from "./rightHalfFirst.ts"
 import { skipLocked } from "./skipLocked.ts"
+import { throwIntoClientLoop } from "./throwIntoClientLoop.ts"
 import { transactionIdOrder } from "./transactionIdOrder.ts"
 import { twoInFlight } from "./twoInFlight.ts"
 import { unfencedFinish } from "./unfencedFinish.ts"
@@ -34,6 +37,9 @@ export const mistakes: ReadonlyArray<Mistake> = [
   redriveWithNewId,
   dedupeOutside,
   offsetFirst,
+  parkedKeepsMark,
+  inboxRedriveWithNewId,
+  throwIntoClientLoop,
   chargeBeforeIntent,
   newKeyPerRetry,
   chargeAfterRetention,

@@ -1,0 +1,173 @@
+/** What the commands do that are about consumers, and what an operator does for them in the end. */
+import { Effect } from "effect"
+import { laneOf, partitionOf } from "../../src/messaging/outbox/Lane.ts"
+import { ask, gatesFromNow, pick, says } from "./Commands.ts"
+import type { Command } from "./Case.ts"
+import { brokenRecord, foreignEvent } from "./ForeignRecords.ts"
+import { operateInbox } from "./InboxRequests.ts"
+import type { Poison } from "./LabSubscribers.ts"
+import type { World } from "./Oracle.ts"
+import { partitionCount } from "./Parts.ts"
+import type { Request } from "./Requests.ts"
+import type { Scheduler } from "./Scheduler.ts"
+
+/** Enough to be parked also where the slice is done again in parts, and fewer than make it a dead letter. */
+const fewFailures = 2
+
+/** How an event fails: with each try, some times, or for good with the first. */
+const ways = [
+  { failures: Infinity, isRefused: false, says: "will fail" },
+  { failures: fewFailures, isRefused: false, says: "will fail twice" },
+  { failures: Infinity, isRefused: true, says: "will be refused" }
+] as const
+
+/** Versions of an aggregate that may be poison, or come from elsewhere. */
+const versions = 3
+
+/** As many records as no topic here has. */
+const all = 1_000
+
+/** Whom the poison is for (the second subscriber where the case has one), and what is wrong with which event. */
+const poison = (lab: Scheduler, a: number, b: number) =>
+  Effect.suspend(() => {
+    const consumer = pick(lab.work.consumers.groups, a)!
+    const letter = Math.floor(b / 9) % 2 === 0 ? "A" : "B"
+    const name = `${letter}${1 + (b % versions)}`
+    const { says: how, ...way } = ways[Math.floor(b / 3) % ways.length]!
+    const moment: Poison["moment"] = Math.floor(b / 18) % 2 === 0 ? "before" : "after"
+    lab.work.consumers.troubles.poisons.set(`${consumer} ${name}`, { ...way, moment })
+    return says(
+      lab,
+      `${name} ${how} at ${consumer}, ${moment === "before" ? "before it has" : "having"} written anything`
+    )
+  })
+
+const rewind = (lab: Scheduler, a: number) =>
+  Effect.gen(function* () {
+    if (a % 3 === 1) {
+      yield* lab.database.dropMarks
+      yield* lab.observeNow
+    }
+    lab.work.consumers.rewind(a % 3 === 2 ? 1 : all)
+    yield* says(
+      lab,
+      [
+        "consumers go back to the start",
+        "consumers go back to the start, and their marks are gone",
+        "consumers go back by one"
+      ][a % 3]!
+    )
+  })
+
+/** Something that happens in the middle of the next slice. */
+const inNextSlice = (lab: Scheduler, gates: number, happens: Effect.Effect<void>) =>
+  Effect.sync(() => {
+    lab.ambushes.set("consumer", ({ gatesPassed }) => ({
+      kind: "happens",
+      at: { gate: gatesPassed + gates },
+      happens: () => happens
+    }))
+  })
+
+/** What an operator can lay hands on: dead letters and heads first, then what waits behind them. */
+const handleable = ({ inbox }: World["committed"]) => {
+  const letters = inbox.letters.filter(({ status }) => status === "dead")
+  const heads = inbox.holds.filter(({ status }) => status !== "dead")
+  const rest = inbox.waiting.filter(({ consumer, event }) =>
+    heads.every((head) => head.event !== event || head.consumer !== consumer)
+  )
+  return [...letters, ...heads, ...rest].map(({ consumer, event }) => ({ consumer, event }))
+}
+
+export const applyInbox = (
+  lab: Scheduler,
+  {
+    a,
+    b,
+    name
+  }: Command & {
+    readonly name:
+      | "subscribe"
+      | "rebalance"
+      | "replay"
+      | "poison"
+      | "badRecord"
+      | "foreign"
+      | "inboxRetry"
+      | "inboxDiscard"
+      | "inboxSkip"
+  }
+): Effect.Effect<void> => {
+  switch (name) {
+    case "subscribe":
+      return Effect.suspend(() =>
+        lab.work.consumers.subscribe() ? says(lab, "the consumers have a second subscriber, the ledger") : Effect.void
+      )
+    case "rebalance":
+      return Effect.sync(() => {
+        lab.ambushes.set("consumer", ({ gatesPassed }) => ({
+          kind: "happens",
+          at: { gate: gatesPassed + gatesFromNow(b) },
+          happens: (actor) => {
+            const process = lab.processOf(actor)
+            return process.role === "consumer"
+              ? lab.work.consumers.rebalance(process, { leaves: a % 2 === 1, zombieFirst: a % 4 >= 2 })
+              : Effect.void
+          }
+        }))
+      })
+    case "replay":
+      return b % 2 === 0 ? rewind(lab, a) : inNextSlice(lab, gatesFromNow(Math.floor(b / 2)), rewind(lab, a))
+    case "poison":
+      return poison(lab, a, b)
+    case "badRecord":
+      return Effect.suspend(() => {
+        const order = a % 3 === 2 ? undefined : lab.known.get(a % 3)
+        const partition = order === undefined ? b % partitionCount : partitionOf(laneOf(order), partitionCount)
+        const called = lab.topic.append(partition, brokenRecord(order ?? null, b), false)
+        return says(
+          lab,
+          `somebody writes ${called}, which nobody can read, to partition ${partition}${order === undefined ? "" : ` under the key of ${lab.story.readable(order)}`}`
+        )
+      })
+    case "foreign":
+      return Effect.suspend(() => {
+        const partition = a % partitionCount
+        const isNewer = a % 8 >= 4
+        const called = lab.topic.append(partition, foreignEvent(partition, 1 + (b % versions), isNewer), !isNewer)
+        return says(
+          lab,
+          `somebody else writes ${called} to partition ${partition}${isNewer ? ", in a schema that nobody here knows" : ""}`
+        )
+      })
+    case "inboxRetry":
+    case "inboxDiscard":
+    case "inboxSkip": {
+      const event = pick(handleable(lab.committed), b)
+      const what = ({ inboxRetry: "retry", inboxDiscard: "discard", inboxSkip: "skip" } as const)[name]
+      return event === undefined
+        ? Effect.void
+        : ask(
+            lab,
+            a,
+            operateInbox(what, { consumer: event.consumer, name: lab.topic.nameOf(event.event), id: event.event })
+          )
+    }
+  }
+}
+
+/** What an operator does once handlers are mended: redrives what can be handled, gives up what can't, and what will never come. */
+export const repairs = ({ committed: { inbox }, nameOf, records }: World): ReadonlyArray<Request> => [
+  ...inbox.letters
+    .filter(({ status }) => status === "dead")
+    .map(({ consumer, event }) =>
+      operateInbox(records.some((record) => record.event === event && record.isBad) ? "discard" : "retry", {
+        consumer,
+        name: nameOf(event),
+        id: event
+      })
+    ),
+  ...inbox.holds
+    .filter(({ status }) => status === "gap")
+    .map(({ consumer, event }) => operateInbox("skip", { consumer, name: nameOf(event), id: event }))
+]

@@ -1,0 +1,97 @@
+/** Who consumes in the lab: the service's own subscriber and one of the lab's, which leave a trace of each effect, and fail when they are told to. */
+import { Data, Effect } from "effect"
+import type { NonEmptyReadonlyArray } from "effect/Array"
+import { decodeOrderEvents } from "../../src/application/OrderEvents.ts"
+import { analytics } from "../../src/application/subscribers/Analytics.ts"
+import { ordersTopic } from "../../src/domain/Events.ts"
+import { DependencyDown, EventRefused, type Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
+import type { Envelope } from "../../src/messaging/Envelope.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import { CurrentActor } from "./Actor.ts"
+
+/** How an event fails at one consumer, until its handler is mended. */
+export interface Poison {
+  /** So many tries fail; `Infinity`: all. */
+  readonly failures: number
+  /** It is refused, for trying again can't help. */
+  readonly isRefused: boolean
+  /** Before the handler has written anything, or when it has. */
+  readonly moment: "before" | "after"
+}
+
+/** A handler could not do what an event asks for. */
+export class HandlerFailed extends Data.TaggedError("HandlerFailed") {
+  override readonly message = "the handler fails on purpose"
+}
+
+/** What is wrong with handlers. */
+export class Troubles {
+  /** The effects that are still to fail because something is away, before they write or after it. */
+  readonly outages: Array<"before" | "after"> = []
+  /** Poison by `consumer event`, the event as a story names it: it may not be written yet. */
+  readonly poisons = new Map<string, Poison>()
+  /** Events whose handlers failed by their own fault, as `consumer eventId`. */
+  readonly failed = new Set<string>()
+  private readonly tries = new Map<string, number>()
+  private readonly named: (event: Envelope) => string
+
+  constructor(named: (event: Envelope) => string) {
+    this.named = named
+  }
+
+  /** The first of the events that fails in this try, and how. */
+  poisonOf(consumer: string, events: ReadonlyArray<Envelope>): (Poison & { readonly name: string }) | undefined {
+    for (const event of events) {
+      const name = this.named(event)
+      const key = `${consumer} ${name}`
+      const poison = this.poisons.get(key)
+      const tries = this.tries.get(key) ?? 0
+      if (poison === undefined || tries >= poison.failures) continue
+      this.tries.set(key, tries + 1)
+      this.failed.add(`${consumer} ${event.eventId}`)
+      return { ...poison, name }
+    }
+    return undefined
+  }
+}
+
+/** The handler with a trace of each effect, in its transaction, for the oracle. */
+const traced = (
+  consumer: string,
+  troubles: Troubles,
+  handle: (events: NonEmptyReadonlyArray<Envelope>) => Effect.Effect<void, unknown, Transaction>
+) =>
+  Effect.fnUntraced(function* (events: NonEmptyReadonlyArray<Envelope>) {
+    const outage = troubles.outages.shift()
+    if (outage === "before") return yield* new DependencyDown({ reason: "it fails on purpose" })
+    const poison = troubles.poisonOf(consumer, events)
+    const fail = Effect.gen(function* () {
+      const actor = yield* CurrentActor
+      actor?.tell(`fails at ${poison?.name ?? ""}`)
+      return yield* poison?.isRefused === true
+        ? new EventRefused({ reason: "nobody here knows it" })
+        : new HandlerFailed()
+    })
+    if (poison?.moment === "before") return yield* fail
+    yield* handle(events)
+    const { sql } = yield* Transaction
+    yield* sql`
+      INSERT INTO lab_effects (consumer, aggregate_id, aggregate_version, event_id)
+      SELECT ${consumer}, * FROM unnest(${events.map((event) => event.aggregateId)}::text[],
+                           ${events.map((event) => event.aggregateVersion)}::int4[],
+                           ${events.map((event) => event.eventId)}::uuid[])`
+    if (poison !== undefined) return yield* fail
+    if (outage === "after") return yield* new DependencyDown({ reason: "it fails on purpose" })
+  })
+
+/** The subscriber of the service, which takes its events together. */
+export const analyticsOf = (troubles: Troubles): Subscriber => {
+  const handleMany = traced(analytics.name, troubles, (events) => analytics.handleMany?.(events) ?? Effect.void)
+  return { ...analytics, handle: (event) => handleMany([event]), handleMany }
+}
+
+/** One of the lab's own, which takes them one by one. */
+export const ledgerOf = (troubles: Troubles): Subscriber => {
+  const handle = traced("ledger", troubles, (events) => Effect.asVoid(decodeOrderEvents(events)))
+  return { name: "ledger", topic: ordersTopic, firstSight: "from-version-1", handle: (event) => handle([event]) }
+}

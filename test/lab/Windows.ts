@@ -1,0 +1,12 @@
+/** What systematic cases are made of: commands, and the windows in which faults strike. */
+import type { Command, CommandName } from "./Case.ts"
+
+export const command = (name: CommandName, a = 0, b = 0): Command => ({ name, a, b })
+
+/** Faults that strike `whom` (see `aim`) behind its n-th effect, or end its session in front of that one or behind it. */
+export const faultsAt = (whom: number, window: number): ReadonlyArray<Command> => [
+  command("crashAfter", whom, window),
+  command("freezeAfter", whom, window),
+  command("cut", whom, 2 * window),
+  command("cut", whom, 2 * window + 1)
+]

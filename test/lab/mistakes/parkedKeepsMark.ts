@@ -1,0 +1,33 @@
+import { Effect, Layer, Result } from "effect"
+import { Parking } from "../../../src/messaging/inbox/Parking.ts"
+import { Transaction } from "../../../src/platform/database/Transaction.ts"
+import type { Mistake } from "./Mistake.ts"
+
+export const parkedKeepsMark: Mistake = {
+  name: "parked-keeps-mark",
+  what: "An event whose handler fails is parked for later, and its row in `processed_events` stays: the mark was made first, and parking commits with it.",
+  why: "The event was processed in a way: it comes again with its slice, and must not be parked twice. But its retry finds it marked, and takes it for a duplicate.",
+  rule: "A mark stands for an effect: a parked event has none.",
+  read: "src/messaging/inbox/Parking.ts",
+  plant: (real) => ({
+    parking: Layer.effect(
+      Parking,
+      Effect.map(Parking, (parking) =>
+        Parking.of({
+          ...parking,
+          hold: (consumer, turn, reason) =>
+            Effect.tap(
+              parking.hold(consumer, turn, reason),
+              Effect.fnUntraced(function* () {
+                if (reason._tag === "Gap" || Result.isFailure(turn.arrival.read)) return
+                const { sql } = yield* Transaction
+                yield* Effect.orDie(sql`
+                  INSERT INTO processed_events (consumer_name, event_id, processed_at)
+                  VALUES (${consumer}, ${turn.arrival.eventId}::uuid, clock_now()) ON CONFLICT DO NOTHING`)
+              })
+            )
+        })
+      )
+    ).pipe(Layer.provide(real.parking))
+  })
+}

@@ -1,0 +1,44 @@
+import { Effect, Layer } from "effect"
+import { ApplySlice } from "../../../src/messaging/inbox/ApplySlice.ts"
+import { DependencyDown } from "../../../src/messaging/inbox/Subscriber.ts"
+import type { Mistake } from "./Mistake.ts"
+
+/** What is not the event's own fault leaves a slice as it was thrown: here everything is taken for that. */
+class Thrown extends DependencyDown {
+  override get message() {
+    return this.reason
+  }
+}
+
+const thrown = <R>(effect: Effect.Effect<void, unknown, R>) =>
+  Effect.mapError(effect, (error) => new Thrown({ reason: error instanceof Error ? error.message : String(error) }))
+
+export const throwIntoClientLoop: Mistake = {
+  name: "throw-into-client-loop",
+  what: "A handler that fails throws into the client's loop (`eachMessage` in kafkajs), for the client knows how to try again.",
+  why: "Nothing is lost: the offset stays, and the client comes again. But kafkajs tries five times, crashes with all its partitions, starts anew, and meets the same event: it and all behind it are never handled, whosever they are.",
+  rule: "Nothing is thrown into the client's loop: an event that can't be applied is parked, and its partition goes on.",
+  read: "src/messaging/broker/KafkaConsumer.ts",
+  plant: (real) => ({
+    clientLoop: "stops",
+    applySlice: Layer.effect(
+      ApplySlice,
+      Effect.map(ApplySlice, (applySlice) =>
+        ApplySlice.of({
+          run: (subscriber, slice) =>
+            applySlice.run(
+              {
+                ...subscriber,
+                handle: (event) => thrown(subscriber.handle(event)),
+                handleMany: (events) =>
+                  thrown(
+                    subscriber.handleMany?.(events) ?? Effect.forEach(events, subscriber.handle, { discard: true })
+                  )
+              },
+              slice
+            )
+        })
+      )
+    ).pipe(Layer.provide(real.applySlice))
+  })
+}
