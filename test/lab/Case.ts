@@ -45,7 +45,7 @@ export const commandKinds = [
   { letter: "S", name: "subscribe", share: 3 }, // consumers have a second subscriber from here on
   { letter: "J", name: "rebalance", share: 3 }, // a: who has the next slice loses it (even) or leaves; the new owner goes on first, or (2, 3) the zombie; b: gates from the slice's start
   { letter: "L", name: "replay", share: 3 }, // a: to the start, there without marks, or one back; b: now (even) or in the next slice, b/2 gates into it
-  { letter: "P", name: "poison", share: 5 }, // a: for whom; b: which event, how, and when in its handler (InboxCommands.ts)
+  { letter: "P", name: "poison", share: 5 }, // a: for whom, and (2, 3) once and not twice; b: which event, how, and when in its handler (InboxCommands.ts)
   { letter: "X", name: "badRecord", share: 3 }, // a: key (order A's, order B's, none); b: what is in it
   { letter: "Z", name: "foreign", share: 4 }, // a: partition (and 4 to 7: of a newer schema); b: version
   { letter: "M", name: "inboxRetry", share: 3 }, // a: client who is the operator, b: which of what consumers hold

@@ -1,7 +1,7 @@
 /** What the commands do that are about consumers, and what an operator does for them in the end. */
 import { Effect } from "effect"
 import { laneOf, partitionOf } from "../../src/messaging/outbox/Lane.ts"
-import { ask, gatesFromNow, pick, says } from "./Commands.ts"
+import { ask, gatesFromNow, pick, says as tell } from "./Commands.ts"
 import type { Command } from "./Case.ts"
 import { brokenRecord, foreignEvent } from "./ForeignRecords.ts"
 import { operateInbox } from "./InboxRequests.ts"
@@ -14,7 +14,7 @@ import type { Scheduler } from "./Scheduler.ts"
 /** Enough to be parked also where the slice is done again in parts, and fewer than make it a dead letter. */
 const fewFailures = 2
 
-/** How an event fails: with each try, some times, or for good with the first. */
+/** How an event fails: with each try, some times (or once), or for good with the first. */
 const ways = [
   { failures: Infinity, isRefused: false, says: "will fail" },
   { failures: fewFailures, isRefused: false, says: "will fail twice" },
@@ -33,12 +33,17 @@ const poison = (lab: Scheduler, a: number, b: number) =>
     const consumer = pick(lab.work.consumers.groups, a)!
     const letter = Math.floor(b / 9) % 2 === 0 ? "A" : "B"
     const name = `${letter}${1 + (b % versions)}`
-    const { says: how, ...way } = ways[Math.floor(b / 3) % ways.length]!
+    const { says, ...way } = ways[Math.floor(b / 3) % ways.length]!
+    const isOnce = way.failures === fewFailures && a % 4 >= 2
     const moment: Poison["moment"] = Math.floor(b / 18) % 2 === 0 ? "before" : "after"
-    lab.work.consumers.troubles.poisons.set(`${consumer} ${name}`, { ...way, moment })
-    return says(
+    lab.work.consumers.troubles.poisons.set(`${consumer} ${name}`, {
+      ...way,
+      moment,
+      ...(isOnce ? { failures: 1 } : {})
+    })
+    return tell(
       lab,
-      `${name} ${how} at ${consumer}, ${moment === "before" ? "before it has" : "having"} written anything`
+      `${name} ${isOnce ? "will fail once" : says} at ${consumer}, ${moment === "before" ? "before it has" : "having"} written anything`
     )
   })
 
@@ -49,7 +54,7 @@ const rewind = (lab: Scheduler, a: number) =>
       yield* lab.observeNow
     }
     lab.work.consumers.rewind(a % 3 === 2 ? 1 : all)
-    yield* says(
+    yield* tell(
       lab,
       [
         "consumers go back to the start",
@@ -101,7 +106,7 @@ export const applyInbox = (
   switch (name) {
     case "subscribe":
       return Effect.suspend(() =>
-        lab.work.consumers.subscribe() ? says(lab, "the consumers have a second subscriber, the ledger") : Effect.void
+        lab.work.consumers.subscribe() ? tell(lab, "the consumers have a second subscriber, the ledger") : Effect.void
       )
     case "rebalance":
       return Effect.sync(() => {
@@ -125,7 +130,7 @@ export const applyInbox = (
         const order = a % 3 === 2 ? undefined : lab.known.get(a % 3)
         const partition = order === undefined ? b % partitionCount : partitionOf(laneOf(order), partitionCount)
         const called = lab.topic.append(partition, brokenRecord(order ?? null, b), false)
-        return says(
+        return tell(
           lab,
           `somebody writes ${called}, which nobody can read, to partition ${partition}${order === undefined ? "" : ` under the key of ${lab.story.readable(order)}`}`
         )
@@ -135,7 +140,7 @@ export const applyInbox = (
         const partition = a % partitionCount
         const isNewer = a % 8 >= 4
         const called = lab.topic.append(partition, foreignEvent(partition, 1 + (b % versions), isNewer), !isNewer)
-        return says(
+        return tell(
           lab,
           `somebody else writes ${called} to partition ${partition}${isNewer ? ", in a schema that nobody here knows" : ""}`
         )

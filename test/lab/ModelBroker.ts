@@ -37,6 +37,7 @@ export class ModelLog {
   readonly late: Array<{ readonly title: string; readonly land: () => void }> = []
   private readonly topics = new Map<string, ReadonlyArray<Array<ConsumedRecord>>>()
   private readonly places = new Map<string, Place>()
+  private moved = false
 
   ensureTopic(topic: string, partitions: number) {
     const log = this.topics.get(topic) ?? Array.from({ length: partitions }, () => [])
@@ -72,6 +73,13 @@ export class ModelLog {
     const place = this.places.get(key) ?? { next: 0, generation: 0, owner: "" }
     this.places.set(key, place)
     return place
+  }
+
+  /** Whether a group's place has moved since this was last asked. */
+  takeMoved(): boolean {
+    const moved = this.moved
+    this.moved = false
+    return moved
   }
 
   committed(group: string, topic: string, partition: number): number {
@@ -111,7 +119,9 @@ export class ModelLog {
 
   commit(group: string, topic: string, partition: number, generation: number, next: number): void {
     const place = this.place(group, topic, partition)
-    if (place.generation === generation) place.next = Math.max(place.next, next)
+    if (place.generation !== generation || next <= place.next) return
+    place.next = next
+    this.moved = true
   }
 }
 

@@ -4,7 +4,7 @@
  * A step lets one actor on and waits until it stands at its next gate, has ended its job, or waits for a lock that another one
  * holds. Before the next choice everybody stands still, so the same case takes the same way each time.
  */
-import { Clock, Effect } from "effect"
+import { Effect } from "effect"
 import { ordersTopic } from "../../src/domain/Events.ts"
 import { type Actor, type LabTime, randomOf, type Trap } from "./Actor.ts"
 import type { Case } from "./Case.ts"
@@ -54,8 +54,11 @@ const pollMillis = 50
 const blockedLookMillis = 3
 /** A case begins so far behind 1970 that no clock that goes back gets in front of it. */
 const startMillis = 3_600_000
-/** Nothing in a step takes this long but a hang; and shrinking a hang waits for many of them. */
-const stepMillis = 10_000
+/**
+ * Nothing in a step takes this many looks, some ten seconds, but a hang; and shrinking a hang waits for many of them. Looks and not seconds: a
+ * machine that stands still for a while takes no looks either.
+ */
+const maxLooks = 2_500
 
 export class Scheduler {
   readonly story = new Story()
@@ -256,7 +259,7 @@ export class Scheduler {
   /** Waits until nobody runs: each actor stands at a gate, rests, or waits for a lock. Then traps strike. */
   private settle(stepped?: Actor): Effect.Effect<void> {
     return Effect.gen({ self: this }, function* () {
-      const deadline = (yield* Clock.currentTimeMillis) + stepMillis
+      let looks = 0
       for (const actor of this.actors) {
         if (actor.state !== "running" && actor.state !== "blocked") continue
         while (!(yield* actor.arrival(actor === stepped || actor.state === "running" ? blockedLookMillis : 0))) {
@@ -265,7 +268,7 @@ export class Scheduler {
             actor.state = "blocked"
             break
           }
-          if ((yield* Clock.currentTimeMillis) > deadline)
+          if (++looks > maxLooks)
             throw new Broken({
               invariant: "everything comes to rest",
               detail: `${actor.name} hangs at "${actor.label}"`
@@ -355,7 +358,8 @@ export class Scheduler {
       const appended = this.topic.read()
       if (isStale) yield* this.observe
       if (this.reported !== undefined) throw new Broken(this.reported)
-      if (isStale || appended) this.check(safety)
+      const moved = this.log.takeMoved()
+      if (isStale || appended || moved) this.check(safety)
     })
   }
 
