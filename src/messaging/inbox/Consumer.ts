@@ -32,8 +32,14 @@ const failuresTotal = Metric.counter("inbox_slice_failures_total", {
  */
 export const consumerConnections = 8
 
-/** A slice's statements take arrays, for each of which Postgres would plan anew, and that costs more than running them. */
-export const consumerPlans: Readonly<Record<string, string>> = { plan_cache_mode: "force_generic_plan" }
+/**
+ * How Postgres is to plan on those connections, for handlers too. A slice's statements take arrays, for each of which it would plan anew, and
+ * that costs more than running them. And a plan that was made while a table was small must not read all of it once it is large.
+ */
+export const consumerPlans: Readonly<Record<string, string>> = {
+  plan_cache_mode: "force_generic_plan",
+  enable_seqscan: "off"
+}
 
 /** The steps that a consumer needs around itself. */
 export const steps = Layer.mergeAll(ApplySlice.layer, ApplyHeld.layer, InboxReport.layer)

@@ -50,7 +50,7 @@ export const make = Effect.fnUntraced(function* <E>(options: {
   /** Partitions whose last slice failed. */
   const apart = new Set<number>()
   let running = 0
-  let takenMillis = 0
+  let takenMillis = Number.NEGATIVE_INFINITY
 
   const settle = ({ done, slice }: Entry<E>, exit: Exit.Exit<void, E>) => {
     if (Exit.isSuccess(exit)) apart.delete(slice.partition)

@@ -1,0 +1,58 @@
+/**
+ * What a consumer's statements read: the cursors of their aggregates, and no others. A plan that was made while the table was small is kept,
+ * and Postgres would rather read all cursors of a consumer that it takes for a few.
+ */
+import { assert, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as Arrival from "../../src/messaging/inbox/Arrival.ts"
+import { Claim } from "../../src/messaging/inbox/Claim.ts"
+import { consumerPlans } from "../../src/messaging/inbox/Consumer.ts"
+import { Cursors } from "../../src/messaging/inbox/Cursors.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as Deliveries from "../support/Deliveries.ts"
+
+const aggregateType = "Counter"
+
+const arrivals = (id: string, version: number) => [
+  Arrival.make(Deliveries.topic, 0, { ...Deliveries.record(id, version), offset: 0n })
+]
+
+/** Rows of the cursors' table that `effect` reads: all in one transaction, and so on one connection with the plans that it keeps. */
+const readBy = Effect.fnUntraced(function* <E, R>(effect: Effect.Effect<unknown, E, R>) {
+  const { sql } = yield* Transaction
+  const rows = Effect.map(
+    sql<{ readonly read: number }>`
+      SELECT (seq_tup_read + coalesce(idx_tup_fetch, 0))::int4 AS read FROM pg_stat_xact_user_tables WHERE relname = 'consumer_cursors'`,
+    ([row]) => row?.read ?? 0
+  )
+  const before = yield* rows
+  yield* effect
+  return (yield* rows) - before
+})
+
+const fill = Effect.gen(function* () {
+  const { sql } = yield* Transaction
+  yield* sql`
+    INSERT INTO consumer_cursors (consumer_name, aggregate_id, aggregate_type, version)
+    SELECT 'one', 'other-' || n, ${aggregateType}, 1 FROM generate_series(1, 5000) AS n`
+})
+
+it.live("a slice reads the cursors of its own aggregates only, also by plans that were made when there were few", () =>
+  Transaction.run(
+    Effect.gen(function* () {
+      const { sql } = yield* Transaction
+      for (const [name, value] of Object.entries(consumerPlans)) yield* sql`SELECT set_config(${name}, ${value}, true)`
+      const claim = yield* Claim
+      const read = Effect.flatMap(Cursors, (cursors) => cursors.read("one", [{ aggregateId: "b", aggregateType }]))
+      const advance = (from: number | undefined, to: number) =>
+        Effect.flatMap(Cursors, (cursors) => cursors.advance("one", [{ aggregateId: "b", aggregateType, from, to }]))
+      yield* claim("one", arrivals("a", 1))
+      yield* read
+      yield* advance(undefined, 1)
+      yield* fill
+      assert.isAtMost(yield* readBy(claim("one", arrivals("a", 2))), 10)
+      assert.isAtMost(yield* readBy(read), 10)
+      assert.isAtMost(yield* readBy(advance(1, 2)), 10)
+    })
+  ).pipe(Effect.provide(Cursors.layer), Effect.provide(Deliveries.process))
+)
