@@ -257,7 +257,7 @@ const variables = {
   /** What the collector wants to see, for example a key. */
   otlpHeaders: variable<Readonly<Record<string, string>>>("OTEL_EXPORTER_OTLP_HEADERS", headers, {}, { secret: true }),
   otelServiceName: variable("OTEL_SERVICE_NAME", text(/^.{1,200}$/, "1 to 200 characters"), "paid-once"),
-  /** How long requests and slices under way may take to end after SIGTERM. */
+  /** How long requests, slices and tasks under way may take together to end after SIGTERM (platform/Grace.ts). */
   shutdownGraceMillis: variable("SHUTDOWN_GRACE_MILLIS", millis, 10_000),
   /** After this the process ends whatever is still open: the next start puts it right. */
   shutdownHardMillis: variable("SHUTDOWN_HARD_MILLIS", millis, 30_000)

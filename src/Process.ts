@@ -5,6 +5,7 @@
 import { Cause, Console, Effect, Exit, type Fiber, Option, Runtime } from "effect"
 import { writeSync } from "node:fs"
 import * as EarlySignals from "./EarlySignals.ts"
+import * as Grace from "./platform/Grace.ts"
 
 /** What a command comes to, as an exit status: 0 fine, 1 problems found, 2 wrong usage. */
 export class ExitStatus extends Error {
@@ -38,6 +39,7 @@ const interruptBySignal = (fiber: Fiber.Fiber<unknown, unknown>, hardMillis: () 
     }
     stopping = true
     firstMillis = performance.now()
+    Grace.begin()
     // The one timer outside of Effect: it has to fire when Effect's own shutdown is what hangs.
     setTimeout(() => {
       say(`paid-once: still not down after ${hardMillis()} ms (SHUTDOWN_HARD_MILLIS): leaving`)

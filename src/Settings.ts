@@ -19,6 +19,7 @@ import { RetentionSettings } from "./messaging/Retention.ts"
 import { TaskSettings } from "./messaging/tasks/TaskSettings.ts"
 import { ControlSettings } from "./platform/database/ControlConnection.ts"
 import * as Faults from "./platform/Faults.ts"
+import { GraceSettings } from "./platform/Grace.ts"
 import { SignalSettings } from "./platform/Signals.ts"
 import * as Telemetry from "./platform/Telemetry.ts"
 
@@ -93,5 +94,6 @@ export const settings = (config: AppConfig) =>
         customerHost: config.mailCustomerHost
       }))
     ),
+    Layer.succeed(GraceSettings, { graceMillis: config.shutdownGraceMillis }),
     Layer.succeed(HttpSettings, { host: config.host, port: config.port, graceMillis: config.shutdownGraceMillis })
   )

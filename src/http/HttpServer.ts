@@ -21,6 +21,7 @@ import type { RefundOrder } from "../application/RefundOrder.ts"
 import type { Reports } from "../application/Reports.ts"
 import type { Timeline } from "../application/Timeline.ts"
 import type { Tasks } from "../messaging/tasks/Tasks.ts"
+import * as Grace from "../platform/Grace.ts"
 import type { Fibers } from "../platform/Supervised.ts"
 import { Api } from "./Api.ts"
 import * as Draining from "./Draining.ts"
@@ -110,14 +111,14 @@ const ofParser = (code: string | undefined): Problem => {
 }
 
 /**
- * Binds the port, and gives Effect's server over it with its address. `drain` stops accepting, waits for the requests under way, at most
- * `graceMillis`, and then cuts what is left: to be added as a finalizer once the server serves, so that it runs before its handlers go.
+ * Binds the port, and gives Effect's server over it with its address. `drain` stops accepting, waits for the requests under way, for so
+ * many milliseconds at most, and then cuts what is left: to be added as a finalizer once the server serves, so that it runs before its handlers go.
  */
 export const listen = Effect.fnUntraced(function* (
-  settings: { readonly host: string; readonly port: number; readonly graceMillis: number },
+  settings: { readonly host: string; readonly port: number },
   portVariable: "PORT" | "GATEWAY_PORT"
 ) {
-  const { graceMillis, host, port } = settings
+  const { host, port } = settings
   const node = makeNodeServer()
   const { drain } = Draining.make(node)
   const server = yield* NodeHttpServer.make(() => node, {
@@ -135,7 +136,7 @@ export const listen = Effect.fnUntraced(function* (
   const name = bound.address === "0.0.0.0" || bound.address === "::" ? "localhost" : bound.address
   return {
     server,
-    drain: drain(graceMillis),
+    drain,
     address: {
       host: bound.address,
       port: bound.port,
@@ -211,13 +212,19 @@ export const layer: Layer.Layer<
   Effect.gen(function* () {
     const settings = yield* HttpSettings
     const readiness = yield* Readiness
+    const grace = yield* Grace.make
     const router = yield* Effect.provideService(HttpRouter.make, HttpRouter.RouterConfig, routerConfig)
     yield* Layer.build(Layer.provide(routes, Layer.succeed(HttpRouter.HttpRouter, router)))
     const { address, drain, server } = yield* listen(settings, "PORT")
     // A middleware, even one that does nothing, makes Effect open a span for every request: events carry its trace.
     yield* server.serve(router.asHttpEffect(), (handled) => handled)
     // Added last, so that it runs first: from now on every answer says that the connection ends with it.
-    yield* Effect.addFinalizer(() => Effect.andThen(readiness.drain, drain))
+    yield* Effect.addFinalizer(() =>
+      Effect.andThen(
+        readiness.drain,
+        Effect.suspend(() => drain(grace("requests", settings.graceMillis)))
+      )
+    )
     return BoundAddress.of(address)
   })
 )

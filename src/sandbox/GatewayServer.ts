@@ -254,9 +254,9 @@ export class GatewayServer extends Context.Service<
         )
       )
 
-      const { address, drain, server } = yield* listen({ host, port, graceMillis }, "GATEWAY_PORT")
+      const { address, drain, server } = yield* listen({ host, port }, "GATEWAY_PORT")
       yield* server.serve(answering(router.asHttpEffect()))
-      yield* Effect.addFinalizer(() => drain)
+      yield* Effect.addFinalizer(() => drain(graceMillis))
       return GatewayServer.of({ url: address.url, reportTo: webhooks.target })
     })
   ).pipe(

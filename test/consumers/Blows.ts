@@ -142,7 +142,8 @@ export const make = Effect.fnUntraced(function* ({
       const broker = yield* pick(brokers)
       yield* stopNode(broker)
       yield* Effect.flatMap(between([500, 5_000]), Effect.sleep)
-      yield* broker.start
+      // It has its logs to look through, beside all that runs here: some minutes if need be.
+      yield* Effect.retry(broker.start, { times: 4 })
     })
   /** Whether one blow falls at a time, and the group may be waited for. */
   let isAlone = false

@@ -3,7 +3,7 @@
  * blows fall on the processes, the brokers and the database. Then everything comes to rest, and the tables are compared with what an
  * independent reader makes of the topic.
  */
-import { Effect, Fiber, Layer, Random, Redacted, Schedule, Schema, type Scope } from "effect"
+import { Duration, Effect, Fiber, Layer, Random, Redacted, Schedule, Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Admin } from "kafkajs"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
@@ -56,6 +56,8 @@ export interface SoakReport {
   readonly blows: Readonly<Record<string, number>>
   readonly publishedSeconds: number
   readonly restSeconds: number
+  /** The longest time for which this process itself did not get to run: what a machine that is stopped or overloaded does to all of them. */
+  readonly stillSeconds: number
 }
 
 export interface Options {
@@ -68,6 +70,16 @@ export interface Options {
   readonly blows: { readonly minutes: number } | { readonly once: ReadonlyArray<Blows.Name> }
   readonly log?: (line: string) => void
 }
+
+/** Tells how late a timer of 100 ms was at worst. */
+const watchStandstill = Effect.gen(function* () {
+  let longest = 0
+  const look = Effect.map(Effect.timed(Effect.sleep("100 millis")), ([took]) => {
+    longest = Math.max(longest, Duration.toMillis(took) - 100)
+  })
+  yield* Effect.forkScoped(Effect.forever(look))
+  return () => longest
+})
 
 /** Waits until the consumers have read all there is and nothing is due; says what does not come to rest. */
 const rest = Effect.fnUntraced(function* (admin: Admin, prefix: string) {
@@ -161,6 +173,7 @@ export const soak = Effect.fnUntraced(function* (options: Options): Effect.fn.Re
       })
 
       const startedMillis = performance.now()
+      const longestStillMillis = yield* watchStandstill
       const seconds = () => Math.round((performance.now() - startedMillis) / 100) / 10
       /** The events that may be there by now: some from the start, the others in bursts, so that slices are full and partitions lag. */
       const due =
@@ -216,7 +229,8 @@ export const soak = Effect.fnUntraced(function* (options: Options): Effect.fn.Re
         },
         blows: world.counts(),
         publishedSeconds,
-        restSeconds
+        restSeconds,
+        stillSeconds: Math.round(longestStillMillis() / 100) / 10
       }
       if (reasons.length > 0) return yield* new SoakFailed({ reasons, report: { ...report } })
       return report

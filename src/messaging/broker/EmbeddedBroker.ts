@@ -9,6 +9,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Stream, SubscriptionRef } from "effect"
 import type { SqlError } from "effect/sql"
 import { Shares } from "../../platform/database/Shares.ts"
+import * as Grace from "../../platform/Grace.ts"
 import { Signals } from "../../platform/Signals.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { batchBytes } from "../Envelope.ts"
@@ -54,6 +55,7 @@ const make = Effect.gen(function* () {
   const signals = yield* Signals
   const fibers = yield* Supervised.Fibers
   const { graceMillis, pollMillis, requestTimeoutMillis } = yield* EmbeddedBrokerSettings
+  const grace = yield* Grace.make
   const available = yield* SubscriptionRef.make(true)
 
   const setAvailable = (now: boolean) =>
@@ -150,9 +152,11 @@ const make = Effect.gen(function* () {
       )
       // Registered last, so it runs first: slices under way end, then the loops do, then the group is left.
       yield* Effect.addFinalizer(() =>
-        Effect.forEach(readers, (reader) => reader.finish, { concurrency: "unbounded", discard: true }).pipe(
-          Effect.interruptible,
-          Effect.timeoutOption(graceMillis)
+        Effect.suspend(() =>
+          Effect.forEach(readers, (reader) => reader.finish, { concurrency: "unbounded", discard: true }).pipe(
+            Effect.interruptible,
+            Effect.timeoutOption(grace("slices", graceMillis))
+          )
         )
       )
       yield* Stream.runForEach(membership.changes, (held) =>

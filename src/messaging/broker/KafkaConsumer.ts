@@ -11,6 +11,7 @@
 import { Cause, Clock, Deferred, Effect, Fiber, FiberSet, type Scope } from "effect"
 import type { Consumer, EachBatchPayload } from "kafkajs"
 import { setTimeout as sleep } from "node:timers/promises"
+import * as Grace from "../../platform/Grace.ts"
 import { BrokerUnavailable, type ConsumeOptions, type Slice, type TopicUnavailable } from "./Broker.ts"
 import { type Clients, close, KafkaSettings } from "./KafkaClient.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
@@ -65,6 +66,7 @@ export const make = Effect.fnUntraced(function* (
   outcome: (available: boolean) => Effect.Effect<void>
 ) {
   const { prefix, sessionTimeoutMillis } = yield* KafkaSettings
+  const grace = yield* Grace.make
   const requestTimeout = Math.min(requestTimeoutMillis, Math.ceil(sessionTimeoutMillis / 2))
   // Members rejoin at once, whatever their slices do: who has not after a session's time is gone.
   const rebalanceTimeout = sessionTimeoutMillis
@@ -100,15 +102,17 @@ export const make = Effect.fnUntraced(function* (
 
     // Finalizers run upwards from the last one: slices end, readers end, the group is left.
     yield* Effect.addFinalizer(() =>
-      close(
-        client,
-        async () => {
-          // After a crash nobody answers: do not wait for that again.
-          if (crashed) client.cut()
-          await joined
-          await consumer.disconnect()
-        },
-        leaveGraceMillis
+      Effect.suspend(() =>
+        close(
+          client,
+          async () => {
+            // After a crash nobody answers: do not wait for that again.
+            if (crashed) client.cut()
+            await joined
+            await consumer.disconnect()
+          },
+          grace("groups", leaveGraceMillis)
+        )
       )
     )
     const runFork = yield* FiberSet.makeRuntime<R, unknown, never>()
@@ -136,13 +140,15 @@ export const make = Effect.fnUntraced(function* (
     yield* Effect.addFinalizer(() =>
       Effect.suspend(() => {
         stopping = true
-        return Effect.forEach(readers.values(), (reader) => reader.finish, { concurrency: "unbounded", discard: true })
-      }).pipe(
-        Effect.andThen(offsets.settled),
-        Effect.interruptible,
-        Effect.timeoutOption(finishGraceMillis),
-        Effect.andThen(Effect.sync(() => readers.forEach((reader) => reader.lose())))
-      )
+        return Effect.forEach(readers.values(), (reader) => reader.finish, {
+          concurrency: "unbounded",
+          discard: true
+        }).pipe(
+          Effect.andThen(offsets.settled),
+          Effect.interruptible,
+          Effect.timeoutOption(grace("slices", finishGraceMillis))
+        )
+      }).pipe(Effect.andThen(Effect.sync(() => readers.forEach((reader) => reader.lose()))))
     )
 
     const assign = (partitions: ReadonlyArray<number>) => {

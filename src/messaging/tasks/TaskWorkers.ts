@@ -5,6 +5,7 @@
 import type { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Exit, Latch, Layer, Schedule, Scope } from "effect"
 import type { SqlClient } from "effect/sql"
+import * as Grace from "../../platform/Grace.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { type ClaimedTask, TaskClaim } from "./TaskClaim.ts"
 import type { TaskFinish } from "./TaskFinish.ts"
@@ -56,6 +57,7 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
   const claims = yield* TaskClaim
   const wakeup = yield* TaskWakeup
   const { graceMillis, heartbeatMillis, pollMillis } = yield* TaskSettings
+  const grace = yield* Grace.make
   const context = yield* Effect.context<R | PgClient.PgClient>()
 
   const toClaim = yield* Latch.make(true)
@@ -119,7 +121,7 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
   })
   yield* Effect.addFinalizer(() =>
     Effect.gen(function* () {
-      yield* Effect.timeoutOption(drained, graceMillis)
+      yield* Effect.timeoutOption(drained, grace("tasks", graceMillis))
       yield* worker.interruptAll
       yield* Effect.timeoutOption(drained, interruptedMillis)
       if (worker.running() > 0) {

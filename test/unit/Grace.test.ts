@@ -1,0 +1,24 @@
+/** The parts of a stop share one grace. */
+import { assert, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as Grace from "../../src/platform/Grace.ts"
+
+it.effect(
+  "a part that ends by itself has all its time; once the process stops, each leaves some to those behind it",
+  () =>
+    Effect.gen(function* () {
+      const left = yield* Grace.make
+      assert.strictEqual(left("slices", 60_000), 60_000)
+      Grace.begin()
+      const parts = (["requests", "slices", "groups", "tasks"] as const).map((part) => left(part, 60_000))
+      assert.deepStrictEqual(
+        parts.toSorted((a, b) => a - b),
+        parts
+      )
+      assert.isBelow(parts.at(-1)!, 10_000)
+      assert.isAtMost(left("slices", 1), 1)
+      // A second signal gives no new grace.
+      Grace.begin()
+      assert.isAtMost(left("requests", 60_000), parts[0]!)
+    }).pipe(Effect.provideService(Grace.GraceSettings, { graceMillis: 10_000 }))
+)
