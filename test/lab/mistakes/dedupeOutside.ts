@@ -1,5 +1,6 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import { Claim, never } from "../../../src/messaging/inbox/Claim.ts"
 import { Inbox } from "../../../src/messaging/inbox/Inbox.ts"
 import type { Mistake } from "./Mistake.ts"
 
@@ -33,6 +34,10 @@ export const dedupeOutside: Mistake = {
             )
         })
       })
-    ).pipe(Layer.provide(real.inbox))
+    ).pipe(
+      Layer.provide(real.inbox),
+      // Marks have a statement of their own then, for every slice.
+      Layer.merge(Layer.succeed(Claim, never))
+    )
   })
 }
