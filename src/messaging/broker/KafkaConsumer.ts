@@ -45,6 +45,9 @@ const joinSlackMillis = 5_000
 /** How often it is checked that kafkajs still lives. */
 const watchMillis = 1_000
 
+/** How often it is said that the broker answers. Soon enough for a start, where the last word was that it did not. */
+const sayMillis = 100
+
 /** How long a consumer that is to end waits for the slices under way. A slice takes milliseconds; one that is cut off comes again. */
 const finishGraceMillis = 5_000
 
@@ -224,8 +227,16 @@ export const make = Effect.fnUntraced(function* (
         if (!stopping) assign(memberAssignment[wireTopic] ?? [])
       })
     )
-    consumer.on(consumer.events.REQUEST, () => void runFork(outcome(true)))
+    // Hundreds of requests a second go well: that is said now and then, and at once after one that did not.
+    let saidMillis = 0
+    consumer.on(consumer.events.REQUEST, () => {
+      const now = clock.currentTimeMillisUnsafe()
+      if (now - saidMillis < sayMillis) return
+      saidMillis = now
+      runFork(outcome(true))
+    })
     consumer.on(consumer.events.REQUEST_TIMEOUT, ({ payload: { broker } }) => {
+      saidMillis = 0
       // kafkajs would use the connection again, though it may be dead.
       client.reset(broker)
       runFork(outcome(false))

@@ -30,7 +30,7 @@ export interface Owner {
 }
 
 /** From the end of one request to the next: what a crash brings back is that much older, and the requests of an hour of load are few. */
-const gapMillis = 20
+const gapMillis = 100
 
 /** The waits of a commit that fails: soon again after a hiccup, and not a burden for a broker that comes back. */
 const retryBaseMillis = 100
