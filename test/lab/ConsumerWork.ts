@@ -2,7 +2,7 @@
  * What consumers do: slices of their partitions, and rounds over what they hold. It stands in for the broker's deal of partitions and for the
  * loops of Consumer, and hands it to the service's own steps.
  */
-import { Effect, Exit } from "effect"
+import { Array as EffectArray, Effect, Exit } from "effect"
 import { ordersTopic } from "../../src/domain/Events.ts"
 import { ApplyHeld } from "../../src/messaging/inbox/ApplyHeld.ts"
 import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
@@ -23,7 +23,7 @@ export const maxConsumers = 2
 /** The slice that a process has in hand. */
 export interface Reading {
   readonly group: string
-  readonly partition: number
+  readonly partitions: ReadonlyArray<number>
   /** The deal of partitions that it comes from: after the next one it is a zombie's. */
   readonly deal: number
 }
@@ -32,6 +32,8 @@ export class ConsumerWork {
   private readonly lab: Scheduler
   /** Partitions whose last slice failed: they wait for a poll. */
   private readonly heldPartitions = new Set<string>()
+  /** Partitions whose last slice failed: they share no transaction. */
+  private readonly apart = new Set<string>()
   readonly troubles: Troubles
   /** The service's own subscriber, and one of the lab's where the case has it. */
   readonly subscribers: Array<Subscriber>
@@ -45,6 +47,11 @@ export class ConsumerWork {
       lab.story.named({ order: event.aggregateId, version: event.aggregateVersion })
     )
     this.subscribers = [analyticsOf(this.troubles)]
+  }
+
+  /** Whether slices of several partitions share a transaction. */
+  private get gathers(): boolean {
+    return this.lab.environment.settings.gathers
   }
 
   get groups(): ReadonlyArray<string> {
@@ -97,66 +104,84 @@ export class ConsumerWork {
   private ownerOf(group: string, partition: number): ConsumerProcess | undefined {
     const { living } = this
     const reads = ({ reading }: ConsumerProcess) =>
-      reading?.group === group && reading.partition === partition && reading.deal === this.deal
+      reading?.group === group && reading.partitions.includes(partition) && reading.deal === this.deal
     return living.find(reads) ?? living[(partition + this.deal) % living.length]
+  }
+
+  /** The next slice of the partition for this process, if it is its own and there is one. */
+  private sliceFor(process: ConsumerProcess, group: string, partition: number) {
+    const key = `${group} ${partition}`
+    if (this.heldPartitions.has(key) || this.ownerOf(group, partition) !== process) return undefined
+    const known = process.positions.get(key)
+    const { generation, next } = this.lab.log.claim(group, ordersTopic, partition, process.name)
+    const from = known?.generation === generation ? known.next : next
+    const slice = sliceOf(this.lab.log, { group, topic: ordersTopic, partition }, from, sliceSize, generation)
+    return slice === undefined ? undefined : { key, slice, behind: { next: from + slice.records.length, generation } }
   }
 
   private sliceJob(process: ConsumerProcess, actor: Actor) {
     if (this.lab.log.away || process.stands) return undefined
     for (const subscriber of this.subscribers) {
-      for (let partition = 0; partition < partitionCount; partition++) {
-        const group = subscriber.name
-        const key = `${group} ${partition}`
-        if (this.heldPartitions.has(key) || this.ownerOf(group, partition) !== process) continue
-        const known = process.positions.get(key)
-        const place = this.lab.log.claim(group, ordersTopic, partition, process.name)
-        const from = known?.generation === place.generation ? known.next : place.next
-        const slice = sliceOf(this.lab.log, { group, topic: ordersTopic, partition }, from, sliceSize, place.generation)
-        if (slice === undefined) continue
-        return () => {
-          const reading: Reading = { group, partition, deal: this.deal }
-          process.reading = reading
-          this.lab.ambush("consumer", actor)
-          this.lab.story.says(
-            actor.name,
-            `reads ${this.lab.topic.names(
-              slice.records,
-              slice.records.map(({ offset }) => `${ordersTopic}:${partition}:${offset}`)
-            )}${group === this.groups[0] ? "" : ` for ${group}`}`
+      const group = subscriber.name
+      const ready = Array.from({ length: partitionCount }, (_, partition) => this.sliceFor(process, group, partition))
+        .filter((one) => one !== undefined)
+        // What failed together comes again one by one, and goes alone until it has succeeded.
+        .filter(({ key }, index) => index === 0 || (this.gathers && !this.apart.has(key)))
+      const [first, ...rest] = ready
+      if (first === undefined) continue
+      const taken = [first, ...(this.apart.has(first.key) ? [] : rest)] as const
+      return () => {
+        const reading: Reading = { group, partitions: taken.map(({ slice }) => slice.partition), deal: this.deal }
+        process.reading = reading
+        this.lab.ambush("consumer", actor)
+        const names = taken.map(({ slice: { partition, records } }) =>
+          this.lab.topic.names(
+            records,
+            records.map(({ offset }) => `${ordersTopic}:${partition}:${offset}`)
           )
-          actor.begin(
-            {
-              title: key,
-              effect: Effect.flatMap(ApplySlice, (applySlice) =>
-                applySlice.run(subscriber, {
-                  ...slice,
-                  commit: Effect.andThen(actor.gate("commit the offset"), slice.commit)
-                })
-              ).pipe(Effect.provideContext(process.context)),
-              ended: (exit) => {
-                process.reading = undefined
-                if (Exit.isSuccess(exit))
-                  process.positions.set(key, { next: from + slice.records.length, generation: place.generation })
-                else this.failed(process, reading)
-                this.lab.work.tellFailure(actor, exit)
+        )
+        this.lab.story.says(
+          actor.name,
+          `reads ${names.join(" and ")}${group === this.groups[0] ? "" : ` for ${group}`}`
+        )
+        const slices = EffectArray.map(taken, ({ slice }) => ({
+          ...slice,
+          commit: Effect.andThen(actor.gate("commit the offset"), slice.commit)
+        }))
+        actor.begin(
+          {
+            title: "slices",
+            effect: Effect.flatMap(ApplySlice, (applySlice) => applySlice.run(subscriber, ...slices)).pipe(
+              Effect.provideContext(process.context)
+            ),
+            ended: (exit) => {
+              process.reading = undefined
+              for (const { behind, key } of taken) {
+                if (Exit.isFailure(exit)) this.apart.add(key)
+                else {
+                  process.positions.set(key, behind)
+                  this.apart.delete(key)
+                }
               }
-            },
-            process.context
-          )
-        }
+              if (Exit.isFailure(exit)) this.failed(process, reading)
+              this.lab.work.tellFailure(actor, exit)
+            }
+          },
+          process.context
+        )
       }
     }
     return undefined
   }
 
   /** The slice comes again: our reader waits, and no other partition does. Thrown into the client's loop, it stops all of the member's. */
-  private failed(process: ConsumerProcess, { deal, group, partition }: Reading): void {
-    process.positions.delete(`${group} ${partition}`)
+  private failed(process: ConsumerProcess, { deal, group, partitions }: Reading): void {
+    for (const partition of partitions) process.positions.delete(`${group} ${partition}`)
     if (this.lab.environment.parts.clientLoop === "stops") {
       process.stands = true
       process.positions.clear()
       this.lab.story.says(process.name, "has its client crash, which reads nothing until it is started again")
-    } else if (deal === this.deal) this.heldPartitions.add(`${group} ${partition}`)
+    } else if (deal === this.deal) for (const partition of partitions) this.heldPartitions.add(`${group} ${partition}`)
   }
 
   private heldJob(process: ConsumerProcess, actor: Actor) {
@@ -202,8 +227,9 @@ export class ConsumerWork {
       const before = by.reading
       this.deal += 1
       // What it had in hand goes to another one, where there is one.
-      if (before !== undefined && this.ownerOf(before.group, before.partition) === by) this.deal += 1
-      const owner = before === undefined ? undefined : this.ownerOf(before.group, before.partition)
+      const [partition = 0] = before?.partitions ?? []
+      if (before !== undefined && this.ownerOf(before.group, partition) === by) this.deal += 1
+      const owner = before === undefined ? undefined : this.ownerOf(before.group, partition)
       if (!how.zombieFirst && owner !== undefined) this.lab.turnTo(owner.actors[0]!)
     })
   }

@@ -138,8 +138,11 @@ export const applyInbox = (
     case "foreign":
       return Effect.suspend(() => {
         const partition = a % partitionCount
-        const isNewer = a % 8 >= 4
-        const called = lab.topic.append(partition, foreignEvent(partition, 1 + (b % versions), isNewer), !isNewer)
+        const version = 1 + (b % versions)
+        const sent = lab.topic.sent(foreignEvent(partition, version, false), foreignEvent(partition, version, true))
+        // A version that is sent again is the same event: no writer has two of one version.
+        const isNewer = sent === undefined ? a % 8 >= 4 : sent === 1
+        const called = lab.topic.append(partition, foreignEvent(partition, version, isNewer), !isNewer)
         return tell(
           lab,
           `somebody else writes ${called} to partition ${partition}${isNewer ? ", in a schema that nobody here knows" : ""}`

@@ -151,7 +151,8 @@ export const settings = Layer.mergeAll(
   Layer.succeed(HandleSettings, { timeoutMillis: Infinity }),
   // Nor two holds at once: an actor stands at one gate.
   Layer.succeed(HeldRoundSettings, { sideBySide: 1 }),
-  Layer.succeed(ParkingSettings, { retryBaseMillis: 1, maxAttempts: maxTries }),
+  // Seconds, so that it is the lab that lets the time come, and not how often a statement looks at the clock.
+  Layer.succeed(ParkingSettings, { retryBaseMillis: 1_000, maxAttempts: maxTries }),
   Layer.succeed(HoldSettings, { retryBaseMillis: 1, maxAttempts: 3, skipTopics: [] }),
   // Milliseconds of the lab's time, which passes with the steps: a pause is over before its case is.
   Layer.succeed(DispatcherSettings, { backoffBaseMillis: 4, backoffCapMillis: 32 })
@@ -185,9 +186,15 @@ export const workerOf = (parts: Parts) =>
     TaskLeases.layer
   )
 
-/** What a case's seed decides beside ids and jitter: one in four keeps no archive, one in five has room for one event in a batch. */
-export const settingsOf = (seed: number): { readonly archive: boolean; readonly batchBytes: number } => ({
+/**
+ * What a case's seed decides beside ids and jitter: one in four keeps no archive, one in five has room for one event in a batch, and in two of
+ * three a consumer's partitions share transactions.
+ */
+export const settingsOf = (
+  seed: number
+): { readonly archive: boolean; readonly batchBytes: number; readonly gathers: boolean } => ({
   archive: seed % 4 !== 3,
+  gathers: seed % 3 !== 2 && seed > 0,
   batchBytes: seed % 5 === 4 ? 1_000 : 900_000
 })
 

@@ -50,6 +50,8 @@ const spareClient = 2
 const maxPolls = 2
 /** Longer than any pause of a topic here. */
 const pollMillis = 50
+/** Longer than any wait of a consumer's event between its tries here. */
+const retrySeconds = 5
 /** A statement that takes longer than this may be waiting for a lock: it is looked at, and again after as long. */
 const blockedLookMillis = 3
 /** A case begins so far behind 1970 that no clock that goes back gets in front of it. */
@@ -199,9 +201,10 @@ export class Scheduler {
     }
     if (moves.length === 0 && withCommands && this.polls < maxPolls && this.waitsForTime) {
       moves.push(
-        Effect.sync(() => {
+        Effect.gen({ self: this }, function* () {
           this.polls += 1
           this.time.millis += pollMillis
+          if (this.work.consumers.hasRetries) yield* this.forward(retrySeconds)
           this.work.pollAll()
         })
       )
@@ -260,7 +263,9 @@ export class Scheduler {
   private settle(stepped?: Actor): Effect.Effect<void> {
     return Effect.gen({ self: this }, function* () {
       let looks = 0
-      for (const actor of this.actors) {
+      // Whoever went on first: what it does may be what another one waits for, who then goes on to its next gate in this step and in no later one.
+      const others = this.actors.filter((actor) => actor !== stepped)
+      for (const actor of stepped === undefined ? others : [stepped, ...others]) {
         if (actor.state !== "running" && actor.state !== "blocked") continue
         while (!(yield* actor.arrival(actor === stepped || actor.state === "running" ? blockedLookMillis : 0))) {
           if (yield* this.waitsForAnother(actor)) {

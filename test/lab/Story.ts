@@ -48,6 +48,8 @@ const phrases: Readonly<Record<string, string>> = {
   "delete inbox_parked + insert inbox_dead_letters": "makes it a dead letter",
   "delete inbox_dead_letters + insert inbox_parked": "brings it back",
   "insert lab_effects": "has its effect",
+  "insert processed_events + update consumer_cursors + insert consumer_cursors":
+    "marks what is new, and moves its cursors",
   "delete outbox_parked + insert outbox_events": "puts back what waited",
   "delete outbox_holds": "ends the hold",
   "delete outbox_parked + insert outbox_dead_letters": "makes it a dead letter",

@@ -70,17 +70,9 @@ function* poisons(): Generator<ReadonlyArray<Command>> {
   // It has an event in hand that another one finds to be poison and parks, and then it applies it itself: an operator comes behind that.
   const once = { ...poison("twice"), a: 2 }
   for (const gate of [2, 3, 4]) {
+    const stands = command("freeze", held, 2)
     for (const operate of [retry, discard, skip])
-      yield [
-        another,
-        command("freeze", consumer, gate),
-        once,
-        command("freeze", held, 2),
-        place,
-        command("thaw", 2),
-        operate,
-        command("thaw")
-      ]
+      yield [another, command("freeze", consumer, gate), once, stands, place, stands, command("thaw", 2), operate]
   }
   // Somebody is struck while an event is parked: at each gate where the event fails alone, and behind each effect.
   for (const gate of [...sliceGates, ...gates(24).slice(15)])

@@ -100,6 +100,15 @@ export class Topic {
       .join(" ")
   }
 
+  /** Which of these is there, by its number. */
+  sent(...records: ReadonlyArray<Foreign>): number | undefined {
+    const at = records.findIndex(({ value }) => {
+      const id = eventOf(value)?.eventId
+      return this.all.some(({ event }) => event === id)
+    })
+    return at < 0 ? undefined : at
+  }
+
   /** What the story calls an event or a record by its id. */
   nameOf(id: string): string {
     const known = this.all.find(({ event }) => event === id)

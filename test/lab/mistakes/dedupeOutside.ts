@@ -11,6 +11,8 @@ export const dedupeOutside: Mistake = {
   rule: "The mark and the effect commit in one transaction.",
   read: "src/messaging/inbox/Inbox.ts",
   plant: (real) => ({
+    // Marks and cursors have their own statements, as they have to where a mark stands outside.
+    applySlice: Layer.provide(real.applySlice, Layer.succeed(Claim, never)),
     inbox: Layer.effect(
       Inbox,
       Effect.gen(function* () {

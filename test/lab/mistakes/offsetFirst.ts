@@ -1,4 +1,4 @@
-import { Effect, Layer } from "effect"
+import { Array, Effect, Layer } from "effect"
 import { ApplySlice } from "../../../src/messaging/inbox/ApplySlice.ts"
 import type { Mistake } from "./Mistake.ts"
 
@@ -13,8 +13,11 @@ export const offsetFirst: Mistake = {
       ApplySlice,
       Effect.map(ApplySlice, (real) =>
         ApplySlice.of({
-          run: (subscriber, slice) =>
-            Effect.andThen(slice.commit, real.run(subscriber, { ...slice, commit: Effect.void }))
+          run: (subscriber, ...slices) =>
+            Effect.andThen(
+              Effect.forEach(slices, (slice) => slice.commit, { discard: true }),
+              real.run(subscriber, ...Array.map(slices, (slice) => ({ ...slice, commit: Effect.void })))
+            )
         })
       )
     ).pipe(Layer.provide(real.applySlice))

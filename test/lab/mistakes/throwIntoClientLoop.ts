@@ -25,7 +25,7 @@ export const throwIntoClientLoop: Mistake = {
       ApplySlice,
       Effect.map(ApplySlice, (applySlice) =>
         ApplySlice.of({
-          run: (subscriber, slice) =>
+          run: (subscriber, ...slices) =>
             applySlice.run(
               {
                 ...subscriber,
@@ -35,7 +35,7 @@ export const throwIntoClientLoop: Mistake = {
                     subscriber.handleMany?.(events) ?? Effect.forEach(events, subscriber.handle, { discard: true })
                   )
               },
-              slice
+              ...slices
             )
         })
       )
