@@ -129,7 +129,7 @@ it.effect("what hangs together is given up, and done again slice by slice", () =
     const others = [yield* give(2), yield* give(3)]
     yield* succeed(first)
     yield* next
-    yield* TestClock.adjust("5 seconds")
+    yield* TestClock.adjust("2 seconds")
     const again = [yield* next, yield* next]
     assert.deepStrictEqual(
       again.flatMap(({ partitions }) => partitions).toSorted((a, b) => a - b),
@@ -149,5 +149,56 @@ it.effect("a slice that is taken back while it waits is not applied", () =>
     yield* Fiber.interrupt(lost)
     yield* succeed(first)
     assert.strictEqual(yield* none, 0)
+  }).pipe(Effect.scoped)
+)
+
+it.effect("slices of lost partitions are rolled back, and keep no place from the others", () =>
+  Effect.gen(function* () {
+    const begun: Array<number> = []
+    const hand = yield* Gather.make({
+      apply: ([{ partition }]) =>
+        Effect.andThen(
+          Effect.sync(() => begun.push(partition)),
+          partition === 0 ? Effect.never : Effect.void
+        ),
+      maxRecords: 10,
+      sideBySide: 4
+    })
+    for (let rebalance = 0; rebalance < 5; rebalance++) {
+      const lost = yield* Effect.forkChild(hand(sliceOf(0)))
+      yield* TestClock.adjust("20 millis")
+      yield* Fiber.interrupt(lost)
+    }
+    const other = yield* Effect.forkChild(hand(sliceOf(1)))
+    yield* TestClock.adjust("20 millis")
+    yield* Fiber.join(other)
+    assert.deepStrictEqual(begun, [0, 0, 0, 0, 0, 1])
+  }).pipe(Effect.scoped)
+)
+
+it.effect("a partition whose slices take long keeps others waiting once", () =>
+  Effect.gen(function* () {
+    const { give, next } = yield* make
+    const round = Effect.gen(function* () {
+      const blocker = yield* give(1)
+      const first = yield* next
+      const others = [yield* give(2), yield* give(3)]
+      yield* succeed(first)
+      yield* Fiber.join(blocker)
+      return others
+    })
+    const others = yield* round
+    yield* next
+    yield* TestClock.adjust("2 seconds")
+    const again = [yield* next, yield* next]
+    yield* succeed(again.find(({ partitions }) => partitions[0] === 3)!)
+    yield* TestClock.adjust("2 seconds")
+    yield* succeed(again.find(({ partitions }) => partitions[0] === 2)!)
+    yield* Effect.forEach(others, Fiber.join)
+    yield* round
+    assert.deepStrictEqual(
+      [yield* next, yield* next].map(({ partitions }) => partitions),
+      [[2], [3]]
+    )
   }).pipe(Effect.scoped)
 )

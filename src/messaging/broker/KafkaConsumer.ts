@@ -224,7 +224,9 @@ export const make = Effect.fnUntraced(function* (
       guarded(({ payload: { memberAssignment } }) => {
         sign()
         fetching.forEach((fetch, node) => outdated.set(node, fetch))
-        if (!stopping) assign(memberAssignment[wireTopic] ?? [])
+        // Who stops takes nothing over, and what it had was of the last generation.
+        if (stopping) readers.forEach((reader) => reader.lose())
+        else assign(memberAssignment[wireTopic] ?? [])
       })
     )
     // Hundreds of requests a second go well: that is said now and then, and at once after one that did not.

@@ -36,12 +36,15 @@ const gapMillis = 100
 const retryBaseMillis = 100
 const retryCapMillis = 5_000
 
+/** Between two tries at the end, for which there are seconds only. */
+const endingMillis = 50
+
 export interface Offsets {
   /** From now on the owner's place is `offset`. It is committed soon, unless the owner is lost before. */
   readonly note: (owner: Owner, offset: bigint, send: Send) => void
   /** Commits what is noted, for ever. */
   readonly run: Effect.Effect<never>
-  /** Waits until all that is noted is committed, or lost. */
+  /** Commits what is noted now, and waits until all of it is committed, or lost: for a consumer that ends. */
   readonly settled: Effect.Effect<void>
 }
 
@@ -58,6 +61,8 @@ export const make = ({
   const noted = new Map<Owner, bigint>()
   const someNoted = Latch.makeUnsafe(false)
   const noneNoted = Latch.makeUnsafe(true)
+  const ending = Latch.makeUnsafe(false)
+  let isEnding = false
   let send: Send | undefined
 
   const note = (owner: Owner, offset: bigint, through: Send) => {
@@ -126,11 +131,19 @@ export const make = ({
           )
       })
       failures = failed ? failures + 1 : 0
-      yield* Effect.sleep(
-        failed ? yield* Supervised.fullJitterMillis(failures - 1, retryBaseMillis, retryCapMillis) : gapMillis
-      )
+      const waitMillis = failed
+        ? yield* Supervised.fullJitterMillis(failures - 1, retryBaseMillis, retryCapMillis)
+        : gapMillis
+      yield* isEnding
+        ? Effect.sleep(Math.min(waitMillis, endingMillis))
+        : Effect.timeoutOption(ending.await, waitMillis)
     }
   })
 
-  return { note, run, settled: noneNoted.await }
+  const settled = Effect.suspend(() => {
+    isEnding = true
+    ending.openUnsafe()
+    return noneNoted.await
+  })
+  return { note, run, settled }
 }

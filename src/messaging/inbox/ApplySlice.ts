@@ -37,7 +37,7 @@ export class ApplySlice extends Context.Service<
   {
     /**
      * Applies the slices' new events, parks those that have to wait, and commits the group's places behind them: in one transaction, where
-     * nothing fails. The slices are of different partitions.
+     * nothing fails. Several slices are of different partitions, and fail together at the first thing that is wrong with one of them.
      *
      * Fails, by a defect, only where nothing is wrong with an event: the database or a dependency is away. Then they come again.
      */
@@ -200,9 +200,11 @@ export class ApplySlice extends Context.Service<
           return yield* transact(subscriber, SliceParts.whole([alone]))
         })
 
+        /** `isShared`: by several partitions, none of which is to wait while another one's culprit is looked for. */
         const apply = Effect.fnUntraced(function* (
           subscriber: Subscriber,
-          arrivals: ReadonlyArray<Arrival.Arrival>
+          arrivals: ReadonlyArray<Arrival.Arrival>,
+          isShared: boolean
         ): Effect.fn.Return<void, unknown> {
           /** What has still to be applied, the next part at the end; each shorter than the one that failed. */
           const parts = [SliceParts.whole(arrivals)]
@@ -214,7 +216,7 @@ export class ApplySlice extends Context.Service<
               continue
             }
             const verdict = judge(exit.cause)
-            if (verdict._tag !== "Failed") return yield* Effect.failCause(exit.cause)
+            if (isShared || verdict._tag !== "Failed") return yield* Effect.failCause(exit.cause)
             const [arrival] = part.arrivals
             const held = arrival === undefined ? undefined : part.failures.get(arrival.record)
             if (arrival !== undefined && held !== undefined && part.arrivals.length === 1) {
@@ -233,7 +235,9 @@ export class ApplySlice extends Context.Service<
             records.map((record) => Arrival.make(topic, partition, record))
           )
           yield* faults.at("consumer.after-decode")
-          yield* Effect.catchCause(apply(subscriber, arrivals), (cause) => Effect.failCause(asDefect(cause)))
+          yield* Effect.catchCause(apply(subscriber, arrivals, slices.length > 1), (cause) =>
+            Effect.failCause(asDefect(cause))
+          )
           yield* faults.at("consumer.after-commit")
           for (const slice of slices) yield* slice.commit
           yield* faults.at("consumer.after-offset")

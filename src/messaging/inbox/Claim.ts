@@ -70,17 +70,19 @@ const claim = Effect.fnUntraced(function* (consumer: string, arrivals: ReadonlyA
     ), usual AS MATERIALIZED (
       SELECT FROM move HAVING bool_and(is_held IS NULL AND (was = 0) = (row IS NULL))
     ), marked AS (
+      -- First the marks, then the cursors, as everywhere: what follows reads this, and so comes after it.
       INSERT INTO processed_events (consumer_name, event_id, processed_at)
       SELECT ${consumer}, event_id, clock_now() FROM usual, unnest(${ids.toSorted()}::uuid[]) AS event_id
       ON CONFLICT DO NOTHING
       RETURNING event_id
     ), moved AS (
       -- The version once more: it is looked at again where another transaction has changed the row meanwhile.
-      UPDATE consumer_cursors AS c SET version = move.now FROM usual, move WHERE c.ctid = move.row AND c.version = move.was
+      UPDATE consumer_cursors AS c SET version = move.now FROM usual, move, (SELECT count(*) FROM marked) AS behind_marks
+      WHERE c.ctid = move.row AND c.version = move.was
       RETURNING 1
     ), made AS (
       INSERT INTO consumer_cursors (consumer_name, aggregate_id, aggregate_type, version)
-      SELECT ${consumer}, id, type, now FROM usual, move WHERE was = 0
+      SELECT ${consumer}, id, type, now FROM usual, move, (SELECT count(*) FROM moved) AS behind_moves WHERE was = 0
       ON CONFLICT DO NOTHING
       RETURNING 1
     )

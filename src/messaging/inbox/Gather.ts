@@ -5,9 +5,9 @@
  * them. So what arrives while one is under way waits for its end, and goes together: the more there is to do, the more goes at once.
  *
  * Partitions stay apart where it matters. A full slice waits for nobody. A transaction that takes long is not waited for. One that fails is
- * done again slice by slice, side by side; and a slice that fails by itself goes alone from then on, until it has succeeded.
+ * done again slice by slice, side by side; and where a slice fails or takes long by itself its partition goes alone, until one was quick.
  */
-import { Array, Clock, Deferred, Effect, Exit, FiberSet, Latch, Semaphore } from "effect"
+import { Array, Clock, Deferred, Effect, Exit, Fiber, FiberSet, Latch, Semaphore } from "effect"
 import type { Slice } from "../broker/Broker.ts"
 
 /**
@@ -21,18 +21,27 @@ const busyMillis = 50
 const besideMillis = 10
 
 /** What is applied together is given up after so long, and each slice has all the time again that handlers may take. */
-const togetherMillis = 5_000
+const togetherMillis = 2_000
+
+/** A slice that takes longer by itself would keep others waiting: the next ones of its partition go alone. */
+const slowMillis = 1_000
 
 export type Slices = Array.NonEmptyReadonlyArray<Slice>
 
 interface Entry<E> {
   readonly slice: Slice
   readonly done: Deferred.Deferred<void, E>
+  /** Its partition was lost: nobody waits for it but for its end. */
+  isAbandoned: boolean
+  /** Ends what is under way for it, unless others need that. */
+  cutOff: Effect.Effect<void>
 }
 
 /**
- * Applies each slice that is handed over, alone or with others, and ends as it did. What is under way is interrupted with the scope; a
- * caller that is interrupted leaves it to its fate, which a slice of a lost partition has to bear anyway.
+ * Applies each slice that is handed over, alone or with others, and ends as it did. A caller that is interrupted takes its slice back: what is
+ * under way for it alone is rolled back, and a transaction that it shares is waited for.
+ *
+ * `apply` of several slices must fail at the first thing that is wrong with one of them.
  */
 export const make = Effect.fnUntraced(function* <E>(options: {
   readonly apply: (slices: Slices) => Effect.Effect<void, E>
@@ -47,27 +56,42 @@ export const make = Effect.fnUntraced(function* <E>(options: {
   const idle = Latch.makeUnsafe(true)
   const places = Semaphore.makeUnsafe(options.sideBySide)
   const fibers = yield* FiberSet.make<void>()
-  /** Partitions whose last slice failed. */
+  /** Partitions whose last slice failed, or took long. */
   const apart = new Set<number>()
   let running = 0
   let takenMillis = Number.NEGATIVE_INFINITY
 
-  const settle = ({ done, slice }: Entry<E>, exit: Exit.Exit<void, E>) => {
-    if (Exit.isSuccess(exit)) apart.delete(slice.partition)
-    else apart.add(slice.partition)
-    Deferred.doneUnsafe(done, exit)
-  }
-  const alone = (entry: Entry<E>) => Effect.map(Effect.exit(apply([entry.slice])), (exit) => settle(entry, exit))
-  const together = (batch: Array.NonEmptyReadonlyArray<Entry<E>>) =>
-    batch.length === 1
-      ? alone(batch[0])
-      : Effect.flatMap(
-          Effect.exit(Effect.timeout(apply(Array.map(batch, ({ slice }) => slice)), togetherMillis)),
-          (exit) =>
-            Exit.isSuccess(exit)
-              ? Effect.sync(() => batch.forEach((entry) => settle(entry, Exit.void)))
-              : Effect.forEach(batch, alone, { concurrency: "unbounded", discard: true })
-        )
+  const settle = ({ done }: Entry<E>, exit: Exit.Exit<void, E>) => Deferred.doneUnsafe(done, exit)
+
+  /** Runs `effect` for the entries, of which each can cut it off once all want that. */
+  const run = Effect.fnUntraced(function* <A, E1>(
+    entries: ReadonlyArray<Entry<E>>,
+    effect: Effect.Effect<A, E1>
+  ): Effect.fn.Return<Exit.Exit<A, E1>> {
+    const fiber = yield* Effect.forkChild(effect)
+    for (const entry of entries) {
+      entry.cutOff = Effect.suspend(() =>
+        entries.every(({ isAbandoned }) => isAbandoned) ? Fiber.interrupt(fiber) : Effect.void
+      )
+    }
+    return yield* Fiber.await(fiber)
+  })
+
+  const alone = Effect.fnUntraced(function* (entry: Entry<E>) {
+    if (entry.isAbandoned) return settle(entry, Exit.interrupt())
+    const began = yield* Clock.currentTimeMillis
+    const exit = yield* run([entry], apply([entry.slice]))
+    const isSlow = (yield* Clock.currentTimeMillis) - began > slowMillis
+    if (Exit.isSuccess(exit) && !isSlow) apart.delete(entry.slice.partition)
+    else apart.add(entry.slice.partition)
+    return settle(entry, exit)
+  })
+  const together = Effect.fnUntraced(function* (batch: Array.NonEmptyReadonlyArray<Entry<E>>) {
+    if (batch.length === 1) return yield* alone(batch[0])
+    const exit = yield* run(batch, Effect.timeout(apply(Array.map(batch, ({ slice }) => slice)), togetherMillis))
+    if (Exit.isSuccess(exit)) return batch.forEach((entry) => settle(entry, Exit.void))
+    return yield* Effect.forEach(batch, alone, { concurrency: "unbounded", discard: true })
+  })
 
   /** The longest waiting slice, and what goes with it. */
   const take = (): ReadonlyArray<Entry<E>> => {
@@ -103,23 +127,33 @@ export const make = Effect.fnUntraced(function* <E>(options: {
     running += 1
     idle.closeUnsafe()
     const ended = Effect.suspend(() => {
+      // Where all of it is stopped, nobody waits for ever, or takes its slice for applied.
+      for (const entry of batch) settle(entry, Exit.interrupt())
       running -= 1
       if (running === 0) idle.openUnsafe()
       return places.release(1)
     })
-    yield* FiberSet.run(fibers, Effect.ensuring(together(batch), ended))
+    yield* FiberSet.run(fibers, Effect.ensuring(Effect.asVoid(together(batch)), ended))
   })
   yield* Effect.forkScoped(Effect.forever(next))
 
   return (slice: Slice): Effect.Effect<void, E> =>
     Effect.suspend(() => {
-      const entry: Entry<E> = { slice, done: Deferred.makeUnsafe() }
+      const entry: Entry<E> = {
+        slice,
+        done: Deferred.makeUnsafe(),
+        isAbandoned: false,
+        cutOff: Effect.void
+      }
       waiting.push(entry)
       arrived.openUnsafe()
       return Effect.onInterrupt(Deferred.await(entry.done), () =>
-        Effect.sync(() => {
+        Effect.suspend(() => {
+          entry.isAbandoned = true
           const place = waiting.indexOf(entry)
-          if (place >= 0) waiting.splice(place, 1)
+          if (place < 0) return Effect.andThen(entry.cutOff, Effect.exit(Deferred.await(entry.done)))
+          waiting.splice(place, 1)
+          return Effect.void
         })
       )
     })
