@@ -282,12 +282,15 @@ export class LabDatabase extends Context.Service<
         params: ReadonlyArray<unknown>,
         read: (row: Readonly<Record<string, unknown>>) => A
       ) => Effect.orDie(Effect.map(monitor.query(statement, params), ({ rows }) => rows.map((row) => read(row))))
+      /** Ends when the session is gone, so that its locks are, too, and its transaction is rolled back. (Postgres itself would look each 100 ms.) */
       const terminate = (connections: Iterable<LabConnection>) =>
         Effect.forEach(
           connections,
-          ({ pg }) =>
-            // The second argument waits for its end, so that its locks are gone and its transaction is rolled back.
-            monitored("SELECT pg_terminate_backend($1::int4, 5000)", [pg.processId], () => undefined),
+          Effect.fnUntraced(function* ({ pg }) {
+            yield* monitored("SELECT pg_terminate_backend($1::int4)", [pg.processId], () => undefined)
+            const isThere = monitored("SELECT FROM pg_stat_activity WHERE pid = $1::int4", [pg.processId], () => true)
+            while ((yield* isThere).length > 0) yield* Effect.yieldNow
+          }),
           { discard: true }
         )
 
