@@ -181,7 +181,9 @@ export class ConsumerWork {
       process.stands = true
       process.positions.clear()
       this.lab.story.says(process.name, "has its client crash, which reads nothing until it is started again")
-    } else if (deal === this.deal) for (const partition of partitions) this.heldPartitions.add(`${group} ${partition}`)
+    } else if (deal === this.deal && partitions.length === 1)
+      // Those that failed together come again at once, each alone.
+      for (const partition of partitions) this.heldPartitions.add(`${group} ${partition}`)
   }
 
   private heldJob(process: ConsumerProcess, actor: Actor) {

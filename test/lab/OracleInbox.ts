@@ -105,6 +105,21 @@ export const inboxSafety = (world: InboxWorld, named: Named): Violation | undefi
           `${named(effect)} was discarded at ${name}, and had its effect`
         )
     }
+    for (const bad of world.records) {
+      if (bad.version !== undefined || view.discarded.has(bad.event)) continue
+      const behind = world.records.find(
+        (record) =>
+          record.order === bad.order &&
+          record.offset > bad.offset &&
+          view.applied.has(record.event) &&
+          !world.records.some((first) => first.event === record.event && first.offset < bad.offset)
+      )
+      if (behind !== undefined)
+        return broken(
+          "effects come in version order",
+          `${world.nameOf(behind.event)} had its effect at ${name} in front of ${world.nameOf(bad.event)}, which has its key and came first`
+        )
+    }
     for (const { event } of view.marks) {
       // In the middle of a transaction the effect may still come to its mark: what counts is what is left behind.
       if (!world.inTransaction && !view.applied.has(event))

@@ -4,7 +4,7 @@
  */
 import { Effect, Exit } from "effect"
 import { SqlError } from "effect/sql"
-import { DependencyDown } from "../../src/messaging/inbox/Subscriber.ts"
+import { DependencyDown, EventRefused } from "../../src/messaging/inbox/Subscriber.ts"
 import { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../../src/messaging/broker/Broker.ts"
 import { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
 import { Lane } from "../../src/messaging/outbox/Lane.ts"
@@ -22,6 +22,7 @@ const isCausedHere = (error: unknown) =>
     ["ConnectionError", "SerializationError", "DeadlockError"].includes(error.reason._tag)) ||
   error instanceof DependencyDown ||
   error instanceof HandlerFailed ||
+  error instanceof EventRefused ||
   error instanceof BrokerUnavailable ||
   error instanceof TopicUnavailable ||
   error instanceof MessageRejected
