@@ -24,6 +24,29 @@ export const spread = (values: ReadonlyArray<number>): Spread => ({
   most: Math.max(...values)
 })
 
+/**
+ * The median, and between which of the blocks the true one is with 95 % confidence: the sign test, which asks nothing of how they are
+ * distributed. With fewer than six blocks there is no such interval, and it is all of them.
+ */
+export const interval = (values: ReadonlyArray<number>): Spread => {
+  const sorted = values.toSorted((a, b) => a - b)
+  // How probable it is that at most `below` of the blocks are on one side of the true median: a fair coin for each.
+  let probability = 0.5 ** sorted.length
+  let sum = probability
+  let below = 0
+  while (sum + (probability * (sorted.length - below)) / (below + 1) <= 0.025) {
+    probability *= (sorted.length - below) / (below + 1)
+    sum += probability
+    below += 1
+  }
+  const outside = sum <= 0.025 ? below : 0
+  return {
+    median: median(sorted),
+    least: sorted[outside] ?? Number.NaN,
+    most: sorted[sorted.length - 1 - outside] ?? Number.NaN
+  }
+}
+
 /** `1.03 (0.99 … 1.08)`. */
 export const show = ({ least, median, most }: Spread, digits: number): string =>
   `${median.toFixed(digits)} (${least.toFixed(digits)} … ${most.toFixed(digits)})`

@@ -3,12 +3,7 @@ import { Effect, Layer, References } from "effect"
 import * as KafkaBroker from "../src/messaging/broker/KafkaBroker.ts"
 import { TopicSettings } from "../src/messaging/broker/Broker.ts"
 import { Dispatcher } from "../src/messaging/outbox/Dispatcher.ts"
-import {
-  dispatcherConnections,
-  dispatcherPlans,
-  LaneWorkers,
-  LaneWorkersSettings
-} from "../src/messaging/outbox/LaneWorkers.ts"
+import { dispatcherDatabase, LaneWorkers, LaneWorkersSettings } from "../src/messaging/outbox/LaneWorkers.ts"
 import { Outbox } from "../src/messaging/outbox/Outbox.ts"
 import { OutboxQueue, QueueSettings } from "../src/messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "../src/messaging/outbox/Publisher.ts"
@@ -43,7 +38,11 @@ export const reservedFor = (purpose: string, connections: number, plans: Readonl
     )
   )
 
-const reserved = reservedFor("dispatcher", dispatcherConnections, dispatcherPlans)
+const reserved = Layer.unwrap(
+  Environment.useSync(({ databaseUrl }) =>
+    dispatcherDatabase.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url: databaseUrl })))
+  )
+)
 
 export const kafka = Layer.unwrap(
   Environment.useSync(({ brokers }) =>
@@ -91,14 +90,14 @@ export const dispatcher = (options: {
     Layer.fresh
   )
 
-/** The dispatcher's statements without a dispatcher. */
-export const queue = (options: { readonly archive: boolean }) =>
-  OutboxQueue.layer.pipe(
+/** The dispatcher's statements without a dispatcher, on connections like its own. */
+export const queue = (options: { readonly archive: boolean; readonly batchSize?: number }) =>
+  Layer.provide(OutboxQueue.layer, reserved).pipe(
     Layer.provideMerge(pool),
     Layer.provideMerge(
       Layer.effect(
         QueueSettings,
-        Effect.map(QueueSettings, (defaults) => ({ ...defaults, archive: options.archive }))
+        Effect.map(QueueSettings, (defaults) => ({ ...defaults, ...options }))
       )
     ),
     Layer.fresh

@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- drain|consume|latency|save|flat|idle|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
+ * `npm run bench -- drain|consume|latency|save|pay|flat|idle|memory|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
  *
  * A run starts a Postgres and a Kafka of its own unless `DATABASE_URL` and `KAFKA_BROKERS` name others.
  */
@@ -142,14 +142,17 @@ const pay = Command.make(
   "pay",
   {
     json,
-    rounds: rounds(5),
+    rounds: rounds(15),
+    clients: Flag.Int("clients").pipe(Flag.withDescription("clients that pay side by side"), Flag.withDefault(8)),
     payments: Flag.Int("payments").pipe(Flag.withDescription("payments a block"), Flag.withDefault(1_000))
   },
   Effect.fnUntraced(function* ({ json, ...options }) {
     const result = yield* Effect.provide(Pay.pay(options), environment({ kafka: false }))
     yield* Console.log(json ? JSON.stringify(result) : Pay.print(result))
   })
-).pipe(Command.withDescription("Paying over HTTP, beside the same SQL on plain connections"))
+).pipe(
+  Command.withDescription("Paying over HTTP, with its events and without, beside the same SQL on plain connections")
+)
 
 const program = Command.make("bench").pipe(
   Command.withDescription("Figures as ratios within one run"),

@@ -13,7 +13,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { Lane, laneCount } from "../src/messaging/outbox/Lane.ts"
-import { OutboxQueue, QueueSettings } from "../src/messaging/outbox/OutboxQueue.ts"
+import { OutboxQueue } from "../src/messaging/outbox/OutboxQueue.ts"
 import { Environment, Side } from "./Environment.ts"
 import { quantile, table } from "./Figures.ts"
 import * as Service from "./Service.ts"
@@ -34,18 +34,7 @@ const millisOf = <E, R>(work: Effect.Effect<unknown, E, R>) =>
 /** Times in milliseconds, the median over all lanes. */
 const look = Effect.gen(function* () {
   const queue = yield* OutboxQueue
-  const single = yield* OutboxQueue.pipe(
-    Effect.provide(
-      Layer.fresh(OutboxQueue.layer).pipe(
-        Layer.provide(
-          Layer.effect(
-            QueueSettings,
-            Effect.map(QueueSettings, (settings) => ({ ...settings, batchSize: 1 }))
-          )
-        )
-      )
-    )
-  )
+  const single = Context.get(yield* Layer.build(Service.queue({ archive: true, batchSize: 1 })), OutboxQueue)
   // It has floors of its own: noted by the first round, raised by the second.
   yield* single.raiseFloors(lanes)
   yield* single.raiseFloors(lanes)
@@ -62,7 +51,7 @@ const look = Effect.gen(function* () {
     one: yield* perLane((lane) => single.fetch(lane, [])),
     batch: yield* perLane((lane) => queue.fetch(lane, []))
   }
-})
+}).pipe(Effect.scoped)
 
 type Look = Effect.Success<typeof look>
 

@@ -1,6 +1,7 @@
 /**
- * `bench pay`: POST /orders/{id}/pay over HTTP at sixteen clients, beside the same SQL on sixteen plain connections. The service is a process of
- * its own, without a dispatcher; the gateway answers at once. The SQL is what the use case ran when it was watched, transaction by transaction.
+ * `bench pay`: POST /orders/{id}/pay over HTTP, with its events and without them, beside the same SQL on plain connections. The service is
+ * a process of its own, without a dispatcher; the gateway answers at once. The SQL is what the use case ran when it was watched, transaction by
+ * transaction.
  */
 import { PgConnection } from "@effect/sql-pg"
 import { Effect, Layer, Redacted } from "effect"
@@ -8,6 +9,7 @@ import { Statement } from "effect/sql"
 import { randomUUID } from "node:crypto"
 import * as Http from "node:http"
 import type { AddressInfo } from "node:net"
+import * as Path from "node:path"
 import { Gateway, GatewaySettings } from "../src/application/Gateway.ts"
 import { Idempotency, IdempotencyKey } from "../src/application/Idempotency.ts"
 import { Orders } from "../src/application/Orders.ts"
@@ -24,10 +26,8 @@ import { TaskWakeup } from "../src/messaging/tasks/TaskWakeup.ts"
 import { RandomUuid } from "../src/platform/RandomUuid.ts"
 import { TestDatabase } from "../test/support/TestDatabase.ts"
 import { Environment } from "./Environment.ts"
-import { quantile, show, spread, table } from "./Figures.ts"
+import { interval, quantile, show, spread, table } from "./Figures.ts"
 import * as Service from "./Service.ts"
-
-const clients = 16
 
 /** A gateway that captures whatever it is asked, at once. */
 const gatewayUrl = Effect.map(
@@ -44,7 +44,11 @@ const gatewayUrl = Effect.map(
           server.listen(0, "127.0.0.1", () => resolve(server))
         })
     ),
-    (server) => Effect.sync(() => server.closeAllConnections())
+    (server) =>
+      Effect.sync(() => {
+        server.close()
+        server.closeAllConnections()
+      })
   ),
   (server) => `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 )
@@ -80,11 +84,14 @@ const place = (number: number) =>
     )
   )
 
+/** Nobody looks at how long placing takes: enough to keep the cores busy. */
+const placingSideBySide = 16
+
 const placeMany = (count: number) =>
   Effect.forEach(
     Array.from({ length: count }, (_, index) => index),
     (number) => Effect.map(place(number), ({ orderId }) => orderId),
-    { concurrency: clients }
+    { concurrency: placingSideBySide }
   )
 
 interface Recorded {
@@ -145,8 +152,12 @@ const replay = (connection: PgConnection.PgConnection, recorded: Effect.Success<
     yield* connection.query("COMMIT")
   })
 
-/** Sixteen clients take the orders one by one; the times of each, and how many a second. */
-const block = <E>(orders: ReadonlyArray<OrderId>, one: (client: number, id: OrderId) => Effect.Effect<void, E>) =>
+/** The clients take the orders one by one; the times of each, and how many a second. */
+const block = <E>(
+  clients: number,
+  orders: ReadonlyArray<OrderId>,
+  one: (client: number, id: OrderId) => Effect.Effect<void, E>
+) =>
   Effect.gen(function* () {
     const millis: Array<number> = []
     let next = 0
@@ -171,67 +182,92 @@ const block = <E>(orders: ReadonlyArray<OrderId>, one: (client: number, id: Orde
     }
   })
 
-/** `rounds` times `payments` payments of each kind, taking turns. */
+/** The service without a dispatcher, the real one or the one that `script` makes of it. */
+const start = Effect.fnUntraced(function* (gateway: string, script?: string) {
+  const { databaseUrl } = yield* Environment
+  return yield* ServiceProcess.start({
+    roles: "http",
+    env: {
+      DATABASE_URL: Redacted.value(databaseUrl),
+      DATA_DIRECTORY: yield* TestDatabase.dataDirectory,
+      PORT: "0",
+      LOG_LEVEL: "Error",
+      GATEWAY_URL: gateway
+    },
+    ...(script === undefined ? {} : { script })
+  })
+})
+
+/** Pays an order by HTTP on connections that are kept. */
+const paying = (agent: Http.Agent, url: string | null) => (id: OrderId) =>
+  Effect.promise(
+    () =>
+      new Promise<void>((resolve, reject) => {
+        const request = Http.request(
+          `${url}/orders/${id}/pay`,
+          {
+            method: "POST",
+            agent,
+            headers: { "content-type": "application/json", "idempotency-key": `pay-${id}` }
+          },
+          (response) => {
+            response.resume()
+            response.on("end", () =>
+              response.statusCode === 200 ? resolve() : reject(new Error(`answered ${response.statusCode}`))
+            )
+          }
+        )
+        request.on("error", reject)
+        request.end('{"paymentMethod":"pm_ok"}')
+      })
+  )
+
+/** `rounds` times `payments` payments of each kind by `clients` clients, taking turns. */
 export const pay = Effect.fnUntraced(
-  function* (options: { readonly rounds: number; readonly payments: number }) {
+  function* (options: { readonly rounds: number; readonly payments: number; readonly clients: number }) {
+    const { clients, payments } = options
     const { databaseUrl } = yield* Environment
-    const service = yield* ServiceProcess.start({
-      roles: "http",
-      env: {
-        DATABASE_URL: Redacted.value(databaseUrl),
-        DATA_DIRECTORY: yield* TestDatabase.dataDirectory,
-        PORT: "0",
-        LOG_LEVEL: "Error",
-        GATEWAY_URL: yield* gatewayUrl
-      }
-    })
+    const gateway = yield* gatewayUrl
+    const service = yield* start(gateway)
+    const silent = yield* start(gateway, Path.join(import.meta.dirname, "withoutEvents.ts"))
     const recorded = yield* record
     const connections = yield* Effect.forEach(Array.from({ length: clients }), () =>
       PgConnection.make({ url: databaseUrl })
     )
     const agent = new Http.Agent({ keepAlive: true, maxSockets: clients })
-    const post = (id: OrderId) =>
-      Effect.promise(
-        () =>
-          new Promise<void>((resolve, reject) => {
-            const request = Http.request(
-              `${service.url}/orders/${id}/pay`,
-              {
-                method: "POST",
-                agent,
-                headers: { "content-type": "application/json", "idempotency-key": `pay-${id}` }
-              },
-              (response) => {
-                response.resume()
-                response.on("end", () =>
-                  response.statusCode === 200 ? resolve() : reject(new Error(`answered ${response.statusCode}`))
-                )
-              }
-            )
-            request.on("error", reject)
-            request.end('{"paymentMethod":"pm_ok"}')
-          })
-      )
+    const post = paying(agent, service.url)
+    const postSilently = paying(agent, silent.url)
+    const kinds = {
+      overHttp: (_: number, id: OrderId) => post(id),
+      withoutEvents: (_: number, id: OrderId) => postSilently(id),
+      plain: (client: number, id: OrderId) => replay(connections[client]!, recorded, id)
+    }
+    type Kind = keyof typeof kinds
+    type Block = Effect.Success<ReturnType<typeof block>>
+    const names = Object.keys(kinds) as Array<Kind>
     const round = Effect.gen(function* () {
-      const overHttp = yield* block(yield* placeMany(options.payments), (_, id) => post(id))
-      const plain = yield* block(yield* placeMany(options.payments), (client, id) =>
-        replay(connections[client]!, recorded, id)
-      )
-      return { overHttp, plain }
+      const blocks = {} as Record<Kind, Block>
+      for (const kind of names) blocks[kind] = yield* block(clients, yield* placeMany(payments), kinds[kind])
+      // Each goes first as often as the others, or what a turn leaves behind would count for the same one always.
+      names.push(names.shift()!)
+      return blocks
     })
     yield* round
     const rounds = yield* Effect.forEach(Array.from({ length: options.rounds }), () => round)
     agent.destroy()
-    const figures = (kind: "overHttp" | "plain") => ({
+    const figures = (kind: Kind) => ({
       perSecond: spread(rounds.map((blocks) => blocks[kind].perSecond)),
       p50Millis: spread(rounds.map((blocks) => blocks[kind].p50)),
       p99Millis: spread(rounds.map((blocks) => blocks[kind].p99)),
       ofPlain: spread(rounds.map((blocks) => blocks[kind].perSecond / blocks.plain.perSecond))
     })
     return {
-      workload: { ...options, clients, statements: recorded.statements.length },
+      workload: { ...options, statements: recorded.statements.length },
       overHttp: figures("overHttp"),
-      plain: figures("plain")
+      withoutEvents: figures("withoutEvents"),
+      plain: figures("plain"),
+      /** What the request's events add to its p50, as a factor: within each round. */
+      eventsFactor: interval(rounds.map((blocks) => blocks.overHttp.p50 / blocks.withoutEvents.p50))
     }
   },
   Effect.provide(application.pipe(Layer.provide(Layer.succeed(RandomUuid, randomUUID)), Layer.fresh)),
@@ -239,7 +275,13 @@ export const pay = Effect.fnUntraced(
 )
 
 /** The result for a reader. */
-export const print = ({ overHttp, plain, workload }: Effect.Success<ReturnType<typeof pay>>): string =>
+export const print = ({
+  eventsFactor,
+  overHttp,
+  plain,
+  withoutEvents,
+  workload
+}: Effect.Success<ReturnType<typeof pay>>): string =>
   [
     `${workload.rounds} rounds of ${workload.payments} payments, ${workload.clients} clients; ${workload.statements} statements in two transactions each: median of the rounds (least … most)`,
     "",
@@ -247,13 +289,16 @@ export const print = ({ overHttp, plain, workload }: Effect.Success<ReturnType<t
       ["", "payments/s", "p50 ms", "p99 ms", "of plain"],
       [
         { name: "POST /orders/{id}/pay", figures: overHttp },
+        { name: "the same without its events", figures: withoutEvents },
         { name: "the same SQL, plain connections", figures: plain }
       ].map(({ figures, name }) => [
         name,
         show(figures.perSecond, 0),
-        show(figures.p50Millis, 1),
+        show(figures.p50Millis, 2),
         show(figures.p99Millis, 1),
         show(figures.ofPlain, 2)
       ])
-    )
+    ),
+    "",
+    `p50 with its events: ${show(eventsFactor, 3)} of what it is without them (in brackets: where the median is, with 95 % confidence)`
   ].join("\n")

@@ -1,6 +1,7 @@
 /**
  * `bench save`: what an event costs the one who writes it. Eight clients run transactions of one kind for a block; the kinds take turns:
- * the aggregate's UPDATE alone, UPDATE and event in one statement (`Outbox.save`), and in two (`Outbox.append`).
+ * the aggregate's UPDATE alone, UPDATE and event in one statement (`Outbox.save`), and in two (`Outbox.append`); and for comparison what most
+ * articles do, and the least that can be called an outbox.
  */
 import { Effect, Layer, Random } from "effect"
 import { Transaction } from "../src/platform/database/Transaction.ts"
@@ -15,7 +16,8 @@ const kinds = [
   "UPDATE alone",
   "UPDATE and event, one statement",
   "UPDATE and event, two statements",
-  "UPDATE and the usual outbox row"
+  "UPDATE and the usual outbox row",
+  "UPDATE and the barest row, one statement"
 ] as const
 
 /** The times of `count` transactions of each client, in milliseconds. */
@@ -52,7 +54,8 @@ export const save = Effect.fnUntraced(
       block(transactions, ids, Aggregates.update),
       block(transactions, ids, Aggregates.save),
       block(transactions, ids, Aggregates.updateAndAppend),
-      block(transactions, ids, Aggregates.updateAndUsual)
+      block(transactions, ids, Aggregates.updateAndUsual),
+      block(transactions, ids, Aggregates.updateAndBarest)
     ])
     yield* round
     const rounds = yield* Effect.forEach(Array.from({ length: options.rounds }), () => Effect.andThen(reset, round))

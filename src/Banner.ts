@@ -36,12 +36,14 @@ export const layer = (options: {
         `  Postgres   ${config.databaseUrl === undefined ? `embedded, data under ${config.dataDirectory}` : "DATABASE_URL"}`,
         `  Broker     ${broker.name === "kafka" ? `Kafka at ${config.kafkaBrokers?.join(", ")}` : "embedded, in Postgres"}`,
         ...(url === null
-          ? []
-          : [
-              `  Gateway    ${config.gatewayUrl ?? `a sandbox beside the service, at ${Option.match(yield* Effect.serviceOption(GatewayServer), { onNone: () => "a port of its own", onSome: ({ url }) => url })}`}`,
-              `  HTTP       ${url}`,
-              ...lines(url)
-            ])
+          ? ["  Health     nowhere: PORT is not set"]
+          : !roles.has("http")
+            ? [`  Health     ${url}/health/ready   Metrics ${url}/metrics`]
+            : [
+                `  Gateway    ${config.gatewayUrl ?? `a sandbox beside the service, at ${Option.match(yield* Effect.serviceOption(GatewayServer), { onNone: () => "a port of its own", onSome: ({ url }) => url })}`}`,
+                `  HTTP       ${url}`,
+                ...lines(url)
+              ])
       ]
       yield* Console.log(text.join("\n"))
     })

@@ -144,6 +144,9 @@ const mailHost = (value: string): Parsed<string> =>
 /** The checkout. */
 const root = Path.resolve(import.meta.dirname, "..")
 
+/** Where a process with the role http listens that was not told otherwise. */
+export const defaultPort = 3_000
+
 const variables = {
   /** Where the embedded Postgres and the process's id are kept. */
   dataDirectory: variable("DATA_DIRECTORY", (value) => Result.succeed(Path.resolve(value)), Path.join(root, ".data")),
@@ -166,8 +169,11 @@ const variables = {
   kafkaReplication: variable("KAFKA_REPLICATION", integer(1, 32), 1),
   /** Only this machine may call, unless someone says otherwise: the sample has no authentication. */
   host: variable("HOST", text(/^[A-Za-z0-9.:_-]{1,253}$/, "a host name or an address"), "127.0.0.1"),
-  /** 0 picks a free one. */
-  port: variable("PORT", integer(0, 65_535), 3_000),
+  /**
+   * 0 picks a free one. Unset: {@link defaultPort} with the role http, and none without it: processes of one machine would fight over a
+   * default for what each of them has.
+   */
+  port: variable<number | undefined>("PORT", integer(0, 65_535), undefined),
   faults: variable("FAULTS", faults, undefined),
   logLevel: variable("LOG_LEVEL", oneOf("Trace", "Debug", "Info", "Warn", "Error", "Fatal", "None"), "Info"),
   logJson: variable("LOG_JSON", onOff, false),

@@ -5,7 +5,7 @@ import { WebhookSettings } from "./application/GatewayWebhook.ts"
 import { dropExpired as dropExpiredKeys, IdempotencySettings } from "./application/Idempotency.ts"
 import { MailSettings } from "./application/mail/MailTransport.ts"
 import { RecoverySettings } from "./application/tasks/PaymentRecover.ts"
-import type { AppConfig } from "./Config.ts"
+import { type AppConfig, defaultPort } from "./Config.ts"
 import { ordersTopic } from "./domain/Events.ts"
 import { HttpSettings } from "./http/HttpServer.ts"
 import * as Consumer from "./messaging/inbox/Consumer.ts"
@@ -95,5 +95,9 @@ export const settings = (config: AppConfig) =>
       }))
     ),
     Layer.succeed(GraceSettings, { graceMillis: config.shutdownGraceMillis }),
-    Layer.succeed(HttpSettings, { host: config.host, port: config.port, graceMillis: config.shutdownGraceMillis })
+    Layer.succeed(HttpSettings, {
+      host: config.host,
+      port: config.port ?? defaultPort,
+      graceMillis: config.shutdownGraceMillis
+    })
   )

@@ -1,6 +1,7 @@
 /**
  * The service as layers. This file goes from the database up, as a start does; `service`, at its end, lists the parts the other way
- * round, which is the order of a clean stop: HTTP, consumers, tasks, dispatcher, broker, connections, Postgres.
+ * round, which is the order of a clean stop: HTTP, consumers, tasks, dispatcher, broker, connections, Postgres. Each role brings its part of
+ * health along.
  */
 import { NodeHttpClient } from "@effect/platform-node"
 import { Console, Context, Effect, Layer } from "effect"
@@ -32,8 +33,9 @@ import * as StrandedPayments from "./application/StrandedPayments.ts"
 import * as Banner from "./Banner.ts"
 import type { AppConfig, Role } from "./Config.ts"
 import { eventTypes, ordersTopic } from "./domain/Events.ts"
+import * as BrokerHealth from "./http/BrokerHealth.ts"
 import * as DispatcherHealth from "./http/DispatcherHealth.ts"
-import { Readiness } from "./http/Health.ts"
+import { HealthParts, Readiness } from "./http/Health.ts"
 import * as HttpServer from "./http/HttpServer.ts"
 import * as InboxHealth from "./http/InboxHealth.ts"
 import * as TopicsHealth from "./http/TopicsHealth.ts"
@@ -48,7 +50,7 @@ import * as Maintenance from "./messaging/Maintenance.ts"
 import { DeadLetters } from "./messaging/outbox/DeadLetters.ts"
 import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
 import { History } from "./messaging/outbox/History.ts"
-import { dispatcherConnections, dispatcherPlans, LaneWorkers } from "./messaging/outbox/LaneWorkers.ts"
+import { dispatcherDatabase, LaneWorkers } from "./messaging/outbox/LaneWorkers.ts"
 import { Outbox } from "./messaging/outbox/Outbox.ts"
 import * as OutboxMetrics from "./messaging/outbox/OutboxMetrics.ts"
 import { OutboxQueue } from "./messaging/outbox/OutboxQueue.ts"
@@ -117,9 +119,9 @@ const database = (config: AppConfig) =>
     Layer.provideMerge(databaseSettings(config))
   )
 
-/** Session locks, wake-ups and shares: what several processes need to work on one database. */
+/** Session locks, wake-ups and shares: what several processes need to work on one database. And what each tells of itself. */
 const platform = (config: AppConfig) =>
-  Layer.mergeAll(Shares.layer, PoolMetrics.layer("requests")).pipe(
+  Layer.mergeAll(Shares.layer, PoolMetrics.layer("requests"), HealthParts.layer, Readiness.layer).pipe(
     Layer.provideMerge(Signals.layer),
     Layer.provideMerge(ControlConnection.layer),
     Layer.provideMerge(Fibers.layer),
@@ -144,14 +146,14 @@ const broker = (config: AppConfig) =>
         )
       )
 
-/** The dispatcher's own connections: requests that queue for theirs are no reason for events to wait. */
-const dispatcherDatabase = Database.layerReserved("dispatcher", dispatcherConnections, dispatcherPlans)
-
-/** The consumers' own, for the same reason. */
+/** The consumers' own connections: as the dispatcher's, they are not those that requests queue for. */
 const consumerDatabase = Database.layerReserved("consumers", Consumer.consumerConnections, Consumer.consumerPlans)
 
 /** Keeps lanes drained, and watches the connections that it does so on. */
-const dispatcher = Layer.merge(LaneWorkers.layer, Layer.provide(PoolMetrics.layer("dispatcher"), dispatcherDatabase))
+const dispatcher = Layer.merge(
+  Layer.provide(DispatcherHealth.layer, LaneWorkers.layer),
+  Layer.provide(PoolMetrics.layer("dispatcher"), dispatcherDatabase)
+)
 
 /** Outbox and inbox: the mechanism, which knows no order. */
 const messaging = (config: AppConfig) =>
@@ -175,11 +177,15 @@ const messaging = (config: AppConfig) =>
     Layer.provideMerge(Layer.mergeAll(Wakeup.layer, TaskWakeup.layer, Inbox.layer, broker(config)))
   )
 
-/** The topics, checked before anything uses them. */
+/** The topics, checked before anything uses them, and the broker that has them. */
 const topics = (roles: ReadonlySet<Role>) =>
   roles.has("http") || roles.has("dispatcher") || roles.has("consumers")
-    ? TopicChecks.layerStart([ordersTopic])
+    ? Layer.mergeAll(TopicChecks.layerStart([ordersTopic]), TopicsHealth.layer, BrokerHealth.layer)
     : Layer.empty
+
+/** Where a process that takes no requests is watched, if it is told a port: it answers from before its work begins until after it has ended. */
+const watched = (config: AppConfig, roles: ReadonlySet<Role>) =>
+  roles.has("http") || config.port === undefined ? Layer.empty : HttpServer.layerHealth
 
 /** The sandbox gateway, on the pool that the service has or on one of its own. */
 const sandbox = (config: AppConfig, port: number) =>
@@ -230,15 +236,11 @@ const webhooks = Layer.effectDiscard(
   })
 )
 
-const http = webhooks.pipe(
-  Layer.provideMerge(HttpServer.layer),
-  Layer.provide(InboxHealth.layer(consumerNames)),
-  Layer.provide(TopicsHealth.layer),
-  Layer.provide(Layer.mergeAll(Readiness.layer, DispatcherHealth.layer))
-)
+const http = Layer.provideMerge(webhooks, HttpServer.layer)
 
 /** Reads the topics, and watches the connections that it does so on. */
 const consumers = Layer.mergeAll(
+  InboxHealth.layer(consumerNames),
   Layer.provide(PoolMetrics.layer("consumers"), consumerDatabase),
   ...subscribers.map((subscriber) => Consumer.layer<Tasks>(subscriber))
 )
@@ -279,12 +281,13 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
   const useCases = application(config)
   const banner = Banner.layer({ config, roles, json: output.json })
   return (roles.has("http") ? Layer.provide(banner, useCases) : banner).pipe(
-    Layer.provideMerge(roles.has("http") ? Layer.provide(http, useCases) : Layer.empty),
+    Layer.provideMerge(roles.has("http") ? Layer.provide(http, useCases) : Readiness.layerWorking),
     Layer.provideMerge(withRole(roles, "consumers", consumers)),
     Layer.provideMerge(withRole(roles, "workers", Layer.provide(workers(config), useCases))),
-    Layer.provideMerge(roles.has("dispatcher") ? dispatcher : Layer.empty),
+    Layer.provideMerge(withRole(roles, "dispatcher", dispatcher)),
     Layer.provideMerge(withRole(roles, "maintenance", Maintenance.layer)),
     Layer.provideMerge(topics(roles)),
+    Layer.provideMerge(watched(config, roles)),
     Layer.provideMerge(messaging(config)),
     Layer.provideMerge(platform(config)),
     Layer.provide(telemetry(config)),

@@ -20,7 +20,7 @@ const decodeReady = Schema.decodeUnknownOption(Ready)
 /** A running process of the service. */
 export interface ServiceProcess {
   readonly pid: number
-  /** Where it answers HTTP; null without that role. */
+  /** Where it answers HTTP: without the role `http` only where it was given a `PORT`, and then health and metrics alone. */
   readonly url: string | null
   readonly signal: (signal: NodeJS.Signals) => Effect.Effect<void>
   /** Its exit status, or the signal that ended it. */

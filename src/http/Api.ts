@@ -320,11 +320,15 @@ const Health = HttpApiGroup.make("health")
       OpenApi.annotations({
         summary: "Whether the process can serve",
         description:
-          "`degraded` still takes orders: events wait in the outbox while the broker is away. `unready` is 503."
+          "`degraded` still takes orders: events wait in the outbox while the broker is away. `unready` is 503. " +
+          "The parts are those of the roles that this process has."
       })
     )
   )
   .annotateMerge(OpenApi.annotations({ title: "Health" }))
+
+/** What a process that takes no requests answers beside /metrics. Its name is the whole API's: the handlers are the same. */
+export const HealthApi = HttpApi.make("paid-once").add(Health).middleware(RequestProblems)
 
 /** The whole API. */
 export const Api = HttpApi.make("paid-once")

@@ -1,20 +1,19 @@
 /** What health says of the dispatcher in this process: the lanes it owns, and the topics it can't reach right now. */
-import { Effect, Layer, Option } from "effect"
+import { Effect, Layer } from "effect"
 import { Dispatcher } from "../messaging/outbox/Dispatcher.ts"
 import { Holds } from "../messaging/outbox/Holds.ts"
 import { LaneWorkers } from "../messaging/outbox/LaneWorkers.ts"
 import { HealthParts, type PartReport } from "./Health.ts"
 
-/** Adds the part where this process has the role, and nothing elsewhere. */
-export const layer: Layer.Layer<never, never, Dispatcher | Holds> = Layer.effect(
-  HealthParts,
+/** Adds the part. */
+export const layer: Layer.Layer<never, never, Dispatcher | HealthParts | Holds | LaneWorkers> = Layer.effectDiscard(
   Effect.gen(function* () {
-    const workers = yield* Effect.serviceOption(LaneWorkers)
+    const workers = yield* LaneWorkers
     const dispatcher = yield* Dispatcher
     const holds = yield* Holds
-    if (Option.isNone(workers)) return []
+    const { add } = yield* HealthParts
     const report = Effect.gen(function* (): Effect.fn.Return<PartReport> {
-      const lanes = yield* workers.value.lanes
+      const lanes = yield* workers.lanes
       const pausedTopics = yield* dispatcher.pauses
       const { dead, parked } = yield* holds.counts
       return {
@@ -26,6 +25,6 @@ export const layer: Layer.Layer<never, never, Dispatcher | Holds> = Layer.effect
         deadLetters: dead
       }
     })
-    return [{ name: "dispatcher", report }]
+    yield* add({ name: "dispatcher", report })
   })
 )

@@ -15,7 +15,7 @@ import { Timeline } from "../application/Timeline.ts"
 import type { OrderId, OrderStateConflict } from "../domain/Order.ts"
 import type { EventRefused } from "../messaging/outbox/Outbox.ts"
 import { type TaskNotFound, Tasks } from "../messaging/tasks/Tasks.ts"
-import { Api, NewOrderBody, type PaymentPending, PayBody, ReportBody } from "./Api.ts"
+import { Api, HealthApi, NewOrderBody, type PaymentPending, PayBody, ReportBody } from "./Api.ts"
 import * as Body from "./Body.ts"
 import { Health } from "./Health.ts"
 import { contentType as problemType, Problem, toResponse } from "./Problems.ts"
@@ -202,8 +202,9 @@ const webhooksLayer = HttpApiBuilder.group(
   })
 )
 
-const healthLayer = HttpApiBuilder.group(
-  Api,
+/** The handlers of {@link HealthApi}. */
+export const healthLayer = HttpApiBuilder.group(
+  HealthApi,
   "health",
   Effect.fn(function* (handlers) {
     const health = yield* Health

@@ -1,12 +1,11 @@
 /**
- * Whether this process lives, and whether it should be sent requests.
+ * Whether this process lives, and whether it does what its roles are for.
  *
- * Only what stops an order from being taken makes it unready: the database, and a shutdown under way. A broker that is away or a
- * fiber that is being restarted degrades it: events wait in the outbox meanwhile.
+ * Only what stops an order from being taken makes it unready: the database, a start that is not over, and a shutdown under way. A broker that
+ * is away or a fiber that is being restarted degrades it: events wait in the outbox meanwhile.
  */
-import { Clock, Context, Effect, Layer, Option, Ref, Schema, SubscriptionRef } from "effect"
+import { Clock, Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
-import { Broker } from "../messaging/broker/Broker.ts"
 import { Fibers, type FiberState, stuckAfterMillis } from "../platform/Supervised.ts"
 
 /** What a part says of itself. Further fields tell an operator more. */
@@ -29,25 +28,59 @@ export interface HealthPart {
   readonly report: Effect.Effect<PartReport>
 }
 
-/** Parts that others bring, for example the lanes that the dispatcher owns. */
-export const HealthParts = Context.Reference<ReadonlyArray<HealthPart>>("paid-once/http/HealthParts", {
-  defaultValue: () => []
-})
+/**
+ * The parts of this process: each of its roles brings its own (the dispatcher its lanes, for example), so that health judges no role that
+ * runs elsewhere.
+ */
+export class HealthParts extends Context.Service<
+  HealthParts,
+  {
+    readonly all: Effect.Effect<ReadonlyArray<HealthPart>>
+    /** Adds a part for as long as the scope is open. */
+    readonly add: (part: HealthPart) => Effect.Effect<void, never, Scope.Scope>
+  }
+>()("paid-once/http/HealthParts") {
+  static readonly layer: Layer.Layer<HealthParts> = Layer.sync(HealthParts, () => {
+    const parts = new Set<HealthPart>()
+    return HealthParts.of({
+      all: Effect.sync(() => [...parts]),
+      add: (part) =>
+        Effect.acquireRelease(
+          Effect.sync(() => void parts.add(part)),
+          () => Effect.sync(() => void parts.delete(part))
+        )
+    })
+  })
+}
 
-/** Whether this process still wants requests. */
+/** Whether this process is at work: its port may answer before its work has begun, and while it ends. */
 export class Readiness extends Context.Service<
   Readiness,
   {
-    readonly draining: Effect.Effect<boolean>
-    /** Turns ready into unready, and answers with `Connection: close`, while the server still takes what comes. */
+    readonly phase: Effect.Effect<"starting" | "working" | "draining">
+    /** Ends the start, during which the process is unready. */
+    readonly begin: Effect.Effect<void>
+    /** Turns ready into unready, and answers with `Connection: close`, while the server still takes what comes. For good. */
     readonly drain: Effect.Effect<void>
   }
 >()("paid-once/http/Readiness") {
   static readonly layer: Layer.Layer<Readiness> = Layer.effect(
     Readiness,
-    Effect.map(Ref.make(false), (draining) =>
-      Readiness.of({ draining: Ref.get(draining), drain: Ref.set(draining, true) })
+    Effect.map(Ref.make<"starting" | "working" | "draining">("starting"), (phase) =>
+      Readiness.of({
+        phase: Ref.get(phase),
+        begin: Ref.update(phase, (now) => (now === "starting" ? "working" : now)),
+        drain: Ref.set(phase, "draining")
+      })
     )
+  )
+
+  /** To be built over the work, where no requests are taken: it has begun when this is built, and ends after this. */
+  static readonly layerWorking: Layer.Layer<never, never, Readiness> = Layer.effectDiscard(
+    Effect.gen(function* () {
+      const { begin, drain } = yield* Readiness
+      yield* Effect.acquireRelease(begin, () => drain)
+    })
   )
 }
 
@@ -57,54 +90,51 @@ const partTimeoutMillis = 2_000
 export class Health extends Context.Service<Health, { readonly report: Effect.Effect<HealthReport> }>()(
   "paid-once/http/Health"
 ) {
-  /** Reports on the {@link Broker} where there is one around it, as there is in every process of the service. */
-  static readonly layer: Layer.Layer<Health, never, Fibers | SqlClient.SqlClient | Readiness> = Layer.effect(
-    Health,
-    Effect.gen(function* () {
-      const fibers = yield* Fibers
-      const sql = yield* SqlClient.SqlClient
-      const readiness = yield* Readiness
-      const broker = yield* Effect.serviceOption(Broker)
-      const others = yield* HealthParts
+  static readonly layer: Layer.Layer<Health, never, Fibers | HealthParts | Readiness | SqlClient.SqlClient> =
+    Layer.effect(
+      Health,
+      Effect.gen(function* () {
+        const fibers = yield* Fibers
+        const sql = yield* SqlClient.SqlClient
+        const readiness = yield* Readiness
+        const others = yield* HealthParts
 
-      const database = sql`SELECT 1`.pipe(
-        Effect.as<PartReport>({ status: "ready" }),
-        Effect.timeout(partTimeoutMillis),
-        // No reason in the answer: a driver's message may name hosts and users. The log has it.
-        Effect.catchCause((cause) =>
-          Effect.as(Effect.logDebug("health: the database does not answer", cause), {
-            status: "unready"
-          } satisfies PartReport)
-        )
-      )
-      const bounded = ({ name, report }: HealthPart) =>
-        report.pipe(
+        const database = sql`SELECT 1`.pipe(
+          Effect.as<PartReport>({ status: "ready" }),
           Effect.timeout(partTimeoutMillis),
+          // No reason in the answer: a driver's message may name hosts and users. The log has it.
           Effect.catchCause((cause) =>
-            Effect.as(Effect.logWarning(`health: ${name} does not answer`, cause), {
-              status: "degraded"
+            Effect.as(Effect.logDebug("health: the database does not answer", cause), {
+              status: "unready"
             } satisfies PartReport)
-          ),
-          Effect.map((part) => [name, part] as const)
+          )
         )
+        const bounded = ({ name, report }: HealthPart) =>
+          report.pipe(
+            Effect.timeout(partTimeoutMillis),
+            Effect.catchCause((cause) =>
+              Effect.as(Effect.logWarning(`health: ${name} does not answer`, cause), {
+                status: "degraded"
+              } satisfies PartReport)
+            ),
+            Effect.map((part) => [name, part] as const)
+          )
 
-      const report = Effect.gen(function* () {
-        const now = yield* Clock.currentTimeMillis
-        const parts: Record<string, PartReport> = {}
-        if (yield* readiness.draining) parts["shutdown"] = { status: "unready" }
-        parts["database"] = yield* database
-        if (Option.isSome(broker)) {
-          const available = yield* SubscriptionRef.get(broker.value.available)
-          parts["broker"] = { status: available ? "ready" : "degraded", name: broker.value.name }
-        }
-        for (const state of yield* fibers.states) parts[`fiber:${state.name}`] = ofFiber(state, now)
-        for (const [name, part] of yield* Effect.forEach(others, bounded, { concurrency: "unbounded" }))
-          parts[name] = part
-        return { status: worst(Object.values(parts)), parts }
+        const report = Effect.gen(function* () {
+          const now = yield* Clock.currentTimeMillis
+          const parts: Record<string, PartReport> = {}
+          const phase = yield* readiness.phase
+          if (phase === "starting") parts["start"] = { status: "unready" }
+          if (phase === "draining") parts["shutdown"] = { status: "unready" }
+          parts["database"] = yield* database
+          for (const state of yield* fibers.states) parts[`fiber:${state.name}`] = ofFiber(state, now)
+          for (const [name, part] of yield* Effect.forEach(yield* others.all, bounded, { concurrency: "unbounded" }))
+            parts[name] = part
+          return { status: worst(Object.values(parts)), parts }
+        })
+        return Health.of({ report })
       })
-      return Health.of({ report })
-    })
-  )
+    )
 }
 
 const ofFiber = (state: FiberState, nowMillis: number): PartReport => {

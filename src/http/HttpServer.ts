@@ -1,5 +1,6 @@
 /**
- * The service's HTTP server: the API, its documentation, metrics and health on one port.
+ * The service's HTTP server: the API, its documentation, metrics and health on one port; or, for a process that takes no requests, health and
+ * metrics alone.
  *
  * The routes are built before the port is bound, so that no request arrives where nobody listens yet. Closing goes the other way:
  * unready, no new connections, the requests under way within {@link HttpSettings}' grace, then whatever is still open.
@@ -23,10 +24,10 @@ import type { Timeline } from "../application/Timeline.ts"
 import type { Tasks } from "../messaging/tasks/Tasks.ts"
 import * as Grace from "../platform/Grace.ts"
 import type { Fibers } from "../platform/Supervised.ts"
-import { Api } from "./Api.ts"
+import { Api, HealthApi } from "./Api.ts"
 import * as Draining from "./Draining.ts"
 import * as Handlers from "./Handlers.ts"
-import { Health, Readiness } from "./Health.ts"
+import { Health, type HealthParts, Readiness } from "./Health.ts"
 import * as Metrics from "./Metrics.ts"
 import * as Observe from "./Observe.ts"
 import { Problem, contentType as problemType, toJson } from "./Problems.ts"
@@ -177,26 +178,53 @@ const maxParamLength = Http.maxHeaderSize
 /** Paths are taken as they are written: a key belongs to a path, so a path has one spelling. */
 const routerConfig = { maxParamLength, ignoreDuplicateSlashes: false, ignoreTrailingSlash: false, caseSensitive: true }
 
+const around = Layer.mergeAll(Health.layer, RequestProblems.layer, NodeHttpServer.layerHttpServices)
+
 const routes = Layer.mergeAll(
   HttpApiBuilder.layer(Api, { openapiPath: Observe.openApiPath }),
   // Its script and style stand in the page, which then asks nobody but this server. (Scalar's would fetch fonts and report usage.)
   HttpApiSwagger.layer(Api, { path: Observe.docsPath }),
   Metrics.layer,
-  Observe.layer
-).pipe(
-  Layer.provide(Handlers.layer),
-  Layer.provide(Health.layer),
-  Layer.provide(RequestProblems.layer),
-  Layer.provide(NodeHttpServer.layerHttpServices)
-)
+  Observe.layer(Api, [Observe.openApiPath, Observe.docsPath, Observe.metricsPath])
+).pipe(Layer.provide(Handlers.layer), Layer.provide(around))
 
-/** Serves everything at {@link HttpSettings}. A `Broker` in the context is reported by health. */
+const healthRoutes = Layer.mergeAll(
+  HttpApiBuilder.layer(HealthApi),
+  Metrics.layer,
+  Observe.layer(HealthApi, [Observe.metricsPath])
+).pipe(Layer.provide(Handlers.healthLayer), Layer.provide(around))
+
+/** Serves these routes at {@link HttpSettings}. Closing waits for what is under way until the part's share of the grace is used up. */
+const serve = Effect.fnUntraced(function* <R>(
+  routes: Layer.Layer<never, never, R>,
+  part: Parameters<Effect.Success<typeof Grace.make>>[0]
+) {
+  const settings = yield* HttpSettings
+  const readiness = yield* Readiness
+  const grace = yield* Grace.make
+  const router = yield* Effect.provideService(HttpRouter.make, HttpRouter.RouterConfig, routerConfig)
+  yield* Layer.build(Layer.provide(routes, Layer.succeed(HttpRouter.HttpRouter, router)))
+  const { address, drain, server } = yield* listen(settings, "PORT")
+  // A middleware, even one that does nothing, makes Effect open a span for every request: events carry its trace.
+  yield* server.serve(router.asHttpEffect(), (handled) => handled)
+  // Added last, so that it runs first: from now on every answer says that the connection ends with it.
+  yield* Effect.addFinalizer(() =>
+    Effect.andThen(
+      readiness.drain,
+      Effect.suspend(() => drain(grace(part, settings.graceMillis)))
+    )
+  )
+  return BoundAddress.of(address)
+})
+
+/** Serves everything. It stands over the work, which has begun when this is built: requests end first. */
 export const layer: Layer.Layer<
   BoundAddress,
   ListenFailed,
   | CancelOrder
   | Fibers
   | GatewayWebhook
+  | HealthParts
   | Orders
   | Payments
   | PayOrder
@@ -210,21 +238,17 @@ export const layer: Layer.Layer<
 > = Layer.effect(
   BoundAddress,
   Effect.gen(function* () {
-    const settings = yield* HttpSettings
-    const readiness = yield* Readiness
-    const grace = yield* Grace.make
-    const router = yield* Effect.provideService(HttpRouter.make, HttpRouter.RouterConfig, routerConfig)
-    yield* Layer.build(Layer.provide(routes, Layer.succeed(HttpRouter.HttpRouter, router)))
-    const { address, drain, server } = yield* listen(settings, "PORT")
-    // A middleware, even one that does nothing, makes Effect open a span for every request: events carry its trace.
-    yield* server.serve(router.asHttpEffect(), (handled) => handled)
-    // Added last, so that it runs first: from now on every answer says that the connection ends with it.
-    yield* Effect.addFinalizer(() =>
-      Effect.andThen(
-        readiness.drain,
-        Effect.suspend(() => drain(grace("requests", settings.graceMillis)))
-      )
-    )
-    return BoundAddress.of(address)
+    yield* (yield* Readiness).begin
+    return yield* serve(routes, "requests")
   })
 )
+
+/**
+ * Serves health and metrics, and nothing else. To be built under the work, so that it can be watched from its beginning to its end:
+ * {@link Readiness.layerWorking} says when those are.
+ */
+export const layerHealth: Layer.Layer<
+  BoundAddress,
+  ListenFailed,
+  Fibers | HealthParts | Readiness | SqlClient.SqlClient
+> = Layer.effect(BoundAddress, serve(healthRoutes, "scrapes"))

@@ -3,12 +3,11 @@ import { Effect, Layer } from "effect"
 import { InboxReport } from "../messaging/inbox/InboxReport.ts"
 import { HealthParts, type PartReport } from "./Health.ts"
 
-/** Adds the part to those that are there already. */
-export const layer = (consumers: ReadonlyArray<string>): Layer.Layer<never, never, InboxReport> =>
-  Layer.effect(
-    HealthParts,
+/** Adds the part. */
+export const layer = (consumers: ReadonlyArray<string>): Layer.Layer<never, never, HealthParts | InboxReport> =>
+  Layer.effectDiscard(
     Effect.gen(function* () {
-      const others = yield* HealthParts
+      const { add } = yield* HealthParts
       const { counts } = yield* InboxReport
       const report = Effect.gen(function* (): Effect.fn.Return<PartReport> {
         const found = yield* Effect.forEach(consumers, (consumer) =>
@@ -20,6 +19,6 @@ export const layer = (consumers: ReadonlyArray<string>): Layer.Layer<never, neve
           consumers: Object.fromEntries(found)
         }
       })
-      return [...others, { name: "inbox", report }]
+      yield* add({ name: "inbox", report })
     })
   )

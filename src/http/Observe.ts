@@ -4,13 +4,12 @@
 import { Cause, Effect, Exit, Metric, Option } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { SqlError } from "effect/sql"
-import { Api } from "./Api.ts"
 import * as Tracing from "../platform/Tracing.ts"
 import { Readiness } from "./Health.ts"
 import { requestDuration, requestsTotal } from "./Metrics.ts"
 import { badRequest, Problem, toResponse } from "./Problems.ts"
 
-/** The routes outside of {@link Api}; all are GET. */
+/** The routes outside of the API; all are GET. */
 export const openApiPath = "/openapi.json"
 export const docsPath = "/docs"
 export const metricsPath = "/metrics"
@@ -20,15 +19,23 @@ interface KnownRoute {
   readonly segments: ReadonlyArray<string>
 }
 
-const knownRoutes: ReadonlyArray<KnownRoute> = [
-  ...Object.values(Api.groups).flatMap((group) =>
-    Object.values(group.endpoints).map(({ method, path }) => ({ method: method as string, path: path as string }))
-  ),
-  ...[openApiPath, docsPath, metricsPath].map((path) => ({ method: "GET", path }))
-].map(({ method, path }) => ({ method, segments: path.split("/") }))
+/** What is asked of an `HttpApi` here: an endpoint's own type keeps its method and path as literals. */
+interface RoutedApi {
+  readonly groups: Readonly<
+    Record<string, { readonly endpoints: Readonly<Record<string, { readonly method: string; readonly path: string }>> }>
+  >
+}
+
+const routesOf = (api: RoutedApi, otherPaths: ReadonlyArray<string>): ReadonlyArray<KnownRoute> =>
+  [
+    ...Object.values(api.groups).flatMap((group) =>
+      Object.values(group.endpoints).map(({ method, path }) => ({ method, path }))
+    ),
+    ...otherPaths.map((path) => ({ method: "GET", path }))
+  ].map(({ method, path }) => ({ method, segments: path.split("/") }))
 
 /** What no route took: a path that is no text, a known path with another method, or nothing of ours. */
-const unrouted = (request: HttpServerRequest.HttpServerRequest): Problem => {
+const unrouted = (request: HttpServerRequest.HttpServerRequest, knownRoutes: ReadonlyArray<KnownRoute>): Problem => {
   const path = request.url.split(/[?#]/, 1)[0]!
   const segments = path.split("/")
   const matching = knownRoutes.filter(
@@ -84,10 +91,13 @@ const sqlStateOf = (cause: unknown): string =>
 const toProblem = (
   cause: Cause.Cause<unknown>,
   request: HttpServerRequest.HttpServerRequest,
+  knownRoutes: ReadonlyArray<KnownRoute>,
   traceId: string | undefined
 ): Problem => {
   const squashed = Cause.squash(cause)
-  if (HttpServerError.isHttpServerError(squashed) && squashed.reason._tag === "RouteNotFound") return unrouted(request)
+  if (HttpServerError.isHttpServerError(squashed) && squashed.reason._tag === "RouteNotFound") {
+    return unrouted(request, knownRoutes)
+  }
   const members = traceId === undefined ? {} : { traceId }
   return cause.reasons.some((reason) =>
     reason._tag === "Die" ? isDatabaseAway(reason.defect) : reason._tag === "Fail" && isDatabaseAway(reason.error)
@@ -101,46 +111,51 @@ const toProblem = (
     : new Problem({ status: 500, detail: "something went wrong on our side; it has been logged", members })
 }
 
-/** Wraps every route of the router, and what no route takes. */
-export const layer = HttpRouter.middleware(
-  Effect.gen(function* () {
-    const readiness = yield* Readiness
-    return (handler) =>
-      Effect.gen(function* () {
-        const request = yield* HttpServerRequest.HttpServerRequest
-        const span = yield* Tracing.current
-        const traceId = span?.traceId
-        const startedMillis = performance.now()
-        const exit = yield* Effect.exit(handler)
-        // A client that hung up gets no answer; the server knows how to end such a request.
-        const aborted = Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)
-        let response = Exit.isSuccess(exit) ? exit.value : toResponse(toProblem(exit.cause, request, traceId))
-        // What the client has to name when it asks about this request.
-        if (span !== undefined)
-          response = HttpServerResponse.setHeader(response, "traceparent", Tracing.toTraceparent(span))
-        if (yield* readiness.draining) response = HttpServerResponse.setHeader(response, "connection", "close")
+/** Wraps every route of the router, and what no route takes. The router has the API's routes, and `otherPaths`. */
+export const layer = (api: RoutedApi, otherPaths: ReadonlyArray<string>) =>
+  HttpRouter.middleware(
+    Effect.gen(function* () {
+      const readiness = yield* Readiness
+      const knownRoutes = routesOf(api, otherPaths)
+      return (handler) =>
+        Effect.gen(function* () {
+          const request = yield* HttpServerRequest.HttpServerRequest
+          const span = yield* Tracing.current
+          const traceId = span?.traceId
+          const startedMillis = performance.now()
+          const exit = yield* Effect.exit(handler)
+          // A client that hung up gets no answer; the server knows how to end such a request.
+          const aborted = Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)
+          let response = Exit.isSuccess(exit)
+            ? exit.value
+            : toResponse(toProblem(exit.cause, request, knownRoutes, traceId))
+          // What the client has to name when it asks about this request.
+          if (span !== undefined)
+            response = HttpServerResponse.setHeader(response, "traceparent", Tracing.toTraceparent(span))
+          if ((yield* readiness.phase) === "draining")
+            response = HttpServerResponse.setHeader(response, "connection", "close")
 
-        const seconds = (performance.now() - startedMillis) / 1000
-        // A path that is no route of ours must not make a time series of its own.
-        const route = Option.match(yield* Effect.serviceOption(HttpRouter.RouteContext), {
-          onNone: () => "unmatched",
-          onSome: (context) => context.route.path as string
-        })
-        const status = aborted ? "aborted" : String(response.status)
-        const labels = { method: request.method, route }
-        yield* Metric.update(Metric.withAttributes(requestsTotal, { ...labels, status }), 1)
-        yield* Metric.update(Metric.withAttributes(requestDuration, labels), seconds)
-        const failed = Exit.isFailure(exit) && !aborted && response.status >= 500
-        yield* (failed ? Effect.logError("request failed", exit.cause) : Effect.logDebug("request")).pipe(
-          Effect.annotateLogs({
-            "http.method": request.method,
-            "http.route": route,
-            "http.status": status,
-            "http.duration_millis": Math.round(seconds * 1000)
+          const seconds = (performance.now() - startedMillis) / 1000
+          // A path that is no route of ours must not make a time series of its own.
+          const route = Option.match(yield* Effect.serviceOption(HttpRouter.RouteContext), {
+            onNone: () => "unmatched",
+            onSome: (context) => context.route.path as string
           })
-        )
-        return aborted ? yield* Effect.failCause(exit.cause) : response
-      })
-  }),
-  { global: true }
-)
+          const status = aborted ? "aborted" : String(response.status)
+          const labels = { method: request.method, route }
+          yield* Metric.update(Metric.withAttributes(requestsTotal, { ...labels, status }), 1)
+          yield* Metric.update(Metric.withAttributes(requestDuration, labels), seconds)
+          const failed = Exit.isFailure(exit) && !aborted && response.status >= 500
+          yield* (failed ? Effect.logError("request failed", exit.cause) : Effect.logDebug("request")).pipe(
+            Effect.annotateLogs({
+              "http.method": request.method,
+              "http.route": route,
+              "http.status": status,
+              "http.duration_millis": Math.round(seconds * 1000)
+            })
+          )
+          return aborted ? yield* Effect.failCause(exit.cause) : response
+        })
+    }),
+    { global: true }
+  )

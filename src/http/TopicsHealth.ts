@@ -3,11 +3,10 @@ import { Effect, Layer } from "effect"
 import { TopicChecks } from "../messaging/outbox/TopicChecks.ts"
 import { HealthParts, type PartReport } from "./Health.ts"
 
-/** Adds the part to those that are there already. The sentences are about settings: no host or user is named in them. */
-export const layer: Layer.Layer<never, never, TopicChecks> = Layer.effect(
-  HealthParts,
+/** Adds the part. The sentences are about settings: no host or user is named in them. */
+export const layer: Layer.Layer<never, never, HealthParts | TopicChecks> = Layer.effectDiscard(
   Effect.gen(function* () {
-    const others = yield* HealthParts
+    const { add } = yield* HealthParts
     const { reports } = yield* TopicChecks
     const report = Effect.map(reports, (reports): PartReport => ({
       status: reports.some(
@@ -21,6 +20,6 @@ export const layer: Layer.Layer<never, never, TopicChecks> = Layer.effect(
         findings: findings.map(({ kind, sentence }) => ({ kind, sentence }))
       }))
     }))
-    return [...others, { name: "topics", report }]
+    yield* add({ name: "topics", report })
   })
 )

@@ -10,9 +10,10 @@ export const GraceSettings = Context.Reference<{ readonly graceMillis: number }>
 
 /**
  * By which part of the grace each is over, in the order in which they end. Requests have most, for somebody waits for them: with the default they
- * have longer than an answer of the gateway may take. A slice and a task come again by themselves. What is left is for closing connections.
+ * have longer than an answer of the gateway may take. A slice and a task come again by themselves. Scrapes are those of a process that takes no
+ * requests, and is watched until its work has ended. What is left is for closing connections.
  */
-const shares = { requests: 0.6, slices: 0.75, groups: 0.85, tasks: 0.9 } as const
+const shares = { requests: 0.6, slices: 0.75, groups: 0.85, tasks: 0.9, scrapes: 0.95 } as const
 
 let beganMillis: number | undefined
 

@@ -63,12 +63,12 @@ export class Signals extends Context.Service<
       })
 
       let waiting = 0
-      let flushedAt = 0
+      let flushedMillis = 0
       /** Sends what has piled up; true where that came thick and fast. */
       const flush = Effect.clockWith((clock) => {
         const now = clock.currentTimeMillisUnsafe()
-        const busy = waiting * calmMillis > now - flushedAt
-        flushedAt = now
+        const busy = waiting * calmMillis > now - flushedMillis
+        flushedMillis = now
         waiting = 0
         const payloads = [...pending]
         pending.clear()

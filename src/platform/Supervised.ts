@@ -62,7 +62,7 @@ export const fullJitterMillis = (n: number, baseMillis: number, capMillis: numbe
 
 /** The first restart comes within a tenth of a second; a fiber that keeps failing settles at one try in half a minute. */
 const restartBaseMillis = 100
-const restartCapMillis = 30_000
+const longestRestartMillis = 30_000
 
 /**
  * Runs `step` for ever in a fiber of the surrounding scope.
@@ -70,12 +70,13 @@ const restartCapMillis = 30_000
  * **Details**
  *
  * A failure or a defect of `step` is logged with its cause and retried with full jitter. A success resets the backoff, and so does
- * a run that was longer than the longest wait: a step that runs for days has succeeded, whatever ends it. Each completed step stamps the fiber's progress; one that runs for long does so itself,
- * through the `stamp` it is given. The fiber ends with the scope, and only then: `step` must be interruptible where it waits.
+ * a run that was longer than the longest wait, `restartCapMillis`: a step that runs for days has succeeded, whatever ends it. Each completed
+ * step stamps the fiber's progress; one that runs for long does so itself, through the `stamp` it is given. The fiber ends with the scope, and only then: `step` must be interruptible where it waits.
  */
 export const forkLoop = Effect.fnUntraced(function* <A, E, R>(
   name: string,
-  step: Effect.Effect<A, E, R> | ((stamp: Effect.Effect<void>) => Effect.Effect<A, E, R>)
+  step: Effect.Effect<A, E, R> | ((stamp: Effect.Effect<void>) => Effect.Effect<A, E, R>),
+  { restartCapMillis = longestRestartMillis }: { readonly restartCapMillis?: number } = {}
 ): Effect.fn.Return<void, never, R | Fibers | Scope.Scope> {
   const fibers = yield* Fibers
   const restarts = Metric.withAttributes(restartsTotal, { fiber: name })

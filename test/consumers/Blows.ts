@@ -44,13 +44,13 @@ const pick = <A>(from: ReadonlyArray<A>) => Random.choice(from) as Effect.Effect
 const between = ([low, high]: readonly [number, number]) => Random.nextIntBetween(low, high)
 
 /** Asks Kafka until it answers so: it may be without a coordinator or a broker for a while. */
-const until = (what: string, condition: () => Promise<boolean>) =>
+const until = (what: string, condition: () => Promise<boolean>, seen = () => "") =>
   Effect.tryPromise(condition).pipe(
     Effect.orElseSucceed(() => false),
     Effect.repeat({ until: (holds) => holds, schedule: Schedule.spaced("100 millis") }),
     Effect.timeoutOrElse({
       duration: patience,
-      orElse: () => Effect.die(new Error(`waited ${patience} for ${what}`))
+      orElse: () => Effect.die(new Error(`waited ${patience} for ${what}${seen()}`))
     })
   )
 
@@ -131,9 +131,17 @@ export const make = Effect.fnUntraced(function* ({
     { concurrency: "unbounded" }
   )
   const joined = (count: number) =>
-    until(`stable groups of ${count}`, async () => {
-      const { groups: found } = await admin.describeGroups([...groups])
-      return found.every(({ members, state }) => state === "Stable" && members.length === count)
+    Effect.suspend(() => {
+      let last = "nothing"
+      return until(
+        `stable groups of ${count}`,
+        async () => {
+          const { groups: found } = await admin.describeGroups([...groups])
+          last = found.map(({ groupId, members, state }) => `${groupId} ${state}, ${members.length} members`).join("; ")
+          return found.every(({ members, state }) => state === "Stable" && members.length === count)
+        },
+        () => `, and saw at last: ${last}; ${slots.map(({ member }) => `${member.pid}: ${member.output()}`).join("\n")}`
+      )
     })
   yield* joined(consumers)
 

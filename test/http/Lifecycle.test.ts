@@ -125,6 +125,31 @@ layer(Layer.provideMerge(underHttpOn(databaseBehindWire), TestProcess.quiet), { 
       })
     )
 
+    it.effect("a port under the work says that it has not begun, that it goes on, and that it ends", () =>
+      Effect.gen(function* () {
+        const health = HttpServer.layerHealth.pipe(
+          Layer.provide(Layer.succeed(HttpServer.HttpSettings, anyPort)),
+          Layer.provideMerge(Readiness.layer),
+          Layer.fresh
+        )
+        const context = yield* Layer.build(health)
+        const { url } = Context.get(context, HttpServer.BoundAddress)
+        const ready = Effect.map(send(`${url}/health/ready`), ({ headers, json, status }) => [
+          status,
+          Object.keys(json.parts).filter((name) => json.parts[name].status === "unready"),
+          headers.get("connection")
+        ])
+        assert.deepStrictEqual(yield* ready, [503, ["start"], "keep-alive"])
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            yield* Effect.provide(Layer.build(Readiness.layerWorking), context)
+            assert.deepStrictEqual(yield* ready, [200, [], "keep-alive"])
+          })
+        )
+        assert.deepStrictEqual(yield* ready, [503, ["shutdown"], "close"])
+      })
+    )
+
     it.effect("closing refuses new connections, and answers the request that is under way", () =>
       Effect.gen(function* () {
         const { close, readiness, url } = yield* startServer()
@@ -146,9 +171,9 @@ layer(Layer.provideMerge(underHttpOn(databaseBehindWire), TestProcess.quiet), { 
           SELECT count(*)::int4 AS waiting FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
             ).pipe(Effect.repeat({ until: ([row]) => row?.["waiting"] === 1 }))
             const closing = yield* Effect.forkDetach(close)
-            yield* readiness.draining.pipe(
+            yield* readiness.phase.pipe(
               Effect.tap(Effect.sleep(10)),
-              Effect.repeat({ until: (draining) => draining })
+              Effect.repeat({ until: (phase) => phase === "draining" })
             )
             yield* Effect.sleep(50)
             assert.isTrue(Exit.isFailure(yield* Effect.exit(send(`${url}/health/live`))))

@@ -14,7 +14,8 @@ import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
 import { RefundOrder } from "../../src/application/RefundOrder.ts"
 import { Reports } from "../../src/application/Reports.ts"
 import { Subscribers, Timeline } from "../../src/application/Timeline.ts"
-import { Readiness } from "../../src/http/Health.ts"
+import * as BrokerHealth from "../../src/http/BrokerHealth.ts"
+import { HealthParts, Readiness } from "../../src/http/Health.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
 import { Broker, BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
@@ -72,7 +73,8 @@ const application = Layer.mergeAll(
 
 /** Everything but the HTTP server, on the database that is given. */
 export const underHttpOn = <A, E, R>(database: Layer.Layer<A | TestDatabase, E, R>) =>
-  Layer.mergeAll(application, unusedBroker, Readiness.layer).pipe(
+  Layer.mergeAll(application, BrokerHealth.layer, Readiness.layer).pipe(
+    Layer.provideMerge(Layer.mergeAll(unusedBroker, HealthParts.layer)),
     Layer.provideMerge(TestProcess.outbox),
     Layer.provideMerge(database)
   )

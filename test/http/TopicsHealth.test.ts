@@ -1,19 +1,18 @@
 /** What health says of a topic that is not fit. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { Health, Readiness } from "../../src/http/Health.ts"
+import { Health, HealthParts, Readiness } from "../../src/http/Health.ts"
 import * as TopicsHealth from "../../src/http/TopicsHealth.ts"
 import { TopicChecks } from "../../src/messaging/outbox/TopicChecks.ts"
 import { RetentionSettings } from "../../src/messaging/Retention.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
-const world = Health.layer.pipe(
-  Layer.provide(TopicsHealth.layer),
+const world = Layer.mergeAll(Health.layer, TopicsHealth.layer, Readiness.layerWorking).pipe(
   Layer.provideMerge(TopicChecks.layer),
   Layer.provideMerge(TestProcess.broker),
   Layer.provideMerge(TestProcess.outbox),
-  Layer.provideMerge(Layer.mergeAll(TestDatabase.layer, Readiness.layer, TestProcess.quiet))
+  Layer.provideMerge(Layer.mergeAll(TestDatabase.layer, HealthParts.layer, Readiness.layer, TestProcess.quiet))
 )
 
 it.live("a topic that breaks a promise degrades the service and is named with what to set", () =>

@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Effect, Exit, Layer, Redacted, Ref } from "effect"
+import { Effect, Exit, Latch, Layer, Metric, Redacted, Ref } from "effect"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
 import { analytics } from "../../src/application/subscribers/Analytics.ts"
@@ -175,3 +175,47 @@ const slice = (records: ReadonlyArray<ReturnType<typeof record>>, partition = 0)
   const [first, ...rest] = records.map((one, index) => ({ ...one, offset: BigInt(index) }))
   return { topic: "orders", partition, records: [first!, ...rest], commit: Effect.void }
 }
+
+it.live("a slice that is cut off, its partition gone to another member, leaves no age behind", () =>
+  Effect.gen(function* () {
+    const broker = yield* Broker
+    const cutOff = yield* Latch.make()
+    const slice: Slice = {
+      topic: Counters.topic,
+      partition: 0,
+      records: [{ ...record(randomUUID()), offset: 0n }],
+      commit: Effect.void
+    }
+    yield* Layer.build(
+      Consumer.layer({
+        name: "cut-off",
+        topic: Counters.topic,
+        firstSight: "any-version",
+        handle: () => Effect.never
+      }).pipe(
+        Layer.provide(
+          Layer.succeed(Broker, {
+            ...broker,
+            consume: (_, handle) =>
+              Effect.andThen(Effect.raceFirst(Effect.exit(handle(slice)), cutOff.await), Effect.never)
+          })
+        )
+      )
+    )
+    const age = Effect.map(Metric.snapshot, (metrics) => {
+      const found = metrics.find(
+        ({ attributes, id }) => id === "inbox_lag_seconds" && attributes?.["consumer"] === "cut-off"
+      )
+      return found?.type === "Gauge" ? Number(found.state.value) : Number.NaN
+    })
+    yield* Counters.eventually(
+      "the slice's age to be told",
+      Effect.map(age, (seconds) => seconds > 0)
+    )
+    yield* cutOff.open
+    yield* Counters.eventually(
+      "the age to be gone",
+      Effect.map(age, (seconds) => seconds === 0)
+    )
+  }).pipe(Effect.scoped, Effect.provide(consumer))
+)

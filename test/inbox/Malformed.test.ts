@@ -79,6 +79,35 @@ it.live("a record whose key no text can hold holds the aggregate of what is left
   )
 )
 
+it.live(
+  "where a topic's places are given a second time, a record that can't be read is another one, and itself each time",
+  () =>
+    run(
+      Effect.gen(function* () {
+        const letters = yield* InboxDeadLetters
+        const { subscriber } = makeSubscriber("one")
+        const place = `${topic}:3:0`
+        yield* deliver(subscriber, makePartition(3).slice([garbage("a")]))
+        yield* letters.discard("one", place, operator)
+        for (const [other, id] of [
+          [garbage("b"), "b"],
+          [garbage("a", "{other"), "a"],
+          [garbage("k\0", "{other"), "k\uFFFD"]
+        ] as const) {
+          yield* deliver(subscriber, makePartition(3).slice([other]))
+          const hold = yield* holdOn("one", id)
+          assert.strictEqual(hold?.status, "dead")
+          assert.match(hold?.eventId ?? "", new RegExp(`^${place}:[0-9a-f]{8}$`))
+          const before = yield* Deliveries.everything
+          yield* deliver(subscriber, makePartition(3).slice([other]))
+          yield* deliver(subscriber, makePartition(3).slice([garbage("a")]))
+          assert.deepStrictEqual(yield* Deliveries.everything, before)
+        }
+        assert.strictEqual((yield* lettersOf).length, 4)
+      })
+    )
+)
+
 it.live("unreadable records behind the highest version wait in their order", () =>
   run(
     Effect.gen(function* () {

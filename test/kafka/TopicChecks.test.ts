@@ -1,6 +1,7 @@
 /** Topics of a real Kafka that are not fit: refused when the service starts, or made to wait when the broker comes later. */
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted, Schedule } from "effect"
+import { ConfigResourceTypes } from "kafkajs"
 import { execFile } from "node:child_process"
 import { randomUUID } from "node:crypto"
 import * as Path from "node:path"
@@ -88,7 +89,7 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
         assert.strictEqual(error._tag, "TopicUnfit")
         assert.match(error.message, sentence)
         assert.include(error.message, `topic ${topic}: `)
-      }).pipe(Effect.scoped)
+      }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
     )
   }
 
@@ -102,11 +103,11 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
         ["oversize", "weak"] satisfies Array<Finding["kind"]>
       )
       // What fits still goes out: holds deal with the rest, event by event.
-      assert.strictEqual((yield* Context.get(context, Publisher).prepare(topic)).partitions, 8)
+      assert.strictEqual(yield* Context.get(context, Publisher).prepare(topic), 8)
       // What the publisher looks at is told with the rest: there is one TopicChecks.
       yield* Context.get(context, Publisher).prepare(`${topic}-other`)
       assert.strictEqual((yield* Context.get(context, TopicChecks).reports).length, 2)
-    }).pipe(Effect.scoped)
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
   )
 
   it.live(
@@ -120,7 +121,7 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
           report?.findings.map(({ kind, sentence }) => [kind, sentence.split(":")[0]]),
           [["weak", "it has one copy"]]
         )
-      }).pipe(Effect.scoped)
+      }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
   )
 
   it.live("settings that a cluster has by default are said to be weak where a record outlives its mark", () =>
@@ -132,7 +133,77 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
         report?.findings.map(({ sentence }) => sentence).join("\n"),
         "so it may be there for 14 days (retention.ms and segment.ms)"
       )
-    }).pipe(Effect.scoped)
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+  )
+
+  it.live(
+    "a topic that is compacted while it is in use waits once that was seen, and goes on when it is not any more",
+    () =>
+      Effect.gen(function* () {
+        const topic = yield* makeTopic({ "segment.ms": String(day) })
+        const context = yield* start(topic)
+        const { prepare } = Context.get(context, Publisher)
+        const { inspect } = Context.get(context, TopicChecks)
+        const admin = yield* KafkaMember.admin(servers)
+        /** All of them at once: what is not named falls back to the cluster's default. */
+        const set = (policy: string) =>
+          Effect.promise(() =>
+            admin.alterConfigs({
+              validateOnly: false,
+              resources: [
+                {
+                  type: ConfigResourceTypes.TOPIC,
+                  name: KafkaMember.prefix + topic,
+                  configEntries: [
+                    { name: "cleanup.policy", value: policy },
+                    { name: "segment.ms", value: String(day) }
+                  ]
+                }
+              ]
+            })
+          )
+        /** Looks until the setting has reached the broker that is asked. */
+        const seen = (kind: Finding["kind"], is: boolean) =>
+          within(
+            `a look that ${is ? "finds" : "misses"} what ${kind}`,
+            Effect.repeat(inspect(topic), {
+              until: ({ findings }) => findings.some((finding) => finding.kind === kind) === is,
+              schedule: Schedule.spaced("50 millis")
+            })
+          )
+        assert.strictEqual(yield* prepare(topic), 8)
+        yield* set("compact")
+        yield* seen("stops", true)
+        const error = yield* Effect.flip(prepare(topic))
+        assert.match(error.message, /is unavailable: cleanup\.policy is to compact/)
+        yield* set("delete")
+        yield* seen("stops", false)
+        assert.strictEqual(yield* prepare(topic), 8)
+      }).pipe(Effect.scoped, Effect.provide(Layer.merge(TestDatabase.layerPool, TestProcess.quiet)))
+  )
+
+  it.live("a topic that grows keeps its events in the partitions that it had, in every dispatcher, and says so", () =>
+    Effect.gen(function* () {
+      const topic = yield* makeTopic({ "segment.ms": String(day) })
+      const one = yield* start(topic)
+      const admin = yield* KafkaMember.admin(servers)
+      yield* Effect.promise(() =>
+        admin.createPartitions({ topicPartitions: [{ topic: KafkaMember.prefix + topic, count: 16 }] })
+      )
+      const other = yield* start(topic)
+      for (const context of [one, other]) {
+        const { info, findings } = yield* within(
+          "the new count",
+          Effect.repeat(Context.get(context, TopicChecks).inspect(topic), {
+            until: ({ info }) => info.partitions === 16,
+            schedule: Schedule.spaced("50 millis")
+          })
+        )
+        assert.strictEqual(info.partitions, 16)
+        assert.match(findings.at(-1)!.sentence, /^it has 16 partitions, and events go to the first 8/)
+        assert.strictEqual(yield* Context.get(context, Publisher).prepare(topic), 8)
+      }
+    }).pipe(Effect.scoped, Effect.provide(Layer.merge(TestDatabase.layerPool, TestProcess.quiet)))
   )
 
   it.live("a broker that is away is no refusal; when it comes, a topic that is not fit waits, and says why", () =>
@@ -157,7 +228,7 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
       const error = yield* Effect.flip(publisher.prepare(topic))
       assert.strictEqual(error._tag, "TopicUnavailable")
       assert.match(error.message, /is unavailable: cleanup\.policy is to compact/)
-    }).pipe(Effect.scoped)
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
   )
 
   it.live("a broker that swallows what it gets does not keep the service from starting", () =>
@@ -170,7 +241,7 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
       )
       assert.deepStrictEqual(yield* Context.get(context, TopicChecks).reports, [])
       yield* proxy.pass
-    }).pipe(Effect.scoped)
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
   )
 
   it.live("the service does not start on a topic that is not fit: one line, exit status 1", () =>

@@ -31,7 +31,9 @@ import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispa
 import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
 import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
 import { OutboxQueue, QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { PartitionCounts } from "../../src/messaging/outbox/PartitionCounts.ts"
 import { Publisher } from "../../src/messaging/outbox/Publisher.ts"
+import { TopicChecks } from "../../src/messaging/outbox/TopicChecks.ts"
 import { Wakeup } from "../../src/messaging/outbox/Wakeup.ts"
 import { TaskClaim } from "../../src/messaging/tasks/TaskClaim.ts"
 import { TaskFinish } from "../../src/messaging/tasks/TaskFinish.ts"
@@ -94,7 +96,11 @@ export const realParts: Parts = {
   taskClaim: TaskClaim.layer,
   taskFinish: TaskFinish.layer,
   queue: OutboxQueue.layer,
-  publisher: Publisher.layer,
+  // The topic never changes here, so its count needs no statement of its own: it would be one more gate, at which nothing can go wrong.
+  publisher: Publisher.layerNoDeps.pipe(
+    Layer.provide(TopicChecks.layerNoDeps),
+    Layer.provide(Layer.succeed(PartitionCounts, { inUse: (_, found) => Effect.succeed(found) }))
+  ),
   dispatcher: Dispatcher.layer,
   deadLetters: DeadLetters.layer,
   inbox: Inbox.layer,

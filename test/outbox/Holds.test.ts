@@ -118,6 +118,27 @@ it.live("what an operator sees, and metrics count, are refusals of the event by 
   }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 4 })))
 )
 
+it.live(
+  "a refused event under an id that the archive has ends its hold when it is published, and so does its aggregate",
+  () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const topic = Refusals.makeTopic()
+      yield* Refusals.append("poison", 1, 1)
+      yield* Effect.andThen(startDispatcher(topic), Counters.drained).pipe(Effect.scoped)
+      yield* Refusals.append("poison", 2, 2)
+      yield* sql`UPDATE outbox_events SET event_id = (SELECT event_id FROM event_log) WHERE aggregate_version = 2`
+      topic.refused.add("poison/2")
+      yield* startDispatcher(topic)
+      yield* Refusals.until("poison", "parked")
+      topic.refused.clear()
+      // The archive keeps the first event of the id, and the one behind the second.
+      yield* Refusals.untilPublished("poison", 2)
+      assert.deepStrictEqual(yield* publishedVersions("poison"), [1, 2, 3])
+      assert.isUndefined(yield* holdOn("poison"))
+    }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 100 })))
+)
+
 it.live("ten sends, and then it is a dead letter with its history, and its aggregate stays parked", () =>
   Effect.gen(function* () {
     const topic = Refusals.makeTopic()

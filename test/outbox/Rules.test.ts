@@ -3,10 +3,10 @@
  * known that the rule is needed, and that the tests which find no problem would find one.
  */
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { Broker, BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
-import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
+import { Dispatcher, DispatcherSettings, OneInFlight } from "../../src/messaging/outbox/Dispatcher.ts"
 import { type Lane, laneOf } from "../../src/messaging/outbox/Lane.ts"
 import { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "../../src/messaging/outbox/Publisher.ts"
@@ -133,6 +133,43 @@ it.live("red when two batches of a lane are in flight: the second lands, and the
         )
     )
     assert.match(verdict.problems.join("\n"), /overtook v1/)
+  }).pipe(Effect.provideService(OneInFlight, false))
+)
+
+it.live("a second batch of a lane beside the first is a defect, and nothing of it is sent", () =>
+  Effect.gen(function* () {
+    const fetched = yield* Deferred.make<void>()
+    const go = yield* Deferred.make<void>()
+    yield* Effect.gen(function* () {
+      yield* Transaction.run(Ledger.append("a"))
+      const { drainOnce, retryHeld } = yield* Dispatcher
+      const first = yield* Effect.forkChild(drainOnce(laneOf("a")))
+      yield* Deferred.await(fetched)
+      for (const second of [drainOnce(laneOf("a")), retryHeld(laneOf("a"))]) {
+        assert.match(String(yield* Effect.exit(second)), /lane \d+ has a batch in flight already/)
+      }
+      assert.strictEqual(yield* Ledger.countEmbedded, 0)
+      // Another lane is free all the while, and this one when its batch has ended.
+      assert.strictEqual(yield* drainOnce(laneOf("b")), "idle")
+      yield* Deferred.succeed(go, undefined)
+      yield* Fiber.join(first)
+      assert.strictEqual(yield* drainOnce(laneOf("a")), "idle")
+      assert.strictEqual(yield* Ledger.countEmbedded, 1)
+    }).pipe(
+      Effect.provide(
+        dispatcherOf((steps) =>
+          overQueue(steps, (queue) => ({
+            ...queue,
+            fetch: (lane, paused) =>
+              Effect.tap(queue.fetch(lane, paused), () =>
+                Effect.flatMap(Deferred.succeed(fetched, undefined), (isFirst) =>
+                  isFirst ? Deferred.await(go) : Effect.void
+                )
+              )
+          }))
+        ).pipe(Layer.provideMerge(writer))
+      )
+    )
   })
 )
 

@@ -1,8 +1,12 @@
 /** What is said of which settings; test/kafka/TopicChecks.test.ts reads them from a real broker. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Context, Effect, Layer, Ref, SubscriptionRef } from "effect"
+import { TestClock } from "effect/testing"
 import { Broker, type TopicInfo } from "../../src/messaging/broker/Broker.ts"
-import { examine, TopicChecks } from "../../src/messaging/outbox/TopicChecks.ts"
+import { PartitionCounts } from "../../src/messaging/outbox/PartitionCounts.ts"
+import { Publisher } from "../../src/messaging/outbox/Publisher.ts"
+import { examine, examineCount, TopicChecks } from "../../src/messaging/outbox/TopicChecks.ts"
+import { Fibers } from "../../src/platform/Supervised.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
@@ -20,6 +24,45 @@ const sound = {
 
 const said = (change: Partial<TopicInfo>, of: Partial<typeof needs> = {}) =>
   examine({ ...sound, ...change }, { ...needs, ...of }).map(({ kind, sentence }) => `${kind}: ${sentence}`)
+
+/** The periodic checks begin with a look of their own, right behind the start's. */
+const firstLook = TestClock.adjust("1 second")
+
+/** The checks as a start begins them, and a publisher, over a broker whose topic is what `info` says. */
+const watched = (info: Ref.Ref<TopicInfo>) =>
+  TopicChecks.layerStart(["orders"]).pipe(
+    Layer.provideMerge(Publisher.layerNoDeps),
+    Layer.provideMerge(TopicChecks.layerNoDeps),
+    Layer.provide(Layer.succeed(PartitionCounts, { inUse: (_, found) => Effect.succeed(found) })),
+    Layer.provide(
+      Layer.effect(
+        Broker,
+        Effect.map(SubscriptionRef.make(true), (available) =>
+          Broker.of({
+            name: "told",
+            available,
+            ensureTopic: () => Ref.get(info),
+            publish: () => Effect.die("nothing is published here"),
+            consume: () => Effect.die("nothing is read here")
+          })
+        )
+      )
+    ),
+    Layer.provide(Fibers.layer),
+    Layer.provideMerge(TestProcess.quiet)
+  )
+
+/** A sound topic, until the test says otherwise, and the kinds of what was last found of it. */
+const watching = Effect.gen(function* () {
+  const info = yield* Ref.make<TopicInfo>(sound)
+  const context = yield* Layer.build(watched(info))
+  const { reports } = Context.get(context, TopicChecks)
+  return {
+    info,
+    kinds: Effect.map(reports, ([report]) => report?.findings.map(({ kind }) => kind)),
+    prepare: Context.get(context, Publisher).prepare
+  }
+})
 
 describe("TopicChecks", () => {
   it("a sound topic has nothing to be said about", () => {
@@ -102,6 +145,61 @@ describe("TopicChecks", () => {
   it("the sentence types the topic's name as the broker knows it", () => {
     assert.include(said({ maxMessageBytes: 1, wireName: "shop.orders" })[0]!, "--entity-name shop.orders ")
   })
+
+  it("more partitions than the lanes are spread over are a warning, fewer stop it, and both sentences say what to do", () => {
+    const judged = (partitions: number, inUse: number) =>
+      examineCount({ ...sound, partitions }, inUse).map(({ kind, sentence }) => `${kind}: ${sentence}`)
+    assert.deepStrictEqual(judged(8, 8), [])
+    assert.match(
+      judged(16, 8)[0]!,
+      /^weak: it has 16 partitions, and events go to the first 8, .* SET partitions = 16 WHERE topic = 'orders'/
+    )
+    assert.match(
+      judged(4, 8)[0]!,
+      /^stops: it has 4 partitions, and its events were published to 8: .* SET partitions = 4 WHERE topic = 'orders'/
+    )
+  })
+
+  it.effect(
+    "a topic that is compacted later waits from the next look on, and goes on seconds after it was mended",
+    () =>
+      Effect.gen(function* () {
+        const { info, kinds, prepare } = yield* watching
+        assert.strictEqual(yield* prepare("orders"), 8)
+
+        yield* firstLook
+        yield* Ref.set(info, { ...sound, retention: { ...sound.retention, compacts: true } })
+        // Between two looks nobody asks the broker.
+        yield* TestClock.adjust("1 minute")
+        assert.strictEqual(yield* prepare("orders"), 8)
+        yield* TestClock.adjust("4 minutes")
+        assert.deepStrictEqual(yield* kinds, ["stops"])
+        const error = yield* Effect.flip(prepare("orders"))
+        assert.strictEqual(error._tag, "TopicUnavailable")
+        assert.match(error.message, /^topic orders is unavailable: cleanup\.policy is to compact/)
+
+        yield* Ref.set(info, sound)
+        yield* TestClock.adjust("5 seconds")
+        assert.deepStrictEqual(yield* kinds, [])
+        assert.strictEqual(yield* prepare("orders"), 8)
+      })
+  )
+
+  it.effect(
+    "what is unsafe is asked for again within seconds, too: health shows no finding that was mended long ago",
+    () =>
+      Effect.gen(function* () {
+        const { info, kinds, prepare } = yield* watching
+        yield* firstLook
+        yield* Ref.set(info, { ...sound, retention: { ...sound.retention, millis: 30 * day } })
+        yield* TestClock.adjust("5 minutes")
+        assert.deepStrictEqual(yield* kinds, ["unsafe"])
+        assert.strictEqual(yield* prepare("orders"), 8)
+        yield* Ref.set(info, sound)
+        yield* TestClock.adjust("5 seconds")
+        assert.deepStrictEqual(yield* kinds, [])
+      })
+  )
 
   it.live("the embedded broker's topics have nothing to be said about", () =>
     Effect.gen(function* () {

@@ -4,7 +4,7 @@ import { TestDatabase } from "../support/TestDatabase.ts"
 import { soak } from "./PaymentSoak.ts"
 
 /** Enough to meet most of the places where a death hurts, in about a minute; `npm run soak:payments` goes on for as long as one likes. */
-const kills = 20
+const kills = 12
 
 it.live(
   `killed ${kills} times while orders are paid, cancelled and refunded: captured minus given back is what paid orders say, and no order was captured twice`,

@@ -1,6 +1,6 @@
 /** The places of a group's member: committed together, and only by who still owns them. */
 import { assert, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Queue } from "effect"
+import { Clock, Deferred, Effect, Fiber, Queue } from "effect"
 import { TestClock } from "effect/testing"
 import { KafkaJSProtocolError } from "kafkajs"
 import * as KafkaOffsets from "../../src/messaging/broker/KafkaOffsets.ts"
@@ -107,5 +107,27 @@ it.effect("a commit that fails is tried again, and the broker is said to be away
     again.answer()
     yield* Fiber.join(waiting)
     assert.deepStrictEqual(said, [false])
+  }).pipe(Effect.scoped)
+)
+
+it.effect("a consumer that ends waits neither for the pause after a failure nor for the next one's", () =>
+  Effect.gen(function* () {
+    const { next, note, settled } = yield* make
+    const failing = Effect.flatMap(next, ({ answer }) => Effect.sync(() => answer(new Error("no connection"))))
+    yield* note(ownerOf(1), 5n)
+    const clock = yield* Effect.forkChild(Effect.forever(TestClock.adjust("100 millis")))
+    yield* Effect.repeat(failing, { times: 8 })
+    // The clock stands still, and the pause is one of seconds.
+    yield* Fiber.interrupt(clock)
+    const waiting = yield* Effect.forkChild(settled)
+    yield* failing
+    const ending = yield* Effect.forkChild(Effect.forever(TestClock.adjust("1 millis")))
+    yield* Effect.repeat(failing, { times: 8 })
+    const began = yield* Clock.currentTimeMillis
+    const last = yield* next
+    assert.isAtMost((yield* Clock.currentTimeMillis) - began, 1_000)
+    last.answer()
+    yield* Fiber.join(waiting)
+    yield* Fiber.interrupt(ending)
   }).pipe(Effect.scoped)
 )

@@ -57,6 +57,27 @@ layer(Layer.mergeAll(Supervised.Fibers.layer, quiet))("Supervised", (it) => {
     )
   )
 
+  it.effect("a loop that is to be back soon never waits longer than it says", () =>
+    Effect.scoped(
+      Effect.gen(function* () {
+        const startedMillis: Array<number> = []
+        yield* Supervised.forkLoop(
+          "impatient",
+          () =>
+            Effect.flatMap(Clock.currentTimeMillis, (now) => {
+              startedMillis.push(now)
+              return Effect.fail("down")
+            }),
+          { restartCapMillis: 1_000 }
+        )
+        yield* TestClock.adjust("1 minute")
+        const waits = startedMillis.slice(1).map((millis, attempt) => millis - startedMillis[attempt]!)
+        assert.isAbove(waits.length, 60)
+        assert.isAtMost(Math.max(...waits), 1_000)
+      })
+    )
+  )
+
   it.effect("a fiber that ends its scope is no longer reported", () =>
     Effect.gen(function* () {
       const { states } = yield* Supervised.Fibers

@@ -62,7 +62,6 @@ export const make = ({
   const someNoted = Latch.makeUnsafe(false)
   const noneNoted = Latch.makeUnsafe(true)
   const ending = Latch.makeUnsafe(false)
-  let isEnding = false
   let send: Send | undefined
 
   const note = (owner: Owner, offset: bigint, through: Send) => {
@@ -134,14 +133,13 @@ export const make = ({
       const waitMillis = failed
         ? yield* Supervised.fullJitterMillis(failures - 1, retryBaseMillis, retryCapMillis)
         : gapMillis
-      yield* isEnding
+      yield* ending.isOpen()
         ? Effect.sleep(Math.min(waitMillis, endingMillis))
         : Effect.timeoutOption(ending.await, waitMillis)
     }
   })
 
   const settled = Effect.suspend(() => {
-    isEnding = true
     ending.openUnsafe()
     return noneNoted.await
   })

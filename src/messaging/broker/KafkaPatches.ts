@@ -1,8 +1,9 @@
 /**
- * Two places where kafkajs 2.2.4 is changed from outside. Its version is pinned exactly, and the tests of test/kafka run through both.
+ * Three places where kafkajs 2.2.4 is changed from outside. Its version is pinned exactly, and the tests of test/kafka run through all.
  */
 import type { Message } from "kafkajs"
 import { createRequire } from "node:module"
+import type { Socket } from "node:net"
 
 const require = createRequire(import.meta.url)
 
@@ -123,8 +124,51 @@ const takeEncodedBatches = () => {
   }
 }
 
+/**
+ * A connection of kafkajs that breaks in the middle of an answer is opened again with the first half of that answer still in its buffer: from
+ * then on it cuts the bytes of every answer in the wrong places. It waits for answers that have come, however often it is opened
+ * again, or throws where nobody catches it, and the process is gone (seen where brokers were killed for minutes). With this each
+ * opening begins with an empty buffer, hears nothing more of the socket before, and what can't be read ends the connection.
+ *
+ * Source: `connect` and `processData` in kafkajs/src/network/connection.js.
+ */
+const beginAnew = () => {
+  interface Connection {
+    socket: Socket | undefined
+    chunks: Array<Buffer>
+    bytesBuffered: number
+    bytesNeeded: number
+    isConnected: () => boolean
+    connect: () => Promise<unknown>
+    processData: (data: Buffer) => void
+  }
+  const { prototype } = require("kafkajs/src/network/connection.js") as { readonly prototype: Connection }
+  const { connect, processData } = prototype
+  prototype.connect = function (this: Connection) {
+    if (!this.isConnected()) {
+      // It still has to be read to its end.
+      this.socket?.removeAllListeners("data").resume()
+      this.chunks = []
+      this.bytesBuffered = 0
+      this.bytesNeeded = answerSizeBytes
+    }
+    return connect.call(this)
+  }
+  prototype.processData = function (this: Connection, data: Buffer) {
+    try {
+      processData.call(this, data)
+    } catch (cause) {
+      this.socket?.destroy(new Error("an answer could not be read", { cause }))
+    }
+  }
+}
+
+/** Every answer begins with its size, an int32. */
+const answerSizeBytes = 4
+
 /** Changes kafkajs, for this process: to be called once, before the first client. */
 export const applyPatches = () => {
   stopIdlePolling()
   takeEncodedBatches()
+  beginAnew()
 }

@@ -24,7 +24,7 @@ import type { Subscriber } from "./Subscriber.ts"
 /** Tries of all consumers of a process at once: they take connections of the slices, which must have some left. */
 const processLimit = 6
 
-/** Parked events in one transaction: short enough that nobody waits for it, and some thousand a second. */
+/** Parked events in one transaction: its commit is shared by as many, and nobody waits long for the rows that it has. */
 const drainLimit = 100
 
 /** Transactions for one hold in a round: an aggregate on which more waits than these take gets its next turn in the next round. */
@@ -62,6 +62,7 @@ export class ApplyHeld extends Context.Service<
         const { timeoutMillis } = yield* Handle.HandleSettings
         /** How often a hold could not be tried at all, one after another, by consumer and aggregate. */
         const transients = new Map<string, number>()
+        const nameOf = ({ aggregateId, consumer }: ParkedRows.Held) => `${consumer} ${aggregateId}`
         const tries = yield* Semaphore.make(processLimit)
 
         const transaction = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
@@ -200,7 +201,7 @@ export class ApplyHeld extends Context.Service<
 
         /** The database or a dependency is away: nothing is counted, and the hold waits a little. */
         const postpone = Effect.fnUntraced(function* (held: ParkedRows.Held) {
-          const key = `${held.consumer} ${held.aggregateId}`
+          const key = nameOf(held)
           const failures = transients.get(key) ?? 0
           transients.set(key, failures + 1)
           const waitMillis = yield* Supervised.fullJitterMillis(failures, transientBaseMillis, transientCapMillis)
@@ -218,14 +219,20 @@ export class ApplyHeld extends Context.Service<
           const held = { consumer: name, aggregateId }
           const exit = yield* Effect.exit(retry(subscriber, held))
           if (Exit.isSuccess(exit)) {
-            transients.delete(`${name} ${aggregateId}`)
+            transients.delete(nameOf(held))
             return
           }
           if (judge(exit.cause)._tag === "Interrupted") return yield* Effect.failCause(exit.cause)
           yield* Effect.logWarning(
             `${name} could not try what waits for ${aggregateId}, and tries it again`,
             exit.cause
-          ).pipe(Effect.annotateLogs({ consumer: name, aggregate_id: aggregateId }))
+          ).pipe(
+            Effect.annotateLogs({
+              consumer: name,
+              aggregate_id: aggregateId,
+              attempt: (transients.get(nameOf(held)) ?? 0) + 1
+            })
+          )
           yield* postpone(held)
         })
 

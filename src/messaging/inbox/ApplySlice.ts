@@ -7,10 +7,14 @@
  * A slice that fails is done again in parts: what came before the event that failed, that event alone, and the rest; where nobody knows which
  * one failed, in halves. The event that fails alone is to blame: it is parked, and with it what comes for its aggregate, and the partition goes
  * on. So one event costs a few transactions, and never one for each of its slice.
+ *
+ * Slices of several partitions that write the same rows, each in the order of its records, can wait for each other in a ring. Postgres ends one of
+ * them after a second (deadlock_timeout); to apply it again as it was would mostly end in the next ring. Its events go one by one then, each with
+ * no more rows than it needs.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Cause, Context, Effect, Exit, Layer, Result } from "effect"
-import { Transaction } from "../../platform/database/Transaction.ts"
+import { Cause, Clock, Context, Effect, Exit, Layer, Result } from "effect"
+import { isDeadlock, Transaction } from "../../platform/database/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
 import type { BrokerUnavailable } from "../broker/Broker.ts"
 import * as Arrival from "./Arrival.ts"
@@ -31,6 +35,9 @@ interface Done {
   readonly counts: InboxCounters.Counts
   readonly held: ReadonlyArray<{ readonly arrival: Arrival.Arrival; readonly outcome: string; readonly text: string }>
 }
+
+/** How long a consumer's events go one by one after a deadlock: a backlog's next slices would mostly end in the next one, a second each. */
+const aloneMillis = 30_000
 
 export class ApplySlice extends Context.Service<
   ApplySlice,
@@ -56,18 +63,32 @@ export class ApplySlice extends Context.Service<
         const { timeoutMillis } = yield* Handle.HandleSettings
         const database = yield* PgClient.PgClient
 
+        /** The arrivals under names that are theirs alone, and which of them were given up before. */
+        const identify = Effect.fnUntraced(function* (consumer: string, arrivals: ReadonlyArray<Arrival.Arrival>) {
+          const unreadable = arrivals.filter(({ read }) => Result.isFailure(read))
+          if (unreadable.length === 0) return { arrivals, buried: new Set<string>() }
+          const known = yield* parking.known(consumer, unreadable)
+          const renamed = unreadable
+            .filter(({ eventId }) => known.get(eventId)?.isOther === true)
+            .map((arrival) => ({ ...arrival, eventId: Arrival.otherId(arrival) }))
+          const named = new Map(renamed.map((arrival) => [arrival.record, arrival]))
+          const all = new Map([...known, ...(renamed.length === 0 ? [] : yield* parking.known(consumer, renamed))])
+          return {
+            arrivals: arrivals.map((arrival) => named.get(arrival.record) ?? arrival),
+            buried: new Set([...all].filter(([, { isBuried }]) => isBuried).map(([id]) => id))
+          }
+        })
+
         /** Where the consumer is with the arrivals' aggregates. Where one is held, its hold is locked before the cursors are looked at. */
         const know = Effect.fnUntraced(function* (consumer: string, arrivals: ReadonlyArray<Arrival.Arrival>) {
           const aggregates = [
             ...new Map(arrivals.map(SlicePlan.aggregateOf).map((aggregate) => [keyOf(aggregate), aggregate])).values()
           ]
-          const unreadable = arrivals.filter(({ read }) => Result.isFailure(read)).map(({ eventId }) => eventId)
-          const buried = unreadable.length === 0 ? new Set<string>() : yield* parking.buried(consumer, unreadable)
           const places = yield* cursors.read(consumer, aggregates)
           const held = aggregates.filter((one) => places.get(keyOf(one))?.isHeld === true)
-          if (held.length === 0) return { places, buried, waiting: new Map() }
+          if (held.length === 0) return { places, waiting: new Map() }
           const waiting = yield* parking.lock(consumer, [...new Set(held.map(({ aggregateId }) => aggregateId))])
-          return { places: yield* cursors.read(consumer, aggregates), buried, waiting }
+          return { places: yield* cursors.read(consumer, aggregates), waiting }
         })
 
         /** The plan, in which nothing waits for an event that an operator gave up before it was sent. */
@@ -111,30 +132,32 @@ export class ApplySlice extends Context.Service<
           { arrivals, failures }: SliceParts.Part,
           running: Handle.Running
         ): Effect.fn.Return<Done, unknown, Transaction> {
-          const { name } = subscriber
+          const consumer = subscriber.name
           running.arrival = undefined
-          const usual = failures.size === 0 ? yield* claim(name, arrivals) : undefined
+          const usual = failures.size === 0 ? yield* claim(consumer, arrivals) : undefined
           if (usual !== undefined) {
             const applied = yield* handle(subscriber, usual.events, usual.first, running)
             yield* faults.at("consumer.before-commit")
             return { counts: { applied, parked: 0, dead: 0, duplicate: arrivals.length - applied }, held: [] }
           }
-          const known = yield* know(name, arrivals)
+          const named = yield* identify(consumer, arrivals)
+          const known = yield* know(consumer, named.arrivals)
           const {
             apply,
             completed,
             duplicates,
             holds,
             parked: waiting
-          } = yield* decide(subscriber, arrivals, {
+          } = yield* decide(subscriber, named.arrivals, {
             ...known,
+            buried: named.buried,
             failures
           })
           const held: Array<Done["held"][number]> = []
           let parked = 0
           let dead = 0
           for (const { arrival, position, reason } of holds) {
-            const outcome = yield* parking.hold(name, { arrival, position }, reason)
+            const outcome = yield* parking.hold(consumer, { arrival, position }, reason)
             if (outcome === "dead") dead += 1
             else parked += 1
             held.push({
@@ -143,17 +166,17 @@ export class ApplySlice extends Context.Service<
               text: reason._tag === "Failed" ? reason.error : gapText(reason.missing)
             })
           }
-          parked += yield* parking.park(name, waiting)
-          yield* parking.wake(name, completed)
+          parked += yield* parking.park(consumer, waiting)
+          yield* parking.wake(consumer, completed)
           const first =
             apply.length === 0
               ? new Set<string>()
               : yield* inbox.markFirst(
-                  name,
+                  consumer,
                   apply.map(({ eventId }) => eventId)
                 )
           const applied = yield* handle(subscriber, apply, first, running)
-          yield* cursors.advance(name, SlicePlan.movesOf(apply, known.places))
+          yield* cursors.advance(consumer, SlicePlan.movesOf(apply, known.places))
           yield* faults.at("consumer.before-commit")
           return {
             counts: { applied, parked, dead, duplicate: duplicates.length + apply.length - applied },
@@ -167,9 +190,26 @@ export class ApplySlice extends Context.Service<
           running: Handle.Running = { arrival: undefined }
         ) =>
           Handle.bounded(
-            Effect.provideService(Transaction.run(settle(subscriber, part, running)), PgClient.PgClient, database),
+            Effect.provideService(
+              // Events that stand alone can't be taken apart any more.
+              Transaction.run(settle(subscriber, part, running), { retryDeadlocks: part.arrivals.length === 1 }),
+              PgClient.PgClient,
+              database
+            ),
             timeoutMillis
           )
+
+        /** Until when the events of a consumer are applied one by one, for its slices were in each other's way. */
+        const aloneUntilMillis = new Map<string, number>()
+        const deadlocked = (subscriber: Subscriber, cause: Cause.Cause<unknown>) =>
+          Effect.flatMap(Clock.currentTimeMillis, (now) => {
+            aloneUntilMillis.set(subscriber.name, now + aloneMillis)
+            return Effect.logWarning(
+              `${subscriber.name}: two slices waited for each other's rows, and its events are applied one by one for ${aloneMillis / 1_000} s. ` +
+                `Rows that events of several aggregates write are to be taken in one order (Subscriber.handleMany)`,
+              cause
+            ).pipe(Effect.annotateLogs({ consumer: subscriber.name }))
+          })
 
         /** Says what was held, after the commit. */
         const tell = (subscriber: Subscriber, { counts, held }: Done) =>
@@ -206,13 +246,21 @@ export class ApplySlice extends Context.Service<
           arrivals: ReadonlyArray<Arrival.Arrival>,
           isShared: boolean
         ): Effect.fn.Return<void, unknown> {
+          const isApart = (yield* Clock.currentTimeMillis) < (aloneUntilMillis.get(subscriber.name) ?? 0)
+          const whole = SliceParts.whole(arrivals)
           /** What has still to be applied, the next part at the end; each shorter than the one that failed. */
-          const parts = [SliceParts.whole(arrivals)]
+          const parts = isApart ? SliceParts.alone(whole).toReversed() : [whole]
           for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
             const running: Handle.Running = { arrival: undefined }
             const exit = yield* Effect.exit(transact(subscriber, part, running))
             if (Exit.isSuccess(exit)) {
               yield* tell(subscriber, exit.value)
+              continue
+            }
+            const isRing = part.arrivals.length > 1 && isOfRing(exit.cause)
+            if (isRing) yield* deadlocked(subscriber, exit.cause)
+            if (isRing && !isShared) {
+              parts.push(...SliceParts.alone(part).toReversed())
               continue
             }
             const verdict = judge(exit.cause)
@@ -252,6 +300,10 @@ export class ApplySlice extends Context.Service<
     Parking.layer
   ])
 }
+
+/** A transaction of it was the one that Postgres ended of a ring. */
+const isOfRing = (cause: Cause.Cause<unknown>): boolean =>
+  cause.reasons.some((reason) => reason._tag === "Die" && isDeadlock(reason.defect))
 
 const isTimeout = (cause: Cause.Cause<unknown>): boolean =>
   cause.reasons.some((reason) => reason._tag === "Fail" && Cause.isTimeoutError(reason.error))

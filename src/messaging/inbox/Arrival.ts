@@ -35,6 +35,17 @@ const aggregateOf = (key: string | null, own: string): string => {
 export const ownId = ({ partition, record, topic }: Pick<Arrival, "topic" | "partition" | "record">): string =>
   `${topic}:${partition}:${record.offset}`
 
+/**
+ * What a record that can't be read is called where another one has its {@link ownId}: a topic that was made anew gives its places a second time.
+ * The same record has the same name whenever it comes.
+ */
+export const otherId = (arrival: Arrival): string =>
+  `${ownId(arrival)}:${createHash("sha256")
+    .update(arrival.record.key ?? "")
+    .update(arrival.record.value ?? "")
+    .digest("hex")
+    .slice(0, 8)}`
+
 export const make = (topic: string, partition: number, record: ConsumedRecord): Arrival => {
   const read = Envelope.decode(record)
   const own = ownId({ topic, partition, record })

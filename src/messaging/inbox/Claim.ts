@@ -14,13 +14,12 @@ interface Run {
   last: number
 }
 
-/** The arrivals' aggregates, if the versions of each rise by one here, and all can be read. */
-const runsOf = (arrivals: ReadonlyArray<Arrival>): ReadonlyMap<string, Run> | undefined => {
+/** The events' aggregates, if the versions of each rise by one here. */
+const runsOf = (events: ReadonlyArray<ReadableArrival>): ReadonlyMap<string, Run> | undefined => {
   const runs = new Map<string, Run>()
-  for (const { aggregateId, read } of arrivals) {
-    if (Result.isFailure(read)) return undefined
-    const { aggregateType, aggregateVersion } = read.success
-    const key = keyOf({ aggregateId, aggregateType })
+  for (const { event } of events) {
+    const { aggregateId, aggregateType, aggregateVersion } = event
+    const key = keyOf(event)
     const run = runs.get(key)
     if (run === undefined)
       runs.set(key, { aggregateId, aggregateType, first: aggregateVersion, last: aggregateVersion })
@@ -30,10 +29,6 @@ const runsOf = (arrivals: ReadonlyArray<Arrival>): ReadonlyMap<string, Run> | un
   return runs
 }
 
-/** The events of arrivals that can all be read. */
-const eventsOf = (arrivals: ReadonlyArray<Arrival>): ReadonlyArray<ReadableArrival> =>
-  arrivals.flatMap((arrival) => (Result.isSuccess(arrival.read) ? [{ ...arrival, event: arrival.read.success }] : []))
-
 /** What was claimed: the arrivals as events, and the ids of those that were not marked before. */
 export interface Claimed {
   readonly events: ReadonlyArray<ReadableArrival>
@@ -41,7 +36,10 @@ export interface Claimed {
 }
 
 const claim = Effect.fnUntraced(function* (consumer: string, arrivals: ReadonlyArray<Arrival>) {
-  const runs = runsOf(arrivals)
+  const events = arrivals.flatMap((arrival) =>
+    Result.isSuccess(arrival.read) ? [{ ...arrival, event: arrival.read.success }] : []
+  )
+  const runs = events.length === arrivals.length ? runsOf(events) : undefined
   if (runs === undefined) return undefined
   const { sql } = yield* Transaction
   // One order for all, as everywhere: two transactions at the same rows wait for one another and not in a ring.
@@ -91,7 +89,7 @@ const claim = Effect.fnUntraced(function* (consumer: string, arrivals: ReadonlyA
            ARRAY(SELECT event_id::text FROM marked) AS marked`
   if (row?.isUsual !== true) return undefined
   if (row.moved !== moves.length) return yield* overtaken(`${consumer}: a cursor was moved meanwhile`)
-  return { events: eventsOf(arrivals), first: new Set(row.marked) }
+  return { events, first: new Set(row.marked) }
 }, Effect.orDie)
 
 /**

@@ -1,12 +1,13 @@
 /**
  * A consumer as a scoped resource: acquiring its layer joins the group, releasing it ends the slice under way and leaves.
  */
-import { Cause, Clock, Context, Effect, Layer, Metric } from "effect"
+import { Cause, Clock, Context, Effect, Exit, Layer, Metric } from "effect"
 import * as Supervised from "../../platform/Supervised.ts"
 import { Broker, type BrokerUnavailable, type ConsumedRecord, type Slice, TopicSettings } from "../broker/Broker.ts"
 import { Signals } from "../../platform/Signals.ts"
 import { ApplyHeld } from "./ApplyHeld.ts"
-import { ApplySlice } from "./ApplySlice.ts"
+import { annotate, ApplySlice } from "./ApplySlice.ts"
+import * as Arrival from "./Arrival.ts"
 import * as Gather from "./Gather.ts"
 import * as InboxMetrics from "./InboxMetrics.ts"
 import { InboxReport } from "./InboxReport.ts"
@@ -56,6 +57,12 @@ const heldPollMillis = 10_000
 /** A hold that is due may be in another process's hands: it is not looked at without a pause. */
 const heldPauseMillis = 10
 
+/**
+ * The longest wait before a consumer joins again. One that brokers have thrown out time after time must not keep its partitions waiting for half
+ * a minute when they are well again; a join costs them little.
+ */
+const rejoinCapMillis = 10_000
+
 /** How often a consumer shows that none of its slices hangs. */
 const stampMillis = 5_000
 
@@ -78,28 +85,27 @@ export const layer = <R = never>(
       const startedMillis = new Map<number, number>()
       /** The first record of each slice that is being applied, or failed and comes again. */
       const firstRecords = new Map<number, ConsumedRecord>()
-      /** When a slice of a partition last failed that comes again. */
-      const failedMillis = new Map<number, number>()
+      /** When a slice of a partition last failed that comes again, and how often in a row. */
+      const failures = new Map<number, { readonly millis: number; readonly count: number }>()
       const failedTotal = Metric.withAttributes(failuresTotal, { consumer: subscriber.name })
 
       /** A slice that fails waits for its next try; whoever runs the service hears of it each time, and health is degraded. */
       const failed = (slice: Slice, cause: Cause.Cause<unknown>) =>
         Effect.gen(function* () {
-          failedMillis.set(slice.partition, yield* Clock.currentTimeMillis)
+          const count = (failures.get(slice.partition)?.count ?? 0) + 1
+          failures.set(slice.partition, { millis: yield* Clock.currentTimeMillis, count })
           yield* Metric.update(failedTotal, 1)
           yield* fibers.update(name, (state) => ({
             ...state,
             status: "restarting",
             lastError: String(Cause.squash(cause))
           }))
-          yield* Effect.logWarning(`${subscriber.name} could not apply a slice, which comes again`, cause).pipe(
-            Effect.annotateLogs({
-              consumer: subscriber.name,
-              topic: slice.topic,
-              partition: slice.partition,
-              offset: String(slice.records[0].offset)
-            })
-          )
+          // Which one it was nobody knows, or it would be held: the line names the first.
+          const { length, 0: first } = slice.records
+          yield* Effect.logWarning(
+            `${subscriber.name} could not apply a slice of ${length} records, which comes again`,
+            cause
+          ).pipe(annotate(subscriber, Arrival.make(slice.topic, slice.partition, first), count))
         })
 
       const consume = (applyGathered: (slice: Slice) => Effect.Effect<void, BrokerUnavailable>) =>
@@ -110,20 +116,14 @@ export const layer = <R = never>(
               firstRecords.set(slice.partition, slice.records[0])
             }),
             () => applyGathered(slice),
-            () => Effect.sync(() => startedMillis.delete(slice.partition))
-          ).pipe(
-            Effect.tap(
+            (_, exit) =>
               Effect.sync(() => {
-                failedMillis.delete(slice.partition)
-                firstRecords.delete(slice.partition)
+                startedMillis.delete(slice.partition)
+                if (Exit.isSuccess(exit)) failures.delete(slice.partition)
+                // Cut off, it goes to another member, or comes again: its age is not ours to tell any more.
+                if (Exit.isSuccess(exit) || Cause.hasInterruptsOnly(exit.cause)) firstRecords.delete(slice.partition)
               })
-            ),
-            Effect.tapCause((cause) =>
-              Cause.hasInterruptsOnly(cause)
-                ? Effect.sync(() => firstRecords.delete(slice.partition))
-                : failed(slice, cause)
-            )
-          )
+          ).pipe(Effect.tapCause((cause) => (Cause.hasInterruptsOnly(cause) ? Effect.void : failed(slice, cause))))
         )
 
       /**
@@ -133,32 +133,36 @@ export const layer = <R = never>(
       const watch = (stamp: Effect.Effect<void>) =>
         Effect.flatMap(Clock.currentTimeMillis, (now) => {
           const isRecent = (millis: number) => now - millis < Supervised.stuckAfterMillis
-          failedMillis.forEach((millis, partition) => {
+          failures.forEach(({ millis }, partition) => {
             if (isRecent(millis)) return
-            failedMillis.delete(partition)
+            failures.delete(partition)
             if (!startedMillis.has(partition)) firstRecords.delete(partition)
           })
-          return [...startedMillis.values()].every(isRecent) && ![...failedMillis.values()].some(isRecent)
+          return [...startedMillis.values()].every(isRecent) &&
+            ![...failures.values()].some(({ millis }) => isRecent(millis))
             ? stamp
             : Effect.void
         }).pipe(Effect.andThen(Effect.sleep(stampMillis)), Effect.forever)
 
-      yield* Supervised.forkLoop(name, (stamp) =>
-        Effect.andThen(
-          // A consumer may be the first to come: the topic is there before its group is.
-          broker.ensureTopic(subscriber.topic, partitions),
-          Effect.scoped(
-            // Outlives the consuming: slices under way end before it does.
-            Effect.flatMap(
-              Gather.make({
-                apply: (slices) => apply.run(subscriber, ...slices),
-                maxRecords: sliceSize,
-                sideBySide: consumerConnections
-              }),
-              (applyGathered) => Effect.raceFirst(consume(applyGathered), watch(stamp))
+      yield* Supervised.forkLoop(
+        name,
+        (stamp) =>
+          Effect.andThen(
+            // A consumer may be the first to come: the topic is there before its group is.
+            broker.ensureTopic(subscriber.topic, partitions),
+            Effect.scoped(
+              // Outlives the consuming: slices under way end before it does.
+              Effect.flatMap(
+                Gather.make({
+                  apply: (slices) => apply.run(subscriber, ...slices),
+                  maxRecords: sliceSize,
+                  sideBySide: consumerConnections
+                }),
+                (applyGathered) => Effect.raceFirst(consume(applyGathered), watch(stamp))
+              )
             )
-          )
-        )
+          ),
+        { restartCapMillis: rejoinCapMillis }
       )
 
       yield* InboxMetrics.forkSampler(subscriber, () => firstRecords.values())

@@ -69,16 +69,16 @@ export const make = Effect.fnUntraced(function* <E>(options: {
     effect: Effect.Effect<A, E1>
   ): Effect.fn.Return<Exit.Exit<A, E1>> {
     const fiber = yield* Effect.forkChild(effect)
-    for (const entry of entries) {
-      entry.cutOff = Effect.suspend(() =>
-        entries.every(({ isAbandoned }) => isAbandoned) ? Fiber.interrupt(fiber) : Effect.void
-      )
-    }
+    const cutOff = Effect.suspend(() =>
+      entries.every(({ isAbandoned }) => isAbandoned) ? Fiber.interrupt(fiber) : Effect.void
+    )
+    for (const entry of entries) entry.cutOff = cutOff
+    // They may have been abandoned before there was anything to cut off.
+    yield* cutOff
     return yield* Fiber.await(fiber)
   })
 
   const alone = Effect.fnUntraced(function* (entry: Entry<E>) {
-    if (entry.isAbandoned) return settle(entry, Exit.interrupt())
     const began = yield* Clock.currentTimeMillis
     const exit = yield* run([entry], apply([entry.slice]))
     const isSlow = (yield* Clock.currentTimeMillis) - began > slowMillis

@@ -18,6 +18,12 @@ export interface Parked {
 const storableHeaders = (headers: ConsumedRecord["headers"]) =>
   Object.fromEntries(Object.entries(headers).map(([name, value]) => [toStorable(name), toStorable(value)]))
 
+/** What columns hold of a record's key and value, the value in base64. */
+export const storedOf = ({ key, value }: ConsumedRecord) => ({
+  record_key: key === null ? null : toStorable(key),
+  value: value === null ? null : Buffer.from(value).toString("base64")
+})
+
 const rowOf = ({ arrival, position }: Turn, eventId: string) => {
   const { aggregateId, partition, read, record, topic } = arrival
   const event = read._tag === "Success" ? read.success : undefined
@@ -31,8 +37,7 @@ const rowOf = ({ arrival, position }: Turn, eventId: string) => {
     topic,
     broker_partition: partition,
     broker_offset: String(record.offset),
-    record_key: record.key === null ? null : toStorable(record.key),
-    value: record.value === null ? null : Buffer.from(record.value).toString("base64"),
+    ...storedOf(record),
     record_headers: storableHeaders(record.headers)
   }
 }

@@ -21,7 +21,8 @@ import * as Supervised from "../../platform/Supervised.ts"
 import { toStorable } from "../StorableText.ts"
 import { overtaken } from "./Cursors.ts"
 import { errorLength } from "./Failures.ts"
-import { park } from "./Park.ts"
+import type { Arrival } from "./Arrival.ts"
+import { park, storedOf } from "./Park.ts"
 import * as ParkedRows from "./ParkedRows.ts"
 import type { Reason, Turn } from "./SlicePlan.ts"
 
@@ -59,11 +60,14 @@ export interface ParkingService {
     consumer: string,
     aggregateIds: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyMap<string, Waiting>, never, Transaction>
-  /** Of these ids, those that are dead letters of the consumer or were discarded. */
-  readonly buried: (
+  /**
+   * What is known of these records, which can't be read, by the ids that they have: whether they are dead letters or were discarded, and whether
+   * the one that has the id is another record, from before the topic's places were given anew.
+   */
+  readonly known: (
     consumer: string,
-    eventIds: ReadonlyArray<string>
-  ) => Effect.Effect<ReadonlySet<string>, never, Transaction>
+    arrivals: ReadonlyArray<Arrival>
+  ) => Effect.Effect<ReadonlyMap<string, { readonly isBuried: boolean; readonly isOther: boolean }>, never, Transaction>
   /** Holds the aggregate from this arrival on. */
   readonly hold: (
     consumer: string,
@@ -113,12 +117,21 @@ export class Parking extends Context.Service<Parking, ParkingService>()("paid-on
         return new Map(rows.map(({ id, ...waiting }) => [id, waiting]))
       }, Effect.orDie)
 
-      const buried: ParkingService["buried"] = Effect.fnUntraced(function* (consumer, eventIds) {
+      const known: ParkingService["known"] = Effect.fnUntraced(function* (consumer, arrivals) {
         const { sql } = yield* Transaction
-        const rows = yield* sql<{ readonly id: string }>`
-          SELECT event_id AS id FROM inbox_dead_letters
-          WHERE consumer_name = ${consumer} AND event_id = ANY (${[...eventIds]}::text[])`
-        return new Set(rows.map(({ id }) => id))
+        const records = arrivals.map(({ eventId, record }) => ({ event_id: eventId, ...storedOf(record) }))
+        const rows = yield* sql<{ readonly id: string; readonly isBuried: boolean; readonly isOther: boolean }>`
+          SELECT came.event_id AS id, there.is_buried AS "isBuried",
+                 -- Of a record that could not be stored as it is the key is not there.
+                 there.record_value IS DISTINCT FROM decode(came.value, 'base64')
+                   OR (there.record_key IS NOT NULL AND there.record_key IS DISTINCT FROM came.record_key) AS "isOther"
+          FROM json_to_recordset(${JSON.stringify(records)}::text::json) AS came(event_id text, record_key text, value text)
+          JOIN (
+            SELECT consumer_name, event_id, record_key, record_value, true AS is_buried FROM inbox_dead_letters
+            UNION ALL
+            SELECT consumer_name, event_id, record_key, record_value, false FROM inbox_parked
+          ) AS there ON there.consumer_name = ${consumer} AND there.event_id = came.event_id`
+        return new Map(rows.map(({ id, ...one }) => [id, one]))
       }, Effect.orDie)
 
       const countFailure = Effect.fnUntraced(function* (
@@ -175,7 +188,7 @@ export class Parking extends Context.Service<Parking, ParkingService>()("paid-on
 
       return Parking.of({
         lock,
-        buried,
+        known,
         hold,
         park: (consumer, turns) =>
           turns.length === 0

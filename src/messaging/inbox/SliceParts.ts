@@ -11,6 +11,10 @@ export interface Part {
 
 export const whole = (arrivals: ReadonlyArray<Arrival>): Part => ({ arrivals, failures: new Map() })
 
+/** Each of its records by itself, in order. */
+export const alone = ({ arrivals, failures }: Part): ReadonlyArray<Part> =>
+  arrivals.map((arrival) => ({ arrivals: [arrival], failures }))
+
 /**
  * The parts in which what failed is done again, in order: an event must not overtake an earlier one of its aggregate. What stands
  * alone is held.
@@ -39,7 +43,7 @@ export const divide = (
       : at >= 0
         ? cut(at, at + 1, arrivals.length)
         : isTimeout
-          ? cut(...arrivals.map((_, index) => index + 1))
+          ? alone({ arrivals, failures })
           : cut(Math.ceil(arrivals.length / 2), arrivals.length)
   return parts.filter((part) => part.arrivals.length > 0)
 }

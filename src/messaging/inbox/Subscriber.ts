@@ -33,6 +33,9 @@ export interface Subscriber<R = never> {
    * The effects of several events at once, in their order, for a subscriber that has to be fast: one statement instead of one for each.
    * It must come to the same as {@link handle} for each, which is what an event gets that stands alone; when this fails,
    * it is called again for fewer of them.
+   *
+   * Rows that events of several aggregates write (a day's total) are to be taken in one order, say by key: slices of other partitions write
+   * them at the same time, and those that meet in a ring are applied event by event.
    */
   readonly handleMany?: (events: NonEmptyReadonlyArray<Envelope>) => Effect.Effect<void, unknown, Transaction | R>
 }

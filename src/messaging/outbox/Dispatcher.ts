@@ -5,12 +5,12 @@
  *
  * 1. a batch is a version-prefix of each aggregate's unpublished events (the fetch, checked below);
  * 2. an event is marked only after its ack;
- * 3. one batch is in flight per lane and topic (LaneWorkers: one owner per lane, one worker per lane);
+ * 3. one batch is in flight per lane and topic (LaneWorkers: one owner per lane, one worker per lane; checked below within a process);
  * 4. one aggregate's part of a batch is appended whole (one lane lies in one partition, one send is one record batch).
  *
- * So a dispatcher that lost its lane and does not know it yet can only repeat what its successor sends too: by 1 and 4 it starts
- * each aggregate at the oldest unmarked event, and by 2 nothing is taken from the queue that the broker does not have. Readers
- * see duplicates, never a newer event before an older one's first delivery.
+ * So a dispatcher that lost its lane and does not know it yet can only repeat: whatever comes before an event of a batch was marked when the
+ * batch was fetched, and then the broker had it (2), or stands in front of it in the batch (1), which lands whole (4) or piece after
+ * piece (3). Readers see duplicates, never a newer event before an older one's first delivery.
  *
  * An outage is not a poison message. What says nothing about the data (`BrokerUnavailable`, `TopicUnavailable`) pauses its topic and
  * burns nothing. Only an event that is refused when it is sent alone counts an attempt, and its aggregate steps aside (Holds.ts).
@@ -47,6 +47,11 @@ export const Halves = Context.Reference<
     const middle = Math.ceil(events.length / 2)
     return [events.slice(0, middle), events.slice(middle)]
   }
+})
+
+/** Whether rule 3 is checked. A reference of its own, so that a test can show what two batches in flight do. */
+export const OneInFlight = Context.Reference<boolean>("paid-once/messaging/outbox/OneInFlight", {
+  defaultValue: () => true
 })
 
 /** A topic that waits for its next try. */
@@ -104,7 +109,20 @@ export class Dispatcher extends Context.Service<
       const faults = yield* Faults
       const settings = yield* DispatcherSettings
       const halves = yield* Halves
+      const oneInFlight = yield* OneInFlight
       const pauses = yield* Ref.make<ReadonlyMap<string, Pause>>(new Map())
+
+      const inFlight = new Set<Lane>()
+      /** Rule 3, as far as this process can see it: what would come beside a batch of the lane is a defect, and sends nothing. */
+      const alone = <A>(lane: Lane, effect: Effect.Effect<A>): Effect.Effect<A> =>
+        Effect.acquireUseRelease(
+          Effect.sync(() => {
+            if (oneInFlight && inFlight.has(lane)) throw new Error(`lane ${lane} has a batch in flight already`)
+            inFlight.add(lane)
+          }),
+          () => effect,
+          () => Effect.sync(() => inFlight.delete(lane))
+        )
 
       const pausedTopics = Effect.flatMap(Clock.currentTimeMillis, (now) =>
         Effect.map(Ref.get(pauses), (map) =>
@@ -267,8 +285,8 @@ export class Dispatcher extends Context.Service<
       })
 
       return Dispatcher.of({
-        drainOnce,
-        retryHeld,
+        drainOnce: (lane) => alone(lane, drainOnce(lane)),
+        retryHeld: (lane) => alone(lane, retryHeld(lane)),
         pausedTopics,
         pauses: Effect.map(Ref.get(pauses), (map) =>
           [...map].map(([topic, { attempt, reason }]) => ({ topic, attempt, reason }))

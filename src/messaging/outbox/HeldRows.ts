@@ -9,7 +9,7 @@ import { Effect } from "effect"
 import type { SqlError } from "effect/sql"
 import { Transaction } from "../../platform/database/Transaction.ts"
 import type { Lane } from "./Lane.ts"
-import type { Receipt } from "./OutboxQueue.ts"
+import { type Receipt, warnOfSharedId } from "./OutboxQueue.ts"
 
 /** An aggregate, as rows name it. */
 export interface Aggregate {
@@ -98,12 +98,11 @@ export const parkArrivals = (lane: Lane, seqs: ReadonlyArray<bigint>): InTransac
     )
   )
 
-/** Archives the published head, or lets it go where nothing is archived. */
+/** Archives the published head, unless the archive has its id already, or lets it go where nothing is archived. */
 export const archiveHead = (hold: LockedHold, receipt: Receipt, archive: boolean): InTransaction<void> =>
   transact((sql) =>
-    Effect.asVoid(
-      archive
-        ? sql`
+    archive
+      ? sql`
           WITH published AS (
             DELETE FROM outbox_parked WHERE lane = ${hold.lane}::int2 AND seq = ${hold.seq}::int8 RETURNING *
           )
@@ -111,9 +110,11 @@ export const archiveHead = (hold: LockedHold, receipt: Receipt, archive: boolean
                                  occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at)
           SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
                  occurred_at, trace_id, span_id, data, ${receipt.partition}::int4, ${receipt.baseOffset}::int8, clock_now()
-          FROM published`
-        : sql`DELETE FROM outbox_parked WHERE lane = ${hold.lane}::int2 AND seq = ${hold.seq}::int8`
-    )
+          FROM published
+          ON CONFLICT DO NOTHING RETURNING 1 AS one`.pipe(
+          Effect.flatMap((archived) => (archived.length === 0 ? warnOfSharedId(hold.eventId) : Effect.void))
+        )
+      : Effect.asVoid(sql`DELETE FROM outbox_parked WHERE lane = ${hold.lane}::int2 AND seq = ${hold.seq}::int8`)
   )
 
 /** Takes the head out from in front of its aggregate and keeps it, with its history, among the events that nobody sends any more. */

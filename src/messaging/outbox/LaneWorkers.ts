@@ -5,6 +5,8 @@
  * A lane is drained by one worker at a time, and by one process at a time (Shares): one batch in flight per lane.
  */
 import { Context, Effect, Latch, Layer, Metric, Option, Queue, Stream } from "effect"
+import { ControlSettings } from "../../platform/database/ControlConnection.ts"
+import * as Database from "../../platform/database/Database.ts"
 import { Shares } from "../../platform/database/Shares.ts"
 import { Faults } from "../../platform/Faults.ts"
 import type { Signals } from "../../platform/Signals.ts"
@@ -31,7 +33,7 @@ export const LaneWorkersSettings = Context.Reference<{
 })
 
 /** Connections that a dispatcher can use at once: one for each of eight lanes, one for a poll, one for floors and samples. */
-export const dispatcherConnections = 10
+const dispatcherConnections = 10
 
 /**
  * How Postgres is to plan on those connections. To its statistics the queue is a small table, which it would rather read from one end to
@@ -39,11 +41,33 @@ export const dispatcherConnections = 10
  * so that the next one steps past them. And as it can't know how long an array will be it would plan each statement anew, which costs more
  * than running it.
  */
-export const dispatcherPlans: Readonly<Record<string, string>> = {
+const dispatcherPlans: Readonly<Record<string, string>> = {
   plan_cache_mode: "force_generic_plan",
   enable_seqscan: "off",
   enable_bitmapscan: "off"
 }
+
+/** A transaction that is silent for longer holds back vacuum, however long a lane's owner may be silent. */
+const longestIdleTransactionMillis = 60_000
+
+/**
+ * The dispatcher's own connections: requests that queue for theirs are no reason for events to wait.
+ *
+ * A process that freezes in the middle of a transaction loses the rows that it has locked there when it loses its lanes, after the session
+ * timeout: its successor marks these rows, and would wait for them. Whoever waits for a row for another reason gives up before the pool
+ * gives up the connection, for Postgres goes on waiting for a client that is gone, once more with each try.
+ */
+export const dispatcherDatabase = Layer.unwrap(
+  Effect.gen(function* () {
+    const { sessionTimeoutMillis } = yield* ControlSettings
+    const { silenceMillis } = yield* Database.PoolSettings
+    return Database.layerReserved("dispatcher", dispatcherConnections, {
+      ...dispatcherPlans,
+      idle_in_transaction_session_timeout: String(Math.min(sessionTimeoutMillis, longestIdleTransactionMillis)),
+      lock_timeout: String(Math.ceil((silenceMillis * 2) / 3))
+    })
+  })
+)
 
 const pendingGauge = Metric.gauge("outbox_events_pending", { description: "Events in the queue, sampled" })
 const oldestGauge = Metric.gauge("outbox_oldest_pending_age_seconds", {

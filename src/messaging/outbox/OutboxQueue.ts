@@ -5,7 +5,7 @@
  * publish first. A lane has one owner instead (Shares), and the fetch takes no locks at all.
  */
 import { Context, Effect, Layer } from "effect"
-import { SqlClient, type Statement } from "effect/sql"
+import { SqlClient, SqlError, type Statement } from "effect/sql"
 import type { StoredEvent } from "../Envelope.ts"
 import { Lane, laneCount } from "./Lane.ts"
 import * as LaneFloors from "./LaneFloors.ts"
@@ -51,7 +51,7 @@ export interface OutboxQueueService {
   readonly fetch: (lane: Lane, pausedTopics: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<QueuedEvent>>
   /**
    * Takes acknowledged events, in order of `seq`, out of the queue and archives them with their offsets, in one statement. Marking twice is
-   * harmless: the second finds nothing.
+   * harmless: the second finds nothing. Of events that share an id the archive keeps the first, and a warning names the others.
    */
   readonly mark: (lane: Lane, events: ReadonlyArray<QueuedEvent>, receipt: Receipt) => Effect.Effect<void>
   /**
@@ -64,6 +64,14 @@ export interface OutboxQueueService {
   /** How many events wait (counted up to {@link pendingCountLimit}) and since how many seconds the oldest does. */
   readonly pending: Effect.Effect<{ readonly count: number; readonly oldestSeconds: number }>
 }
+
+const isUniqueViolation = (error: SqlError.SqlError) => error.reason._tag === "UniqueViolation"
+
+/** Of a published event that is not archived, because its id is: a fault of whoever wrote it, and consumers take it for a duplicate. */
+export const warnOfSharedId = (eventId: string) =>
+  Effect.logWarning("an event was published under an id that another one has, which the archive keeps").pipe(
+    Effect.annotateLogs({ event_id: eventId })
+  )
 
 /** Counting stops here: that there are more is all that anyone needs to know, and counting a backlog costs what it least has. */
 export const pendingCountLimit = 100_000
@@ -137,11 +145,10 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
               WHERE lane = ${lane}::int2 AND seq = ANY (${seqs}::int8[])`
             return
           }
-          yield* sql`
-            WITH published AS (
-              DELETE FROM outbox_events WHERE lane = ${lane}::int2 AND seq = ANY (${seqs}::int8[])
-              RETURNING *
-            )
+          const published = sql`
+            DELETE FROM outbox_events WHERE lane = ${lane}::int2 AND seq = ANY (${seqs}::int8[])
+            RETURNING *`
+          const archiving = sql`
             INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
                                    occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at)
             SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
@@ -149,6 +156,19 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
                    -- The event's place in the batch, which is in order of seq: a binary search.
                    ${receipt.partition}::int4, ${receipt.baseOffset}::int8 + width_bucket(seq, ${seqs}::int8[]) - 1, asynchronous.now
             FROM (${asynchronously}) AS asynchronous, published`
+          yield* sql`WITH published AS (${published}) ${archiving}`.pipe(
+            Effect.catchIf(isUniqueViolation, () =>
+              // An id that the archive has. It must not keep the batch in the queue, to be sent again for ever.
+              Effect.flatMap(
+                sql<{ readonly eventId: string }>`
+                  WITH published AS (${published}), archived AS (
+                    ${archiving} ORDER BY seq ON CONFLICT DO NOTHING RETURNING event_id
+                  )
+                  SELECT event_id::text AS "eventId" FROM published EXCEPT ALL SELECT event_id::text FROM archived`,
+                Effect.forEach(({ eventId }) => warnOfSharedId(eventId), { discard: true })
+              )
+            )
+          )
         }, Effect.orDie),
 
         pending: Effect.gen(function* () {

@@ -2,10 +2,11 @@
  * Whether a topic is such that what the outbox and the inbox promise can hold: looked at when the service starts, and from time to time.
  *
  * What breaks a promise refuses the start, in a sentence for the operator. A broker that is away then is no refusal: orders are taken, and
- * the topic is looked at when it comes. What would then break the order or lose events makes the topic wait, with the sentence as its
- * reason; what is only unsafe is said by health and by the log.
+ * the topic is looked at when it comes. What is then, or at any later look, found to break the order or to lose events makes the topic
+ * wait, with the sentence as its reason, until a look finds it mended; what is only unsafe is said by health and by the log.
  */
-import { Context, Effect, Layer, Ref, Schema } from "effect"
+import type { PgClient } from "@effect/sql-pg"
+import { Context, Effect, Layer, Ref, Result, Schema } from "effect"
 import * as Supervised from "../../platform/Supervised.ts"
 import {
   Broker,
@@ -18,6 +19,7 @@ import { RetentionSettings } from "../Retention.ts"
 import { laneCount } from "./Lane.ts"
 import { OutboxSettings } from "./Outbox.ts"
 import { QueueSettings } from "./OutboxQueue.ts"
+import { PartitionCounts } from "./PartitionCounts.ts"
 
 /**
  * What is wrong with a topic.
@@ -26,7 +28,7 @@ import { QueueSettings } from "./OutboxQueue.ts"
  * - `unsafe`: a promise can break. Refuses a start; later, health says so.
  * - `oversize`: events may be written that it will not take: each would be held and end as a dead letter. Health and the log say so; neither
  *   a refused start nor a topic that waits would do the other events any good.
- * - `weak`: everything holds, less safely than it could. A warning in the log.
+ * - `weak`: everything holds, less safely or less well than it could. A warning in the log.
  */
 export interface Finding {
   readonly kind: "stops" | "unsafe" | "oversize" | "weak"
@@ -58,6 +60,8 @@ export class TopicUnfit extends Schema.TaggedError<TopicUnfit>()("TopicUnfit", {
     return this.sentences.map((sentence) => `topic ${this.topic}: ${sentence}`).join("\n")
   }
 }
+
+const stops = (findings: ReadonlyArray<Finding>) => findings.some(({ kind }) => kind === "stops")
 
 const dayMillis = 86_400_000
 
@@ -171,29 +175,69 @@ export const examine = (info: TopicInfo, { batchBytes, inboxDays, maxEventBytes 
   return findings
 }
 
+/**
+ * What is to be said of a topic whose lanes are spread over another number of partitions than it has. More of them are no danger, as they
+ * are not used. With fewer, some lanes have nowhere to go, and to put them elsewhere is only right once the rest has been read.
+ */
+export const examineCount = ({ partitions, topic }: TopicInfo, inUse: number): ReadonlyArray<Finding> => {
+  const change = `UPDATE outbox_topics SET partitions = ${partitions} WHERE topic = '${topic}'`
+  if (partitions === inUse) return []
+  if (partitions > inUse) {
+    return [
+      {
+        kind: "weak",
+        sentence:
+          `it has ${partitions} partitions, and events go to the first ${inUse}, as before it grew: aggregates that change their partition ` +
+          `lose their order; to use them all, stop the dispatchers, let consumers read what is there, then ${change} (README, "More partitions")`
+      }
+    ]
+  }
+  return [
+    {
+      kind: "stops",
+      sentence:
+        `it has ${partitions} partitions, and its events were published to ${inUse}: make it anew with ${inUse}, or stop the dispatchers, ` +
+        `let consumers read what is there, then ${change} (README, "More partitions")`
+    }
+  ]
+}
+
 export class TopicChecks extends Context.Service<
   TopicChecks,
   {
-    /** Looks at the topic, making it if it is missing and the broker is set to. What is found anew goes to the log. */
-    readonly inspect: (
-      topic: string
-    ) => Effect.Effect<
-      { readonly info: TopicInfo; readonly findings: ReadonlyArray<Finding> },
+    /**
+     * Looks at the topic, making it if it is missing and the broker is set to. What is found anew goes to the log. `partitions` is how
+     * many of them its lanes are spread over.
+     */
+    readonly inspect: (topic: string) => Effect.Effect<
+      {
+        readonly info: TopicInfo
+        readonly partitions: number
+        readonly findings: ReadonlyArray<Finding>
+      },
       BrokerUnavailable | TopicUnavailable
     >
+    /** The topic's `partitions`, where nothing that stops it was found at the last look; asks nobody. */
+    readonly lastFit: (topic: string) => Effect.Effect<number | undefined>
+    /** The last look is no longer to be relied on. */
+    readonly forget: (topic: string) => Effect.Effect<void>
     /** What was found when each topic was last looked at. */
     readonly reports: Effect.Effect<ReadonlyArray<TopicReport>>
   }
 >()("paid-once/messaging/outbox/TopicChecks") {
-  static readonly layer: Layer.Layer<TopicChecks, never, Broker> = Layer.effect(
+  static readonly layerNoDeps: Layer.Layer<TopicChecks, never, Broker | PartitionCounts> = Layer.effect(
     TopicChecks,
     Effect.gen(function* () {
       const broker = yield* Broker
+      const counts = yield* PartitionCounts
       const { partitions: wanted } = yield* TopicSettings
       const { maxEventBytes } = yield* OutboxSettings
       const { batchBytes } = yield* QueueSettings
       const { inboxDays } = yield* RetentionSettings
       const reports = yield* Ref.make<ReadonlyMap<string, TopicReport>>(new Map())
+      // Read for each batch, so a plain map.
+      const fit = new Map<string, number>()
+      const forget = (topic: string) => Effect.sync(() => void fit.delete(topic))
 
       const remember = Effect.fnUntraced(function* (report: TopicReport) {
         const before = (yield* Ref.get(reports)).get(report.topic)
@@ -218,22 +262,33 @@ export class TopicChecks extends Context.Service<
             .pipe(
               Effect.tapError((error) =>
                 error._tag === "TopicUnavailable"
-                  ? remember({ topic, findings: [], unavailable: error.reason })
+                  ? Effect.andThen(forget(topic), remember({ topic, findings: [], unavailable: error.reason }))
                   : Effect.void
               )
             )
-          const findings = examine(info, { maxEventBytes, batchBytes, inboxDays })
+          const settings = examine(info, { maxEventBytes, batchBytes, inboxDays })
+          // Nothing was ever published to a topic that was never fit: its count binds nobody.
+          const partitions = stops(settings) ? info.partitions : yield* counts.inUse(topic, info.partitions)
+          const findings = [...settings, ...examineCount(info, partitions)]
+          if (stops(findings)) yield* forget(topic)
+          else fit.set(topic, partitions)
           yield* remember({ topic, findings })
-          return { info, findings }
+          return { info, partitions, findings }
         }),
+        lastFit: (topic) => Effect.sync(() => fit.get(topic)),
+        forget,
         reports: Effect.map(Ref.get(reports), (map) => [...map.values()])
       })
     })
   )
 
+  static readonly layer: Layer.Layer<TopicChecks, never, Broker | PgClient.PgClient> = TopicChecks.layerNoDeps.pipe(
+    Layer.provide(PartitionCounts.layer)
+  )
+
   /**
    * Checks the topics before anything above is built: {@link TopicUnfit} refuses the start where a promise could break. Then looks
-   * again every few minutes.
+   * again every few minutes, and every few seconds while one of them is not fit.
    */
   static readonly layerStart = (
     topics: ReadonlyArray<string>
@@ -263,8 +318,11 @@ export class TopicChecks extends Context.Service<
         yield* Supervised.forkLoop(
           "topic checks",
           Effect.fnUntraced(function* (stamp: Effect.Effect<void>) {
-            const looked = yield* Effect.exit(Effect.forEach(topics, checks.inspect, { discard: true }))
-            const naps = looked._tag === "Success" ? napsBetweenChecks : 1
+            const looks = yield* Effect.forEach(topics, (topic) => Effect.result(checks.inspect(topic)))
+            const isSound = looks.every(
+              (look) => Result.isSuccess(look) && look.success.findings.every(({ kind }) => kind === "weak")
+            )
+            const naps = isSound ? napsBetweenChecks : 1
             for (let nap = 0; nap < naps; nap++) yield* Effect.andThen(stamp, Effect.sleep(napMillis))
           })
         )
@@ -275,6 +333,9 @@ export class TopicChecks extends Context.Service<
 /** A broker that is there answers within this; one that swallows what it gets must not keep orders from being taken. */
 const startPatienceMillis = 5_000
 
-/** While the broker is away its topics are asked for so often; otherwise every five minutes: someone may change a setting. */
+/**
+ * While the broker is away or a topic is not fit it is asked for so often, so that what was mended is soon seen; otherwise every five
+ * minutes: someone may change a setting.
+ */
 const napMillis = 5_000
 const napsBetweenChecks = 60

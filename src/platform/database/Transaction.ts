@@ -39,9 +39,12 @@ export class Transaction extends Context.Service<
    *   savepoint has nothing left to go on with.
    * - Any other `SqlError` becomes a defect: a caller can't act on it. One that a caller can act on (a unique violation, say) is
    *   caught at its statement.
+   * - With `retryDeadlocks` off a deadlock is such a defect: for a caller who can do better than the same thing again, which may deadlock
+   *   again, a second later.
    */
   static readonly run = <A, E, R>(
-    effect: Effect.Effect<A, E, R>
+    effect: Effect.Effect<A, E, R>,
+    { retryDeadlocks = true }: { readonly retryDeadlocks?: boolean } = {}
   ): Effect.Effect<A, Exclude<E, SqlError.SqlError>, Exclude<R, Transaction> | PgClient.PgClient> =>
     Effect.gen(function* () {
       const client = yield* PgClient.PgClient
@@ -54,7 +57,10 @@ export class Transaction extends Context.Service<
       )
       return yield* Option.isSome(outer)
         ? attempt
-        : Effect.retry(attempt, { schedule: retrySchedule, while: isTransient })
+        : Effect.retry(attempt, {
+            schedule: retrySchedule,
+            while: (error) => isTransient(error) && (retryDeadlocks || !isDeadlock(error))
+          })
     }).pipe(
       Effect.catch((error) =>
         SqlError.isSqlError(error) ? Effect.die(error) : Effect.fail(error as Exclude<E, SqlError.SqlError>)
@@ -70,6 +76,10 @@ const retrySchedule = Schedule.exponential("5 millis").pipe(Schedule.jittered, S
 /** Whether the whole transaction is worth another try: it lost against a concurrent one, and nothing is wrong with it. */
 export const isTransient = (error: unknown): boolean =>
   SqlError.isSqlError(error) && (error.reason._tag === "SerializationError" || error.reason._tag === "DeadlockError")
+
+/** Whether it was chosen to end a ring of transactions that waited for one another. */
+export const isDeadlock = (error: unknown): boolean =>
+  SqlError.isSqlError(error) && error.reason._tag === "DeadlockError"
 
 /** Gives `effect` a handle on the transaction that is open around it, and closes the handle when the effect ends. */
 const provideHandle = <A, E, R>(

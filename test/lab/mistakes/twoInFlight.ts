@@ -1,5 +1,6 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import { OneInFlight } from "../../../src/messaging/outbox/Dispatcher.ts"
 import { OutboxQueue, type QueuedEvent } from "../../../src/messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "../../../src/messaging/outbox/Publisher.ts"
 import { columns } from "./columns.ts"
@@ -18,7 +19,11 @@ export const twoInFlight: Mistake = {
       Effect.sync(() => {
         // The process's own: it dies with it.
         const inFlight = new Set<bigint>()
-        return real.dispatcher.pipe(Layer.provide(Layer.mergeAll(queueWithout(inFlight), publisherOf(inFlight))))
+        return real.dispatcher.pipe(
+          Layer.provide(
+            Layer.mergeAll(queueWithout(inFlight), publisherOf(inFlight), Layer.succeed(OneInFlight, false))
+          )
+        )
       })
     )
   })

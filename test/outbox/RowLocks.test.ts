@@ -1,0 +1,101 @@
+/** Locks on rows of the queue, held by somebody who is gone: what the dispatcher's own connections do about them. */
+import { PgClient } from "@effect/sql-pg"
+import { assert, it } from "@effect/vitest"
+import { Context, Deferred, Effect, Exit, Fiber, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { laneOf } from "../../src/messaging/outbox/Lane.ts"
+import { dispatcherDatabase } from "../../src/messaging/outbox/LaneWorkers.ts"
+import { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { ControlSettings } from "../../src/platform/database/ControlConnection.ts"
+import * as Database from "../../src/platform/database/Database.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as Counters from "../support/Counters.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+const writer = Layer.effectDiscard(Counters.makeTables).pipe(
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provideMerge(TestProcess.quiet)
+)
+
+const lane = laneOf("counter")
+const receipt = { partition: 0, baseOffset: 0n }
+
+/** The statements of one more dispatcher, on connections of its own. */
+const startQueue = Effect.gen(function* () {
+  const { url } = yield* TestDatabase
+  return yield* Layer.build(
+    Layer.fresh(
+      OutboxQueue.layer.pipe(
+        Layer.provideMerge(dispatcherDatabase),
+        Layer.provide(Database.DatabaseSettings.layerOf({ url }))
+      )
+    )
+  )
+})
+
+/** Locks the lane's rows on a connection of `process`, and is silent until `awake`; then it looks whether its transaction still is. */
+const freeze = Effect.fnUntraced(function* (
+  process: Context.Context<PgClient.PgClient>,
+  awake: Deferred.Deferred<void>
+) {
+  const frozen = yield* Deferred.make<void>()
+  const fiber = yield* Transaction.run(
+    Effect.gen(function* () {
+      const { sql } = yield* Transaction
+      yield* sql`SELECT 1 AS one FROM outbox_events WHERE lane = ${lane}::int2 FOR UPDATE`
+      yield* Deferred.succeed(frozen, undefined)
+      yield* Deferred.await(awake)
+      yield* sql`SELECT 1 AS one`
+    })
+  ).pipe(Effect.provideContext(process), Effect.exit, Effect.forkScoped)
+  yield* Deferred.await(frozen)
+  return fiber
+})
+
+it.live("a dispatcher that freezes inside a transaction loses its rows when it loses its lanes: the marks go on", () =>
+  Effect.gen(function* () {
+    yield* Transaction.run(Counters.create("counter"))
+    const [zombie, successor] = [yield* startQueue, yield* startQueue]
+    const awake = yield* Deferred.make<void>()
+    const frozen = yield* freeze(zombie, awake)
+    const queue = Context.get(successor, OutboxQueue)
+    yield* queue.mark(lane, yield* queue.fetch(lane, []), receipt)
+    assert.deepStrictEqual(yield* queue.fetch(lane, []), [])
+    yield* Deferred.succeed(awake, undefined)
+    assert.isTrue(Exit.isFailure(yield* Fiber.join(frozen)), "the zombie's transaction is gone")
+  }).pipe(
+    Effect.timeout("10 seconds"),
+    Effect.scoped,
+    Effect.provide(writer),
+    Effect.provideService(ControlSettings, { sessionTimeoutMillis: 300, heartbeatMillis: 60 })
+  )
+)
+
+it.live("a mark that can't get its row gives up, and leaves nobody behind in Postgres that waits for it", () =>
+  Effect.gen(function* () {
+    yield* Transaction.run(Counters.create("counter"))
+    const { url } = yield* TestDatabase
+    const foreign = yield* Layer.build(
+      Layer.fresh(Database.layer).pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url })))
+    )
+    const awake = yield* Deferred.make<void>()
+    yield* freeze(foreign, awake)
+    const queue = Context.get(
+      yield* Effect.provideService(startQueue, Database.PoolSettings, { silenceMillis: 600 }),
+      OutboxQueue
+    )
+    const sql = yield* SqlClient.SqlClient
+    const events = yield* queue.fetch(lane, [])
+    for (let turn = 0; turn < 3; turn++) {
+      assert.isTrue(Exit.isFailure(yield* Effect.exit(queue.mark(lane, events, receipt))))
+    }
+    const waiting = yield* sql`
+      SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+    assert.strictEqual(waiting.length, 0)
+    yield* Deferred.succeed(awake, undefined)
+    yield* queue.mark(lane, events, receipt)
+    assert.deepStrictEqual(yield* queue.fetch(lane, []), [])
+  }).pipe(Effect.timeout("10 seconds"), Effect.scoped, Effect.provide(writer))
+)
