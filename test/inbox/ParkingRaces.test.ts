@@ -1,17 +1,19 @@
 /** Everything that can happen to a held aggregate at once: members that believe to own its partition, retries in two processes, operators. */
 import { assert, it } from "@effect/vitest"
-import { Cause, Context, Effect, Fiber, Layer, Random } from "effect"
+import { Cause, Context, Deferred, Effect, Fiber, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Slice } from "../../src/messaging/broker/Broker.ts"
 import { ApplyHeld } from "../../src/messaging/inbox/ApplyHeld.ts"
 import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
 import { InboxDeadLetters } from "../../src/messaging/inbox/InboxDeadLetters.ts"
+import * as ParkedRows from "../../src/messaging/inbox/ParkedRows.ts"
 import { ParkingSettings } from "../../src/messaging/inbox/Parking.ts"
 import type { Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
-const { effectsOf, garbage, idOf, makePartition, makeSubscriber, record } = Deliveries
+const { deliver, effectsOf, garbage, holdOn, idOf, makePartition, makeSubscriber, parkedOf, record } = Deliveries
 
 const operator = { actor: "test", reason: "a race" }
 const aggregates = Array.from({ length: 6 }, (_, index) => `id-${index}`)
@@ -153,4 +155,87 @@ it.live(
       Effect.provide(Layer.succeed(ParkingSettings, { retryBaseMillis: 2, maxAttempts: 3 }))
     ),
   120_000
+)
+
+/**
+ * A transaction does `first` to the hold on "a", another member hands out the same slice again until it waits for what the transaction has, and
+ * then that commits.
+ */
+const meanwhile = (first: Effect.Effect<void, unknown, Transaction>, slice: Slice) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { subscriber } = makeSubscriber("one")
+    const isDone = yield* Deferred.make<void>()
+    const goOn = yield* Deferred.make<void>()
+    const other = yield* Effect.forkChild(
+      Transaction.run(
+        Effect.gen(function* () {
+          yield* ParkedRows.lockHold({ consumer: "one", aggregateId: "a" }, "try")
+          yield* first
+          yield* Deferred.succeed(isDone, undefined)
+          yield* Deferred.await(goOn)
+        })
+      )
+    )
+    yield* Deferred.await(isDone)
+    const arrival = yield* Effect.forkChild(deliver(subscriber, slice))
+    yield* Counters.eventually(
+      "the arrival to wait for the transaction",
+      Effect.map(
+        sql`SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+        (rows) => rows.length > 0
+      )
+    )
+    yield* Deferred.succeed(goOn, undefined)
+    yield* Fiber.join(other)
+    yield* Fiber.join(arrival)
+  })
+
+it.live("an event that dies while another member parks it once more is a dead letter and does not wait as well", () =>
+  Effect.gen(function* () {
+    const letters = yield* InboxDeadLetters
+    const { broken, subscriber } = makeSubscriber("one")
+    broken.set("a/1", Effect.fail(new Error("out of paper")))
+    const slice = makePartition().slice([record("a", 1), record("a", 2)])
+    yield* deliver(subscriber, slice)
+    const held = { consumer: "one", aggregateId: "a" }
+    const eventId = idOf("a", 1)
+    yield* meanwhile(
+      Effect.andThen(
+        ParkedRows.bury(held, eventId, "dead"),
+        ParkedRows.setWaiting(held, { status: "dead", eventId, error: "out of paper" })
+      ),
+      slice
+    )
+    assert.deepStrictEqual(yield* parkedOf("one", "a"), [idOf("a", 2)])
+    yield* letters.retry("one", eventId, operator)
+    broken.clear()
+    yield* Deliveries.retryAll(subscriber)
+    assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 2])
+    assert.isUndefined(yield* holdOn("one", "a"))
+  }).pipe(Effect.provide(Deliveries.process))
+)
+
+it.live("an unreadable record that is given up while another member looks at it is not held again", () =>
+  Effect.gen(function* () {
+    const { broken, subscriber } = makeSubscriber("one")
+    broken.set("a/1", Effect.fail(new Error("out of paper")))
+    const slice = makePartition().slice([record("a", 1), garbage("a")])
+    yield* deliver(subscriber, slice)
+    const held = { consumer: "one", aggregateId: "a" }
+    const [first, second] = yield* parkedOf("one", "a")
+    yield* meanwhile(
+      Effect.gen(function* () {
+        yield* ParkedRows.bury(held, second!, "discarded")
+        yield* ParkedRows.bury(held, first!, "discarded")
+        const { sql } = yield* Transaction
+        yield* sql`INSERT INTO consumer_cursors (consumer_name, aggregate_id, aggregate_type, version) VALUES ('one', 'a', 'Counter', 1)`
+        yield* ParkedRows.release(held)
+      }),
+      slice
+    )
+    assert.isUndefined(yield* holdOn("one", "a"))
+    yield* deliver(subscriber, makePartition().slice([record("a", 2)]))
+    assert.deepStrictEqual(yield* effectsOf("one", "a"), [2])
+  }).pipe(Effect.provide(Deliveries.process))
 )

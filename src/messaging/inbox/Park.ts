@@ -46,24 +46,47 @@ const rowOf = ({ arrival, position }: Turn, eventId: string) => {
 const turnColumns = `aggregate_id text, position int4, event_id text, event_type text, aggregate_type text, aggregate_version int4, topic text,
   broker_partition int4, broker_offset int8, record_key text, value text, record_headers json`
 
-/** Puts the rows down whose ids nobody has; returns those ids' records. */
-const insert = (consumer: string, rows: ReadonlyArray<ReturnType<typeof rowOf>>): InTransaction<ReadonlySet<string>> =>
+/**
+ * Takes away again what was buried while it was put down. The INSERT looks at the dead letters as they were when it began; where it met the row
+ * of one that was just being buried it waited, found the row gone, and put it down anew. This statement sees the dead letter.
+ */
+const withdraw = (consumer: string, eventIds: ReadonlyArray<string>): InTransaction<ReadonlySet<string>> =>
   transact((sql) =>
     Effect.map(
       sql<{ readonly own: string }>`
-        INSERT INTO inbox_parked (${sql.literal(columns)})
-        SELECT ${consumer}, aggregate_id, position, event_id, event_type, aggregate_type, aggregate_version, topic, broker_partition, broker_offset,
-               record_key, decode(value, 'base64'), record_headers, clock_now()
-        FROM json_to_recordset(${JSON.stringify(rows)}::text::json) AS turn(${sql.literal(turnColumns)})
-        WHERE NOT EXISTS (
-          SELECT FROM inbox_dead_letters AS d WHERE d.consumer_name = ${consumer} AND d.event_id = turn.event_id)
-        -- Of two with one id the first keeps it, whatever plan Postgres takes.
-        ORDER BY position, broker_partition, broker_offset
-        ON CONFLICT DO NOTHING
-        RETURNING topic || ':' || broker_partition || ':' || broker_offset AS own`,
-      (inserted) => new Set(inserted.map(({ own }) => own))
+        DELETE FROM inbox_parked AS p USING inbox_dead_letters AS d
+        WHERE p.consumer_name = ${consumer} AND p.event_id = ANY (${[...eventIds]}::text[])
+          AND d.consumer_name = p.consumer_name AND d.event_id = p.event_id
+        RETURNING p.topic || ':' || p.broker_partition || ':' || p.broker_offset AS own`,
+      (withdrawn) => new Set(withdrawn.map(({ own }) => own))
     )
   )
+
+/** Puts the rows down whose ids nobody has; returns those ids' records. */
+const insert = Effect.fnUntraced(function* (
+  consumer: string,
+  rows: ReadonlyArray<ReturnType<typeof rowOf>>
+): Effect.fn.Return<ReadonlySet<string>, SqlError.SqlError, Transaction> {
+  const inserted = yield* transact(
+    (sql) => sql<{ readonly own: string; readonly id: string }>`
+      INSERT INTO inbox_parked (${sql.literal(columns)})
+      SELECT ${consumer}, aggregate_id, position, event_id, event_type, aggregate_type, aggregate_version, topic, broker_partition, broker_offset,
+             record_key, decode(value, 'base64'), record_headers, clock_now()
+      FROM json_to_recordset(${JSON.stringify(rows)}::text::json) AS turn(${sql.literal(turnColumns)})
+      WHERE NOT EXISTS (
+        SELECT FROM inbox_dead_letters AS d WHERE d.consumer_name = ${consumer} AND d.event_id = turn.event_id)
+      -- Of two with one id the first keeps it, whatever plan Postgres takes.
+      ORDER BY position, broker_partition, broker_offset
+      ON CONFLICT DO NOTHING
+      RETURNING topic || ':' || broker_partition || ':' || broker_offset AS own, event_id AS id`
+  )
+  if (inserted.length === 0) return new Set()
+  const withdrawn = yield* withdraw(
+    consumer,
+    inserted.map(({ id }) => id)
+  )
+  return new Set(inserted.map(({ own }) => own).filter((own) => !withdrawn.has(own)))
+})
 
 /** Of these rows, by their places, those whose ids another event has: of another aggregate, or another version of it. */
 const namesakes = (

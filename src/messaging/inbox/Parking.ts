@@ -11,6 +11,8 @@
  *   they have parked; an arrival that comes later finds no hold and the cursors as the hold's end left them.
  * - *Two members at the same record* (one of them has lost the partition and does not know): whatever they find, the hold, the parked row, the
  *   mark and the cursor are each made once. What one of them parks and the other applies is a duplicate when its turn comes.
+ * - *One member buries what another one parks*: the tries of a hold don't wait for arrivals, so its head may become a dead letter while the same record
+ *   is being parked once more. Who parks looks again before he goes on (Park.ts): no id is both among what waits and among the dead letters.
  * - *Retries in several processes* take a hold FOR NO KEY UPDATE SKIP LOCKED: one tries, the others pass by, arrivals go on parking.
  * - *Redrive, discard and skip* take it FOR UPDATE, as does a release.
  */
@@ -162,9 +164,11 @@ export class Parking extends Context.Service<Parking, ParkingService>()("paid-on
           const waiting = yield* lock(consumer, [arrival.aggregateId])
           if (waiting.size === 0) return yield* overtaken(`${consumer}: a hold was made and ended meanwhile`)
         }
-        const { ids } = yield* park(consumer, [turn])
+        const { ids, parked } = yield* park(consumer, [turn])
         const eventId = ids[0] ?? arrival.eventId
         if (!made) return "parked"
+        // A hold without a head would never end.
+        if (parked === 0) return yield* overtaken(`${consumer}: an event was given up meanwhile`)
         if (reason._tag === "Gap") {
           yield* ParkedRows.setWaiting(held, {
             status: "gap",
