@@ -1,4 +1,7 @@
-/** What is changed of kafkajs: a connection that broke in the middle of an answer is a new one when it is opened again. */
+/**
+ * What is changed of kafkajs: a connection that broke in the middle of an answer is a new one when it is opened again, and a consumer that is
+ * stopped ends, whatever it was at.
+ */
 import { assert, it } from "@effect/vitest"
 import { once } from "node:events"
 import { createRequire } from "node:module"
@@ -14,6 +17,12 @@ interface Connection {
 const Connection = createRequire(import.meta.url)("kafkajs/src/network/connection.js") as new (
   options: object
 ) => Connection
+
+interface Runner {
+  readonly start: () => Promise<void>
+  readonly stop: () => Promise<void>
+}
+const Runner = createRequire(import.meta.url)("kafkajs/src/consumer/runner.js") as new (options: object) => Runner
 
 applyPatches()
 
@@ -89,4 +98,48 @@ it("an answer that can't be read ends its connection, and not the process", asyn
   } finally {
     close()
   }
+})
+
+it("a consumer that is stopped while its fetchers are made anew ends", async () => {
+  let nodes = [1, 2]
+  let looks = 0
+  let left = false
+  const fetches = new Map<number, () => void>()
+  const done = () => Promise.resolve()
+  const runner = new Runner({
+    logger,
+    concurrency: 1,
+    heartbeatInterval: 1_000,
+    instrumentationEmitter: { emit: quiet },
+    onCrash: quiet,
+    eachBatch: done,
+    retry: { initialRetryTime: 1, retries: 2 },
+    consumerGroup: {
+      connect: done,
+      joinAndSync: done,
+      heartbeat: done,
+      leave: () => {
+        left = true
+        return done()
+      },
+      getNodeIds: () => {
+        // It would go on for ever, and nothing in this process could end it.
+        if (++looks > 1_000) throw new Error("the fetchers never end")
+        return nodes
+      },
+      fetch: (node: number) => new Promise((resolve) => fetches.set(node, () => resolve([])))
+    }
+  })
+  await runner.start()
+  while (fetches.size < 2) await nextTurn()
+  // One fetcher sees that the second broker is gone, and waits for the other fetcher's end, as does the stop …
+  nodes = [1]
+  fetches.get(1)!()
+  await nextTurn()
+  const stopped = runner.stop()
+  // … and when that comes, new ones are made.
+  fetches.get(2)!()
+  await stopped
+  assert.isTrue(left)
+  assert.isBelow(looks, 20)
 })

@@ -1,5 +1,5 @@
 /**
- * Three places where kafkajs 2.2.4 is changed from outside. Its version is pinned exactly, and the tests of test/kafka run through all.
+ * Four places where kafkajs 2.2.4 is changed from outside. Its version is pinned exactly, and the tests of test/kafka run through all.
  */
 import type { Message } from "kafkajs"
 import { createRequire } from "node:module"
@@ -166,9 +166,30 @@ const beginAnew = () => {
 /** Every answer begins with its size, an int32. */
 const answerSizeBytes = 4
 
+/**
+ * A consumer of kafkajs that is stopped while its fetchers are made anew, for the brokers that it knows have changed, never ends: the new fetchers
+ * are told that it does not run, and ask again, without a pause that would let anything else of the process happen. The process stands still for
+ * good, with one core busy (seen where brokers were killed for minutes: the stop comes from a session that failed by the same blow). With this
+ * the first such answer ends the fetchers, and with them the stop.
+ *
+ * Source: `fetch` in kafkajs/src/consumer/runner.js, `start` in fetcher.js and fetchManager.js.
+ */
+const endFetchersOfTheStopped = () => {
+  interface Runner {
+    readonly running: boolean
+    fetch: (nodeId: number) => Promise<unknown>
+  }
+  const { prototype } = require("kafkajs/src/consumer/runner.js") as { readonly prototype: Runner }
+  const fetch = prototype.fetch
+  prototype.fetch = function (this: Runner, nodeId: number) {
+    return this.running ? fetch.call(this, nodeId) : Promise.reject(new Error("this consumer has been stopped"))
+  }
+}
+
 /** Changes kafkajs, for this process: to be called once, before the first client. */
 export const applyPatches = () => {
   stopIdlePolling()
   takeEncodedBatches()
   beginAnew()
+  endFetchersOfTheStopped()
 }
