@@ -251,6 +251,35 @@ describe("an id that several events have", () => {
     )
   )
 
+  it.live(
+    "one whose place is a dead letter's too, of a topic that was made anew, has a third name and stops nobody",
+    () =>
+      run(
+        Effect.gen(function* () {
+          const { broken: failing, subscriber } = makeSubscriber("one")
+          // The topic's first life: the records at these places are dead.
+          yield* deliver(
+            subscriber,
+            makePartition(3).slice([record("old", 1), garbage("y"), record("old", 2), garbage("z")])
+          )
+          failing.set("a/1", Effect.fail(new EventRefused({ reason: "no reader here" })))
+          failing.set("b/1", Effect.fail(new EventRefused({ reason: "no reader here" })))
+          const partition = makePartition(3)
+          const twins = [altered("a", { eventId }), altered("b", { eventId })]
+          const behind = altered("b", { eventId }, 2)
+          yield* deliver(subscriber, partition.slice([...twins, record("c", 1), behind, record("d", 1)]))
+          assert.strictEqual(partition.state.committed, 5n)
+          assert.deepStrictEqual(yield* effectsOf("one", "d"), [1])
+          const hold = yield* holdOn("one", "b")
+          assert.strictEqual(hold?.status, "dead")
+          assert.match(hold?.eventId ?? "", new RegExp(`^${topic}:3:1:[0-9a-f]{8}$`))
+          const [waiting, ...more] = yield* parkedOf("one", "b")
+          assert.match(waiting ?? "", new RegExp(`^${topic}:3:3:[0-9a-f]{8}$`))
+          assert.deepStrictEqual(more, [])
+        })
+      )
+  )
+
   it.live("two versions with one id in one slice: the second is a duplicate, and the aggregate goes on", () =>
     run(
       Effect.gen(function* () {

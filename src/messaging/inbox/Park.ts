@@ -4,7 +4,7 @@ import type { SqlError } from "effect/sql"
 import type { Transaction } from "../../platform/database/Transaction.ts"
 import type { ConsumedRecord } from "../broker/Broker.ts"
 import { toStorable } from "../StorableText.ts"
-import { ownId } from "./Arrival.ts"
+import { type Arrival, otherId, ownId } from "./Arrival.ts"
 import { columns, type InTransaction, transact } from "./ParkedRows.ts"
 import type { Turn } from "./SlicePlan.ts"
 
@@ -112,31 +112,32 @@ const namesakes = (
     )
   )
 
+/** What an event may be called: another one may have its id, by a fault of its writer, and a topic that was made anew gives its places again. */
+const names = [({ eventId }: Arrival) => eventId, ownId, otherId]
+
 /**
- * Parks what is not parked or buried already, behind holds that this transaction has locked. An event whose id another one has, by a fault of
- * its writer, is called by its record's place in the topic: both can be found and handled.
+ * Parks what is not parked or buried already, behind holds that this transaction has locked. Each gets the first of its {@link names} that no
+ * other one has: all can be found and handled.
  */
 export const park = Effect.fnUntraced(function* (
   consumer: string,
   turns: ReadonlyArray<Turn>
 ): Effect.fn.Return<Parked, SqlError.SqlError, Transaction> {
-  const rows = turns.map((turn) => rowOf(turn, turn.arrival.eventId))
-  const ids = rows.map(({ event_id }) => event_id)
-  const inserted = yield* insert(consumer, rows)
-  const rest = turns.flatMap((turn, index) =>
-    inserted.has(ownId(turn.arrival)) ? [] : [{ turn, index, row: rows[index]! }]
-  )
-  if (rest.length === 0) return { ids, parked: inserted.size }
-  const taken = yield* namesakes(
-    consumer,
-    rest.map(({ row }) => row)
-  )
-  const renamed = rest.filter((_, at) => taken.has(at))
-  if (renamed.length === 0) return { ids, parked: inserted.size }
-  for (const { index, turn } of renamed) ids[index] = ownId(turn.arrival)
-  const more = yield* insert(
-    consumer,
-    renamed.map(({ index, row }) => ({ ...row, event_id: ids[index]! }))
-  )
-  return { ids, parked: inserted.size + more.size }
+  const ids = turns.map(({ arrival }) => arrival.eventId)
+  let parked = 0
+  let left = turns.map((turn, index) => ({ turn, index }))
+  for (const nameOf of names) {
+    const rows = left.map(({ index, turn }) => rowOf(turn, (ids[index] = nameOf(turn.arrival))))
+    const inserted = yield* insert(consumer, rows)
+    parked += inserted.size
+    const isThere = left.map(({ turn }) => !inserted.has(ownId(turn.arrival)))
+    if (!isThere.includes(true)) break
+    const taken = yield* namesakes(
+      consumer,
+      rows.filter((_, at) => isThere[at])
+    )
+    left = left.filter((_, at) => isThere[at]).filter((_, at) => taken.has(at))
+    if (left.length === 0) break
+  }
+  return { ids, parked }
 })
