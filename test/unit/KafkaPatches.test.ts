@@ -11,6 +11,7 @@ import { applyPatches } from "../../src/messaging/broker/KafkaPatches.ts"
 
 interface Connection {
   readonly connect: () => Promise<unknown>
+  readonly disconnect: () => Promise<unknown>
   readonly isConnected: () => boolean
   readonly requestQueue: { fulfillRequest: (answer: { readonly correlationId: number }) => void }
 }
@@ -24,15 +25,19 @@ interface Runner {
 }
 const Runner = createRequire(import.meta.url)("kafkajs/src/consumer/runner.js") as new (options: object) => Runner
 
+const ConsumerGroup = createRequire(import.meta.url)("kafkajs/src/consumer/consumerGroup.js") as new (
+  options: object
+) => { memberId: string | null }
+
 applyPatches()
 
 const quiet = () => undefined
 const logger = { namespace: () => logger, debug: quiet, error: quiet, info: quiet, warn: quiet }
 
-/** A server that sends each connection the next of these, and a kafkajs connection to it. */
+/** A server that sends each connection the next of these and leaves its end open, and a kafkajs connection to it. */
 const open = async (...answers: ReadonlyArray<Buffer>) => {
   const sockets: Array<net.Socket> = []
-  const server = net.createServer((socket) => {
+  const server = net.createServer({ allowHalfOpen: true }, (socket) => {
     sockets.push(socket)
     socket.on("error", quiet)
     const answer = answers[sockets.length - 1]
@@ -68,15 +73,20 @@ const broken = async (connection: Connection, socket: net.Socket) => {
   while (connection.isConnected()) await nextTurn()
 }
 
+/** The answer to request 7, and what comes of one of 100 bytes that is cut off. */
+const whole = Buffer.from([0, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 0])
+const half = Buffer.from([0, 0, 0, 100, 1, 2])
+
+/** The number of the first request that is answered. */
+const firstAnswered = (connection: Connection) =>
+  new Promise<number>((resolve) => {
+    connection.requestQueue.fulfillRequest = ({ correlationId }) => resolve(correlationId)
+  })
+
 it("an answer that was cut off has no part in what comes after the connection is opened again", async () => {
-  const whole = Buffer.alloc(12)
-  whole.writeInt32BE(8, 0)
-  whole.writeInt32BE(7, 4)
-  const { client, close, connection, sockets } = await open(Buffer.from([0, 0, 0, 100, 1, 2]), whole)
+  const { client, close, connection, sockets } = await open(half, whole)
   try {
-    const answered = new Promise<number>((resolve) => {
-      connection.requestQueue.fulfillRequest = ({ correlationId }) => resolve(correlationId)
-    })
+    const answered = firstAnswered(connection)
     await connection.connect()
     await once(client[0]!, "data")
     const over = broken(connection, client[0]!)
@@ -95,6 +105,37 @@ it("an answer that can't be read ends its connection, and not the process", asyn
   try {
     await connection.connect()
     await broken(connection, client[0]!)
+  } finally {
+    close()
+  }
+})
+
+it("a connection that is opened again hears nothing of the socket before", async () => {
+  const { client, close, connection, sockets } = await open()
+  try {
+    await connection.connect()
+    // kafkajs' own way: it says goodbye and does not wait for an answer.
+    await connection.disconnect()
+    await connection.connect()
+    const over = once(client[0]!, "close")
+    sockets[0]!.end(half)
+    await over
+    await nextTurn()
+    assert.isTrue(connection.isConnected())
+    const answered = firstAnswered(connection)
+    while (sockets[1] === undefined) await nextTurn()
+    sockets[1].write(whole)
+    assert.strictEqual(await answered, 7)
+  } finally {
+    close()
+  }
+})
+
+it("who asks for a connection that is being opened waits for that one", async () => {
+  const { client, close, connection } = await open()
+  try {
+    await Promise.all([connection.connect(), connection.connect()])
+    assert.strictEqual(client.length, 1)
   } finally {
     close()
   }
@@ -142,4 +183,49 @@ it("a consumer that is stopped while its fetchers are made anew ends", async () 
   await stopped
   assert.isTrue(left)
   assert.isBelow(looks, 20)
+})
+
+it("a consumer that its group has forgotten, and that fails to join it again, does not go on without it", async () => {
+  let joins = 0
+  let fetches = 0
+  const isMember = Promise.withResolvers<number>()
+  const done = () => Promise.resolve()
+  const group = Object.assign(new ConsumerGroup({ logger, retry: {} }), {
+    connect: done,
+    leave: done,
+    getNodeIds: () => [1],
+    joinAndSync: () => {
+      joins += 1
+      if (joins === 2) return Promise.reject(new Error("the coordinator is moving"))
+      group.memberId = `member ${joins}`
+      if (joins > 2) isMember.resolve(fetches)
+      return done()
+    },
+    fetch: async () => {
+      fetches += 1
+      await nextTurn()
+      if (fetches === 1) {
+        // What kafkajs makes of the coordinator's answer to a heartbeat.
+        throw Object.assign(new Error("who is that?"), { type: "UNKNOWN_MEMBER_ID" })
+      }
+      if (fetches > 100) isMember.reject(new Error("it fetches, and is no member"))
+      return []
+    }
+  })
+  const runner = new Runner({
+    logger,
+    concurrency: 1,
+    heartbeatInterval: 1_000,
+    instrumentationEmitter: { emit: quiet },
+    onCrash: quiet,
+    eachBatch: done,
+    retry: { initialRetryTime: 1, retries: 2 },
+    consumerGroup: group
+  })
+  await runner.start()
+  try {
+    assert.isBelow(await isMember.promise, 5)
+  } finally {
+    await runner.stop()
+  }
 })

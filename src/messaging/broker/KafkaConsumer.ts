@@ -206,12 +206,10 @@ export const make = Effect.fnUntraced(function* (
     }
     consumer.on(consumer.events.HEARTBEAT, sign)
     consumer.on(consumer.events.FETCH_START, ({ payload: { nodeId } }) => {
-      sign()
-      fetching.set(nodeId, { beganMillis: lastSignMillis })
+      fetching.set(nodeId, { beganMillis: clock.currentTimeMillisUnsafe() })
       outdated.delete(nodeId)
     })
     consumer.on(consumer.events.FETCH, ({ payload: { nodeId } }) => {
-      sign()
       const fetch = fetching.get(nodeId)
       // Its batches come within this macrotask. (A broker that is gone is not seen to fetch again: waiting for that would be too long.)
       setImmediate(() => {

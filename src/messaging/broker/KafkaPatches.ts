@@ -1,5 +1,5 @@
 /**
- * Four places where kafkajs 2.2.4 is changed from outside. Its version is pinned exactly, and the tests of test/kafka run through all.
+ * Five places where kafkajs 2.2.4 is changed from outside. Its version is pinned exactly, and the tests of test/kafka run through all.
  */
 import type { Message } from "kafkajs"
 import { createRequire } from "node:module"
@@ -125,10 +125,16 @@ const takeEncodedBatches = () => {
 }
 
 /**
- * A connection of kafkajs that breaks in the middle of an answer is opened again with the first half of that answer still in its buffer: from
- * then on it cuts the bytes of every answer in the wrong places. It waits for answers that have come, however often it is opened
- * again, or throws where nobody catches it, and the process is gone (seen where brokers were killed for minutes). With this each
- * opening begins with an empty buffer, hears nothing more of the socket before, and what can't be read ends the connection.
+ * A connection of kafkajs is one object for all the sockets that it has, one after the other, and mixes them up:
+ *
+ * - One that breaks in the middle of an answer is opened again with the first half of that answer still in its buffer: from then on it cuts the bytes
+ *   of every answer in the wrong places. It waits for answers that have come, however often it is opened again, or throws where
+ *   nobody catches it, and the process is gone (seen where brokers were killed for minutes).
+ * - The end of the socket before closes the one that is in use, with all its requests.
+ * - Two requests that find it closed open a socket each. One is left over, and its end, minutes later, closes the other.
+ *
+ * With this each opening begins with an empty buffer, hears nothing more of the socket before, and is one for all who ask for it meanwhile; and what
+ * can't be read ends the connection.
  *
  * Source: `connect` and `processData` in kafkajs/src/network/connection.js.
  */
@@ -144,15 +150,21 @@ const beginAnew = () => {
   }
   const { prototype } = require("kafkajs/src/network/connection.js") as { readonly prototype: Connection }
   const { connect, processData } = prototype
+  const openings = new WeakMap<Connection, Promise<unknown>>()
   prototype.connect = function (this: Connection) {
-    if (!this.isConnected()) {
-      // It still has to be read to its end.
-      this.socket?.removeAllListeners("data").resume()
-      this.chunks = []
-      this.bytesBuffered = 0
-      this.bytesNeeded = answerSizeBytes
-    }
-    return connect.call(this)
+    if (this.isConnected()) return connect.call(this)
+    const opening = openings.get(this)
+    if (opening !== undefined) return opening
+    const before = this.socket
+    for (const event of ["data", "end", "timeout", "error"]) before?.removeAllListeners(event)
+    // It still has to be read to its end, however it comes to that.
+    before?.on("error", () => undefined).resume()
+    this.chunks = []
+    this.bytesBuffered = 0
+    this.bytesNeeded = answerSizeBytes
+    const next = connect.call(this).finally(() => openings.delete(this))
+    openings.set(this, next)
+    return next
   }
   prototype.processData = function (this: Connection, data: Buffer) {
     try {
@@ -186,10 +198,37 @@ const endFetchersOfTheStopped = () => {
   }
 }
 
+/**
+ * A consumer of kafkajs that its group has forgotten joins it again; where that fails, it goes on fetching as if it had joined. As it has no name in the
+ * group, it sends no heartbeats, so nobody tells it, and it never joins: it reads what others read, and its group is one member
+ * short (seen where coordinators moved for minutes). With this a heartbeat that can't be sent for want of a name is answered as
+ * the coordinator would: join.
+ *
+ * Source: `scheduleFetchManager` in kafkajs/src/consumer/runner.js, `heartbeat` in consumerGroup.js.
+ */
+const joinWhoIsNoMember = () => {
+  interface ConsumerGroup {
+    readonly memberId: string | null | undefined
+    heartbeat: (options: unknown) => Promise<unknown>
+  }
+  const { prototype } = require("kafkajs/src/consumer/consumerGroup.js") as { readonly prototype: ConsumerGroup }
+  const { createErrorFromCode } = require("kafkajs/src/protocol/error.js") as {
+    readonly createErrorFromCode: (code: number) => Error
+  }
+  const heartbeat = prototype.heartbeat
+  prototype.heartbeat = function (this: ConsumerGroup, options: unknown) {
+    return this.memberId ? heartbeat.call(this, options) : Promise.reject(createErrorFromCode(unknownMemberId))
+  }
+}
+
+/** The protocol's UNKNOWN_MEMBER_ID. */
+const unknownMemberId = 25
+
 /** Changes kafkajs, for this process: to be called once, before the first client. */
 export const applyPatches = () => {
   stopIdlePolling()
   takeEncodedBatches()
   beginAnew()
   endFetchersOfTheStopped()
+  joinWhoIsNoMember()
 }
