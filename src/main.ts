@@ -146,9 +146,6 @@ const broker = (config: AppConfig) =>
         )
       )
 
-/** The consumers' own connections: as the dispatcher's, they are not those that requests queue for. */
-const consumerDatabase = Database.layerReserved("consumers", Consumer.consumerConnections, Consumer.consumerPlans)
-
 /** Keeps lanes drained, and watches the connections that it does so on. */
 const dispatcher = Layer.merge(
   Layer.provide(DispatcherHealth.layer, LaneWorkers.layer),
@@ -161,7 +158,7 @@ const messaging = (config: AppConfig) =>
     Outbox.layer,
     Tasks.layer,
     History.layer,
-    Layer.provide(Consumer.steps, consumerDatabase),
+    Layer.provide(Consumer.steps, Consumer.consumerDatabase),
     Layer.provide(Dispatcher.layer, dispatcherDatabase),
     Availability.layer
   ).pipe(
@@ -241,7 +238,7 @@ const http = Layer.provideMerge(webhooks, HttpServer.layer)
 /** Reads the topics, and watches the connections that it does so on. */
 const consumers = Layer.mergeAll(
   InboxHealth.layer(consumerNames),
-  Layer.provide(PoolMetrics.layer("consumers"), consumerDatabase),
+  Layer.provide(PoolMetrics.layer("consumers"), Consumer.consumerDatabase),
   ...subscribers.map((subscriber) => Consumer.layer<Tasks>(subscriber))
 )
 

@@ -2,6 +2,7 @@
  * A consumer as a scoped resource: acquiring its layer joins the group, releasing it ends the slice under way and leaves.
  */
 import { Cause, Clock, Context, Effect, Exit, Layer, Metric } from "effect"
+import * as Database from "../../platform/database/Database.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { Broker, type BrokerUnavailable, type ConsumedRecord, type Slice, TopicSettings } from "../broker/Broker.ts"
 import { Signals } from "../../platform/Signals.ts"
@@ -9,6 +10,7 @@ import { ApplyHeld } from "./ApplyHeld.ts"
 import { annotate, ApplySlice } from "./ApplySlice.ts"
 import * as Arrival from "./Arrival.ts"
 import * as Gather from "./Gather.ts"
+import { HandleSettings } from "./Handle.ts"
 import * as InboxMetrics from "./InboxMetrics.ts"
 import { InboxReport } from "./InboxReport.ts"
 import { bind, type Subscriber } from "./Subscriber.ts"
@@ -41,6 +43,33 @@ export const consumerPlans: Readonly<Record<string, string>> = {
   plan_cache_mode: "force_generic_plan",
   enable_seqscan: "off"
 }
+
+/** A transaction that is silent for so much longer than handlers may take has lost its process, not its handler. */
+const silenceSlackMillis = 5_000
+
+/** A transaction that is silent for longer holds back vacuum, however long handlers may take. */
+const longestIdleTransactionMillis = 60_000
+
+/**
+ * The consumers' own connections: as the dispatcher's, they are not those that requests queue for.
+ *
+ * A process that freezes in the middle of a slice keeps the rows that it has locked there until Postgres ends its session: its successors wait for
+ * these rows. Who waits gives up before the pool gives up the connection, for Postgres goes on waiting for a client that is gone, once
+ * more with each try.
+ */
+export const consumerDatabase = Layer.unwrap(
+  Effect.gen(function* () {
+    const { timeoutMillis } = yield* HandleSettings
+    const { silenceMillis } = yield* Database.PoolSettings
+    return Database.layerReserved("consumers", consumerConnections, {
+      ...consumerPlans,
+      idle_in_transaction_session_timeout: String(
+        Math.min(timeoutMillis + silenceSlackMillis, longestIdleTransactionMillis)
+      ),
+      lock_timeout: String(Math.ceil((silenceMillis * 2) / 3))
+    })
+  })
+)
 
 /** The steps that a consumer needs around itself. */
 export const steps = Layer.mergeAll(ApplySlice.layer, ApplyHeld.layer, InboxReport.layer)

@@ -1,0 +1,96 @@
+/** Locks on rows of the inbox, held by a member that froze in the middle of a slice: what the consumers' own connections do about them. */
+import { PgClient } from "@effect/sql-pg"
+import { assert, it } from "@effect/vitest"
+import { Context, Deferred, Effect, Exit, Fiber, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
+import * as Consumer from "../../src/messaging/inbox/Consumer.ts"
+import { HandleSettings } from "../../src/messaging/inbox/Handle.ts"
+import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
+import * as Database from "../../src/platform/database/Database.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as Deliveries from "../support/Deliveries.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+
+const { deliver, effectsOf, makePartition, makeSubscriber, record } = Deliveries
+
+/** One more process's steps, and its connections. */
+const startMember = Effect.gen(function* () {
+  const { url } = yield* TestDatabase
+  return yield* Layer.build(
+    Layer.fresh(
+      Consumer.steps.pipe(
+        Layer.provideMerge(Inbox.layer),
+        Layer.provideMerge(Consumer.consumerDatabase),
+        Layer.provide(Database.DatabaseSettings.layerOf({ url }))
+      )
+    )
+  )
+})
+
+/** Moves the place of "a" on a connection of `process`, and is silent until `awake`; then it looks whether its transaction still is. */
+const freeze = Effect.fnUntraced(function* (
+  process: Context.Context<PgClient.PgClient>,
+  awake: Deferred.Deferred<void>
+) {
+  const frozen = yield* Deferred.make<void>()
+  const fiber = yield* Transaction.run(
+    Effect.gen(function* () {
+      const { sql } = yield* Transaction
+      yield* sql`UPDATE consumer_cursors SET version = 2 WHERE consumer_name = 'one' AND aggregate_id = 'a'`
+      yield* Deferred.succeed(frozen, undefined)
+      yield* Deferred.await(awake)
+      yield* sql`SELECT 1 AS one`
+    })
+  ).pipe(Effect.provideContext(process), Effect.exit, Effect.forkScoped)
+  yield* Deferred.await(frozen)
+  return fiber
+})
+
+/** In less time than the frozen member's own pool, which is no more frozen than this test, takes to give its silent connection up: 15 s. */
+const run = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  effect.pipe(Effect.timeout("12 seconds"), Effect.scoped, Effect.provide(Deliveries.process))
+
+it.live("a slice that can't get its rows gives up, and leaves nobody behind in Postgres that waits for them", () =>
+  run(
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { subscriber } = makeSubscriber("one")
+      const partition = makePartition()
+      yield* deliver(subscriber, partition.slice([record("a", 1)]))
+      const awake = yield* Deferred.make<void>()
+      const frozen = yield* freeze(yield* Effect.context<PgClient.PgClient>(), awake)
+      const member = yield* Effect.provideService(startMember, Database.PoolSettings, { silenceMillis: 600 })
+      const slice = partition.slice([record("a", 2), record("b", 1)])
+      for (let turn = 0; turn < 3; turn++) {
+        assert.isTrue(Exit.isFailure(yield* Effect.exit(Context.get(member, ApplySlice).run(subscriber, slice))))
+      }
+      const waiting = yield* sql`
+        SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+      assert.strictEqual(waiting.length, 0)
+      // That somebody has the row is nobody's fault: the events are not held.
+      assert.deepStrictEqual(yield* sql`SELECT 1 AS one FROM inbox_holds`, [])
+      yield* Deferred.succeed(awake, undefined)
+      yield* Fiber.join(frozen)
+    })
+  )
+)
+
+it.live(
+  "a member that freezes in the middle of a slice loses its rows soon after its handlers' time: the slice goes on",
+  () =>
+    run(
+      Effect.gen(function* () {
+        const { subscriber } = makeSubscriber("one")
+        const partition = makePartition()
+        yield* deliver(subscriber, partition.slice([record("a", 1)]))
+        const awake = yield* Deferred.make<void>()
+        const zombie = yield* Effect.provideService(startMember, HandleSettings, { timeoutMillis: 100 })
+        const frozen = yield* freeze(zombie, awake)
+        yield* deliver(subscriber, partition.slice([record("a", 2), record("b", 1)]))
+        assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 2])
+        yield* Deferred.succeed(awake, undefined)
+        assert.isTrue(Exit.isFailure(yield* Fiber.join(frozen)), "the zombie's transaction is gone")
+      })
+    )
+)
