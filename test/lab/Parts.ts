@@ -99,7 +99,9 @@ export const realParts: Parts = {
   // The topic never changes here, so its count needs no statement of its own: it would be one more gate, at which nothing can go wrong.
   publisher: Publisher.layerNoDeps.pipe(
     Layer.provide(TopicChecks.layerNoDeps),
-    Layer.provide(Layer.succeed(PartitionCounts, { inUse: (_, found) => Effect.succeed(found) }))
+    Layer.provide(
+      Layer.succeed(PartitionCounts, { noted: () => Effect.undefined, note: (_, found) => Effect.succeed(found) })
+    )
   ),
   dispatcher: Dispatcher.layer,
   deadLetters: DeadLetters.layer,

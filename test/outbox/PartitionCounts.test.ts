@@ -107,6 +107,31 @@ it.live("a topic that grew goes on as before, and whoever looks is told how to u
 )
 
 it.live(
+  "a topic that grew to a number that does not divide the lanes goes on as before, and restarts are not refused",
+  () =>
+    Effect.gen(function* () {
+      const one = yield* startPublisher
+      assert.strictEqual(yield* one.prepare(Counters.topic), 8)
+      for (const [partitions, sentence] of [
+        [12, /^it has 12 partitions, and events go to the first 8, .* no more of them can be used/],
+        [24, /^it has 24 partitions, and events go to the first 8, .* to use 16 of them, .* SET partitions = 16 WHERE/],
+        [128, /^it has 128 partitions, .* to use 64 of them, .* SET partitions = 64 WHERE/]
+      ] as const) {
+        yield* alter(partitions)
+        for (const { inspect, prepare } of [one, yield* startPublisher]) {
+          const { findings } = yield* inspect(Counters.topic)
+          assert.deepStrictEqual(
+            findings.map(({ kind }) => kind),
+            ["weak"]
+          )
+          assert.match(findings[0]!.sentence, sentence)
+          assert.strictEqual(yield* prepare(Counters.topic), 8)
+        }
+      }
+    }).pipe(Effect.provide(writer))
+)
+
+it.live(
   "a topic that was made anew with fewer partitions waits, and goes on when it has them, or when they will do",
   () =>
     Effect.gen(function* () {
@@ -117,7 +142,7 @@ it.live(
       for (const { prepare } of [one, yield* startPublisher]) {
         const error = yield* Effect.flip(prepare(Counters.topic))
         assert.strictEqual(error._tag, "TopicUnavailable")
-        assert.match(error.message, /it has 4 partitions, and its events were published to 8: make it anew with 8/)
+        assert.match(error.message, /it has 4 partitions, and its lanes are spread over 8: make it anew with 8/)
       }
       yield* alter(8)
       assert.strictEqual(yield* one.prepare(Counters.topic), 8)
@@ -131,13 +156,15 @@ it.live(
 
 it.live("of any number that ask at once about a new topic with different counts, all hear the same", () =>
   Effect.gen(function* () {
-    const { inUse } = yield* PartitionCounts
-    const answers = yield* Effect.forEach([8, 16, 8, 16, 32, 8, 64, 16], (found) => inUse("contested", found), {
+    const { note, noted } = yield* PartitionCounts
+    assert.isUndefined(yield* noted("contested"))
+    const answers = yield* Effect.forEach([8, 16, 8, 16, 32, 8, 64, 16], (found) => note("contested", found), {
       concurrency: "unbounded"
     })
     assert.strictEqual(new Set(answers).size, 1)
-    assert.strictEqual(yield* inUse("contested", 1), answers[0])
-    assert.strictEqual(yield* inUse("another", 2), 2)
+    assert.strictEqual(yield* note("contested", 1), answers[0])
+    assert.strictEqual(yield* noted("contested"), answers[0])
+    assert.strictEqual(yield* note("another", 2), 2)
   }).pipe(Effect.provide(PartitionCounts.layer.pipe(Layer.provideMerge(TestDatabase.layerPool))))
 )
 

@@ -23,7 +23,9 @@ const sound = {
 } satisfies TopicInfo
 
 const said = (change: Partial<TopicInfo>, of: Partial<typeof needs> = {}) =>
-  examine({ ...sound, ...change }, { ...needs, ...of }).map(({ kind, sentence }) => `${kind}: ${sentence}`)
+  [...examineCount({ ...sound, ...change }, undefined), ...examine({ ...sound, ...change }, { ...needs, ...of })].map(
+    ({ kind, sentence }) => `${kind}: ${sentence}`
+  )
 
 /** The periodic checks begin with a look of their own, right behind the start's. */
 const firstLook = TestClock.adjust("1 second")
@@ -33,7 +35,9 @@ const watched = (info: Ref.Ref<TopicInfo>) =>
   TopicChecks.layerStart(["orders"]).pipe(
     Layer.provideMerge(Publisher.layerNoDeps),
     Layer.provideMerge(TopicChecks.layerNoDeps),
-    Layer.provide(Layer.succeed(PartitionCounts, { inUse: (_, found) => Effect.succeed(found) })),
+    Layer.provide(
+      Layer.succeed(PartitionCounts, { noted: () => Effect.undefined, note: (_, found) => Effect.succeed(found) })
+    ),
     Layer.provide(
       Layer.effect(
         Broker,
@@ -156,7 +160,7 @@ describe("TopicChecks", () => {
     )
     assert.match(
       judged(4, 8)[0]!,
-      /^stops: it has 4 partitions, and its events were published to 8: .* SET partitions = 4 WHERE topic = 'orders'/
+      /^stops: it has 4 partitions, and its lanes are spread over 8: .* SET partitions = 4 WHERE topic = 'orders'/
     )
   })
 

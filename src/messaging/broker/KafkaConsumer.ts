@@ -30,6 +30,9 @@ const heartbeatMillis = 1_000
 /** A fetch brings that much of a partition at most: a few times a slice of ordinary events. */
 const maxFetchBytes = 1_048_576
 
+/** Partitions that a topic gets are seen after so long at the latest: one small request in half a minute. kafkajs' own five minutes are long for events that wait. */
+const metadataMillis = 30_000
+
 /** A request without an answer for so long has lost its connection. It must be replaced before the session is over. */
 const requestTimeoutMillis = 5_000
 
@@ -95,6 +98,7 @@ export const make = Effect.fnUntraced(function* (
       maxWaitTimeInMs: maxWaitMillis,
       minBytes: 1,
       maxBytesPerPartition: maxFetchBytes,
+      metadataMaxAge: metadataMillis,
       // A restart of its own would be a second consumer beside the one that the caller starts.
       retry: { ...retry, restartOnFailure: () => Promise.resolve(false) }
     })

@@ -11,11 +11,13 @@ import { Context, Effect, Layer } from "effect"
 export class PartitionCounts extends Context.Service<
   PartitionCounts,
   {
+    /** The topic's count, where one has been noted. */
+    readonly noted: (topic: string) => Effect.Effect<number | undefined>
     /**
-     * The topic's count: `found`, which has to divide the lanes, where none has been noted yet; else what was noted. All who ask hear the
-     * same, also those who ask at once, until an operator changes it.
+     * Notes `found`, which has to divide the lanes, where nothing has been noted yet, and says what is noted now. All who ask hear the same, also
+     * those who ask at once, until an operator changes it.
      */
-    readonly inUse: (topic: string, found: number) => Effect.Effect<number>
+    readonly note: (topic: string, found: number) => Effect.Effect<number>
   }
 >()("paid-once/messaging/outbox/PartitionCounts") {
   static readonly layer: Layer.Layer<PartitionCounts, never, PgClient.PgClient> = Layer.effect(
@@ -23,7 +25,12 @@ export class PartitionCounts extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* PgClient.PgClient
       return PartitionCounts.of({
-        inUse: Effect.fn("PartitionCounts.inUse")(function* (topic, found) {
+        noted: Effect.fn("PartitionCounts.noted")(function* (topic) {
+          const [row] = yield* sql<{ readonly partitions: number }>`
+            SELECT partitions FROM outbox_topics WHERE topic = ${topic}`
+          return row?.partitions
+        }, Effect.orDie),
+        note: Effect.fn("PartitionCounts.note")(function* (topic, found) {
           // The update changes nothing: it makes the statement wait for, and return, the row of whoever was first.
           const [row] = yield* sql<{ readonly partitions: number }>`
             INSERT INTO outbox_topics AS t (topic, partitions) VALUES (${topic}, ${found}::int4)

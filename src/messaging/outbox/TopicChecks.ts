@@ -72,9 +72,9 @@ const days = (millis: number) => {
 
 const divisors = Array.from({ length: laneCount }, (_, index) => index + 1).filter((count) => laneCount % count === 0)
 
-/** All that is to be said about the topic. */
+/** What is to be said about the topic's settings. */
 export const examine = (info: TopicInfo, { batchBytes, inboxDays, maxEventBytes }: Needs): ReadonlyArray<Finding> => {
-  const { maxMessageBytes, partitions, replication, retention } = info
+  const { maxMessageBytes, replication, retention } = info
   const findings: Array<Finding> = []
   const find = (kind: Finding["kind"], sentence: string) => findings.push({ kind, sentence })
   const name = info.wireName ?? info.topic
@@ -83,13 +83,6 @@ export const examine = (info: TopicInfo, { batchBytes, inboxDays, maxEventBytes 
   // The embedded broker has nothing to set: there, only our own side can be changed.
   const orSet = (config: string) => (replication === undefined ? "" : `, or ${set(config)}`)
 
-  if (laneCount % partitions !== 0) {
-    find(
-      "stops",
-      `it has ${partitions} partitions: ${laneCount} lanes need a count that divides ${laneCount} (${divisors.join(", ")}); ` +
-        `make the topic anew, or, once its consumers have read all of it, give it ${divisors.find((count) => count > partitions) ?? laneCount}`
-    )
-  }
   if (retention?.compacts === true) {
     find(
       "stops",
@@ -176,30 +169,36 @@ export const examine = (info: TopicInfo, { batchBytes, inboxDays, maxEventBytes 
 }
 
 /**
- * What is to be said of a topic whose lanes are spread over another number of partitions than it has. More of them are no danger, as they
- * are not used. With fewer, some lanes have nowhere to go, and to put them elsewhere is only right once the rest has been read.
+ * What is to be said of the number of its partitions, where its lanes are spread over `noted` of them: `undefined` where nothing was published yet.
+ *
+ * More of them are no danger, as they are not used. With fewer, some lanes have nowhere to go, and to put them elsewhere is only right once the rest
+ * has been read.
  */
-export const examineCount = ({ partitions, topic }: TopicInfo, inUse: number): ReadonlyArray<Finding> => {
-  const change = `UPDATE outbox_topics SET partitions = ${partitions} WHERE topic = '${topic}'`
-  if (partitions === inUse) return []
-  if (partitions > inUse) {
-    return [
-      {
-        kind: "weak",
-        sentence:
-          `it has ${partitions} partitions, and events go to the first ${inUse}, as before it grew: aggregates that change their partition ` +
-          `lose their order; to use them all, stop the dispatchers, let consumers read what is there, then ${change} (README, "More partitions")`
-      }
-    ]
+export const examineCount = ({ partitions, topic }: TopicInfo, noted: number | undefined): ReadonlyArray<Finding> => {
+  if (noted === undefined) {
+    if (laneCount % partitions === 0) return []
+    const next = divisors.find((count) => count > partitions) ?? laneCount
+    const sentence =
+      `it has ${partitions} partitions: ${laneCount} lanes need a count that divides ${laneCount} (${divisors.join(", ")}); ` +
+      `make the topic anew, or, once its consumers have read all of it, give it ${next}`
+    return [{ kind: "stops", sentence }]
   }
-  return [
-    {
-      kind: "stops",
-      sentence:
-        `it has ${partitions} partitions, and its events were published to ${inUse}: make it anew with ${inUse}, or stop the dispatchers, ` +
-        `let consumers read what is there, then ${change} (README, "More partitions")`
-    }
-  ]
+  if (partitions === noted) return []
+  const usable = divisors.findLast((count) => count <= partitions) ?? 1
+  const how =
+    `stop the dispatchers, let consumers read what is there, then ` +
+    `UPDATE outbox_topics SET partitions = ${usable} WHERE topic = '${topic}' (README, "More partitions")`
+  if (partitions > noted) {
+    const sentence =
+      `it has ${partitions} partitions, and events go to the first ${noted}, as before it grew: aggregates that change their partition ` +
+      `lose their order; ` +
+      (usable > noted
+        ? `to use ${usable === partitions ? "them all" : `${usable} of them, as many as divide ${laneCount}`}, ${how}`
+        : `no more of them can be used, for their number has to divide ${laneCount}`)
+    return [{ kind: "weak", sentence }]
+  }
+  const sentence = `it has ${partitions} partitions, and its lanes are spread over ${noted}: make it anew with ${noted}, or ${how}`
+  return [{ kind: "stops", sentence }]
 }
 
 export class TopicChecks extends Context.Service<
@@ -267,9 +266,13 @@ export class TopicChecks extends Context.Service<
               )
             )
           const settings = examine(info, { maxEventBytes, batchBytes, inboxDays })
+          let noted = yield* counts.noted(topic)
           // Nothing was ever published to a topic that was never fit: its count binds nobody.
-          const partitions = stops(settings) ? info.partitions : yield* counts.inUse(topic, info.partitions)
-          const findings = [...settings, ...examineCount(info, partitions)]
+          if (noted === undefined && !stops([...settings, ...examineCount(info, noted)])) {
+            noted = yield* counts.note(topic, info.partitions)
+          }
+          const findings = [...settings, ...examineCount(info, noted)]
+          const partitions = noted ?? info.partitions
           if (stops(findings)) yield* forget(topic)
           else fit.set(topic, partitions)
           yield* remember({ topic, findings })
