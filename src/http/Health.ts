@@ -126,10 +126,12 @@ export class Health extends Context.Service<Health, { readonly report: Effect.Ef
           const phase = yield* readiness.phase
           if (phase === "starting") parts["start"] = { status: "unready" }
           if (phase === "draining") parts["shutdown"] = { status: "unready" }
-          parts["database"] = yield* database
+          const added = Effect.forEach(yield* others.all, bounded, { concurrency: "unbounded" })
+          // Side by side: one after the other they could take twice as long as whoever asks waits.
+          const [ofDatabase, ofOthers] = yield* Effect.all([database, added], { concurrency: "unbounded" })
+          parts["database"] = ofDatabase
           for (const state of yield* fibers.states) parts[`fiber:${state.name}`] = ofFiber(state, now)
-          for (const [name, part] of yield* Effect.forEach(yield* others.all, bounded, { concurrency: "unbounded" }))
-            parts[name] = part
+          for (const [name, part] of ofOthers) parts[name] = part
           return { status: worst(Object.values(parts)), parts }
         })
         return Health.of({ report })

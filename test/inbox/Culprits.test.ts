@@ -3,6 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Latch, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ApplyHeld } from "../../src/messaging/inbox/ApplyHeld.ts"
+import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
 import { ParkingSettings } from "../../src/messaging/inbox/Parking.ts"
 import { EventRefused, type Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
@@ -184,45 +185,57 @@ it.live("events that hang keep no other aggregate waiting: what comes to be due 
   }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
 )
 
-it.live("slices that wait for each other's rows in a ring come apart: events one by one, and nothing is to blame", () =>
-  Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
-    yield* sql`CREATE TABLE totals (name text PRIMARY KEY, count int NOT NULL)`
-    const one = makeSubscriber("one")
-    const isFirstTaken = { x: yield* Latch.make(), y: yield* Latch.make() }
-    /** Events of different aggregates write the same two rows, and each partition has them in another order. */
-    const summing: Subscriber = {
-      ...one.subscriber,
-      handle: Effect.fnUntraced(function* (event) {
-        const transaction = yield* Transaction
-        const [row, other] = event.aggregateId.startsWith("x") ? (["x", "y"] as const) : (["y", "x"] as const)
-        yield* transaction.sql`
+for (const [what, wrap] of [
+  ["", (error: unknown) => error],
+  [", also where their handlers wrap what failed", (cause: unknown) => new Error("no sum", { cause })]
+] as const) {
+  it.live(
+    `slices that wait for each other's rows in a ring come apart: events one by one, and nothing is to blame${what}`,
+    () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        yield* sql`CREATE TABLE totals (name text PRIMARY KEY, count int NOT NULL)`
+        const one = makeSubscriber("one")
+        const isFirstTaken = { x: yield* Latch.make(), y: yield* Latch.make() }
+        /** Events of different aggregates write the same two rows, and each partition has them in another order. */
+        const summing: Subscriber = {
+          ...one.subscriber,
+          handle: Effect.fnUntraced(function* (event) {
+            const transaction = yield* Transaction
+            const [row, other] = event.aggregateId.startsWith("x") ? (["x", "y"] as const) : (["y", "x"] as const)
+            yield* transaction.sql`
           INSERT INTO totals VALUES (${row}, 1) ON CONFLICT (name) DO UPDATE SET count = totals.count + 1`
-        yield* one.subscriber.handle(event)
-        yield* isFirstTaken[row].open
-        yield* isFirstTaken[other].await
-      })
-    }
-    const partitions = [makePartition(0), makePartition(1)] as const
-    yield* Effect.all(
-      [
-        deliver(summing, partitions[0].slice([record("x-0", 1), record("y-0", 1)])),
-        deliver(summing, partitions[1].slice([record("y-1", 1), record("x-1", 1)]))
-      ],
-      { concurrency: "unbounded" }
-    )
-    // One slice was through as it was, and the other in two transactions.
-    assert.strictEqual(yield* transactions, 3)
-    // A backlog's next slices do not go through the same again.
-    yield* deliver(summing, partitions[0].slice([record("x-2", 1), record("y-2", 1)]))
-    assert.strictEqual(yield* transactions, 5)
-    assert.deepStrictEqual(yield* sql`SELECT name, count FROM totals ORDER BY name`, [
-      { name: "x", count: 3 },
-      { name: "y", count: 3 }
-    ])
-    assert.deepStrictEqual(
-      partitions.map(({ state }) => state.committed),
-      [4n, 2n]
-    )
-  }).pipe(Effect.provide(Deliveries.process))
-)
+            yield* one.subscriber.handle(event)
+            yield* isFirstTaken[row].open
+            yield* isFirstTaken[other].await
+          }, Effect.mapError(wrap))
+        }
+        const partitions = [makePartition(0), makePartition(1)] as const
+        yield* Effect.all(
+          [
+            deliver(summing, partitions[0].slice([record("x-0", 1), record("y-0", 1)])),
+            deliver(summing, partitions[1].slice([record("y-1", 1), record("x-1", 1)]))
+          ],
+          { concurrency: "unbounded" }
+        )
+        // One slice was through as it was, and the other in two transactions.
+        assert.strictEqual(yield* transactions, 3)
+        // A backlog's next slices do not go through the same again.
+        yield* deliver(summing, partitions[0].slice([record("x-2", 1), record("y-2", 1)]))
+        assert.strictEqual(yield* transactions, 5)
+        // Nor do they share a transaction, in which they would wait for one another.
+        const { run } = yield* ApplySlice
+        const shared = [partitions[0].slice([record("x-3", 1)]), partitions[1].slice([record("y-3", 1)])] as const
+        assert.isTrue(Exit.isFailure(yield* Effect.exit(run(summing, ...shared))))
+        assert.strictEqual(yield* transactions, 5)
+        assert.deepStrictEqual(yield* sql`SELECT name, count FROM totals ORDER BY name`, [
+          { name: "x", count: 3 },
+          { name: "y", count: 3 }
+        ])
+        assert.deepStrictEqual(
+          partitions.map(({ state }) => state.committed),
+          [4n, 2n]
+        )
+      }).pipe(Effect.provide(Deliveries.process))
+  )
+}

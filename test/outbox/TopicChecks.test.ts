@@ -2,7 +2,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Ref, SubscriptionRef } from "effect"
 import { TestClock } from "effect/testing"
-import { Broker, type TopicInfo } from "../../src/messaging/broker/Broker.ts"
+import { Broker, type TopicInfo, TopicUnavailable } from "../../src/messaging/broker/Broker.ts"
+import { laneOf } from "../../src/messaging/outbox/Lane.ts"
+import type { QueuedEvent } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { PartitionCounts } from "../../src/messaging/outbox/PartitionCounts.ts"
 import { Publisher } from "../../src/messaging/outbox/Publisher.ts"
 import { examine, examineCount, TopicChecks } from "../../src/messaging/outbox/TopicChecks.ts"
@@ -21,6 +23,21 @@ const sound = {
   retention: { compacts: false, millis: 7 * day, segmentMillis: day },
   replication: { copies: 3, minInSync: 2, uncleanElection: false }
 } satisfies TopicInfo
+
+const event: QueuedEvent = {
+  seq: 1n,
+  eventId: "01a1fd40-0000-7000-8000-000000000000",
+  topic: "orders",
+  eventType: "Counted",
+  schemaVersion: 1,
+  aggregateType: "Counter",
+  aggregateId: "a",
+  aggregateVersion: 1,
+  occurredAt: "2026-01-01T12:00:00.000Z",
+  traceId: "0".repeat(32),
+  spanId: "0".repeat(16),
+  data: "{}"
+}
 
 const said = (change: Partial<TopicInfo>, of: Partial<typeof needs> = {}) =>
   [...examineCount({ ...sound, ...change }, undefined), ...examine({ ...sound, ...change }, { ...needs, ...of })].map(
@@ -46,7 +63,7 @@ const watched = (info: Ref.Ref<TopicInfo>) =>
             name: "told",
             available,
             ensureTopic: () => Ref.get(info),
-            publish: () => Effect.die("nothing is published here"),
+            publish: () => Effect.fail(new TopicUnavailable({ topic: "orders", reason: "it is another one now" })),
             consume: () => Effect.die("nothing is read here")
           })
         )
@@ -64,7 +81,7 @@ const watching = Effect.gen(function* () {
   return {
     info,
     kinds: Effect.map(reports, ([report]) => report?.findings.map(({ kind }) => kind)),
-    prepare: Context.get(context, Publisher).prepare
+    ...Context.get(context, Publisher)
   }
 })
 
@@ -187,6 +204,22 @@ describe("TopicChecks", () => {
         assert.deepStrictEqual(yield* kinds, [])
         assert.strictEqual(yield* prepare("orders"), 8)
       })
+  )
+
+  it.effect("a send that the topic is refused for makes the next one look at it again", () =>
+    Effect.gen(function* () {
+      const { info, prepare, publish } = yield* watching
+      assert.strictEqual(yield* prepare("orders"), 8)
+      yield* firstLook
+      // Made anew, with fewer partitions.
+      yield* Ref.set(info, { ...sound, partitions: 12 })
+      assert.strictEqual(yield* prepare("orders"), 8)
+      assert.strictEqual(
+        (yield* Effect.flip(publish(laneOf("a"), "orders", [event]))).message,
+        "topic orders is unavailable: it is another one now"
+      )
+      assert.match((yield* Effect.flip(prepare("orders"))).message, /it has 12 partitions/)
+    }).pipe(Effect.scoped)
   )
 
   it.effect(

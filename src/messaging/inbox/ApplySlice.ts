@@ -20,7 +20,7 @@ import type { BrokerUnavailable } from "../broker/Broker.ts"
 import * as Arrival from "./Arrival.ts"
 import { Claim } from "./Claim.ts"
 import { Cursors, keyOf } from "./Cursors.ts"
-import { judge } from "./Failures.ts"
+import { causes, judge } from "./Failures.ts"
 import type { Slices } from "./Gather.ts"
 import * as Handle from "./Handle.ts"
 import { Inbox } from "./Inbox.ts"
@@ -44,7 +44,8 @@ export class ApplySlice extends Context.Service<
   {
     /**
      * Applies the slices' new events, parks those that have to wait, and commits the group's places behind them: in one transaction, where
-     * nothing fails. Several slices are of different partitions, and fail together at the first thing that is wrong with one of them.
+     * nothing fails. Several slices are of different partitions, and fail together at the first thing that is wrong with one of them, or at once
+     * where the consumer's events are applied one by one.
      *
      * Fails, by a defect, only where nothing is wrong with an event: the database or a dependency is away. Then they come again.
      */
@@ -247,6 +248,8 @@ export class ApplySlice extends Context.Service<
           isShared: boolean
         ): Effect.fn.Return<void, unknown> {
           const isApart = (yield* Clock.currentTimeMillis) < (aloneUntilMillis.get(subscriber.name) ?? 0)
+          // One by one they are no transaction to share, and would only wait for one another.
+          if (isApart && isShared) return yield* Effect.fail(new Error("its events are applied one by one for now"))
           const whole = SliceParts.whole(arrivals)
           /** What has still to be applied, the next part at the end; each shorter than the one that failed. */
           const parts = isApart ? SliceParts.alone(whole).toReversed() : [whole]
@@ -301,9 +304,13 @@ export class ApplySlice extends Context.Service<
   ])
 }
 
-/** A transaction of it was the one that Postgres ended of a ring. */
+/** A transaction of it was the one that Postgres ended of a ring, whatever a handler has made of that. */
 const isOfRing = (cause: Cause.Cause<unknown>): boolean =>
-  cause.reasons.some((reason) => reason._tag === "Die" && isDeadlock(reason.defect))
+  cause.reasons.some(
+    (reason) =>
+      (reason._tag === "Die" && causes(reason.defect).some(isDeadlock)) ||
+      (reason._tag === "Fail" && causes(reason.error).some(isDeadlock))
+  )
 
 const isTimeout = (cause: Cause.Cause<unknown>): boolean =>
   cause.reasons.some((reason) => reason._tag === "Fail" && Cause.isTimeoutError(reason.error))

@@ -32,14 +32,18 @@ const codeOf = (error: SqlError.SqlError): string => {
     : ""
 }
 
-const isTransient = (error: unknown, depth = 0): boolean =>
-  depth <= maxDepth &&
-  (error instanceof DependencyDown ||
-    error instanceof FaultInjected ||
-    (SqlError.isSqlError(error) &&
-      codeOf(error) !== cancelled &&
-      (error.isRetryable || error.reason._tag === "AuthenticationError" || passing.test(codeOf(error)))) ||
-    (error instanceof Error && error.cause !== undefined && isTransient(error.cause, depth + 1)))
+/** The error, what it says caused it, and so on: handlers wrap what they are told. */
+export const causes = (error: unknown, depth = 0): ReadonlyArray<unknown> =>
+  depth < maxDepth && error instanceof Error && error.cause !== undefined
+    ? [error, ...causes(error.cause, depth + 1)]
+    : [error]
+
+const isTransient = (error: unknown): boolean =>
+  error instanceof DependencyDown ||
+  error instanceof FaultInjected ||
+  (SqlError.isSqlError(error) &&
+    codeOf(error) !== cancelled &&
+    (error.isRetryable || error.reason._tag === "AuthenticationError" || passing.test(codeOf(error))))
 
 const isRefusal = (error: unknown): boolean => error instanceof EventRefused || Schema.isSchemaError(error)
 
@@ -53,6 +57,6 @@ export const judge = (cause: Cause.Cause<unknown>): Verdict => {
     reason._tag === "Fail" ? [reason.error] : reason._tag === "Die" ? [reason.defect] : []
   )
   if (errors.length === 0) return { _tag: "Interrupted" }
-  if (errors.some((error) => isTransient(error))) return { _tag: "Transient" }
+  if (errors.flatMap((error) => causes(error)).some(isTransient)) return { _tag: "Transient" }
   return { _tag: "Failed", error: textOf(errors[0]), isFinal: isRefusal(errors[0]) }
 }
