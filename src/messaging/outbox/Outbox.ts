@@ -130,29 +130,11 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
       const announce = (lane: Lane, { afterCommit }: Context.Service.Shape<typeof Transaction>) =>
         Effect.andThen(faults.at("outbox.after-append"), afterCommit(wakes[lane] ?? Effect.void))
 
-      const insert = (
-        sql: Statement.Constructor,
-        stream: Stream,
-        encoded: Encoded,
-        versionBefore: Statement.Fragment,
-        from: Statement.Fragment
-      ) =>
-        sql`
-          INSERT INTO outbox_events (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,
-                                     aggregate_version, occurred_at, trace_id, span_id, record_bytes, data)
-          SELECT ${encoded.lane}::int2, uuid_v7(clock.now, event.random), ${stream.topic}::text, event.type, event.schema_version,
-                 ${stream.aggregateType}::text, ${stream.aggregateId}::text, ${versionBefore} + event.position::int4, clock.now,
-                 ${encoded.traceId}::text, ${encoded.spanId}::text, event.record_bytes, event.data::json
-          FROM ${from} (SELECT clock_now() AS now) AS clock,
-               ${rowsOf(sql, encoded)} AS event(random, type, schema_version, record_bytes, data, position)
-          ORDER BY event.position
-          RETURNING aggregate_version`
-
       const append = Effect.fnUntraced(function* (stream: Stream, version: number, events: NonEmpty<NewEvent>) {
         const transaction = yield* Transaction
-        const { sql } = transaction
         const encoded = yield* Effect.fromResult(encode(stream, events, yield* currentTrace(drawUuid)))
-        yield* Effect.orDie(insert(sql, stream, encoded, sql`${version - 1}::int4`, sql``))
+        const values = valuesOf(stream, encoded, version - 1)
+        yield* Effect.orDie(transaction.sql.unsafe(appendText(events.length === 1), values))
         yield* announce(encoded.lane, transaction)
       })
 
@@ -169,9 +151,13 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
           sql`written AS (${write})`,
           ...also(sql`written`).map((statement, index) => sql`${sql(`also_${index}`)} AS (${statement})`)
         ]
-        const rows = yield* Effect.orDie(sql<{ readonly aggregate_version: number }>`
-          WITH ${sql.csv(ctes)}
-          ${insert(sql, stream, encoded, sql`written.version - ${events.length}::int4`, sql`written, `)}`)
+        const [before, parameters] = sql`WITH ${sql.csv(ctes)}`.compile()
+        const rows = yield* Effect.orDie(
+          sql.unsafe<{ readonly aggregate_version: number }>(saveText(before, parameters.length, events.length === 1), [
+            ...parameters,
+            ...valuesOf(stream, encoded, events.length)
+          ])
+        )
         const last = rows.at(-1)
         if (last === undefined) return yield* new NothingWritten({ aggregateId: stream.aggregateId })
         yield* announce(encoded.lane, transaction)
@@ -193,17 +179,64 @@ interface Columns {
 }
 
 /**
- * The events as a relation. A single one, which is nearly every append, is a row of constants to Postgres and needs neither arrays nor a
- * scan and sort of what comes out of them.
+ * The statement that writes events. Its text is made once for each that stands in front of it: put together for each event it would be a good part of
+ * what an event costs its writer.
  */
-const rowsOf = (
-  sql: Statement.Constructor,
-  { data, randoms, recordBytes, schemaVersions, types }: Columns
-): Statement.Fragment =>
-  data.length === 1
-    ? sql`(VALUES (${randoms[0]}::uuid, ${types[0]}::text, ${schemaVersions[0]}::int2, ${recordBytes[0]}::int4, ${data[0]}::text, 1))`
-    : sql`unnest(${randoms}::uuid[], ${types}::text[], ${schemaVersions}::int2[], ${recordBytes}::int4[], ${data}::text[])
-            WITH ORDINALITY`
+const insertText = (
+  before: { readonly text: string; readonly parameters: number },
+  versionBefore: (parameter: string) => string,
+  from: string,
+  isOne: boolean
+): string => {
+  const $ = (index: number) => `$${before.parameters + index}`
+  // A single event, which is nearly every append, is a row of constants to Postgres and needs neither arrays nor a scan and sort of them.
+  const rows = isOne
+    ? `(VALUES (${$(8)}::uuid, ${$(9)}::text, ${$(10)}::int2, ${$(11)}::int4, ${$(12)}::text, 1))`
+    : `unnest(${$(8)}::uuid[], ${$(9)}::text[], ${$(10)}::int2[], ${$(11)}::int4[], ${$(12)}::text[]) WITH ORDINALITY`
+  return (
+    `${before.text} INSERT INTO outbox_events (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,` +
+    ` aggregate_version, occurred_at, trace_id, span_id, record_bytes, data)` +
+    ` SELECT ${$(1)}::int2, uuid_v7(clock.now, event.random), ${$(2)}::text, event.type, event.schema_version,` +
+    ` ${$(3)}::text, ${$(4)}::text, ${versionBefore(`${$(7)}::int4`)} + event.position::int4, clock.now,` +
+    ` ${$(5)}::text, ${$(6)}::text, event.record_bytes, event.data::json` +
+    ` FROM ${from}(SELECT clock_now() AS now) AS clock,` +
+    ` ${rows} AS event(random, type, schema_version, record_bytes, data, position)` +
+    ` ORDER BY event.position RETURNING aggregate_version`
+  )
+}
+
+/** The parameters of {@link insertText}. `seventh`: the version before the first event, or the number of events. */
+const valuesOf = (stream: Stream, encoded: Encoded, seventh: number): ReadonlyArray<unknown> => {
+  const { data, lane, randoms, recordBytes, schemaVersions, spanId, traceId, types } = encoded
+  const columns = [randoms, types, schemaVersions, recordBytes, data]
+  return [
+    lane,
+    stream.topic,
+    stream.aggregateType,
+    stream.aggregateId,
+    traceId,
+    spanId,
+    seventh,
+    ...(data.length === 1 ? columns.map(([value]) => value) : columns)
+  ]
+}
+
+const appendTexts = [false, true].map((isOne) => insertText({ text: "", parameters: 0 }, (before) => before, "", isOne))
+const appendText = (isOne: boolean) => appendTexts[Number(isOne)]!
+
+/** The texts of saves, for one event and for several, by what is in front of them: as many as a program has kinds of writes, and no more than these. */
+const textLimit = 1_000
+const saveTexts = [new Map<string, string>(), new Map<string, string>()] as const
+const saveText = (before: string, parameters: number, isOne: boolean): string => {
+  const texts = saveTexts[Number(isOne) as 0 | 1]
+  const known = texts.get(before)
+  if (known !== undefined) return known
+  if (texts.size >= textLimit) texts.clear()
+  const versionBefore = (count: string) => `written.version - ${count}`
+  const text = insertText({ text: before, parameters }, versionBefore, "written, ", isOne)
+  texts.set(before, text)
+  return text
+}
 
 /** What {@link Outbox} writes of an append: its events, where they go, and the trace they belong to. */
 interface Encoded extends Columns, Trace {

@@ -120,7 +120,11 @@ export class ControlConnection extends Context.Service<
             url,
             applicationName: `${applicationName} control`,
             connectTimeout: Duration.millis(sessionTimeoutMillis),
-            startupParameters: { idle_session_timeout: String(sessionTimeoutMillis) }
+            startupParameters: {
+              idle_session_timeout: String(sessionTimeoutMillis),
+              // Nothing is written here. A NOTIFY has a commit record all the same, and is a hint: it need not wait for the disk.
+              synchronous_commit: "off"
+            }
           })
           // Pinned: the listener, the locks and the heartbeat take turns on this one connection.
           const connection = yield* base.pin
