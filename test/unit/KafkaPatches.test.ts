@@ -141,13 +141,11 @@ it("who asks for a connection that is being opened waits for that one", async ()
   }
 })
 
-it("a consumer that is stopped while its fetchers are made anew ends", async () => {
-  let nodes = [1, 2]
-  let looks = 0
-  let left = false
-  const fetches = new Map<number, () => void>()
-  const done = () => Promise.resolve()
-  const runner = new Runner({
+const done = () => Promise.resolve()
+
+/** kafkajs' loop of a consumer, over a group that the test plays. */
+const runnerOf = (consumerGroup: object) =>
+  new Runner({
     logger,
     concurrency: 1,
     heartbeatInterval: 1_000,
@@ -155,21 +153,28 @@ it("a consumer that is stopped while its fetchers are made anew ends", async () 
     onCrash: quiet,
     eachBatch: done,
     retry: { initialRetryTime: 1, retries: 2 },
-    consumerGroup: {
-      connect: done,
-      joinAndSync: done,
-      heartbeat: done,
-      leave: () => {
-        left = true
-        return done()
-      },
-      getNodeIds: () => {
-        // It would go on for ever, and nothing in this process could end it.
-        if (++looks > 1_000) throw new Error("the fetchers never end")
-        return nodes
-      },
-      fetch: (node: number) => new Promise((resolve) => fetches.set(node, () => resolve([])))
-    }
+    consumerGroup
+  })
+
+it("a consumer that is stopped while its fetchers are made anew ends", async () => {
+  let nodes = [1, 2]
+  let looks = 0
+  let left = false
+  const fetches = new Map<number, () => void>()
+  const runner = runnerOf({
+    connect: done,
+    joinAndSync: done,
+    heartbeat: done,
+    leave: () => {
+      left = true
+      return done()
+    },
+    getNodeIds: () => {
+      // It would go on for ever, and nothing in this process could end it.
+      if (++looks > 1_000) throw new Error("the fetchers never end")
+      return nodes
+    },
+    fetch: (node: number) => new Promise((resolve) => fetches.set(node, () => resolve([])))
   })
   await runner.start()
   while (fetches.size < 2) await nextTurn()
@@ -189,7 +194,6 @@ it("a consumer that its group has forgotten, and that fails to join it again, do
   let joins = 0
   let fetches = 0
   const isMember = Promise.withResolvers<number>()
-  const done = () => Promise.resolve()
   const group = Object.assign(new ConsumerGroup({ logger, retry: {} }), {
     connect: done,
     leave: done,
@@ -212,16 +216,7 @@ it("a consumer that its group has forgotten, and that fails to join it again, do
       return []
     }
   })
-  const runner = new Runner({
-    logger,
-    concurrency: 1,
-    heartbeatInterval: 1_000,
-    instrumentationEmitter: { emit: quiet },
-    onCrash: quiet,
-    eachBatch: done,
-    retry: { initialRetryTime: 1, retries: 2 },
-    consumerGroup: group
-  })
+  const runner = runnerOf(group)
   await runner.start()
   try {
     assert.isBelow(await isMember.promise, 5)

@@ -47,27 +47,15 @@ export const consumerPlans: Readonly<Record<string, string>> = {
 /** A transaction that is silent for so much longer than handlers may take has lost its process, not its handler. */
 const silenceSlackMillis = 5_000
 
-/** A transaction that is silent for longer holds back vacuum, however long handlers may take. */
-const longestIdleTransactionMillis = 60_000
-
 /**
- * The consumers' own connections: as the dispatcher's, they are not those that requests queue for.
- *
- * A process that freezes in the middle of a slice keeps the rows that it has locked there until Postgres ends its session: its successors wait for
- * these rows. Who waits gives up before the pool gives up the connection, for Postgres goes on waiting for a client that is gone, once
- * more with each try.
+ * The consumers' own connections: as the dispatcher's, they are not those that requests queue for. A process that freezes in the middle of a slice
+ * loses its rows there when its handlers would have ended: its successors wait for them.
  */
 export const consumerDatabase = Layer.unwrap(
   Effect.gen(function* () {
     const { timeoutMillis } = yield* HandleSettings
-    const { silenceMillis } = yield* Database.PoolSettings
-    return Database.layerReserved("consumers", consumerConnections, {
-      ...consumerPlans,
-      idle_in_transaction_session_timeout: String(
-        Math.min(timeoutMillis + silenceSlackMillis, longestIdleTransactionMillis)
-      ),
-      lock_timeout: String(Math.ceil((silenceMillis * 2) / 3))
-    })
+    const bounds = yield* Database.lockBounds(timeoutMillis + silenceSlackMillis)
+    return Database.layerReserved("consumers", consumerConnections, { ...consumerPlans, ...bounds })
   })
 )
 

@@ -47,25 +47,17 @@ const dispatcherPlans: Readonly<Record<string, string>> = {
   enable_bitmapscan: "off"
 }
 
-/** A transaction that is silent for longer holds back vacuum, however long a lane's owner may be silent. */
-const longestIdleTransactionMillis = 60_000
-
 /**
  * The dispatcher's own connections: requests that queue for theirs are no reason for events to wait.
  *
  * A process that freezes in the middle of a transaction loses the rows that it has locked there when it loses its lanes, after the session
- * timeout: its successor marks these rows, and would wait for them. Whoever waits for a row for another reason gives up before the pool
- * gives up the connection, for Postgres goes on waiting for a client that is gone, once more with each try.
+ * timeout: its successor marks these rows, and would wait for them.
  */
 export const dispatcherDatabase = Layer.unwrap(
   Effect.gen(function* () {
     const { sessionTimeoutMillis } = yield* ControlSettings
-    const { silenceMillis } = yield* Database.PoolSettings
-    return Database.layerReserved("dispatcher", dispatcherConnections, {
-      ...dispatcherPlans,
-      idle_in_transaction_session_timeout: String(Math.min(sessionTimeoutMillis, longestIdleTransactionMillis)),
-      lock_timeout: String(Math.ceil((silenceMillis * 2) / 3))
-    })
+    const bounds = yield* Database.lockBounds(sessionTimeoutMillis)
+    return Database.layerReserved("dispatcher", dispatcherConnections, { ...dispatcherPlans, ...bounds })
   })
 )
 

@@ -77,6 +77,20 @@ const boundedSocket = (url: Redacted.Redacted, silenceMillis: number, sockets: S
 
 type Pool = PgClient.PgClient | SqlClient.SqlClient | PoolStats
 
+/** A transaction of ours lasts milliseconds. One that sits idle for longer lost its client, and would hold back vacuum. */
+const longestIdleTransactionMillis = 60_000
+
+/**
+ * What connections are to ask Postgres for whose rows others wait for. A process that freezes in the middle of a transaction loses the rows that it has
+ * locked there after `frozenMillis`. And who waits for a row gives up before its pool gives up the connection, for Postgres goes on
+ * waiting for a client that is gone, once more with each try.
+ */
+export const lockBounds = (frozenMillis: number): Effect.Effect<Readonly<Record<string, string>>> =>
+  PoolSettings.useSync(({ silenceMillis }) => ({
+    idle_in_transaction_session_timeout: String(Math.min(frozenMillis, longestIdleTransactionMillis)),
+    lock_timeout: String(Math.ceil((silenceMillis * 2) / 3))
+  }))
+
 const clientLayer = (bounded: boolean) =>
   Layer.unwrap(
     Effect.gen(function* () {
@@ -91,8 +105,10 @@ const clientLayer = (bounded: boolean) =>
           applicationName,
           maxConnections: max,
           ...(bounded ? { stream: boundedSocket(url, silenceMillis, sockets) } : {}),
-          // A transaction of ours lasts milliseconds. One that sits idle longer lost its client, and would hold back vacuum.
-          startupParameters: { idle_in_transaction_session_timeout: "60000", ...startupParameters }
+          startupParameters: {
+            idle_in_transaction_session_timeout: String(longestIdleTransactionMillis),
+            ...startupParameters
+          }
         })
       )
     })
