@@ -144,14 +144,17 @@ const pay = Command.make(
     json,
     rounds: rounds(15),
     clients: Flag.Int("clients").pipe(Flag.withDescription("clients that pay side by side"), Flag.withDefault(8)),
-    payments: Flag.Int("payments").pipe(Flag.withDescription("payments a block"), Flag.withDefault(1_000))
+    payments: Flag.Int("payments").pipe(Flag.withDescription("payments a block"), Flag.withDefault(600)),
+    pace: Flag.Int("pace").pipe(Flag.withDescription("payments a second where they are paced"), Flag.withDefault(100))
   },
   Effect.fnUntraced(function* ({ json, ...options }) {
     const result = yield* Effect.provide(Pay.pay(options), environment({ kafka: false }))
     yield* Console.log(json ? JSON.stringify(result) : Pay.print(result))
   })
 ).pipe(
-  Command.withDescription("Paying over HTTP, with its events and without, beside the same SQL on plain connections")
+  Command.withDescription(
+    "Paying over HTTP, with its events, without, and with the least rows, beside the same SQL on plain connections"
+  )
 )
 
 const program = Command.make("bench").pipe(

@@ -101,7 +101,7 @@ export const whole = (count: number, archive: boolean) =>
     return yield* block(
       `dispatcher, archive ${onOff(archive)}`,
       Effect.andThen(
-        wakeup.wake(lanes),
+        Effect.forEach(lanes, wakeup.wake, { discard: true }),
         until(Effect.map(published, (now) => now - before >= count)).pipe(Effect.as(count))
       )
     )

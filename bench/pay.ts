@@ -1,7 +1,7 @@
 /**
- * `bench pay`: POST /orders/{id}/pay over HTTP, with its events and without them, beside the same SQL on plain connections. The service is
- * a process of its own, without a dispatcher; the gateway answers at once. The SQL is what the use case ran when it was watched, transaction by
- * transaction.
+ * `bench pay`: POST /orders/{id}/pay over HTTP, with its events, without them and with the least rows that could be events, beside the same SQL on
+ * plain connections; once with clients that leave no core idle, and once at a pace that leaves room. The service is a process of its own, without
+ * a dispatcher; the gateway answers at once. The SQL is what the use case ran when it was watched, transaction by transaction.
  */
 import { PgConnection } from "@effect/sql-pg"
 import { Effect, Layer, Redacted } from "effect"
@@ -25,7 +25,7 @@ import { Tasks } from "../src/messaging/tasks/Tasks.ts"
 import { TaskWakeup } from "../src/messaging/tasks/TaskWakeup.ts"
 import { RandomUuid } from "../src/platform/RandomUuid.ts"
 import { TestDatabase } from "../test/support/TestDatabase.ts"
-import { Environment } from "./Environment.ts"
+import { Environment, Side } from "./Environment.ts"
 import { interval, quantile, show, spread, table } from "./Figures.ts"
 import * as Service from "./Service.ts"
 
@@ -182,8 +182,30 @@ const block = <E>(
     }
   })
 
-/** The service without a dispatcher, the real one or the one that `script` makes of it. */
-const start = Effect.fnUntraced(function* (gateway: string, script?: string) {
+/** Payments at a steady pace, of each kind in turn, so that a noisy moment hits them all: the times of each kind. */
+const paced = <E>(
+  perSecond: number,
+  orders: ReadonlyArray<OrderId>,
+  kinds: ReadonlyArray<(id: OrderId) => Effect.Effect<void, E>>
+) =>
+  Effect.gen(function* () {
+    const millis = kinds.map((): Array<number> => [])
+    yield* Effect.forEach(
+      orders,
+      (id, index) =>
+        Effect.gen(function* () {
+          yield* Effect.sleep((index * 1_000) / perSecond)
+          const started = performance.now()
+          yield* kinds[index % kinds.length]!(id)
+          millis[index % kinds.length]!.push(performance.now() - started)
+        }),
+      { concurrency: "unbounded", discard: true }
+    )
+    return millis
+  })
+
+/** The service without a dispatcher, with the real outbox or another. */
+const start = Effect.fnUntraced(function* (gateway: string, outbox?: "none" | "barest") {
   const { databaseUrl } = yield* Environment
   return yield* ServiceProcess.start({
     roles: "http",
@@ -192,9 +214,10 @@ const start = Effect.fnUntraced(function* (gateway: string, script?: string) {
       DATA_DIRECTORY: yield* TestDatabase.dataDirectory,
       PORT: "0",
       LOG_LEVEL: "Error",
-      GATEWAY_URL: gateway
+      GATEWAY_URL: gateway,
+      ...(outbox === undefined ? {} : { BENCH_OUTBOX: outbox })
     },
-    ...(script === undefined ? {} : { script })
+    ...(outbox === undefined ? {} : { script: Path.join(import.meta.dirname, "otherOutbox.ts") })
   })
 })
 
@@ -224,12 +247,21 @@ const paying = (agent: Http.Agent, url: string | null) => (id: OrderId) =>
 
 /** `rounds` times `payments` payments of each kind by `clients` clients, taking turns. */
 export const pay = Effect.fnUntraced(
-  function* (options: { readonly rounds: number; readonly payments: number; readonly clients: number }) {
-    const { clients, payments } = options
+  function* (options: {
+    readonly rounds: number
+    readonly payments: number
+    readonly clients: number
+    /** Payments a second where they are paced. */
+    readonly pace: number
+  }) {
+    const { clients, pace, payments } = options
     const { databaseUrl } = yield* Environment
     const gateway = yield* gatewayUrl
     const service = yield* start(gateway)
-    const silent = yield* start(gateway, Path.join(import.meta.dirname, "withoutEvents.ts"))
+    const side = yield* Side
+    yield* side`CREATE TABLE bench_barest_outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, data text NOT NULL)`
+    const silent = yield* start(gateway, "none")
+    const barest = yield* start(gateway, "barest")
     const recorded = yield* record
     const connections = yield* Effect.forEach(Array.from({ length: clients }), () =>
       PgConnection.make({ url: databaseUrl })
@@ -237,9 +269,11 @@ export const pay = Effect.fnUntraced(
     const agent = new Http.Agent({ keepAlive: true, maxSockets: clients })
     const post = paying(agent, service.url)
     const postSilently = paying(agent, silent.url)
+    const postBarely = paying(agent, barest.url)
     const kinds = {
       overHttp: (_: number, id: OrderId) => post(id),
       withoutEvents: (_: number, id: OrderId) => postSilently(id),
+      barest: (_: number, id: OrderId) => postBarely(id),
       plain: (client: number, id: OrderId) => replay(connections[client]!, recorded, id)
     }
     type Kind = keyof typeof kinds
@@ -250,7 +284,15 @@ export const pay = Effect.fnUntraced(
       for (const kind of names) blocks[kind] = yield* block(clients, yield* placeMany(payments), kinds[kind])
       // Each goes first as often as the others, or what a turn leaves behind would count for the same one always.
       names.push(names.shift()!)
-      return blocks
+      const [with_ = [], without = [], barely = []] = yield* paced(pace, yield* placeMany(payments), [
+        post,
+        postSilently,
+        postBarely
+      ])
+      return {
+        ...blocks,
+        paced: { overHttp: quantile(with_, 0.5), withoutEvents: quantile(without, 0.5), barest: quantile(barely, 0.5) }
+      }
     })
     yield* round
     const rounds = yield* Effect.forEach(Array.from({ length: options.rounds }), () => round)
@@ -265,9 +307,16 @@ export const pay = Effect.fnUntraced(
       workload: { ...options, statements: recorded.statements.length },
       overHttp: figures("overHttp"),
       withoutEvents: figures("withoutEvents"),
+      barest: figures("barest"),
       plain: figures("plain"),
       /** What the request's events add to its p50, as a factor: within each round. */
-      eventsFactor: interval(rounds.map((blocks) => blocks.overHttp.p50 / blocks.withoutEvents.p50))
+      eventsFactor: {
+        busy: interval(rounds.map((blocks) => blocks.overHttp.p50 / blocks.withoutEvents.p50)),
+        busyBarest: interval(rounds.map((blocks) => blocks.barest.p50 / blocks.withoutEvents.p50)),
+        paced: interval(rounds.map(({ paced }) => paced.overHttp / paced.withoutEvents)),
+        pacedBarest: interval(rounds.map(({ paced }) => paced.barest / paced.withoutEvents)),
+        pacedP50Millis: spread(rounds.map(({ paced }) => paced.withoutEvents))
+      }
     }
   },
   Effect.provide(application.pipe(Layer.provide(Layer.succeed(RandomUuid, randomUUID)), Layer.fresh)),
@@ -276,6 +325,7 @@ export const pay = Effect.fnUntraced(
 
 /** The result for a reader. */
 export const print = ({
+  barest,
   eventsFactor,
   overHttp,
   plain,
@@ -290,6 +340,7 @@ export const print = ({
       [
         { name: "POST /orders/{id}/pay", figures: overHttp },
         { name: "the same without its events", figures: withoutEvents },
+        { name: "the same with the barest rows", figures: barest },
         { name: "the same SQL, plain connections", figures: plain }
       ].map(({ figures, name }) => [
         name,
@@ -300,5 +351,7 @@ export const print = ({
       ])
     ),
     "",
-    `p50 with its events: ${show(eventsFactor, 3)} of what it is without them (in brackets: where the median is, with 95 % confidence)`
+    `p50 beside that without events (in brackets: where the median is, with 95 % confidence)`,
+    `  ${workload.clients} clients: with its events ${show(eventsFactor.busy, 3)}, with the barest rows ${show(eventsFactor.busyBarest, 3)}`,
+    `  ${workload.pace} payments/s, ${show(eventsFactor.pacedP50Millis, 2)} ms without: with its events ${show(eventsFactor.paced, 3)}, with the barest rows ${show(eventsFactor.pacedBarest, 3)}`
   ].join("\n")

@@ -78,9 +78,20 @@ export const toRecord = (event: StoredEvent): BrokerRecord => toRecords([event])
 /** Bytes of a record as a topic's size limit counts them, close enough above: key, value, headers and their lengths. */
 export const recordBytes = ({ headers, key, value }: BrokerRecord): number => sizeOf(key, value.length, headers)
 
-/** {@link recordBytes} of the event's record, which is not made for it. */
-export const bytesOf = (event: StoredEvent): number =>
-  sizeOf(event.aggregateId, utf8Length(headOf(event)) + utf8Length(event.data) + 1, headersOf(event))
+/**
+ * {@link recordBytes} of the record that an event will have, before its id, version and time are known: at their widest. Nothing is
+ * put together for it, for every write of an event asks.
+ */
+export const widestRecordBytes = (
+  event: Pick<StoredEvent, "eventType" | "schemaVersion" | "aggregateType" | "aggregateId" | "data">
+): number => {
+  const { aggregateId, aggregateType, data, eventType, schemaVersion } = event
+  const inValue = quotedLength(eventType) + quotedLength(aggregateType) + quotedLength(aggregateId) + utf8Length(data)
+  return blankBytes + inValue + utf8Length(aggregateId) + utf8Length(eventType) + 2 * String(schemaVersion).length
+}
+
+/** The bytes of {@link quoted}, less the quotes. */
+const quotedLength = (text: string): number => (plain.test(text) ? text.length : utf8Length(JSON.stringify(text)) - 2)
 
 const sizeOf = (key: string, valueBytes: number, headers: BrokerRecord["headers"]): number => {
   let bytes = utf8Length(key) + valueBytes
@@ -95,6 +106,25 @@ export const batchBytes = (records: ReadonlyArray<BrokerRecord>): number =>
 
 /** Two varint lengths a header. */
 const lengthBytes = 6
+
+/** What a record takes beside its event's own texts, with the longest version and ids there can be. */
+const blankBytes =
+  recordBytes(
+    toRecord({
+      eventId: "00000000-0000-0000-0000-000000000000",
+      topic: "",
+      eventType: "",
+      schemaVersion: 1,
+      aggregateType: "",
+      aggregateId: "",
+      aggregateVersion: 2 ** 31 - 1,
+      occurredAt: "2000-01-01T00:00:00.000Z",
+      traceId: "0".repeat(32),
+      spanId: "0".repeat(16),
+      data: ""
+    })
+  ) -
+  2 * "1".length
 
 /** One below the most that the tables' integers hold: there is a next one to compare with, and a turn behind it. */
 export const maxVersion = 2_147_483_646

@@ -17,16 +17,18 @@ export const SignalSettings = Context.Reference<{ readonly crossProcess: boolean
   }
 )
 
-/** A notification's payload may have 8000 bytes; a name of ours has some dozens. Anything longer is somebody else's. */
-const maxPayloadLength = 512
+/** What goes out together is one notification, a line each: whoever listens, the sender too, pays for each that Postgres delivers. */
+const separator = "\n"
+/** A notification may have 8000 bytes. A character has at most 3, and a surrogate pair 4. */
+const maxPayloadLength = 2_000
 
 /**
- * Signals that come at this distance or farther apart go out at once, each by itself. Closer ones wait for those of the next few
- * milliseconds: a NOTIFY for each of thousands of commits a second costs the writer half as much again as its event, and a lane that is
- * busy anyway is woken in time.
+ * Signals that come at this distance or farther apart go out at once, each by itself. Closer ones wait for each other: a NOTIFY for
+ * each of thousands of commits a second costs the writer half as much again as its event, and a lane that is busy anyway is woken in time.
  */
-const calmMillis = 1
-const gapMillis = 3
+const calmMillis = 1.5
+/** So long, and the longer the more there are, up to what still is "within milliseconds". */
+const gapMillis = { least: 3, most: 10 }
 
 /** Waits without a signal for so long before looking again, so that the flusher shows health that it is alive. */
 const idleMillis = 10_000
@@ -55,52 +57,58 @@ export class Signals extends Context.Service<
       const deliver = (subject: string, detail: string) =>
         Effect.forEach([...(listeners.get(subject) ?? [])], (handle) => handle(detail), { discard: true })
 
-      yield* control.onNotification((payload) => {
-        const space = payload.indexOf(" ")
-        return space < 0 || payload.length > maxPayloadLength
-          ? Effect.void
-          : deliver(payload.slice(0, space), payload.slice(space + 1))
-      })
+      // Anyone may NOTIFY on the channel: what is no signal is nobody's subject.
+      yield* control.onNotification((payload) =>
+        Effect.forEach(
+          payload.split(separator),
+          (line) => {
+            const space = line.indexOf(" ")
+            return space < 0 ? Effect.void : deliver(line.slice(0, space), line.slice(space + 1))
+          },
+          { discard: true }
+        )
+      )
 
       let waiting = 0
       let flushedMillis = 0
-      /** Sends what has piled up; true where that came thick and fast. */
+      /** Sends what has piled up, and says how long to wait for more. */
       const flush = Effect.clockWith((clock) => {
         const now = clock.currentTimeMillisUnsafe()
-        const busy = waiting * calmMillis > now - flushedMillis
+        const isBusy = waiting * calmMillis > now - flushedMillis
+        const gap = isBusy ? Math.min(Math.max(gapMillis.least, waiting), gapMillis.most) : 0
         flushedMillis = now
         waiting = 0
-        const payloads = [...pending]
+        const payloads = joined(pending)
         pending.clear()
+        latch.closeUnsafe()
         // A signal that can't be sent is lost on purpose: queueing hints through an outage helps nobody.
-        return Effect.as(Effect.ignore(control.notify(payloads)), busy)
+        return Effect.as(Effect.ignore(control.notify(payloads)), gap)
       })
+      // Under load there is something by now, and no timeout to be begun.
+      const wait = Effect.suspend(() =>
+        pending.size > 0 ? Effect.void : Effect.timeoutOption(latch.await, idleMillis)
+      )
       if (crossProcess) {
         // Runs after the loop has ended: "my lanes are free" is what a process says last.
         yield* Effect.addFinalizer(() => flush)
         yield* Supervised.forkLoop(
           "signals",
-          latch.await.pipe(
-            Effect.andThen(latch.close),
-            Effect.andThen(flush),
-            Effect.flatMap((busy) => (busy ? Effect.sleep(gapMillis) : Effect.void)),
-            Effect.timeoutOption(idleMillis)
-          )
+          Effect.flatMap(Effect.andThen(wait, flush), (gap) => (gap === 0 ? Effect.void : Effect.sleep(gap)))
         )
       }
 
       return Signals.of({
         send: (subject, details) =>
-          Effect.andThen(
-            Effect.forEach(details, (detail) => deliver(subject, detail), { discard: true }),
-            crossProcess
-              ? Effect.suspend(() => {
-                  for (const detail of details) pending.add(`${subject} ${detail}`)
-                  waiting += details.length
-                  return latch.open
-                })
+          Effect.suspend(() => {
+            if (crossProcess) {
+              for (const detail of details) pending.add(`${subject} ${detail}`)
+              waiting += details.length
+              latch.openUnsafe()
+            }
+            return listeners.has(subject)
+              ? Effect.forEach(details, (detail) => deliver(subject, detail), { discard: true })
               : Effect.void
-          ).pipe(Effect.asVoid),
+          }),
         on: (subject, handle) =>
           Effect.acquireRelease(
             Effect.sync(() => {
@@ -133,4 +141,16 @@ export class Signals extends Context.Service<
       })
     })
   )
+}
+
+/** As few payloads as hold all signals. */
+const joined = (signals: Iterable<string>): ReadonlyArray<string> => {
+  const payloads: Array<string> = []
+  for (const signal of signals) {
+    const last = payloads.at(-1)
+    if (last !== undefined && last.length + separator.length + signal.length <= maxPayloadLength) {
+      payloads[payloads.length - 1] = last + separator + signal
+    } else payloads.push(signal)
+  }
+  return payloads
 }

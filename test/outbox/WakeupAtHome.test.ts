@@ -40,8 +40,8 @@ it.live("a lane is woken where it is owned, and only there", () =>
       )
     )
     // Notifications of one session arrive in their order: the second one tells that the first was not sent.
-    yield* here.wake([owned])
-    yield* here.wake([foreign])
+    yield* here.wake(owned)
+    yield* here.wake(foreign)
     yield* Deferred.await(done)
     assert.deepStrictEqual(heardThere, [foreign])
     assert.include(heardHere, owned)

@@ -94,7 +94,7 @@ export class DeadLetters extends Context.Service<DeadLetters, DeadLettersService
       const announce = (lane: Lane) =>
         Effect.flatMap(Transaction, ({ afterCommit }) =>
           afterCommit(
-            Effect.andThen(Effect.provideService(HoldRetries.announce(lane), Signals, signals), wakeup.wake([lane]))
+            Effect.andThen(Effect.provideService(HoldRetries.announce(lane), Signals, signals), wakeup.wake(lane))
           )
         )
 

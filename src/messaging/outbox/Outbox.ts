@@ -101,192 +101,194 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
       const { maxEventBytes } = yield* OutboxSettings
       const drawUuid = yield* RandomUuid
 
-      /** The events as columns, for one INSERT. Plain code: it is part of every business transaction. */
+      /** The events as rows to be inserted. Plain code: it is part of every business transaction. */
       const encode = (
         stream: Stream,
         events: NonEmpty<NewEvent>,
         trace: Trace
       ): Result.Result<Encoded, EventRefused> => {
-        const columns = { randoms: events.map(drawUuid), types: [], schemaVersions: [], recordBytes: [], data: [] } as {
-          readonly [Name in keyof Columns]: Array<Columns[Name][number]>
-        }
+        const rows: Array<Row> = []
         for (const event of events) {
-          const encoded = encodeData(event, stream, trace, maxEventBytes)
-          if (Result.isFailure(encoded)) return Result.fail(encoded.failure)
-          columns.types.push(event.eventType)
-          columns.schemaVersions.push(event.schemaVersion)
-          columns.recordBytes.push(encoded.success.recordBytes)
-          columns.data.push(encoded.success.data)
+          const row = encodeEvent(event, stream, maxEventBytes, drawUuid)
+          if (Result.isFailure(row)) return Result.fail(row.failure)
+          rows.push(row.success)
         }
-        return Result.succeed({ ...columns, ...trace, lane: laneOf(stream.aggregateId) })
+        return Result.succeed({ rows, trace, lane: laneOf(stream.aggregateId) })
       }
 
       /** What happens after the commit, by lane: made once, for it is the same each time. */
       const wakes = Array.from({ length: laneCount }, (_, lane) =>
-        Effect.andThen(faults.at("outbox.after-commit"), wakeup.wake([Lane.make(lane)])).pipe(
+        Effect.andThen(faults.at("outbox.after-commit"), wakeup.wake(Lane.make(lane))).pipe(
           Effect.andThen(faults.at("outbox.after-wake"))
         )
       )
-      const announce = (lane: Lane, { afterCommit }: Context.Service.Shape<typeof Transaction>) =>
+      const announce = ({ lane }: Encoded, { afterCommit }: Handle) =>
         Effect.andThen(faults.at("outbox.after-append"), afterCommit(wakes[lane] ?? Effect.void))
 
-      const append = Effect.fnUntraced(function* (stream: Stream, version: number, events: NonEmpty<NewEvent>) {
-        const transaction = yield* Transaction
-        const encoded = yield* Effect.fromResult(encode(stream, events, yield* currentTrace(drawUuid)))
-        const values = valuesOf(stream, encoded, version - 1)
-        yield* Effect.orDie(transaction.sql.unsafe(appendText(events.length === 1), values))
-        yield* announce(encoded.lane, transaction)
-      })
+      const append: OutboxService["append"] = (stream, version, events) =>
+        Effect.contextWith((context: Context.Context<Transaction>) => {
+          const transaction = Context.get(context, Transaction)
+          const encoded = encode(stream, events, traceOf(context, drawUuid))
+          if (Result.isFailure(encoded)) return Effect.fail(encoded.failure)
+          const values = [...valuesOf(stream, encoded.success), version]
+          return Effect.orDie(transaction.sql.unsafe(events.length === 1 ? appendText : appendManyText, values)).pipe(
+            Effect.andThen(announce(encoded.success, transaction))
+          )
+        })
 
-      const save = Effect.fnUntraced(function* (
-        stream: Stream,
-        events: NonEmpty<NewEvent>,
-        write: Statement.Statement<{ readonly version: number }>,
-        also: (written: Statement.Fragment) => ReadonlyArray<Statement.Statement<unknown>> = () => []
-      ) {
-        const transaction = yield* Transaction
-        const { sql } = transaction
-        const encoded = yield* Effect.fromResult(encode(stream, events, yield* currentTrace(drawUuid)))
-        const ctes = [
-          sql`written AS (${write})`,
-          ...also(sql`written`).map((statement, index) => sql`${sql(`also_${index}`)} AS (${statement})`)
-        ]
-        const [before, parameters] = sql`WITH ${sql.csv(ctes)}`.compile()
-        const rows = yield* Effect.orDie(
-          sql.unsafe<{ readonly aggregate_version: number }>(saveText(before, parameters.length, events.length === 1), [
-            ...parameters,
-            ...valuesOf(stream, encoded, events.length)
-          ])
-        )
-        const last = rows.at(-1)
-        if (last === undefined) return yield* new NothingWritten({ aggregateId: stream.aggregateId })
-        yield* announce(encoded.lane, transaction)
-        return last.aggregate_version
-      })
+      const save: OutboxService["save"] = (stream, events, write, also) =>
+        Effect.contextWith((context: Context.Context<Transaction>) => {
+          const transaction = Context.get(context, Transaction)
+          const { sql } = transaction
+          const encoded = encode(stream, events, traceOf(context, drawUuid))
+          if (Result.isFailure(encoded)) return Effect.fail<EventRefused | NothingWritten>(encoded.failure)
+          const [before, parameters] = writes(sql, write, also)
+          const text = before + saveText(parameters.length, events.length === 1)
+          const values = [...parameters, ...valuesOf(stream, encoded.success)]
+          return Effect.flatMap(
+            Effect.orDie(sql.unsafe<{ readonly aggregate_version: number }>(text, values)),
+            (rows): Effect.Effect<number, NothingWritten> => {
+              const last = rows.at(-1)
+              return last === undefined
+                ? Effect.fail(new NothingWritten({ aggregateId: stream.aggregateId }))
+                : Effect.as(announce(encoded.success, transaction), last.aggregate_version)
+            }
+          )
+        })
 
       return Outbox.of({ append, save })
     })
   )
 }
 
-/** The columns of an append's events, one value an event. */
-interface Columns {
-  readonly randoms: ReadonlyArray<string>
-  readonly types: ReadonlyArray<string>
-  readonly schemaVersions: ReadonlyArray<number>
-  readonly recordBytes: ReadonlyArray<number>
-  readonly data: ReadonlyArray<string>
-}
-
-/**
- * The statement that writes events. Its text is made once for each that stands in front of it: put together for each event it would be a good part of
- * what an event costs its writer.
- */
-const insertText = (
-  before: { readonly text: string; readonly parameters: number },
-  versionBefore: (parameter: string) => string,
-  from: string,
-  isOne: boolean
-): string => {
-  const $ = (index: number) => `$${before.parameters + index}`
-  // A single event, which is nearly every append, is a row of constants to Postgres and needs neither arrays nor a scan and sort of them.
-  const rows = isOne
-    ? `(VALUES (${$(8)}::uuid, ${$(9)}::text, ${$(10)}::int2, ${$(11)}::int4, ${$(12)}::text, 1))`
-    : `unnest(${$(8)}::uuid[], ${$(9)}::text[], ${$(10)}::int2[], ${$(11)}::int4[], ${$(12)}::text[]) WITH ORDINALITY`
-  return (
-    `${before.text} INSERT INTO outbox_events (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,` +
-    ` aggregate_version, occurred_at, trace_id, span_id, record_bytes, data)` +
-    ` SELECT ${$(1)}::int2, uuid_v7(clock.now, event.random), ${$(2)}::text, event.type, event.schema_version,` +
-    ` ${$(3)}::text, ${$(4)}::text, ${versionBefore(`${$(7)}::int4`)} + event.position::int4, clock.now,` +
-    ` ${$(5)}::text, ${$(6)}::text, event.record_bytes, event.data::json` +
-    ` FROM ${from}(SELECT clock_now() AS now) AS clock,` +
-    ` ${rows} AS event(random, type, schema_version, record_bytes, data, position)` +
-    ` ORDER BY event.position RETURNING aggregate_version`
-  )
-}
-
-/** The parameters of {@link insertText}. `seventh`: the version before the first event, or the number of events. */
-const valuesOf = (stream: Stream, encoded: Encoded, seventh: number): ReadonlyArray<unknown> => {
-  const { data, lane, randoms, recordBytes, schemaVersions, spanId, traceId, types } = encoded
-  const columns = [randoms, types, schemaVersions, recordBytes, data]
-  return [
-    lane,
-    stream.topic,
-    stream.aggregateType,
-    stream.aggregateId,
-    traceId,
-    spanId,
-    seventh,
-    ...(data.length === 1 ? columns.map(([value]) => value) : columns)
-  ]
-}
-
-const appendTexts = [false, true].map((isOne) => insertText({ text: "", parameters: 0 }, (before) => before, "", isOne))
-const appendText = (isOne: boolean) => appendTexts[Number(isOne)]!
-
-/** The texts of saves, for one event and for several, by what is in front of them: as many as a program has kinds of writes, and no more than these. */
-const textLimit = 1_000
-const saveTexts = [new Map<string, string>(), new Map<string, string>()] as const
-const saveText = (before: string, parameters: number, isOne: boolean): string => {
-  const texts = saveTexts[Number(isOne) as 0 | 1]
-  const known = texts.get(before)
-  if (known !== undefined) return known
-  if (texts.size >= textLimit) texts.clear()
-  const versionBefore = (count: string) => `written.version - ${count}`
-  const text = insertText({ text: before, parameters }, versionBefore, "written, ", isOne)
-  texts.set(before, text)
-  return text
+/** What of an event's row is its own, and not its aggregate's. */
+interface Row {
+  readonly random: string
+  readonly eventType: string
+  readonly schemaVersion: number
+  readonly recordBytes: number
+  /** JSON text. */
+  readonly data: string
 }
 
 /** What {@link Outbox} writes of an append: its events, where they go, and the trace they belong to. */
-interface Encoded extends Columns, Trace {
+interface Encoded {
+  readonly rows: ReadonlyArray<Row>
+  readonly trace: Trace
   readonly lane: Lane
 }
+
+type Handle = Context.Service.Shape<typeof Transaction>
 
 interface Trace {
   readonly traceId: string
   readonly spanId: string
 }
 
+/** What stands in front of a save's INSERT: the aggregate's write, and further ones. */
+const writes = (
+  sql: Statement.Constructor,
+  write: Statement.Statement<unknown>,
+  also: ((written: Statement.Fragment) => ReadonlyArray<Statement.Statement<unknown>>) | undefined
+): readonly [text: string, parameters: ReadonlyArray<unknown>] => {
+  if (also === undefined) {
+    // Nearly every save, and a template around it would cost as much as the write's own.
+    const [text, parameters] = write.compile()
+    return [`WITH written AS (${text})`, parameters]
+  }
+  const more = also(sql`written`).map((statement, index) => sql`${sql(`also_${index}`)} AS (${statement})`)
+  return sql`WITH ${sql.csv([sql`written AS (${write})`, ...more])}`.compile()
+}
+
+/**
+ * The statement that writes events, less what stands in front of it with its own `parameters`. The events' versions end at that of `written`, where
+ * the statement has written the aggregate, and else begin at the last parameter.
+ */
+const insertText = (parameters: number, version: "written" | "given", isOne: boolean): string => {
+  const $ = (index: number, type: string) => `$${parameters + index}::${type}`
+  const list = isOne ? "" : "[]"
+  const own = [
+    $(7, `uuid${list}`),
+    $(8, `text${list}`),
+    $(9, `int2${list}`),
+    $(10, `int4${list}`),
+    $(11, `text${list}`)
+  ]
+  // A single event, which is nearly every append, is its parameters: to scan and sort a list of one would cost as much as the row.
+  const [random, type, schemaVersion, recordBytes, data] = isOne
+    ? own
+    : ["event.random", "event.type", "event.schema_version", "event.record_bytes", "event.data"]
+  const versions = {
+    written: isOne ? "written.version" : `written.version - cardinality(${own[0]}) + event.position::int4`,
+    given: isOne ? $(12, "int4") : `${$(12, "int4")} - 1 + event.position::int4`
+  }
+  return (
+    ` INSERT INTO outbox_events (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,` +
+    ` aggregate_version, occurred_at, trace_id, span_id, record_bytes, data)` +
+    ` SELECT ${$(1, "int2")}, uuid_v7(clock.now, ${random}), ${$(2, "text")}, ${type}, ${schemaVersion}, ${$(3, "text")}, ${$(4, "text")},` +
+    ` ${versions[version]}, clock.now, ${$(5, "text")}, ${$(6, "text")}, ${recordBytes}, ${data}::json` +
+    ` FROM (SELECT clock_now() AS now) AS clock${version === "written" ? ", written" : ""}` +
+    (isOne
+      ? ""
+      : `, unnest(${own.join(", ")}) WITH ORDINALITY AS event(random, type, schema_version, record_bytes, data, position)` +
+        ` ORDER BY event.position`) +
+    ` RETURNING aggregate_version`
+  )
+}
+
+/** The parameters of {@link insertText}, but for the version where it is given. */
+const valuesOf = (
+  { aggregateId, aggregateType, topic }: Stream,
+  { lane, rows, trace: { spanId, traceId } }: Encoded
+): ReadonlyArray<unknown> => {
+  const column = (name: keyof Row) => (rows.length === 1 ? rows[0]?.[name] : rows.map((row) => row[name]))
+  const own = [column("random"), column("eventType"), column("schemaVersion"), column("recordBytes"), column("data")]
+  return [lane, topic, aggregateType, aggregateId, traceId, spanId, ...own]
+}
+
+const appendText = insertText(0, "given", true)
+const appendManyText = insertText(0, "given", false)
+
+/**
+ * The ends of a save's text, for one event and for several, by the parameters in front: put together for each save they would be a good part of
+ * its cost. As many as an aggregate may have columns; a write with more has lists in it, and each a number of its own.
+ */
+const rememberedParameters = 64
+const saveTexts = [true, false].map((isOne) =>
+  Array.from({ length: rememberedParameters }, (_, parameters) => insertText(parameters, "written", isOne))
+)
+const saveText = (parameters: number, isOne: boolean): string =>
+  saveTexts[isOne ? 0 : 1]?.[parameters] ?? insertText(parameters, "written", isOne)
+
 /** The trace of the request that is being served, or one of its own for work that nobody traces. */
-const currentTrace = (drawUuid: () => string): Effect.Effect<Trace> =>
-  Effect.map(Tracing.current, (span) => ({
+const traceOf = (context: Context.Context<never>, drawUuid: () => string): Trace => {
+  const span = Tracing.spanOf(context)
+  return {
     // A tracer may number its spans otherwise; the wire wants 32 and 16 hex digits.
     traceId: span !== undefined && /^[0-9a-f]{32}$/.test(span.traceId) ? span.traceId : hex(drawUuid()),
     spanId: span !== undefined && /^[0-9a-f]{16}$/.test(span.spanId) ? span.spanId : hex(drawUuid()).slice(0, 16)
-  }))
+  }
+}
 
 const hex = (uuid: string) => uuid.replaceAll("-", "")
 
-const nilUuid = "00000000-0000-0000-0000-000000000000"
-
-/** The data as JSON text, once it is sure that its record fits into the topic. */
-const encodeData = (
-  event: NewEvent,
-  stream: Stream,
-  trace: { readonly traceId: string; readonly spanId: string },
-  maxEventBytes: number
-): Result.Result<{ readonly data: string; readonly recordBytes: number }, EventRefused> => {
-  const refuse = (reason: string) => Result.fail(new EventRefused({ eventType: event.eventType, reason }))
-  let data: string | undefined
+/** The event's row, once it is sure that its record fits into the topic. */
+const encodeEvent = (
+  { data, eventType, schemaVersion }: NewEvent,
+  { aggregateId, aggregateType }: Stream,
+  maxEventBytes: number,
+  drawUuid: () => string
+): Result.Result<Row, EventRefused> => {
+  const refuse = (reason: string) => Result.fail(new EventRefused({ eventType, reason }))
+  let text: string | undefined
   try {
-    data = JSON.stringify(event.data)
+    text = JSON.stringify(data)
   } catch (error) {
     return refuse(`its data is no JSON: ${String(error)}`)
   }
-  if (data === undefined) return refuse("its data is no JSON: undefined")
-  const bytes = Envelope.bytesOf({
-    ...stream,
-    ...trace,
-    eventId: nilUuid,
-    eventType: event.eventType,
-    schemaVersion: event.schemaVersion,
-    // The widest version and time there can be: the real ones are known only once it is written.
-    aggregateVersion: 2 ** 31 - 1,
-    occurredAt: "2000-01-01T00:00:00.000Z",
-    data
-  })
-  return bytes > maxEventBytes
-    ? refuse(`it takes ${bytes} bytes, and ${maxEventBytes} are allowed (OUTBOX_MAX_EVENT_BYTES)`)
-    : Result.succeed({ data, recordBytes: bytes })
+  if (text === undefined) return refuse("its data is no JSON: undefined")
+  const recordBytes = Envelope.widestRecordBytes({ eventType, schemaVersion, aggregateType, aggregateId, data: text })
+  return recordBytes > maxEventBytes
+    ? refuse(`it takes ${recordBytes} bytes, and ${maxEventBytes} are allowed (OUTBOX_MAX_EVENT_BYTES)`)
+    : Result.succeed({ random: drawUuid(), eventType, schemaVersion, recordBytes, data: text })
 }

@@ -11,8 +11,8 @@ const isLane = Schema.is(Lane)
 export class Wakeup extends Context.Service<
   Wakeup,
   {
-    /** Wakes the lanes where they are owned: in this process, or else in the others. */
-    readonly wake: (lanes: ReadonlyArray<Lane>) => Effect.Effect<void>
+    /** Wakes the lane where it is owned: in this process, or else in the others. */
+    readonly wake: (lane: Lane) => Effect.Effect<void>
     /**
      * Calls `handle` with each lane that was woken, here or by another process, while the scope is open. A lane that `owns` holds for is
      * nobody else's, and no other process is told of it: a process that dispatches what it writes sends no NOTIFY.
@@ -31,15 +31,16 @@ export class Wakeup extends Context.Service<
         readonly owns: (lane: Lane) => Effect.Effect<boolean>
       }>()
 
-      const wakeOne = Effect.fnUntraced(function* (lane: Lane) {
+      const wakeHere = Effect.fnUntraced(function* (lane: Lane) {
         for (const { handle, owns } of owners) {
           if (yield* owns(lane)) return yield* handle(lane)
         }
-        yield* signals.send(subject, [String(lane)])
+        yield* wakeOthers(lane)
       })
+      const wakeOthers = (lane: Lane) => signals.send(subject, [String(lane)])
 
       return Wakeup.of({
-        wake: (lanes) => Effect.forEach(lanes, wakeOne, { discard: true }),
+        wake: (lane) => Effect.suspend(() => (owners.size === 0 ? wakeOthers(lane) : wakeHere(lane))),
         onWake: Effect.fnUntraced(function* (handle, owns) {
           if (owns !== undefined) {
             const owner = { handle, owns }

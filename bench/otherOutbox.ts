@@ -1,0 +1,28 @@
+/**
+ * The service with another outbox, for `bench pay` to set what an event costs a request against. `BENCH_OUTBOX=none` runs the aggregates' own
+ * writes and appends nothing; `barest` appends a number and a text, the least that can be called an outbox. Neither announces anything, and both
+ * are good for nothing else.
+ */
+import { Effect, Layer } from "effect"
+import { NothingWritten, Outbox, type OutboxService } from "../src/messaging/outbox/Outbox.ts"
+import { Transaction } from "../src/platform/database/Transaction.ts"
+
+const isBarest = process.env["BENCH_OUTBOX"] === "barest"
+
+const save: OutboxService["save"] = Effect.fnUntraced(function* (stream, events, write, also = () => []) {
+  const { sql } = yield* Transaction
+  const data = JSON.stringify(events.map((event) => event.data))
+  const ctes = [
+    sql`written AS (${write})`,
+    ...also(sql`written`).map((statement, index) => sql`${sql(`also_${index}`)} AS (${statement})`),
+    ...(isBarest ? [sql`event AS (INSERT INTO bench_barest_outbox (data) SELECT ${data} FROM written)`] : [])
+  ]
+  const [row] = yield* Effect.orDie(
+    sql<{ readonly version: number }>`WITH ${sql.csv(ctes)} SELECT version FROM written`
+  )
+  if (row === undefined) return yield* new NothingWritten({ aggregateId: stream.aggregateId })
+  return row.version
+})
+
+Reflect.set(Outbox, "layer", Layer.succeed(Outbox, { save, append: () => Effect.void }))
+await import("../src/paid-once.ts")
