@@ -26,7 +26,7 @@ const maxPayloadLength = 2_000
  * Signals that come at this distance or farther apart go out at once, each by itself. Closer ones wait for each other: a NOTIFY for
  * each of thousands of commits a second costs the writer half as much again as its event, and a lane that is busy anyway is woken in time.
  */
-const calmMillis = 1.5
+const calmMillis = 1
 /** So long, and the longer the more there are, up to what still is "within milliseconds". */
 const gapMillis = { least: 3, most: 10 }
 
