@@ -5,7 +5,7 @@
  * transaction, for a NOTIFY inside takes an instance-wide lock at commit. Equal signals that pile up are sent once.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Latch, Layer, type Scope } from "effect"
+import { Context, Effect, Latch, Layer, Scope } from "effect"
 import { channel, ControlConnection } from "./database/ControlConnection.ts"
 import * as Supervised from "./Supervised.ts"
 
@@ -30,7 +30,7 @@ const calmMillis = 1
 /** So long, and the longer the more there are, up to what still is "within milliseconds". */
 const gapMillis = { least: 3, most: 10 }
 
-/** Waits without a signal for so long before looking again, so that the flusher shows health that it is alive. */
+/** Without a signal it looks after so long, so that the flusher shows health that it is alive. */
 const idleMillis = 10_000
 
 export class Signals extends Context.Service<
@@ -58,7 +58,7 @@ export class Signals extends Context.Service<
         Effect.forEach([...(listeners.get(subject) ?? [])], (handle) => handle(detail), { discard: true })
 
       // Anyone may NOTIFY on the channel: what is no signal is nobody's subject.
-      yield* control.onNotification((payload) =>
+      const receive = (payload: string) =>
         Effect.forEach(
           payload.split(separator),
           (line) => {
@@ -67,6 +67,9 @@ export class Signals extends Context.Service<
           },
           { discard: true }
         )
+      // Asked for when somebody first waits for a signal, and then once: not to be cut off in the middle, whoever came first.
+      const hear = yield* Effect.cached(
+        Effect.uninterruptible(Effect.provideService(control.onNotification(receive), Scope.Scope, yield* Effect.scope))
       )
 
       let waiting = 0
@@ -84,17 +87,17 @@ export class Signals extends Context.Service<
         // A signal that can't be sent is lost on purpose: queueing hints through an outage helps nobody.
         return Effect.as(Effect.ignore(control.notify(payloads)), gap)
       })
-      // Under load there is something by now, and no timeout to be begun.
-      const wait = Effect.suspend(() =>
-        pending.size > 0 ? Effect.void : Effect.timeoutOption(latch.await, idleMillis)
-      )
       if (crossProcess) {
         // Runs after the loop has ended: "my lanes are free" is what a process says last.
         yield* Effect.addFinalizer(() => flush)
-        yield* Supervised.forkLoop(
-          "signals",
-          Effect.flatMap(Effect.andThen(wait, flush), (gap) => (gap === 0 ? Effect.void : Effect.sleep(gap)))
-        )
+        yield* Supervised.forkLoop("signals", (stamp) => {
+          const turn = Effect.flatMap(Effect.andThen(latch.await, flush), (gap) =>
+            Effect.andThen(stamp, gap === 0 ? Effect.void : Effect.sleep(gap))
+          )
+          // A timeout for each wait would cost more than the rest of a turn.
+          const tick = Effect.andThen(Effect.sleep(idleMillis), latch.open)
+          return Effect.raceFirst(Effect.forever(turn), Effect.forever(tick))
+        })
       }
 
       return Signals.of({
@@ -116,7 +119,7 @@ export class Signals extends Context.Service<
               listeners.set(subject, set.add(handle))
             }),
             () => Effect.sync(() => listeners.get(subject)?.delete(handle))
-          )
+          ).pipe(Effect.andThen(hear))
       })
     })
   )

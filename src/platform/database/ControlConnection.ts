@@ -6,7 +6,19 @@
  * vacuum.
  */
 import { PgConnection } from "@effect/sql-pg"
-import { Cause, Context, Duration, Effect, Layer, Metric, Queue, Schema, type Scope, SubscriptionRef } from "effect"
+import {
+  Cause,
+  Context,
+  Duration,
+  Effect,
+  Latch,
+  Layer,
+  Metric,
+  Queue,
+  Schema,
+  type Scope,
+  SubscriptionRef
+} from "effect"
 import { SqlError } from "effect/sql"
 import * as Supervised from "../Supervised.ts"
 import { DatabaseSettings } from "./Database.ts"
@@ -38,6 +50,10 @@ export interface ControlSession {
     sql: string,
     params?: ReadonlyArray<unknown>
   ) => Effect.Effect<ReadonlyArray<PgConnection.Row>, SqlError.SqlError>
+  /** Sends a notification. It is given up with the session, and has no timeout of its own: there may be hundreds a second. */
+  readonly notify: (payload: string) => Effect.Effect<void, SqlError.SqlError>
+  /** Open once this session listens, or has ended. */
+  readonly listening: Latch.Latch
 }
 
 /** The channel that all notifications of the mechanism travel on; the payload says what happened. */
@@ -55,7 +71,9 @@ const silent = () =>
     })
   })
 
-const listenConnected = Metric.gauge("listen_connected", { description: "1 while the control connection listens" })
+const listenConnected = Metric.gauge("listen_connected", {
+  description: "1 while the control connection is up, and listens where this process waits for anything"
+})
 
 export class ControlConnection extends Context.Service<
   ControlConnection,
@@ -67,7 +85,10 @@ export class ControlConnection extends Context.Service<
       sql: string,
       params?: ReadonlyArray<unknown>
     ) => Effect.Effect<ReadonlyArray<PgConnection.Row>, ControlUnavailable>
-    /** Calls `handle` for each notification of another session, from the surrounding scope's opening to its end. */
+    /**
+     * Calls `handle` for each notification of another session, from the surrounding scope's opening to its end. A process that never asks does
+     * not listen: Postgres would tell it of all that it says itself.
+     */
     readonly onNotification: (
       handle: (payload: string) => Effect.Effect<void>
     ) => Effect.Effect<void, never, Scope.Scope>
@@ -82,17 +103,24 @@ export class ControlConnection extends Context.Service<
       const { heartbeatMillis, sessionTimeoutMillis } = yield* ControlSettings
       const session = yield* SubscriptionRef.make<ControlSession | undefined>(undefined)
       const handlers = new Set<(payload: string) => Effect.Effect<void>>()
+      /** Open once anybody waits for notifications. */
+      const wanted = yield* Latch.make(false)
       let sessions = 0
 
-      const listen = (notifications: Queue.Dequeue<PgConnection.Notification, SqlError.SqlError>, backendPid: number) =>
-        Queue.take(notifications).pipe(
-          Effect.flatMap(({ payload, processId }) =>
-            processId === backendPid
-              ? Effect.void
-              : Effect.forEach([...handlers], (handle) => handle(payload), { discard: true })
-          ),
-          Effect.forever
-        )
+      const listen = (connection: PgConnection.PgConnection, listening: Latch.Latch) =>
+        Effect.gen(function* () {
+          yield* wanted.await
+          const notifications = yield* connection.listen(channel)
+          yield* listening.open
+          return yield* Queue.take(notifications).pipe(
+            Effect.flatMap(({ payload, processId }) =>
+              processId === connection.processId
+                ? Effect.void
+                : Effect.forEach([...handlers], (handle) => handle(payload), { discard: true })
+            ),
+            Effect.forever
+          )
+        })
 
       /**
        * A half-open connection accepts bytes and never answers: an answer that is late counts as none. The session is declared
@@ -128,19 +156,26 @@ export class ControlConnection extends Context.Service<
           })
           // Pinned: the listener, the locks and the heartbeat take turns on this one connection.
           const connection = yield* base.pin
-          const notifications = yield* connection.listen(channel)
-          yield* Metric.update(listenConnected, 1)
-          yield* SubscriptionRef.set(session, {
-            id: ++sessions,
-            backendPid: connection.processId,
-            // Bounded here, for a rebalance can't be interrupted: a query that never ends would keep the dead session for ever.
-            query: (sql, params) =>
-              connection.query(sql, params).pipe(
-                Effect.timeoutOrElse({ duration: sessionTimeoutMillis, orElse: () => Effect.fail(silent()) }),
-                Effect.map((result) => result.rows)
-              )
+          const listening = yield* Effect.acquireRelease(Latch.make(false), (latch) => latch.open)
+          const hold = Effect.gen(function* () {
+            // Who finds a session, and looks at what there is, misses nothing that is said after it.
+            if (handlers.size > 0) yield* Effect.raceFirst(listening.await, overdue)
+            yield* Metric.update(listenConnected, 1)
+            yield* SubscriptionRef.set(session, {
+              id: ++sessions,
+              backendPid: connection.processId,
+              // Bounded here, for a rebalance can't be interrupted: a query that never ends would keep the dead session for ever.
+              query: (sql, params) =>
+                connection.query(sql, params).pipe(
+                  Effect.timeoutOrElse({ duration: sessionTimeoutMillis, orElse: () => Effect.fail(silent()) }),
+                  Effect.map((result) => result.rows)
+                ),
+              notify: (payload) => Effect.asVoid(connection.query("SELECT pg_notify($1, $2)", [channel, payload])),
+              listening
+            })
+            return yield* heartbeat(connection, stamp)
           })
-          yield* Effect.raceFirst(listen(notifications, connection.processId), heartbeat(connection, stamp)).pipe(
+          yield* Effect.raceFirst(listen(connection, listening), hold).pipe(
             Effect.catch((error) =>
               Effect.logWarning("the control connection broke and will be replaced", Cause.fail(error))
             )
@@ -157,34 +192,32 @@ export class ControlConnection extends Context.Service<
         )
       yield* Supervised.forkLoop("control-connection", serve)
 
-      const query = (sql: string, params?: ReadonlyArray<unknown>) =>
-        Effect.flatMap(
-          SubscriptionRef.get(session),
-          (current): Effect.Effect<ReadonlyArray<PgConnection.Row>, ControlUnavailable> =>
-            current === undefined
-              ? Effect.fail(new ControlUnavailable())
-              : current.query(sql, params).pipe(
-                  Effect.tapError((error) =>
-                    Effect.logWarning("control connection: a query failed", Cause.fail(error))
-                  ),
-                  Effect.mapError(() => new ControlUnavailable())
-                )
+      /** {@link ControlUnavailable} where there is no session, or it breaks meanwhile. */
+      const withSession = <A>(use: (current: ControlSession) => Effect.Effect<A, SqlError.SqlError>) =>
+        Effect.flatMap(SubscriptionRef.get(session), (current): Effect.Effect<A, ControlUnavailable> =>
+          current === undefined
+            ? Effect.fail(new ControlUnavailable())
+            : use(current).pipe(
+                Effect.tapError((error) => Effect.logWarning("control connection: a query failed", Cause.fail(error))),
+                Effect.mapError(() => new ControlUnavailable())
+              )
         )
 
       return ControlConnection.of({
         session,
-        query,
+        query: (sql, params) => withSession((current) => current.query(sql, params)),
         onNotification: (handle) =>
           Effect.acquireRelease(
-            Effect.sync(() => handlers.add(handle)),
+            Effect.andThen(
+              Effect.sync(() => handlers.add(handle)),
+              wanted.open
+            ),
             () => Effect.sync(() => handlers.delete(handle))
-          ).pipe(Effect.asVoid),
-        notify: (payloads) =>
-          payloads.length === 0
-            ? Effect.void
-            : Effect.asVoid(
-                query("SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload", [channel, payloads])
-              )
+          ).pipe(
+            Effect.andThen(SubscriptionRef.get(session)),
+            Effect.flatMap((current) => current?.listening.await ?? Effect.void)
+          ),
+        notify: (payloads) => withSession(({ notify }) => Effect.forEach(payloads, notify, { discard: true }))
       })
     })
   )
