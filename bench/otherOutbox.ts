@@ -11,11 +11,14 @@ const isBarest = process.env["BENCH_OUTBOX"] === "barest"
 
 const save: OutboxService["save"] = Effect.fnUntraced(function* (stream, events, write, also = () => []) {
   const { sql } = yield* Transaction
-  const data = JSON.stringify(events.map((event) => event.data))
   const ctes = [
     sql`written AS (${write})`,
     ...also(sql`written`).map((statement, index) => sql`${sql(`also_${index}`)} AS (${statement})`),
-    ...(isBarest ? [sql`event AS (INSERT INTO bench_barest_outbox (data) SELECT ${data} FROM written)`] : [])
+    ...(isBarest
+      ? [
+          sql`event AS (INSERT INTO bench_barest_outbox (data) SELECT ${JSON.stringify(events.map((event) => event.data))} FROM written)`
+        ]
+      : [])
   ]
   const [row] = yield* Effect.orDie(
     sql<{ readonly version: number }>`WITH ${sql.csv(ctes)} SELECT version FROM written`

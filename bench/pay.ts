@@ -353,5 +353,5 @@ export const print = ({
     "",
     `p50 beside that without events (in brackets: where the median is, with 95 % confidence)`,
     `  ${workload.clients} clients: with its events ${show(eventsFactor.busy, 3)}, with the barest rows ${show(eventsFactor.busyBarest, 3)}`,
-    `  ${workload.pace} payments/s, ${show(eventsFactor.pacedP50Millis, 2)} ms without: with its events ${show(eventsFactor.paced, 3)}, with the barest rows ${show(eventsFactor.pacedBarest, 3)}`
+    `  ${workload.pace} payments/s of all three together, ${show(eventsFactor.pacedP50Millis, 2)} ms without: with its events ${show(eventsFactor.paced, 3)}, with the barest rows ${show(eventsFactor.pacedBarest, 3)}`
   ].join("\n")

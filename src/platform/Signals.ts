@@ -36,9 +36,15 @@ const idleMillis = 10_000
 export class Signals extends Context.Service<
   Signals,
   {
-    /** Wakes every listener of the subject, here and elsewhere. Never fails and never waits for the network. */
+    /**
+     * Wakes every listener of the subject, here and elsewhere. Never fails and never waits for the network. There is no newline in either, and no
+     * space in `subject`.
+     */
     readonly send: (subject: string, details: ReadonlyArray<string>) => Effect.Effect<void>
-    /** Calls `handle` for each signal of the subject while the scope is open. `handle` must be short. */
+    /**
+     * Calls `handle` for each signal of the subject while the scope is open; those of other processes from when this one listens, which it waits
+     * for. `handle` must be short.
+     */
     readonly on: (
       subject: string,
       handle: (detail: string) => Effect.Effect<void>

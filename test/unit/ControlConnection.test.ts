@@ -1,5 +1,6 @@
 import { assert, it } from "@effect/vitest"
-import { Context, Effect, Layer, Redacted, SubscriptionRef } from "effect"
+import { Context, Effect, Exit, Layer, Redacted, Scope, SubscriptionRef } from "effect"
+import { SqlClient } from "effect/sql"
 import { ControlConnection, ControlSettings } from "../../src/platform/database/ControlConnection.ts"
 import * as Database from "../../src/platform/database/Database.ts"
 import { Shares } from "../../src/platform/database/Shares.ts"
@@ -64,4 +65,78 @@ it.live("a connection that falls silent without a goodbye is replaced, and the s
     const after = yield* SubscriptionRef.get(control.session)
     assert.isAbove(after?.id ?? 0, before?.id ?? 0)
   }).pipe(Effect.scoped, Effect.provide(proxied))
+)
+
+/** A process with a control connection of its own, through the proxy, up to its first session. It can be ended before the test is. */
+const startProcess = Effect.fnUntraced(function* (settings: Context.Service.Shape<typeof ControlSettings>) {
+  const { url } = yield* TestDatabase
+  const target = new URL(Redacted.value(url))
+  const proxy = yield* TcpProxy.make({ upstream: { host: target.hostname, port: Number(target.port) } })
+  target.hostname = proxy.host
+  target.port = String(proxy.port)
+  const scope = yield* Scope.make()
+  const context = yield* Layer.build(
+    Layer.fresh(
+      Signals.layer.pipe(
+        Layer.provideMerge(ControlConnection.layer),
+        Layer.provide(Fibers.layer),
+        Layer.provide(Database.DatabaseSettings.layerOf({ url: Redacted.make(target.toString()) })),
+        Layer.provide(Layer.succeed(ControlSettings, settings))
+      )
+    )
+  ).pipe(Scope.provide(scope))
+  const { session } = Context.get(context, ControlConnection)
+  const up = (after: number) =>
+    eventually(
+      "a session",
+      Effect.map(SubscriptionRef.get(session), (current) => (current?.id ?? 0) > after)
+    )
+  yield* up(0)
+  return { proxy, scope, up, session, signals: Context.get(context, Signals) }
+})
+
+it.live("a NOTIFY on the wire of a connection that falls silent keeps back neither the next session nor the end", () =>
+  Effect.gen(function* () {
+    const { proxy, scope, signals, up } = yield* startProcess({ sessionTimeoutMillis: 1_000, heartbeatMillis: 500 })
+    yield* Scope.provide(
+      signals.on("x", () => Effect.void),
+      scope
+    )
+    const { accepted } = yield* proxy.counters
+    yield* proxy.blackHole()
+    yield* signals.send("x", ["1"])
+    yield* eventually(
+      "more connections",
+      Effect.map(proxy.counters, (counters) => counters.accepted > accepted + 2)
+    )
+    yield* proxy.pass
+    yield* up(1)
+    yield* proxy.blackHole()
+    yield* signals.send("x", ["2"])
+    yield* Scope.close(scope, Exit.void)
+    yield* proxy.pass
+  }).pipe(Effect.scoped, Effect.provide(Layer.mergeAll(TestDatabase.layer, quiet)))
+)
+
+it.live("a process that only tells others sees with the first failure that its session is gone", () =>
+  Effect.gen(function* () {
+    // An hour: a session that comes sooner was not asked for by the heartbeat.
+    const { scope, session, signals, up } = yield* startProcess({
+      sessionTimeoutMillis: 7_200_000,
+      heartbeatMillis: 3_600_000
+    })
+    const sql = yield* SqlClient.SqlClient
+    const first = yield* SubscriptionRef.get(session)
+    yield* sql`SELECT pg_terminate_backend(${first?.backendPid ?? 0}::int4)`
+    yield* eventually(
+      "the backend to be gone",
+      Effect.map(
+        sql`SELECT 1 FROM pg_stat_activity WHERE pid = ${first?.backendPid ?? 0}::int4`,
+        (rows) => rows.length === 0
+      )
+    )
+    yield* signals.send("x", ["1"])
+    yield* up(1)
+    yield* Scope.close(scope, Exit.void)
+  }).pipe(Effect.scoped, Effect.provide(Layer.mergeAll(TestDatabase.layerPool, quiet)))
 )

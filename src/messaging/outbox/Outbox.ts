@@ -251,7 +251,7 @@ const appendManyText = insertText(0, "given", false)
 
 /**
  * The ends of a save's text, for one event and for several, by the parameters in front: put together for each save they would be a good part of
- * its cost. As many as an aggregate may have columns; a write with more has lists in it, and each a number of its own.
+ * its cost. Beyond so many a write has a list in it, and its numbers are too many to be remembered.
  */
 const rememberedParameters = 64
 const saveTexts = [true, false].map((isOne) =>

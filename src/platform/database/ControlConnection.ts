@@ -11,12 +11,13 @@ import {
   Context,
   Duration,
   Effect,
+  Exit,
   Latch,
   Layer,
   Metric,
   Queue,
   Schema,
-  type Scope,
+  Scope,
   SubscriptionRef
 } from "effect"
 import { SqlError } from "effect/sql"
@@ -50,10 +51,19 @@ export interface ControlSession {
     sql: string,
     params?: ReadonlyArray<unknown>
   ) => Effect.Effect<ReadonlyArray<PgConnection.Row>, SqlError.SqlError>
-  /** Sends a notification. It is given up with the session, and has no timeout of its own: there may be hundreds a second. */
+  /** Sends a notification. It fails with the session, and has no timeout of its own: there may be hundreds a second. */
   readonly notify: (payload: string) => Effect.Effect<void, SqlError.SqlError>
-  /** Open once this session listens, or has ended. */
+  /** Waits until this session listens, or has ended. */
+  readonly listening: Effect.Effect<void>
+}
+
+/** What a session is made of, beside its connection. */
+interface Parts {
+  readonly listenScope: Scope.Scope
+  readonly pinScope: Scope.Closeable
   readonly listening: Latch.Latch
+  /** Opened by a statement that failed: where nobody listens, nobody hears the connection's end. The next heartbeat comes at once. */
+  readonly doubt: Latch.Latch
 }
 
 /** The channel that all notifications of the mechanism travel on; the payload says what happened. */
@@ -86,8 +96,8 @@ export class ControlConnection extends Context.Service<
       params?: ReadonlyArray<unknown>
     ) => Effect.Effect<ReadonlyArray<PgConnection.Row>, ControlUnavailable>
     /**
-     * Calls `handle` for each notification of another session, from the surrounding scope's opening to its end. A process that never asks does
-     * not listen: Postgres would tell it of all that it says itself.
+     * Calls `handle` for each notification of another session, from the surrounding scope's opening to its end. Waits until the present session
+     * listens. A process that never asks does not listen: Postgres would tell it of all that it says itself.
      */
     readonly onNotification: (
       handle: (payload: string) => Effect.Effect<void>
@@ -107,10 +117,10 @@ export class ControlConnection extends Context.Service<
       const wanted = yield* Latch.make(false)
       let sessions = 0
 
-      const listen = (connection: PgConnection.PgConnection, listening: Latch.Latch) =>
+      const listen = (connection: PgConnection.PgConnection, { listening, listenScope }: Parts) =>
         Effect.gen(function* () {
           yield* wanted.await
-          const notifications = yield* connection.listen(channel)
+          const notifications = yield* Scope.provide(connection.listen(channel), listenScope)
           yield* listening.open
           return yield* Queue.take(notifications).pipe(
             Effect.flatMap(({ payload, processId }) =>
@@ -123,27 +133,33 @@ export class ControlConnection extends Context.Service<
         })
 
       /**
-       * A half-open connection accepts bytes and never answers: an answer that is late counts as none. The session is declared
-       * lost before the query is given up, for that waits for an answer once more, for seconds.
+       * A half-open connection accepts bytes and never answers: an answer that is late counts as none. The session is declared lost, and
+       * then its pin is given back with a statement on the wire, for which the driver kills the connection: all that waits for it fails at once.
        */
-      const overdue = Effect.sleep(sessionTimeoutMillis).pipe(
-        Effect.andThen(SubscriptionRef.set(session, undefined)),
-        Effect.andThen(Effect.fail(new Cause.TimeoutError("the heartbeat was not answered")))
-      )
+      const overdue = ({ pinScope }: Parts) =>
+        Effect.sleep(sessionTimeoutMillis).pipe(
+          Effect.andThen(SubscriptionRef.set(session, undefined)),
+          Effect.andThen(Scope.close(pinScope, Exit.void)),
+          Effect.andThen(Effect.fail(new Cause.TimeoutError("the heartbeat was not answered")))
+        )
 
-      const heartbeat = (connection: PgConnection.PgConnection, stamp: Effect.Effect<void>) =>
+      const heartbeat = (connection: PgConnection.PgConnection, stamp: Effect.Effect<void>, parts: Parts) =>
         connection
           .query("SELECT 1")
           .pipe(
-            Effect.raceFirst(overdue),
+            Effect.raceFirst(overdue(parts)),
             Effect.andThen(stamp),
-            Effect.andThen(Effect.sleep(heartbeatMillis)),
+            Effect.andThen(Effect.raceFirst(Effect.sleep(heartbeatMillis), parts.doubt.await)),
+            Effect.andThen(parts.doubt.close),
             Effect.forever
           )
 
       /** One session, from the connect, which may fail and is then backed off, to its end, which is logged and is no failure. */
       const serve = (stamp: Effect.Effect<void>) =>
         Effect.gen(function* () {
+          const scope = yield* Effect.scope
+          // Made before the connection, and so closed behind it: an UNLISTEN would wait for an answer on a connection that gives none.
+          const listenScope = yield* Scope.fork(scope)
           const base = yield* PgConnection.make({
             url,
             applicationName: `${applicationName} control`,
@@ -155,11 +171,17 @@ export class ControlConnection extends Context.Service<
             }
           })
           // Pinned: the listener, the locks and the heartbeat take turns on this one connection.
-          const connection = yield* base.pin
-          const listening = yield* Effect.acquireRelease(Latch.make(false), (latch) => latch.open)
+          const pinScope = yield* Scope.fork(scope)
+          const connection = yield* Scope.provide(base.pin, pinScope)
+          const parts: Parts = {
+            listenScope,
+            pinScope,
+            listening: yield* Effect.acquireRelease(Latch.make(false), (latch) => latch.open),
+            doubt: yield* Latch.make(false)
+          }
           const hold = Effect.gen(function* () {
             // Who finds a session, and looks at what there is, misses nothing that is said after it.
-            if (handlers.size > 0) yield* Effect.raceFirst(listening.await, overdue)
+            if (handlers.size > 0) yield* Effect.raceFirst(parts.listening.await, overdue(parts))
             yield* Metric.update(listenConnected, 1)
             yield* SubscriptionRef.set(session, {
               id: ++sessions,
@@ -170,12 +192,15 @@ export class ControlConnection extends Context.Service<
                   Effect.timeoutOrElse({ duration: sessionTimeoutMillis, orElse: () => Effect.fail(silent()) }),
                   Effect.map((result) => result.rows)
                 ),
-              notify: (payload) => Effect.asVoid(connection.query("SELECT pg_notify($1, $2)", [channel, payload])),
-              listening
+              notify: (payload) =>
+                Effect.asVoid(connection.query("SELECT pg_notify($1, $2)", [channel, payload])).pipe(
+                  Effect.tapError(() => parts.doubt.open)
+                ),
+              listening: parts.listening.await
             })
-            return yield* heartbeat(connection, stamp)
+            return yield* heartbeat(connection, stamp, parts)
           })
-          yield* Effect.raceFirst(listen(connection, listening), hold).pipe(
+          yield* Effect.raceFirst(listen(connection, parts), hold).pipe(
             Effect.catch((error) =>
               Effect.logWarning("the control connection broke and will be replaced", Cause.fail(error))
             )
@@ -215,7 +240,7 @@ export class ControlConnection extends Context.Service<
             () => Effect.sync(() => handlers.delete(handle))
           ).pipe(
             Effect.andThen(SubscriptionRef.get(session)),
-            Effect.flatMap((current) => current?.listening.await ?? Effect.void)
+            Effect.flatMap((current) => current?.listening ?? Effect.void)
           ),
         notify: (payloads) => withSession(({ notify }) => Effect.forEach(payloads, notify, { discard: true }))
       })
