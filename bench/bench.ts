@@ -84,7 +84,8 @@ const save = Command.make(
     transactions: Flag.Int("transactions").pipe(
       Flag.withDescription("transactions a client and block"),
       Flag.withDefault(250)
-    )
+    ),
+    clients: Flag.Int("clients").pipe(Flag.withDescription("clients that write side by side"), Flag.withDefault(8))
   },
   Effect.fnUntraced(function* ({ json, ...options }) {
     const result = yield* Effect.provide(Save.save(options), environment({ kafka: false }))

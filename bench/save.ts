@@ -1,5 +1,5 @@
 /**
- * `bench save`: what an event costs the one who writes it. Eight clients run transactions of one kind for a block; the kinds take turns:
+ * `bench save`: what an event costs the one who writes it. Clients (eight, which leave no core idle) run transactions of one kind for a block; the kinds take turns:
  * the aggregate's UPDATE alone, UPDATE and event in one statement (`Outbox.save`), and in two (`Outbox.append`); and for comparison what most
  * articles do, and the least that can be called an outbox.
  */
@@ -11,7 +11,6 @@ import { interval, median, quantile, show, spread, table } from "./Figures.ts"
 import * as Service from "./Service.ts"
 import { reset } from "./Workload.ts"
 
-const clients = 8
 const kinds = [
   "UPDATE alone",
   "UPDATE and event, one statement",
@@ -21,7 +20,12 @@ const kinds = [
 ] as const
 
 /** The times of `count` transactions of each client, in milliseconds. */
-const block = <E, R>(count: number, ids: ReadonlyArray<string>, one: (id: string) => Effect.Effect<void, E, R>) =>
+const block = <E, R>(
+  clients: number,
+  count: number,
+  ids: ReadonlyArray<string>,
+  one: (id: string) => Effect.Effect<void, E, R>
+) =>
   Effect.gen(function* () {
     const millis: Array<number> = []
     const before = yield* Cpu.sample
@@ -47,15 +51,15 @@ const block = <E, R>(count: number, ids: ReadonlyArray<string>, one: (id: string
 
 /** Runs `rounds` rounds of blocks with `transactions` transactions a client. */
 export const save = Effect.fnUntraced(
-  function* (options: { readonly rounds: number; readonly transactions: number }) {
+  function* (options: { readonly rounds: number; readonly transactions: number; readonly clients: number }) {
     const ids = yield* Aggregates.make
-    const { transactions } = options
+    const { clients, transactions } = options
     const blocks = [
-      block(transactions, ids, Aggregates.update),
-      block(transactions, ids, Aggregates.save),
-      block(transactions, ids, Aggregates.updateAndAppend),
-      block(transactions, ids, Aggregates.updateAndUsual),
-      block(transactions, ids, Aggregates.updateAndBarest)
+      block(clients, transactions, ids, Aggregates.update),
+      block(clients, transactions, ids, Aggregates.save),
+      block(clients, transactions, ids, Aggregates.updateAndAppend),
+      block(clients, transactions, ids, Aggregates.updateAndUsual),
+      block(clients, transactions, ids, Aggregates.updateAndBarest)
     ]
     const order = kinds.map((_, kind) => kind)
     const round = Effect.gen(function* () {
@@ -69,7 +73,7 @@ export const save = Effect.fnUntraced(
     const rounds = yield* Effect.forEach(Array.from({ length: options.rounds }), () => Effect.andThen(reset, round))
     const column = (index: number) => rounds.map((blocks) => blocks[index]!)
     return {
-      workload: { ...options, clients },
+      workload: options,
       kinds: kinds.map((name, index) => ({
         name,
         p50Millis: spread(column(index).map(({ p50 }) => p50)),
