@@ -27,21 +27,12 @@ export const platform = (url: Redacted.Redacted) =>
     Layer.provide(Layer.succeed(ControlSettings, controlSettings))
   )
 
-/** Connects through a proxy of its own, which can take the network away from it. */
-export const proxied = Effect.fnUntraced(function* (url: Redacted.Redacted) {
-  const target = new URL(Redacted.value(url))
-  const proxy = yield* TcpProxy.make({ upstream: { host: target.hostname, port: Number(target.port) } })
-  target.hostname = proxy.host
-  target.port = String(proxy.port)
-  return { proxy, url: Redacted.make(target.toString()) }
-})
-
 /** A member of the embedded broker, and its insides for the tests that look there. */
 export const make = Effect.fnUntraced(function* (
   url: Redacted.Redacted,
   settings: Partial<(typeof EmbeddedBroker.EmbeddedBrokerSettings)["Service"]> = {}
 ) {
-  const { proxy, url: proxiedUrl } = yield* proxied(url)
+  const { proxy, url: proxiedUrl } = yield* TcpProxy.makePostgres(url)
   // Built fresh each time: two members must not share a pool.
   const context = yield* EmbeddedBroker.layer.pipe(
     Layer.provideMerge(platform(proxiedUrl)),

@@ -33,10 +33,8 @@ it.live(
   "one to eight dispatchers share the lanes evenly, each lane owned once, whoever comes, goes, dies, freezes or is cut off",
   () =>
     Effect.gen(function* () {
-      const target = new URL(Redacted.value((yield* TestDatabase).url))
-      const proxy = yield* TcpProxy.make({ upstream: { host: target.hostname, port: Number(target.port) } })
-      target.host = `${proxy.host}:${proxy.port}`
-      const behindProxy = yield* Fleet.startDispatcher({ databaseUrl: target.toString() })
+      const { proxy, url } = yield* TcpProxy.makePostgres((yield* TestDatabase).url)
+      const behindProxy = yield* Fleet.startDispatcher({ databaseUrl: Redacted.value(url) })
       yield* settle("one alone", [behindProxy])
       const second = yield* Fleet.startDispatcher()
       yield* settle("a second one comes", [behindProxy, second])

@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Effect, Exit, Latch, Layer, Metric, Redacted, Ref } from "effect"
+import { Effect, Exit, Latch, Layer, Metric, Ref } from "effect"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
 import { analytics } from "../../src/application/subscribers/Analytics.ts"
@@ -136,13 +136,9 @@ it.live("slices of several partitions that touch the same revenue rows in opposi
 
 it.live("a pool connection that gets no answer ends itself, and the next statement takes a new one", () =>
   Effect.gen(function* () {
-    const { url } = yield* TestDatabase
-    const target = new URL(Redacted.value(url))
-    const proxy = yield* TcpProxy.make({ upstream: { host: target.hostname, port: Number(target.port) } })
-    target.hostname = proxy.host
-    target.port = String(proxy.port)
+    const { proxy, url } = yield* TcpProxy.makePostgres((yield* TestDatabase).url)
     const pool = Database.layer.pipe(
-      Layer.provide(Database.DatabaseSettings.layerOf({ url: Redacted.make(target.toString()), maxConnections: 1 })),
+      Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 1 })),
       Layer.provide(Layer.succeed(Database.PoolSettings, { silenceMillis: 500 }))
     )
     yield* Effect.gen(function* () {

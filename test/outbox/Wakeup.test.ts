@@ -48,12 +48,10 @@ const platform = (controlUrl: Redacted.Redacted) =>
 /** A process, with a proxy that its control connection goes through. Every wake-up of it passes `wakeup`. */
 const startProcess = (options: { readonly dispatches: boolean; readonly wakeup?: typeof Wakeup.layer }) =>
   Effect.gen(function* () {
-    const target = new URL(Redacted.value((yield* TestDatabase).url))
-    const proxy = yield* TcpProxy.make({ upstream: { host: target.hostname, port: Number(target.port) } })
-    target.host = `${proxy.host}:${proxy.port}`
+    const { proxy, url } = yield* TcpProxy.makePostgres((yield* TestDatabase).url)
     const outbox = Outbox.Outbox.layer.pipe(
       Layer.provideMerge(options.wakeup ?? Wakeup.layer),
-      Layer.provideMerge(platform(Redacted.make(target.toString())))
+      Layer.provideMerge(platform(url))
     )
     const dispatcher = options.dispatches ? TestProcess.dispatcher : Layer.empty
     const context = yield* Layer.build(Layer.fresh(dispatcher.pipe(Layer.provideMerge(outbox))))

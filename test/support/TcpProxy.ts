@@ -1,4 +1,4 @@
-import { Deferred, Effect, FiberSet, Latch, Queue, type Scope } from "effect"
+import { Deferred, Effect, FiberSet, Latch, Queue, Redacted, type Scope } from "effect"
 import { randomInt } from "node:crypto"
 import * as net from "node:net"
 
@@ -551,3 +551,12 @@ export const make = (options: { readonly upstream: Address }): Effect.Effect<Tcp
  */
 export const makeKafka = (options: { readonly upstream: Address }): Effect.Effect<KafkaProxy, never, Scope.Scope> =>
   makeProxy(options.upstream, true)
+
+/** A proxy in front of the database that `url` names, and the URL that leads through it. */
+export const makePostgres = Effect.fnUntraced(function* (url: Redacted.Redacted) {
+  const target = new URL(Redacted.value(url))
+  const proxy = yield* make({ upstream: { host: target.hostname, port: Number(target.port) } })
+  target.hostname = proxy.host
+  target.port = String(proxy.port)
+  return { proxy, url: Redacted.make(target.toString()) }
+})

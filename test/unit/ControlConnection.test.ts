@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Context, Effect, Exit, Layer, Redacted, Scope, SubscriptionRef } from "effect"
+import { Context, Effect, Exit, Layer, Scope, SubscriptionRef } from "effect"
 import { SqlClient } from "effect/sql"
 import { ControlConnection, ControlSettings } from "../../src/platform/database/ControlConnection.ts"
 import * as Database from "../../src/platform/database/Database.ts"
@@ -14,16 +14,12 @@ import { quiet } from "../support/TestProcess.ts"
 /** A process that reaches its database through a proxy. */
 const proxied = Layer.unwrap(
   Effect.gen(function* () {
-    const { url } = yield* TestDatabase
-    const target = new URL(Redacted.value(url))
-    const proxy = yield* TcpProxy.make({ upstream: { host: target.hostname, port: Number(target.port) } })
-    target.hostname = proxy.host
-    target.port = String(proxy.port)
+    const { proxy, url } = yield* TcpProxy.makePostgres((yield* TestDatabase).url)
     return Shares.layer.pipe(
       Layer.provideMerge(Signals.layer),
       Layer.provideMerge(ControlConnection.layer),
       Layer.provideMerge(Layer.mergeAll(Fibers.layer, Database.layer)),
-      Layer.provide(Database.DatabaseSettings.layerOf({ url: Redacted.make(target.toString()), maxConnections: 2 })),
+      Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 2 })),
       // The heartbeat is slow beside the rebalance (which keeps the session alive), so that it is a rebalance that meets the silence.
       Layer.provide(Layer.succeed(ControlSettings, { sessionTimeoutMillis: 1_000, heartbeatMillis: 3_000 })),
       Layer.provideMerge(Layer.succeed(Proxy, proxy))
@@ -69,18 +65,14 @@ it.live("a connection that falls silent without a goodbye is replaced, and the s
 
 /** A process with a control connection of its own, through the proxy, up to its first session. It can be ended before the test is. */
 const startProcess = Effect.fnUntraced(function* (settings: Context.Service.Shape<typeof ControlSettings>) {
-  const { url } = yield* TestDatabase
-  const target = new URL(Redacted.value(url))
-  const proxy = yield* TcpProxy.make({ upstream: { host: target.hostname, port: Number(target.port) } })
-  target.hostname = proxy.host
-  target.port = String(proxy.port)
+  const { proxy, url } = yield* TcpProxy.makePostgres((yield* TestDatabase).url)
   const scope = yield* Scope.make()
   const context = yield* Layer.build(
     Layer.fresh(
       Signals.layer.pipe(
         Layer.provideMerge(ControlConnection.layer),
         Layer.provide(Fibers.layer),
-        Layer.provide(Database.DatabaseSettings.layerOf({ url: Redacted.make(target.toString()) })),
+        Layer.provide(Database.DatabaseSettings.layerOf({ url })),
         Layer.provide(Layer.succeed(ControlSettings, settings))
       )
     )

@@ -19,6 +19,7 @@ import { ControlConnection } from "../../src/platform/database/ControlConnection
 import { fairPart, lockClass, type Membership, Shares } from "../../src/platform/database/Shares.ts"
 import * as EmbeddedMember from "../broker/EmbeddedMember.ts"
 import { within } from "../contracts/BrokerHarness.ts"
+import * as TcpProxy from "../support/TcpProxy.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
 describe("fairPart", () => {
@@ -41,7 +42,7 @@ const count = 64
 /** A process that can join groups. */
 const makeProcess = Effect.gen(function* () {
   const { url } = yield* TestDatabase
-  const { proxy, url: proxiedUrl } = yield* EmbeddedMember.proxied(url)
+  const { proxy, url: proxiedUrl } = yield* TcpProxy.makePostgres(url)
   const context = yield* Layer.build(Layer.fresh(EmbeddedMember.platform(proxiedUrl)))
   return { proxy, shares: Context.get(context, Shares), control: Context.get(context, ControlConnection) }
 })
