@@ -1,5 +1,6 @@
 /** The smallest aggregate there is, a row with a version and a status: what a write costs with and without its event. */
 import { Effect } from "effect"
+import type { Statement } from "effect/sql"
 import { Outbox } from "../src/messaging/outbox/Outbox.ts"
 import { Transaction } from "../src/platform/database/Transaction.ts"
 import { Side } from "./Environment.ts"
@@ -24,12 +25,14 @@ export const make = Effect.gen(function* () {
 const streamOf = (id: string) => ({ topic, aggregateType: "Bench", aggregateId: id })
 const event = { eventType: "Measured", schemaVersion: 1, data }
 
-const write = (id: string) =>
-  Effect.map(
-    Transaction,
-    ({ sql }) => sql<{ readonly version: number }>`
-      UPDATE bench_aggregates SET version = version + 1, status = 'changed' WHERE id = ${id} RETURNING version`
-  )
+const writeOn = (sql: Statement.Constructor, id: string) =>
+  sql<{ readonly version: number }>`
+    UPDATE bench_aggregates SET version = version + 1, status = 'changed' WHERE id = ${id} RETURNING version`
+
+const write = (id: string) => Effect.map(Transaction, ({ sql }) => writeOn(sql, id))
+
+/** The change alone, in whatever transaction the client is in. */
+export const updateOn = (sql: Statement.Constructor, id: string) => Effect.asVoid(writeOn(sql, id))
 
 /** The change alone. */
 export const update = Effect.fnUntraced(function* (id: string) {

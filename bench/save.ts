@@ -1,17 +1,20 @@
 /**
  * `bench save`: what an event costs the one who writes it. Clients (eight, which leave no core idle) run transactions of one kind for a block; the kinds take turns:
- * the aggregate's UPDATE alone, UPDATE and event in one statement (`Outbox.save`), and in two (`Outbox.append`); and for comparison what most
- * articles do, and the least that can be called an outbox.
+ * the aggregate's UPDATE alone, in a transaction as the driver makes it and as we do; UPDATE and event in one statement (`Outbox.save`), and in
+ * two (`Outbox.append`); and for comparison what most articles do, and the least that can be called an outbox.
  */
-import { Effect, Layer, Random } from "effect"
+import { PgClient } from "@effect/sql-pg"
+import { Context, Effect, Layer, Random } from "effect"
 import { Transaction } from "../src/platform/database/Transaction.ts"
 import * as Aggregates from "./Aggregates.ts"
 import * as Cpu from "./Cpu.ts"
+import { Environment } from "./Environment.ts"
 import { interval, median, quantile, show, spread, table } from "./Figures.ts"
 import * as Service from "./Service.ts"
 import { reset } from "./Workload.ts"
 
 const kinds = [
+  "UPDATE alone, the driver's transaction",
   "UPDATE alone",
   "UPDATE and event, one statement",
   "UPDATE and event, two statements",
@@ -24,16 +27,16 @@ const block = <E, R>(
   clients: number,
   count: number,
   ids: ReadonlyArray<string>,
-  one: (id: string) => Effect.Effect<void, E, R>
+  transaction: (id: string) => Effect.Effect<void, E, R>
 ) =>
   Effect.gen(function* () {
     const millis: Array<number> = []
     const before = yield* Cpu.sample
     const client = Effect.gen(function* () {
-      for (let transaction = 0; transaction < count; transaction++) {
+      for (let done = 0; done < count; done++) {
         const id = ids[yield* Random.nextIntBetween(0, ids.length - 1)]!
         const started = performance.now()
-        yield* Transaction.run(one(id))
+        yield* transaction(id)
         millis.push(performance.now() - started)
       }
     })
@@ -54,12 +57,19 @@ export const save = Effect.fnUntraced(
   function* (options: { readonly rounds: number; readonly transactions: number; readonly clients: number }) {
     const ids = yield* Aggregates.make
     const { clients, transactions } = options
+    const { databaseUrl } = yield* Environment
+    // With as many connections as the pool of the others, which lie idle meanwhile.
+    const driver = Context.get(
+      yield* Layer.build(PgClient.layer({ url: databaseUrl, maxConnections: 16 })),
+      PgClient.PgClient
+    )
     const blocks = [
-      block(clients, transactions, ids, Aggregates.update),
-      block(clients, transactions, ids, Aggregates.save),
-      block(clients, transactions, ids, Aggregates.updateAndAppend),
-      block(clients, transactions, ids, Aggregates.updateAndUsual),
-      block(clients, transactions, ids, Aggregates.updateAndBarest)
+      block(clients, transactions, ids, (id) => driver.withTransaction(Aggregates.updateOn(driver, id))),
+      block(clients, transactions, ids, (id) => Transaction.run(Aggregates.update(id))),
+      block(clients, transactions, ids, (id) => Transaction.run(Aggregates.save(id))),
+      block(clients, transactions, ids, (id) => Transaction.run(Aggregates.updateAndAppend(id))),
+      block(clients, transactions, ids, (id) => Transaction.run(Aggregates.updateAndUsual(id))),
+      block(clients, transactions, ids, (id) => Transaction.run(Aggregates.updateAndBarest(id)))
     ]
     const order = kinds.map((_, kind) => kind)
     const round = Effect.gen(function* () {
@@ -93,7 +103,7 @@ export const print = ({ kinds, workload }: Effect.Success<ReturnType<typeof save
     `${workload.rounds} rounds, ${workload.clients} clients, ${workload.transactions} transactions a client and block: p50 of a transaction, median of the rounds (least … most; of the ratios, where the median is, with 95 % confidence)`,
     "",
     table(
-      ["", "p50 ms", "of UPDATE alone", "Node µs", "Postgres µs"],
+      ["", "p50 ms", "of the first", "Node µs", "Postgres µs"],
       kinds.map(({ name, nodeMicros, p50Millis, postgresMicros, ratio }) => [
         name,
         show(p50Millis, 3),

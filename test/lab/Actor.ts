@@ -10,6 +10,7 @@ import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import { type FaultPoint, Faults } from "../../src/platform/Faults.ts"
 import { laneOf } from "../../src/messaging/outbox/Lane.ts"
 import { RandomUuid } from "../../src/platform/RandomUuid.ts"
+import * as TransactionControl from "../../src/platform/database/TransactionControl.ts"
 import type { LabConnection, LabDatabase } from "./LabDatabase.ts"
 
 /** What an actor does between two of its rests. */
@@ -306,29 +307,13 @@ const pool = (database: LabDatabase["Service"]) =>
         transactionAcquirer: acquirer,
         compiler: PgClient.makeCompiler(undefined, false),
         driver: "pg",
-        prepareTransactionControls: true,
-        // As PgClient: Postgres answers ROLLBACK to the COMMIT of a transaction that had failed.
-        commit: (connection) =>
-          Effect.flatMap(connection.executeRaw("COMMIT", []), (result) =>
-            (result as { readonly command: string }).command === "ROLLBACK"
-              ? Effect.fail(
-                  new SqlError.SqlError({
-                    reason: new SqlError.UnknownError({
-                      cause: new Error("rolled back"),
-                      message: "COMMIT rolled back",
-                      operation: "commit"
-                    })
-                  })
-                )
-              : Effect.void
-          ),
-        releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`,
         spanAttributes: []
       }),
       Reactivity.layer
     )
     const { config, json, listen, notify, [PgClient.TypeId]: typeId } = database.client
-    return Object.assign(client, { config, json, listen, notify, [PgClient.TypeId]: typeId }) as PgClient.PgClient
+    const own = Object.assign(client, { config, json, listen, notify, [PgClient.TypeId]: typeId }) as PgClient.PgClient
+    return TransactionControl.install(own)
   })
 
 /** mulberry32: 32 bits of state are plenty for a case, and it is the same everywhere. */

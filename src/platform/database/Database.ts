@@ -11,6 +11,7 @@ import * as Net from "node:net"
 import { innermost } from "../Innermost.ts"
 import { DatabaseUnusable } from "./StartChecks.ts"
 import * as StartChecks from "./StartChecks.ts"
+import * as TransactionControl from "./TransactionControl.ts"
 
 /** Where the database is and how many connections this process may hold. */
 export class DatabaseSettings extends Context.Service<
@@ -109,7 +110,9 @@ const clientLayer = (bounded: boolean) =>
             idle_in_transaction_session_timeout: String(longestIdleTransactionMillis),
             ...startupParameters
           }
-        })
+        }).pipe(
+          Layer.tap((context) => Effect.sync(() => TransactionControl.install(Context.get(context, PgClient.PgClient))))
+        )
       )
     })
   )

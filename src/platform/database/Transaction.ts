@@ -7,6 +7,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Option, Schedule } from "effect"
 import { SqlError, Statement } from "effect/sql"
+import type { SqlClient, SqlConnection } from "effect/sql"
 
 /**
  * An open transaction.
@@ -46,26 +47,25 @@ export class Transaction extends Context.Service<
     effect: Effect.Effect<A, E, R>,
     { retryDeadlocks = true }: { readonly retryDeadlocks?: boolean } = {}
   ): Effect.Effect<A, Exclude<E, SqlError.SqlError>, Exclude<R, Transaction> | PgClient.PgClient> =>
-    Effect.gen(function* () {
-      const client = yield* PgClient.PgClient
-      const outer = yield* Effect.serviceOption(client.transactionService)
+    Effect.contextWith((context: Context.Context<Exclude<R, Transaction> | PgClient.PgClient>) => {
+      const client = Context.get(context, PgClient.PgClient)
+      const isNested = Option.isSome(Context.getOption(context, client.transactionService))
       const attempt = client.withTransaction(provideHandle(client, effect)).pipe(
         // Services turn the SqlErrors that their callers can't act on into defects: a transient one is still worth a retry.
         Effect.catchDefect((defect) =>
           isTransient(defect) ? Effect.fail(defect as SqlError.SqlError) : Effect.die(defect)
         )
       )
-      return yield* Option.isSome(outer)
+      const retried = isNested
         ? attempt
         : Effect.retry(attempt, {
             schedule: retrySchedule,
             while: (error) => isTransient(error) && (retryDeadlocks || !isDeadlock(error))
           })
-    }).pipe(
-      Effect.catch((error) =>
+      return Effect.catch(retried, (error) =>
         SqlError.isSqlError(error) ? Effect.die(error) : Effect.fail(error as Exclude<E, SqlError.SqlError>)
       )
-    )
+    })
 }
 
 /** Enough for the collisions of a busy row; an effect that still collides after that has a problem that retrying hides. */
@@ -86,42 +86,42 @@ const provideHandle = <A, E, R>(
   client: PgClient.PgClient,
   effect: Effect.Effect<A, E, R>
 ): Effect.Effect<A, E, Exclude<R, Transaction>> =>
-  Effect.suspend(() => {
+  Effect.contextWith((context: Context.Context<SqlClient.TransactionConnection>) => {
+    // withTransaction has just provided it: its absence would be a fault of the client.
+    const current = Context.getUnsafe(context, client.transactionService)
     let open = true
-    const whileOpen = <A1, E1, R1>(use: Effect.Effect<A1, E1, R1>) =>
-      Effect.suspend(() => (open ? use : Effect.die(new TransactionEnded())))
-    return Effect.serviceOption(client.transactionService).pipe(
-      // withTransaction has just provided it: its absence would be a fault of the driver.
-      Effect.flatMap((current) => Effect.fromOption(current)),
-      Effect.orDie,
-      Effect.flatMap((current) => {
-        // What is kept until the commit is kept with the context it was called in: nothing of ours needs more of it than this.
-        const context = Context.make(client.transactionService, current)
-        return Effect.provideService(effect, Transaction, {
-          sql: statementsOn(whileOpen(Effect.succeed(current[0]))),
-          afterCommit: (after) => whileOpen(Effect.updateContext(client.afterCommit(after), () => context))
-        })
-      }),
-      Effect.ensuring(
-        Effect.sync(() => {
-          open = false
-        })
-      )
-    )
-  })
+    const whileOpen = <A1, E1, R1>(use: () => Effect.Effect<A1, E1, R1>) =>
+      Effect.suspend(() => (open ? use() : Effect.die(new TransactionEnded())))
+    // What is kept until the commit is kept with the context it was called in: nothing of ours needs more of it than this.
+    const own = Context.make(client.transactionService, current)
+    const handle = {
+      sql: statementsOn(current[0], whileOpen),
+      afterCommit: (after: Effect.Effect<void>) =>
+        whileOpen(() => Effect.updateContext(client.afterCommit(after), () => own))
+    }
+    return Effect.onExitPrimitive(Effect.provideService(effect, Transaction, handle), () => {
+      open = false
+      return undefined
+    })
+  }) as Effect.Effect<A, E, Exclude<R, Transaction>>
 
 const compiler = PgClient.makeCompiler(undefined, false)
-type Acquirer = Parameters<typeof Statement.make>[0]
-const noConnection: Acquirer = Effect.die(new Error("only the helpers of this constructor are used"))
+const noConnection: SqlConnection.Acquirer = Effect.die(new Error("only the helpers of this constructor are used"))
 const helpers = { ...Statement.make(noConnection, compiler, [], undefined) }
 
 /**
  * What `Statement.make` gives for one connection. That one remembers each constructor in a `WeakMap`, which is meant for a few clients: of
  * hundreds of transactions a second it lets go at a full garbage collection only, and so makes one necessary every few seconds.
  */
-const statementsOn = (acquirer: Acquirer): Statement.Constructor => {
+const statementsOn = (
+  connection: SqlConnection.Connection,
+  whileOpen: <A, E, R>(use: () => Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+): Statement.Constructor => {
+  const acquirer = whileOpen(() => Effect.succeed(connection))
+  // For all but streams, which need the connection for longer than they are asked for: no scope for each statement.
+  const borrower: SqlConnection.Borrower = (use) => whileOpen(() => use(connection))
   const statement = (strings: TemplateStringsArray, args: Array<unknown>) =>
-    Statement.statement(acquirer, compiler, strings, args, [], undefined)
+    Statement.statement(acquirer, compiler, strings, args, [], undefined, borrower)
   return Object.assign(
     (strings: TemplateStringsArray | string, ...args: Array<unknown>) =>
       typeof strings === "string" ? Statement.identifier(strings) : statement(strings, args),
