@@ -9,6 +9,7 @@ import { Context, Effect, Layer, Redacted } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import * as Net from "node:net"
 import { innermost } from "../Innermost.ts"
+import * as DeferredBegin from "./DeferredBegin.ts"
 import { DatabaseUnusable } from "./StartChecks.ts"
 import * as StartChecks from "./StartChecks.ts"
 import * as TransactionControl from "./TransactionControl.ts"
@@ -67,6 +68,7 @@ const boundedSocket = (url: Redacted.Redacted, silenceMillis: number, sockets: S
   const host = hostname.replace(/^\[|\]$/g, "")
   return () => {
     const socket = Net.connect({ host, port: Number(port === "" ? 5432 : port), noDelay: true })
+    DeferredBegin.install(socket)
     socket.once("connect", () => sockets.add(socket))
     socket.once("close", () => sockets.delete(socket))
     socket.setTimeout(silenceMillis, () => {

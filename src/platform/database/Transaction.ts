@@ -5,9 +5,11 @@
  * {@link run} provides one, so code outside a transaction does not compile (test/types/Transaction.ts).
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Option, Schedule } from "effect"
+import { Context, Effect, Option } from "effect"
 import { SqlError, Statement } from "effect/sql"
-import type { SqlClient, SqlConnection } from "effect/sql"
+import type { SqlConnection } from "effect/sql"
+import { fullJitterMillis } from "../Supervised.ts"
+import * as TransactionControl from "./TransactionControl.ts"
 
 /**
  * An open transaction.
@@ -56,13 +58,17 @@ export class Transaction extends Context.Service<
           isTransient(defect) ? Effect.fail(defect as SqlError.SqlError) : Effect.die(defect)
         )
       )
-      const retried = isNested
-        ? attempt
-        : Effect.retry(attempt, {
-            schedule: retrySchedule,
-            while: (error) => isTransient(error) && (retryDeadlocks || !isDeadlock(error))
-          })
-      return Effect.catch(retried, (error) =>
+      const isWorthRetrying = (error: unknown) => isTransient(error) && (retryDeadlocks || !isDeadlock(error))
+      const run = (retries: number): typeof attempt =>
+        isNested || retries === maxRetries
+          ? attempt
+          : Effect.catchIf(attempt, isWorthRetrying, () =>
+              Effect.andThen(
+                Effect.flatMap(fullJitterMillis(retries, firstPauseMillis, longestPauseMillis), Effect.sleep),
+                run(retries + 1)
+              )
+            )
+      return Effect.catch(run(0), (error) =>
         SqlError.isSqlError(error) ? Effect.die(error) : Effect.fail(error as Exclude<E, SqlError.SqlError>)
       )
     })
@@ -71,7 +77,9 @@ export class Transaction extends Context.Service<
 /** Enough for the collisions of a busy row; an effect that still collides after that has a problem that retrying hides. */
 export const maxRetries = 8
 
-const retrySchedule = Schedule.exponential("5 millis").pipe(Schedule.jittered, Schedule.upTo({ times: maxRetries }))
+/** A transaction takes a few milliseconds: soon enough the other one is over, and eight doublings make it a second. */
+const firstPauseMillis = 10
+const longestPauseMillis = 1_000
 
 /** Whether the whole transaction is worth another try: it lost against a concurrent one, and nothing is wrong with it. */
 export const isTransient = (error: unknown): boolean =>
@@ -81,29 +89,27 @@ export const isTransient = (error: unknown): boolean =>
 export const isDeadlock = (error: unknown): boolean =>
   SqlError.isSqlError(error) && error.reason._tag === "DeadlockError"
 
-/** Gives `effect` a handle on the transaction that is open around it, and closes the handle when the effect ends. */
+/** Gives `effect` a handle on the transaction that is open around it. */
 const provideHandle = <A, E, R>(
   client: PgClient.PgClient,
   effect: Effect.Effect<A, E, R>
 ): Effect.Effect<A, E, Exclude<R, Transaction>> =>
-  Effect.contextWith((context: Context.Context<SqlClient.TransactionConnection>) => {
-    // withTransaction has just provided it: its absence would be a fault of the client.
-    const current = Context.getUnsafe(context, client.transactionService)
-    let open = true
+  Effect.contextWith((context: Context.Context<never>) => {
+    const level = TransactionControl.levelIn(client, context)
+    // withTransaction has just provided it.
+    if (level === undefined)
+      return Effect.die(new Error("this client's transactions are not ours: TransactionControl.install"))
     const whileOpen = <A1, E1, R1>(use: () => Effect.Effect<A1, E1, R1>) =>
-      Effect.suspend(() => (open ? use() : Effect.die(new TransactionEnded())))
-    // What is kept until the commit is kept with the context it was called in: nothing of ours needs more of it than this.
-    const own = Context.make(client.transactionService, current)
-    const handle = {
-      sql: statementsOn(current[0], whileOpen),
-      afterCommit: (after: Effect.Effect<void>) =>
-        whileOpen(() => Effect.updateContext(client.afterCommit(after), () => own))
-    }
-    return Effect.onExitPrimitive(Effect.provideService(effect, Transaction, handle), () => {
-      open = false
-      return undefined
+      Effect.suspend(() => (level.open ? use() : Effect.die(new TransactionEnded())))
+    return Effect.provideService(effect, Transaction, {
+      sql: statementsOn(level[0], whileOpen),
+      afterCommit: (after) =>
+        whileOpen(() => {
+          level.callbacks.push(after)
+          return Effect.void
+        })
     })
-  }) as Effect.Effect<A, E, Exclude<R, Transaction>>
+  })
 
 const compiler = PgClient.makeCompiler(undefined, false)
 const noConnection: SqlConnection.Acquirer = Effect.die(new Error("only the helpers of this constructor are used"))

@@ -9,12 +9,14 @@ import type { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Exit, Scope, Semaphore, Tracer } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import type { SqlConnection } from "effect/sql"
+import { deferrableBegin } from "./DeferredBegin.ts"
 
 /** A transaction (depth 0) or a savepoint in it, as the client's `transactionService` holds it. The driver reads connection and depth. */
-type Level = readonly [connection: SqlConnection.Connection, depth: number] & {
+export type Level = readonly [connection: SqlConnection.Connection, depth: number] & {
   readonly parent: Level | undefined
-  /** What is to run after the commit. A savepoint's are its parent's once it is released. */
+  /** What is to run after the commit, with the services around the transaction. A savepoint's are its parent's once it is released. */
   readonly callbacks: Array<Effect.Effect<void>>
+  /** Until what runs in it has ended. */
   open: boolean
   /** Two savepoints side by side would end one another, on one connection: the second waits. Made for the first. */
   savepoints: Semaphore.Semaphore | undefined
@@ -114,7 +116,8 @@ const savepoint = <A, E, R>(
   )
 }
 
-const levelIn = (client: SqlClient.SqlClient, context: Context.Context<never>): Level | undefined =>
+/** The transaction or savepoint of `client` that is open around those who have these services. */
+export const levelIn = (client: SqlClient.SqlClient, context: Context.Context<never>): Level | undefined =>
   // Nobody else provides it, so it is what `makeLevel` made.
   Context.getOrUndefined(context as Context.Context<SqlClient.TransactionConnection>, client.transactionService) as
     | Level
@@ -128,12 +131,13 @@ const makeLevel = (connection: SqlConnection.Connection, parent: Level | undefin
     savepoints: undefined
   })
 
-/** Prepared, as Postgres prepares anything: it is the same text each time. */
+/** Prepared, for it is the same text each time. */
 const control = (connection: SqlConnection.Connection, statement: string) =>
   connection.execute(statement, [], undefined)
 
-const begin = (connection: SqlConnection.Connection, statement: string | undefined) =>
-  statement === undefined ? control(connection, "BEGIN") : connection.executeUnprepared(statement, [], undefined)
+/** Not prepared: as such it can wait for the first statement. */
+const begin = (connection: SqlConnection.Connection, statement = deferrableBegin) =>
+  connection.executeUnprepared(statement, [], undefined)
 
 /** Postgres answers `ROLLBACK` to the COMMIT of a transaction in which a statement failed: nothing was written then. */
 const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlError.SqlError> =>

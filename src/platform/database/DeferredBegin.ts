@@ -1,0 +1,103 @@
+/**
+ * A connection on which a transaction's BEGIN travels in one packet with the statement after it.
+ *
+ * The driver waits for the answer to each statement before it writes the next. For BEGIN that is a round trip for nothing: it has no answer
+ * that anybody needs, and with a fast statement it is a third of what the transaction costs, here and in Postgres. So BEGIN is answered
+ * here, at once, and written in front of whatever comes next. It stays safe if Postgres should refuse it: both lie before one Sync, and
+ * Postgres skips up to a Sync what follows an error, so the statement can't run outside of a transaction. The caller sees the error as its
+ * statement's.
+ *
+ * Only the very bytes are taken as which the driver writes an unprepared `BEGIN`; all else, and all that is encrypted, passes untouched.
+ *
+ * Protocol: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY and …/protocol-message-formats.html
+ */
+import { PgProtocol, PgTypes } from "@effect/sql-pg"
+import { Result } from "effect"
+import type * as Net from "node:net"
+
+/** What the driver is to be asked for, unprepared, for a BEGIN that is to wait for its statement. */
+export const deferrableBegin = "BEGIN"
+
+const parse = Result.getOrThrow(PgProtocol.encodeParse({ name: "", query: deferrableBegin, parameterTypes: [] }))
+const encodeBind = PgProtocol.makeBindEncoder(PgTypes.writeParameter, PgTypes.isTextFormat)
+const bind = Result.getOrThrow(encodeBind({ portal: "", statement: "", parameters: [] }))
+const describe = PgProtocol.encodeDescribe({ target: "portal", name: "" })
+const execute = PgProtocol.encodeExecute({ portal: "", maxRows: 0 })
+
+const asked = Buffer.concat([parse, bind, describe, execute, PgProtocol.encodeSync()])
+/** Without a Sync of its own, and nobody needs a description of no rows. */
+const sent = Buffer.concat([parse, bind, execute])
+
+const message = (type: string, body = "") => {
+  const length = Buffer.alloc(4)
+  length.writeInt32BE(length.length + body.length)
+  return Buffer.concat([Buffer.from(type), length, Buffer.from(body)])
+}
+const parseComplete = message("1")
+const bindComplete = message("2")
+const noData = message("n")
+const commandComplete = message("C", "BEGIN\0")
+const readyInTransaction = message("Z", "T")
+
+/** What Postgres answers to {@link asked}. */
+const answer = Buffer.concat([parseComplete, bindComplete, noData, commandComplete, readyInTransaction])
+/** The types of what it answers to {@link sent}, in order: the driver has had that already. */
+const swallowed = [parseComplete, bindComplete, commandComplete].map((bytes) => bytes[0])
+const errorResponse = message("E")[0]
+
+/** A message's type and length. */
+const headBytes = 5
+
+/** Makes BEGIN wait on `socket`, which has been told to connect: that gives it its own `write`. */
+export const install = (socket: Net.Socket): void => {
+  const write = socket.write.bind(socket)
+  const push = socket.push.bind(socket)
+  /** A BEGIN has been answered and not been sent. */
+  let isHeld = false
+  /** How many of {@link swallowed} have come: all of them, when no BEGIN is on the wire. */
+  let seen = swallowed.length
+  /** The beginning of a message that came in parts. */
+  let part: Buffer | undefined
+
+  /** `bytes` less the answer to the BEGIN that was sent, or what of it is among them. */
+  const withoutAnswer = (bytes: Buffer): Buffer => {
+    const passed: Array<Buffer> = []
+    let start = 0
+    while (seen < swallowed.length) {
+      const isWhole = start + headBytes <= bytes.length && start + 1 + bytes.readInt32BE(start + 1) <= bytes.length
+      if (!isWhole) {
+        part = bytes.subarray(start)
+        return Buffer.concat(passed)
+      }
+      const end = start + 1 + bytes.readInt32BE(start + 1)
+      if (bytes[start] === swallowed[seen]) seen++
+      else {
+        // BEGIN was refused and the statement skipped: the driver takes this for the statement's answer.
+        if (bytes[start] === errorResponse) seen = swallowed.length
+        // Notices and settings may come at any time.
+        passed.push(bytes.subarray(start, end))
+      }
+      start = end
+    }
+    return passed.length === 0 ? bytes.subarray(start) : Buffer.concat([...passed, bytes.subarray(start)])
+  }
+
+  socket.write = (chunk: Uint8Array, ...rest: ReadonlyArray<never>) => {
+    if (isHeld) {
+      isHeld = false
+      seen = 0
+      return write(Buffer.concat([sent, chunk]), ...rest)
+    }
+    if (chunk.length !== asked.length || !asked.equals(chunk)) return write(chunk, ...rest)
+    isHeld = true
+    push(answer)
+    return true
+  }
+  socket.push = (chunk: Buffer | null) => {
+    if (chunk === null || seen === swallowed.length) return push(chunk)
+    const bytes = part === undefined ? chunk : Buffer.concat([part, chunk])
+    part = undefined
+    const rest = withoutAnswer(bytes)
+    return rest.length === 0 || push(rest)
+  }
+}
