@@ -9,23 +9,27 @@ import { Transaction } from "../src/platform/database/Transaction.ts"
 
 const isBarest = process.env["BENCH_OUTBOX"] === "barest"
 
-const save: OutboxService["save"] = Effect.fnUntraced(function* (stream, events, write, also = () => []) {
-  const { sql } = yield* Transaction
-  const ctes = [
-    sql`written AS (${write})`,
-    ...also(sql`written`).map((statement, index) => sql`${sql(`also_${index}`)} AS (${statement})`),
-    ...(isBarest
-      ? [
-          sql`event AS (INSERT INTO bench_barest_outbox (data) SELECT ${JSON.stringify(events.map((event) => event.data))} FROM written)`
-        ]
-      : [])
-  ]
-  const [row] = yield* Effect.orDie(
-    sql<{ readonly version: number }>`WITH ${sql.csv(ctes)} SELECT version FROM written`
-  )
-  if (row === undefined) return yield* new NothingWritten({ aggregateId: stream.aggregateId })
-  return row.version
-})
+/** Built as {@link Outbox.save} builds its statement, so that only what is written differs. */
+const save: OutboxService["save"] = (stream, events, write, also = () => []) =>
+  Effect.flatMap(Transaction, ({ sql }) => {
+    const ctes = [
+      sql`written AS (${write})`,
+      ...also(sql`written`).map((statement, index) => sql`${sql(`also_${index}`)} AS (${statement})`),
+      ...(isBarest
+        ? [
+            sql`event AS (INSERT INTO bench_barest_outbox (data) SELECT ${JSON.stringify(events.map((event) => event.data))} FROM written)`
+          ]
+        : [])
+    ]
+    const [before, parameters] = sql`WITH ${sql.csv(ctes)}`.compile()
+    return Effect.flatMap(
+      Effect.orDie(sql.unsafe<{ readonly version: number }>(`${before} SELECT version FROM written`, parameters)),
+      ([row]): Effect.Effect<number, NothingWritten> =>
+        row === undefined
+          ? Effect.fail(new NothingWritten({ aggregateId: stream.aggregateId }))
+          : Effect.succeed(row.version)
+    )
+  })
 
 Reflect.set(Outbox, "layer", Layer.succeed(Outbox, { save, append: () => Effect.void }))
 await import("../src/paid-once.ts")
