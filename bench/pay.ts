@@ -1,7 +1,8 @@
 /**
  * `bench pay`: POST /orders/{id}/pay over HTTP, with its events, without them and with the least rows that could be events, beside the same SQL on
- * plain connections; once with clients that leave no core idle, and once at a pace that leaves room. The service is a process of its own, without
- * a dispatcher; the gateway answers at once. The SQL is what the use case ran when it was watched, transaction by transaction.
+ * plain connections; once with clients that leave no core idle, and once at a pace that leaves room. The service is one process for all kinds
+ * (OutboxKind.ts), without a dispatcher; the gateway answers at once. The SQL is what the use case ran when it was watched, transaction by
+ * transaction.
  */
 import { PgConnection } from "@effect/sql-pg"
 import { Effect, Layer, Random, Redacted } from "effect"
@@ -26,6 +27,7 @@ import { TaskWakeup } from "../src/messaging/tasks/TaskWakeup.ts"
 import { RandomUuid } from "../src/platform/RandomUuid.ts"
 import { TestDatabase } from "../test/support/TestDatabase.ts"
 import { Environment, Side } from "./Environment.ts"
+import { outboxKindOf, outboxKinds, type OutboxKind } from "./OutboxKind.ts"
 import { interval, quantile, show, spread, table } from "./Figures.ts"
 import * as Service from "./Service.ts"
 
@@ -87,12 +89,19 @@ const place = (number: number) =>
 /** Nobody looks at how long placing takes: enough to keep the cores busy. */
 const placingSideBySide = 16
 
-const placeMany = (count: number) =>
-  Effect.forEach(
-    Array.from({ length: count }, (_, index) => index),
-    (number) => Effect.map(place(number), ({ orderId }) => orderId),
-    { concurrency: placingSideBySide }
-  )
+/** Orders to be paid, of the kind that is asked for. */
+const placing = Effect.sync(() => {
+  const placed: Record<OutboxKind, Array<OrderId>> = { ours: [], none: [], barest: [] }
+  const place16 = Effect.forEach(Array.from({ length: placingSideBySide }), (_, number) => place(number), {
+    concurrency: placingSideBySide
+  })
+  return Effect.fnUntraced(function* (kind: OutboxKind, count: number) {
+    while (placed[kind].length < count) {
+      for (const { orderId } of yield* place16) placed[outboxKindOf(orderId)].push(orderId)
+    }
+    return placed[kind].splice(0, count)
+  })
+})
 
 interface Recorded {
   readonly sql: string
@@ -188,30 +197,31 @@ const block = <E>(
  */
 const paced = <E>(
   perSecond: number,
-  orders: ReadonlyArray<OrderId>,
-  kinds: ReadonlyArray<(id: OrderId) => Effect.Effect<void, E>>
+  orders: Readonly<Record<OutboxKind, ReadonlyArray<OrderId>>>,
+  one: (id: OrderId) => Effect.Effect<void, E>
 ) =>
   Effect.gen(function* () {
-    const millis = kinds.map((): Array<number> => [])
-    const turns: Array<number> = []
-    while (turns.length < orders.length) turns.push(...(yield* Random.shuffle(kinds.keys())))
+    const millis: Record<OutboxKind, Array<number>> = { ours: [], none: [], barest: [] }
+    const turns: Array<readonly [OutboxKind, OrderId]> = []
+    for (let turn = 0; turn < orders.ours.length; turn++) {
+      for (const kind of yield* Random.shuffle(outboxKinds)) turns.push([kind, orders[kind][turn]!])
+    }
     yield* Effect.forEach(
-      orders,
-      (id, index) =>
+      turns,
+      ([kind, id], index) =>
         Effect.gen(function* () {
           yield* Effect.sleep((index * 1_000) / perSecond)
-          const kind = turns[index]!
           const started = performance.now()
-          yield* kinds[kind]!(id)
-          millis[kind]!.push(performance.now() - started)
+          yield* one(id)
+          millis[kind].push(performance.now() - started)
         }),
       { concurrency: "unbounded", discard: true }
     )
     return millis
   })
 
-/** The service without a dispatcher, with the real outbox or another. */
-const start = Effect.fnUntraced(function* (gateway: string, outbox?: "none" | "barest") {
+/** The service without a dispatcher, with all three outboxes. */
+const start = Effect.fnUntraced(function* (gateway: string) {
   const { databaseUrl } = yield* Environment
   return yield* ServiceProcess.start({
     roles: "http",
@@ -220,10 +230,9 @@ const start = Effect.fnUntraced(function* (gateway: string, outbox?: "none" | "b
       DATA_DIRECTORY: yield* TestDatabase.dataDirectory,
       PORT: "0",
       LOG_LEVEL: "Error",
-      GATEWAY_URL: gateway,
-      ...(outbox === undefined ? {} : { BENCH_OUTBOX: outbox })
+      GATEWAY_URL: gateway
     },
-    ...(outbox === undefined ? {} : { script: Path.join(import.meta.dirname, "otherOutbox.ts") })
+    script: Path.join(import.meta.dirname, "mixedOutbox.ts")
   })
 })
 
@@ -266,38 +275,45 @@ export const pay = Effect.fnUntraced(
     const service = yield* start(gateway)
     const side = yield* Side
     yield* side`CREATE TABLE bench_barest_outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, data text NOT NULL)`
-    const silent = yield* start(gateway, "none")
-    const barest = yield* start(gateway, "barest")
     const recorded = yield* record
     const connections = yield* Effect.forEach(Array.from({ length: clients }), () =>
       PgConnection.make({ url: databaseUrl })
     )
     const agent = new Http.Agent({ keepAlive: true, maxSockets: clients })
     const post = paying(agent, service.url)
-    const postSilently = paying(agent, silent.url)
-    const postBarely = paying(agent, barest.url)
+    const overHttp = (_: number, id: OrderId) => post(id)
+    const placed = yield* placing
     const kinds = {
-      overHttp: (_: number, id: OrderId) => post(id),
-      withoutEvents: (_: number, id: OrderId) => postSilently(id),
-      barest: (_: number, id: OrderId) => postBarely(id),
-      plain: (client: number, id: OrderId) => replay(connections[client]!, recorded, id)
-    }
+      overHttp: { outbox: "ours", one: overHttp },
+      withoutEvents: { outbox: "none", one: overHttp },
+      barest: { outbox: "barest", one: overHttp },
+      plain: { outbox: "ours", one: (client: number, id: OrderId) => replay(connections[client]!, recorded, id) }
+    } as const
     type Kind = keyof typeof kinds
     type Block = Effect.Success<ReturnType<typeof block>>
     const names = Object.keys(kinds) as Array<Kind>
     const round = Effect.gen(function* () {
       const blocks = {} as Record<Kind, Block>
-      for (const kind of names) blocks[kind] = yield* block(clients, yield* placeMany(payments), kinds[kind])
+      for (const kind of names) {
+        const { one, outbox } = kinds[kind]
+        blocks[kind] = yield* block(clients, yield* placed(outbox, payments), one)
+      }
       // Each goes first as often as the others, or what a turn leaves behind would count for the same one always.
       names.push(names.shift()!)
-      const [with_ = [], without = [], barely = []] = yield* paced(pace, yield* placeMany(payments), [
-        post,
-        postSilently,
-        postBarely
-      ])
+      const each = Math.ceil(payments / outboxKinds.length)
+      const orders = {
+        ours: yield* placed("ours", each),
+        none: yield* placed("none", each),
+        barest: yield* placed("barest", each)
+      }
+      const millis = yield* paced(pace, orders, post)
       return {
         ...blocks,
-        paced: { overHttp: quantile(with_, 0.5), withoutEvents: quantile(without, 0.5), barest: quantile(barely, 0.5) }
+        paced: {
+          overHttp: quantile(millis.ours, 0.5),
+          withoutEvents: quantile(millis.none, 0.5),
+          barest: quantile(millis.barest, 0.5)
+        }
       }
     })
     yield* round
