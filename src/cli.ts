@@ -2,7 +2,7 @@
 /**
  * The command line: `paid-once serve | gateway | migrate | maintenance run | outbox | inbox | demo | reset`.
  */
-import { NodeServices } from "@effect/platform-node"
+import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Console, Effect, Layer, Option, Result } from "effect"
 import { CliError, Command, Flag } from "effect/cli"
 import { readFileSync } from "node:fs"

@@ -3,7 +3,7 @@
  * round, which is the order of a clean stop: HTTP, consumers, tasks, dispatcher, broker, connections, Postgres. Each role brings its part of
  * health along.
  */
-import { NodeHttpClient } from "@effect/platform-node"
+import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Console, Context, Effect, Layer } from "effect"
 import * as Path from "node:path"
 import { CancelOrder } from "./application/CancelOrder.ts"

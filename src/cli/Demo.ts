@@ -2,7 +2,7 @@
  * `paid-once demo`: the story of the outbox in half a minute. Orders are placed and paid over HTTP, the dispatcher is killed with
  * SIGKILL in the middle, the queue fills, a new dispatcher drains it, and at the end all sums agree.
  */
-import { NodeHttpClient } from "@effect/platform-node"
+import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Console, Effect, Fiber, Layer, Redacted, Ref, Schedule, Scope } from "effect"
 import { Command } from "effect/cli"
 import { HttpClient, HttpClientRequest, type HttpClientResponse } from "effect/http"

@@ -5,7 +5,7 @@
  * The routes are built before the port is bound, so that no request arrives where nobody listens yet. Closing goes the other way:
  * unready, no new connections, the requests under way within {@link HttpSettings}' grace, then whatever is still open.
  */
-import { NodeHttpServer } from "@effect/platform-node"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Context, Effect, Layer, Schema } from "effect"
 import { HttpRouter } from "effect/http"
 import { HttpApiBuilder, HttpApiSwagger } from "effect/http-api"

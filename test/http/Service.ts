@@ -1,5 +1,5 @@
 /** The whole service as one process runs it, on a database of its own and a free port, with the sandbox gateway beside it. */
-import { NodeHttpClient } from "@effect/platform-node"
+import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Effect, Layer, Redacted, SubscriptionRef } from "effect"
 import { CancelOrder } from "../../src/application/CancelOrder.ts"
 import { Gateway, GatewaySettings } from "../../src/application/Gateway.ts"

@@ -2,7 +2,7 @@
  * A consumer as a process of its own: the mechanism's layers, and a subscriber that writes one row of effect for each event, and fails for a
  * while for some of them. Started by Fleet.ts.
  */
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Config, Console, Effect, Layer, Random, References, Result } from "effect"
 import * as KafkaBroker from "../../src/messaging/broker/KafkaBroker.ts"
 import * as Consumer from "../../src/messaging/inbox/Consumer.ts"

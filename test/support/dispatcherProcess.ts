@@ -2,7 +2,7 @@
  * A dispatcher as a process of its own: the mechanism's layers, and no order or payment. Started by Fleet.ts. It prints what it
  * believes to own, and writes down when it is at work on which lane.
  */
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Config, Console, Effect, Layer, References, Result, Stream, SubscriptionRef } from "effect"
 import { openSync, writeSync } from "node:fs"
 import * as Net from "node:net"

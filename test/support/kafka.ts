@@ -1,4 +1,4 @@
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Config, Console, Effect, Exit, Schedule } from "effect"
 import * as path from "node:path"
 import * as KafkaSource from "./KafkaSource.ts"

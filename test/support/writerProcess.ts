@@ -1,5 +1,5 @@
 /** A writer as a process of its own: transactions of Ledger.ts until it is told to stop. Started by Fleet.ts. */
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Console, Effect, Layer } from "effect"
 import * as FleetProtocol from "./FleetProtocol.ts"
 import * as Ledger from "./Ledger.ts"

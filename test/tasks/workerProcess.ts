@@ -1,5 +1,5 @@
 /** A worker as a process of its own, for tests that kill and freeze it. It writes a row with each task's end, and says when one begins. */
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Config, Console, Effect, Layer, Redacted, Result, Schema } from "effect"
 import * as TaskHandler from "../../src/messaging/tasks/TaskHandler.ts"
 import { TaskWorkers } from "../../src/messaging/tasks/TaskWorkers.ts"
