@@ -89,6 +89,7 @@ export const save = Effect.fnUntraced(
         p50Millis: spread(column(index).map(({ p50 }) => p50)),
         // Within each round, so that a slow minute counts for both.
         ratio: interval(column(index).map(({ p50 }, round) => p50 / (rounds[round]?.[0]?.p50 ?? Number.NaN))),
+        ratioOfOurs: interval(column(index).map(({ p50 }, round) => p50 / (rounds[round]?.[1]?.p50 ?? Number.NaN))),
         nodeMicros: median(column(index).map(({ nodeMicros }) => nodeMicros)),
         postgresMicros: median(column(index).map(({ postgresMicros }) => postgresMicros))
       }))
@@ -103,11 +104,12 @@ export const print = ({ kinds, workload }: Effect.Success<ReturnType<typeof save
     `${workload.rounds} rounds, ${workload.clients} clients, ${workload.transactions} transactions a client and block: p50 of a transaction, median of the rounds (least … most; of the ratios, where the median is, with 95 % confidence)`,
     "",
     table(
-      ["", "p50 ms", "of the first", "Node µs", "Postgres µs"],
-      kinds.map(({ name, nodeMicros, p50Millis, postgresMicros, ratio }) => [
+      ["", "p50 ms", "of the first", "of the second", "Node µs", "Postgres µs"],
+      kinds.map(({ name, nodeMicros, p50Millis, postgresMicros, ratio, ratioOfOurs }) => [
         name,
         show(p50Millis, 3),
         show(ratio, 3),
+        show(ratioOfOurs, 3),
         nodeMicros.toFixed(0),
         postgresMicros.toFixed(0)
       ])

@@ -52,6 +52,9 @@ export class TestDatabase extends Context.Service<
 
   static readonly layer = Layer.effect(TestDatabase, TestDatabase.make())
 
+  /** Runs one statement as the superuser, on a connection of its own. */
+  static readonly administer = administer
+
   /** A directory for what a service process keeps on disk; it goes with the scope. */
   static readonly dataDirectory = Effect.acquireRelease(
     Effect.promise(() => mkdtemp(Path.join(tmpdir(), "paid-once-test-"))),

@@ -2,7 +2,6 @@
 import { PgConnection } from "@effect/sql-pg"
 import { assert, it, layer } from "@effect/vitest"
 import { Effect, Exit, Redacted } from "effect"
-import { EventEmitter } from "node:events"
 import * as Net from "node:net"
 import * as DeferredBegin from "../../src/platform/database/DeferredBegin.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -80,21 +79,22 @@ layer(TestDatabase.layer, { excludeTestServices: true })("DeferredBegin", (it) =
     })
   )
 
-  it.effect("a BEGIN that Postgres refuses fails its statement, which is not run, and the connection goes on", () =>
+  it.effect("a BEGIN that Postgres refuses fails its statement, which is not run, and nothing after it is", () =>
     Effect.gen(function* () {
-      const { begin, connection, packets } = yield* connect
-      yield* connection.query("CREATE TEMPORARY TABLE numbers (n integer)")
+      const { begin, connection } = yield* connect
+      const other = (yield* connect).connection
+      yield* other.query("CREATE TABLE numbers (n integer)")
       // In a failed transaction nothing but its end is taken.
       yield* begin
       yield* Effect.exit(connection.query("SELECT 1 / 0"))
       yield* begin
-      const exit = yield* Effect.exit(connection.query("INSERT INTO numbers VALUES (1)"))
-      assert.isTrue(Exit.isFailure(exit) && String(exit.cause).includes("aborted"))
-      yield* connection.query("ROLLBACK")
-      const written = yield* packets(Effect.all([begin, connection.query("SELECT n FROM numbers")]))
-      assert.strictEqual(written.length, 1)
-      assert.deepStrictEqual((yield* connection.query("COMMIT")).command, "COMMIT")
-      assert.deepStrictEqual((yield* connection.query("SELECT n FROM numbers")).rows, [])
+      const first = yield* Effect.exit(connection.query("INSERT INTO numbers VALUES (1)"))
+      assert.isTrue(Exit.isFailure(first) && String(first.cause).includes("aborted"))
+      for (const statement of ["ROLLBACK", "INSERT INTO numbers VALUES (2)", "COMMIT"]) {
+        const { reason } = yield* Effect.flip(connection.query(statement))
+        assert.strictEqual(reason._tag, "ConnectionError")
+      }
+      assert.deepStrictEqual((yield* other.query("SELECT n FROM numbers")).rows, [])
     })
   )
 
@@ -108,16 +108,22 @@ layer(TestDatabase.layer, { excludeTestServices: true })("DeferredBegin", (it) =
   )
 })
 
-/** A socket without a network: what is written to it, and what it hands to the driver. */
+/** A socket without a network, at rest: what is written to it, what it hands to the driver, and what else is done to it. */
 const fakeSocket = () => {
   const written: Array<Buffer> = []
   const handed: Array<Buffer> = []
-  const socket = Object.assign(new EventEmitter(), {
+  const done: Array<string> = []
+  const socket = {
+    timeout: 1_000,
     write: (chunk: Buffer) => written.push(chunk) > 0,
-    push: (chunk: Buffer | null) => handed.push(chunk ?? Buffer.alloc(0)) > 0
-  })
+    push: (chunk: Buffer | null) => handed.push(chunk ?? Buffer.alloc(0)) > 0,
+    setTimeout: (millis: number) => done.push(`timeout ${millis}`),
+    destroy: () => done.push("destroyed")
+  }
   DeferredBegin.install(socket as unknown as Net.Socket)
-  return { socket, written, handed }
+  socket.push(message("Z", "I"))
+  handed.length = 0
+  return { socket, written, handed, done }
 }
 
 /** As the driver writes it, whose bytes the tests above have seen taken. */
@@ -128,19 +134,19 @@ const beginFrame = Buffer.concat([
   message("E", [0, 0, 0, 0, 0]),
   message("S")
 ])
+const statement = message("Q", "statement")
+
+const begun = [message("1"), message("2"), message("C", "BEGIN\0")]
+const answered = [message("2"), message("D", "row"), message("C", "SELECT 1\0"), message("Z", "T")]
+// Read from somewhere in its middle it has lengths below zero.
+const notice = message("N", "SHÄÄÄÄÄÄÄÄÄNGT\0\0")
+const refused = [message("E", "SERROR\0\0"), message("Z", "E")]
 
 it("however its answer is cut, and whatever comes between, the driver gets what is the statement's", () => {
-  const begun = [message("1"), message("2"), message("C", "BEGIN\0")]
-  const statements = [message("2"), message("D", "row"), message("C", "SELECT 1\0"), message("Z", "T")]
-  const notice = message("N", "SNOTICE\0\0")
   const setting = message("S", "TimeZone\0UTC\0")
-  const refused = [message("E", "SERROR\0\0"), message("Z", "E")]
   const cases = [
-    { answer: [...begun, ...statements], expected: statements },
-    {
-      answer: [notice, begun[0]!, setting, ...begun.slice(1), ...statements],
-      expected: [notice, setting, ...statements]
-    },
+    { answer: [...begun, ...answered], expected: answered },
+    { answer: [notice, begun[0]!, setting, ...begun.slice(1), ...answered], expected: [notice, setting, ...answered] },
     { answer: [begun[0]!, ...refused], expected: refused },
     { answer: [...begun, ...refused], expected: refused }
   ]
@@ -152,7 +158,7 @@ it("however its answer is cut, and whatever comes between, the driver gets what 
         socket.write(beginFrame)
         assert.strictEqual(written.length, 0)
         assert.strictEqual(handed.length, 1, "answered at once")
-        socket.write(message("Q", "statement"))
+        socket.write(statement)
         assert.strictEqual(written.length, 1)
         for (const part of [bytes.subarray(0, first), bytes.subarray(first, second), bytes.subarray(second)]) {
           if (part.length > 0) socket.push(part)
@@ -165,4 +171,41 @@ it("however its answer is cut, and whatever comes between, the driver gets what 
       }
     }
   }
+})
+
+it("half a message that came before BEGIN keeps it from waiting: its answer would fall into the middle", () => {
+  for (let cut = 1; cut < notice.length; cut++) {
+    const { handed, socket, written } = fakeSocket()
+    socket.push(notice.subarray(0, cut))
+    socket.write(beginFrame)
+    assert.deepStrictEqual(written, [beginFrame])
+    assert.deepStrictEqual(handed, [notice.subarray(0, cut)])
+  }
+})
+
+it("half a message that came while BEGIN waited is put together, and is no part of its answer", () => {
+  for (let cut = 1; cut < notice.length; cut++) {
+    const { handed, socket } = fakeSocket()
+    socket.write(beginFrame)
+    socket.push(notice.subarray(0, cut))
+    socket.write(statement)
+    socket.push(Buffer.concat([notice.subarray(cut), ...begun, ...answered]))
+    assert.deepStrictEqual(Buffer.concat(handed.slice(1)), Buffer.concat([notice, ...answered]))
+  }
+})
+
+it("after a refused BEGIN the next packet closes the connection instead", () => {
+  const { done, socket, written } = fakeSocket()
+  socket.write(beginFrame)
+  socket.write(statement)
+  socket.push(Buffer.concat(refused))
+  done.length = 0
+  socket.write(statement)
+  assert.deepStrictEqual([written.length, done], [1, ["destroyed"]])
+})
+
+it("a BEGIN that waits stirs the limit on silence as a packet would", () => {
+  const { done, socket } = fakeSocket()
+  socket.write(beginFrame)
+  assert.deepStrictEqual(done, ["timeout 1000"])
 })

@@ -4,6 +4,7 @@ import { assert, layer } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer, Logger, Option, Ref, References, Tracer } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import * as Database from "../../src/platform/database/Database.ts"
+import { Transaction, TransactionEnded } from "../../src/platform/database/Transaction.ts"
 import { eventually } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
@@ -211,6 +212,19 @@ for (const [name, implementation] of Object.entries(implementations)) {
       })
     )
 
+    it.effect("a connection that was ended while nobody used it is a failure that the caller can act on, or none", () =>
+      Effect.gen(function* () {
+        const sql = yield* PgClient.PgClient
+        for (let turn = 0; turn < 10; turn++) {
+          const [row] = yield* inTransaction(sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid`)
+          yield* TestDatabase.administer(`SELECT pg_terminate_backend(${row!.pid})`)
+          const exit = yield* Effect.exit(inTransaction(write(1)))
+          assert.isFalse(Exit.hasDies(exit))
+        }
+        yield* committed
+      })
+    )
+
     it.effect("it begins as it is asked to", () =>
       Effect.gen(function* () {
         const sql = yield* PgClient.PgClient
@@ -241,3 +255,47 @@ for (const [name, implementation] of Object.entries(implementations)) {
     )
   })
 }
+
+const ours = table.pipe(Layer.provideMerge(implementations.ours), Layer.provideMerge(TestDatabase.layer))
+
+layer(ours, { excludeTestServices: true })("Transactions: only ours", (it) => {
+  it.effect("a connection whose COMMIT was not taken comes back without its transaction", () =>
+    Effect.gen(function* () {
+      const sql = yield* PgClient.PgClient
+      yield* inTransaction(write(1))
+      // COMMIT is prepared by name, as all else, and a session can lose a name.
+      const lose = Effect.gen(function* () {
+        const [row] = yield* sql<{
+          readonly name: string
+        }>`SELECT name FROM pg_prepared_statements WHERE statement = 'COMMIT'`
+        yield* sql.unsafe(`DEALLOCATE ${row!.name}`)
+      })
+      const error = yield* Effect.flip(inTransaction(Effect.andThen(write(2), lose)))
+      assert.isTrue(SqlError.isSqlError(error))
+      for (let turn = 0; turn <= maxConnections; turn++) yield* inTransaction(write(3))
+      assert.deepStrictEqual(yield* committed, [1, 3, 3, 3])
+    })
+  )
+
+  it.effect("a handle on an inner one is of no use once the outer one has ended", () =>
+    Effect.gen(function* () {
+      const inner = yield* Deferred.make<Context.Service.Shape<typeof Transaction>>()
+      const left = yield* Transaction.run(
+        Effect.tap(
+          Effect.forkDetach(
+            Transaction.run(
+              Effect.flatMap(Transaction, (handle) => Effect.andThen(Deferred.succeed(inner, handle), Effect.never))
+            )
+          ),
+          () => Deferred.await(inner)
+        )
+      )
+      const handle = yield* Deferred.await(inner)
+      for (const use of [Effect.asVoid(handle.sql`SELECT 1`), handle.afterCommit(Effect.void)]) {
+        const exit = yield* Effect.exit(use)
+        assert.isTrue(Exit.isFailure(exit) && String(exit.cause).includes(TransactionEnded.name))
+      }
+      yield* Fiber.interrupt(left)
+    })
+  )
+})

@@ -5,9 +5,10 @@
  * that anybody needs, and with a fast statement it is a third of what the transaction costs, here and in Postgres. So BEGIN is answered
  * here, at once, and written in front of whatever comes next. It stays safe if Postgres should refuse it: both lie before one Sync, and
  * Postgres skips up to a Sync what follows an error, so the statement can't run outside of a transaction. The caller sees the error as its
- * statement's.
+ * statement's, and for whoever goes on after that the connection is closed: nothing else runs outside of the transaction either.
  *
- * Only the very bytes are taken as which the driver writes an unprepared `BEGIN`; all else, and all that is encrypted, passes untouched.
+ * Only the very bytes are taken as which the driver writes an unprepared `BEGIN`, and only where all messages before it have come whole; all
+ * else, and all that is encrypted, passes untouched.
  *
  * Protocol: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY and …/protocol-message-formats.html
  */
@@ -45,8 +46,11 @@ const answer = Buffer.concat([parseComplete, bindComplete, noData, commandComple
 const swallowed = [parseComplete, bindComplete, commandComplete].map((bytes) => bytes[0])
 const errorResponse = message("E")[0]
 
-/** A message's type and length. */
+/** A message's type and length. The length counts itself. */
 const headBytes = 5
+const leastLength = 4
+/** A ReadyForQuery less its last byte. Whatever ends with one ends where a message does: a text has no zeros in it. */
+const ready = readyInTransaction.subarray(0, -1)
 
 /** Makes BEGIN wait on `socket`, which has been told to connect: that gives it its own `write`. */
 export const install = (socket: Net.Socket): void => {
@@ -54,7 +58,11 @@ export const install = (socket: Net.Socket): void => {
   const push = socket.push.bind(socket)
   /** A BEGIN has been answered and not been sent. */
   let isHeld = false
-  /** How many of {@link swallowed} have come: all of them, when no BEGIN is on the wire. */
+  /** A BEGIN was sent and refused. What comes now would run outside of the transaction. */
+  let isRefused = false
+  /** All that came so far has been whole messages, and none is to come. */
+  let isAtRest = false
+  /** How many of {@link swallowed} have come: all of them, when no BEGIN is held or on the wire. */
   let seen = swallowed.length
   /** The beginning of a message that came in parts. */
   let part: Buffer | undefined
@@ -64,16 +72,21 @@ export const install = (socket: Net.Socket): void => {
     const passed: Array<Buffer> = []
     let start = 0
     while (seen < swallowed.length) {
-      const isWhole = start + headBytes <= bytes.length && start + 1 + bytes.readInt32BE(start + 1) <= bytes.length
-      if (!isWhole) {
+      const length = start + headBytes <= bytes.length ? bytes.readInt32BE(start + 1) : undefined
+      if (length === undefined || start + 1 + length > bytes.length) {
         part = bytes.subarray(start)
         return Buffer.concat(passed)
       }
-      const end = start + 1 + bytes.readInt32BE(start + 1)
+      // No message at all: the driver says what it thinks of that.
+      if (length < leastLength) break
+      const end = start + 1 + length
       if (bytes[start] === swallowed[seen]) seen++
       else {
-        // BEGIN was refused and the statement skipped: the driver takes this for the statement's answer.
-        if (bytes[start] === errorResponse) seen = swallowed.length
+        // The statement was skipped, and this is for the driver to take as its answer.
+        if (bytes[start] === errorResponse) {
+          isRefused = true
+          seen = swallowed.length
+        }
         // Notices and settings may come at any time.
         passed.push(bytes.subarray(start, end))
       }
@@ -83,18 +96,26 @@ export const install = (socket: Net.Socket): void => {
   }
 
   socket.write = (chunk: Uint8Array, ...rest: ReadonlyArray<never>) => {
+    if (isRefused) {
+      socket.destroy(new Error("Postgres refused to begin this transaction"))
+      return false
+    }
     if (isHeld) {
       isHeld = false
-      seen = 0
       return write(Buffer.concat([sent, chunk]), ...rest)
     }
-    if (chunk.length !== asked.length || !asked.equals(chunk)) return write(chunk, ...rest)
+    if (!isAtRest || chunk.length !== asked.length || !asked.equals(chunk)) return write(chunk, ...rest)
     isHeld = true
+    seen = 0
+    // As sending it would: the wait for what comes next begins now.
+    if (socket.timeout !== undefined && socket.timeout > 0) socket.setTimeout(socket.timeout)
     push(answer)
     return true
   }
   socket.push = (chunk: Buffer | null) => {
-    if (chunk === null || seen === swallowed.length) return push(chunk)
+    if (chunk === null) return push(chunk)
+    isAtRest = chunk.subarray(-readyInTransaction.length, -1).equals(ready)
+    if (seen === swallowed.length) return push(chunk)
     const bytes = part === undefined ? chunk : Buffer.concat([part, chunk])
     part = undefined
     const rest = withoutAnswer(bytes)

@@ -77,7 +77,7 @@ export class Transaction extends Context.Service<
 /** Enough for the collisions of a busy row; an effect that still collides after that has a problem that retrying hides. */
 export const maxRetries = 8
 
-/** A transaction takes a few milliseconds: soon enough the other one is over, and eight doublings make it a second. */
+/** The other one is over in a few milliseconds, as a rule; the eighth try comes within a second of the seventh. */
 const firstPauseMillis = 10
 const longestPauseMillis = 1_000
 
@@ -100,7 +100,7 @@ const provideHandle = <A, E, R>(
     if (level === undefined)
       return Effect.die(new Error("this client's transactions are not ours: TransactionControl.install"))
     const whileOpen = <A1, E1, R1>(use: () => Effect.Effect<A1, E1, R1>) =>
-      Effect.suspend(() => (level.open ? use() : Effect.die(new TransactionEnded())))
+      Effect.suspend(() => (TransactionControl.isOpen(level) ? use() : Effect.die(new TransactionEnded())))
     return Effect.provideService(effect, Transaction, {
       sql: statementsOn(level[0], whileOpen),
       afterCommit: (after) =>

@@ -3,7 +3,11 @@
  *
  * They guarantee what the driver's do (`makeWithTransaction` of `effect/sql`, whose structure this is), for two thirds of what those take of a
  * processor: the driver copies all services in scope twice for each transaction and makes a span that nobody collects, which is as much
- * as an event costs. Not kept: `SqlResolver` finds the transaction through the client only, and `Reactivity` does not wait for the commit.
+ * as an event costs. Not kept: `SqlResolver` finds the transaction through the client only; `Reactivity` does not wait for the commit; the span
+ * has neither attributes nor events; and a callback that another fiber brings while COMMIT is under way comes too late.
+ *
+ * Other than the driver's: where the connection has broken, a transaction fails with the error that said so, and not with ROLLBACK's,
+ * which has nothing left to do; and a connection whose COMMIT was refused goes back to the pool without its transaction.
  */
 import type { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Exit, Scope, Semaphore, Tracer } from "effect"
@@ -54,9 +58,7 @@ const afterCommit =
     Effect.contextWith((context: Context.Context<R>) => {
       const level = levelIn(client, context)
       if (level === undefined) return withoutFailure(effect)
-      for (let current: Level | undefined = level; current !== undefined; current = current.parent) {
-        if (!current.open) return Effect.die(new Error("afterCommit: the transaction has already ended"))
-      }
+      if (!isOpen(level)) return Effect.die(new Error("afterCommit: the transaction has already ended"))
       // With the services of now, less the transaction, which will be over.
       const outside = Context.omit(client.transactionService)(context)
       level.callbacks.push(Effect.provideContext(effect, outside as Context.Context<R>))
@@ -77,7 +79,7 @@ const topLevel = <A, E, R>(
       return Effect.flatMap(begin(connection, Context.get(context, SqlClient.BeginTransaction)), () =>
         Effect.onExitPrimitive(within(level), (exit) => {
           level.open = false
-          if (Exit.isFailure(exit)) return Effect.orDie(control(connection, "ROLLBACK"))
+          if (Exit.isFailure(exit)) return undo(connection, "ROLLBACK")
           return Effect.map(commit(connection), () => {
             committed = level
           })
@@ -107,7 +109,10 @@ const savepoint = <A, E, R>(
       Effect.onExitPrimitive(within(level), (exit) => {
         level.open = false
         return Exit.isFailure(exit)
-          ? Effect.andThen(Effect.orDie(control(connection, `ROLLBACK TO SAVEPOINT ${name}`)), release)
+          ? Effect.andThen(
+              undo(connection, `ROLLBACK TO SAVEPOINT ${name}`),
+              undo(connection, `RELEASE SAVEPOINT ${name}`)
+            )
           : Effect.map(release, () => {
               parent.callbacks.push(...level.callbacks)
             })
@@ -123,6 +128,9 @@ export const levelIn = (client: SqlClient.SqlClient, context: Context.Context<ne
     | Level
     | undefined
 
+/** Whether it and all around it have not ended yet. */
+export const isOpen = (level: Level): boolean => level.open && (level.parent === undefined || isOpen(level.parent))
+
 const makeLevel = (connection: SqlConnection.Connection, parent: Level | undefined): Level =>
   Object.assign([connection, parent === undefined ? 0 : parent[1] + 1] as const, {
     parent,
@@ -135,14 +143,25 @@ const makeLevel = (connection: SqlConnection.Connection, parent: Level | undefin
 const control = (connection: SqlConnection.Connection, statement: string) =>
   connection.execute(statement, [], undefined)
 
+/** Not prepared: it must also work where the session has lost what was. A connection that has broken took everything back with it. */
+const undo = (connection: SqlConnection.Connection, statement: string): Effect.Effect<void> =>
+  Effect.catch(connection.executeUnprepared(statement, [], undefined), (error) =>
+    error.reason._tag === "ConnectionError" ? Effect.void : Effect.die(error)
+  )
+
 /** Not prepared: as such it can wait for the first statement. */
 const begin = (connection: SqlConnection.Connection, statement = deferrableBegin) =>
   connection.executeUnprepared(statement, [], undefined)
 
-/** Postgres answers `ROLLBACK` to the COMMIT of a transaction in which a statement failed: nothing was written then. */
+/**
+ * Postgres answers `ROLLBACK` to the COMMIT of a transaction in which a statement failed: nothing was written then. Where COMMIT itself fails, the
+ * transaction is over, as a rule, and a ROLLBACK hurts nobody; where it was not even taken, it is not.
+ */
 const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlError.SqlError> =>
-  Effect.flatMap(connection.executeRaw("COMMIT", []), (result) =>
-    (result as { readonly command?: string }).command === "ROLLBACK" ? Effect.fail(rolledBack()) : Effect.void
+  Effect.flatMap(
+    Effect.tapError(connection.executeRaw("COMMIT", []), () => undo(connection, "ROLLBACK")),
+    (result) =>
+      (result as { readonly command?: string }).command === "ROLLBACK" ? Effect.fail(rolledBack()) : Effect.void
   )
 
 const rolledBack = () => {
