@@ -46,7 +46,8 @@ const program = Effect.gen(function* () {
   )
   yield* Layer.build(
     Consumer.layer(subscriber).pipe(
-      Layer.provide(Consumer.steps),
+      // As the service: who freezes in a transaction keeps its rows for so long, and who waits for them gives up in between.
+      Layer.provide(Layer.provide(Consumer.steps, Consumer.consumerDatabase)),
       Layer.provide(Inbox.layer),
       Layer.provide(broker),
       Layer.provide(TestProcess.platform),
