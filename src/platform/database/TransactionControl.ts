@@ -1,10 +1,10 @@
 /**
  * BEGIN, COMMIT, ROLLBACK and savepoints: a client's `withTransaction` and `afterCommit`, in place of the driver's.
  *
- * They guarantee what the driver's do (`makeWithTransaction` of `effect/sql`, whose structure this is), for two thirds of what those take of a
- * processor: the driver copies all services in scope twice for each transaction and makes a span that nobody collects, which is as much
- * as an event costs. Not kept: `SqlResolver` finds the transaction through the client only; `Reactivity` does not wait for the commit; the span
- * has neither attributes nor events; and a callback that another fiber brings while COMMIT is under way comes too late.
+ * They guarantee what the driver's do (`makeWithTransaction` of `effect/sql`, whose structure this is), for less than half of the processor's
+ * time: the driver copies all services in scope twice for each transaction, and makes a span that nobody collects. Not kept: `SqlResolver`
+ * finds the transaction through the client only; `Reactivity` does not wait for the commit; the span has neither attributes nor events;
+ * and a callback that another fiber brings while COMMIT is under way comes too late.
  *
  * Other than the driver's: where the connection has broken, a transaction fails with the error that said so, and not with ROLLBACK's,
  * which has nothing left to do; and a connection whose COMMIT was refused goes back to the pool without its transaction.
