@@ -1,8 +1,8 @@
 /**
  * A connection on which a transaction's BEGIN travels in one packet with the statement after it.
  *
- * The driver waits for the answer to each statement before it writes the next. For BEGIN that is a round trip for nothing: it has no answer
- * that anybody needs, and with a fast statement it is a third of what the transaction costs, here and in Postgres. So BEGIN is answered
+ * The driver waits for the answer to each statement before it writes the next. For BEGIN that is a round trip for nothing, one of the three of
+ * a transaction of one statement: it has no answer that anybody needs. So BEGIN is answered
  * here, at once, and written in front of whatever comes next. It stays safe if Postgres should refuse it: both lie before one Sync, and
  * Postgres skips up to a Sync what follows an error, so the statement can't run outside of a transaction. The caller sees the error as its
  * statement's, and for whoever goes on after that the connection is closed: nothing else runs outside of the transaction either.

@@ -5,7 +5,7 @@
  * {@link run} provides one, so code outside a transaction does not compile (test/types/Transaction.ts).
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Option } from "effect"
+import { Context, Effect } from "effect"
 import { SqlError, Statement } from "effect/sql"
 import type { SqlConnection } from "effect/sql"
 import { fullJitterMillis } from "../Supervised.ts"
@@ -51,7 +51,7 @@ export class Transaction extends Context.Service<
   ): Effect.Effect<A, Exclude<E, SqlError.SqlError>, Exclude<R, Transaction> | PgClient.PgClient> =>
     Effect.contextWith((context: Context.Context<Exclude<R, Transaction> | PgClient.PgClient>) => {
       const client = Context.get(context, PgClient.PgClient)
-      const isNested = Option.isSome(Context.getOption(context, client.transactionService))
+      const isNested = TransactionControl.levelIn(client, context) !== undefined
       const attempt = client.withTransaction(provideHandle(client, effect)).pipe(
         // Services turn the SqlErrors that their callers can't act on into defects: a transient one is still worth a retry.
         Effect.catchDefect((defect) =>
