@@ -150,6 +150,40 @@ it.live("a floor counts for nothing on a server that was started anew", () =>
   }).pipe(Effect.provide(writer))
 )
 
+for (const { insert, table } of [
+  {
+    table: "outbox_parked",
+    insert: `, hold AS (
+        INSERT INTO outbox_holds (aggregate_type, aggregate_id, lane, topic, event_id, seq, attempts, held_at)
+        SELECT aggregate_type, aggregate_id, lane, topic, event_id, seq, 1, clock_now() FROM moved
+      )
+      INSERT INTO outbox_parked SELECT * FROM moved`
+  },
+  {
+    table: "outbox_dead_letters",
+    insert: `INSERT INTO outbox_dead_letters SELECT moved.*, 'dead', 1, 'refused', '[]', clock_now() FROM moved`
+  }
+]) {
+  it.live(`an event that waits in ${table} is not stepped over: it may come back`, () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      // The first one lies below the floor once that is raised, so it shows when it is.
+      yield* Transaction.run(Counters.create(neighbour))
+      yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events`
+      yield* publish
+      yield* Transaction.run(Counters.create("early"))
+      yield* sql.unsafe(`WITH moved AS (DELETE FROM outbox_events RETURNING *) ${insert}`)
+      yield* putBackBelowFloor
+      yield* sql.unsafe(`
+        INSERT INTO outbox_events OVERRIDING SYSTEM VALUE
+        SELECT lane, seq, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+               occurred_at, trace_id, span_id, record_bytes, data
+        FROM ${table}`)
+      assert.deepStrictEqual(yield* publish, ["early"])
+    }).pipe(Effect.provide(writer))
+  )
+}
+
 it.live("every table from which an event may come back into the queue is looked at", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient

@@ -181,11 +181,12 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     Effect.gen(function* () {
       const group = randomUUID()
       const process = yield* makeProcess
-      const members = [yield* joinGroup(process, group), yield* joinGroup(process, group)]
+      // At once: both find all shares free, and reach for them on one session.
+      const members = yield* Effect.all([joinGroup(process, group), joinGroup(process, group)], { concurrency: 2 })
       yield* divided(members, [32, 32])
-      yield* members[0]!.leave
-      yield* divided([members[1]!], [64])
-      yield* assertLocks([members[1]!], group)
+      yield* members[0].leave
+      yield* divided([members[1]], [64])
+      yield* assertLocks([members[1]], group)
     })
   )
 
