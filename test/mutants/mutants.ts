@@ -136,6 +136,22 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "a floor waits for whoever has a smaller number" }
   },
   {
+    name: "forgets-who-woke-it",
+    breaks: "an event that is committed while its lane is busy waits for the next poll",
+    file: "src/messaging/outbox/LaneWorkers.ts",
+    find: "            again.add(lane)\n",
+    replace: "",
+    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what is committed while a batch of its lane" }
+  },
+  {
+    name: "late-answer-takes-the-next",
+    breaks: "a zombie's late success takes the event that is held now for published: it is lost",
+    file: "src/messaging/outbox/Holds.ts",
+    find: "hold.dead || hold.eventId !== event.eventId",
+    replace: "hold.dead",
+    seenBy: { file: "test/outbox/Holds.test.ts", test: "a late answer about a head" }
+  },
+  {
     name: "outage-counts-each-lane",
     breaks: "the backoff of an outage grows with the lanes that meet it, and not with its length",
     file: dispatcher,

@@ -347,6 +347,52 @@ it.live("a zombie's refusal of an event that its successor has dealt with counts
   }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(soon()))
 )
 
+it.live("a late answer about a head that was published says nothing about the one that is held now", () =>
+  Effect.gen(function* () {
+    const holds = yield* Holds
+    const queue = yield* OutboxQueue
+    const sql = yield* PgClient.PgClient
+    const lane = laneOf("poison")
+    yield* Refusals.append("poison", 1, 2)
+    const [first] = yield* queue.fetch(lane, [])
+    yield* holds.hold(lane, first!, rejection)
+    yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
+    const [head] = yield* holds.due(lane, [])
+    assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 0n }))
+    // The next one is refused, too, as often as the first was.
+    const [second] = yield* queue.fetch(lane, [])
+    assert.strictEqual(yield* holds.hold(lane, second!, rejection), "retrying")
+    assert.isFalse(yield* holds.published(head!, { partition: 0, baseOffset: 1n }))
+    assert.strictEqual(yield* holds.rejected(head!, rejection), "gone")
+    assert.deepStrictEqual(
+      (yield* Refusals.statesOf("poison")).map(({ status }) => status),
+      ["published", "retrying"]
+    )
+    assert.strictEqual((yield* holdOn("poison"))?.attempts, 1)
+  }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(soon()))
+)
+
+it.live("a hold with an earlier event behind it is a defect, and nothing of its aggregate is sent or released", () =>
+  Effect.gen(function* () {
+    const holds = yield* Holds
+    const queue = yield* OutboxQueue
+    const sql = yield* PgClient.PgClient
+    const lane = laneOf("poison")
+    yield* Refusals.append("poison", 1, 2)
+    const [first, second] = yield* queue.fetch(lane, [])
+    yield* holds.hold(lane, first!, rejection)
+    // What no code of ours does: the second one is made the head.
+    yield* sql`UPDATE outbox_holds SET event_id = ${second!.eventId}::uuid, seq = ${second!.seq}, next_attempt_at = clock_now()`
+    assert.match(String(yield* Effect.exit(holds.due(lane, []))), /has an event in front of its head/)
+    const published = holds.published({ ...second!, attempts: 1 }, { partition: 0, baseOffset: 0n })
+    assert.match(String(yield* Effect.exit(published)), /an earlier event is parked behind/)
+    assert.deepStrictEqual(
+      (yield* Refusals.statesOf("poison")).map(({ status }) => status),
+      ["parked", "retrying"]
+    )
+  }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(soon()))
+)
+
 it.live("a hole that a zombie's late mark leaves behind a parked event stops nothing", () =>
   Effect.gen(function* () {
     const holds = yield* Holds

@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Deferred, Effect, Layer } from "effect"
 import { Broker } from "../../src/messaging/broker/Broker.ts"
 import { laneOf } from "../../src/messaging/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
@@ -68,4 +68,42 @@ it.live("a hot lane can't starve the others: ready lanes take turns", () =>
     // One turn before the others, and one or two more for those lanes that were taken while the process was still getting its share.
     assert.isAtMost(hotBefore, 3, `of ${lanes} other lanes the last was sent as number ${lastOfOthers}`)
   }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live(
+  "what is committed while a batch of its lane is in flight goes out right behind it, and not with the poll",
+  () =>
+    Effect.gen(function* () {
+      const sending = yield* Deferred.make<void>()
+      const acknowledged = yield* Deferred.make<void>()
+      yield* Layer.build(
+        TestProcess.dispatcherOver((layer) =>
+          Layer.effect(
+            Broker,
+            Effect.map(Broker, (broker) =>
+              Broker.of({
+                ...broker,
+                publish: (batch) =>
+                  Effect.andThen(
+                    Effect.andThen(Deferred.succeed(sending, undefined), Deferred.await(acknowledged)),
+                    broker.publish(batch)
+                  )
+              })
+            )
+          ).pipe(Layer.provide(layer))
+        ).pipe(
+          // An hour: far beyond what a test may take.
+          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 3_600_000, lanesSideBySide: 2, topics: [] }))
+        )
+      )
+      yield* Transaction.run(Counters.create("busy"))
+      yield* Deferred.await(sending)
+      yield* Transaction.run(Counters.increment("busy"))
+      yield* Deferred.succeed(acknowledged, undefined)
+      yield* Counters.drained
+      assert.deepStrictEqual(
+        (yield* Counters.published).map(({ version }) => version),
+        [1, 2, 3]
+      )
+    }).pipe(Effect.scoped, Effect.provide(writer))
 )
