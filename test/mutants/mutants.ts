@@ -152,6 +152,14 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/Holds.test.ts", test: "a late answer about a head" }
   },
   {
+    name: "ignores-the-pause",
+    breaks: "an outage is tried at without a backoff",
+    file: "src/messaging/outbox/OutboxQueue.ts",
+    find: "                  AND topic <> ALL (${[...pausedTopics]}::text[])\n                -- One more",
+    replace: "                -- One more",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "sends that fail together" }
+  },
+  {
     name: "outage-counts-each-lane",
     breaks: "the backoff of an outage grows with the lanes that meet it, and not with its length",
     file: dispatcher,
