@@ -1,6 +1,6 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert, layer } from "@effect/vitest"
-import { Deferred, Effect, Exit, Fiber, Layer, Ref } from "effect"
+import { Deferred, Effect, Exit, Fiber, Layer, Ref, Tracer } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { EventRefused } from "../../src/messaging/outbox/Outbox.ts"
 import { Wakeup } from "../../src/messaging/outbox/Wakeup.ts"
@@ -215,5 +215,31 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
       )
       assert.strictEqual(yield* exists("n"), false)
     })
+  )
+
+  it.effect(
+    "an event is part of its request's trace, or of one of its own where nobody traces as the wire wants it",
+    () =>
+      Effect.gen(function* () {
+        const sql = yield* PgClient.PgClient
+        const traceOf = Effect.fnUntraced(function* (
+          id: string,
+          span?: { readonly traceId: string; readonly spanId: string }
+        ) {
+          const created = Transaction.run(create(id))
+          yield* span === undefined ? created : Effect.withParentSpan(created, Tracer.externalSpan(span))
+          const [row] = yield* sql<{ readonly traceId: string; readonly spanId: string }>`
+          SELECT trace_id AS "traceId", span_id AS "spanId" FROM outbox_events WHERE aggregate_id = ${id}`
+          return row!
+        })
+        const span = { traceId: "4bf92f3577b34da6a3ce929d0e0e4736", spanId: "00f067aa0ba902b7" }
+        assert.deepStrictEqual(yield* traceOf("o1", span), span)
+        const own = [yield* traceOf("o2"), yield* traceOf("o3", { traceId: "request 7", spanId: "step 1" })]
+        for (const { spanId, traceId } of own) {
+          assert.match(traceId, /^[0-9a-f]{32}$/)
+          assert.match(spanId, /^[0-9a-f]{16}$/)
+        }
+        assert.notStrictEqual(own[0]!.traceId, own[1]!.traceId)
+      })
   )
 })
