@@ -152,6 +152,14 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/Holds.test.ts", test: "a late answer about a head" }
   },
   {
+    name: "lost-fault-point",
+    breaks: "a crash asked for between an append and its commit never comes",
+    file: "src/messaging/outbox/Outbox.ts",
+    find: `Effect.andThen(faults.at("outbox.after-append"), afterCommit(wakes[lane] ?? Effect.void))`,
+    replace: "afterCommit(wakes[lane] ?? Effect.void)",
+    seenBy: { file: "test/outbox/Outbox.test.ts", test: "a failure outbox.after-append" }
+  },
+  {
     name: "ignores-the-pause",
     breaks: "an outage is tried at without a backoff",
     file: "src/messaging/outbox/OutboxQueue.ts",

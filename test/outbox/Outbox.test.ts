@@ -1,10 +1,11 @@
 import { PgClient } from "@effect/sql-pg"
-import { assert, layer } from "@effect/vitest"
+import { assert, it, layer } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Layer, Ref, Tracer } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { EventRefused } from "../../src/messaging/outbox/Outbox.ts"
 import { Wakeup } from "../../src/messaging/outbox/Wakeup.ts"
 import { laneOf } from "../../src/messaging/outbox/Lane.ts"
+import * as Faults from "../../src/platform/Faults.ts"
 import { Transaction, TransactionEnded } from "../../src/platform/database/Transaction.ts"
 import { create, exists, increment, makeTables, queuedVersions } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -243,3 +244,18 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
       })
   )
 })
+
+it.live("a failure outbox.after-append takes everything back, and one behind the commit takes nothing back", () =>
+  Effect.gen(function* () {
+    const control = yield* Faults.FaultControl
+    const failOnce = (point: Faults.FaultPoint) => control.set(point, { action: "fail", times: 1, delayMillis: 0 })
+    yield* failOnce("outbox.after-append")
+    assert.isTrue(Exit.isFailure(yield* Effect.exit(Transaction.run(create("p1")))))
+    yield* failOnce("outbox.after-commit")
+    yield* Transaction.run(create("p2"))
+    yield* failOnce("outbox.after-wake")
+    yield* Transaction.run(create("p3"))
+    assert.deepStrictEqual(yield* control.list, [], "each has struck")
+    assert.deepStrictEqual([yield* versions("p1"), yield* versions("p2"), yield* versions("p3")], [[], [1], [1]])
+  }).pipe(Effect.provide(setUp), Effect.provide(TestProcess.quiet), Effect.provide(Faults.layer()))
+)
