@@ -112,6 +112,14 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/unit/Shares.test.ts", test: "a share in use is kept" }
   },
   {
+    name: "leaves-with-the-door-open",
+    breaks: "a process that stops begins new batches, and waits for ever for those in flight",
+    file: shares,
+    find: "      for (const share of yield* SubscriptionRef.get(held)) leaving.add(share)\n",
+    replace: "",
+    seenBy: { file: "test/unit/Shares.test.ts", test: "who leaves waits for those" }
+  },
+  {
     name: "floor-over-parked",
     breaks: "what comes back from behind a hold lies below where the lane is read from, and is never sent",
     file: laneFloors,

@@ -177,6 +177,27 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
+  it.effect("who leaves waits for those who use a share, and lets nobody else in", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      const [one, two] = [yield* joinGroup(yield* makeProcess, group), yield* joinGroup(yield* makeProcess, group)]
+      yield* divided([one, two], [32, 32])
+      const [share] = yield* one.membership.held
+      const [started, goOn] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+      yield* one.membership
+        .use(share!, Effect.andThen(Deferred.succeed(started, undefined), Deferred.await(goOn)))
+        .pipe(Effect.forkScoped)
+      yield* Deferred.await(started)
+      const left = yield* Effect.forkScoped(one.leave)
+      // All but that one.
+      yield* divided([one, two], [63, 1])
+      assert.deepStrictEqual(yield* one.membership.use(share!, Effect.void), Option.none())
+      yield* Deferred.succeed(goOn, undefined)
+      yield* within("the leaver", Fiber.join(left))
+      yield* divided([two], [64])
+    })
+  )
+
   it.effect("two memberships of one process never hold the same share", () =>
     Effect.gen(function* () {
       const group = randomUUID()
