@@ -192,6 +192,14 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/Pauses.test.ts", test: "the first send that succeeds" }
   },
   {
+    name: "claims-what-was-taken",
+    breaks: "two members that have a version under two ids at once both apply it",
+    file: "src/messaging/inbox/Claim.ts",
+    find: "if (row.moved !== moves.length) return",
+    replace: "if (false) return",
+    seenBy: { file: "test/inbox/Cursors.test.ts", test: "a version that comes again under another id" }
+  },
+  {
     name: "each-its-own-partition-count",
     breaks: "dispatchers that saw a topic before and after it grew send one aggregate to two partitions",
     file: "src/messaging/outbox/PartitionCounts.ts",
