@@ -1,4 +1,4 @@
-/** What health says of the dispatcher in this process: the lanes it owns, and the topics it can't reach right now. */
+/** What health says of the dispatcher in this process: the lanes it owns, and what it can't send right now. */
 import { Effect, Layer } from "effect"
 import { Dispatcher } from "../messaging/outbox/Dispatcher.ts"
 import { Holds } from "../messaging/outbox/Holds.ts"
@@ -15,10 +15,17 @@ export const layer: Layer.Layer<never, never, Dispatcher | HealthParts | Holds |
     const report = Effect.gen(function* (): Effect.fn.Return<PartReport> {
       const lanes = yield* workers.lanes
       const pausedTopics = yield* dispatcher.pauses
+      const stoppedLanes = yield* workers.stopped
+      // Of a lane that has gone elsewhere this process knows nothing any more.
+      const misordered = (yield* dispatcher.misordered).filter(({ lane }) => lanes.includes(lane))
       const { dead, parked } = yield* holds.counts
+      const isWell = pausedTopics.length === 0 && stoppedLanes.length === 0 && misordered.length === 0
       return {
-        status: pausedTopics.length === 0 ? "ready" : "degraded",
+        status: isWell ? "ready" : "degraded",
         lanesOwned: lanes.length,
+        // Why, the log says.
+        stoppedLanes: stoppedLanes.map(({ attempt, lane }) => ({ lane, attempt })),
+        misorderedAggregates: misordered.reduce((sum, { aggregates }) => sum + aggregates, 0),
         pausedTopics: pausedTopics.map(({ attempt, topic }) => ({ topic, attempt })),
         // A refused event is a case for an operator, and no outage: all others flow.
         parkedEvents: parked,

@@ -140,7 +140,8 @@ export class Health extends Context.Service<Health, { readonly report: Effect.Ef
 }
 
 const ofFiber = (state: FiberState, nowMillis: number): PartReport => {
-  const silentMillis = nowMillis - state.lastProgressMillis
+  // It may have come on since we looked at the clock.
+  const silentMillis = Math.max(0, nowMillis - state.lastProgressMillis)
   const stuck = silentMillis > stuckAfterMillis
   return {
     status: stuck || state.status === "restarting" ? "degraded" : "ready",

@@ -152,6 +152,14 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what is committed while a batch of its lane" }
   },
   {
+    name: "worker-sleeps-for-a-lane",
+    breaks: "a few lanes that fail keep all others waiting, for as long as half a minute",
+    file: "src/messaging/outbox/LaneWorkers.ts",
+    find: "          Effect.catchCause((cause) => failed(lane, cause)),\n",
+    replace: "",
+    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a lane that ends in a defect" }
+  },
+  {
     name: "late-answer-takes-the-next",
     breaks: "a zombie's late success takes the event that is held now for published: it is lost",
     file: "src/messaging/outbox/Holds.ts",

@@ -393,6 +393,45 @@ it.live("a hold with an earlier event behind it is a defect, and nothing of its 
   }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(soon()))
 )
 
+it.live(
+  "an aggregate with more behind its refused event than one statement moves is held, and released, in pieces",
+  () =>
+    Effect.gen(function* () {
+      const holds = yield* Holds
+      const queue = yield* OutboxQueue
+      const sql = yield* PgClient.PgClient
+      const lane = laneOf("poison")
+      const count = 25_000
+      yield* Refusals.append("poison", 1, 1)
+      yield* sql`
+      INSERT INTO outbox_events (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,
+                                 aggregate_version, occurred_at, trace_id, span_id, record_bytes, data)
+      SELECT lane, gen_random_uuid(), topic, event_type, schema_version, aggregate_type, aggregate_id,
+             version, occurred_at, trace_id, span_id, record_bytes, data
+      FROM outbox_events, generate_series(2, ${count}::int4) AS version ORDER BY version`
+      const counted = Effect.map(
+        sql<{ readonly queued: number; readonly parked: number }>`
+        SELECT (SELECT count(*) FROM outbox_events)::int4 AS queued, (SELECT count(*) FROM outbox_parked)::int4 AS parked`,
+        ([row]) => row
+      )
+      const [first] = yield* queue.fetch(lane, [])
+      assert.strictEqual(yield* holds.hold(lane, first!, rejection), "retrying")
+      assert.deepStrictEqual(yield* counted, { queued: count - 10_000, parked: 10_000 })
+      // What is still in the queue is held as well, and moves when it is met.
+      const met = yield* queue.fetch(lane, [])
+      assert.isTrue(met.every(({ held }) => held === true))
+      assert.strictEqual(yield* holds.park(lane, met), met.length)
+      for (let events = met; events.length > 0; events = yield* queue.fetch(lane, [])) yield* holds.park(lane, events)
+      assert.deepStrictEqual(yield* counted, { queued: 0, parked: count })
+      yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
+      const [head] = yield* holds.due(lane, [])
+      assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 0n }))
+      assert.deepStrictEqual(yield* counted, { queued: count - 1, parked: 0 })
+      const [next] = yield* queue.fetch(lane, [])
+      assert.deepStrictEqual([next?.aggregateVersion, next?.held], [2, false])
+    }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(soon()))
+)
+
 it.live("a hole that a zombie's late mark leaves behind a parked event stops nothing", () =>
   Effect.gen(function* () {
     const holds = yield* Holds

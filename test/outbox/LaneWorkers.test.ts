@@ -1,11 +1,12 @@
 import { assert, it } from "@effect/vitest"
-import { Deferred, Effect, Layer } from "effect"
+import { Context, Deferred, Effect, Layer } from "effect"
 import { Broker } from "../../src/messaging/broker/Broker.ts"
 import { laneOf } from "../../src/messaging/outbox/Lane.ts"
-import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
+import { LaneWorkers, LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
 import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
 import { QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
+import { Fibers } from "../../src/platform/Supervised.ts"
 import * as Counters from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
@@ -106,4 +107,52 @@ it.live(
         [1, 2, 3]
       )
     }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a lane that ends in a defect waits by itself: no worker sleeps for it, and all other lanes flow", () =>
+  Effect.gen(function* () {
+    let isBroken = true
+    const ids = Array.from({ length: 64 }, (_, index) => `aggregate-${index}`)
+    const broken = new Set(ids.map(laneOf).filter((lane) => lane % 2 === 0))
+    const context = yield* Layer.build(
+      TestProcess.dispatcherOver((layer) =>
+        Layer.effect(
+          Broker,
+          Effect.map(Broker, (broker) =>
+            Broker.of({
+              ...broker,
+              publish: (batch) =>
+                isBroken && broken.has(laneOf(batch.records[0].key))
+                  ? Effect.die(new Error("broken on purpose"))
+                  : broker.publish(batch)
+            })
+          )
+        ).pipe(Layer.provide(layer))
+      ).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 2, topics: [] })))
+    )
+    const workers = Context.get(context, LaneWorkers)
+    yield* Effect.forEach(ids, (id) => Transaction.run(Counters.create(id)), { concurrency: 8, discard: true })
+    const sound = ids.filter((id) => !broken.has(laneOf(id)))
+    yield* Counters.eventually(
+      "the sound lanes' events, and a second failure of each broken one",
+      Effect.zipWith(
+        Counters.published,
+        workers.stopped,
+        (records, stopped) =>
+          records.length === sound.length &&
+          stopped.length === broken.size &&
+          stopped.every(({ attempt }) => attempt >= 2)
+      )
+    )
+    assert.deepStrictEqual(
+      (yield* (yield* Fibers).states)
+        .filter(({ name }) => name.startsWith("dispatcher worker"))
+        .map(({ restarts }) => restarts),
+      [0, 0]
+    )
+    isBroken = false
+    yield* Counters.drained
+    assert.strictEqual((yield* Counters.published).length, ids.length)
+    assert.deepStrictEqual(yield* workers.stopped, [])
+  }).pipe(Effect.scoped, Effect.provide(writer))
 )

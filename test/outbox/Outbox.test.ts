@@ -2,7 +2,7 @@ import { PgClient } from "@effect/sql-pg"
 import { assert, it, layer } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Layer, Ref, Tracer } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
-import { EventRefused } from "../../src/messaging/outbox/Outbox.ts"
+import { EventRefused, Outbox } from "../../src/messaging/outbox/Outbox.ts"
 import { Wakeup } from "../../src/messaging/outbox/Wakeup.ts"
 import { laneOf } from "../../src/messaging/outbox/Lane.ts"
 import * as Faults from "../../src/platform/Faults.ts"
@@ -215,6 +215,26 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
           exit.cause.reasons.some((reason) => reason._tag === "Die" && SqlError.isSqlError(reason.defect))
       )
       assert.strictEqual(yield* exists("n"), false)
+    })
+  )
+
+  it.effect("an aggregate's name that no index can hold is refused at once, and nothing is written", () =>
+    Effect.gen(function* () {
+      const outbox = yield* Outbox
+      const append = (aggregateType: string, aggregateId: string) =>
+        Transaction.run(
+          outbox.append({ topic: "orders", aggregateType, aggregateId }, 1, [
+            { eventType: "Placed", schemaVersion: 1, data: {} }
+          ])
+        )
+      const refused = yield* Effect.flip(append("Order", "ü".repeat(501)))
+      assert.strictEqual(
+        refused.message,
+        "event Placed can't be published: its aggregateId takes 1002 bytes, and 1000 are allowed"
+      )
+      assert.match((yield* Effect.flip(append("x".repeat(1_001), "q"))).message, /its aggregateType takes 1001 bytes/)
+      assert.deepStrictEqual(yield* versions("q"), [])
+      yield* append("x".repeat(1_000), "ü".repeat(500))
     })
   )
 

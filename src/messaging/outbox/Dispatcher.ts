@@ -98,6 +98,8 @@ export class Dispatcher extends Context.Service<
     readonly pausedTopics: Effect.Effect<ReadonlyArray<string>>
     /** Topics whose last send failed, for health. */
     readonly pauses: Effect.Effect<ReadonlyArray<PausedTopic>>
+    /** Lanes in which aggregates are not sent because their versions fall in the queue, as of each lane's last turn here, for health. */
+    readonly misordered: Effect.Effect<ReadonlyArray<{ readonly lane: Lane; readonly aggregates: number }>>
   }
 >()("paid-once/messaging/outbox/Dispatcher") {
   static readonly layerNoDeps: Layer.Layer<Dispatcher, never, OutboxQueue | Publisher | Holds> = Layer.effect(
@@ -229,21 +231,44 @@ export class Dispatcher extends Context.Service<
           })
         })
 
+      const misordered = new Map<Lane, ReadonlyMap<string, string>>()
+      /** Says once what is wrong with an aggregate, and keeps it for health until it is right. */
+      const tellOfWrong = (lane: Lane, wrong: ReadonlyMap<string, string>) =>
+        Effect.suspend(() => {
+          const known = misordered.get(lane)
+          if (wrong.size === 0) {
+            if (known !== undefined) misordered.delete(lane)
+            return Effect.void
+          }
+          misordered.set(lane, wrong)
+          return Effect.forEach(
+            [...wrong].filter(([aggregate]) => known?.has(aggregate) !== true),
+            ([, sentence]) =>
+              Effect.logError(`an aggregate is not sent any more, for its versions do not rise: ${sentence}`).pipe(
+                Effect.annotateLogs({ lane })
+              ),
+            { discard: true }
+          )
+        })
+
       const drainOnce = Effect.fnUntraced(function* (lane: Lane) {
         const started = yield* Clock.currentTimeMillis
         const fetched = yield* queue.fetch(lane, yield* pausedTopics)
-        if (fetched.length === 0) return "idle" as const
+        if (fetched.length === 0) {
+          misordered.delete(lane)
+          return "idle" as const
+        }
         yield* faults.at("dispatcher.after-fetch")
         const held = fetched.filter((event) => event.held === true)
-        const events = held.length === 0 ? fetched : fetched.filter((event) => event.held !== true)
+        const free = held.length === 0 ? fetched : fetched.filter((event) => event.held !== true)
+        const wrong = fallenIn(free)
+        yield* tellOfWrong(lane, wrong)
+        const events = wrong.size === 0 ? free : free.filter((event) => !wrong.has(aggregateOf(event)))
         const parked = held.length === 0 ? 0 : yield* holds.park(lane, held)
         const sent = yield* Effect.forEach(
           Object.entries(Array.groupBy(events, (event) => event.topic)),
           ([topic, batch]) =>
-            Effect.suspend(() => {
-              assertPrefix(batch)
-              return sendInOrder(lane, topic, batch, new Set())
-            }).pipe(
+            sendInOrder(lane, topic, batch, new Set()).pipe(
               Effect.as(true),
               Effect.catch((error) =>
                 Effect.as(Effect.andThen(pause(topic, error), count(failedTotal, batch, { reason: error._tag })), false)
@@ -288,6 +313,7 @@ export class Dispatcher extends Context.Service<
         drainOnce: (lane) => alone(lane, drainOnce(lane)),
         retryHeld: (lane) => alone(lane, retryHeld(lane)),
         pausedTopics,
+        misordered: Effect.sync(() => [...misordered].map(([lane, { size }]) => ({ lane, aggregates: size }))),
         pauses: Effect.map(Ref.get(pauses), (map) =>
           [...map].map(([topic, { attempt, reason }]) => ({ topic, attempt, reason }))
         )
@@ -310,22 +336,27 @@ const tellings: Readonly<Record<Refused, string>> = {
 }
 
 /**
- * Rule 1, where it is cheap to see: within a batch the versions of each aggregate rise. Anything else would break the order for good.
+ * Rule 1, where it is cheap to see: within a batch the versions of each aggregate rise. Anything else would break the order for good. Returns the
+ * aggregates of which that is not so, with what is wrong: who wrote them gave a version that is not above those before it, and nothing of them
+ * is sent until somebody has taken the wrong row away. That a fetch is out of order itself is a defect.
  *
  * They need not be contiguous. The late mark of a dispatcher that lost its lane may take events from behind one that is parked, and when
  * that one comes back there is a hole behind it. What a hole lacks was acknowledged, together with everything in front of it.
  */
-const assertPrefix = (events: ReadonlyArray<QueuedEvent>): void => {
-  const last = new Map<string, number>()
+const fallenIn = (events: ReadonlyArray<QueuedEvent>): ReadonlyMap<string, string> => {
+  const last = new Map<string, QueuedEvent>()
+  const fallen = new Map<string, string>()
   for (const event of events) {
-    const { aggregateVersion } = event
     const aggregate = aggregateOf(event)
     const before = last.get(aggregate)
-    if (before !== undefined && aggregateVersion <= before) {
-      throw new Error(`${aggregate}: version ${aggregateVersion} follows ${before} in the queue`)
+    if (before !== undefined && event.aggregateVersion <= before.aggregateVersion) {
+      const sentence = `${aggregate}: version ${event.aggregateVersion} follows ${before.aggregateVersion} in the queue`
+      if (event.seq <= before.seq) throw new Error(sentence)
+      fallen.set(aggregate, sentence)
     }
-    last.set(aggregate, aggregateVersion)
+    last.set(aggregate, event)
   }
+  return fallen
 }
 
 export { batchSeconds, failedTotal, publishedTotal }

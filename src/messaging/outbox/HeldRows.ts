@@ -57,14 +57,23 @@ export const lockHold = ({ aggregateId, aggregateType }: Aggregate): InTransacti
     )
   )
 
-/** Moves what the aggregate has in the queue behind its hold, but for rows that somebody has locked. */
+/**
+ * Rows that one statement moves: a second's work here. A statement that takes longer than the pool is patient (`PoolSettings`) would never end,
+ * and its aggregate could never be held, or released.
+ */
+const moveLimit = 10_000
+
+/**
+ * Moves what the aggregate has in the queue behind its hold, but for rows that somebody has locked, and the first {@link moveLimit} only: what
+ * stays is met by a fetch and moved then ({@link parkArrivals}).
+ */
 export const parkAggregate = ({ aggregateId, aggregateType }: Aggregate, lane: Lane): InTransaction<void> =>
   transact((sql) =>
     Effect.asVoid(sql`
       WITH free AS MATERIALIZED (
         SELECT seq FROM outbox_events
         WHERE lane = ${lane}::int2 AND aggregate_type = ${aggregateType} AND aggregate_id = ${aggregateId}
-        FOR UPDATE SKIP LOCKED
+        ORDER BY seq LIMIT ${moveLimit} FOR UPDATE SKIP LOCKED
       ), moved AS (
         DELETE FROM outbox_events AS e USING free WHERE e.lane = ${lane}::int2 AND e.seq = free.seq
         RETURNING e.*
@@ -141,28 +150,33 @@ export const unburyHead = (eventId: string): InTransaction<void> =>
  * Ends the hold: what waits goes back into the queue, to the places it had. Their numbers are smaller than some that have been
  * published meanwhile, so nobody may remember how far a lane has been read. (LaneFloors.ts counts what is parked and dead as there.)
  *
- * One statement moves all of it, however much the aggregate has written while it was held: half of it in the queue and half of it
+ * One transaction moves all of it, however much the aggregate has written while it was held: half of it in the queue and half of it
  * parked without a hold would be a hole.
  */
 export const release = (hold: LockedHold): InTransaction<void> =>
   transact((sql) =>
     Effect.gen(function* () {
-      const [row] = yield* sql<{ readonly first: bigint | null }>`
-        WITH moved AS (
-          DELETE FROM outbox_parked
+      const moveSome = sql<{ readonly first: bigint | null; readonly moved: number }>`
+        WITH piece AS MATERIALIZED (
+          SELECT lane, seq FROM outbox_parked
           WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId}
-          RETURNING *
+          ORDER BY seq LIMIT ${moveLimit}
+        ), moved AS (
+          DELETE FROM outbox_parked AS p USING piece WHERE p.lane = piece.lane AND p.seq = piece.seq
+          RETURNING p.*
         ), back AS (
           INSERT INTO outbox_events (${sql.literal(columns)}) OVERRIDING SYSTEM VALUE
           SELECT ${sql.literal(columns)} FROM moved
         )
-        SELECT min(seq) AS first FROM moved`
+        SELECT min(seq) AS first, count(*)::int4 AS moved FROM moved`
+      const [row] = yield* moveSome
       // Rule 1 again, where it is cheap to see: whatever waited comes after the head.
       if (row?.first != null && row.first <= hold.seq) {
         return yield* Effect.die(
           new Error(`${hold.aggregateType} ${hold.aggregateId}: an earlier event is parked behind ${hold.eventId}`)
         )
       }
+      for (let moved = row?.moved ?? 0; moved === moveLimit; moved = (yield* moveSome)[0]?.moved ?? 0);
       yield* sql`
         DELETE FROM outbox_holds WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId}`
     })

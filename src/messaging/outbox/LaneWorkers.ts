@@ -4,7 +4,7 @@
  *
  * A lane is drained by one worker at a time, and by one process at a time (Shares): one batch in flight per lane.
  */
-import { Context, Effect, Latch, Layer, Metric, Option, Queue, Stream } from "effect"
+import { type Cause, Clock, Context, Effect, Latch, Layer, Metric, Option, Queue, Stream } from "effect"
 import { ControlSettings } from "../../platform/database/ControlConnection.ts"
 import * as Database from "../../platform/database/Database.ts"
 import { Shares } from "../../platform/database/Shares.ts"
@@ -73,6 +73,11 @@ const deadGauge = Metric.gauge("outbox_dead_letters", { description: "Events tha
 /** A worker that got no lane looks up this often, so that its silence means that it hangs. */
 const idleMillis = 5_000
 
+const laneFailuresTotal = Metric.counter("outbox_lane_failures_total", {
+  description: "Turns of a lane that ended in a defect, after which it waits",
+  incremental: true
+})
+
 const allLanes: ReadonlyArray<Lane> = Array.from({ length: laneCount }, (_, lane) => Lane.make(lane))
 
 /** How often the queue's length is sampled: often enough for an alert of minutes, seldom enough to cost nothing. */
@@ -81,11 +86,23 @@ const sampleMillis = 5_000
 /** A lane's dead entries pile up for so long before the next look steps past them: at 5,000 events/s some eighty a lane. */
 const floorsMillis = 1_000
 
+/** A lane whose last turn ended in a defect. The others go on. */
+export interface StoppedLane {
+  readonly lane: Lane
+  /** Failures in a row. */
+  readonly attempt: number
+}
+
+/** The full-jitter backoff of such a lane: a database that was away for a moment is forgotten at once, and what keeps failing costs little. */
+const laneBackoff = { baseMillis: 100, capMillis: 30_000 }
+
 export class LaneWorkers extends Context.Service<
   LaneWorkers,
   {
     /** The lanes that this process owns now. */
     readonly lanes: Effect.Effect<ReadonlyArray<number>>
+    /** Those of them that wait, after a turn that ended in a defect, for health. */
+    readonly stopped: Effect.Effect<ReadonlyArray<StoppedLane>>
   }
 >()("paid-once/messaging/outbox/LaneWorkers") {
   /** Works in supervised fibers of the layer's scope. Closing it ends the batches in flight, then frees the lanes. */
@@ -113,8 +130,13 @@ export class LaneWorkers extends Context.Service<
       const queued = new Set<Lane>()
       const inFlight = new Set<Lane>()
       const again = new Set<Lane>()
+      const stopped = new Map<Lane, { readonly attempt: number; readonly untilMillis: number }>()
+      const isWaiting = (lane: Lane, clock: Clock.Clock) =>
+        (stopped.get(lane)?.untilMillis ?? 0) > clock.currentTimeMillisUnsafe()
       const enqueue = (lane: Lane) =>
-        Effect.suspend(() => {
+        Effect.clockWith((clock) => {
+          // The poll comes back to it.
+          if (stopped.size > 0 && isWaiting(lane, clock)) return Effect.void
           if (inFlight.has(lane)) {
             again.add(lane)
             return Effect.void
@@ -131,12 +153,25 @@ export class LaneWorkers extends Context.Service<
         pollMillis: settings.pollMillis
       })
 
+      /** What goes wrong in a lane is that lane's business: a worker that slept for it would be missing to all the others. */
+      const failed = Effect.fnUntraced(function* (lane: Lane, cause: Cause.Cause<never>) {
+        const attempt = (stopped.get(lane)?.attempt ?? 0) + 1
+        const { baseMillis, capMillis } = laneBackoff
+        const waitMillis = yield* Supervised.fullJitterMillis(attempt - 1, baseMillis, capMillis)
+        stopped.set(lane, { attempt, untilMillis: (yield* Clock.currentTimeMillis) + waitMillis })
+        yield* Metric.update(laneFailuresTotal, 1)
+        yield* Effect.logError(`lane ${lane} failed; next try in ${Math.round(waitMillis)} ms`, cause)
+        return Option.none<"idle" | "more">()
+      })
+
       const work = (lane: Lane) =>
         Effect.suspend(() => {
           queued.delete(lane)
           inFlight.add(lane)
           return membership.use(lane, Effect.andThen(retryHeld(lane), dispatcher.drainOnce(lane)))
         }).pipe(
+          Effect.tap(() => Effect.sync(() => stopped.delete(lane))),
+          Effect.catchCause((cause) => failed(lane, cause)),
           Effect.ensuring(Effect.sync(() => inFlight.delete(lane))),
           Effect.flatMap((result) =>
             again.delete(lane) || Option.getOrUndefined(result) === "more" ? enqueue(lane) : Effect.void
@@ -157,7 +192,11 @@ export class LaneWorkers extends Context.Service<
       const moved = yield* Latch.make(true)
       yield* Effect.forkScoped(
         Stream.runForEach(membership.changes, (held) =>
-          Effect.andThen(queue.forgetFloors(allLanes.filter((lane) => !held.includes(lane))), moved.open)
+          Effect.suspend(() => {
+            const lost = allLanes.filter((lane) => !held.includes(lane))
+            for (const lane of lost) stopped.delete(lane)
+            return Effect.andThen(queue.forgetFloors(lost), moved.open)
+          })
         )
       )
       const pause = (stamp: Effect.Effect<void>) =>
@@ -200,7 +239,10 @@ export class LaneWorkers extends Context.Service<
         Effect.andThen(Effect.forEach(settings.topics, publisher.prepare, { discard: true }), Effect.sleep(idleMillis))
       )
 
-      return LaneWorkers.of({ lanes: membership.held })
+      return LaneWorkers.of({
+        lanes: membership.held,
+        stopped: Effect.sync(() => [...stopped].map(([lane, { attempt }]) => ({ lane, attempt })))
+      })
     })
   )
 }

@@ -8,6 +8,7 @@ import { Faults } from "../../platform/Faults.ts"
 import { RandomUuid } from "../../platform/RandomUuid.ts"
 import * as Tracing from "../../platform/Tracing.ts"
 import * as Envelope from "../Envelope.ts"
+import { utf8Length } from "../Utf8.ts"
 import { Lane, laneCount, laneOf } from "./Lane.ts"
 import { Wakeup } from "./Wakeup.ts"
 
@@ -28,7 +29,7 @@ export interface NewEvent {
 
 export type NonEmpty<A> = readonly [A, ...ReadonlyArray<A>]
 
-/** The event could never be published: it is too large, or it is no JSON. Nothing was written. */
+/** The event could never be published: it is too large, its aggregate's name is too long, or it is no JSON. Nothing was written. */
 export class EventRefused extends Schema.TaggedError<EventRefused>()("EventRefused", {
   eventType: Schema.String,
   reason: Schema.String
@@ -46,6 +47,12 @@ export class NothingWritten extends Schema.TaggedError<NothingWritten>()("Nothin
     return `aggregate ${this.aggregateId} has changed since it was read, or is not there`
   }
 }
+
+/**
+ * What an aggregate's type and its id may take. Both stand in the keys of the archive's and the consumers' tables, and an entry of an index holds
+ * 2,704 bytes: what is larger would be published again and again, for it can't be archived.
+ */
+export const maxNameBytes = 1_000
 
 /** Bounds of an append. */
 export const OutboxSettings = Context.Reference<{ readonly maxEventBytes: number }>(
@@ -107,6 +114,13 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
         events: NonEmpty<NewEvent>,
         trace: Trace
       ): Result.Result<Encoded, EventRefused> => {
+        for (const name of ["aggregateType", "aggregateId"] as const) {
+          const bytes = utf8Length(stream[name])
+          if (bytes > maxNameBytes) {
+            const reason = `its ${name} takes ${bytes} bytes, and ${maxNameBytes} are allowed`
+            return Result.fail(new EventRefused({ eventType: events[0].eventType, reason }))
+          }
+        }
         const rows: Array<Row> = []
         for (const event of events) {
           const row = encodeEvent(event, stream, maxEventBytes, drawUuid)

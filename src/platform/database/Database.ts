@@ -110,6 +110,8 @@ const clientLayer = (bounded: boolean) =>
           ...(bounded ? { stream: boundedSocket(url, silenceMillis, sockets) } : {}),
           startupParameters: {
             idle_in_transaction_session_timeout: String(longestIdleTransactionMillis),
+            // Who locks a row and then looks must see what others have committed since: whatever the database or the role has as its default.
+            default_transaction_isolation: "read committed",
             ...startupParameters
           }
         }).pipe(
