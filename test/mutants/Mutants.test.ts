@@ -10,8 +10,8 @@ import { type Mutant, mutants } from "./mutants.ts"
 
 /** Starting vitest takes seconds on a slow machine, and a test that waits for what the mistake keeps from coming runs into its own limit. */
 const timeoutMillis = 180_000
-/** That limit: the planted tests take a second each. */
-const plantedTestMillis = 10_000
+/** That limit: without a mistake these tests take a second at most. */
+const plantedTestMillis = 5_000
 
 interface Report {
   readonly testResults: ReadonlyArray<{
@@ -32,7 +32,12 @@ const run = async ({ name, seenBy }: Mutant): Promise<ReadonlyArray<string>> => 
     const child = spawn(process.execPath, [vitest, "run", ...options, ...which], {
       cwd: root,
       stdio: ["ignore", "ignore", "inherit"],
-      env: { ...process.env, MUTANT: name, TEST_DATABASE_URL: inject("postgresUrl") }
+      env: {
+        ...process.env,
+        MUTANT: name,
+        TEST_DATABASE_URL: inject("postgresUrl"),
+        TEST_TEMPLATE_DATABASE: inject("templateDatabase")
+      }
     })
     await once(child, "exit")
     const { testResults } = JSON.parse(await readFile(report, "utf8")) as Report

@@ -7,6 +7,9 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const scope = Effect.runSync(Scope.make())
   const url = await Effect.runPromise(Scope.provide(Postgres.acquire, scope))
   project.provide("postgresUrl", url)
-  project.provide("templateDatabase", await Effect.runPromise(Scope.provide(Postgres.migrated(url), scope)))
+  // Beside the URL of a run around this one (test/mutants): its template will do.
+  const given = process.env["TEST_TEMPLATE_DATABASE"]
+  const migrated = Effect.suspend(() => (given === undefined ? Postgres.migrated(url) : Effect.succeed(given)))
+  project.provide("templateDatabase", await Effect.runPromise(Scope.provide(migrated, scope)))
   return () => Effect.runPromise(Scope.close(scope, Exit.void))
 }
