@@ -1,6 +1,7 @@
 import { assert } from "@effect/vitest"
-import { Effect, Fiber } from "effect"
+import { Clock, Effect, Fiber, Layer } from "effect"
 import { Orders } from "../../src/application/Orders.ts"
+import { PayOrder } from "../../src/application/PayOrder.ts"
 import { Payments } from "../../src/application/Payments.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
@@ -9,6 +10,7 @@ import {
   cancel,
   eventsOf,
   holdAnswer,
+  movable,
   pay,
   paymentOf,
   place,
@@ -128,6 +130,27 @@ test("a request that died is not resumed once the gateway may have forgotten its
     gateway.forget()
     assert.strictEqual((yield* pay(orderId, "k"))._tag, "Unknown")
     assert.strictEqual(gateway.captured.length, 1)
+  }))
+
+test("a request that was frozen behind its intent for half of the key's retention charges nothing when it wakes up", (gateway) =>
+  Effect.gen(function* () {
+    const { freeze, moved } = yield* movable
+    const orderId = yield* place
+    const faults = yield* Faults.Faults
+    const frozen = Layer.fresh(PayOrder.layer).pipe(
+      Layer.provide(
+        Layer.succeed(Faults.Faults, {
+          ...faults,
+          at: (point) => (point === "pay.after-intent" ? freeze(12 * 3_600_000) : Effect.void)
+        })
+      )
+    )
+    const result = yield* pay(orderId, "k").pipe(Effect.provide(frozen), Effect.provideService(Clock.Clock, moved))
+    assert.strictEqual(result._tag, "Unknown")
+    assert.deepStrictEqual(gateway.calls, [])
+    // It is there for the recovery, which goes by the database's clock: no time has passed there.
+    yield* recover(yield* paymentOf(orderId))
+    assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
   }))
 
 test("a client that hangs up changes nothing: the payment is settled all the same", (gateway) =>

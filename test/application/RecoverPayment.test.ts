@@ -14,9 +14,10 @@ import {
   cancel,
   eventsOf,
   holdAnswer,
+  movable,
   pay,
-  paymentOf,
   payUnanswered,
+  paymentOf,
   place,
   recover,
   refund,
@@ -103,16 +104,6 @@ test("a payment whose recovery died by its crashes does not stay where it is: it
     yield* recover(id)
     assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
   }))
-
-/** A clock that a test moves, as a process finds it that was frozen. */
-const movable = Effect.map(Clock.Clock, (clock) => {
-  let addedMillis = 0
-  const moved: Clock.Clock = Object.assign(Object.create(clock), {
-    currentTimeMillisUnsafe: () => clock.currentTimeMillisUnsafe() + addedMillis
-  })
-  const freeze = (millis: number) => Effect.sync(() => void (addedMillis += millis))
-  return { freeze, moved }
-})
 
 for (const phase of ["charge", "refund"] as const) {
   test(`a run that was frozen behind its look-up for half of the key's retention sends no ${phase} when it wakes up`, (gateway) =>

@@ -1,6 +1,6 @@
 /** The use cases of a payment on a database of their own, with a gateway that the test plays, and what a test asks of them. */
 import { it } from "@effect/vitest"
-import { Deferred, Effect, Layer, Redacted, type Scope } from "effect"
+import { Clock, Deferred, Effect, Layer, Redacted, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { CancelOrder } from "../../src/application/CancelOrder.ts"
 import { GatewaySettings } from "../../src/application/Gateway.ts"
@@ -150,3 +150,13 @@ export const untilStatus = (orderId: OrderId, status: string) =>
     `order ${orderId} to be ${status}`,
     Effect.map(stateOf(orderId), ([now]) => now === status)
   )
+
+/** A clock that a test moves, as a process finds it that was frozen. */
+export const movable = Effect.map(Clock.Clock, (clock) => {
+  let addedMillis = 0
+  const moved: Clock.Clock = Object.assign(Object.create(clock), {
+    currentTimeMillisUnsafe: () => clock.currentTimeMillisUnsafe() + addedMillis
+  })
+  const freeze = (millis: number) => Effect.sync(() => void (addedMillis += millis))
+  return { freeze, moved }
+})

@@ -208,6 +208,14 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/inbox/Cursors.test.ts", test: "a version that comes again under another id" }
   },
   {
+    name: "wakes-up-and-charges",
+    breaks: "a process that was frozen for half a day charges with a key that the gateway may have forgotten",
+    file: "src/application/PayOrder.ts",
+    find: "mayRepeat(payment.ageMillis + (yield* sinceRead), keyRetentionMillis)",
+    replace: "mayRepeat(payment.ageMillis, keyRetentionMillis)",
+    seenBy: { file: "test/application/PayOrder.test.ts", test: "a request that was frozen behind its intent" }
+  },
+  {
     name: "each-its-own-partition-count",
     breaks: "dispatchers that saw a topic before and after it grew send one aggregate to two partitions",
     file: "src/messaging/outbox/PartitionCounts.ts",
