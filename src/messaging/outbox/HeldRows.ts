@@ -176,7 +176,8 @@ export const release = (hold: LockedHold): InTransaction<void> =>
           new Error(`${hold.aggregateType} ${hold.aggregateId}: an earlier event is parked behind ${hold.eventId}`)
         )
       }
-      for (let moved = row?.moved ?? 0; moved === moveLimit; moved = (yield* moveSome)[0]?.moved ?? 0);
+      let moved = row?.moved ?? 0
+      while (moved === moveLimit) moved = (yield* moveSome)[0]?.moved ?? 0
       yield* sql`
         DELETE FROM outbox_holds WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId}`
     })
