@@ -122,6 +122,8 @@ export class LaneWorkers extends Context.Service<
       const faults = yield* Faults
       const settings = yield* LaneWorkersSettings
 
+      // There at 0 from the start: a rule compares with what was before the first failure.
+      yield* Metric.value(laneFailuresTotal)
       const membership = yield* shares.join("dispatcher", laneCount)
       const heldLanes = Effect.map(membership.held, (shares) => shares.map((share) => Lane.make(share)))
 
