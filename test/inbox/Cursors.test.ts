@@ -279,13 +279,7 @@ it.live("what arrives while a gap is written down is not overlooked: the decisio
     const arrival = yield* Effect.forkChild(deliver(slow, partition.slice([record("a", 2), record("b", 1)])))
     yield* Deferred.await(inHandler)
     const decision = yield* Effect.forkChild(retryDue(subscriber))
-    yield* Counters.eventually(
-      "the decision to wait for the arrival",
-      Effect.map(
-        sql`SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
-        (rows) => rows.length > 0
-      )
-    )
+    yield* Counters.untilBlocked("the decision to wait for the arrival")
     yield* Deferred.succeed(goOn, undefined)
     yield* Fiber.join(arrival)
     yield* Fiber.join(decision)
@@ -298,7 +292,6 @@ it.live(
   "a version that comes again under another id, to another member in the middle of the first one's slice, is behind",
   () =>
     Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
       const { subscriber } = makeSubscriber("one")
       const partition = makePartition()
       yield* deliver(subscriber, partition.slice([record("a", 1)]))
@@ -321,13 +314,7 @@ it.live(
         value: new TextEncoder().encode(text)
       }
       const second = yield* Effect.forkChild(deliver(subscriber, makePartition().slice([again])))
-      yield* Counters.eventually(
-        "the second to wait for the first",
-        Effect.map(
-          sql`SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
-          (rows) => rows.length > 0
-        )
-      )
+      yield* Counters.untilBlocked("the second to wait for the first")
       yield* Deferred.succeed(goOn, undefined)
       yield* Fiber.join(first)
       yield* Fiber.join(second)

@@ -163,7 +163,6 @@ it.live(
  */
 const meanwhile = (first: Effect.Effect<void, unknown, Transaction>, slice: Slice) =>
   Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
     const { subscriber } = makeSubscriber("one")
     const isDone = yield* Deferred.make<void>()
     const goOn = yield* Deferred.make<void>()
@@ -179,13 +178,7 @@ const meanwhile = (first: Effect.Effect<void, unknown, Transaction>, slice: Slic
     )
     yield* Deferred.await(isDone)
     const arrival = yield* Effect.forkChild(deliver(subscriber, slice))
-    yield* Counters.eventually(
-      "the arrival to wait for the transaction",
-      Effect.map(
-        sql`SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
-        (rows) => rows.length > 0
-      )
-    )
+    yield* Counters.untilBlocked("the arrival to wait for the transaction")
     yield* Deferred.succeed(goOn, undefined)
     yield* Fiber.join(other)
     yield* Fiber.join(arrival)

@@ -1,6 +1,6 @@
 /**
- * Mistakes of one line in the service's own source, each with the test that turns red. They are for guarantees that the failure lab can't reach,
- * for it replaces whole parts (`test/lab/mistakes`): what happens on a socket, inside a transaction's frame, between sessions.
+ * Mistakes of one line in the service's own source, each with the test that turns red. They stand for guarantees that no
+ * mistake of the failure lab does, for that one replaces whole parts (`test/lab/mistakes`): on a socket, inside a transaction's frame, between sessions.
  */
 
 export interface Mutant {

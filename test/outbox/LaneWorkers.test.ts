@@ -1,6 +1,5 @@
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Layer } from "effect"
-import { Broker } from "../../src/messaging/broker/Broker.ts"
 import { laneOf } from "../../src/messaging/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
 import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
@@ -41,20 +40,13 @@ it.live("a hot lane can't starve the others: ready lanes take turns", () =>
 
     const sends: Array<string> = []
     yield* Layer.build(
-      TestProcess.dispatcherOver((layer) =>
-        Layer.effect(
-          Broker,
-          Effect.map(Broker, (broker) =>
-            Broker.of({
-              ...broker,
-              publish: (batch) =>
-                Effect.andThen(
-                  Effect.sync(() => sends.push(batch.records[0].key)),
-                  broker.publish(batch)
-                )
-            })
+      TestProcess.dispatcherOver(
+        TestProcess.publishing((batch, broker) =>
+          Effect.andThen(
+            Effect.sync(() => sends.push(batch.records[0].key)),
+            broker.publish(batch)
           )
-        ).pipe(Layer.provide(layer))
+        )
       ).pipe(
         Layer.provide(Layer.succeed(QueueSettings, { batchSize, batchBytes: 900_000, archive: true })),
         // A single worker: what comes first is a matter of the line alone.
@@ -78,20 +70,13 @@ it.live(
       const sending = yield* Deferred.make<void>()
       const acknowledged = yield* Deferred.make<void>()
       yield* Layer.build(
-        TestProcess.dispatcherOver((layer) =>
-          Layer.effect(
-            Broker,
-            Effect.map(Broker, (broker) =>
-              Broker.of({
-                ...broker,
-                publish: (batch) =>
-                  Effect.andThen(
-                    Effect.andThen(Deferred.succeed(sending, undefined), Deferred.await(acknowledged)),
-                    broker.publish(batch)
-                  )
-              })
+        TestProcess.dispatcherOver(
+          TestProcess.publishing((batch, broker) =>
+            Effect.andThen(
+              Effect.andThen(Deferred.succeed(sending, undefined), Deferred.await(acknowledged)),
+              broker.publish(batch)
             )
-          ).pipe(Layer.provide(layer))
+          )
         ).pipe(
           // An hour: far beyond what a test may take.
           Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 3_600_000, lanesSideBySide: 2, topics: [] }))
@@ -115,19 +100,12 @@ it.live("a lane that ends in a defect waits by itself: no worker sleeps for it, 
     const ids = Array.from({ length: 64 }, (_, index) => `aggregate-${index}`)
     const broken = new Set(ids.map(laneOf).filter((lane) => lane % 2 === 0))
     const context = yield* Layer.build(
-      TestProcess.dispatcherOver((layer) =>
-        Layer.effect(
-          Broker,
-          Effect.map(Broker, (broker) =>
-            Broker.of({
-              ...broker,
-              publish: (batch) =>
-                isBroken && broken.has(laneOf(batch.records[0].key))
-                  ? Effect.die(new Error("broken on purpose"))
-                  : broker.publish(batch)
-            })
-          )
-        ).pipe(Layer.provide(layer))
+      TestProcess.dispatcherOver(
+        TestProcess.publishing((batch, broker) =>
+          isBroken && broken.has(laneOf(batch.records[0].key))
+            ? Effect.die(new Error("broken on purpose"))
+            : broker.publish(batch)
+        )
       ).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 2, topics: [] })))
     )
     const workers = Context.get(context, LaneWorkers)

@@ -1,7 +1,7 @@
 /** What a topic that can't be reached is paused by, and until when. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Ref } from "effect"
-import { Broker, BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
+import { BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
 import { laneOf } from "../../src/messaging/outbox/Lane.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
@@ -22,25 +22,18 @@ const aggregates = ["a", "b", "c"]
 const dispatcherOver = (isBack: Ref.Ref<boolean>, backoffMillis: number) =>
   Dispatcher.layer.pipe(
     Layer.provideMerge(
-      TestProcess.dispatcherStepsOver((layer) =>
-        Layer.effect(
-          Broker,
-          Effect.map(Broker, (broker) =>
-            Broker.of({
-              ...broker,
-              publish: (batch) =>
-                Effect.flatMap(Ref.get(isBack), (back) =>
-                  back
-                    ? broker.publish(batch)
-                    : // All that is under way fails together, as in an outage.
-                      Effect.andThen(
-                        Effect.yieldNow,
-                        Effect.fail(new BrokerUnavailable({ operation: "publish", cause: "away" }))
-                      )
+      TestProcess.dispatcherStepsOver(
+        TestProcess.publishing((batch, broker) =>
+          Effect.flatMap(Ref.get(isBack), (back) =>
+            back
+              ? broker.publish(batch)
+              : // All that is under way fails together, as in an outage.
+                Effect.andThen(
+                  Effect.yieldNow,
+                  Effect.fail(new BrokerUnavailable({ operation: "publish", cause: "away" }))
                 )
-            })
           )
-        ).pipe(Layer.provide(layer))
+        )
       )
     ),
     Layer.provide(
@@ -68,7 +61,7 @@ it.live("sends that fail together are one failure of their topic, which is fetch
       yield* Ref.set(isBack, true)
       yield* drainAll
       assert.strictEqual(yield* Ledger.countEmbedded, 0)
-      // Random between nothing and weeks.
+      // Random between nothing and 34 years: shorter than the test once in a hundred million times.
     }).pipe(Effect.provide(dispatcherOver(isBack, 2 ** 40)))
   }).pipe(Effect.provide(writer))
 )

@@ -75,6 +75,18 @@ export const eventually = <E, R>(what: string, condition: Effect.Effect<boolean,
     })
   )
 
+/** Waits until a session of this database waits for another one's lock. */
+export const untilBlocked = (what: string) =>
+  eventually(
+    what,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const rows = yield* sql`
+        SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+      return rows.length > 0
+    })
+  )
+
 /** Waits until the queue is empty. */
 export const drained = eventually(
   "the queue to drain",

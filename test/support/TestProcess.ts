@@ -1,8 +1,8 @@
 /**
  * What one process of the service has of the mechanism, on a test's own database: build it twice for two processes.
  */
-import { Layer, References } from "effect"
-import type { Broker } from "../../src/messaging/broker/Broker.ts"
+import { Effect, Layer, References } from "effect"
+import { type Batch, Broker } from "../../src/messaging/broker/Broker.ts"
 import * as EmbeddedBroker from "../../src/messaging/broker/EmbeddedBroker.ts"
 import { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
 import { LaneWorkers } from "../../src/messaging/outbox/LaneWorkers.ts"
@@ -45,6 +45,15 @@ export const dispatcherStepsOver = <R>(change: (layer: typeof broker) => Layer.L
 /** A dispatcher over the broker that `change` makes of the embedded one. */
 export const dispatcherOver = <R>(change: (layer: typeof broker) => Layer.Layer<Broker, never, R>) =>
   LaneWorkers.layer.pipe(Layer.provideMerge(Dispatcher.layer), Layer.provideMerge(dispatcherStepsOver(change)))
+
+/** What makes of a broker one that publishes in another way, which has the real one to go on with. */
+export const publishing =
+  (publish: (batch: Batch, broker: Broker["Service"]) => ReturnType<Broker["Service"]["publish"]>) =>
+  <E, R>(layer: Layer.Layer<Broker, E, R>) =>
+    Layer.effect(
+      Broker,
+      Effect.map(Broker, (broker) => Broker.of({ ...broker, publish: (batch) => publish(batch, broker) }))
+    ).pipe(Layer.provide(layer))
 
 /** A dispatcher over the embedded broker. */
 export const dispatcher = dispatcherOver((layer) => layer)

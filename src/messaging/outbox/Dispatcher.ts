@@ -236,11 +236,8 @@ export class Dispatcher extends Context.Service<
       const tellOfWrong = (lane: Lane, wrong: ReadonlyMap<string, string>) =>
         Effect.suspend(() => {
           const known = misordered.get(lane)
-          if (wrong.size === 0) {
-            if (known !== undefined) misordered.delete(lane)
-            return Effect.void
-          }
-          misordered.set(lane, wrong)
+          if (wrong.size === 0) misordered.delete(lane)
+          else misordered.set(lane, wrong)
           return Effect.forEach(
             [...wrong].filter(([aggregate]) => known?.has(aggregate) !== true),
             ([, sentence]) =>

@@ -15,6 +15,7 @@ import { Wakeup } from "./Wakeup.ts"
 /** The aggregate that events belong to. All of an aggregate's events go to one topic, in order. */
 export interface Stream {
   readonly topic: string
+  /** At most 1,000 bytes, as the id. */
   readonly aggregateType: string
   readonly aggregateId: string
 }
@@ -52,7 +53,7 @@ export class NothingWritten extends Schema.TaggedError<NothingWritten>()("Nothin
  * What an aggregate's type and its id may take. Both stand in the keys of the archive's and the consumers' tables, and an entry of an index holds
  * 2,704 bytes: what is larger would be published again and again, for it can't be archived.
  */
-export const maxNameBytes = 1_000
+const maxNameBytes = 1_000
 
 /** Bounds of an append. */
 export const OutboxSettings = Context.Reference<{ readonly maxEventBytes: number }>(
