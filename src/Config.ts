@@ -109,7 +109,6 @@ const durations = (value: string): Parsed<ReadonlyArray<number>> => {
     : Result.succeed(parts.map((part) => Result.getOrThrow(part)))
 }
 
-/** Only the user, the password and the server: nodemailer would take any option of its own from the query. */
 /** `name=value`, comma separated, the values percent-encoded: as OpenTelemetry has it. */
 const headers = (value: string): Parsed<Readonly<Record<string, string>>> =>
   Result.try({
@@ -121,6 +120,7 @@ const headers = (value: string): Parsed<Readonly<Record<string, string>>> =>
     catch: () => "a list of name=value, comma separated"
   })
 
+/** Only the user, the password and the server: nodemailer would take any option of its own from the query. */
 const smtpUrl = (value: string): Parsed<Redacted.Redacted> => {
   const parsed = URL.canParse(value) ? new URL(value) : undefined
   return parsed !== undefined &&

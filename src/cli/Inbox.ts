@@ -5,7 +5,7 @@ import { type Handled, InboxDeadLetters } from "../messaging/inbox/InboxDeadLett
 import { type Entry, InboxReport, State } from "../messaging/inbox/InboxReport.ts"
 import * as Main from "../main.ts"
 import { ExitStatus } from "../Process.ts"
-import { by, json, limit, onDatabase, operatorOf, print, reason, table } from "./Operator.ts"
+import { by, eventFilters, json, limit, onDatabase, operatorOf, print, reason, table } from "./Operator.ts"
 
 const consumer = Argument.String("consumer").pipe(
   Argument.withDescription("the consumer's name, as `inbox list` shows it")
@@ -18,11 +18,7 @@ const eventId = Argument.String("event-id").pipe(
 
 const filters = {
   consumer: Flag.String("consumer").pipe(Flag.withDescription("only events of this consumer"), Flag.optional),
-  type: Flag.String("type").pipe(Flag.withDescription("only events of this type"), Flag.optional),
-  aggregate: Flag.String("aggregate").pipe(
-    Flag.withDescription("only events of the aggregate with this id"),
-    Flag.optional
-  )
+  ...eventFilters
 }
 const filterOf = (flags: { readonly [Key in keyof typeof filters]: Option.Option<string> }) => ({
   consumer: Option.getOrUndefined(flags.consumer),

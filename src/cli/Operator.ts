@@ -32,6 +32,15 @@ export const limit = Flag.Int("limit").pipe(
   Flag.withDefault(50)
 )
 
+/** What events may be chosen by at the outbox and at an inbox alike. */
+export const eventFilters = {
+  type: Flag.String("type").pipe(Flag.withDescription("only events of this type"), Flag.optional),
+  aggregate: Flag.String("aggregate").pipe(
+    Flag.withDescription("only events of the aggregate with this id"),
+    Flag.optional
+  )
+}
+
 /** Runs a command's work on the configured database. */
 export const onDatabase = <A, E, R extends Main.OperatorServices>(work: Effect.Effect<A, E, R>) =>
   Effect.flatMap(Config.load, (config) => Effect.provide(work, Main.operator(config)))

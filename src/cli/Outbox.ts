@@ -4,7 +4,7 @@ import { Argument, Command, Flag } from "effect/cli"
 import { DeadLetters, type Handled } from "../messaging/outbox/DeadLetters.ts"
 import { type Details, type Entry, OutboxReport } from "../messaging/outbox/OutboxReport.ts"
 import { ExitStatus } from "../Process.ts"
-import { by, json, limit, onDatabase, operatorOf, print, reason, table } from "./Operator.ts"
+import { by, eventFilters, json, limit, onDatabase, operatorOf, print, reason, table } from "./Operator.ts"
 
 const eventId = Argument.String("event-id").pipe(
   Argument.withDescription("the event's id, as `outbox list` shows it"),
@@ -13,11 +13,7 @@ const eventId = Argument.String("event-id").pipe(
 
 const filters = {
   topic: Flag.String("topic").pipe(Flag.withDescription("only events of this topic"), Flag.optional),
-  type: Flag.String("type").pipe(Flag.withDescription("only events of this type"), Flag.optional),
-  aggregate: Flag.String("aggregate").pipe(
-    Flag.withDescription("only events of the aggregate with this id"),
-    Flag.optional
-  )
+  ...eventFilters
 }
 const filterOf = (flags: { readonly [Key in keyof typeof filters]: Option.Option<string> }) => ({
   topic: Option.getOrUndefined(flags.topic),

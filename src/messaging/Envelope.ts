@@ -129,14 +129,31 @@ const blankBytes =
 /** One below the most that the tables' integers hold: there is a next one to compare with, and a turn behind it. */
 export const maxVersion = 2_147_483_646
 
-/** Names and ids are keys of indexes, whose entries have at most some 2,700 bytes. */
+/** Of a name or an id. */
 const maxNameLength = 500
+/**
+ * Its bytes in UTF-8: an id and a type stand side by side in keys of indexes (consumer_cursors, outbox_holds), whose entries hold 2,704 bytes. What
+ * is larger could be published, but neither archived nor applied.
+ */
+const maxNameBytes = 1_000
+/** What is not longer than this has no more bytes either: a UTF-16 unit takes at most three. */
+const surelyShort = Math.floor(maxNameBytes / 3)
 
-/** Two names that no text of Postgres tells apart would be one aggregate. */
-const Name = Schema.NonEmptyString.check(
-  Schema.isMaxLength(maxNameLength),
-  Schema.makeFilter((name) => isStorable(name) || "has a NUL or half a character in it")
-)
+/**
+ * What is wrong with an event's or aggregate's type, or an aggregate's id, in words to follow its name; undefined where nothing is. The outbox
+ * writes no event with such a name, and consumers read none. (Two names that no text of Postgres tells apart would be one aggregate.)
+ */
+export const faultOfName = (name: string): string | undefined => {
+  if (name === "") return "is empty"
+  if (name.length > maxNameLength) return `has ${name.length} characters, and ${maxNameLength} are allowed`
+  if (name.length > surelyShort) {
+    const bytes = utf8Length(name)
+    if (bytes > maxNameBytes) return `takes ${bytes} bytes, and ${maxNameBytes} are allowed`
+  }
+  return isStorable(name) ? undefined : "has a NUL or half a character in it"
+}
+
+const Name = Schema.String.check(Schema.makeFilter((name) => faultOfName(name) ?? true))
 
 /** ISO 8601, with a zone that Postgres takes. */
 const isoTime =
@@ -178,8 +195,7 @@ const decodeEnvelope = Schema.decodeUnknownResult(Schema.fromJsonString(Envelope
 const decoder = new TextDecoder("utf-8", { fatal: true })
 
 const uuid = /^[\da-f]{8}-[\da-f]{4}-[1-8][\da-f]{3}-[89ab][\da-f]{3}-[\da-f]{12}$/i
-const isName = (value: unknown): value is string =>
-  typeof value === "string" && value !== "" && value.length <= maxNameLength && isStorable(value)
+const isName = (value: unknown): value is string => typeof value === "string" && faultOfName(value) === undefined
 const isVersion = (value: unknown): value is number =>
   typeof value === "number" && Number.isInteger(value) && value >= 1 && value <= maxVersion
 

@@ -83,6 +83,17 @@ it.live(
   120_000
 )
 
+it.live("when one of two dispatchers is killed the other one has all lanes by a look of its own within a second", () =>
+  Effect.gen(function* () {
+    // A killed process wakes nobody; and what would come to its successor later than a second never comes.
+    const survivor = yield* Fleet.startDispatcher({ longestWaitMillis: 1_000 })
+    const killed = yield* Fleet.startDispatcher()
+    yield* settle("two", [survivor, killed])
+    yield* killed.signal("SIGKILL")
+    yield* settle("kill -9 of the other", [survivor])
+  }).pipe(Effect.scoped, Effect.provide(database))
+)
+
 it.live("Postgres restarts, and the dispatchers share the lanes again", () =>
   Effect.gen(function* () {
     const directory = yield* Fleet.temporaryDirectory

@@ -1,11 +1,15 @@
 /** What an operator does with refused events: redrive and discard, audited, repeatable. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DeadLetters } from "../../src/messaging/outbox/DeadLetters.ts"
-import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
+import * as HeldRows from "../../src/messaging/outbox/HeldRows.ts"
+import { Holds, HoldSettings } from "../../src/messaging/outbox/Holds.ts"
+import { laneOf } from "../../src/messaging/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
+import { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { OutboxReport } from "../../src/messaging/outbox/OutboxReport.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -21,6 +25,18 @@ const process = Layer.effectDiscard(Counters.makeTables).pipe(
 
 const settings = (skipTopics: ReadonlyArray<string> = []) =>
   Layer.succeed(HoldSettings, { retryBaseMillis: 0.02, maxAttempts: 3, skipTopics })
+
+/** No dispatcher: the test says what is refused, and once is enough. */
+const byHand = Holds.layer.pipe(
+  Layer.provideMerge(OutboxQueue.layer),
+  Layer.provideMerge(process),
+  Layer.provide(
+    Layer.effect(
+      HoldSettings,
+      Effect.map(HoldSettings, (given) => ({ ...given, maxAttempts: 1 }))
+    )
+  )
+)
 
 /** Polls so rarely that only a signal explains what happens soon. */
 const seldom = Layer.succeed(LaneWorkersSettings, { pollMillis: 5_000, lanesSideBySide: 4, topics: [] })
@@ -252,4 +268,92 @@ it.live("an event that was skipped can be redriven by itself while its aggregate
     yield* letters.retryAll({}, operator)
     yield* Refusals.untilPublished("poison", 8)
   }).pipe(Effect.scoped, Effect.provide(process), Effect.provide(Layer.mergeAll(settings([Counters.topic]), seldom)))
+)
+
+it.live("two operators who redrive all at once, and one who does so again, redrive each event once", () =>
+  Effect.gen(function* () {
+    const letters = yield* DeadLetters
+    const holds = yield* Holds
+    const queue = yield* OutboxQueue
+    const sql = yield* SqlClient.SqlClient
+    const ids = Array.from({ length: 250 }, (_, index) => `poison-${index}`)
+    for (const id of ids) yield* Refusals.append(id, 1, 1)
+    for (const lane of new Set(ids.map(laneOf))) {
+      for (const event of yield* queue.fetch(lane, [])) yield* holds.hold(lane, event, Refusals.rejection)
+    }
+    const both = yield* Effect.all([letters.retryAll({}, operator), letters.retryAll({}, operator)], {
+      concurrency: "unbounded"
+    })
+    assert.strictEqual(both[0].retried + both[1].retried, ids.length)
+    assert.strictEqual((yield* letters.retryAll({}, operator)).retried, 0)
+    const [event] = yield* sql<{ readonly id: string }>`SELECT event_id::text AS id FROM outbox_holds LIMIT 1`
+    // It is due already, and nobody sends: there is no dispatcher here.
+    assert.isFalse((yield* letters.retry(event!.id, operator)).changed)
+    assert.strictEqual((yield* sql`SELECT 1 AS one FROM operator_audit`).length, ids.length)
+  }).pipe(Effect.provide(byHand))
+)
+
+it.live("of two refused events with one id the dead one is decided on first, and then the one that is tried", () =>
+  Effect.gen(function* () {
+    const letters = yield* DeadLetters
+    const holds = yield* Holds
+    const queue = yield* OutboxQueue
+    const sql = yield* SqlClient.SqlClient
+    for (const id of ["one", "two"]) {
+      yield* Refusals.append(id, 1, 1)
+      yield* sql`
+        UPDATE outbox_events SET event_id = coalesce((SELECT event_id FROM outbox_dead_letters), event_id) WHERE aggregate_id = ${id}`
+      const [event] = yield* queue.fetch(laneOf(id), [])
+      yield* holds.hold(laneOf(id), event!, Refusals.rejection)
+    }
+    const eventId = yield* Refusals.idOf("one", "dead")
+    yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now() + interval '1 hour' WHERE aggregate_id = 'two'`
+    assert.isTrue((yield* letters.discard(eventId, operator)).changed)
+    assert.deepStrictEqual(
+      (yield* Refusals.statesOf("one")).map(({ status }) => status),
+      ["discarded"]
+    )
+    const refused = yield* Effect.flip(letters.discard(eventId, operator))
+    assert.match(
+      refused.message,
+      /is tried until the broker takes it, for another event with its id is among the dead letters/
+    )
+    assert.isTrue((yield* letters.retry(eventId, operator)).changed)
+    const [head] = yield* holds.due(laneOf("two"), [])
+    assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 0n }))
+  }).pipe(Effect.provide(byHand))
+)
+
+it.live("of two operators who redrive one skipped event at once both are told that it is tried", () =>
+  Effect.gen(function* () {
+    const letters = yield* DeadLetters
+    const holds = yield* Holds
+    const queue = yield* OutboxQueue
+    yield* Refusals.append("one", 1, 1)
+    const [event] = yield* queue.fetch(laneOf("one"), [])
+    assert.strictEqual(yield* holds.hold(laneOf("one"), event!, Refusals.rejection), "skipped")
+    const eventId = yield* Refusals.idOf("one", "dead")
+    // The first is at its last statement when the second comes.
+    const isThere = yield* Deferred.make<void>()
+    const goOn = yield* Deferred.make<void>()
+    const first = yield* Effect.forkChild(
+      Transaction.run(
+        Effect.gen(function* () {
+          const { sql } = yield* Transaction
+          yield* sql`
+            INSERT INTO outbox_holds (aggregate_type, aggregate_id, lane, topic, event_id, seq, attempts, next_attempt_at, held_at)
+            SELECT aggregate_type, aggregate_id, lane, topic, event_id, seq, 0, clock_now(), clock_now() FROM outbox_dead_letters`
+          yield* HeldRows.unburyHead(eventId)
+          yield* Deferred.succeed(isThere, undefined)
+          yield* Deferred.await(goOn)
+        })
+      )
+    )
+    yield* Deferred.await(isThere)
+    const second = yield* Effect.forkChild(letters.retry(eventId, operator))
+    yield* Counters.untilBlocked("the second operator to wait for the first")
+    yield* Deferred.succeed(goOn, undefined)
+    yield* Fiber.join(first)
+    assert.deepStrictEqual(yield* Fiber.join(second), { eventId, status: "retrying", changed: false })
+  }).pipe(Effect.provide(byHand), Effect.provide(settings([Counters.topic])))
 )

@@ -1,11 +1,10 @@
 /** An event that the broker refuses: its own aggregate waits, in order, and nobody else does. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
-import { Context, Effect, Layer, Metric, Random } from "effect"
+import { Context, Effect, Layer, Metric } from "effect"
 import { SqlClient } from "effect/sql"
-import { MessageRejected } from "../../src/messaging/broker/Broker.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
-import { Holds, HoldSettings } from "../../src/messaging/outbox/Holds.ts"
+import { Holds } from "../../src/messaging/outbox/Holds.ts"
 import { laneOf } from "../../src/messaging/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
 import { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
@@ -22,10 +21,6 @@ const writer = Layer.effectDiscard(Counters.makeTables).pipe(
   Layer.provideMerge(TestDatabase.layer),
   Layer.provideMerge(TestProcess.quiet)
 )
-
-/** Waits of some milliseconds, so that ten sends are over soon. */
-const soon = (settings: Partial<(typeof HoldSettings)["Service"]> = {}) =>
-  Layer.succeed(HoldSettings, { retryBaseMillis: 0.02, maxAttempts: 10, skipTopics: [], ...settings })
 
 /** One more process with a dispatcher, on the same database, whose broker refuses what `topic` says. */
 const startDispatcher = (topic: Refusals.Topic) =>
@@ -47,16 +42,6 @@ const upTo = (version: number) => Array.from({ length: version }, (_, index) => 
 
 const publishedVersions = (id: string) =>
   Effect.map(Counters.published, (records) => Counters.firstDeliveries(records).get(id) ?? [])
-
-/** The hold on the aggregate, as it stands. */
-const holdOn = (id: string) =>
-  Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
-    const [row] = yield* sql<{ readonly attempts: number; readonly waitMillis: number | null }>`
-      SELECT attempts, (extract(epoch FROM next_attempt_at - clock_now()) * 1000)::float8 AS "waitMillis"
-      FROM outbox_holds WHERE aggregate_id = ${id}`
-    return row
-  })
 
 /** What outbox_events_failed_total has counted as refusals. */
 const refusals = Effect.map(Metric.snapshot, (metrics) =>
@@ -98,8 +83,8 @@ it.live("a refused event among 10,000 delays no other aggregate; its own waits, 
     topic.refused.clear()
     yield* Refusals.untilPublished("poison", 105)
     assert.deepStrictEqual(yield* publishedVersions("poison"), upTo(105))
-    assert.isUndefined(yield* holdOn("poison"))
-  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 100 })))
+    assert.isUndefined(yield* Refusals.holdOn("poison"))
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Refusals.soon({ maxAttempts: 100 })))
 )
 
 it.live("what an operator sees, and metrics count, are refusals of the event by itself; pending counts neither", () =>
@@ -115,7 +100,7 @@ it.live("what an operator sees, and metrics count, are refusals of the event by 
     assert.deepStrictEqual(yield* holds.counts, { parked: 2, dead: 1 })
     const queue = yield* Effect.provideContext(Effect.service(OutboxQueue), context)
     assert.strictEqual((yield* queue.pending).count, 0)
-  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 4 })))
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Refusals.soon({ maxAttempts: 4 })))
 )
 
 it.live(
@@ -135,8 +120,8 @@ it.live(
       // The archive keeps the first event of the id, and the one behind the second.
       yield* Refusals.untilPublished("poison", 2)
       assert.deepStrictEqual(yield* publishedVersions("poison"), [1, 2, 3])
-      assert.isUndefined(yield* holdOn("poison"))
-    }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 100 })))
+      assert.isUndefined(yield* Refusals.holdOn("poison"))
+    }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Refusals.soon({ maxAttempts: 100 })))
 )
 
 it.live("ten sends, and then it is a dead letter with its history, and its aggregate stays parked", () =>
@@ -168,7 +153,7 @@ it.live("ten sends, and then it is a dead letter with its history, and its aggre
     yield* Counters.drained
     assert.strictEqual(Refusals.sendsAlone(topic, "poison/2"), 10)
     assert.deepStrictEqual(yield* publishedVersions("poison"), [1])
-  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon()))
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Refusals.soon()))
 )
 
 for (const [skipTopics, published] of [
@@ -187,7 +172,7 @@ for (const [skipTopics, published] of [
       yield* Counters.drained
       assert.strictEqual(Refusals.sendsAlone(topic, "poison/2"), 1)
       assert.deepStrictEqual(yield* publishedVersions("poison"), [...published])
-    }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 1, skipTopics })))
+    }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Refusals.soon({ maxAttempts: 1, skipTopics })))
   )
 }
 
@@ -203,7 +188,11 @@ it.live("where a topic may skip, the aggregate goes on without the dead event, a
     const sql = yield* SqlClient.SqlClient
     const audit = yield* sql`SELECT actor, action, subject_id AS id FROM operator_audit`
     assert.deepStrictEqual(audit, [{ actor: "dispatcher", action: "skip", id: yield* Refusals.idOf("poison", "dead") }])
-  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 3, skipTopics: [Counters.topic] })))
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(writer),
+    Effect.provide(Refusals.soon({ maxAttempts: 3, skipTopics: [Counters.topic] }))
+  )
 )
 
 it.live("an outage burns no attempt of a held event, and it is tried again after it", () =>
@@ -219,19 +208,19 @@ it.live("an outage burns no attempt of a held event, and it is tried again after
       "the topic to pause for the held event alone",
       Effect.map(dispatcher.pauses, (pauses) => pauses.length === 1)
     )
-    const before = yield* holdOn("poison")
+    const before = yield* Refusals.holdOn("poison")
     const sends = topic.sends.length
     yield* Counters.eventually(
       "many tries",
       Effect.sync(() => topic.sends.length > sends + 5)
     )
-    assert.strictEqual((yield* holdOn("poison"))?.attempts, before?.attempts)
+    assert.strictEqual((yield* Refusals.holdOn("poison"))?.attempts, before?.attempts)
     topic.down = false
     topic.refused.clear()
     yield* Refusals.untilPublished("poison", 3)
     assert.deepStrictEqual(yield* publishedVersions("poison"), [1, 2, 3])
     assert.deepStrictEqual(yield* dispatcher.pauses, [])
-  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 1_000 })))
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Refusals.soon({ maxAttempts: 1_000 })))
 )
 
 for (const point of ["dispatcher.after-hold", "dispatcher.after-release", "dispatcher.after-publish"] as const) {
@@ -260,7 +249,7 @@ for (const point of ["dispatcher.after-hold", "dispatcher.after-release", "dispa
       Effect.scoped,
       Effect.provide(writer),
       Effect.provide(Faults.layer()),
-      Effect.provide(soon({ maxAttempts: 1_000 }))
+      Effect.provide(Refusals.soon({ maxAttempts: 1_000 }))
     )
   )
 }
@@ -271,166 +260,17 @@ it.live("a process that starts finds the holds of the one that died, and goes on
     topic.refused.add("poison/1")
     yield* Refusals.append("poison", 1, 3)
     yield* Effect.scoped(Effect.andThen(startDispatcher(topic), Refusals.until("poison", "retrying")))
-    const before = yield* holdOn("poison")
+    const before = yield* Refusals.holdOn("poison")
     topic.refused.clear()
     yield* startDispatcher(topic)
     yield* Refusals.untilPublished("poison", 3)
     assert.deepStrictEqual(yield* publishedVersions("poison"), [1, 2, 3])
     assert.isAtLeast(before?.attempts ?? 0, 1)
-  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(soon({ maxAttempts: 1_000 })))
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Refusals.soon({ maxAttempts: 1_000 })))
 )
 
 /** The holds by themselves, with the jitter in the test's hand. */
 const holdsAlone = Holds.layer.pipe(Layer.provideMerge(OutboxQueue.layer), Layer.provideMerge(writer))
-
-const rejection = new MessageRejected({ topic: Counters.topic, partition: 0, reason: "too large" })
-
-it.live("after send n the next one waits a random part of base · 2ⁿ, on the database's clock", () =>
-  Effect.gen(function* () {
-    const holds = yield* Holds
-    const queue = yield* OutboxQueue
-    const sql = yield* SqlClient.SqlClient
-    const lane = laneOf("poison")
-    yield* Refusals.append("poison", 1, 2)
-    const [event] = yield* queue.fetch(lane, [])
-    yield* holds.hold(lane, event!, rejection)
-    for (let sends = 1; sends <= 8; sends++) {
-      const expected = 0.5 * 100_000 * 2 ** sends
-      // Time has passed since; not by much, on however slow a machine.
-      const { attempts, waitMillis } = (yield* holdOn("poison"))!
-      assert.strictEqual(attempts, sends)
-      assert.isTrue(waitMillis! <= expected && waitMillis! > expected - 60_000, `${waitMillis} of ${expected}`)
-      assert.deepStrictEqual(yield* holds.due(lane, []), [], "not before its time")
-      yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
-      const [head] = yield* holds.due(lane, [])
-      assert.strictEqual(head?.attempts, sends)
-      assert.deepStrictEqual(yield* holds.due(lane, [Counters.topic]), [], "not while its topic pauses")
-      assert.strictEqual(yield* holds.rejected(head!, rejection), "retrying")
-      assert.strictEqual(yield* holds.rejected(head!, rejection), "gone", "the same send counts once")
-    }
-  }).pipe(
-    Effect.scoped,
-    Effect.provide(holdsAlone),
-    Effect.provide(soon({ retryBaseMillis: 100_000 })),
-    Effect.provideService(Random.Random, { nextDoubleUnsafe: () => 0.5, nextIntUnsafe: () => 1 })
-  )
-)
-
-it.live("a zombie's refusal of an event that its successor has dealt with counts nothing and holds nothing", () =>
-  Effect.gen(function* () {
-    const holds = yield* Holds
-    const queue = yield* OutboxQueue
-    const lane = laneOf("poison")
-    yield* Refusals.append("poison", 1, 2)
-    const [first, second] = yield* queue.fetch(lane, [])
-    assert.strictEqual(yield* holds.hold(lane, first!, rejection), "retrying")
-    assert.strictEqual(yield* holds.hold(lane, first!, rejection), "gone")
-    assert.strictEqual((yield* holdOn("poison"))?.attempts, 1)
-    // The zombie's ack comes late: its mark finds nothing, and the event stays where it is.
-    yield* queue.mark(lane, [first!, second!], { partition: 0, baseOffset: 7n })
-    assert.deepStrictEqual(
-      (yield* Refusals.statesOf("poison")).map((state) => state.status),
-      ["retrying", "parked"]
-    )
-    const sql = yield* PgClient.PgClient
-    yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
-    const [head] = yield* holds.due(lane, [])
-    assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 8n }))
-    assert.isFalse(
-      yield* holds.published(head!, { partition: 0, baseOffset: 9n }),
-      "the second to succeed has a duplicate"
-    )
-    assert.strictEqual(yield* holds.rejected(head!, rejection), "gone")
-    assert.strictEqual(yield* holds.hold(lane, first!, rejection), "gone")
-    assert.isUndefined(yield* holdOn("poison"))
-    assert.deepStrictEqual(yield* Counters.queuedVersions("poison"), [2])
-  }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(soon()))
-)
-
-it.live("a late answer about a head that was published says nothing about the one that is held now", () =>
-  Effect.gen(function* () {
-    const holds = yield* Holds
-    const queue = yield* OutboxQueue
-    const sql = yield* PgClient.PgClient
-    const lane = laneOf("poison")
-    yield* Refusals.append("poison", 1, 2)
-    const [first] = yield* queue.fetch(lane, [])
-    yield* holds.hold(lane, first!, rejection)
-    yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
-    const [head] = yield* holds.due(lane, [])
-    assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 0n }))
-    // The next one is refused, too, as often as the first was.
-    const [second] = yield* queue.fetch(lane, [])
-    assert.strictEqual(yield* holds.hold(lane, second!, rejection), "retrying")
-    assert.isFalse(yield* holds.published(head!, { partition: 0, baseOffset: 1n }))
-    assert.strictEqual(yield* holds.rejected(head!, rejection), "gone")
-    assert.deepStrictEqual(
-      (yield* Refusals.statesOf("poison")).map(({ status }) => status),
-      ["published", "retrying"]
-    )
-    assert.strictEqual((yield* holdOn("poison"))?.attempts, 1)
-  }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(soon()))
-)
-
-it.live("a hold with an earlier event behind it is a defect, and nothing of its aggregate is sent or released", () =>
-  Effect.gen(function* () {
-    const holds = yield* Holds
-    const queue = yield* OutboxQueue
-    const sql = yield* PgClient.PgClient
-    const lane = laneOf("poison")
-    yield* Refusals.append("poison", 1, 2)
-    const [first, second] = yield* queue.fetch(lane, [])
-    yield* holds.hold(lane, first!, rejection)
-    // What no code of ours does: the second one is made the head.
-    yield* sql`UPDATE outbox_holds SET event_id = ${second!.eventId}::uuid, seq = ${second!.seq}, next_attempt_at = clock_now()`
-    assert.match(String(yield* Effect.exit(holds.due(lane, []))), /has an event in front of its head/)
-    const published = holds.published({ ...second!, attempts: 1 }, { partition: 0, baseOffset: 0n })
-    assert.match(String(yield* Effect.exit(published)), /an earlier event is parked behind/)
-    assert.deepStrictEqual(
-      (yield* Refusals.statesOf("poison")).map(({ status }) => status),
-      ["parked", "retrying"]
-    )
-  }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(soon()))
-)
-
-it.live(
-  "an aggregate with more behind its refused event than one statement moves is held, and released, in pieces",
-  () =>
-    Effect.gen(function* () {
-      const holds = yield* Holds
-      const queue = yield* OutboxQueue
-      const sql = yield* PgClient.PgClient
-      const lane = laneOf("poison")
-      const count = 25_000
-      yield* Refusals.append("poison", 1, 1)
-      yield* sql`
-      INSERT INTO outbox_events (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,
-                                 aggregate_version, occurred_at, trace_id, span_id, record_bytes, data)
-      SELECT lane, gen_random_uuid(), topic, event_type, schema_version, aggregate_type, aggregate_id,
-             version, occurred_at, trace_id, span_id, record_bytes, data
-      FROM outbox_events, generate_series(2, ${count}::int4) AS version ORDER BY version`
-      const counted = Effect.map(
-        sql<{ readonly queued: number; readonly parked: number }>`
-        SELECT (SELECT count(*) FROM outbox_events)::int4 AS queued, (SELECT count(*) FROM outbox_parked)::int4 AS parked`,
-        ([row]) => row
-      )
-      const [first] = yield* queue.fetch(lane, [])
-      assert.strictEqual(yield* holds.hold(lane, first!, rejection), "retrying")
-      assert.deepStrictEqual(yield* counted, { queued: count - 10_000, parked: 10_000 })
-      // What is still in the queue is held as well, and moves when it is met.
-      const met = yield* queue.fetch(lane, [])
-      assert.isTrue(met.every(({ held }) => held === true))
-      assert.strictEqual(yield* holds.park(lane, met), met.length)
-      for (let events = met; events.length > 0; events = yield* queue.fetch(lane, [])) yield* holds.park(lane, events)
-      assert.deepStrictEqual(yield* counted, { queued: 0, parked: count })
-      yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
-      const [head] = yield* holds.due(lane, [])
-      assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 0n }))
-      assert.deepStrictEqual(yield* counted, { queued: count - 1, parked: 0 })
-      const [next] = yield* queue.fetch(lane, [])
-      assert.deepStrictEqual([next?.aggregateVersion, next?.held], [2, false])
-    }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(soon()))
-)
 
 it.live("a hole that a zombie's late mark leaves behind a parked event stops nothing", () =>
   Effect.gen(function* () {
@@ -446,8 +286,9 @@ it.live("a hole that a zombie's late mark leaves behind a parked event stops not
         const { sql: inside } = yield* Transaction
         yield* inside`SELECT 1 AS one FROM outbox_events WHERE aggregate_version = 3 FOR UPDATE`
         // On a connection of its own, as another process would.
-        yield* Effect.updateContext(holds.hold(lane, batch[0]!, rejection), (context: Context.Context<never>) =>
-          Context.omit(sql.transactionService)(context)
+        yield* Effect.updateContext(
+          holds.hold(lane, batch[0]!, Refusals.rejection),
+          (context: Context.Context<never>) => Context.omit(sql.transactionService)(context)
         )
       })
     )
@@ -461,10 +302,10 @@ it.live("a hole that a zombie's late mark leaves behind a parked event stops not
     assert.deepStrictEqual(yield* Counters.queuedVersions("poison"), [2, 4])
     // A refusal of what is behind must not hold the aggregate with the wrong head.
     const fourth = (yield* queue.fetch(lane, []))[1]
-    assert.strictEqual(yield* holds.hold(lane, fourth!, rejection), "gone")
-    assert.isUndefined(yield* holdOn("poison"))
+    assert.strictEqual(yield* holds.hold(lane, fourth!, Refusals.rejection), "gone")
+    assert.isUndefined(yield* Refusals.holdOn("poison"))
     yield* startDispatcher(Refusals.makeTopic())
     yield* Refusals.untilPublished("poison", 4)
     assert.deepStrictEqual(yield* publishedVersions("poison"), [2, 4])
-  }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(soon()))
+  }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(Refusals.soon()))
 )

@@ -130,6 +130,26 @@ it.live("a lane that was lost has no floor when it comes back", () =>
   }).pipe(Effect.provide(writer))
 )
 
+it.live("a lane that is lost while its floor is looked for has none when it comes back", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const queue = yield* OutboxQueue
+    yield* Transaction.run(Counters.create("early"))
+    yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events`
+    yield* publish
+    // Both steps, and each of them overtaken by the loss.
+    for (const step of [1, 2]) {
+      if (step === 2) yield* queue.raiseFloors([lane])
+      const raising = yield* Effect.forkChild(queue.raiseFloors([lane]))
+      yield* Effect.yieldNow
+      yield* queue.forgetFloors([lane])
+      yield* Fiber.join(raising)
+      yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM kept`
+      assert.deepStrictEqual(yield* publish, ["early"])
+    }
+  }).pipe(Effect.provide(writer))
+)
+
 it.live("a floor counts for nothing on a server that was started anew", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient

@@ -1,10 +1,14 @@
 import { assert, it } from "@effect/vitest"
-import { Context, Deferred, Effect, Layer } from "effect"
-import { laneOf } from "../../src/messaging/outbox/Lane.ts"
+import { Context, Deferred, Effect, Layer, Metric, Random, SubscriptionRef } from "effect"
+import { BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
+import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
+import { type Lane, laneCount, laneOf } from "../../src/messaging/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
 import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
-import { QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { OutboxQueue, QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { Shares } from "../../src/platform/database/Shares.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as Faults from "../../src/platform/Faults.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import * as Counters from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -15,6 +19,9 @@ const writer = Layer.effectDiscard(Counters.makeTables).pipe(
   Layer.provideMerge(TestDatabase.layer),
   Layer.provideMerge(TestProcess.quiet)
 )
+
+/** A poll that never comes by itself. */
+const unpolled = { pollMillis: 600_000, lanesSideBySide: 2, topics: [] }
 
 const batchSize = 10
 const hotEvents = 1_000
@@ -94,16 +101,28 @@ it.live(
     }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
+/** What outbox_lane_failures_total has come to. */
+const laneFailures = Effect.map(Metric.snapshot, (metrics) =>
+  metrics
+    .filter(({ id }) => id === "outbox_lane_failures_total")
+    .reduce((sum, metric) => sum + (metric.type === "Counter" ? Number(metric.state.count) : 0), 0)
+)
+
 it.live("a lane that ends in a defect waits by itself: no worker sleeps for it, and all other lanes flow", () =>
   Effect.gen(function* () {
     let isBroken = true
+    let defects = 0
+    const failuresBefore = yield* laneFailures
     const ids = Array.from({ length: 64 }, (_, index) => `aggregate-${index}`)
     const broken = new Set(ids.map(laneOf).filter((lane) => lane % 2 === 0))
     const context = yield* Layer.build(
       TestProcess.dispatcherOver(
         TestProcess.publishing((batch, broker) =>
           isBroken && broken.has(laneOf(batch.records[0].key))
-            ? Effect.die(new Error("broken on purpose"))
+            ? Effect.suspend(() => {
+                defects++
+                return Effect.die(new Error("broken on purpose"))
+              })
             : broker.publish(batch)
         )
       ).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 2, topics: [] })))
@@ -131,6 +150,138 @@ it.live("a lane that ends in a defect waits by itself: no worker sleeps for it, 
     isBroken = false
     yield* Counters.drained
     assert.strictEqual((yield* Counters.published).length, ids.length)
+    // A turn ends a moment after the mark that empties the queue.
+    yield* Counters.eventually(
+      "no lane to wait any more",
+      Effect.map(workers.stopped, (stopped) => stopped.length === 0)
+    )
+    assert.isAtLeast(defects, 2 * broken.size)
+    assert.strictEqual((yield* laneFailures) - failuresBefore, defects)
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a lane that is lost while its turn ends in a defect is not told of any more", () =>
+  Effect.gen(function* () {
+    const all = Array.from({ length: laneCount }, (_, lane) => lane)
+    const held = yield* SubscriptionRef.make<ReadonlyArray<number>>(all)
+    // Shares that come and go when the test says so.
+    const shares = Shares.of({
+      join: () =>
+        Effect.succeed({
+          held: SubscriptionRef.get(held),
+          changes: SubscriptionRef.changes(held),
+          use: (share, effect) =>
+            Effect.flatMap(SubscriptionRef.get(held), (found) =>
+              found.includes(share) ? Effect.asSome(effect) : Effect.succeedNone
+            )
+        })
+    })
+    const isSending = yield* Deferred.make<void>()
+    const goOn = yield* Deferred.make<void>()
+    const sent: Array<string> = []
+    const context = yield* Layer.build(
+      TestProcess.dispatcherOver(
+        TestProcess.publishing((batch, broker) => {
+          const { key } = batch.records[0]
+          sent.push(key)
+          return key === "a"
+            ? Deferred.succeed(isSending, undefined).pipe(
+                Effect.andThen(Deferred.await(goOn)),
+                Effect.andThen(Effect.die(new Error("its connection was silent")))
+              )
+            : broker.publish(batch)
+        })
+      ).pipe(
+        Layer.provide(Layer.succeed(Shares, shares)),
+        // One worker: what it does next comes behind that turn.
+        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 1, topics: [] }))
+      )
+    )
+    const workers = Context.get(context, LaneWorkers)
+    yield* Transaction.run(Counters.create("a"))
+    yield* Deferred.await(isSending)
+    yield* SubscriptionRef.set(
+      held,
+      all.filter((lane) => lane !== laneOf("a"))
+    )
+    const another = Array.from({ length: 100 }, (_, index) => `b${index}`).find((id) => laneOf(id) !== laneOf("a"))!
+    yield* Transaction.run(Counters.create(another))
+    yield* Deferred.succeed(goOn, undefined)
+    yield* Counters.eventually(
+      "the next turn",
+      Effect.sync(() => sent.includes(another))
+    )
     assert.deepStrictEqual(yield* workers.stopped, [])
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
+
+it.live("a lane that failed and has nothing left to send is well again", () =>
+  Effect.gen(function* () {
+    const control = yield* Faults.FaultControl
+    const context = yield* Layer.build(
+      TestProcess.dispatcherOver((layer) => layer).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, unpolled)))
+    )
+    const workers = Context.get(context, LaneWorkers)
+    // Its mark is committed, and that is the last that it has to do.
+    yield* control.set("dispatcher.after-mark", { action: "fail", times: 1, delayMillis: 0 })
+    yield* Transaction.run(Counters.create("a"))
+    yield* Counters.eventually(
+      "the failure",
+      Effect.map(control.list, (faults) => faults.length === 0)
+    )
+    yield* Counters.drained
+    yield* Counters.eventually(
+      "the lane to be well",
+      Effect.map(workers.stopped, (stopped) => stopped.length === 0)
+    )
+    assert.strictEqual((yield* Counters.published).length, 1)
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Faults.layer()))
+)
+
+for (const [name, fails, lookMillis] of [
+  [
+    "what an outage stopped is tried again when its wait is over, however seldom the poll comes",
+    Effect.fail(new BrokerUnavailable({ operation: "publish", cause: "away once" })),
+    // Each look for ready lanes takes longer than the pause that it was begun in.
+    600
+  ],
+  [
+    "what a defect stopped is tried again when its wait is over, however seldom the poll comes",
+    Effect.die(new Error("broken once")),
+    0
+  ]
+] as const) {
+  it.live(name, () =>
+    Effect.gen(function* () {
+      let tries = 0
+      const steps = TestProcess.dispatcherStepsOver(
+        TestProcess.publishing((batch, broker) => (tries++ === 0 ? fails : broker.publish(batch)))
+      )
+      const slowly = Layer.effect(
+        OutboxQueue,
+        Effect.map(OutboxQueue, (queue) => ({
+          ...queue,
+          ready: (lanes: ReadonlyArray<Lane>, paused: ReadonlyArray<string>) =>
+            Effect.tap(queue.ready(lanes, paused), Effect.sleep(lookMillis))
+        }))
+      ).pipe(Layer.provideMerge(steps))
+      yield* Layer.build(
+        LaneWorkers.layer
+          .pipe(Layer.provideMerge(Dispatcher.layer), Layer.provideMerge(slowly))
+          .pipe(
+            Layer.provide(Layer.succeed(LaneWorkersSettings, unpolled)),
+            Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 300, backoffCapMillis: 300 }))
+          )
+      )
+      yield* Transaction.run(Counters.create("a"))
+      yield* Counters.drained
+      assert.strictEqual((yield* Counters.published).length, 1)
+      assert.strictEqual(tries, 2)
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(writer),
+      // Waits are as long as they may be: none is over before the poll has seen it.
+      Effect.provideService(Random.Random, { nextDoubleUnsafe: () => 0.99, nextIntUnsafe: () => 1 })
+    )
+  )
+}

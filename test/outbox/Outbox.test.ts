@@ -1,8 +1,11 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert, it, layer } from "@effect/vitest"
-import { Deferred, Effect, Exit, Fiber, Layer, Ref, Tracer } from "effect"
+import { Deferred, Effect, Exit, Fiber, Layer, Ref, Result, Tracer } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
+import { randomBytes } from "node:crypto"
+import * as Envelope from "../../src/messaging/Envelope.ts"
 import { EventRefused, Outbox } from "../../src/messaging/outbox/Outbox.ts"
+import { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { Wakeup } from "../../src/messaging/outbox/Wakeup.ts"
 import { laneOf } from "../../src/messaging/outbox/Lane.ts"
 import * as Faults from "../../src/platform/Faults.ts"
@@ -218,24 +221,96 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
     })
   )
 
-  it.effect("an aggregate's name that no index can hold is refused at once, and nothing is written", () =>
+  it.effect(
+    "what no broker takes, no consumer reads or no index holds is refused at once, and nothing is written",
+    () =>
+      Effect.gen(function* () {
+        const outbox = yield* Outbox
+        const append = (
+          aggregateType: string,
+          aggregateId: string,
+          eventType = "Placed",
+          schemaVersion = 1,
+          topic = "orders"
+        ) =>
+          Transaction.run(
+            outbox.append({ topic, aggregateType, aggregateId }, 1, [{ eventType, schemaVersion, data: {} }])
+          )
+        const reasons = yield* Effect.forEach(
+          [
+            append("Order", "q".repeat(501)),
+            append("Order", "€".repeat(334)),
+            append("", "q"),
+            append("Order", "q\0"),
+            append("Order\ud800", "q"),
+            append("Order", "q", "x".repeat(501)),
+            append("Order", "q", ""),
+            append("Order", "q", "Placed", 0),
+            append("Order", "q", "Placed", 32_768),
+            append("Order", "q", "Placed", 1, "all orders"),
+            append("Order", "q", "Placed", 1, "..")
+          ],
+          (refused) => Effect.map(Effect.flip(refused), ({ reason }) => reason)
+        )
+        assert.deepStrictEqual(reasons, [
+          "its aggregateId has 501 characters, and 500 are allowed",
+          "its aggregateId takes 1002 bytes, and 1000 are allowed",
+          "its aggregateType is empty",
+          "its aggregateId has a NUL or half a character in it",
+          "its aggregateType has a NUL or half a character in it",
+          "its eventType has 501 characters, and 500 are allowed",
+          "its eventType is empty",
+          "its schemaVersion 0 is not between 1 and 32767",
+          "its schemaVersion 32768 is not between 1 and 32767",
+          'its topic "all orders" is no name that a broker has',
+          'its topic ".." is no name that a broker has'
+        ])
+        assert.deepStrictEqual(yield* versions("q"), [])
+      })
+  )
+
+  it.effect("a write that hits several rows is a defect, and nothing of it is written", () =>
     Effect.gen(function* () {
       const outbox = yield* Outbox
-      const append = (aggregateType: string, aggregateId: string) =>
+      for (const id of ["r1", "r2"]) yield* Transaction.run(create(id))
+      const exit = yield* Effect.exit(
         Transaction.run(
-          outbox.append({ topic: "orders", aggregateType, aggregateId }, 1, [
-            { eventType: "Placed", schemaVersion: 1, data: {} }
-          ])
+          Effect.flatMap(Transaction, ({ sql }) =>
+            outbox.save(
+              { topic: "orders", aggregateType: "Counter", aggregateId: "r1" },
+              [{ eventType: "Placed", schemaVersion: 1, data: {} }],
+              sql<{
+                readonly version: number
+              }>`UPDATE counters SET version = version + 1 WHERE id IN ('r1', 'r2') RETURNING version`
+            )
+          )
         )
-      const refused = yield* Effect.flip(append("Order", "ü".repeat(501)))
-      assert.strictEqual(
-        refused.message,
-        "event Placed can't be published: its aggregateId takes 1002 bytes, and 1000 are allowed"
       )
-      assert.match((yield* Effect.flip(append("x".repeat(1_001), "q"))).message, /its aggregateType takes 1001 bytes/)
-      assert.deepStrictEqual(yield* versions("q"), [])
-      yield* append("x".repeat(1_000), "ü".repeat(500))
+      assert.match(String(exit), /the write of Counter r1 hits several rows/)
+      assert.deepStrictEqual(yield* versions("r1"), [1])
     })
+  )
+
+  it.effect("the longest names there can be are published, read and archived", () =>
+    Effect.gen(function* () {
+      const outbox = yield* Outbox
+      const sql = yield* PgClient.PgClient
+      // Random, for an index compresses what repeats itself.
+      const name = Array.from(randomBytes(500), (byte) => String.fromCharCode(0x100 + byte)).join("")
+      yield* Transaction.run(
+        outbox.append({ topic: "orders", aggregateType: name, aggregateId: name }, 1, [
+          { eventType: name, schemaVersion: 1, data: {} }
+        ])
+      )
+      const queue = yield* OutboxQueue
+      const event = (yield* queue.fetch(laneOf(name), [])).find(({ aggregateId }) => aggregateId === name)
+      const read = Result.getOrThrow(Envelope.decode(Envelope.toRecord(event!)))
+      assert.deepInclude(read, { aggregateType: name, aggregateId: name, eventType: name })
+      yield* queue.mark(laneOf(name), [event!], { partition: 0, baseOffset: 0n })
+      assert.deepStrictEqual(yield* versions(name), [])
+      const consumer = "c".repeat(100)
+      yield* sql`INSERT INTO consumer_cursors (consumer_name, aggregate_id, aggregate_type, version) VALUES (${consumer}, ${name}, ${name}, 1)`
+    }).pipe(Effect.provide(OutboxQueue.layer))
   )
 
   it.effect(

@@ -1,8 +1,10 @@
 /** What a topic that can't be reached is paused by, and until when. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer, Ref } from "effect"
-import { BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
+import { Clock, Effect, Layer, Metric, Ref } from "effect"
+import { TestClock } from "effect/testing"
+import { BrokerUnavailable, MessageRejected } from "../../src/messaging/broker/Broker.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
+import * as TopicPauses from "../../src/messaging/outbox/TopicPauses.ts"
 import { laneOf } from "../../src/messaging/outbox/Lane.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
 import * as Ledger from "../support/Ledger.ts"
@@ -84,4 +86,87 @@ it.live("the first send that succeeds ends the pause, and the failures in a row"
       assert.strictEqual(yield* Ledger.countEmbedded, aggregates.length)
     }).pipe(Effect.provide(dispatcherOver(isBack, 0)))
   }).pipe(Effect.provide(writer))
+)
+
+const away = new BrokerUnavailable({ operation: "publish", cause: "away" })
+
+it.effect("sends that were under way together are one failure, also where they fail one after the other", () =>
+  Effect.gen(function* () {
+    const pauses = yield* TopicPauses.make({ baseMillis: 10, capMillis: 10, forgottenAfterMillis: 60_000 })
+    const attempt = Effect.map(pauses.all, ([pause]) => pause?.attempt)
+    const sentMillis = yield* Clock.currentTimeMillis
+    for (let send = 0; send < 8; send++) {
+      yield* TestClock.adjust("400 millis")
+      yield* pauses.begin("orders", away, sentMillis)
+    }
+    assert.strictEqual(yield* attempt, 1)
+    yield* TestClock.adjust("400 millis")
+    yield* pauses.begin("orders", away, yield* Clock.currentTimeMillis)
+    assert.strictEqual(yield* attempt, 2)
+  })
+)
+
+it.effect(
+  "a pause after which nothing was sent any more is forgotten after a minute: its lanes have gone elsewhere",
+  () =>
+    Effect.gen(function* () {
+      const pauses = yield* TopicPauses.make({ baseMillis: 1_000, capMillis: 1_000, forgottenAfterMillis: 60_000 })
+      yield* pauses.begin("orders", away, yield* Clock.currentTimeMillis)
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual(yield* pauses.running, [])
+      assert.isUndefined(yield* pauses.nextEndMillis)
+      yield* TestClock.adjust("58 seconds")
+      assert.deepStrictEqual(
+        (yield* pauses.all).map(({ attempt, topic }) => [topic, attempt]),
+        [["orders", 1]]
+      )
+      yield* TestClock.adjust("2 seconds")
+      assert.deepStrictEqual(yield* pauses.all, [])
+      // The next failure is a first one.
+      yield* pauses.begin("orders", away, yield* Clock.currentTimeMillis)
+      assert.deepStrictEqual(
+        (yield* pauses.all).map(({ attempt }) => attempt),
+        [1]
+      )
+      assert.isAtMost((yield* pauses.nextEndMillis) ?? 0, 1_000)
+    })
+)
+
+const failed = Effect.map(Metric.snapshot, (metrics) =>
+  metrics
+    .filter(
+      ({ attributes, id }) => id === "outbox_events_failed_total" && attributes?.["reason"] === "BrokerUnavailable"
+    )
+    .reduce((sum, metric) => sum + (metric.type === "Counter" ? Number(metric.state.count) : 0), 0)
+)
+
+it.live("of a batch in parts those count as failed that were in a send which failed, and no others", () =>
+  Effect.gen(function* () {
+    const { drainOnce } = yield* Dispatcher
+    yield* Transaction.run(Ledger.append("a", 8))
+    const before = yield* failed
+    yield* drainOnce(laneOf("a"))
+    assert.strictEqual(yield* Ledger.countEmbedded, 2)
+    assert.strictEqual((yield* failed) - before, 2)
+  }).pipe(
+    Effect.provide(
+      Dispatcher.layer.pipe(
+        Layer.provideMerge(
+          TestProcess.dispatcherStepsOver(
+            TestProcess.publishing((batch, broker) =>
+              // Two at a time: the first pair arrives, and then the broker is away.
+              batch.records.length > 2
+                ? Effect.fail(
+                    new MessageRejected({ topic: batch.topic, partition: batch.partition, reason: "too large" })
+                  )
+                : new TextDecoder().decode(batch.records[0].value).includes(`"aggregateVersion":1,`)
+                  ? broker.publish(batch)
+                  : Effect.fail(new BrokerUnavailable({ operation: "publish", cause: "away" }))
+            )
+          )
+        ),
+        Layer.provideMerge(writer)
+      )
+    )
+  )
 )

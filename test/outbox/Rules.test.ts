@@ -8,7 +8,6 @@ import { SqlClient } from "effect/sql"
 import { Broker, BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
 import { Dispatcher, DispatcherSettings, OneInFlight } from "../../src/messaging/outbox/Dispatcher.ts"
 import { type Lane, laneOf } from "../../src/messaging/outbox/Lane.ts"
-import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
 import { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { Publisher } from "../../src/messaging/outbox/Publisher.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
@@ -212,46 +211,6 @@ it.live("a batch that goes back is a defect, and nothing of it is sent", () =>
           fetch: (lane, paused) => Effect.map(queue.fetch(lane, paused), (events) => events.toReversed())
         }))
       ).pipe(Layer.provideMerge(writer))
-    )
-  )
-)
-
-it.live("an aggregate whose versions fall in the queue is not sent, and its lane goes on without it", () =>
-  Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
-    const outbox = yield* Outbox
-    const { drainOnce, misordered } = yield* Dispatcher
-    const lane = laneOf("a")
-    const neighbour = Array.from({ length: 10_000 }, (_, index) => `n${index}`).find((id) => laneOf(id) === lane)!
-    const append = (aggregateId: string, version: number) =>
-      Transaction.run(
-        outbox.append({ topic: "orders", aggregateType: "Order", aggregateId }, version, [
-          { eventType: "Placed", schemaVersion: 1, data: {} }
-        ])
-      )
-    // Deleted and made anew under its name, say.
-    yield* append("a", 7)
-    yield* append("a", 1)
-    yield* append(neighbour, 1)
-    const queued = Effect.map(
-      sql<{ readonly id: string; readonly version: number }>`
-        SELECT aggregate_id AS id, aggregate_version AS version FROM outbox_events ORDER BY seq`,
-      (rows) => rows.map(({ id, version }) => `${id} ${version}`)
-    )
-    yield* drainOnce(lane)
-    yield* drainOnce(lane)
-    assert.deepStrictEqual(yield* queued, ["a 7", "a 1"])
-    assert.deepStrictEqual(yield* misordered, [{ lane, aggregates: 1 }])
-    yield* sql`DELETE FROM outbox_events WHERE aggregate_version = 1`
-    yield* drainOnce(lane)
-    assert.deepStrictEqual(yield* queued, [])
-    assert.deepStrictEqual(yield* misordered, [])
-  }).pipe(
-    Effect.provide(
-      Dispatcher.layer.pipe(
-        Layer.provideMerge(TestProcess.dispatcherStepsOver((layer) => layer)),
-        Layer.provideMerge(writer)
-      )
     )
   )
 )

@@ -33,7 +33,9 @@ export const again = Layer.unwrap(
     Consumer.steps.pipe(
       Layer.provideMerge(Inbox.layer),
       Layer.provideMerge(TestProcess.platform),
-      Layer.provide(Layer.succeed(TestDatabase, database))
+      Layer.provide(Layer.succeed(TestDatabase, database)),
+      // Within a process that has its steps already, they would be those.
+      Layer.fresh
     )
   )
 )

@@ -20,6 +20,8 @@ export const Settings = Schema.Struct({
   batchSize: Schema.Number,
   /** A dispatcher writes down here when it enters and leaves a lane; empty for nowhere. */
   witnessFile: Schema.String,
+  /** A dispatcher's waits that are longer never end (ShortWaits.ts); null for a clock as any other. */
+  longestWaitMillis: Schema.NullOr(Schema.Number),
   /** Port of 127.0.0.1 through which every connection to Kafka goes; null for straight ones. */
   kafkaProxyPort: Schema.NullOr(Schema.Number),
   /** A writer's work: transactions side by side, the wait between two of them, and aggregates to choose from. */
@@ -43,6 +45,7 @@ export const defaults = {
   notify: true,
   batchSize: 20,
   witnessFile: "",
+  longestWaitMillis: null,
   kafkaProxyPort: null,
   writers: 2,
   pauseMillis: 40,

@@ -2,6 +2,7 @@
 import { Effect, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
 import { Broker, BrokerUnavailable, MessageRejected } from "../../src/messaging/broker/Broker.ts"
+import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
 import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
 import * as Counters from "./Counters.ts"
@@ -31,7 +32,8 @@ export const makeTopic = (): Topic => ({
 
 const decoder = new TextDecoder()
 
-const nameOf = (value: Uint8Array): Name => {
+/** The name of the event in a record. */
+export const nameOf = (value: Uint8Array): Name => {
   const { aggregateId, aggregateVersion } = JSON.parse(decoder.decode(value)) as {
     readonly aggregateId: string
     readonly aggregateVersion: number
@@ -106,3 +108,20 @@ export const untilPublished = (id: string, count: number) =>
       (states) => states.length === count && states.every((state) => state.status === "published")
     )
   )
+
+/** Waits of some milliseconds, so that ten sends are over soon. */
+export const soon = (settings: Partial<(typeof HoldSettings)["Service"]> = {}) =>
+  Layer.succeed(HoldSettings, { retryBaseMillis: 0.02, maxAttempts: 10, skipTopics: [], ...settings })
+
+/** The broker's answer, for tests that hand it to the dispatcher's steps themselves. */
+export const rejection = new MessageRejected({ topic: Counters.topic, partition: 0, reason: "too large" })
+
+/** The hold on the aggregate, as it stands. */
+export const holdOn = (id: string) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const [row] = yield* sql<{ readonly attempts: number; readonly waitMillis: number | null }>`
+      SELECT attempts, (extract(epoch FROM next_attempt_at - clock_now()) * 1000)::float8 AS "waitMillis"
+      FROM outbox_holds WHERE aggregate_id = ${id}`
+    return row
+  })

@@ -12,6 +12,7 @@ import { ControlConnection } from "../../src/platform/database/ControlConnection
 import { type Membership, Shares } from "../../src/platform/database/Shares.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import * as FleetProtocol from "./FleetProtocol.ts"
+import * as ShortWaits from "./ShortWaits.ts"
 import * as TestProcess from "./TestProcess.ts"
 
 /** The machine's monotonic clock, which all its processes share. */
@@ -91,7 +92,7 @@ const program = Effect.gen(function* () {
         )
       )
     )
-  )
+  ).pipe(ShortWaits.upTo(settings.longestWaitMillis ?? Infinity))
   yield* Console.log(JSON.stringify({ ready: true, url: null }))
   return yield* Effect.never
 }).pipe(Effect.scoped)

@@ -19,6 +19,7 @@ import { ControlConnection } from "../../src/platform/database/ControlConnection
 import { fairPart, lockClass, type Membership, Shares } from "../../src/platform/database/Shares.ts"
 import * as EmbeddedMember from "../broker/EmbeddedMember.ts"
 import { within } from "../contracts/BrokerHarness.ts"
+import * as ShortWaits from "../support/ShortWaits.ts"
 import * as TcpProxy from "../support/TcpProxy.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
@@ -150,6 +151,20 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
       yield* silent.proxy.pass
       yield* divided([silent, other], [32, 32])
       yield* assertLocks([silent, other], group)
+    })
+  )
+
+  it.effect("the shares of a member that was killed go to the others by a look of theirs within a second", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      // Whoever is killed wakes nobody. On this clock, whatever comes later than a second never comes.
+      const survivor = yield* ShortWaits.upTo("1 second")(Effect.flatMap(makeProcess, (one) => joinGroup(one, group)))
+      const killed = yield* joinGroup(yield* makeProcess, group)
+      yield* divided([survivor, killed], [32, 32])
+      yield* killed.proxy.refuse
+      yield* terminate(killed)
+      yield* divided([survivor], [64])
+      yield* assertLocks([survivor], group)
     })
   )
 

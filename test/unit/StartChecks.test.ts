@@ -2,7 +2,9 @@
 import { PgClient, PgConnection } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Logger, Redacted } from "effect"
+import * as Path from "node:path"
 import * as Database from "../../src/platform/database/Database.ts"
+import * as EmbeddedPostgres from "../../src/platform/database/EmbeddedPostgres.ts"
 import * as TcpProxy from "../support/TcpProxy.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TransactionPooler from "../support/TransactionPooler.ts"
@@ -18,6 +20,13 @@ const by = (url: Redacted.Redacted, { host, port }: { readonly host: string; rea
 const addressOf = (url: Redacted.Redacted) => {
   const { hostname, port } = new URL(Redacted.value(url))
   return { host: hostname, port: Number(port) }
+}
+
+/** The URL with sessions whose commits wait for no standby. */
+const localOf = (url: Redacted.Redacted) => {
+  const changed = new URL(Redacted.value(url))
+  changed.searchParams.set("options", "-c synchronous_commit=local")
+  return Redacted.make(changed.toString())
 }
 
 /** Builds the checked pool, and returns what it warned of. */
@@ -53,6 +62,28 @@ it.live("synchronous_commit = off refuses the start, wherever it was set", () =>
       yield* start(url)
     }
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+)
+
+it.live("synchronous_commit = local refuses the start where there are standbys that a commit could wait for", () =>
+  Effect.gen(function* () {
+    // On a server of its own: the standbys are the whole server's, and a commit that waits for these would wait for ever.
+    const { url } = yield* EmbeddedPostgres.acquire({
+      dataDirectory: Path.join(yield* TestDatabase.dataDirectory, "postgres"),
+      settings: { fsync: "off", synchronous_standby_names: "elsewhere", synchronous_commit: "local" }
+    })
+    const error = yield* Effect.flip(start(url))
+    assert.match(
+      error.message,
+      /^DATABASE_URL: synchronous_commit is local, and there are synchronous standbys \(elsewhere\): .* set it to on$/
+    )
+    // The start writes nothing, so it waits for no standby.
+    for (const value of ["on", "remote_write", "remote_apply"]) {
+      yield* Effect.flatMap(PgClient.PgClient, (sql) =>
+        sql.unsafe(`ALTER DATABASE paid_once SET synchronous_commit = ${value}`)
+      ).pipe(Effect.provide(PgClient.layer({ url: localOf(url), maxConnections: 1 }), { local: true }))
+      yield* start(url)
+    }
+  }).pipe(Effect.scoped)
 )
 
 it.live("fsync and full_page_writes that are off are warned of, each by name", () =>

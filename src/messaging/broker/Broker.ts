@@ -86,6 +86,9 @@ export const TopicSettings = Context.Reference<{ readonly partitions: number }>(
   }
 )
 
+/** What may be a topic's name: Kafka's own rule (`Topic.validate` of its clients), for every broker. */
+export const topicName = /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$/
+
 /** The broker can't be reached, or did not answer in time: what was sent may or may not be there. Says nothing about the data. */
 export class BrokerUnavailable extends Schema.TaggedError<BrokerUnavailable>()("BrokerUnavailable", {
   operation: Schema.String,

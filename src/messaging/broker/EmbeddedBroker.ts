@@ -20,7 +20,8 @@ import {
   type ConsumeOptions,
   MessageRejected,
   type Slice,
-  TopicUnavailable
+  TopicUnavailable,
+  topicName
 } from "./Broker.ts"
 import * as EmbeddedLog from "./EmbeddedLog.ts"
 import * as EmbeddedReader from "./EmbeddedReader.ts"
@@ -45,9 +46,6 @@ export const EmbeddedBrokerSettings = Context.Reference<{
 })
 
 const subject = "broker"
-
-/** Kafka's own rule, which the table repeats. */
-const topicName = /^[A-Za-z0-9._-]{1,249}$/
 
 const make = Effect.gen(function* () {
   const log = EmbeddedLog.make(yield* PgClient.PgClient)

@@ -9,6 +9,7 @@ import { Signals } from "../../platform/Signals.ts"
 import * as HeldRows from "./HeldRows.ts"
 import * as HoldRetries from "./HoldRetries.ts"
 import type { Lane } from "./Lane.ts"
+import type { Aggregate } from "./OutboxQueue.ts"
 import { Wakeup } from "./Wakeup.ts"
 
 /** Who changes something, and why. Both end up in the audit. */
@@ -99,12 +100,16 @@ export class DeadLetters extends Context.Service<DeadLetters, DeadLettersService
         )
 
       /** What is known of an event that was refused: its hold, locked, and its place among the dead letters. */
-      const lock = Effect.fnUntraced(function* (eventId: string) {
+      const lockOnce = Effect.fnUntraced(function* (eventId: string) {
         const { sql } = yield* Transaction
-        const [aggregate] = yield* sql<HeldRows.Aggregate>`
-          SELECT aggregate_type AS "aggregateType", aggregate_id AS "aggregateId" FROM outbox_dead_letters WHERE event_id = ${eventId}::uuid
+        // By somebody's fault two events may have one id: what can be decided comes first, then what is tried, then what is over.
+        const [aggregate] = yield* sql<Aggregate>`
+          SELECT aggregate_type AS "aggregateType", aggregate_id AS "aggregateId", CASE status WHEN 'dead' THEN 0 ELSE 2 END AS turn
+          FROM outbox_dead_letters WHERE event_id = ${eventId}::uuid
           UNION ALL
-          SELECT aggregate_type, aggregate_id FROM outbox_holds WHERE event_id = ${eventId}::uuid LIMIT 1`
+          SELECT aggregate_type, aggregate_id, CASE WHEN next_attempt_at IS NULL THEN 3 ELSE 1 END
+          FROM outbox_holds WHERE event_id = ${eventId}::uuid
+          ORDER BY turn LIMIT 1`
         if (aggregate === undefined) return undefined
         // The hold first, as everybody does.
         const hold = yield* HeldRows.lockHold(aggregate)
@@ -113,8 +118,16 @@ export class DeadLetters extends Context.Service<DeadLetters, DeadLettersService
           readonly attempts: number
           readonly lane: Lane
         }>`
-          SELECT status, attempts, lane FROM outbox_dead_letters WHERE event_id = ${eventId}::uuid FOR UPDATE`
+          SELECT status, attempts, lane FROM outbox_dead_letters
+          WHERE event_id = ${eventId}::uuid AND aggregate_type = ${aggregate.aggregateType} AND aggregate_id = ${aggregate.aggregateId}
+          FOR UPDATE`
         return { aggregate, hold, dead, isHead: hold?.eventId === eventId }
+      })
+      const lock = Effect.fnUntraced(function* (eventId: string) {
+        const found = yield* lockOnce(eventId)
+        // Somebody else has brought it back while this waited: now it has a hold.
+        const hasMoved = found !== undefined && found.hold === undefined && found.dead === undefined
+        return hasMoved ? yield* lockOnce(eventId) : found
       })
 
       /** Why nothing can be done: the state that the event is in. */
@@ -175,9 +188,12 @@ export class DeadLetters extends Context.Service<DeadLetters, DeadLettersService
         }
         if (found?.hold !== undefined && found.isHead) {
           const { attempts, lane } = found.hold
-          yield* sql`
+          const hastened = yield* sql`
             UPDATE outbox_holds SET next_attempt_at = clock_now()
-            WHERE aggregate_type = ${found.aggregate.aggregateType} AND aggregate_id = ${found.aggregate.aggregateId}`
+            WHERE aggregate_type = ${found.aggregate.aggregateType} AND aggregate_id = ${found.aggregate.aggregateId}
+              AND next_attempt_at > clock_now()
+            RETURNING 1 AS one`
+          if (hastened.length === 0) return { ...handled, changed: false }
           yield* HeldRows.audit({
             ...operator,
             action: "retry",
@@ -208,8 +224,15 @@ export class DeadLetters extends Context.Service<DeadLetters, DeadLettersService
             reason: `is ${status}: only an event that the broker refused can be discarded`
           })
         }
-        if (found.dead === undefined) yield* HeldRows.buryHead(head!, "discarded")
-        else {
+        if (found.dead === undefined) {
+          if (yield* HeldRows.isBuried(eventId)) {
+            return yield* new NotPossible({
+              eventId,
+              reason: "is tried until the broker takes it, for another event with its id is among the dead letters"
+            })
+          }
+          yield* HeldRows.buryHead(head!, "discarded")
+        } else {
           yield* sql`
             UPDATE outbox_dead_letters SET status = 'discarded', ended_at = clock_now() WHERE event_id = ${eventId}::uuid`
         }
@@ -253,7 +276,7 @@ export class DeadLetters extends Context.Service<DeadLetters, DeadLettersService
             Effect.forEach(chunk, ({ eventId }) => Effect.result(orDefect(retryOne(eventId, operator))))
           )
           for (const [index, result] of results.entries()) {
-            if (Result.isSuccess(result)) retried += 1
+            if (Result.isSuccess(result)) retried += result.success.changed ? 1 : 0
             else {
               refusedCount += 1
               if (refused.length < refusalLimit) {

@@ -3,7 +3,7 @@
  *
  * Four rules keep the order, with any number of dispatchers and without a lock over the send:
  *
- * 1. a batch is a version-prefix of each aggregate's unpublished events (the fetch, checked below);
+ * 1. a batch is a version-prefix of each aggregate's unpublished events (the fetch; checked in Misordered.ts);
  * 2. an event is marked only after its ack;
  * 3. one batch is in flight per lane and topic (LaneWorkers: one owner per lane, one worker per lane; checked below within a process);
  * 4. one aggregate's part of a batch is appended whole (one lane lies in one partition, one send is one record batch).
@@ -16,16 +16,18 @@
  * burns nothing. Only an event that is refused when it is sent alone counts an attempt, and its aggregate steps aside (Holds.ts).
  */
 import type { PgClient } from "@effect/sql-pg"
-import { Array, Clock, Context, Effect, Layer, Metric, Ref, Result } from "effect"
+import { Array, Clock, Context, Effect, type Latch, Layer, Metric, Result } from "effect"
+import { ControlSettings } from "../../platform/database/ControlConnection.ts"
 import { Faults } from "../../platform/Faults.ts"
-import * as Supervised from "../../platform/Supervised.ts"
-import type { BrokerUnavailable, MessageRejected, PublishError, TopicUnavailable } from "../broker/Broker.ts"
+import type { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../broker/Broker.ts"
 import { dueLimit, type HeldEvent, Holds, type Refused } from "./Holds.ts"
 import type { Lane } from "./Lane.ts"
+import * as Misordered from "./Misordered.ts"
 import type { NonEmpty } from "./Outbox.ts"
-import { OutboxQueue, type QueuedEvent } from "./OutboxQueue.ts"
+import { type Aggregate, OutboxQueue, type QueuedEvent } from "./OutboxQueue.ts"
 import { Publisher } from "./Publisher.ts"
 import { eventTypeLabel } from "./EventTypeLabel.ts"
+import * as TopicPauses from "./TopicPauses.ts"
 
 /** The full-jitter backoff of a topic that can't be reached. */
 export const DispatcherSettings = Context.Reference<{
@@ -53,20 +55,6 @@ export const Halves = Context.Reference<
 export const OneInFlight = Context.Reference<boolean>("paid-once/messaging/outbox/OneInFlight", {
   defaultValue: () => true
 })
-
-/** A topic that waits for its next try. */
-export interface PausedTopic {
-  readonly topic: string
-  /** Failures in a row. */
-  readonly attempt: number
-  readonly reason: string
-}
-
-interface Pause {
-  readonly attempt: number
-  readonly untilMillis: number
-  readonly reason: string
-}
 
 const publishedTotal = Metric.counter("outbox_events_published_total", {
   description: "Events acknowledged by the broker",
@@ -97,9 +85,13 @@ export class Dispatcher extends Context.Service<
     /** Topics that are not to be fetched now. */
     readonly pausedTopics: Effect.Effect<ReadonlyArray<string>>
     /** Topics whose last send failed, for health. */
-    readonly pauses: Effect.Effect<ReadonlyArray<PausedTopic>>
+    readonly pauses: TopicPauses.TopicPauses["all"]
+    /** Milliseconds until the next paused topic may be sent to again; undefined where none is paused. */
+    readonly nextTryMillis: TopicPauses.TopicPauses["nextEndMillis"]
+    /** Opened when a topic is paused. */
+    readonly paused: Latch.Latch
     /** Lanes in which aggregates are not sent because their versions fall in the queue, as of each lane's last turn here, for health. */
-    readonly misordered: Effect.Effect<ReadonlyArray<{ readonly lane: Lane; readonly aggregates: number }>>
+    readonly misordered: Misordered.Misordered["counts"]
   }
 >()("paid-once/messaging/outbox/Dispatcher") {
   static readonly layerNoDeps: Layer.Layer<Dispatcher, never, OutboxQueue | Publisher | Holds> = Layer.effect(
@@ -109,10 +101,17 @@ export class Dispatcher extends Context.Service<
       const publisher = yield* Publisher
       const holds = yield* Holds
       const faults = yield* Faults
-      const settings = yield* DispatcherSettings
       const halves = yield* Halves
       const oneInFlight = yield* OneInFlight
-      const pauses = yield* Ref.make<ReadonlyMap<string, Pause>>(new Map())
+      const { backoffBaseMillis, backoffCapMillis } = yield* DispatcherSettings
+      const { sessionTimeoutMillis } = yield* ControlSettings
+      const pauses = yield* TopicPauses.make({
+        baseMillis: backoffBaseMillis,
+        capMillis: backoffCapMillis,
+        // A send takes less than a session's silence may (Config.ts), as a rule some seconds.
+        forgottenAfterMillis: Math.max(60_000, 2 * sessionTimeoutMillis)
+      })
+      const misordered = Misordered.make(queue)
 
       const inFlight = new Set<Lane>()
       /** Rule 3, as far as this process can see it: what would come beside a batch of the lane is a defect, and sends nothing. */
@@ -125,38 +124,6 @@ export class Dispatcher extends Context.Service<
           () => effect,
           () => Effect.sync(() => inFlight.delete(lane))
         )
-
-      const pausedTopics = Effect.flatMap(Clock.currentTimeMillis, (now) =>
-        Effect.map(Ref.get(pauses), (map) =>
-          [...map].filter(([, pause]) => pause.untilMillis > now).map(([topic]) => topic)
-        )
-      )
-
-      /** Pauses the topic for a jittered while, longer each time in a row. Failures of one round count as one. */
-      const pause = Effect.fnUntraced(function* (topic: string, error: PublishError) {
-        const now = yield* Clock.currentTimeMillis
-        const current = (yield* Ref.get(pauses)).get(topic)
-        if (current !== undefined && current.untilMillis > now) return
-        const attempt = (current?.attempt ?? 0) + 1
-        const delay = yield* Supervised.fullJitterMillis(
-          attempt - 1,
-          settings.backoffBaseMillis,
-          settings.backoffCapMillis
-        )
-        yield* Ref.update(pauses, (map) =>
-          new Map(map).set(topic, { attempt, untilMillis: now + delay, reason: error.message })
-        )
-        yield* Effect.logWarning(`publishing to ${topic} failed; next try in ${Math.round(delay)} ms`).pipe(
-          Effect.annotateLogs({ topic, attempt, reason: error._tag, detail: error.message })
-        )
-      })
-      const resume = (topic: string) =>
-        Ref.update(pauses, (map) => {
-          if (!map.has(topic)) return map
-          const rest = new Map(map)
-          rest.delete(topic)
-          return rest
-        })
 
       const count = (
         metric: typeof publishedTotal,
@@ -174,11 +141,14 @@ export class Dispatcher extends Context.Service<
         )
 
       const send = Effect.fnUntraced(function* (lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) {
-        const receipt = yield* publisher.publish(lane, topic, events)
+        const receipt = yield* Effect.tapError(publisher.publish(lane, topic, events), (error) =>
+          // What is refused together is sent again in parts; what is refused alone is counted when it is told.
+          error._tag === "MessageRejected" ? Effect.void : count(failedTotal, events, { reason: error._tag })
+        )
         yield* faults.at("dispatcher.after-publish")
         yield* queue.mark(lane, events, receipt)
         yield* faults.at("dispatcher.after-mark")
-        yield* resume(topic)
+        yield* pauses.end(topic)
         yield* count(publishedTotal, events, {})
       })
 
@@ -215,12 +185,12 @@ export class Dispatcher extends Context.Service<
         aside: Set<string>
       ): Effect.Effect<void, BrokerUnavailable | TopicUnavailable> =>
         Effect.suspend(() => {
-          const events = aside.size === 0 ? batch : batch.filter((event) => !aside.has(aggregateOf(event)))
+          const events = aside.size === 0 ? batch : batch.filter((event) => !aside.has(Misordered.keyOf(event)))
           if (!Array.isReadonlyArrayNonEmpty(events)) return Effect.void
           return Effect.catchTag(send(lane, topic, events), "MessageRejected", (rejected) => {
             const [first, second] = events
             if (second === undefined) {
-              aside.add(aggregateOf(first))
+              aside.add(Misordered.keyOf(first))
               return holds.hold(lane, first, rejected).pipe(
                 Effect.flatMap((outcome) => tell(first, 1, rejected, outcome)),
                 Effect.andThen(faults.at("dispatcher.after-hold"))
@@ -231,68 +201,56 @@ export class Dispatcher extends Context.Service<
           })
         })
 
-      const misordered = new Map<Lane, ReadonlyMap<string, string>>()
-      /** Says once what is wrong with an aggregate, and keeps it for health until it is right. */
-      const tellOfWrong = (lane: Lane, wrong: ReadonlyMap<string, string>) =>
-        Effect.suspend(() => {
-          const known = misordered.get(lane)
-          if (wrong.size === 0) misordered.delete(lane)
-          else misordered.set(lane, wrong)
-          return Effect.forEach(
-            [...wrong].filter(([aggregate]) => known?.has(aggregate) !== true),
-            ([, sentence]) =>
-              Effect.logError(`an aggregate is not sent any more, for its versions do not rise: ${sentence}`).pipe(
-                Effect.annotateLogs({ lane })
-              ),
-            { discard: true }
-          )
-        })
+      /** The lane's next events, but for those of paused topics, of misordered aggregates and of `others`. */
+      const fetchBeside = Effect.fnUntraced(function* (lane: Lane, others: ReadonlyArray<Aggregate>) {
+        const left = new Map([...(yield* misordered.of(lane)), ...others].map((one) => [Misordered.keyOf(one), one]))
+        return yield* queue.fetch(lane, yield* pauses.running, [...left.values()])
+      })
 
       const drainOnce = Effect.fnUntraced(function* (lane: Lane) {
         const started = yield* Clock.currentTimeMillis
-        const fetched = yield* queue.fetch(lane, yield* pausedTopics)
-        if (fetched.length === 0) {
-          misordered.delete(lane)
-          return "idle" as const
-        }
+        const fetched = yield* fetchBeside(lane, [])
+        if (fetched.length === 0) return "idle" as const
         yield* faults.at("dispatcher.after-fetch")
+        const isCut = fetched.at(-1)?.followed === true
         const held = fetched.filter((event) => event.held === true)
-        const free = held.length === 0 ? fetched : fetched.filter((event) => event.held !== true)
-        const wrong = fallenIn(free)
-        yield* tellOfWrong(lane, wrong)
-        const events = wrong.size === 0 ? free : free.filter((event) => !wrong.has(aggregateOf(event)))
         const parked = held.length === 0 ? 0 : yield* holds.park(lane, held)
+        // What a held aggregate has in the queue may be many batches: nobody waits until all of it is put away.
+        const met = held.length > 0 && isCut ? yield* fetchBeside(lane, held) : fetched
+        const free = held.length === 0 ? met : met.filter((event) => event.held !== true)
+        const events = yield* misordered.sift(lane, free)
         const sent = yield* Effect.forEach(
           Object.entries(Array.groupBy(events, (event) => event.topic)),
           ([topic, batch]) =>
             sendInOrder(lane, topic, batch, new Set()).pipe(
               Effect.as(true),
-              Effect.catch((error) =>
-                Effect.as(Effect.andThen(pause(topic, error), count(failedTotal, batch, { reason: error._tag })), false)
-              )
+              Effect.catch((error) => Effect.as(pauses.begin(topic, error, started), false))
             )
         )
         yield* Metric.update(batchSeconds, ((yield* Clock.currentTimeMillis) - started) / 1_000)
         // Whatever was cut off by the fetch's bounds is there at once; what was committed since comes with a wake-up, and what failed is
-        // found by the poll after its pause.
-        const isCut = fetched.at(-1)?.followed === true
-        return isCut && (parked > 0 || sent.some(Boolean)) ? ("more" as const) : ("idle" as const)
+        // looked for after its pause.
+        const hasMoved = parked > 0 || events.length < free.length || sent.some(Boolean)
+        return isCut && hasMoved ? ("more" as const) : ("idle" as const)
       })
 
       /** One more send of a refused event, by itself. */
       const retry = Effect.fnUntraced(function* (lane: Lane, event: HeldEvent) {
+        const started = yield* Clock.currentTimeMillis
         const sent = yield* Effect.result(publisher.publish(lane, event.topic, [event]))
         if (Result.isSuccess(sent)) {
           yield* faults.at("dispatcher.after-publish")
           const released = yield* holds.published(event, sent.success)
           yield* faults.at("dispatcher.after-release")
-          yield* resume(event.topic)
+          yield* pauses.end(event.topic)
           if (released) yield* count(publishedTotal, [event], {})
         } else if (sent.failure._tag === "MessageRejected") {
           yield* tell(event, event.attempts + 1, sent.failure, yield* holds.rejected(event, sent.failure))
         } else {
           // No answer about the event: nothing is counted, and it stays due for when its topic is back.
-          yield* pause(event.topic, sent.failure)
+          yield* pauses.begin(event.topic, sent.failure, started)
+          // Its time is now that of the pause's end.
+          yield* holds.changed.open
           yield* count(failedTotal, [event], { reason: sent.failure._tag })
         }
       })
@@ -300,7 +258,7 @@ export class Dispatcher extends Context.Service<
       const retryHeld = Effect.fnUntraced(function* (lane: Lane) {
         // Looked up anew before each send: what an operator has discarded meanwhile must not be sent any more.
         for (let turn = 0; turn < dueLimit; turn++) {
-          const [event] = yield* holds.due(lane, yield* pausedTopics)
+          const [event] = yield* holds.due(lane, yield* pauses.running)
           if (event === undefined) return
           yield* retry(lane, event)
         }
@@ -309,11 +267,11 @@ export class Dispatcher extends Context.Service<
       return Dispatcher.of({
         drainOnce: (lane) => alone(lane, drainOnce(lane)),
         retryHeld: (lane) => alone(lane, retryHeld(lane)),
-        pausedTopics,
-        misordered: Effect.sync(() => [...misordered].map(([lane, { size }]) => ({ lane, aggregates: size }))),
-        pauses: Effect.map(Ref.get(pauses), (map) =>
-          [...map].map(([topic, { attempt, reason }]) => ({ topic, attempt, reason }))
-        )
+        pausedTopics: pauses.running,
+        pauses: pauses.all,
+        nextTryMillis: pauses.nextEndMillis,
+        paused: pauses.begun,
+        misordered: misordered.counts
       })
     })
   )
@@ -323,37 +281,11 @@ export class Dispatcher extends Context.Service<
     Dispatcher.layerNoDeps.pipe(Layer.provideMerge(Holds.layer))
 }
 
-const aggregateOf = ({ aggregateId, aggregateType }: QueuedEvent): string => `${aggregateType} ${aggregateId}`
-
 const tellings: Readonly<Record<Refused, string>> = {
   retrying: "the broker refuses an event: its aggregate waits, and it is tried again",
   dead: "the broker refuses an event for good: it is a dead letter, and its aggregate waits for an operator",
   skipped: "the broker refuses an event for good: it is a dead letter, and its aggregate goes on without it",
   gone: "the broker refuses an event that somebody else has dealt with meanwhile"
-}
-
-/**
- * Rule 1, where it is cheap to see: within a batch the versions of each aggregate rise. Anything else would break the order for good. Returns the
- * aggregates of which that is not so, with what is wrong: who wrote them gave a version that is not above those before it, and nothing of them
- * is sent until somebody has taken the wrong row away. That a fetch is out of order itself is a defect.
- *
- * They need not be contiguous. The late mark of a dispatcher that lost its lane may take events from behind one that is parked, and when
- * that one comes back there is a hole behind it. What a hole lacks was acknowledged, together with everything in front of it.
- */
-const fallenIn = (events: ReadonlyArray<QueuedEvent>): ReadonlyMap<string, string> => {
-  const last = new Map<string, QueuedEvent>()
-  const fallen = new Map<string, string>()
-  for (const event of events) {
-    const aggregate = aggregateOf(event)
-    const before = last.get(aggregate)
-    if (before !== undefined && event.aggregateVersion <= before.aggregateVersion) {
-      const sentence = `${aggregate}: version ${event.aggregateVersion} follows ${before.aggregateVersion} in the queue`
-      if (event.seq <= before.seq) throw new Error(sentence)
-      fallen.set(aggregate, sentence)
-    }
-    last.set(aggregate, event)
-  }
-  return fallen
 }
 
 export { batchSeconds, failedTotal, publishedTotal }

@@ -1,21 +1,15 @@
 /**
  * How rows move between the queue, the parked rows behind a hold, the dead letters and the archive: one statement each, to be
- * composed inside a {@link Transaction} that has the hold's row locked ({@link lockHold}).
+ * composed inside a {@link Transaction} that has the hold's row locked ({@link lockHold}), or locks it itself ({@link parkArrivals}).
  *
  * Whoever has a hold's row locked never waits for a row of the queue, but skips those that somebody has locked. So these transactions
- * can't deadlock with one another, nor with a mark.
+ * can't deadlock with one another, nor with a mark. (Two operators who each redrive many aggregates in one transaction can; it is run again.)
  */
 import { Effect } from "effect"
 import type { SqlError } from "effect/sql"
 import { Transaction } from "../../platform/database/Transaction.ts"
 import type { Lane } from "./Lane.ts"
-import { type Receipt, warnOfSharedId } from "./OutboxQueue.ts"
-
-/** An aggregate, as rows name it. */
-export interface Aggregate {
-  readonly aggregateType: string
-  readonly aggregateId: string
-}
+import { type Aggregate, type Receipt, warnOfSharedId } from "./OutboxQueue.ts"
 
 /** A hold, locked until the transaction ends. */
 export interface LockedHold extends Aggregate {
@@ -58,22 +52,41 @@ export const lockHold = ({ aggregateId, aggregateType }: Aggregate): InTransacti
   )
 
 /**
- * Rows that one statement moves: a second's work here. A statement that takes longer than the pool is patient (`PoolSettings`) would never end,
- * and its aggregate could never be held, or released.
+ * What one statement moves: some tenths of a second's work here, be the rows many or large. One that takes longer than the pool is patient
+ * (`PoolSettings`) would never end, and its aggregate could never be held, or released.
  */
-const moveLimit = 10_000
+const moveRows = 2_000
+const moveBytes = 4_000_000
+
+/** The aggregate's first rows in a table, one more than a statement moves, and which of them `fit` into it: the first one always. */
+const pieceOf = (
+  sql: Transaction["Service"]["sql"],
+  table: "outbox_events" | "outbox_parked",
+  lane: Lane,
+  { aggregateId, aggregateType }: Aggregate
+) => sql`
+  SELECT seq, turn <= ${moveRows} AND (turn = 1 OR bytes_to_here <= ${moveBytes}) AS fits
+  FROM (
+    SELECT seq, row_number() OVER in_order AS turn, sum(record_bytes) OVER in_order AS bytes_to_here
+    FROM (
+      SELECT seq, record_bytes FROM ${sql(table)}
+      WHERE lane = ${lane}::int2 AND aggregate_type = ${aggregateType} AND aggregate_id = ${aggregateId}
+      ORDER BY seq LIMIT ${moveRows + 1}
+    ) AS first
+    WINDOW in_order AS (ORDER BY seq ROWS UNBOUNDED PRECEDING)
+  ) AS measured`
 
 /**
- * Moves what the aggregate has in the queue behind its hold, but for rows that somebody has locked, and the first {@link moveLimit} only: what
- * stays is met by a fetch and moved then ({@link parkArrivals}).
+ * Moves what the aggregate has in the queue behind its hold, but for rows that somebody has locked, and only so many: what stays is met by a fetch
+ * and moved then ({@link parkArrivals}).
  */
-export const parkAggregate = ({ aggregateId, aggregateType }: Aggregate, lane: Lane): InTransaction<void> =>
+export const parkAggregate = (aggregate: Aggregate, lane: Lane): InTransaction<void> =>
   transact((sql) =>
     Effect.asVoid(sql`
-      WITH free AS MATERIALIZED (
+      WITH piece AS MATERIALIZED (${pieceOf(sql, "outbox_events", lane, aggregate)}), free AS MATERIALIZED (
         SELECT seq FROM outbox_events
-        WHERE lane = ${lane}::int2 AND aggregate_type = ${aggregateType} AND aggregate_id = ${aggregateId}
-        ORDER BY seq LIMIT ${moveLimit} FOR UPDATE SKIP LOCKED
+        WHERE lane = ${lane}::int2 AND seq = ANY (ARRAY(SELECT seq FROM piece WHERE fits))
+        FOR UPDATE SKIP LOCKED
       ), moved AS (
         DELETE FROM outbox_events AS e USING free WHERE e.lane = ${lane}::int2 AND e.seq = free.seq
         RETURNING e.*
@@ -138,6 +151,15 @@ export const buryHead = (hold: LockedHold, status: "dead" | "discarded"): InTran
       FROM head JOIN outbox_holds AS h USING (aggregate_type, aggregate_id)`)
   )
 
+/** Whether there is a dead letter, or a discarded one, with this id. */
+export const isBuried = (eventId: string): InTransaction<boolean> =>
+  transact((sql) =>
+    Effect.map(
+      sql`SELECT 1 AS one FROM outbox_dead_letters WHERE event_id = ${eventId}::uuid`,
+      (rows) => rows.length > 0
+    )
+  )
+
 /** Brings a dead letter back in front of its aggregate, which is held. */
 export const unburyHead = (eventId: string): InTransaction<void> =>
   transact((sql) =>
@@ -156,19 +178,15 @@ export const unburyHead = (eventId: string): InTransaction<void> =>
 export const release = (hold: LockedHold): InTransaction<void> =>
   transact((sql) =>
     Effect.gen(function* () {
-      const moveSome = sql<{ readonly first: bigint | null; readonly moved: number }>`
-        WITH piece AS MATERIALIZED (
-          SELECT lane, seq FROM outbox_parked
-          WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId}
-          ORDER BY seq LIMIT ${moveLimit}
-        ), moved AS (
-          DELETE FROM outbox_parked AS p USING piece WHERE p.lane = piece.lane AND p.seq = piece.seq
+      const moveSome = sql<{ readonly first: bigint | null; readonly isCut: boolean }>`
+        WITH piece AS MATERIALIZED (${pieceOf(sql, "outbox_parked", hold.lane, hold)}), moved AS (
+          DELETE FROM outbox_parked AS p USING piece WHERE piece.fits AND p.lane = ${hold.lane}::int2 AND p.seq = piece.seq
           RETURNING p.*
         ), back AS (
           INSERT INTO outbox_events (${sql.literal(columns)}) OVERRIDING SYSTEM VALUE
           SELECT ${sql.literal(columns)} FROM moved
         )
-        SELECT min(seq) AS first, count(*)::int4 AS moved FROM moved`
+        SELECT min(seq) AS first, coalesce(bool_or(NOT fits), false) AS "isCut" FROM piece`
       const [row] = yield* moveSome
       // Rule 1 again, where it is cheap to see: whatever waited comes after the head.
       if (row?.first != null && row.first <= hold.seq) {
@@ -176,8 +194,8 @@ export const release = (hold: LockedHold): InTransaction<void> =>
           new Error(`${hold.aggregateType} ${hold.aggregateId}: an earlier event is parked behind ${hold.eventId}`)
         )
       }
-      let moved = row?.moved ?? 0
-      while (moved === moveLimit) moved = (yield* moveSome)[0]?.moved ?? 0
+      let isCut = row?.isCut === true
+      while (isCut) isCut = (yield* moveSome)[0]?.isCut === true
       yield* sql`
         DELETE FROM outbox_holds WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId}`
     })

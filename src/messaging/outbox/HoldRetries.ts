@@ -45,8 +45,8 @@ export const make = Effect.fnUntraced(function* (options: {
       // Closed before the look: what changes during it is looked at once more.
       yield* holds.changed.close
       const lanes = yield* options.lanes
+      let waitMillis = Math.min(options.pollMillis, 1 + ((yield* dispatcher.nextTryMillis) ?? Infinity))
       const next = lanes.length === 0 ? [] : yield* holds.nextDue(lanes, yield* dispatcher.pausedTopics)
-      let waitMillis = options.pollMillis
       for (const lane of next) {
         if (lane.waitMillis > 0) waitMillis = Math.min(waitMillis, Math.ceil(lane.waitMillis))
         else {
@@ -61,7 +61,7 @@ export const make = Effect.fnUntraced(function* (options: {
   return (lane) =>
     Effect.suspend(() =>
       dueLanes.delete(lane)
-        ? // Whatever goes wrong with a hold is its own business: the lane's other aggregates go on, and the next look tries again.
+        ? // Whatever goes wrong here keeps back held aggregates alone: the lane's queue goes on, and the next look tries again.
           Effect.catchCause(dispatcher.retryHeld(lane), (cause) =>
             Effect.logError(`lane ${lane}: a refused event could not be tried again`, cause)
           )

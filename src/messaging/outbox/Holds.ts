@@ -115,7 +115,8 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/mes
       /** The head was refused `hold.attempts` times: tried again later, or dead. */
       const decide = Effect.fnUntraced(function* (hold: HeldRows.LockedHold) {
         const { sql } = yield* Transaction
-        if (hold.attempts < maxAttempts) {
+        // An id that a dead letter has already, by a fault of whoever wrote it, has no place among them: it is tried for ever, seldom.
+        if (hold.attempts < maxAttempts || (yield* HeldRows.isBuried(hold.eventId))) {
           yield* sql`
             UPDATE outbox_holds SET next_attempt_at = clock_now() + ${yield* waitMillis(hold.attempts)}::float8 * interval '1 ms'
             WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId}`
@@ -207,12 +208,18 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/mes
                    AS "isFirst"
           FROM outbox_holds AS h JOIN outbox_parked AS p ON p.lane = h.lane AND p.seq = h.seq
           WHERE h.lane = ${lane}::int2 AND h.next_attempt_at <= (SELECT clock_now()) AND h.topic <> ALL (${[...pausedTopics]}::text[])
-          ORDER BY h.next_attempt_at, h.seq LIMIT ${dueLimit}`
-        const wrong = rows.find((row) => !row.isFirst)
-        if (wrong !== undefined) {
-          return yield* Effect.die(new Error(`the hold on ${wrong.aggregateId} has an event in front of its head`))
-        }
-        return rows
+          ORDER BY "isFirst" DESC, h.next_attempt_at, h.seq LIMIT ${dueLimit}`
+        const wrong = rows.filter((row) => !row.isFirst)
+        // Rule 1 again. It is that aggregate's own business.
+        yield* Effect.forEach(
+          wrong,
+          ({ aggregateId, aggregateType, eventId }) =>
+            Effect.logError("a held aggregate is not tried again, for an event is parked in front of its head").pipe(
+              Effect.annotateLogs({ lane, aggregate_type: aggregateType, aggregate_id: aggregateId, event_id: eventId })
+            ),
+          { discard: true }
+        )
+        return rows.filter((row) => row.isFirst)
       }, Effect.orDie)
 
       /** The hold that the send of `event` started from, locked; `undefined` when it has changed since. */

@@ -58,8 +58,11 @@ export const make = (sql: SqlClient.SqlClient) => {
   let full = true
   /** Whether rows died since the last round that was completed. */
   let dirty = false
+  /** How often lanes were forgotten: what a statement found that was under way meanwhile is void. */
+  let forgotten = 0
 
   const propose = Effect.gen(function* () {
+    const before = forgotten
     const [last] = yield* sql<{ readonly seq: bigint; readonly server: string }>`
       SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS seq, pg_postmaster_start_time()::text AS server
       FROM outbox_events_seq_seq`
@@ -68,7 +71,7 @@ export const make = (sql: SqlClient.SqlClient) => {
     const [drawn] = yield* sql<{ readonly xid: string; readonly server: string }>`
       SELECT pg_current_xact_id()::text AS xid, pg_postmaster_start_time()::text AS server
       FROM (SELECT pg_logical_emit_message(true, 'outbox floors', '') OFFSET 0) AS durable`
-    if (last === undefined || drawn === undefined || last.server !== drawn.server) return
+    if (last === undefined || drawn === undefined || last.server !== drawn.server || forgotten !== before) return
     if (drawn.server !== server) {
       floors.fill(0n)
       known.clear()
@@ -83,11 +86,13 @@ export const make = (sql: SqlClient.SqlClient) => {
      WHERE e.lane = lane.lane AND e.seq >= lane.floor AND ${sql.literal(comesBack)} ORDER BY e.lane, e.seq LIMIT 1)`
 
   const raise = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>, { lastSeq, waited, xid }: Candidate) {
+    const before = forgotten
     const rows = yield* sql<{ readonly lane: Lane; readonly first: bigint | null }>`
       SELECT lane.lane, least(${sql.csv(places.map(firstOf))}) AS first
       FROM unnest(${[...lanes]}::int2[], ${lanes.map((lane) => (full ? 0n : floors[lane]!))}::int8[]) AS lane(lane, floor)
       WHERE pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8
         AND pg_postmaster_start_time()::text = ${server}::text`
+    if (forgotten !== before) return
     if (rows.length === 0) {
       candidate = waited < patienceRounds ? { lastSeq, xid, waited: waited + 1 } : undefined
       dirty = true
@@ -110,6 +115,8 @@ export const make = (sql: SqlClient.SqlClient) => {
         floors[lane] = 0n
         known.delete(lane)
         candidate = undefined
+        dirty = true
+        forgotten++
       }
     },
     /** Names the server that the floors belong to. */

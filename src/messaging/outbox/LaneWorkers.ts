@@ -125,6 +125,7 @@ export class LaneWorkers extends Context.Service<
       // There at 0 from the start: a rule compares with what was before the first failure.
       yield* Metric.value(laneFailuresTotal)
       const membership = yield* shares.join("dispatcher", laneCount)
+      const owns = (lane: Lane) => Effect.map(membership.held, (held) => held.includes(lane))
       const heldLanes = Effect.map(membership.held, (shares) => shares.map((share) => Lane.make(share)))
 
       // FIFO among ready lanes: a lane stands in the line at most once, so a busy one can't crowd out the others.
@@ -137,7 +138,7 @@ export class LaneWorkers extends Context.Service<
         (stopped.get(lane)?.untilMillis ?? 0) > clock.currentTimeMillisUnsafe()
       const enqueue = (lane: Lane) =>
         Effect.clockWith((clock) => {
-          // The poll comes back to it.
+          // The poll comes back to it when its wait is over.
           if (stopped.size > 0 && isWaiting(lane, clock)) return Effect.void
           if (inFlight.has(lane)) {
             again.add(lane)
@@ -148,6 +149,8 @@ export class LaneWorkers extends Context.Service<
           return Effect.asVoid(Queue.offer(line, lane))
         })
 
+      /** Opened when the poll has something to look at, or one more moment to wait for: lanes came or went, or one stopped. */
+      const look = yield* Latch.make(true)
       const retryHeld = yield* HoldRetries.make({
         lanes: heldLanes,
         laneChanges: membership.changes,
@@ -160,7 +163,11 @@ export class LaneWorkers extends Context.Service<
         const attempt = (stopped.get(lane)?.attempt ?? 0) + 1
         const { baseMillis, capMillis } = laneBackoff
         const waitMillis = yield* Supervised.fullJitterMillis(attempt - 1, baseMillis, capMillis)
-        stopped.set(lane, { attempt, untilMillis: (yield* Clock.currentTimeMillis) + waitMillis })
+        // One that was lost meanwhile is somebody else's to tell of.
+        if (yield* owns(lane)) {
+          stopped.set(lane, { attempt, untilMillis: (yield* Clock.currentTimeMillis) + waitMillis })
+          yield* look.open
+        }
         yield* Metric.update(laneFailuresTotal, 1)
         yield* Effect.logError(`lane ${lane} failed; next try in ${Math.round(waitMillis)} ms`, cause)
         return Option.none<"idle" | "more">()
@@ -180,7 +187,7 @@ export class LaneWorkers extends Context.Service<
           )
         )
 
-      yield* wakeup.onWake(enqueue, (lane) => Effect.map(membership.held, (held) => held.includes(lane)))
+      yield* wakeup.onWake((lane) => Effect.flatMap(owns(lane), (isOwn) => (isOwn ? enqueue(lane) : Effect.void)), owns)
       for (let worker = 0; worker < settings.lanesSideBySide; worker++) {
         yield* Supervised.forkLoop(
           `dispatcher worker ${worker}`,
@@ -191,33 +198,47 @@ export class LaneWorkers extends Context.Service<
         )
       }
       // Who was woken for a lane may be gone: a lane that comes to this process is looked at at once, and not at the next poll.
-      const moved = yield* Latch.make(true)
       yield* Effect.forkScoped(
         Stream.runForEach(membership.changes, (held) =>
           Effect.suspend(() => {
             const lost = allLanes.filter((lane) => !held.includes(lane))
             for (const lane of lost) stopped.delete(lane)
-            return Effect.andThen(queue.forgetFloors(lost), moved.open)
+            return Effect.andThen(queue.forgetFloors(lost), look.open)
           })
         )
       )
-      const pause = (stamp: Effect.Effect<void>) =>
-        Effect.raceFirst(
-          Effect.raceFirst(moved.await, Effect.sleep(settings.pollMillis)),
+      /** Until the next look: the poll's time, or the end of the first wait of a topic or a lane. */
+      const waitMillis = Effect.gen(function* () {
+        const now = yield* Clock.currentTimeMillis
+        const waits = [...stopped.values()].map(({ untilMillis }) => untilMillis - now).filter((millis) => millis > 0)
+        // A timer may be early by the fraction of a millisecond that it does not know.
+        return 1 + Math.min(settings.pollMillis, (yield* dispatcher.nextTryMillis) ?? Infinity, ...waits)
+      })
+      const pause = (stamp: Effect.Effect<void>, millis: number) =>
+        Effect.raceAllFirst([
+          look.await,
+          dispatcher.paused.await,
+          Effect.sleep(millis),
           // A long poll is no fiber that hangs.
           Effect.forever(Effect.andThen(Effect.sleep(idleMillis), stamp))
-        )
+        ])
       let known: ReadonlyArray<Lane> = []
       yield* Supervised.forkLoop("dispatcher poll", (stamp) =>
         Effect.gen(function* () {
-          yield* moved.close
+          yield* look.close
+          yield* dispatcher.paused.close
           const lanes = yield* heldLanes
           const before = known
           known = lanes
           if (lanes.some((lane) => !before.includes(lane))) yield* faults.at("dispatcher.after-acquire")
+          // Asked before the look: a wait that ends during it has left its lanes out of it, and is looked after once more.
+          const millis = yield* waitMillis
           const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes, yield* dispatcher.pausedTopics)
-          yield* Effect.forEach(ready, enqueue, { discard: true })
-          yield* pause(stamp)
+          // A lane in which something is wrong is well when a turn of it has said so, though there be nothing left in it.
+          const misordered = (yield* dispatcher.misordered).map(({ lane }) => lane)
+          const unwell = [...stopped.keys(), ...misordered].filter((lane) => lanes.includes(lane))
+          yield* Effect.forEach(new Set([...ready, ...unwell]), enqueue, { discard: true })
+          yield* pause(stamp, millis)
         })
       )
       yield* Supervised.forkLoop(

@@ -7,15 +7,15 @@ import { Transaction } from "../../platform/database/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
 import { RandomUuid } from "../../platform/RandomUuid.ts"
 import * as Tracing from "../../platform/Tracing.ts"
+import { topicName } from "../broker/Broker.ts"
 import * as Envelope from "../Envelope.ts"
-import { utf8Length } from "../Utf8.ts"
 import { Lane, laneCount, laneOf } from "./Lane.ts"
 import { Wakeup } from "./Wakeup.ts"
 
 /** The aggregate that events belong to. All of an aggregate's events go to one topic, in order. */
 export interface Stream {
   readonly topic: string
-  /** At most 1,000 bytes, as the id. */
+  /** At most 500 characters and 1,000 bytes, as the id and an event's type (`Envelope.faultOfName`). */
   readonly aggregateType: string
   readonly aggregateId: string
 }
@@ -30,7 +30,7 @@ export interface NewEvent {
 
 export type NonEmpty<A> = readonly [A, ...ReadonlyArray<A>]
 
-/** The event could never be published: it is too large, its aggregate's name is too long, or it is no JSON. Nothing was written. */
+/** The event could never be published or read: it is too large, a name is none or too long, or its data is no JSON. Nothing was written. */
 export class EventRefused extends Schema.TaggedError<EventRefused>()("EventRefused", {
   eventType: Schema.String,
   reason: Schema.String
@@ -49,11 +49,8 @@ export class NothingWritten extends Schema.TaggedError<NothingWritten>()("Nothin
   }
 }
 
-/**
- * What an aggregate's type and its id may take. Both stand in the keys of the archive's and the consumers' tables, and an entry of an index holds
- * 2,704 bytes: what is larger would be published again and again, for it can't be archived.
- */
-const maxNameBytes = 1_000
+/** What the column, a smallint, holds. */
+const maxSchemaVersion = 32_767
 
 /** Bounds of an append. */
 export const OutboxSettings = Context.Reference<{ readonly maxEventBytes: number }>(
@@ -81,8 +78,8 @@ export interface OutboxService {
     events: NonEmpty<NewEvent>
   ) => Effect.Effect<void, EventRefused, Transaction>
   /**
-   * Runs the aggregate's own `write` and appends `events`, in one statement: a row that changes without an event, an event
-   * without its row, and a gap in the versions can't be.
+   * Runs the aggregate's own `write` and appends `events`, in one statement: a row that changes without an event and an event
+   * without its row can't be, nor can a gap in the versions, where `write` does as it is asked to.
    *
    * **Details**
    *
@@ -90,7 +87,7 @@ export interface OutboxService {
    * version: `UPDATE … SET version = version + 1 … WHERE id = … AND version = … RETURNING version`. Where it hits no row the
    * whole statement writes nothing and fails with {@link NothingWritten}. `also` are further writes of the same statement
    * (an order's lines); each must select from the relation `written`, which is empty where nothing was written.
-   * Returns the new version.
+   * Returns the new version. A `write` that hits several rows is a defect.
    */
   readonly save: (
     stream: Stream,
@@ -115,12 +112,11 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
         events: NonEmpty<NewEvent>,
         trace: Trace
       ): Result.Result<Encoded, EventRefused> => {
+        const refuse = (reason: string) => Result.fail(new EventRefused({ eventType: events[0].eventType, reason }))
+        if (!topicName.test(stream.topic)) return refuse(`its topic "${stream.topic}" is no name that a broker has`)
         for (const name of ["aggregateType", "aggregateId"] as const) {
-          const bytes = utf8Length(stream[name])
-          if (bytes > maxNameBytes) {
-            const reason = `its ${name} takes ${bytes} bytes, and ${maxNameBytes} are allowed`
-            return Result.fail(new EventRefused({ eventType: events[0].eventType, reason }))
-          }
+          const fault = Envelope.faultOfName(stream[name])
+          if (fault !== undefined) return refuse(`its ${name} ${fault}`)
         }
         const rows: Array<Row> = []
         for (const event of events) {
@@ -164,6 +160,11 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
             Effect.orDie(sql.unsafe<{ readonly aggregate_version: number }>(text, values)),
             (rows): Effect.Effect<number, NothingWritten> => {
               const last = rows.at(-1)
+              if (rows.length > events.length) {
+                return Effect.die(
+                  new Error(`the write of ${stream.aggregateType} ${stream.aggregateId} hits several rows`)
+                )
+              }
               return last === undefined
                 ? Effect.fail(new NothingWritten({ aggregateId: stream.aggregateId }))
                 : Effect.as(announce(encoded.success, transaction), last.aggregate_version)
@@ -295,6 +296,11 @@ const encodeEvent = (
   drawUuid: () => string
 ): Result.Result<Row, EventRefused> => {
   const refuse = (reason: string) => Result.fail(new EventRefused({ eventType, reason }))
+  const fault = Envelope.faultOfName(eventType)
+  if (fault !== undefined) return refuse(`its eventType ${fault}`)
+  if (!(Number.isInteger(schemaVersion) && schemaVersion >= 1 && schemaVersion <= maxSchemaVersion)) {
+    return refuse(`its schemaVersion ${schemaVersion} is not between 1 and ${maxSchemaVersion}`)
+  }
   let text: string | undefined
   try {
     text = JSON.stringify(data)

@@ -25,6 +25,12 @@ export interface Receipt {
   readonly baseOffset: bigint
 }
 
+/** An aggregate, as rows name it. */
+export interface Aggregate {
+  readonly aggregateType: string
+  readonly aggregateId: string
+}
+
 /** Bounds of a fetch, and whether published events are kept. */
 export const QueueSettings = Context.Reference<{
   readonly batchSize: number
@@ -46,9 +52,16 @@ export interface OutboxQueueService {
    * the first one is larger by itself.
    *
    * Of each aggregate it returns a prefix of its unpublished events: an aggregate's events have rising `seq` in version order,
-   * all of them are of one topic, and the bounds cut only at the end. Events of held aggregates are among them, marked `held`.
+   * all of them are of one topic, and the bounds cut only at the end. Events of held aggregates are among them, marked `held`; those of
+   * `without` are not.
    */
-  readonly fetch: (lane: Lane, pausedTopics: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<QueuedEvent>>
+  readonly fetch: (
+    lane: Lane,
+    pausedTopics: ReadonlyArray<string>,
+    without?: ReadonlyArray<Aggregate>
+  ) => Effect.Effect<ReadonlyArray<QueuedEvent>>
+  /** Those of `aggregates` whose versions do not rise in the lane's queue. Reads all of the lane. */
+  readonly misordered: (lane: Lane, aggregates: ReadonlyArray<Aggregate>) => Effect.Effect<ReadonlyArray<Aggregate>>
   /**
    * Takes acknowledged events, in order of `seq`, out of the queue and archives them with their offsets, in one statement. Marking twice is
    * harmless: the second finds nothing. Of events that share an id the archive keeps the first, and a warning names the others.
@@ -90,6 +103,11 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
       const valid = (floor: Statement.Fragment) =>
         sql`CASE WHEN pg_postmaster_start_time()::text = ${floors.server()}::text THEN ${floor} ELSE 0 END`
 
+      /** The aggregates, to be told whether a row is of one of them. */
+      const among = (aggregates: ReadonlyArray<Aggregate>) => sql`
+        (aggregate_type, aggregate_id) IN (SELECT * FROM unnest(
+          ${aggregates.map(({ aggregateType }) => aggregateType)}::text[], ${aggregates.map(({ aggregateId }) => aggregateId)}::text[]))`
+
       /**
        * Makes the statement's commit asynchronous. What a mark loses when Postgres dies is sent again, a duplicate; waiting for the disk
        * would cost a lane some milliseconds, and the business transactions their turn at the disk.
@@ -109,7 +127,7 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
           return rows.map((row) => row.lane)
         }, Effect.orDie),
 
-        fetch: Effect.fnUntraced(function* (lane, pausedTopics) {
+        fetch: Effect.fnUntraced(function* (lane, pausedTopics, without = []) {
           return yield* sql<QueuedEvent>`
             SELECT seq, event_id::text AS "eventId", topic, event_type AS "eventType", schema_version AS "schemaVersion",
                    aggregate_type AS "aggregateType", aggregate_id AS "aggregateId", aggregate_version AS "aggregateVersion",
@@ -124,6 +142,7 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
                 SELECT * FROM outbox_events
                 WHERE lane = ${lane}::int2 AND seq >= ${valid(sql`${floors.of(lane)}::int8`)}
                   AND topic <> ALL (${[...pausedTopics]}::text[])
+                  ${without.length === 0 ? sql`` : sql`AND NOT ${among(without)}`}
                 -- One more than a batch: so the last one tells whether it is worth coming again at once.
                 ORDER BY seq LIMIT ${batchSize + 1}
               ) AS next
@@ -131,6 +150,18 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
             ) AS measured
             WHERE position <= ${batchSize} AND (bytes_to_here <= ${batchBytes} OR position = 1)
             ORDER BY seq`
+        }, Effect.orDie),
+
+        misordered: Effect.fnUntraced(function* (lane, aggregates) {
+          return yield* sql<Aggregate>`
+            SELECT DISTINCT aggregate_type AS "aggregateType", aggregate_id AS "aggregateId"
+            FROM (
+              SELECT aggregate_type, aggregate_id,
+                     aggregate_version <= lag(aggregate_version) OVER (PARTITION BY aggregate_type, aggregate_id ORDER BY seq) AS falls
+              FROM outbox_events
+              WHERE lane = ${lane}::int2 AND seq >= ${valid(sql`${floors.of(lane)}::int8`)} AND ${among(aggregates)}
+            ) AS versions
+            WHERE falls`
         }, Effect.orDie),
 
         raiseFloors: (lanes) => Effect.orDie(floors.raise(lanes)),

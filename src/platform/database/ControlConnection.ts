@@ -28,7 +28,7 @@ import { DatabaseSettings } from "./Database.ts"
 export const ControlSettings = Context.Reference<{
   /** A session that is silent for this long is ended by Postgres: how long a frozen process keeps what it held. */
   readonly sessionTimeoutMillis: number
-  /** How often the session shows that it is alive, and how long an answer may take. Well below the timeout. */
+  /** How often the session shows that it is alive. Well below the timeout, which is also how long an answer may take. */
   readonly heartbeatMillis: number
 }>("paid-once/platform/database/ControlSettings", {
   defaultValue: () => ({ sessionTimeoutMillis: 5_000, heartbeatMillis: 1_000 })

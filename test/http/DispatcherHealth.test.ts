@@ -1,0 +1,105 @@
+/** What health says of a dispatcher that can't send everything: each of the reasons by itself, and that it is over when it is. */
+import { it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { isDeepStrictEqual } from "node:util"
+import * as DispatcherHealth from "../../src/http/DispatcherHealth.ts"
+import { Health, HealthParts, Readiness } from "../../src/http/Health.ts"
+import { DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
+import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
+import { laneOf } from "../../src/messaging/outbox/Lane.ts"
+import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as Counters from "../support/Counters.ts"
+import * as Refusals from "../support/Refusals.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+/** A service with a dispatcher over the broker that `change` makes of the embedded one. */
+const serviceOver = (change: (layer: typeof TestProcess.broker) => typeof TestProcess.broker) =>
+  Layer.mergeAll(Health.layer, DispatcherHealth.layer, Readiness.layerWorking).pipe(
+    Layer.provide(TestProcess.dispatcherOver(change)),
+    Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 2, topics: [] })),
+    Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 1, backoffCapMillis: 20 })),
+    Layer.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 1, maxAttempts: 1, skipTopics: [] })),
+    Layer.provideMerge(TestProcess.outbox),
+    Layer.provideMerge(Layer.mergeAll(TestDatabase.layer, HealthParts.layer, Readiness.layer, TestProcess.quiet))
+  )
+
+const well = {
+  status: "ready",
+  lanesOwned: 64,
+  stoppedLanes: [],
+  misorderedAggregates: 0,
+  pausedTopics: [],
+  parkedEvents: 0,
+  deadLetters: 0
+}
+
+/** In what health says, in the place of any number of failures in a row. */
+const attempt = "some"
+
+/** Waits until the dispatcher's part is `well` but for these fields, and the whole service no better than it. */
+const untilItSays = (what: string, fields: Partial<Record<keyof typeof well, unknown>>) =>
+  Effect.gen(function* () {
+    const { report } = yield* Health
+    const expected = { ...well, ...fields }
+    yield* Counters.eventually(
+      what,
+      Effect.map(report, ({ parts, status }) => {
+        const part: unknown = JSON.parse(
+          JSON.stringify(parts["dispatcher"]).replaceAll(/"attempt":[1-9]\d*/g, `"attempt":"${attempt}"`)
+        )
+        return status === expected.status && isDeepStrictEqual(part, expected)
+      })
+    )
+  })
+
+it.live("a topic that can't be reached degrades the service, and is named until a send succeeds", () => {
+  const topic = Refusals.makeTopic()
+  return Effect.gen(function* () {
+    yield* untilItSays("nothing wrong", {})
+    topic.down = true
+    yield* Refusals.append("a", 1, 1)
+    yield* untilItSays("the topic", { status: "degraded", pausedTopics: [{ topic: Counters.topic, attempt }] })
+    topic.down = false
+    yield* untilItSays("that it is back", {})
+  }).pipe(Effect.provide(serviceOver(Refusals.over(topic))))
+})
+
+it.live("a lane that ends in a defect degrades the service, and is named until a turn of it succeeds", () => {
+  let isBroken = true
+  const service = serviceOver(
+    TestProcess.publishing((batch, broker) =>
+      isBroken ? Effect.die(new Error("broken on purpose")) : broker.publish(batch)
+    )
+  )
+  return Effect.gen(function* () {
+    yield* Refusals.append("a", 1, 1)
+    yield* untilItSays("the lane", { status: "degraded", stoppedLanes: [{ lane: laneOf("a"), attempt }] })
+    isBroken = false
+    yield* untilItSays("that it goes on", {})
+  }).pipe(Effect.provide(service))
+})
+
+it.live("aggregates whose versions fall in the queue degrade the service, and are counted until they are right", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    // In one transaction: the first of them would be gone before the second one comes.
+    yield* Transaction.run(
+      Effect.forEach(["a", "b"], (id) => Effect.andThen(Refusals.append(id, 7, 1), Refusals.append(id, 1, 1)))
+    )
+    yield* untilItSays("both of them", { status: "degraded", misorderedAggregates: 2 })
+    yield* sql`DELETE FROM outbox_events WHERE aggregate_version = 1`
+    yield* untilItSays("that they are right", {})
+  }).pipe(Effect.provide(serviceOver((layer) => layer)))
+)
+
+it.live("a refused event and what waits behind it are counted, and degrade nothing: all others flow", () => {
+  const topic = Refusals.makeTopic()
+  topic.refused.add("poison/1")
+  return Effect.gen(function* () {
+    yield* Refusals.append("poison", 1, 3)
+    yield* untilItSays("a dead letter with two behind it", { parkedEvents: 2, deadLetters: 1 })
+  }).pipe(Effect.provide(serviceOver(Refusals.over(topic))))
+})

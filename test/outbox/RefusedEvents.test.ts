@@ -1,0 +1,150 @@
+/** What a refused event costs: nobody else waits for it, neither for its sends nor for the time between them, and the log names it. */
+import { assert, it } from "@effect/vitest"
+import { Effect, Latch, Layer, Logger, References, Tracer } from "effect"
+import { SqlClient } from "effect/sql"
+import * as HoldRetries from "../../src/messaging/outbox/HoldRetries.ts"
+import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
+import { laneCount, laneOf } from "../../src/messaging/outbox/Lane.ts"
+import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
+import * as Counters from "../support/Counters.ts"
+import * as Refusals from "../support/Refusals.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+const writer = Layer.effectDiscard(Counters.makeTables).pipe(
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provideMerge(TestProcess.quiet)
+)
+
+const candidates = Array.from({ length: 5_000 }, (_, index) => `other-${index}`)
+const idsIn = (lane: number, count: number) => candidates.filter((id) => laneOf(id) === lane).slice(0, count)
+
+/** Waits until each of the aggregates has so many events in the topic. */
+const untilEach = (what: string, ids: ReadonlyArray<string>, count: number) =>
+  Counters.eventually(
+    what,
+    Effect.map(Counters.published, (records) => {
+      const deliveries = Counters.firstDeliveries(records)
+      return ids.every((id) => deliveries.get(id)?.length === count)
+    })
+  )
+
+it.live("no other lane waits for a send of a refused event, and its own lane waits for nothing but the answer", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const lane = laneOf("poison")
+    const neighbours = idsIn(lane, 4)
+    const elsewhere = Array.from({ length: laneCount }, (_, other) => other)
+      .filter((other) => other !== lane)
+      .flatMap((other) => idsIn(other, 1))
+    assert.strictEqual(elsewhere.length, laneCount - 1)
+
+    /** The broker takes its time over the event when it is sent by itself, until the gate opens. */
+    const gate = yield* Latch.make(false)
+    let asked = 0
+    const topic = Refusals.makeTopic()
+    topic.refused.add("poison/2")
+    const dispatcher = TestProcess.dispatcherOver((layer) =>
+      Refusals.over(topic)(layer).pipe(
+        TestProcess.publishing((batch, broker) =>
+          batch.records.length === 1 && Refusals.nameOf(batch.records[0].value) === "poison/2"
+            ? Effect.andThen(
+                Effect.andThen(
+                  Effect.sync(() => asked++),
+                  gate.await
+                ),
+                broker.publish(batch)
+              )
+            : broker.publish(batch)
+        )
+      )
+    ).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 2, topics: [] })))
+    const appendAll = (ids: ReadonlyArray<string>, version: number) =>
+      Effect.forEach(ids, (id) => Refusals.append(id, version, 1), { discard: true })
+    const atTheGate = (sends: number) =>
+      Counters.eventually(
+        `send ${sends} of the event by itself`,
+        Effect.sync(() => asked >= sends)
+      )
+
+    // In the middle of its lane's first batch.
+    yield* appendAll(neighbours.slice(0, 2), 1)
+    yield* Refusals.append("poison", 1, 3)
+    yield* appendAll([...neighbours.slice(2), ...elsewhere], 1)
+    yield* Layer.build(dispatcher)
+    // A send is not cut off by the end, nor by that of a test that has failed.
+    yield* Effect.addFinalizer(() => gate.open)
+
+    yield* atTheGate(1)
+    yield* untilEach("every other lane's event, while the broker is at the refused one", elsewhere, 1)
+    yield* appendAll(elsewhere, 2)
+    yield* untilEach("what those lanes were given meanwhile", elsewhere, 2)
+    yield* gate.open
+    // The next try may be a day away.
+    yield* untilEach("the rest of the lane's batch, behind the refusal", neighbours, 1)
+    yield* appendAll(neighbours, 2)
+    yield* untilEach("what the lane was given since", neighbours, 2)
+
+    // And so it is with each further try.
+    yield* gate.close
+    yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
+    yield* HoldRetries.announce(lane)
+    yield* atTheGate(2)
+    yield* appendAll([...elsewhere, ...neighbours], 3)
+    yield* untilEach("the other lanes' events, while it is tried again", elsewhere, 3)
+    yield* gate.open
+    yield* untilEach("the lane's events, behind the second refusal", neighbours, 3)
+    assert.deepStrictEqual(
+      (yield* Refusals.statesOf("poison")).map(({ status }) => status),
+      ["published", "retrying", "parked"]
+    )
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(writer),
+    Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 86_400_000, maxAttempts: 10, skipTopics: [] }))
+  )
+)
+
+it.live("each refusal leaves a line in the log with the event's names, its trace, and the number of the attempt", () =>
+  Effect.gen(function* () {
+    const lines: Array<{ readonly message: string; readonly fields: Readonly<Record<string, unknown>> }> = []
+    const logger = Logger.make(({ fiber, message }) => {
+      const fields = fiber.getRef(References.CurrentLogAnnotations)
+      if ("event_id" in fields) lines.push({ message: String(message), fields })
+    })
+    const topic = Refusals.makeTopic()
+    topic.refused.add("poison/2")
+    const traceId = "4bf92f3577b34da6a3ce929d0e0e4736"
+    yield* Refusals.append("poison", 1, 3).pipe(
+      Effect.withParentSpan(Tracer.externalSpan({ traceId, spanId: "00f067aa0ba902b7" }))
+    )
+    yield* Layer.build(
+      TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
+        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 2, topics: [] })),
+        Layer.provide(Logger.layer([logger]))
+      )
+    ).pipe(Effect.provideService(References.MinimumLogLevel, "Warn"))
+    yield* Counters.eventually(
+      "a line for each of three attempts",
+      Effect.sync(() => lines.length >= 3)
+    )
+    const names = {
+      topic: Counters.topic,
+      event_id: yield* Refusals.idOf("poison", "dead"),
+      event_type: "Counted",
+      aggregate_id: "poison",
+      trace_id: traceId
+    }
+    assert.strictEqual(lines.length, 3)
+    for (const [index, { fields, message }] of lines.entries()) {
+      assert.deepInclude(fields, { ...names, attempt: index + 1 })
+      assert.include(String(fields["detail"]), "too large")
+      assert.include(message, index < 2 ? "it is tried again" : "it is a dead letter")
+    }
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(writer),
+    Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 0.02, maxAttempts: 3, skipTopics: [] }))
+  )
+)
