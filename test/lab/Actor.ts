@@ -21,7 +21,7 @@ export interface Job {
   readonly ended?: (exit: Exit.Exit<unknown, unknown>) => void
 }
 
-/** Time as the actors' code sees it, outside of the database. One clock for all: skew is not what L1 looks for. */
+/** Time as the actors' code sees it, outside of the database, in milliseconds since 1970. One clock for all: skew is not what L1 looks for. */
 export interface LabTime {
   millis: number
 }
@@ -69,6 +69,8 @@ export class Actor {
   readonly connections = new Set<LabConnection>()
   /** The process number of the session whose statement it waits for. */
   statementPid: number | undefined
+  /** That statement waits for a lock for a moment only. */
+  givesUp = false
   /** Where the story hears of what befell it. */
   tell: (what: string) => void = () => undefined
   /** Its last step changed, or may have changed, what is committed. */
@@ -171,7 +173,7 @@ const loseConflict = `DO $$ BEGIN RAISE EXCEPTION 'could not serialize access' U
 const gated = (actor: Actor, own: LabConnection, terminate: Effect.Effect<void>): SqlConnection.Connection => {
   const through = <A>(sql: string, run: Effect.Effect<A, SqlError.SqlError>): Effect.Effect<A, SqlError.SqlError> => {
     const kind = describe(sql)
-    const isWrite = /insert|update|delete/.test(kind)
+    const isWrite = /insert|update|delete|^make |^drop /.test(kind)
     /** Ends the session for good. What the driver says then depends on the moment: here it is always the same. */
     const cut = Effect.suspend(() => {
       own.broken = true
@@ -205,8 +207,11 @@ const gated = (actor: Actor, own: LabConnection, terminate: Effect.Effect<void>)
       Effect.andThen(
         Effect.sync(() => {
           actor.statementPid = own.pg.processId
+          if (sql.includes("'lock_timeout'")) own.givesUp = true
+          actor.givesUp = own.givesUp || kind === makesDay
           if (kind.includes("outbox_events") && kind.includes("insert")) own.appended = true
           if (own.wrote) own.sinceWrite += 1
+          if (kind.startsWith("drop ")) own.dropped = own.inTransaction
           if (isWrite) own.wrote = true
         })
       ),
@@ -224,6 +229,8 @@ const gated = (actor: Actor, own: LabConnection, terminate: Effect.Effect<void>)
             own.appended = false
             own.wrote = false
             own.sinceWrite = 0
+            own.givesUp = false
+            own.dropped = false
           }
         })
       )
@@ -250,12 +257,18 @@ const connectionLost = new SqlError.SqlError({
   reason: new SqlError.ConnectionError({ cause: new Error("the session has ended"), message: "the session has ended" })
 })
 
+/** The statement that makes a day of a table; the function has its own patience with locks. */
+const makesDay = "make a day"
+
 /** A statement in a few words: what it does to which tables. */
 export const describe = (sql: string): string => {
   const text = sql.replaceAll(/\s+/g, " ").trim()
   // A transaction inside another one: its end is none for the outer one.
   if (/^(SAVEPOINT|RELEASE|ROLLBACK TO)\b/.test(text)) return text
   if (/^(BEGIN|COMMIT|ROLLBACK)\b/.test(text) && text.length < 60) return /^\w+/.exec(text)![0]
+  const ofDay = /^(DROP|LOCK) TABLE (?:IF EXISTS )?(\w+)/.exec(text)
+  if (ofDay !== null) return `${ofDay[1]!.toLowerCase()} ${ofDay[2]!}`
+  if (text.includes("make_daily_partition(")) return makesDay
   const writes = [...text.matchAll(/\b(INSERT INTO|UPDATE|DELETE FROM) ([a-z_]+)/g)]
     .map((match) => `${match[1]!.split(" ")[0]!.toLowerCase()} ${match[2]!}`)
     .filter((write) => !write.startsWith("update of") && !write.endsWith(" set"))
@@ -330,12 +343,13 @@ export const randomOf = (seed: number) => {
 /** Lanes that ids fall into: the orders of a case share them, as those of a busy system do, and lie in one partition each. */
 export const usedLanes = [0, 1] as const
 
-/** A version 4 UUID whose version 7 twin (LabDatabase.ts) falls into one of the few lanes. One draw in 32 does. */
-const uuidInFewLanes = (random: () => number): string => {
+/** A version 4 UUID whose version 7 twin (LabDatabase.ts) is of that time and falls into one of the few lanes. One draw in 32 does. */
+const uuidInFewLanes = (millis: number, random: () => number): string => {
+  const time = millis.toString(16).padStart(12, "0")
+  const start = `${time.slice(0, 8)}-${time.slice(8)}-`
   for (;;) {
-    const hex = Array.from({ length: 32 }, () => Math.floor(random() * 16).toString(16)).join("")
-    const start = `${hex.slice(0, 8)}-${hex.slice(8, 12)}-`
-    const end = `${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20)}`
+    const hex = Array.from({ length: 18 }, () => Math.floor(random() * 16).toString(16)).join("")
+    const end = `${hex.slice(0, 3)}-8${hex.slice(3, 6)}-${hex.slice(6)}`
     if (laneOf(`${start}7${end}`) < usedLanes.length) return `${start}4${end}`
   }
 }
@@ -351,7 +365,7 @@ export const surroundings = (database: LabDatabase["Service"], time: LabTime, ra
     return Context.make(PgClient.PgClient, sql).pipe(
       Context.add(SqlClient.SqlClient, sql as SqlClient.SqlClient),
       Context.add(Faults, { at, around: (point, operation) => Effect.andThen(at(point), operation) }),
-      Context.add(RandomUuid, () => uuidInFewLanes(random)),
+      Context.add(RandomUuid, () => uuidInFewLanes(time.millis, random)),
       Context.add(Random.Random, {
         nextDoubleUnsafe: random,
         nextIntUnsafe: () => Math.floor(random() * Number.MAX_SAFE_INTEGER)

@@ -50,7 +50,8 @@ export const commandKinds = [
   { letter: "Z", name: "foreign", share: 4 }, // a: partition (and 4 to 7: of a newer schema); b: version
   { letter: "M", name: "inboxRetry", share: 3 }, // a: client who is the operator, b: which of what consumers hold
   { letter: "I", name: "inboxDiscard", share: 3 }, // the same
-  { letter: "O", name: "inboxSkip", share: 2 } // the same
+  { letter: "O", name: "inboxSkip", share: 2 }, // the same
+  { letter: "N", name: "upkeep", share: 3 } // a: how many hours pass before, b: client who does it
 ] as const
 
 export type CommandName = (typeof commandKinds)[number]["name"]

@@ -8,6 +8,7 @@ import { decline, methods, operate, orderLetters, otherBody, pay, place, type Re
 import { maxConsumers } from "./ConsumerWork.ts"
 import type { Scheduler } from "./Scheduler.ts"
 import { enqueue, labTask, operateTask } from "./TaskRequests.ts"
+import { upkeep } from "./UpkeepRequests.ts"
 
 /** Few processes tell as much as many, and a story with four dispatchers is read by nobody. */
 const maxDispatchers = 3
@@ -19,6 +20,9 @@ const clockSeconds = [1, 10, 60, 3_600, -30] as const
 
 /** Inside the time in which the gateway's keys may be used again, behind it, and when they are forgotten. */
 const laterHours = [25, 13, 7] as const
+
+/** The day of the case's start is past its retention; nothing has changed; or one more day is over. */
+const upkeepHours = [50, 0, 25] as const
 
 export const pick = <A>(all: ReadonlyArray<A>, index: number): A | undefined => all[index % Math.max(1, all.length)]
 
@@ -232,6 +236,13 @@ export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<vo
     case "later": {
       const hours = laterHours[a % laterHours.length]!
       return pass(lab, hours * 3_600, `${hours} hours pass`)
+    }
+    case "upkeep": {
+      const hours = upkeepHours[a % upkeepHours.length]!
+      return Effect.andThen(
+        hours === 0 ? Effect.void : pass(lab, hours * 3_600, `${hours} hours pass`),
+        ask(lab, b, upkeep(lab.environment.parts.upkeep))
+      )
     }
     case "subscribe":
     case "rebalance":

@@ -51,6 +51,7 @@ const rewind = (lab: Scheduler, a: number) =>
   Effect.gen(function* () {
     if (a % 3 === 1) {
       yield* lab.database.dropMarks
+      lab.forgetMarks()
       yield* lab.observeNow
     }
     lab.work.consumers.rewind(a % 3 === 2 ? 1 : all)

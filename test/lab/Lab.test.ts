@@ -67,6 +67,30 @@ layer(database, { excludeTestServices: true, timeout: "60 seconds" })("failure l
       }),
     timeoutMillis
   )
+
+  it.effect(
+    "days that are dropped in the middle of a batch change nothing of what is delivered, nor its order",
+    () =>
+      Effect.gen(function* () {
+        const told = (upkeep: string, gate: number) =>
+          Effect.map(
+            // A dispatcher stands still at that gate with two events, two days pass, and it goes on.
+            run(caseOf(`L1.none.1.o0:0-p0:0-r0:0-f3:${gate}-o1:0-D0:0-D0:0${upkeep}-t0:0-r0:0.`), partsOf(undefined)),
+            ({ story, violation }) => {
+              assert.isUndefined(violation)
+              const text = story.print(undefined)
+              return { text, delivered: text.match(/topic: [^·\n]*/g)?.at(-1) }
+            }
+          )
+        for (const gate of [2, 4, 6]) {
+          const without = yield* told("", gate)
+          const upkeep = yield* told("-N1:0", gate)
+          assert.include(upkeep.text, "drops event_log_20260101")
+          assert.strictEqual(upkeep.delivered, without.delivered)
+        }
+      }),
+    timeoutMillis
+  )
 })
 
 layer(database, { excludeTestServices: true, timeout: "60 seconds" })("planted mistakes", (it) => {

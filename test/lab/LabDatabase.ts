@@ -17,12 +17,18 @@ export interface LabConnection {
   wrote: boolean
   /** Statements behind the first write of the open transaction. */
   sinceWrite: number
+  /** The open transaction waits for a lock for a moment only, and then fails. */
+  givesUp: boolean
+  /** It has dropped a day: until it ends nobody else gets at that table. */
+  dropped: boolean
   /** The session has ended. */
   broken: boolean
 }
 
 /** What is committed, as the oracle and the story read it. Ids are text, amounts and offsets numbers: cases are small. */
 export interface Committed {
+  /** The database's time, in milliseconds since 1970. */
+  readonly now: number
   readonly orders: ReadonlyArray<{
     readonly id: string
     readonly customer: string
@@ -57,6 +63,7 @@ export interface Committed {
     readonly event: string
     readonly partition: number
     readonly offset: number
+    readonly publishedAt: number
     readonly type: string
     readonly data: unknown
   }>
@@ -78,7 +85,7 @@ export interface OfConsumer {
 /** What the consumers' tables hold. The version of what can't be read is null. */
 export interface InboxRows {
   /** `processed_events`. */
-  readonly marks: ReadonlyArray<OfConsumer>
+  readonly marks: ReadonlyArray<OfConsumer & { readonly at: number }>
   readonly waiting: ReadonlyArray<OfConsumer & { readonly order: string; readonly version: number | null }>
   readonly letters: ReadonlyArray<
     OfConsumer & {
@@ -115,6 +122,7 @@ export interface TaskRow {
 }
 
 export const nothingCommitted: Committed = {
+  now: 0,
   orders: [],
   payments: [],
   queue: [],
@@ -129,11 +137,12 @@ export const nothingCommitted: Committed = {
 }
 
 /** A case begins at this instant: any will do, and a fixed one makes equal ids. */
-const epoch = "2026-01-01T00:00:00Z"
+export const epoch = "2026-01-01T00:00:00Z"
 
 /**
  * Time stands in a sequence: each look at the clock takes it a millisecond on, at once and whatever is rolled back, so times
- * differ and are the same in every run. Ids keep what was drawn for them: the lab draws such that orders share lanes (Actor.ts).
+ * differ and are the same in every run. Ids keep what was drawn for them: the lab draws such that they have the time in them, and orders share
+ * lanes (Actor.ts).
  */
 const prepare = `
   CREATE SEQUENCE lab_clock MINVALUE -1000000000 START 0;
@@ -173,13 +182,33 @@ const empty = `${tables.map((table) => `DELETE FROM ${table};`).join(" ")}
          setval(pg_get_serial_sequence('outbox_tasks', 'seq'), 1, false),
          setval(pg_get_serial_sequence('lab_effects', 'position'), 1, false)`
 
+/** The tables of days with four of them, from the one on which a case starts by the lab's clock, and nothing in them. (Migrations go by the host's.) */
+const newDays = `DO $lab$
+  DECLARE
+    parent text;
+    day regclass;
+  BEGIN
+    FOREACH parent IN ARRAY ARRAY['event_log', 'processed_events'] LOOP
+      FOR day IN SELECT child FROM time_partitions(parent) WHERE NOT is_default LOOP
+        EXECUTE format('DROP TABLE %s', day);
+      END LOOP;
+      EXECUTE format('TRUNCATE %I', parent);
+      PERFORM make_daily_partition(parent, (clock_now() AT TIME ZONE 'UTC')::date + n, 0) FROM generate_series(0, 3) AS n;
+    END LOOP;
+  END
+$lab$`
+
 const list = (columns: string, from: string) =>
   `coalesce((SELECT json_agg(row_to_json(t)) FROM (SELECT ${columns} FROM ${from}) AS t), '[]')`
 
 /** The time now, without taking it on. */
 const now = `'${epoch}'::timestamptz + (SELECT last_value FROM lab_clock) * interval '1 millisecond'`
 
-const observe = `SELECT json_build_object(
+const millisOf = (time: string) => `(extract(epoch FROM ${time}) * 1000)::float8`
+
+/** What is in the tables of days can't be read, and does not change, where somebody has dropped a day and not committed it yet. */
+const observe = (daysAreLocked: boolean) => `SELECT json_build_object(
+  'now', ${millisOf(`(${now})`)},
   'orders', ${list("id, customer_id AS customer, status, version, total_amount_minor AS total", "orders ORDER BY id")},
   'payments', ${list(`id, order_id AS "order", status, captured_minor AS captured`, "payments ORDER BY id")},
   'queue', ${list(`lane, aggregate_id AS "order", aggregate_version AS version, event_id AS event`, "(SELECT * FROM outbox_events UNION ALL SELECT * FROM outbox_parked) AS e ORDER BY seq")},
@@ -190,13 +219,21 @@ const observe = `SELECT json_build_object(
      ) AS r ORDER BY seq`
   )},
   'parked', coalesce((SELECT json_agg(lane) FROM outbox_parked), '[]'),
-  'archive', ${list(
-    `aggregate_id AS "order", aggregate_version AS version, event_id AS event, broker_partition AS partition, broker_offset AS "offset", event_type AS type, data`,
-    "event_log ORDER BY aggregate_id, aggregate_version"
-  )},
+  'archive', ${
+    daysAreLocked
+      ? "'[]'::json"
+      : list(
+          `aggregate_id AS "order", aggregate_version AS version, event_id AS event, broker_partition AS partition, broker_offset AS "offset", ${millisOf("published_at")} AS "publishedAt", event_type AS type, data`,
+          "event_log ORDER BY aggregate_id, aggregate_version"
+        )
+  },
   'effects', ${list(`consumer, aggregate_id AS "order", aggregate_version AS version, event_id AS event`, "lab_effects ORDER BY position")},
   'inbox', json_build_object(
-    'marks', ${list("consumer_name AS consumer, event_id AS event", "processed_events")},
+    'marks', ${
+      daysAreLocked
+        ? "'[]'::json"
+        : list(`consumer_name AS consumer, event_id AS event, ${millisOf("processed_at")} AS at`, "processed_events")
+    },
     'waiting', ${list(
       `consumer_name AS consumer, event_id AS event, aggregate_id AS "order", aggregate_version AS version`,
       "inbox_parked ORDER BY consumer_name, aggregate_id, position, broker_offset"
@@ -223,6 +260,8 @@ const observe = `SELECT json_build_object(
   'work', ${list("task_id AS task, attempt", "lab_work ORDER BY position")}
 )::text AS state`
 
+const [observed, observedBesideDays] = [observe(false), observe(true)]
+
 /** The dead rows of so many cases are swept at once: seldom enough to cost nothing, and tables never grow beyond some pages. */
 const casesPerVacuum = 50
 
@@ -239,7 +278,10 @@ export class LabDatabase extends Context.Service<
     readonly blockers: (pid: number) => Effect.Effect<ReadonlyArray<number>>
     /** Everything empty, sequences and clock at their start. */
     readonly reset: Effect.Effect<void>
-    readonly observe: Effect.Effect<Committed>
+    /** The tables' days as they are before any upkeep: each statement of upkeep is a gate, and how many there are must not depend on the cases before. */
+    readonly renewDays: Effect.Effect<void>
+    /** What is committed. `before` is what was, given where somebody keeps the tables of days locked: what they hold is the same then. */
+    readonly observe: (before?: Committed) => Effect.Effect<Committed>
     readonly forward: (seconds: number) => Effect.Effect<void>
     /** Retention has dropped all marks of the inbox. */
     readonly dropMarks: Effect.Effect<void>
@@ -255,6 +297,8 @@ export class LabDatabase extends Context.Service<
       const clock = yield* Clock.Clock
       const monitor = yield* PgConnection.make({ url })
       yield* Effect.forEach(prepare.split(";\n"), (statement) => monitor.query(statement))
+      const renewDays = Effect.asVoid(Effect.orDie(monitor.query(newDays)))
+      yield* renewDays
       const free: Array<LabConnection> = []
       let cases = 0
 
@@ -262,8 +306,9 @@ export class LabDatabase extends Context.Service<
         Scope.provide(
           PgConnection.make({
             url,
-            // A deadlock is found soon enough not to hold up a case; nothing else waits for this.
-            startupParameters: { deadlock_timeout: "20ms", jit: "off" }
+            // A deadlock is found soon enough not to hold up a case, and, as in the service, behind the end of upkeep's patience: whom it ends must
+            // not depend on who has waited for longer.
+            startupParameters: { deadlock_timeout: "150ms", jit: "off" }
           }),
           scope
           // Whoever borrows it has a clock of its own, on which connecting would time out at once.
@@ -274,6 +319,8 @@ export class LabDatabase extends Context.Service<
           appended: false,
           wrote: false,
           sinceWrite: 0,
+          givesUp: false,
+          dropped: false,
           broken: false
         })
       )
@@ -304,6 +351,8 @@ export class LabDatabase extends Context.Service<
           connection.appended = false
           connection.wrote = false
           connection.sinceWrite = 0
+          connection.givesUp = false
+          connection.dropped = false
           if (!connection.broken) free.push(connection)
         },
         terminate,
@@ -323,6 +372,8 @@ export class LabDatabase extends Context.Service<
               connection.appended = false
               connection.wrote = false
               connection.sinceWrite = 0
+              connection.givesUp = false
+              connection.dropped = false
               free.push(connection)
             }
           }
@@ -340,10 +391,19 @@ export class LabDatabase extends Context.Service<
           if (cases++ % casesPerVacuum === 0) yield* monitor.query(`VACUUM ${tables.join(", ")}`)
           yield* monitor.query(`DO $lab$ BEGIN ${empty.replace("SELECT", "PERFORM")}; END $lab$`)
         }).pipe(Effect.orDie),
-        observe: Effect.map(
-          monitored(observe, [], (row) => JSON.parse(row["state"] as string) as Committed),
-          ([state]) => state ?? nothingCommitted
-        ),
+        renewDays,
+        observe: (before) =>
+          Effect.map(
+            monitored(
+              before === undefined ? observed : observedBesideDays,
+              [],
+              (row) => JSON.parse(row["state"] as string) as Committed
+            ),
+            ([state = nothingCommitted]) =>
+              before === undefined
+                ? state
+                : { ...state, archive: before.archive, inbox: { ...state.inbox, marks: before.inbox.marks } }
+          ),
         dropMarks: Effect.asVoid(monitored("DELETE FROM processed_events", [], () => undefined)),
         forward: (seconds) =>
           Effect.asVoid(

@@ -5,6 +5,7 @@
 import { isDeepStrictEqual } from "node:util"
 import type { Committed } from "./LabDatabase.ts"
 import type { Capture } from "./ModelGateway.ts"
+import { archiveAtRest, type ArchiveWorld, retentionSafety } from "./OracleArchive.ts"
 import { inboxAtRest, inboxSafety, type InboxWorld } from "./OracleInbox.ts"
 import { moneyAtRest, moneySafety } from "./OracleMoney.ts"
 import { taskSafety, tasksAtRest } from "./OracleTasks.ts"
@@ -42,7 +43,7 @@ export interface Refusal {
 }
 
 /** Everything that can be seen from outside. */
-export interface World extends InboxWorld {
+export interface World extends InboxWorld, ArchiveWorld {
   /** All records in the order in which they were appended. */
   readonly topic: ReadonlyArray<TopicRecord>
   readonly captures: ReadonlyArray<Capture>
@@ -58,8 +59,6 @@ export interface World extends InboxWorld {
   readonly unanswered: ReadonlyArray<string>
   /** Orders that clients meant to place: however often one is asked for, it is one. */
   readonly wanted: number
-  /** The id under which each event was first seen in the queue, by order and version (`keyOf`). */
-  readonly firstIds: ReadonlyMap<string, string>
   readonly answers: ReadonlyArray<Answer & { readonly title: string }>
   readonly refusals: ReadonlyArray<Refusal & { readonly title: string }>
 }
@@ -100,7 +99,9 @@ export const invariants = [
   "only its own aggregate waits for an event",
   "what can't be applied is parked",
   "what is held is tried",
-  "every group comes to the end"
+  "every group comes to the end",
+  "what left the queue is archived, or given up",
+  "only what is past its retention is dropped"
 ] as const
 export type Invariant = (typeof invariants)[number]
 
@@ -175,7 +176,8 @@ export const safety = (world: World, named: Named): Violation | undefined => {
     if (queued.has(archived.event)) return broken("no event is both queued and archived", named(archived))
   }
 
-  const wrong = moneySafety(world, named) ?? taskSafety(world) ?? inboxSafety(world, named)
+  const wrong =
+    retentionSafety(world, named) ?? moneySafety(world, named) ?? taskSafety(world) ?? inboxSafety(world, named)
   if (wrong !== undefined) return wrong
 
   const partitions = new Map<string, number>()
@@ -224,7 +226,9 @@ export const rest = (world: World, named: Named): Violation | undefined => {
   if (committed.queue.length > 0)
     return broken("the queue empties", `${committed.queue.map(named).join(", ")} still wait`)
   const wrong =
-    inboxAtRest(world) ?? moneyAtRest(world, new Set(committed.orders.filter(isTold).map(({ id }) => id)), named)
+    archiveAtRest(world, named) ??
+    inboxAtRest(world) ??
+    moneyAtRest(world, new Set(committed.orders.filter(isTold).map(({ id }) => id)), named)
   if (wrong !== undefined) return wrong
   if (unanswered.length > 0) return broken("every request gets its answer", unanswered.join(", "))
   return tasksAtRest(world)

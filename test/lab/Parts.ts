@@ -3,7 +3,7 @@
  */
 import type { PgClient } from "@effect/sql-pg"
 import { Effect, Layer } from "effect"
-import type { SqlClient } from "effect/sql"
+import type { SqlClient, SqlError } from "effect/sql"
 import { type Gateway, GatewaySettings } from "../../src/application/Gateway.ts"
 import { CancelOrder } from "../../src/application/CancelOrder.ts"
 import { GatewayWebhook, WebhookSettings } from "../../src/application/GatewayWebhook.ts"
@@ -26,6 +26,8 @@ import { HeldRoundSettings } from "../../src/messaging/inbox/HeldRound.ts"
 import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/messaging/inbox/InboxDeadLetters.ts"
 import { Parking, ParkingSettings } from "../../src/messaging/inbox/Parking.ts"
+import * as Maintenance from "../../src/messaging/Maintenance.ts"
+import { RetentionSettings } from "../../src/messaging/Retention.ts"
 import { DeadLetters } from "../../src/messaging/outbox/DeadLetters.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
 import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
@@ -77,6 +79,8 @@ export interface Parts {
   readonly applySlice: Part<ApplySlice, Inbox | Cursors | Parking>
   readonly applyHeld: Part<ApplyHeld, Inbox | Cursors | Parking>
   readonly inboxDeadLetters: Part<InboxDeadLetters>
+  /** One round of it. */
+  readonly upkeep: Effect.Effect<unknown, SqlError.SqlError, PgClient.PgClient | SqlClient.SqlClient>
   /** What a slice that fails does to its consumer: its partition's reader waits and hands it out again, or the client stops, with all that it reads. */
   readonly clientLoop: "waits" | "stops"
   /** How many events a fetch returns at most. */
@@ -111,6 +115,7 @@ export const realParts: Parts = {
   applySlice: ApplySlice.layerNoDeps,
   applyHeld: ApplyHeld.layerNoDeps,
   inboxDeadLetters: InboxDeadLetters.layer,
+  upkeep: Maintenance.runOnce(),
   clientLoop: "waits",
   // Two: a batch can hold more than one event, and a handful of events still makes several batches.
   batchSize: 2,
@@ -140,6 +145,9 @@ export const taskSettings = {
   graceMillis: 10_000
 }
 
+/** Days are the unit, and one of them is enough. Tasks stay, for what they did is asked for to the end of a case. */
+export const retention = { outboxDays: 1, inboxDays: 1, taskDays: 0 } as const
+
 /** Tries of an event whose handler fails: behind the third it is a dead letter. */
 export const maxTries = 3
 
@@ -154,6 +162,7 @@ export const settings = Layer.mergeAll(
   Layer.succeed(WebhookSettings, { secret: webhookSecret }),
   Layer.succeed(RecoverySettings, { delaysMillis: recoveryDelaysMillis }),
   Layer.succeed(TaskSettings, taskSettings),
+  Layer.succeed(RetentionSettings, retention),
   Layer.succeed(TopicSettings, { partitions: partitionCount }),
   // The lab knows one thing at a time to do: a handler that is looked at by a clock would be two.
   Layer.succeed(HandleSettings, { timeoutMillis: Infinity }),

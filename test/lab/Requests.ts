@@ -4,6 +4,7 @@
  */
 import type { PgClient } from "@effect/sql-pg"
 import { Data, Effect, Exit, Result } from "effect"
+import type { SqlClient } from "effect/sql"
 import { Idempotency, IdempotencyKey } from "../../src/application/Idempotency.ts"
 import { Orders } from "../../src/application/Orders.ts"
 import type { CancelOrder } from "../../src/application/CancelOrder.ts"
@@ -51,6 +52,7 @@ export type ClientServices =
   | Idempotency
   | Tasks
   | PgClient.PgClient
+  | SqlClient.SqlClient
 
 /** A request as its sender sees it: sent again with the same key until it is done with. */
 export interface Request {

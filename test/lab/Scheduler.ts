@@ -9,7 +9,7 @@ import { ordersTopic } from "../../src/domain/Events.ts"
 import { type Actor, type LabTime, randomOf, type Trap } from "./Actor.ts"
 import type { Case } from "./Case.ts"
 import { apply, commandsAtOnce } from "./Commands.ts"
-import { type Committed, LabDatabase, nothingCommitted } from "./LabDatabase.ts"
+import { type Committed, epoch, LabDatabase, nothingCommitted } from "./LabDatabase.ts"
 import { ModelLog } from "./ModelBroker.ts"
 import { ModelGatewayState } from "./ModelGateway.ts"
 import { Broken, keyOf, rest, safety, type Violation, type World } from "./Oracle.ts"
@@ -54,8 +54,8 @@ const pollMillis = 50
 const retrySeconds = 5
 /** A statement that takes longer than this may be waiting for a lock: it is looked at, and again after as long. */
 const blockedLookMillis = 3
-/** A case begins so far behind 1970 that no clock that goes back gets in front of it. */
-const startMillis = 3_600_000
+/** Outside of the database it is as late as within. */
+const startMillis = Date.parse(epoch)
 /**
  * Nothing in a step takes this many looks, some ten seconds, but a hang; and shrinking a hang waits for many of them. Looks and not seconds: a
  * machine that stands still for a while takes no looks either.
@@ -82,6 +82,8 @@ export class Scheduler {
   private readonly switches: ReadonlyMap<number, number>
   private readonly seen = new Set<string>()
   private readonly firstIds = new Map<string, string>()
+  private readonly everArchived = new Map<string, Committed["archive"][number]>()
+  private readonly everMarked = new Map<string, Committed["inbox"]["marks"][number]>()
   /** Tasks of the line, in the order of their enqueuing; one that was seen behind a later one is out of it, as is one that was given up. */
   private line: Array<string> = []
   private readonly outOfLine = new Set<string>()
@@ -288,7 +290,8 @@ export class Scheduler {
   private waitsForAnother(actor: Actor): Effect.Effect<boolean> {
     return Effect.gen({ self: this }, function* () {
       const pid = actor.statementPid
-      if (pid === undefined) return false
+      // Who gives up is waited for: it is back, with the lock or without, before anybody else goes on.
+      if (pid === undefined || actor.givesUp) return false
       const reached = new Set<number>([pid])
       const open = [...(yield* this.database.blockers(pid))]
       if (open.length === 0) return false
@@ -370,7 +373,8 @@ export class Scheduler {
 
   /** Looks at what is committed, and at what time makes of it. */
   private readonly observe: Effect.Effect<void> = Effect.gen({ self: this }, function* () {
-    this.committed = yield* this.database.observe
+    const isDropping = this.actors.some(({ connections }) => [...connections].some(({ dropped }) => dropped))
+    this.committed = yield* this.database.observe(isDropping ? this.committed : undefined)
     for (const order of this.committed.orders) this.story.letters.set(order.id, order.customer)
     const line = this.committed.tasks.filter((task) => task.line !== null)
     line.forEach(({ id, state }, index) => {
@@ -385,6 +389,8 @@ export class Scheduler {
       const worker = yield* this.start("worker")
       this.story.says(worker.name, "starts")
     }
+    for (const row of this.committed.archive) this.everArchived.set(row.event, row)
+    for (const mark of this.committed.inbox.marks) this.everMarked.set(`${mark.consumer} ${mark.event}`, mark)
     for (const row of this.committed.queue) {
       if (this.seen.has(row.event)) continue
       this.seen.add(row.event)
@@ -395,6 +401,11 @@ export class Scheduler {
 
   /** What is committed, looked at once more: somebody who is no actor has changed it. */
   readonly observeNow: Effect.Effect<void> = Effect.suspend(() => this.observe)
+
+  /** Marks that are gone now are not missed. */
+  forgetMarks(): void {
+    this.everMarked.clear()
+  }
 
   /** The actor begins work of its role: what lies in wait for that is its own from here on. */
   ambush(role: Process["role"] | "held", actor: Actor): void {
@@ -434,6 +445,9 @@ export class Scheduler {
       workDone: this.environment.workDone,
       inLine: this.line.filter((id) => !this.outOfLine.has(id)),
       firstIds: this.firstIds,
+      isArchived: this.environment.settings.archive,
+      everArchived: this.everArchived,
+      everMarked: this.everMarked,
       inTransaction: this.actors.some((actor) => actor.inTransaction),
       unanswered: this.unanswered.map((request) => request.title),
       wanted: new Set(this.requests.filter((request) => request.isPlace).map((request) => request.order)).size,
@@ -579,6 +593,7 @@ export const run = (input: Case, parts: Parts): Effect.Effect<Outcome, never, La
   Effect.gen(function* () {
     const database = yield* LabDatabase
     yield* database.reset
+    if (input.commands.some(({ name }) => name === "upkeep")) yield* database.renewDays
     const scheduler = new Scheduler(database, input, parts)
     const violation = yield* scheduler.play.pipe(
       Effect.as(undefined),

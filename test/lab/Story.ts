@@ -33,6 +33,7 @@ const phrases: Readonly<Record<string, string>> = {
   "select outbox_events for update skip locked": "fetches with SKIP LOCKED",
   "delete outbox_events + insert event_log": "marks: queue → archive",
   "delete outbox_events": "marks: out of the queue",
+  "insert event_log": "archives it",
   "insert orders + insert order_lines + insert outbox_events": "writes the order and its event",
   "update orders + insert outbox_events": "updates the order and writes its event",
   "insert outbox_holds": "holds the order",
@@ -81,7 +82,9 @@ const phrases: Readonly<Record<string, string>> = {
   "update outbox_tasks (settle)": "settles the recovery",
   "update outbox_tasks (other)": "updates the task",
   "insert lab_work": "writes what the task is for",
-  "do the work": "does the work"
+  "do the work": "does the work",
+  "delete event_log_default": "deletes what is old beside the archive's days",
+  "delete processed_events_default": "deletes what is old beside the marks' days"
 }
 
 const phraseOf = (label: string): string => {
@@ -89,7 +92,7 @@ const phraseOf = (label: string): string => {
   if (known !== undefined) return known
   if (label.startsWith("publish ")) return `sends ${label.slice("publish ".length)}`
   if (label.startsWith("ack of ")) return "gets the ack"
-  return label.replaceAll(/\b(insert|update|delete) /g, "$1s ")
+  return label.replaceAll(/\b(insert|update|delete|make|lock|drop) /g, "$1s ")
 }
 
 export class Story {

@@ -4,6 +4,7 @@
  */
 import type { Case, Command } from "./Case.ts"
 import { consumers } from "./SystematicConsumers.ts"
+import { upkeeps } from "./SystematicUpkeep.ts"
 import { command, faultsAt } from "./Windows.ts"
 
 /** What is asked once order A is there, `b` as Commands.ts reads it: pay, pay and be declined, pay and hear nothing, one event, two. */
@@ -133,6 +134,8 @@ function* lists(): Generator<ReadonlyArray<Command>> {
     yield [still, place, command("place", 1)]
     yield [still, place, command("again", 1)]
   }
+  // Nothing else goes on, and the dispatcher of the one event is struck.
+  for (const window of [0, 1]) for (const fault of faultsAt(dispatcher, window)) yield [fault, place]
   // A writer commits while a dispatcher stands still, which then goes on as if nothing had come in between.
   for (const idle of idles) {
     for (const window of serviceWindows) {
@@ -241,7 +244,7 @@ const seedOf = (index: number): number => (index % 7 === 5 ? 4 : index % 7 === 6
 
 /** All of them, short ones first. */
 export const systematic: ReadonlyArray<Case> = [
-  ...[...lists(), ...money(), ...tasks(), ...consumers()]
+  ...[...lists(), ...money(), ...tasks(), ...consumers(), ...upkeeps()]
     .map((commands) => ({ commands, switches: [] }))
     .toSorted((a, b) => a.commands.length - b.commands.length),
   ...turns()

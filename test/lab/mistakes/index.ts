@@ -3,6 +3,8 @@ import { cancelWithoutRefund } from "./cancelWithoutRefund.ts"
 import { chargeAfterRetention } from "./chargeAfterRetention.ts"
 import { chargeBeforeIntent } from "./chargeBeforeIntent.ts"
 import { dedupeOutside } from "./dedupeOutside.ts"
+import { deleteThenArchive } from "./deleteThenArchive.ts"
+import { dropByDay } from "./dropByDay.ts"
 import { dualWrite } from "./dualWrite.ts"
 import { idCursor } from "./idCursor.ts"
 import { markBeforeAck } from "./markBeforeAck.ts"
@@ -31,10 +33,12 @@ export const mistakes: ReadonlyArray<Mistake> = [
   skipLocked,
   twoInFlight,
   markBeforeAck,
+  deleteThenArchive,
   outageBurnsAttempts,
   rightHalfFirst,
   holdWithoutMoving,
   redriveWithNewId,
+  dropByDay,
   dedupeOutside,
   offsetFirst,
   parkedKeepsMark,
