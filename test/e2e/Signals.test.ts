@@ -1,21 +1,14 @@
 /** Signals at awkward moments: before anything runs, while a task runs, and while nothing will end by itself. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { spawn } from "node:child_process"
 import { writeFileSync } from "node:fs"
 import * as Path from "node:path"
 import { pathToFileURL } from "node:url"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
-import * as Database from "../../src/platform/database/Database.ts"
 import { eventually } from "../support/Counters.ts"
 import { root, TestDatabase } from "../support/TestDatabase.ts"
-
-const withDatabase = Layer.unwrap(
-  TestDatabase.useSync(({ url }) =>
-    Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 2 })))
-  )
-).pipe(Layer.provideMerge(TestDatabase.layer))
 
 const start = Effect.fnUntraced(function* (env: Readonly<Record<string, string>>) {
   const { url } = yield* TestDatabase
@@ -117,7 +110,7 @@ it.live("a task that does not end within the grace is given back, not counted, a
       Effect.map(mail, (task) => task?.state === "completed")
     )
     assert.deepStrictEqual(yield* mail, { state: "completed", attempts: 1, sends: 1 })
-  }).pipe(Effect.scoped, Effect.provide(withDatabase))
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )
 
 it.live("the hard limit ends a stop that hangs, with 1, and the next start puts right what was left", () =>
@@ -148,5 +141,5 @@ it.live("the hard limit ends a stop that hangs, with 1, and the next start puts 
       [{ status: "paid", captured: 100 }]
     )
     assert.deepStrictEqual(yield* sql`SELECT count(*)::int4 AS charges FROM sandbox_gateway.charges`, [{ charges: 1 }])
-  }).pipe(Effect.scoped, Effect.provide(withDatabase))
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )

@@ -1,21 +1,14 @@
 /** The end of a process under load, and one process taking over from another, as a suite that runs on both brokers. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
-import * as Database from "../../src/platform/database/Database.ts"
 import { eventually } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as Traffic from "../support/Traffic.ts"
 import type { Target } from "./Targets.ts"
 
 const consumers = ["analytics", "billing", "inventory", "receipts"]
-
-const withDatabase = Layer.unwrap(
-  TestDatabase.useSync(({ url }) =>
-    Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 2 })))
-  )
-).pipe(Layer.provideMerge(TestDatabase.layer))
 
 const start = (env: Readonly<Record<string, string>>) =>
   Effect.gen(function* () {
@@ -151,7 +144,7 @@ export const stopping = (name: string, target: Effect.Effect<Target>) => {
         const events = yield* assertOnce(traffic)
         assert.strictEqual((yield* readTopic(events)).length, events)
         assert.strictEqual(yield* duplicates(second.url), 0)
-      }).pipe(Effect.scoped, Effect.provide(withDatabase)),
+      }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool)),
     180_000
   )
 
@@ -181,7 +174,7 @@ export const stopping = (name: string, target: Effect.Effect<Target>) => {
         assert.isAbove(traffic.refused(), 0)
         const events = yield* assertOnce(traffic)
         assert.strictEqual((yield* readTopic(events)).length, events)
-      }).pipe(Effect.scoped, Effect.provide(withDatabase)),
+      }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool)),
     240_000
   )
 }

@@ -1,10 +1,9 @@
 /** One trace from a request through the outbox and the broker to what each consumer and its tasks do, as a collector gets it. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { inject } from "vitest"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
-import * as Database from "../../src/platform/database/Database.ts"
 import * as Collector from "../support/Collector.ts"
 import { eventually } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -16,12 +15,6 @@ if (brokers === null) {
   if (process.env["CI"] === "true") throw new Error(missing)
   process.stderr.write(`SKIPPED: ${missing}\n`)
 }
-
-const withDatabase = Layer.unwrap(
-  TestDatabase.useSync(({ url }) =>
-    Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 2 })))
-  )
-).pipe(Layer.provideMerge(TestDatabase.layer))
 
 const start = Effect.fnUntraced(function* (env: Readonly<Record<string, string>>) {
   const { url } = yield* TestDatabase
@@ -186,7 +179,7 @@ const tracing = (name: string, target: () => Targets.Target) =>
           { trace_id: callerTrace },
           service.output()
         )
-      }).pipe(Effect.scoped, Effect.provide(withDatabase))
+      }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
   )
 
 tracing("embedded broker", () => Targets.embedded)
@@ -204,5 +197,5 @@ it.live("a collector that answers with errors, or not at all, costs spans and no
       yield* service.signal("SIGTERM")
       assert.strictEqual(yield* service.exit, 0, service.output())
     }
-  }).pipe(Effect.scoped, Effect.provide(withDatabase))
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )

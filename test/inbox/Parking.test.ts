@@ -78,7 +78,7 @@ it.live(
       // Full jitter: between now and base · 2¹.
       assert.isBelow(first?.waitMillis ?? 0, 2 * 60_000)
       // Steps that were built anew know the attempts from the database.
-      yield* Effect.provide(retryAll(subscriber), Layer.fresh(Deliveries.again))
+      yield* Effect.provide(retryAll(subscriber), Deliveries.again)
       assert.include(yield* holdOn("one", "a"), { status: "retrying", attempts: 2 })
       yield* retryAll(subscriber)
       assert.include(yield* holdOn("one", "a"), { status: "dead", attempts: 3, history: 3 })

@@ -8,8 +8,9 @@ import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
 import { InboxDeadLetters } from "../../src/messaging/inbox/InboxDeadLetters.ts"
 import * as ParkedRows from "../../src/messaging/inbox/ParkedRows.ts"
 import { ParkingSettings } from "../../src/messaging/inbox/Parking.ts"
-import type { Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
+import { EventRefused, type Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
+import { Faults } from "../../src/platform/Faults.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
@@ -231,4 +232,40 @@ it.live("an unreadable record that is given up while another member looks at it 
     yield* deliver(subscriber, makePartition().slice([record("a", 2)]))
     assert.deepStrictEqual(yield* effectsOf("one", "a"), [2])
   }).pipe(Effect.provide(Deliveries.process))
+)
+
+it.live("an event that another member gives up between two transactions of a try stays given up", () =>
+  Effect.gen(function* () {
+    const { broken, handled, subscriber } = makeSubscriber("one")
+    const partition = makePartition()
+    broken.set("a/1", Effect.fail(new Error("out of paper")))
+    yield* deliver(subscriber, partition.slice([record("a", 1)]))
+    broken.clear()
+    broken.set("a/2", Effect.fail(new EventRefused({ reason: "nobody can apply this" })))
+    const here = yield* Effect.context<ApplyHeld | ApplySlice | SqlClient.SqlClient>()
+    /** The next event comes to this process, and dies, while the other one has committed the first and not yet looked what is left. */
+    let isFirst = true
+    const meanwhile = Effect.suspend(() => {
+      if (!isFirst) return Effect.void
+      isFirst = false
+      return Effect.andThen(
+        deliver(subscriber, partition.slice([record("a", 2)])),
+        Deliveries.retryAll(subscriber)
+      ).pipe(Effect.provideContext(here), Effect.orDie)
+    })
+    const other = yield* Layer.build(
+      Layer.provide(
+        Deliveries.again,
+        Layer.succeed(Faults, {
+          at: (point) => (point === "consumer.after-commit" ? meanwhile : Effect.void),
+          around: (_, operation) => operation
+        })
+      )
+    )
+    yield* Deliveries.retryAll(subscriber).pipe(Effect.provideContext(Context.merge(here, other)))
+    assert.isFalse(isFirst)
+    const hold = yield* holdOn("one", "a")
+    assert.deepInclude(hold, { status: "dead", eventId: idOf("a", 2), waitMillis: null })
+    assert.deepStrictEqual(handled, ["a/1", "a/1", "a/2"])
+  }).pipe(Effect.scoped, Effect.provide(Deliveries.process))
 )
