@@ -2,6 +2,7 @@
  * Mistakes of one line in the service's own source, each with the test that turns red. They stand for guarantees that no
  * mistake of the failure lab does, for that one replaces whole parts (`test/lab/mistakes`): on a socket, inside a transaction's frame, between sessions.
  */
+import { outboxMutants } from "./outboxMutants.ts"
 
 export interface Mutant {
   /** What it does wrong, as a name. */
@@ -19,8 +20,6 @@ export interface Mutant {
 const deferredBegin = "src/platform/database/DeferredBegin.ts"
 const transactionControl = "src/platform/database/TransactionControl.ts"
 const shares = "src/platform/database/Shares.ts"
-const dispatcher = "src/messaging/outbox/Dispatcher.ts"
-const laneFloors = "src/messaging/outbox/LaneFloors.ts"
 
 export const mutants: ReadonlyArray<Mutant> = [
   {
@@ -120,92 +119,20 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/unit/Shares.test.ts", test: "who leaves waits for those" }
   },
   {
-    name: "floor-over-parked",
-    breaks: "what comes back from behind a hold lies below where the lane is read from, and is never sent",
-    file: laneFloors,
-    find: `{ table: "outbox_parked", comesBack: "true" }`,
-    replace: `{ table: "outbox_parked", comesBack: "false" }`,
-    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "an event that waits in outbox_parked" }
-  },
-  {
-    name: "floor-over-dead-letters",
-    breaks: "a dead letter that is tried again lies below where the lane is read from, and is never sent",
-    file: laneFloors,
-    find: `comesBack: "e.status = 'dead'"`,
-    replace: `comesBack: "false"`,
-    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "an event that waits in outbox_dead_letters" }
-  },
-  {
-    name: "floor-over-late-committers",
-    breaks: "an event that commits late, with a smaller number, is never sent",
-    file: laneFloors,
-    find: "WHERE pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8",
-    replace: "WHERE pg_snapshot_xmin(pg_current_snapshot()) >= '3'::xid8",
-    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "a floor waits for whoever has a smaller number" }
-  },
-  {
-    name: "forgets-who-woke-it",
-    breaks: "an event that is committed while its lane is busy waits for the next poll",
-    file: "src/messaging/outbox/LaneWorkers.ts",
-    find: "            again.add(lane)\n",
-    replace: "",
-    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what is committed while a batch of its lane" }
-  },
-  {
-    name: "worker-sleeps-for-a-lane",
-    breaks: "a few lanes that fail keep all others waiting, for as long as half a minute",
-    file: "src/messaging/outbox/LaneWorkers.ts",
-    find: "          Effect.catchCause((cause) => failed(lane, cause)),\n",
-    replace: "",
-    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a lane that ends in a defect" }
-  },
-  {
-    name: "late-answer-takes-the-next",
-    breaks: "a zombie's late success takes the event that is held now for published: it is lost",
-    file: "src/messaging/outbox/Holds.ts",
-    find: "hold.dead || hold.eventId !== event.eventId",
-    replace: "hold.dead",
-    seenBy: { file: "test/outbox/Holds.test.ts", test: "a late answer about a head" }
-  },
-  {
-    name: "lost-fault-point",
-    breaks: "a crash asked for between an append and its commit never comes",
-    file: "src/messaging/outbox/Outbox.ts",
-    find: `Effect.andThen(faults.at("outbox.after-append"), afterCommit(wakes[lane] ?? Effect.void))`,
-    replace: "afterCommit(wakes[lane] ?? Effect.void)",
-    seenBy: { file: "test/outbox/Outbox.test.ts", test: "a failure outbox.after-append" }
-  },
-  {
-    name: "ignores-the-pause",
-    breaks: "an outage is tried at without a backoff",
-    file: "src/messaging/outbox/OutboxQueue.ts",
-    find: "                  AND topic <> ALL (${[...pausedTopics]}::text[])\n                -- One more",
-    replace: "                -- One more",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "sends that fail together" }
-  },
-  {
-    name: "outage-counts-each-lane",
-    breaks: "the backoff of an outage grows with the lanes that meet it, and not with its length",
-    file: dispatcher,
-    find: "if (current !== undefined && current.untilMillis > now) return\n",
-    replace: "\n",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "sends that fail together" }
-  },
-  {
-    name: "outage-without-end",
-    breaks: "health goes on telling of an outage that is over, and the next one begins with the longest pause",
-    file: dispatcher,
-    find: "yield* resume(topic)\n        yield* count(publishedTotal",
-    replace: "yield* count(publishedTotal",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "the first send that succeeds" }
-  },
-  {
     name: "claims-what-was-taken",
     breaks: "two members that have a version under two ids at once both apply it",
     file: "src/messaging/inbox/Claim.ts",
     find: "if (row.moved !== moves.length) return",
     replace: "if (false) return",
     seenBy: { file: "test/inbox/Cursors.test.ts", test: "a version that comes again under another id" }
+  },
+  {
+    name: "tries-the-dead-again",
+    breaks: "an event that a member has given up while another one was busy in front of it is tried again by itself",
+    file: "src/messaging/inbox/ApplyHeld.ts",
+    find: `hold === undefined || hold.status !== "retrying"`,
+    replace: "hold === undefined",
+    seenBy: { file: "test/inbox/ParkingRaces.test.ts", test: "an event that another member gives up between" }
   },
   {
     name: "wakes-up-and-charges",
@@ -216,11 +143,28 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/application/PayOrder.test.ts", test: "a request that was frozen behind its intent" }
   },
   {
-    name: "each-its-own-partition-count",
-    breaks: "dispatchers that saw a topic before and after it grew send one aggregate to two partitions",
-    file: "src/messaging/outbox/PartitionCounts.ts",
-    find: "return row?.partitions ?? found",
-    replace: "return found",
-    seenBy: { file: "test/outbox/PartitionCounts.test.ts", test: "of any number that ask at once" }
-  }
+    name: "commits-before-its-standbys",
+    breaks: "a service starts whose commits don't wait for the standby that takes over",
+    file: "src/platform/database/StartChecks.ts",
+    find: `row.sync === "local" && row.standbys !== ""`,
+    replace: "false",
+    seenBy: { file: "test/unit/StartChecks.test.ts", test: "synchronous_commit = local refuses the start" }
+  },
+  {
+    name: "local-is-never-enough",
+    breaks: "a service without any standby does not start",
+    file: "src/platform/database/StartChecks.ts",
+    find: ` && row.standbys !== ""`,
+    replace: "",
+    seenBy: { file: "test/unit/StartChecks.test.ts", test: "synchronous_commit = off refuses the start" }
+  },
+  {
+    name: "looks-once-a-minute",
+    breaks: "the lanes of a process that was killed stand still for a minute",
+    file: shares,
+    find: "const rebalanceMillis = 1_000",
+    replace: "const rebalanceMillis = 60_000",
+    seenBy: { file: "test/unit/Shares.test.ts", test: "the shares of a member that was killed" }
+  },
+  ...outboxMutants
 ]

@@ -1,4 +1,4 @@
 import config from "../vitest.config.ts"
 
-/** `npm run mutants`: each mutant's test in a vitest of its own, three minutes on two cores. Too long for `npm test`, which looks whether they fit. */
+/** `npm run mutants`: each mutant's test in a vitest of its own, some four minutes on two cores. Too long for `npm test`, which looks whether they fit. */
 export default { ...config, test: { ...config.test, include: ["test/mutants/*.mutants.ts"] } }

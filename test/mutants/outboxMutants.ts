@@ -1,0 +1,355 @@
+/** Mistakes of one line in the outbox: what it sends, what waits, and what is told of it. */
+import type { Mutant } from "./mutants.ts"
+
+const dispatcher = "src/messaging/outbox/Dispatcher.ts"
+const laneWorkers = "src/messaging/outbox/LaneWorkers.ts"
+const misordered = "src/messaging/outbox/Misordered.ts"
+const topicPauses = "src/messaging/outbox/TopicPauses.ts"
+const laneFloors = "src/messaging/outbox/LaneFloors.ts"
+const dispatcherHealth = "src/http/DispatcherHealth.ts"
+
+export const outboxMutants: ReadonlyArray<Mutant> = [
+  {
+    name: "floor-over-parked",
+    breaks: "what comes back from behind a hold lies below where the lane is read from, and is never sent",
+    file: laneFloors,
+    find: `{ table: "outbox_parked", comesBack: "true" }`,
+    replace: `{ table: "outbox_parked", comesBack: "false" }`,
+    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "an event that waits in outbox_parked" }
+  },
+  {
+    name: "floor-over-dead-letters",
+    breaks: "a dead letter that is tried again lies below where the lane is read from, and is never sent",
+    file: laneFloors,
+    find: `comesBack: "e.status = 'dead'"`,
+    replace: `comesBack: "false"`,
+    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "an event that waits in outbox_dead_letters" }
+  },
+  {
+    name: "floor-over-late-committers",
+    breaks: "an event that commits late, with a smaller number, is never sent",
+    file: laneFloors,
+    find: "WHERE pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8",
+    replace: "WHERE pg_snapshot_xmin(pg_current_snapshot()) >= '3'::xid8",
+    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "a floor waits for whoever has a smaller number" }
+  },
+  {
+    name: "forgets-who-woke-it",
+    breaks: "an event that is committed while its lane is busy waits for the next poll",
+    file: laneWorkers,
+    find: "            again.add(lane)\n",
+    replace: "",
+    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what is committed while a batch of its lane" }
+  },
+  {
+    name: "worker-sleeps-for-a-lane",
+    breaks: "a few lanes that fail keep all others waiting, for as long as half a minute",
+    file: laneWorkers,
+    find: "          Effect.catchCause((cause) => failed(lane, cause)),\n",
+    replace: "",
+    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a lane that ends in a defect" }
+  },
+  {
+    name: "late-answer-takes-the-next",
+    breaks: "a zombie's late success takes the event that is held now for published: it is lost",
+    file: "src/messaging/outbox/Holds.ts",
+    find: "hold.dead || hold.eventId !== event.eventId",
+    replace: "hold.dead",
+    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a late answer about a head" }
+  },
+  {
+    name: "lost-fault-point",
+    breaks: "a crash asked for between an append and its commit never comes",
+    file: "src/messaging/outbox/Outbox.ts",
+    find: `Effect.andThen(faults.at("outbox.after-append"), afterCommit(wakes[lane] ?? Effect.void))`,
+    replace: "afterCommit(wakes[lane] ?? Effect.void)",
+    seenBy: { file: "test/outbox/Outbox.test.ts", test: "a failure outbox.after-append" }
+  },
+  {
+    name: "ignores-the-pause",
+    breaks: "an outage is tried at without a backoff",
+    file: "src/messaging/outbox/OutboxQueue.ts",
+    find: "                  AND topic <> ALL (${[...pausedTopics]}::text[])\n                  ${without",
+    replace: "                  ${without",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "sends that fail together" }
+  },
+  {
+    name: "outage-without-end",
+    breaks: "health goes on telling of an outage that is over, and the next one begins with the longest pause",
+    file: dispatcher,
+    find: "yield* pauses.end(topic)\n        yield* count(publishedTotal",
+    replace: "yield* count(publishedTotal",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "the first send that succeeds" }
+  },
+  {
+    name: "each-failure-of-a-round",
+    breaks: "the backoff of an outage grows with the workers that meet it one after the other",
+    file: topicPauses,
+    find: "isLate ? current.attempt : ",
+    replace: "",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "sends that were under way together" }
+  },
+  {
+    name: "looks-once",
+    breaks: "of two operators who redrive an event at once the second is told that it waits behind itself",
+    file: "src/messaging/outbox/DeadLetters.ts",
+    find: "return hasMoved ? yield* lockOnce(eventId) : found",
+    replace: "return found",
+    seenBy: { file: "test/outbox/DeadLetters.test.ts", test: "of two operators who redrive one skipped event" }
+  },
+  {
+    name: "tells-of-lanes-of-others",
+    breaks: "health goes on telling of a failed lane that has gone to another process",
+    file: laneWorkers,
+    find: "if (yield* owns(lane)) {",
+    replace: "{",
+    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a lane that is lost while its turn ends" }
+  },
+  {
+    name: "no-timer-after-a-pause",
+    breaks: "a refused event whose topic was away when it was tried waits for the next poll",
+    file: dispatcher,
+    find: "yield* holds.changed.open\n",
+    replace: "\n",
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "one whose topic is away when it is tried" }
+  },
+  {
+    name: "outage-that-went-elsewhere",
+    breaks:
+      "health goes on telling of an outage in a process whose lanes have gone, until the topic's next event there",
+    file: topicPauses,
+    find: "if (pause.untilMillis + options.forgottenAfterMillis <= now) pauses.delete(topic)",
+    replace: "",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "a pause after which nothing was sent" }
+  },
+  {
+    name: "counts-what-was-not-sent",
+    breaks: "the figure of failed sends grows by whole batches, most of which were published",
+    file: dispatcher,
+    find: "count(failedTotal, events, { reason: error._tag })",
+    replace: "count(failedTotal, [...events, ...events], { reason: error._tag })",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "of a batch in parts" }
+  },
+  {
+    name: "only-the-poll-looks",
+    breaks: "after an outage of a moment its events wait for the next poll, which an operator may have set to minutes",
+    file: laneWorkers,
+    find: "(yield* dispatcher.nextTryMillis) ?? Infinity, ...waits",
+    replace: "Infinity, ...waits",
+    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what an outage stopped" }
+  },
+  {
+    name: "only-the-poll-looks-at-lanes",
+    breaks: "after a defect of a moment its lane waits for the next poll",
+    file: laneWorkers,
+    find: "?? Infinity, ...waits)",
+    replace: "?? Infinity)",
+    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what a defect stopped" }
+  },
+  {
+    name: "unwell-for-ever",
+    breaks: "health goes on telling of a lane that failed, and has nothing left to send, until its next event",
+    file: laneWorkers,
+    find: "new Set([...ready, ...unwell])",
+    replace: "ready",
+    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a lane that failed and has nothing left" }
+  },
+  {
+    name: "fetches-what-falls",
+    breaks: "an aggregate whose versions fall stops its whole lane once it fills a batch",
+    file: dispatcher,
+    find: "[...(yield* misordered.of(lane)), ...others]",
+    replace: "[...others]",
+    seenBy: { file: "test/outbox/Misordered.test.ts", test: "however much waits of it" }
+  },
+  {
+    name: "falls-for-ever",
+    breaks: "an aggregate whose versions rise again is not sent before its process starts anew",
+    file: misordered,
+    find: "now < found.lookAtMillis",
+    replace: "now < Infinity",
+    seenBy: { file: "test/outbox/Misordered.test.ts", test: "an aggregate whose versions fall is not sent" }
+  },
+  {
+    name: "reads-names-together",
+    breaks: "two aggregates whose types and ids only read alike are taken for one whose versions fall, and stop",
+    file: misordered,
+    find: "`${aggregateType}\\0${aggregateId}`",
+    replace: "`${aggregateType} ${aggregateId}`",
+    seenBy: { file: "test/outbox/Misordered.test.ts", test: "type and id tell aggregates apart" }
+  },
+  {
+    name: "raises-what-was-lost",
+    breaks: "a lane that was lost and comes back begins behind a row that a crash has put back",
+    file: laneFloors,
+    find: "    if (forgotten !== before) return\n",
+    replace: "",
+    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "a lane that is lost while its floor" }
+  },
+  {
+    name: "parks-in-front-of-all",
+    breaks: "what is written to a held aggregate keeps its lane waiting until the last of it is put away",
+    file: dispatcher,
+    find: "held.length > 0 && isCut ? yield* fetchBeside(lane, held) : fetched",
+    replace: "fetched",
+    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "however much a held aggregate has in the queue" }
+  },
+  {
+    name: "moves-rows-of-any-size",
+    breaks:
+      "an aggregate with large events behind its refused one can neither be held nor released: the statement takes longer than a socket waits",
+    file: "src/messaging/outbox/HeldRows.ts",
+    find: "const moveBytes = 4_000_000",
+    replace: "const moveBytes = 4_000_000_000",
+    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "an aggregate with large events behind a refused one" }
+  },
+  {
+    name: "broken-hold-stops-its-lane",
+    breaks: "a hold that no code of ours makes keeps every other held aggregate of its lane from being tried",
+    file: "src/messaging/outbox/Holds.ts",
+    find: "return rows.filter((row) => row.isFirst)",
+    replace: "return rows.every((row) => row.isFirst) ? rows : []",
+    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a hold with an earlier event behind it" }
+  },
+  {
+    name: "buries-under-a-taken-id",
+    breaks: "a refused event whose id a dead letter has is sent again and again, without a pause",
+    file: "src/messaging/outbox/Holds.ts",
+    find: " || (yield* HeldRows.isBuried(hold.eventId))",
+    replace: "",
+    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a refused event whose id a dead letter has" }
+  },
+  {
+    name: "each-its-own-partition-count",
+    breaks: "dispatchers that saw a topic before and after it grew send one aggregate to two partitions",
+    file: "src/messaging/outbox/PartitionCounts.ts",
+    find: "return row?.partitions ?? found",
+    replace: "return found",
+    seenBy: { file: "test/outbox/PartitionCounts.test.ts", test: "of any number that ask at once" }
+  },
+  {
+    name: "no-timer-for-retries",
+    breaks: "a refused event is tried again with the next poll, however long ago it was due",
+    file: "src/messaging/outbox/HoldRetries.ts",
+    find: "if (lane.waitMillis > 0) waitMillis = Math.min(waitMillis, Math.ceil(lane.waitMillis))\n        else {",
+    replace: "if (lane.waitMillis <= 0) {",
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "a refused event is tried again when it is due" }
+  },
+  {
+    name: "lane-sleeps-after-a-refusal",
+    breaks: "what stands behind a refused event in its lane waits for a while that is the refused one's",
+    file: dispatcher,
+    find: `Effect.andThen(faults.at("dispatcher.after-hold"))`,
+    replace: `Effect.andThen(Effect.interruptible(Effect.sleep("1 hour")))`,
+    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "no other lane waits for a send" }
+  },
+  {
+    name: "lane-sleeps-after-a-retry",
+    breaks: "a lane waits when one of its refused events is refused again",
+    file: dispatcher,
+    find: "yield* tell(event, event.attempts + 1, sent.failure, yield* holds.rejected(event, sent.failure))",
+    replace: `yield* Effect.andThen(holds.rejected(event, sent.failure), Effect.interruptible(Effect.sleep("1 hour")))`,
+    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "no other lane waits for a send" }
+  },
+  {
+    name: "refusal-without-names",
+    breaks: "the log's line about a refused event does not say which one it was",
+    file: dispatcher,
+    find: `            event_id: event.eventId,
+            event_type: event.eventType,
+            aggregate_id: event.aggregateId,
+            trace_id: event.traceId,
+            attempt,
+`,
+    replace: "",
+    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "each refusal leaves a line in the log" }
+  },
+  {
+    name: "refusal-without-trace",
+    breaks: "the log's line about a refused event can't be joined with the request that it came from",
+    file: dispatcher,
+    find: "trace_id: event.traceId,\n            attempt",
+    replace: "attempt",
+    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "each refusal leaves a line in the log" }
+  },
+  {
+    name: "backlog-of-none",
+    breaks: "the gauge of pending events says that there are none",
+    file: laneWorkers,
+    find: "Metric.update(pendingGauge, pending.count)",
+    replace: "Metric.update(pendingGauge, 0)",
+    seenBy: { file: "test/outbox/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+  },
+  {
+    name: "nothing-is-old",
+    breaks: "the age of the oldest pending event is 0, however long it waits",
+    file: laneWorkers,
+    find: "Metric.update(oldestGauge, pending.oldestSeconds)",
+    replace: "Metric.update(oldestGauge, 0)",
+    seenBy: { file: "test/outbox/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+  },
+  {
+    name: "dead-for-parked",
+    breaks: "the gauge of parked events counts the dead letters",
+    file: laneWorkers,
+    find: "Metric.update(parkedGauge, parked)",
+    replace: "Metric.update(parkedGauge, dead)",
+    seenBy: { file: "test/outbox/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+  },
+  {
+    name: "nobody-is-dead",
+    breaks: "the gauge of dead letters says that there are none",
+    file: laneWorkers,
+    find: "Metric.update(deadGauge, dead)",
+    replace: "Metric.update(deadGauge, 0)",
+    seenBy: { file: "test/outbox/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+  },
+  {
+    name: "lane-fails-unseen",
+    breaks: "lanes that end in a defect are not counted, and no rule can warn of them",
+    file: laneWorkers,
+    find: "yield* Metric.update(laneFailuresTotal, 1)\n",
+    replace: "\n",
+    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a lane that ends in a defect" }
+  },
+  {
+    name: "always-well",
+    breaks: "health calls a dispatcher ready that can't send",
+    file: dispatcherHealth,
+    find: "pausedTopics.length === 0 && stoppedLanes.length === 0 && misordered.length === 0",
+    replace: "true",
+    seenBy: { file: "test/http/DispatcherHealth.test.ts", test: "a topic that can't be reached degrades" }
+  },
+  {
+    name: "well-without-lanes",
+    breaks: "health calls a dispatcher ready whose lanes end in defects",
+    file: dispatcherHealth,
+    find: " && stoppedLanes.length === 0",
+    replace: "",
+    seenBy: { file: "test/http/DispatcherHealth.test.ts", test: "a lane that ends in a defect degrades" }
+  },
+  {
+    name: "stopped-lanes-untold",
+    breaks: "health does not say which lanes stand still",
+    file: dispatcherHealth,
+    find: "stoppedLanes.map(({ attempt, lane }) => ({ lane, attempt }))",
+    replace: "[]",
+    seenBy: { file: "test/http/DispatcherHealth.test.ts", test: "a lane that ends in a defect degrades" }
+  },
+  {
+    name: "well-in-disorder",
+    breaks: "health calls a dispatcher ready that does not send an aggregate any more",
+    file: dispatcherHealth,
+    find: " && misordered.length === 0",
+    replace: "",
+    seenBy: { file: "test/http/DispatcherHealth.test.ts", test: "aggregates whose versions fall in the queue" }
+  },
+  {
+    name: "disorder-untold",
+    breaks: "health does not say how many aggregates are not sent any more",
+    file: dispatcherHealth,
+    find: "misordered.reduce((sum, { aggregates }) => sum + aggregates, 0)",
+    replace: "0",
+    seenBy: { file: "test/http/DispatcherHealth.test.ts", test: "aggregates whose versions fall in the queue" }
+  }
+]
