@@ -85,9 +85,17 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "each-failure-of-a-round",
     breaks: "the backoff of an outage grows with the workers that meet it one after the other",
     file: topicPauses,
-    find: "isLate ? current.attempt : ",
+    find: "isLate ? current : ",
     replace: "",
     seenBy: { file: "test/outbox/Pauses.test.ts", test: "sends that were under way together" }
+  },
+  {
+    name: "round-without-end",
+    breaks: "while sends to a topic are always under way, each failure is late for the one before, and the backoff never grows",
+    file: topicPauses,
+    find: "isLate ? current : {",
+    replace: "isLate ? { attempt: current.attempt, firstMillis: now } : {",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "failures in a row are counted" }
   },
   {
     name: "looks-once",

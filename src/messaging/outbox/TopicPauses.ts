@@ -16,7 +16,8 @@ export interface PausedTopic {
 
 interface Pause {
   readonly attempt: number
-  readonly sinceMillis: number
+  /** When the first of the failures that count as this one was seen: what was sent before it tells nothing new. */
+  readonly firstMillis: number
   readonly untilMillis: number
   readonly reason: string
 }
@@ -64,10 +65,10 @@ export const make = Effect.fnUntraced(function* (options: {
       const now = yield* Clock.currentTimeMillis
       const current = at(now).get(topic)
       if (current !== undefined && current.untilMillis > now) return
-      const isLate = current !== undefined && sentMillis < current.sinceMillis
-      const attempt = isLate ? current.attempt : (current?.attempt ?? 0) + 1
+      const isLate = current !== undefined && sentMillis < current.firstMillis
+      const { attempt, firstMillis } = isLate ? current : { attempt: (current?.attempt ?? 0) + 1, firstMillis: now }
       const delay = yield* Supervised.fullJitterMillis(attempt - 1, options.baseMillis, options.capMillis)
-      pauses.set(topic, { attempt, sinceMillis: now, untilMillis: now + delay, reason: error.message })
+      pauses.set(topic, { attempt, firstMillis, untilMillis: now + delay, reason: error.message })
       yield* begun.open
       yield* Effect.logWarning(`publishing to ${topic} failed; next try in ${Math.round(delay)} ms`).pipe(
         Effect.annotateLogs({ topic, attempt, reason: error._tag, detail: error.message })
