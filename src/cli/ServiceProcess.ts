@@ -3,13 +3,21 @@ import { Deferred, Effect, Exit, Option, Schema, type Scope } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import * as Path from "node:path"
 
-/** The process ended before it was ready. */
+/** A first start on a slow machine, with an embedded Postgres to set up, takes a tenth of it. */
+const readyMillis = 120_000
+
+/** The process ended before it was ready, or was not ready in time. */
 export class ServiceProcessFailed extends Schema.TaggedError<ServiceProcessFailed>()("ServiceProcessFailed", {
-  code: Schema.String,
+  /** Its exit status, or the signal that ended it; null where it was still there, and not ready. */
+  code: Schema.NullOr(Schema.String),
   output: Schema.String
 }) {
   override get message() {
-    return `the process ended with ${this.code} before it was ready:\n${this.output}`
+    const what =
+      this.code === null
+        ? `was not ready within ${readyMillis / 1_000} s`
+        : `ended with ${this.code} before it was ready`
+    return `the process ${what}:\n${this.output}`
   }
 }
 
@@ -67,6 +75,7 @@ export const start = Effect.fn("ServiceProcess.start")(function* (options: {
   )
   const collect = (chunk: Buffer) => {
     output = (output + chunk.toString()).slice(-keptOutput)
+    if (Deferred.isDoneUnsafe(ready)) return
     for (const line of output.split("\n")) {
       const report = decodeReady(line)
       if (Option.isSome(report)) Deferred.doneUnsafe(ready, Exit.succeed(report.value.url))
@@ -83,7 +92,10 @@ export const start = Effect.fn("ServiceProcess.start")(function* (options: {
     output += error.message
     end(1)
   })
-  const url = yield* Deferred.await(ready)
+  const url = yield* Effect.timeoutOrElse(Deferred.await(ready), {
+    duration: readyMillis,
+    orElse: () => Effect.fail(new ServiceProcessFailed({ code: null, output }))
+  })
   return {
     pid: child.pid ?? 0,
     url,

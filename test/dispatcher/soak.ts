@@ -111,7 +111,7 @@ const program = Effect.gen(function* () {
   })
   const troubles: Record<
     string,
-    (slot: Slot) => Effect.Effect<unknown, SqlError.SqlError, Scope.Scope | TestDatabase>
+    (slot: Slot) => Effect.Effect<unknown, SqlError.SqlError, Scope.Scope | TestDatabase | PgClient.PgClient>
   > = {
     "kill -9": (slot) => replace(slot, "SIGKILL"),
     SIGTERM: (slot) => replace(slot, "SIGTERM"),

@@ -92,13 +92,13 @@ describe.skipIf(brokers === null)("consumers over a real Kafka", () => {
           ([row]) => row?.count ?? 0
         )
         /** Nobody stands still for long, whatever happened. */
-        const progress = Effect.gen(function* () {
-          const before = yield* effects
-          yield* Counters.eventually(
-            "more effects",
+        const moreThan = (before: number) =>
+          Counters.eventually(
+            `more effects than ${before}`,
             Effect.map(effects, (now) => now > before)
           )
-        })
+        // While there is something to do: a writer that died is no consumer that stands still.
+        const progress = Effect.raceFirst(Effect.flatMap(effects, moreThan), Fiber.join(writer))
         yield* joined(3)
         for (const blow of blows) {
           yield* progress
@@ -122,7 +122,7 @@ describe.skipIf(brokers === null)("consumers over a real Kafka", () => {
         const versions = yield* Fiber.join(writer)
         const expected = [...versions.values()].reduce((sum, version) => sum + version, 0)
         // However far behind they are on a busy machine, they go on.
-        while ((yield* effects) < expected) yield* progress
+        for (let done = yield* effects; done < expected; done = yield* effects) yield* moreThan(done)
 
         // The truth is read from the topic by a client that shares no code with the consumer.
         const truth = new Map<string, Set<number>>()

@@ -91,7 +91,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "round-without-end",
-    breaks: "while sends to a topic are always under way, each failure is late for the one before, and the backoff never grows",
+    breaks:
+      "while sends to a topic are always under way, each failure is late for the one before, and the backoff never grows",
     file: topicPauses,
     find: "isLate ? current : {",
     replace: "isLate ? { attempt: current.attempt, firstMillis: now } : {",

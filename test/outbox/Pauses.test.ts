@@ -106,21 +106,23 @@ it.effect("sends that were under way together are one failure, also where they f
   })
 )
 
-it.effect("failures in a row are counted though sends to the topic are always under way, out of step with one another", () =>
-  Effect.gen(function* () {
-    const pauses = yield* TopicPauses.make({ baseMillis: 10, capMillis: 10, forgottenAfterMillis: 60_000 })
-    // Two lanes in turn, each of whose sends takes two seconds and begins in the middle of the other's.
-    yield* TestClock.adjust("2 seconds")
-    for (let send = 0; send < 8; send++) {
-      yield* pauses.begin("orders", away, (yield* Clock.currentTimeMillis) - 2_000)
-      yield* TestClock.adjust("1 second")
-    }
-    // The first, and then whatever began after the last one that was counted had failed: every second send.
-    assert.deepStrictEqual(
-      (yield* pauses.all).map(({ attempt }) => attempt),
-      [4]
-    )
-  })
+it.effect(
+  "failures in a row are counted though sends to the topic are always under way, out of step with one another",
+  () =>
+    Effect.gen(function* () {
+      const pauses = yield* TopicPauses.make({ baseMillis: 10, capMillis: 10, forgottenAfterMillis: 60_000 })
+      // Two lanes in turn, each of whose sends takes two seconds and begins in the middle of the other's.
+      yield* TestClock.adjust("2 seconds")
+      for (let send = 0; send < 8; send++) {
+        yield* pauses.begin("orders", away, (yield* Clock.currentTimeMillis) - 2_000)
+        yield* TestClock.adjust("1 second")
+      }
+      // The first, and then whatever began after the last one that was counted had failed: every second send.
+      assert.deepStrictEqual(
+        (yield* pauses.all).map(({ attempt }) => attempt),
+        [4]
+      )
+    })
 )
 
 it.effect(

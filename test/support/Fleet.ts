@@ -24,10 +24,28 @@ export const temporaryDirectory = Effect.acquireRelease(
 /** Halves what a process costs to start, and a test starts dozens. */
 export const compileCache = Path.join(import.meta.dirname, "../../node_modules/.cache/paid-once/compiled")
 
+/** No process takes so long to end, not even where dozens wait for the same core. */
+const exitPatience = "60 seconds"
+
+/** What the database is busy with: what a process that hangs may be waiting for. */
+const activity = (sql: PgClient.PgClient) =>
+  sql`
+    SELECT pid, application_name, state, wait_event_type, wait_event, (now() - state_change)::text AS since, left(query, 200) AS query
+    FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY pid`.pipe(
+    Effect.timeout("5 seconds"),
+    Effect.match({
+      onFailure: String,
+      onSuccess: (rows) => rows.map((row) => JSON.stringify(row)).join("\n")
+    })
+  )
+
+const stillThere = ({ output, pid }: ServiceProcess.ServiceProcess, sessions: string) =>
+  new Error(`waited ${exitPatience} for process ${pid} to end\n${sessions}\n${output().slice(-5_000)}`)
+
 const start = (script: string) =>
   Effect.fnUntraced(function* (
     options: Partial<FleetProtocol.Settings> & { readonly logLevel?: string } = {}
-  ): Effect.fn.Return<Member, never, Scope.Scope | TestDatabase> {
+  ): Effect.fn.Return<Member, never, Scope.Scope | TestDatabase | PgClient.PgClient> {
     const { logLevel, ...settings } = options
     const { url } = yield* TestDatabase
     const process = yield* Effect.orDie(
@@ -46,7 +64,12 @@ const start = (script: string) =>
     )
     // A frozen process would not hear that it is to stop; and at a test's end nothing is left to be done cleanly.
     yield* Effect.addFinalizer(() => process.signal("SIGKILL"))
-    return { ...process, witnessFile: settings.witnessFile ?? "" }
+    const sql = yield* PgClient.PgClient
+    const exit = Effect.timeoutOrElse(process.exit, {
+      duration: exitPatience,
+      orElse: () => Effect.flatMap(activity(sql), (sessions) => Effect.die(stillThere(process, sessions)))
+    })
+    return { ...process, exit, witnessFile: settings.witnessFile ?? "" }
   })
 
 /** A process that dispatches, once it has started. */
