@@ -106,8 +106,8 @@ describe.skipIf(brokers === null)("stopping consumers over a real Kafka", () => 
       Effect.gen(function* () {
         const { books, start } = yield* backlog(servers, 8_000)
         for (let turn = 1; turn <= 2; turn++) {
-          const first = yield* start()
           const before = yield* applied
+          const first = yield* start()
           yield* until(Effect.map(applied, (counts) => counts.every((count, index) => count > before[index]!)))
           yield* first.signal("SIGTERM")
           assert.strictEqual(yield* first.exit, 0, first.output())

@@ -74,8 +74,9 @@ it.live(
       }
       for (let round = 0; round < 6; round++) {
         yield* enqueueSome
-        const victim = yield* start()
+        // Counted before it starts: once it has, all of the work may be done in a moment.
         const before = (yield* effects).length
+        const victim = yield* start()
         yield* eventually(
           "the victim to work",
           Effect.map(effects, (found) => found.length > before)
