@@ -133,7 +133,8 @@ describe.skipIf(brokers === null)("consumers over a real Kafka", () => {
           const event = JSON.parse(text) as { readonly aggregateId: string; readonly aggregateVersion: number }
           truth.set(event.aggregateId, (truth.get(event.aggregateId) ?? new Set()).add(event.aggregateVersion))
         }
-        assert.strictEqual(all.length, load.sent)
+        // A producer that got no answer in time may have sent a batch again.
+        assert.isAtLeast(all.length, load.sent)
         const rows = yield* sql<{ readonly id: string; readonly version: number }>`
           SELECT id, version FROM effects ORDER BY position`
         const applied = Map.groupBy(rows, ({ id }) => id)
