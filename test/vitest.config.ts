@@ -10,9 +10,9 @@ export default mergeConfig(
       maxWorkers: 2,
       // A process and all imports anew for each of a hundred files took a tenth of the run. What a file shares with others, it closes with its layers.
       isolate: false,
-      // A bound for what hangs, far above what any test takes on a slow machine.
-      testTimeout: 60_000,
-      hookTimeout: 60_000
+      // A bound for what hangs, far above what any test takes on a slow machine. Waits have smaller ones, and say what they waited for.
+      testTimeout: 120_000,
+      hookTimeout: 120_000
     }
   }),
   planted()

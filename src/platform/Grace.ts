@@ -22,6 +22,11 @@ export const begin = (): void => {
   beganMillis ??= performance.now()
 }
 
+/** As if it had not been told: for a test, whose process goes on. */
+export const takeBack = (): void => {
+  beganMillis = undefined
+}
+
 /**
  * Says how long a part may wait for what it has under way, and that is `mostMillis` at most. A part that ends by itself, while its process
  * goes on, has all of it.

@@ -112,7 +112,7 @@ for (const point of ["pay.after-intent", "pay.after-charge", "pay.before-commit"
       yield* Faults.FaultControl.use(({ set }) => set(point, { action: "fail", times: 1, delayMillis: 0 }))
       yield* Effect.exit(pay(orderId, "k"))
       assert.strictEqual(tagOf(yield* Effect.flip(pay(orderId, "k"))), "PaymentInProgress")
-      yield* DatabaseClock.advance("1 minute")
+      yield* DatabaseClock.advance("5 minutes")
       const final = yield* pay(orderId, "k")
       assert.strictEqual(final._tag === "Final" ? final.answer.status : 0, 200)
       assert.strictEqual(gateway.captured.length, 1)

@@ -150,7 +150,7 @@ for (const point of ["recover.after-lookup", "recover.after-charge", "pay.before
       const id = yield* payUnanswered(gateway, orderId, "before charge")
       yield* Faults.FaultControl.use(({ set }) => set(point, { action: "fail", times: 1, delayMillis: 0 }))
       yield* Effect.exit(recover(id))
-      yield* DatabaseClock.advance("1 minute")
+      yield* DatabaseClock.advance("5 minutes")
       yield* recover(id)
       assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
       assert.deepStrictEqual(gateway.captured, [id])

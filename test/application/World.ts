@@ -24,7 +24,7 @@ import { ScriptedGateway, silence } from "../support/ScriptedGateway.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
-export const timeoutMillis = 5_000
+export const timeoutMillis = 60_000
 export const keyRetentionMillis = 86_400_000
 
 export const webhookSecret = Redacted.make("a-secret-of-two-companies")

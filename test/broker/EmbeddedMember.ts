@@ -13,18 +13,18 @@ import { BrokerHarness } from "../contracts/BrokerHarness.ts"
 import * as TcpProxy from "../support/TcpProxy.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
-/** A frozen member is given up after a second: long beside a heartbeat here, and short for a test that waits for it. */
-const controlSettings = { sessionTimeoutMillis: 1_000, heartbeatMillis: 200 }
+/** A member that falls silent is given up after so long: above what a busy machine stands still for, and short for a test that waits for it. */
+const controlSettings = { sessionTimeoutMillis: 4_000, heartbeatMillis: 500 }
 
 /** Everything that a process needs in order to share work over a database, apart from the broker itself. */
-export const platform = (url: Redacted.Redacted) =>
+export const platform = (url: Redacted.Redacted, settings = controlSettings) =>
   Layer.mergeAll(Shares.layer, Signals.layer).pipe(
     Layer.provideMerge(Signals.layer),
     Layer.provideMerge(ControlConnection.layer),
     Layer.provideMerge(Fibers.layer),
     Layer.provideMerge(Database.layer),
     Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 8 })),
-    Layer.provide(Layer.succeed(ControlSettings, controlSettings))
+    Layer.provide(Layer.succeed(ControlSettings, settings))
   )
 
 /** A member of the embedded broker, and its insides for the tests that look there. */
@@ -60,7 +60,9 @@ const administer = (statement: string) =>
     const sql = yield* PgClient.PgClient
     return yield* sql.unsafe(statement)
   }).pipe(
-    Effect.provide(PgClient.layer({ url: Redacted.make(inject("postgresUrl")), maxConnections: 1 })),
+    Effect.provide(
+      PgClient.layer({ url: Redacted.make(inject("postgresUrl")), maxConnections: 1, connectTimeout: "60 seconds" })
+    ),
     Effect.orDie
   )
 

@@ -81,7 +81,7 @@ describe.skipIf(brokers === null)("over a real Kafka", () => {
         const { duplicates } = yield* finish(writer, common.kafkaPrefix)
         assert.isAbove(duplicates, 0, "the late batches are in the log")
       }).pipe(Effect.scoped, Effect.provide(database)),
-    120_000
+    300_000
   )
 
   it.live(
@@ -118,6 +118,6 @@ describe.skipIf(brokers === null)("over a real Kafka", () => {
         const { duplicates } = yield* finish(writer, common.kafkaPrefix)
         assert.strictEqual(duplicates, 0)
       }).pipe(Effect.scoped, Effect.provide(database)),
-    120_000
+    300_000
   )
 })

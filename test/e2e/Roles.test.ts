@@ -98,7 +98,10 @@ it.live("a dispatcher that stops ends its batch first, watched to the end, and c
     const http = yield* start("http", { PORT: "0" })
     const { exit, output, signal, url } = yield* start("dispatcher", {
       PORT: "0",
-      FAULTS: "dispatcher.after-publish=delay:1:3000"
+      // What is looked at while the batch is under way, on a machine that stands still for a moment.
+      FAULTS: "dispatcher.after-publish=delay:1:10000",
+      SHUTDOWN_GRACE_MILLIS: "60000",
+      SHUTDOWN_HARD_MILLIS: "90000"
     })
     yield* send(`${http.url}/orders`, { body: newOrder })
     yield* eventually(

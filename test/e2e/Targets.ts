@@ -37,7 +37,14 @@ export const embedded: Target = {
 export const kafka = (servers: string): Target => {
   const prefix = `e2e-${randomUUID()}-`
   return {
-    env: { KAFKA_BROKERS: servers, KAFKA_PREFIX: prefix, CONSUMER_SESSION_TIMEOUT_MILLIS: "6000" },
+    env: {
+      KAFKA_BROKERS: servers,
+      KAFKA_PREFIX: prefix,
+      CONSUMER_SESSION_TIMEOUT_MILLIS: "6000",
+      // A machine that stands still for some seconds is no reason to send anything twice.
+      OUTBOX_SEND_TIMEOUT_MILLIS: "30000",
+      OUTBOX_SESSION_TIMEOUT_MILLIS: "60000"
+    },
     readTopic: (count) =>
       Effect.map(readTopic(servers, `${prefix}orders`), (records) => {
         const seen = records.map(({ message, partition }): TopicRecord => ({

@@ -120,10 +120,14 @@ const speak = (port: number, ...parts: ReadonlyArray<string | Buffer>) =>
           socket.destroy()
           resolve(received)
         }
-        socket.on("data", (chunk) => (received += chunk.toString("latin1")))
+        socket.on("data", (chunk) => {
+          received += chunk.toString("latin1")
+          socket.setTimeout(2_000)
+        })
         socket.on("error", done)
         socket.on("close", done)
-        socket.setTimeout(2_000, done)
+        // Until the first byte; then what comes next is there or does not come.
+        socket.setTimeout(60_000, done)
         socket.on("connect", () => {
           for (const part of parts) socket.write(part)
         })

@@ -164,7 +164,7 @@ layer(Layer.provideMerge(underHttpOn(databaseBehindWire), TestProcess.quiet), { 
 
     it.effect("closing refuses new connections, and answers the request that is under way", () =>
       Effect.gen(function* () {
-        const { close, readiness, url } = yield* startServer()
+        const { close, readiness, url } = yield* startServer({ graceMillis: 60_000 })
         const sql = yield* SqlClient.SqlClient
         const id = (yield* send(`${url}/orders`, { body: newOrder })).json.id
         const [underWay, closing] = yield* sql.withTransaction(
@@ -215,7 +215,7 @@ layer(Layer.provideMerge(underHttpOn(databaseBehindWire), TestProcess.quiet), { 
             yield* Effect.promise(() => request)
             yield* send(`${url}/metrics`).pipe(
               Effect.repeat({ until: ({ text }) => text.includes('route="/orders/:id/pay",status="aborted"} 1') }),
-              Effect.timeout("10 seconds")
+              Effect.timeout("60 seconds")
             )
           })
         )

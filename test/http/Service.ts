@@ -39,7 +39,7 @@ export const gateway = GatewayServer.layer.pipe(Layer.provide(Layer.succeed(Gate
 
 const gatewaySettings = Layer.effect(
   GatewaySettings,
-  GatewayServer.useSync(({ url }) => ({ url, timeoutMillis: 5_000, keyRetentionMillis: 86_400_000 }))
+  GatewayServer.useSync(({ url }) => ({ url, timeoutMillis: 30_000, keyRetentionMillis: 86_400_000 }))
 )
 
 /** What the gateway signs with in tests. */

@@ -105,15 +105,19 @@ describe.skipIf(brokers === null)("stopping consumers over a real Kafka", () => 
     () =>
       Effect.gen(function* () {
         const { books, start } = yield* backlog(servers, 8_000)
+        const truth = yield* books
+        const all = truth.applied.size
         for (let turn = 1; turn <= 2; turn++) {
           const before = yield* applied
           const first = yield* start()
-          yield* until(Effect.map(applied, (counts) => counts.every((count, index) => count > before[index]!)))
+          // One may come to the end before another has joined its group.
+          yield* until(
+            Effect.map(applied, (counts) => counts.every((count, index) => count > before[index]! || count === all))
+          )
           yield* first.signal("SIGTERM")
           assert.strictEqual(yield* first.exit, 0, first.output())
+          if (turn === 1) assert.isTrue((yield* applied).some((count) => count < all))
         }
-        const truth = yield* books
-        assert.isTrue((yield* applied).some((count) => count < truth.applied.size))
         yield* start()
         yield* assertWhole(truth)
       }).pipe(Effect.scoped, Random.withSeed(1), Effect.provide(database)),

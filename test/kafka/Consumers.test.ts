@@ -77,7 +77,7 @@ describe.skipIf(brokers === null)("consumers over a real Kafka", () => {
           return versions
         })
         const writer = yield* Effect.forkScoped(publish)
-        const start = Fleet.startConsumer({ kafka: servers, kafkaPrefix, batchSize: 50 })
+        const start = Fleet.startConsumer({ kafka: servers, kafkaPrefix, batchSize: 50, sessionTimeoutMillis: 4_000 })
         const members = yield* Effect.forEach([1, 2, 3], () => start, { concurrency: "unbounded" })
         const joined = (count: number) =>
           Counters.eventually(
@@ -151,6 +151,6 @@ describe.skipIf(brokers === null)("consumers over a real Kafka", () => {
         assert.strictEqual(left?.gaps, 0)
         console.info({ records: all.length, effects: rows.length })
       }).pipe(Effect.scoped, Effect.provide(database)),
-    180_000
+    600_000
   )
 })

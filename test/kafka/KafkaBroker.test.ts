@@ -27,7 +27,7 @@ if (bootstrapServers === null) {
 }
 
 /** Waits are bounded one by one; this is for a test that forgets. */
-const testTimeoutMillis = 60_000
+const testTimeoutMillis = 300_000
 
 /** Failures are made here on purpose: what is logged about them is noise. */
 const quiet = Layer.succeed(References.MinimumLogLevel, "Error")
@@ -47,7 +47,9 @@ const logOf = Effect.fnUntraced(function* (topic: string) {
   const marker = randomUUID()
   yield* publishStubbornly(witness, topic, [marker])
   const reader = yield* read(witness, { topic, group: `witness-${marker}` })
-  return values(yield* reader.takeUntil(marker)).slice(0, -1)
+  // A witness whose group has to join anew is handed some records again.
+  const seen = yield* reader.takeUntil(marker)
+  return values([...new Map(seen.map((one) => [one.record.offset, one])).values()]).slice(0, -1)
 })
 
 describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
@@ -95,7 +97,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
             const it = yield* member({ sendTimeoutMillis: KafkaMember.impatientMillis })
             const { group, topic } = yield* newTopic(it)
             const reader = yield* read(it, { topic, group })
-            yield* publish(it, topic, ["before"])
+            yield* publishStubbornly(it, topic, ["before"])
             yield* reader.take(1)
             const { accepted } = yield* it.proxy.counters
             yield* it.proxy.blackHole()
@@ -127,7 +129,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
           Effect.gen(function* () {
             const it = yield* member({ sendTimeoutMillis: KafkaMember.impatientMillis })
             const { topic } = yield* newTopic(it)
-            yield* publish(it, topic, ["warm"])
+            yield* publishStubbornly(it, topic, ["warm"])
             const acknowledged: Array<string> = []
             const unknown: Array<string> = []
             const sender = (name: string) =>
@@ -163,7 +165,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
             }
             yield* within("the senders", Fiber.join(senders))
             yield* it.proxy.pass
-            const log = yield* logOf(topic)
+            const log = (yield* logOf(topic)).filter((value) => value !== "warm")
             assert.deepStrictEqual(
               acknowledged.filter((value) => !log.includes(value)),
               []
@@ -232,7 +234,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
             yield* publish(one, topic, ["slow"])
             const handle = (slice: Slice) =>
               Effect.sync(() => handed.push(textOf(slice.records[0]))).pipe(
-                Effect.andThen(Effect.sleep(2.5 * KafkaMember.sessionTimeoutMillis)),
+                Effect.andThen(Effect.sleep(1.5 * KafkaMember.sessionTimeoutMillis)),
                 Effect.andThen(slice.commit),
                 Effect.andThen(Deferred.succeed(done, undefined))
               )

@@ -7,11 +7,8 @@ import * as KafkaBroker from "../../src/messaging/broker/KafkaBroker.ts"
 import { BrokerHarness } from "../contracts/BrokerHarness.ts"
 import * as TcpProxy from "../support/TcpProxy.ts"
 
-/**
- * The shortest session that the tests' own Kafka allows is 1 s, and an unknown one's is 6 s by default. Two busy cores stand still for
- * some hundred milliseconds at times.
- */
-export const sessionTimeoutMillis = (process.env.KAFKA_BROKERS ?? "") === "" ? 2_000 : 6_000
+/** The shortest session that a Kafka allows by default. Two busy cores stand still for a second or two at times. */
+export const sessionTimeoutMillis = 6_000
 
 /** Longer than a send takes on a machine that is busy with everything else, a topic's first one included. */
 export const sendTimeoutMillis = 10_000

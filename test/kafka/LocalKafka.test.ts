@@ -11,7 +11,7 @@ import * as LocalKafka from "../support/LocalKafka.ts"
 import { ApiKey, type KafkaProxy } from "../support/TcpProxy.ts"
 
 /** A start takes 3 s here and three nodes 8 s; a busy CI machine gets ten times that before vitest gives up. */
-const timeoutMillis = 90_000
+const timeoutMillis = 300_000
 
 /** For one condition on a running cluster: above an election (2 s until a death is noticed, and the move itself). */
 const patience = "30 seconds"

@@ -265,6 +265,9 @@ const [observed, observedBesideDays] = [observe(false), observe(true)]
 /** The dead rows of so many cases are swept at once: seldom enough to cost nothing, and tables never grow beyond some pages. */
 const casesPerVacuum = 50
 
+/** A machine that stands still for a moment is no reason to give a connection up. */
+const connectTimeout = "60 seconds"
+
 export class LabDatabase extends Context.Service<
   LabDatabase,
   {
@@ -292,10 +295,10 @@ export class LabDatabase extends Context.Service<
   /** Over a migrated database of its own. */
   static readonly make = (url: Redacted.Redacted): Effect.Effect<LabDatabase["Service"], never, Scope.Scope> =>
     Effect.gen(function* () {
-      const client = yield* Effect.provide(PgClient.make({ url, maxConnections: 1 }), Reactivity.layer)
+      const client = yield* Effect.provide(PgClient.make({ url, maxConnections: 1, connectTimeout }), Reactivity.layer)
       const scope = yield* Effect.scope
       const clock = yield* Clock.Clock
-      const monitor = yield* PgConnection.make({ url })
+      const monitor = yield* PgConnection.make({ url, connectTimeout })
       yield* Effect.forEach(prepare.split(";\n"), (statement) => monitor.query(statement))
       const renewDays = Effect.asVoid(Effect.orDie(monitor.query(newDays)))
       yield* renewDays
@@ -306,6 +309,7 @@ export class LabDatabase extends Context.Service<
         Scope.provide(
           PgConnection.make({
             url,
+            connectTimeout,
             // A deadlock is found soon enough not to hold up a case, and, as in the service, behind the end of upkeep's patience: whom it ends must
             // not depend on who has waited for longer.
             startupParameters: { deadlock_timeout: "150ms", jit: "off" }
@@ -381,7 +385,9 @@ export class LabDatabase extends Context.Service<
         blockers: (pid) =>
           Effect.map(
             monitored(
-              "SELECT pg_blocking_pids($1::int4) AS pids",
+              // An autovacuum that truncates a table is gone in a moment, and no part of any story.
+              `SELECT array(SELECT pid FROM unnest(pg_blocking_pids($1::int4)) AS blocker(pid) JOIN pg_stat_activity USING (pid)
+                            WHERE backend_type = 'client backend') AS pids`,
               [pid],
               (row) => row["pids"] as ReadonlyArray<number>
             ),

@@ -16,6 +16,7 @@ import { Transaction } from "../../src/platform/database/Transaction.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import { SignalSettings } from "../../src/platform/Signals.ts"
 import * as Counters from "../support/Counters.ts"
+import * as Refusals from "../support/Refusals.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
@@ -103,9 +104,10 @@ it.live(
       const shared = yield* sql<{ readonly id: string }>`
       SELECT event_id::text AS id FROM outbox_events WHERE aggregate_version IN (2, 4)`
       const warned: Array<unknown> = []
-      const logger = Logger.make(
-        ({ fiber }) => void warned.push(fiber.getRef(References.CurrentLogAnnotations).event_id)
-      )
+      const logger = Logger.make(({ fiber }) => {
+        const { event_id } = fiber.getRef(References.CurrentLogAnnotations)
+        if (event_id !== undefined) warned.push(event_id)
+      })
       yield* startDispatcher.pipe(
         Effect.provideService(References.MinimumLogLevel, "Warn"),
         Effect.provide(Logger.layer([logger]))
@@ -274,6 +276,7 @@ it.live("a topic that refuses everything delays no other topic, and nothing of i
     )
     assert.strictEqual((yield* Counters.published).length, 0)
     yield* Ref.set(refuse, false)
+    yield* Refusals.dueNow
     yield* Counters.eventually(
       "all that was refused",
       Effect.map(Counters.published, (records) => records.length >= 9)

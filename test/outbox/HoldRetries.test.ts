@@ -67,6 +67,7 @@ it.live(
     }).pipe(
       Effect.scoped,
       Effect.provide(writer),
-      Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 1_000, maxAttempts: 10, skipTopics: [] }))
+      Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 1_000, maxAttempts: 10, skipTopics: [] })),
+      Effect.provideService(Random.Random, { nextDoubleUnsafe: () => 0.5, nextIntUnsafe: () => 1 })
     )
 )

@@ -30,7 +30,7 @@ const database = Layer.effectDiscard(Ledger.makeTables).pipe(
 )
 
 /** As TestProcess.platform; the control connection may take another way to the same database. */
-const platform = (controlUrl: Redacted.Redacted) =>
+const platform = (controlUrl: Redacted.Redacted, sessionTimeoutMillis: number) =>
   Layer.unwrap(
     TestDatabase.useSync(({ url }) =>
       Shares.layer.pipe(
@@ -40,18 +40,22 @@ const platform = (controlUrl: Redacted.Redacted) =>
         ),
         Layer.provideMerge(Layer.mergeAll(Database.layer, Fibers.layer)),
         Layer.provideMerge(Database.DatabaseSettings.layerOf({ url, maxConnections: 4 })),
-        Layer.provide(Layer.succeed(ControlSettings, { sessionTimeoutMillis: 1_000, heartbeatMillis: 200 }))
+        Layer.provide(Layer.succeed(ControlSettings, { sessionTimeoutMillis, heartbeatMillis: 200 }))
       )
     )
   )
 
 /** A process, with a proxy that its control connection goes through. Every wake-up of it passes `wakeup`. */
-const startProcess = (options: { readonly dispatches: boolean; readonly wakeup?: typeof Wakeup.layer }) =>
+const startProcess = (options: {
+  readonly dispatches: boolean
+  readonly wakeup?: typeof Wakeup.layer
+  readonly sessionTimeoutMillis?: number
+}) =>
   Effect.gen(function* () {
     const { proxy, url } = yield* TcpProxy.makePostgres((yield* TestDatabase).url)
     const outbox = Outbox.Outbox.layer.pipe(
       Layer.provideMerge(options.wakeup ?? Wakeup.layer),
-      Layer.provideMerge(platform(url))
+      Layer.provideMerge(platform(url, options.sessionTimeoutMillis ?? 1_000))
     )
     const dispatcher = options.dispatches ? TestProcess.dispatcher : Layer.empty
     const context = yield* Layer.build(Layer.fresh(dispatcher.pipe(Layer.provideMerge(outbox))))
@@ -105,8 +109,10 @@ it.live("a wake-up in the same process delivers without the poll, also with OUTB
 
 it.live("a wake-up from another process delivers without the poll, whichever dispatcher owns the lane", () =>
   Effect.gen(function* () {
-    const process = yield* startProcess({ dispatches: false })
-    yield* Effect.replicateEffect(startProcess({ dispatches: true }), 2)
+    // No session ends because the machine stands still for a moment: what is said without one is lost, and without the poll for good.
+    const sessionTimeoutMillis = 60_000
+    const process = yield* startProcess({ dispatches: false, sessionTimeoutMillis })
+    yield* Effect.replicateEffect(startProcess({ dispatches: true, sessionTimeoutMillis }), 2)
     yield* allOwned
     yield* oneByOne(process)
   }).pipe(Effect.scoped, Effect.provide(pollEvery(never)), Effect.provide(database))

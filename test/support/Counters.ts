@@ -66,12 +66,12 @@ export const published = Effect.gen(function* () {
 })
 
 /** Waits until `condition` holds, which a few hundred looks decide; fails by saying what was waited for. */
-export const eventually = <E, R>(what: string, condition: Effect.Effect<boolean, E, R>) =>
+export const eventually = <E, R>(what: string, condition: Effect.Effect<boolean, E, R>, patienceSeconds = 60) =>
   condition.pipe(
     Effect.repeat({ until: (holds) => holds, schedule: Schedule.spaced("20 millis") }),
     Effect.timeoutOrElse({
-      duration: "30 seconds",
-      orElse: () => Effect.die(new Error(`waited 30 seconds for: ${what}`))
+      duration: `${patienceSeconds} seconds`,
+      orElse: () => Effect.die(new Error(`waited ${patienceSeconds} seconds for: ${what}`))
     })
   )
 

@@ -119,7 +119,7 @@ export const unfairness = Effect.fnUntraced(function* (members: ReadonlyArray<Me
 })
 
 /** For a crash, a session timeout and some turns of the shares on a busy machine together. */
-const patience = "40 seconds"
+const patience = "90 seconds"
 
 /** Waits until these members share all lanes evenly, and says how many seconds that took. */
 export const divided = (members: ReadonlyArray<Member>) =>

@@ -195,7 +195,8 @@ export const acquire: Effect.Effect<
   KafkaSource.$match({
     Running: ({ bootstrapServers }) => Effect.as(LocalKafka.awaitReady(bootstrapServers), { bootstrapServers }),
     Docker: () => makeContainer(),
-    JavaAndMaven: () => LocalKafka.make({ nodes: 1 }),
+    // Nobody kills this one: however long its machine stands still, it does not take itself for dead.
+    JavaAndMaven: () => LocalKafka.make({ nodes: 1, properties: { "broker.session.timeout.ms": "60000" } }),
     Unavailable: ({ missing }) => Effect.fail(new KafkaUnavailable({ missing }))
   })
 )

@@ -93,10 +93,10 @@ const downloadTimeout = "10 minutes"
 const staleDownloadMillis = 3_600_000
 
 /** Seen: 1 s on an idle machine. */
-const formatTimeout = "60 seconds"
+const formatTimeout = "3 minutes"
 
-/** Seen: 2 to 5 s on two cores. A minute covers a busy CI machine that starts three nodes at once. */
-const startTimeout = "60 seconds"
+/** Seen: 2 to 5 s on two cores. This covers a busy CI machine that starts three nodes at once. */
+const startTimeout = "3 minutes"
 
 /** Seen: 1 s. A clean stop moves leaders away first, which in a half-dead cluster only ends by its own timeouts. */
 const stopTimeout = "30 seconds"

@@ -42,12 +42,16 @@ export const migrated = (url: string) =>
   Effect.gen(function* () {
     const name = `template_${randomBytes(4).toString("hex")}`
     const run = (statement: string) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.unsafe(statement))
-    const admin = Effect.provide(PgClient.layer({ url: Redacted.make(url), maxConnections: 1 }))
+    const admin = Effect.provide(
+      PgClient.layer({ url: Redacted.make(url), maxConnections: 1, connectTimeout: "60 seconds" })
+    )
     yield* Effect.acquireRelease(run(`CREATE DATABASE ${name}`).pipe(admin), () =>
       run(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`).pipe(admin, Effect.orDie)
     )
     yield* Migrations.apply(["mechanism", "business"].map((set) => Migrations.setOf(root, set))).pipe(
-      Effect.provide(PgClient.layer({ url: Redacted.make(withDatabase(url, name)), maxConnections: 1 }))
+      Effect.provide(
+        PgClient.layer({ url: Redacted.make(withDatabase(url, name)), maxConnections: 1, connectTimeout: "60 seconds" })
+      )
     )
     return name
   })

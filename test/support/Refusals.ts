@@ -125,3 +125,9 @@ export const holdOn = (id: string) =>
       FROM outbox_holds WHERE aggregate_id = ${id}`
     return row
   })
+
+/** Makes every refused event that is tried again due now. A dispatcher finds out by its poll. */
+export const dueNow = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now() WHERE next_attempt_at IS NOT NULL`
+})

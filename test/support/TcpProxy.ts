@@ -110,10 +110,14 @@ const host = "127.0.0.1"
  * Ports are taken from below the range that Linux (32768) and macOS (49152) give to outgoing connections: a port that must be free
  * again after a restart must not be borrowed by some client meanwhile, nor can a reconnecting client meet itself on it.
  */
-const lowestPort = 20_000
+const lowestPort = 23_000
 const highestPort = 29_999
 
-/** With 10,000 ports and a handful in use a second try is rare already; a hundred failures mean that something else is wrong. */
+/** What is found free now and bound later, by a JVM that starts: a thousand for each test process, below all others. */
+const firstLater = 20_000 + 1_000 * (Number(process.env["VITEST_POOL_ID"] ?? 0) % 3)
+const laterPorts = [firstLater, firstLater + 999] as const
+
+/** With thousands of ports and a handful in use a second try is rare already; a hundred failures mean that something else is wrong. */
 const portAttempts = 100
 
 /** Per connection and direction. Above it the sender is paused, so that a held or delayed stream cannot fill the memory. */
@@ -166,10 +170,13 @@ const listen = (
   })
 
 /** Node's random numbers, not Effect's: a test's seeded ones would send every test process to the same ports. */
-const randomPort = Effect.sync(() => randomInt(lowestPort, highestPort + 1))
+const portBetween = (lowest: number, highest: number) => Effect.sync(() => randomInt(lowest, highest + 1))
 
-const listenSomewhere = (onConnection: (socket: net.Socket) => void): Effect.Effect<net.Server> =>
-  randomPort.pipe(
+const listenSomewhere = (
+  onConnection: (socket: net.Socket) => void,
+  [lowest, highest]: readonly [number, number] = [lowestPort, highestPort]
+): Effect.Effect<net.Server> =>
+  portBetween(lowest, highest).pipe(
     Effect.flatMap((port) => listen(port, onConnection)),
     Effect.retry({ times: portAttempts, while: (error) => error.code === "EADDRINUSE" || error.code === "EACCES" }),
     Effect.orDie
@@ -182,11 +189,11 @@ const portOf = (server: net.Server): number => (server.address() as net.AddressI
  *
  * **Gotchas**
  *
- * Nothing keeps them free afterwards; the range is wide enough that two test processes hardly ever meet.
+ * Nothing keeps them free until somebody binds them: a range for each test process, in which nothing else is.
  */
 export const freePorts = (count: number): Effect.Effect<ReadonlyArray<number>> =>
   Effect.acquireRelease(
-    listenSomewhere((socket) => socket.destroy()),
+    listenSomewhere((socket) => socket.destroy(), laterPorts),
     (server) => Effect.callback<void>((resume) => void server.close(() => resume(Effect.void)))
   ).pipe(
     // All are bound at once, so that they differ; the scope closes them together.

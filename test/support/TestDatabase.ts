@@ -30,7 +30,9 @@ const administer = (statement: string) =>
     const sql = yield* SqlClient.SqlClient
     yield* sql.unsafe(statement)
   }).pipe(
-    Effect.provide(PgClient.layer({ url: Redacted.make(inject("postgresUrl")), maxConnections: 1 })),
+    Effect.provide(
+      PgClient.layer({ url: Redacted.make(inject("postgresUrl")), maxConnections: 1, connectTimeout: "60 seconds" })
+    ),
     Effect.orDie
   )
 

@@ -47,7 +47,7 @@ const planned = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     }
   })
 
-layer(services, { excludeTestServices: true, timeout: "60 seconds" })("plans", (it) => {
+layer(services, { excludeTestServices: true })("plans", (it) => {
   it.effect("there are 50,000 finished tasks and seven that wait", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient

@@ -20,5 +20,8 @@ it.effect(
       // A second signal gives no new grace.
       Grace.begin()
       assert.isAtMost(left("requests", 60_000), parts[0]!)
-    }).pipe(Effect.provideService(Grace.GraceSettings, { graceMillis: 10_000 }))
+    }).pipe(
+      Effect.ensuring(Effect.sync(Grace.takeBack)),
+      Effect.provideService(Grace.GraceSettings, { graceMillis: 10_000 })
+    )
 )

@@ -53,7 +53,7 @@ const open = async (...answers: ReadonlyArray<Buffer>) => {
     logger,
     clientId: "test",
     requestTimeout: 1_000,
-    connectionTimeout: 1_000,
+    connectionTimeout: 30_000,
     socketFactory: ({ host, onConnect, port }: { host: string; onConnect: () => void; port: number }) => {
       const socket = net.connect(port, host, onConnect)
       client.push(socket)

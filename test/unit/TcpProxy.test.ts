@@ -5,8 +5,8 @@ import * as TcpProxy from "../support/TcpProxy.ts"
 
 const host = "127.0.0.1"
 
-/** Long enough for two busy cores and shorter than vitest's own 5 s, so that a failure says what it waited for. */
-const patience = "4 seconds"
+/** Long enough for two busy cores and shorter than vitest's own limit, so that a failure says what it waited for. */
+const patience = "30 seconds"
 
 /** How an end of a connection looks from a client. */
 type Ending = "end" | "reset"

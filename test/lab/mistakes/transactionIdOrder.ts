@@ -25,8 +25,10 @@ export const transactionIdOrder: Mistake = {
             Effect.orDie(sql<QueuedEvent>`
               SELECT ${sql.literal(columns)} FROM outbox_events
               WHERE lane = ${lane}::int2 AND xmin::text::int8 < coalesce(
-                -- pg_snapshot_xmin, but for what runs in the cluster's other databases: other tests must not change the story.
-                (SELECT min(backend_xid::text::int8) FROM pg_stat_activity WHERE datname = current_database()),
+                -- pg_snapshot_xmin, but for what runs in the cluster's other databases, and for an autovacuum that may come at any time:
+                -- they must not change the story.
+                (SELECT min(backend_xid::text::int8) FROM pg_stat_activity
+                 WHERE datname = current_database() AND backend_type = 'client backend'),
                 9223372036854775807)
               ORDER BY xmin::text::int8, seq LIMIT 1`)
         })
