@@ -99,7 +99,7 @@ it.live("a dispatcher that stops ends its batch first, watched to the end, and c
     const { exit, output, signal, url } = yield* start("dispatcher", {
       PORT: "0",
       // What is looked at while the batch is under way, on a machine that stands still for a moment.
-      FAULTS: "dispatcher.after-publish=delay:1:10000",
+      FAULTS: "dispatcher.after-publish=delay:1:6000",
       SHUTDOWN_GRACE_MILLIS: "60000",
       SHUTDOWN_HARD_MILLIS: "90000"
     })

@@ -246,7 +246,7 @@ it.live("a handler that never ends has failed after its time, and its slice goes
     assert.strictEqual(partition.state.committed, 2n)
   }).pipe(
     Effect.provide(Deliveries.process),
-    Effect.provide(Layer.mergeAll(soon, Layer.succeed(Handle.HandleSettings, { timeoutMillis: 4_000 })))
+    Effect.provide(Layer.mergeAll(soon, Layer.succeed(Handle.HandleSettings, { timeoutMillis: 2_500 })))
   )
 )
 
