@@ -26,7 +26,14 @@ const run = async ({ name, seenBy }: Mutant): Promise<ReadonlyArray<string>> => 
   const directory = await mkdtemp(Path.join(tmpdir(), "paid-once-mutant-"))
   try {
     const report = Path.join(directory, "report.json")
-    const options = ["--config", "test/vitest.config.ts", "--root", ".", `--testTimeout=${plantedTestMillis}`]
+    const options = [
+      "--config",
+      "test/vitest.config.ts",
+      "--root",
+      ".",
+      `--testTimeout=${plantedTestMillis}`,
+      `--hookTimeout=${plantedTestMillis}`
+    ]
     const which = [seenBy.file, "-t", escaped(seenBy.test), "--reporter=json", `--outputFile.json=${report}`]
     const vitest = Path.join(root, "node_modules/vitest/vitest.mjs")
     const child = spawn(process.execPath, [vitest, "run", ...options, ...which], {
