@@ -90,6 +90,56 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/Pauses.test.ts", test: "sends that were under way together" }
   },
   {
+    name: "keeps-a-broken-session",
+    breaks:
+      "lanes that a failed statement has locked are nobody's for as long as the session lives, and nobody is told",
+    file: "src/platform/database/ControlConnection.ts",
+    find: "Effect.tapError(() => parts.broken.open),",
+    replace: "",
+    seenBy: { file: "test/unit/Shares.test.ts", test: "a lock on" }
+  },
+  {
+    name: "kept-and-untold",
+    breaks: "a turn that was refused because its lane was to be given up is lost when the lane is kept",
+    file: "src/platform/database/Shares.ts",
+    find: "wereLeaving.some((share) => mine.includes(share) && !leaving.has(share))",
+    replace: "wereLeaving.length > count",
+    seenBy: { file: "test/unit/Shares.test.ts", test: "a share that was to be given up" }
+  },
+  {
+    name: "skips-and-sleeps",
+    breaks: "what waits behind an event that is dead at its first refusal, and skipped, waits for the next poll",
+    file: dispatcher,
+    find: "turn.hasSkipped || (isCut",
+    replace: "(isCut",
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "an event that is dead at its first refusal" }
+  },
+  {
+    name: "sends-at-each-look",
+    breaks:
+      "a refused event that the broker takes and Postgres can't write down is sent again at each look, without end",
+    file: "src/messaging/outbox/HoldRetries.ts",
+    find: "Math.max(dueMillis, (failing.get(lane)?.untilMillis ?? 0) - now)",
+    replace: "dueMillis",
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "one that the broker takes" }
+  },
+  {
+    name: "mended-and-left",
+    breaks: "an aggregate whose versions rise again waits for the next poll, which an operator may have set to minutes",
+    file: "src/messaging/outbox/Misordered.ts",
+    find: "      yield* found.open\n",
+    replace: "",
+    seenBy: { file: "test/outbox/Misordered.test.ts", test: "one that is mended" }
+  },
+  {
+    name: "looks-at-disorder-by-the-poll",
+    breaks: "the same, where the poll was told of it",
+    file: laneWorkers,
+    find: ", yield* dispatcher.nextLookMillis]",
+    replace: "]",
+    seenBy: { file: "test/outbox/Misordered.test.ts", test: "one that is mended" }
+  },
+  {
     name: "round-without-end",
     breaks:
       "while sends to a topic are always under way, each failure is late for the one before, and the backoff never grows",
@@ -143,16 +193,16 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "only-the-poll-looks",
     breaks: "after an outage of a moment its events wait for the next poll, which an operator may have set to minutes",
     file: laneWorkers,
-    find: "(yield* dispatcher.nextTryMillis) ?? Infinity, ...waits",
-    replace: "Infinity, ...waits",
+    find: "[yield* dispatcher.nextTryMillis, ",
+    replace: "[",
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what an outage stopped" }
   },
   {
     name: "only-the-poll-looks-at-lanes",
     breaks: "after a defect of a moment its lane waits for the next poll",
     file: laneWorkers,
-    find: "?? Infinity, ...waits)",
-    replace: "?? Infinity)",
+    find: "?? Infinity), ...waits)",
+    replace: "?? Infinity))",
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what a defect stopped" }
   },
   {
@@ -175,7 +225,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "falls-for-ever",
     breaks: "an aggregate whose versions rise again is not sent before its process starts anew",
     file: misordered,
-    find: "now < found.lookAtMillis",
+    find: "now < those.lookAtMillis",
     replace: "now < Infinity",
     seenBy: { file: "test/outbox/Misordered.test.ts", test: "an aggregate whose versions fall is not sent" }
   },
@@ -240,8 +290,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "no-timer-for-retries",
     breaks: "a refused event is tried again with the next poll, however long ago it was due",
     file: "src/messaging/outbox/HoldRetries.ts",
-    find: "if (lane.waitMillis > 0) waitMillis = Math.min(waitMillis, Math.ceil(lane.waitMillis))\n        else {",
-    replace: "if (lane.waitMillis <= 0) {",
+    find: "if (millis > 0) waitMillis = Math.min(waitMillis, Math.ceil(millis))\n        else {",
+    replace: "if (millis <= 0) {",
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "a refused event is tried again when it is due" }
   },
   {

@@ -1,15 +1,17 @@
 /** Aggregates whose versions fall in the queue: deleted and made anew under their names, say, or counted wrong. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Exit, Layer } from "effect"
+import { Context, Effect, Exit, Latch, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
 import { laneOf } from "../../src/messaging/outbox/Lane.ts"
+import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
 import * as Misordered from "../../src/messaging/outbox/Misordered.ts"
 import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
 import { type QueuedEvent, QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
+import * as ShortWaits from "../support/ShortWaits.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
@@ -27,15 +29,14 @@ const lane = laneOf("a")
 const neighbours = Array.from({ length: 200_000 }, (_, index) => `n${index}`).filter((id) => laneOf(id) === lane)
 
 /** Events of an aggregate, `version` and those behind it. */
-const append = (aggregateId: string, version: number, count = 1, aggregateType = "Order") =>
+const appendTo = (aggregateId: string, version: number, count = 1, aggregateType = "Order") =>
   Effect.gen(function* () {
     const outbox = yield* Outbox
     const event = { eventType: "Placed", schemaVersion: 1, data: {} }
     const more = Array.from({ length: count - 1 }, () => event)
-    yield* Transaction.run(
-      outbox.append({ topic: Counters.topic, aggregateType, aggregateId }, version, [event, ...more])
-    )
+    yield* outbox.append({ topic: Counters.topic, aggregateType, aggregateId }, version, [event, ...more])
   })
+const append = (...events: Parameters<typeof appendTo>) => Transaction.run(appendTo(...events))
 
 const queued = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -129,13 +130,17 @@ it.live("with more of them than can be single mistakes their lane stops, and the
 it.effect("a look that fails leaves them as they are, and their lane goes on", () =>
   Effect.gen(function* () {
     let looks = 0
-    const misordered = Misordered.make({
-      misordered: () =>
-        Effect.andThen(
-          Effect.sync(() => looks++),
-          Effect.die(new Error("it took too long"))
-        )
-    })
+    const found = yield* Latch.make(false)
+    const misordered = Misordered.make(
+      {
+        misordered: () =>
+          Effect.andThen(
+            Effect.sync(() => looks++),
+            Effect.die(new Error("it took too long"))
+          )
+      },
+      found
+    )
     const event = (seq: bigint, aggregateVersion: number) =>
       ({ seq, aggregateVersion, aggregateType: "Order", aggregateId: "a" }) as QueuedEvent
     assert.deepStrictEqual(yield* misordered.sift(lane, [event(1n, 7), event(2n, 1)]), [])
@@ -150,4 +155,33 @@ it.effect("a look that fails leaves them as they are, and their lane goes on", (
     assert.strictEqual(looks, 1)
     assert.deepStrictEqual(yield* misordered.counts, [{ lane, aggregates: 1 }])
   }).pipe(Effect.provide(TestProcess.quiet))
+)
+
+it.live("one that is mended is sent within seconds, though no poll ever comes", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const dispatcher = TestProcess.dispatcherOver((layer) => layer).pipe(
+      Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000, lanesSideBySide: 2, topics: [] }))
+    )
+    const context = yield* ShortWaits.upTo("5 seconds")(Layer.build(dispatcher))
+    // Together: each by itself would be sent as it comes.
+    yield* append("a", 7, 2)
+    yield* Counters.drained
+    yield* Transaction.run(Effect.andThen(appendTo("a", 12), appendTo("a", 10)))
+    yield* Counters.eventually(
+      "it to be found",
+      Effect.map(Context.get(context, Dispatcher).misordered, (lanes) => lanes.length === 1)
+    )
+    yield* sql`DELETE FROM outbox_events WHERE aggregate_version = 10`
+    yield* Counters.drained
+    yield* Counters.eventually(
+      "health to hear of it",
+      Effect.map(Context.get(context, Dispatcher).misordered, (lanes) => lanes.length === 0)
+    )
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(
+      TestProcess.outbox.pipe(Layer.provideMerge(TestDatabase.layer), Layer.provideMerge(TestProcess.quiet))
+    )
+  )
 )

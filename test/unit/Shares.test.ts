@@ -12,6 +12,7 @@ import {
   References,
   Schedule,
   Scope,
+  Stream,
   SubscriptionRef
 } from "effect"
 import { randomUUID } from "node:crypto"
@@ -216,6 +217,53 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
+  it.effect("a share that was to be given up, and refused its users, is told of again when it is kept", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      const { control, membership } = yield* joinGroup(yield* makeProcess, group)
+      yield* within(
+        "all shares",
+        Effect.repeat(membership.held, {
+          until: (held) => held.length === count,
+          schedule: Schedule.spaced("10 millis")
+        })
+      )
+      // Nothing is given up while all that is beyond the half is in use.
+      const goOn = yield* Deferred.make<void>()
+      for (let share = count / 2; share < count; share++) {
+        yield* Effect.forkScoped(membership.use(share, Deferred.await(goOn)))
+      }
+      let told = 0
+      yield* Effect.forkScoped(Stream.runForEach(membership.changes, () => Effect.sync(() => told++)))
+      const sql = yield* PgClient.PgClient
+      /** A member that is there and takes nothing, and that is gone without a word. */
+      const other = yield* Scope.make()
+      const locks = yield* Scope.provide(sql.reserve, other)
+      yield* locks.execute(`SELECT pg_advisory_lock(${lockClass(`roll ${group}`)}, 5)`, [], undefined)
+      yield* within(
+        "its last share to be on its way out",
+        Effect.repeat(membership.use(count - 1, Effect.void), {
+          until: Option.isNone,
+          schedule: Schedule.spaced("10 millis")
+        })
+      )
+      const before = told
+      yield* locks.execute(`SELECT pg_advisory_unlock(${lockClass(`roll ${group}`)}, 5)`, [], undefined)
+      yield* within(
+        "it to be told of",
+        Effect.repeat(
+          Effect.sync(() => told),
+          { until: (now) => now > before, schedule: Schedule.spaced("10 millis") }
+        )
+      )
+      assert.strictEqual((yield* membership.held).length, count)
+      assert.isTrue(Option.isSome(yield* membership.use(count - 1, Effect.void)))
+      assert.isDefined(yield* SubscriptionRef.get(control.session))
+      yield* Deferred.succeed(goOn, undefined)
+      yield* Scope.close(other, Exit.void)
+    })
+  )
+
   it.effect("two memberships of one process never hold the same share", () =>
     Effect.gen(function* () {
       const group = randomUUID()
@@ -275,3 +323,51 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 })
+
+/** Postgres' own function, behind one of its name that fails in its nth call, once it has its lock. */
+const failingLocks = (nth: number) => [
+  "CREATE SCHEMA failing",
+  "CREATE SEQUENCE failing.calls",
+  `CREATE FUNCTION failing.pg_try_advisory_lock(a int, b int) RETURNS boolean LANGUAGE plpgsql AS $$
+   BEGIN
+     IF pg_catalog.pg_try_advisory_lock(a, b) THEN
+       IF nextval('failing.calls') = ${nth} THEN RAISE EXCEPTION 'out of shared memory'; END IF;
+       RETURN true;
+     END IF;
+     RETURN false;
+   END $$`
+]
+
+for (const [what, nth] of [
+  ["the roll", 1],
+  ["shares", 10]
+] as const) {
+  it.live(`a lock on ${what} that was taken by a statement which failed is nobody's only until the session's end`, () =>
+    Effect.gen(function* () {
+      const { name, url } = yield* TestDatabase
+      const sql = yield* PgClient.PgClient
+      for (const statement of failingLocks(nth)) yield* sql.unsafe(statement)
+      yield* sql.unsafe(`ALTER DATABASE ${name} SET search_path = failing, pg_catalog, public`)
+      const context = yield* Layer.build(Layer.fresh(EmbeddedMember.platform(url)))
+      const { held } = yield* Context.get(context, Shares).join("group", count)
+      const locks = Effect.map(
+        sql<{ readonly roll: number; readonly shares: number }>`
+          SELECT count(*) FILTER (WHERE classid = ${BigInt(lockClass("roll group") >>> 0)}::int8::oid)::int4 AS roll,
+                 count(*) FILTER (WHERE classid = ${BigInt(lockClass("share group") >>> 0)}::int8::oid)::int4 AS shares
+          FROM pg_locks WHERE locktype = 'advisory' AND granted
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+        ([row]) => row
+      )
+      yield* within(
+        "all shares, and one place on the roll",
+        Effect.repeat(Effect.all([held, locks]), {
+          until: ([mine, all]) => mine.length === count && all?.shares === count && all.roll === 1,
+          schedule: Schedule.spaced("20 millis")
+        })
+      )
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(Layer.merge(TestDatabase.layerPool, Layer.succeed(References.MinimumLogLevel, "Fatal")))
+    )
+  )
+}

@@ -69,6 +69,14 @@ const batchSeconds = Metric.histogram("outbox_batch_duration_seconds", {
   boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 })
 
+/** What comes up in a turn of a lane. */
+interface Turn {
+  /** Aggregates of which an event was refused. */
+  readonly aside: Set<string>
+  /** A refused event was dead at once, and its aggregate goes on without it. */
+  hasSkipped: boolean
+}
+
 export class Dispatcher extends Context.Service<
   Dispatcher,
   {
@@ -88,7 +96,9 @@ export class Dispatcher extends Context.Service<
     readonly pauses: TopicPauses.TopicPauses["all"]
     /** Milliseconds until the next paused topic may be sent to again; undefined where none is paused. */
     readonly nextTryMillis: TopicPauses.TopicPauses["nextEndMillis"]
-    /** Opened when a topic is paused. */
+    /** Milliseconds until aggregates that are not sent because their versions fall are to be looked at again, in a turn of their lane. */
+    readonly nextLookMillis: Misordered.Misordered["nextLookMillis"]
+    /** Opened when a topic is paused, or such an aggregate found: there is one more moment to wait for. */
     readonly paused: Latch.Latch
     /** Lanes in which aggregates are not sent because their versions fall in the queue, as of each lane's last turn here, for health. */
     readonly misordered: Misordered.Misordered["counts"]
@@ -111,7 +121,7 @@ export class Dispatcher extends Context.Service<
         // A send takes less than a session's silence may (Config.ts), as a rule some seconds.
         forgottenAfterMillis: Math.max(60_000, 2 * sessionTimeoutMillis)
       })
-      const misordered = Misordered.make(queue)
+      const misordered = Misordered.make(queue, pauses.begun)
 
       const inFlight = new Set<Lane>()
       /** Rule 3, as far as this process can see it: what would come beside a batch of the lane is a defect, and sends nothing. */
@@ -182,9 +192,10 @@ export class Dispatcher extends Context.Service<
         lane: Lane,
         topic: string,
         batch: ReadonlyArray<QueuedEvent>,
-        aside: Set<string>
+        turn: Turn
       ): Effect.Effect<void, BrokerUnavailable | TopicUnavailable> =>
         Effect.suspend(() => {
+          const { aside } = turn
           const events = aside.size === 0 ? batch : batch.filter((event) => !aside.has(Misordered.keyOf(event)))
           if (!Array.isReadonlyArrayNonEmpty(events)) return Effect.void
           return Effect.catchTag(send(lane, topic, events), "MessageRejected", (rejected) => {
@@ -192,12 +203,13 @@ export class Dispatcher extends Context.Service<
             if (second === undefined) {
               aside.add(Misordered.keyOf(first))
               return holds.hold(lane, first, rejected).pipe(
+                Effect.tap((outcome) => Effect.sync(() => (turn.hasSkipped ||= outcome === "skipped"))),
                 Effect.flatMap((outcome) => tell(first, 1, rejected, outcome)),
                 Effect.andThen(faults.at("dispatcher.after-hold"))
               )
             }
             const [left, right] = halves(events)
-            return Effect.andThen(sendInOrder(lane, topic, left, aside), sendInOrder(lane, topic, right, aside))
+            return Effect.andThen(sendInOrder(lane, topic, left, turn), sendInOrder(lane, topic, right, turn))
           })
         })
 
@@ -219,10 +231,11 @@ export class Dispatcher extends Context.Service<
         const met = held.length > 0 && isCut ? yield* fetchBeside(lane, held) : fetched
         const free = held.length === 0 ? met : met.filter((event) => event.held !== true)
         const events = yield* misordered.sift(lane, free)
+        const turn: Turn = { aside: new Set(), hasSkipped: false }
         const sent = yield* Effect.forEach(
           Object.entries(Array.groupBy(events, (event) => event.topic)),
           ([topic, batch]) =>
-            sendInOrder(lane, topic, batch, new Set()).pipe(
+            sendInOrder(lane, topic, batch, turn).pipe(
               Effect.as(true),
               Effect.catch((error) => Effect.as(pauses.begin(topic, error, started), false))
             )
@@ -231,7 +244,8 @@ export class Dispatcher extends Context.Service<
         // Whatever was cut off by the fetch's bounds is there at once; what was committed since comes with a wake-up, and what failed is
         // looked for after its pause.
         const hasMoved = parked > 0 || events.length < free.length || sent.some(Boolean)
-        return isCut && hasMoved ? ("more" as const) : ("idle" as const)
+        // What waited behind an event that was skipped is in the queue again.
+        return turn.hasSkipped || (isCut && hasMoved) ? ("more" as const) : ("idle" as const)
       })
 
       /** One more send of a refused event, by itself. */
@@ -270,6 +284,7 @@ export class Dispatcher extends Context.Service<
         pausedTopics: pauses.running,
         pauses: pauses.all,
         nextTryMillis: pauses.nextEndMillis,
+        nextLookMillis: misordered.nextLookMillis,
         paused: pauses.begun,
         misordered: misordered.counts
       })

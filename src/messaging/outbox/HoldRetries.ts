@@ -2,7 +2,7 @@
  * Sees to it that refused events are tried again when their time comes: a timer at the earliest due time of the owned lanes, woken
  * when a hold changes, here or in another process, with a poll as the net.
  */
-import { Effect, type Scope, Stream } from "effect"
+import { type Cause, Clock, Effect, type Scope, Stream } from "effect"
 import { Signals } from "../../platform/Signals.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { Dispatcher } from "./Dispatcher.ts"
@@ -20,7 +20,7 @@ const stampMillis = 10_000
 
 /**
  * Watches the due times of `options.lanes` for as long as the scope lives, and hands lanes that have something due to `enqueue`, whose worker
- * then runs the returned effect before it drains the lane: retries and batches of a lane take turns in one worker.
+ * then runs `run` before it drains the lane: retries and batches of a lane take turns in one worker.
  */
 export const make = Effect.fnUntraced(function* (options: {
   readonly lanes: Effect.Effect<ReadonlyArray<Lane>>
@@ -28,8 +28,14 @@ export const make = Effect.fnUntraced(function* (options: {
   readonly laneChanges: Stream.Stream<unknown>
   readonly enqueue: (lane: Lane) => Effect.Effect<void>
   readonly pollMillis: number
+  /** The full-jitter backoff of a lane whose tries end in a defect: the broker may have taken what Postgres can't write down. */
+  readonly backoff: { readonly baseMillis: number; readonly capMillis: number }
 }): Effect.fn.Return<
-  (lane: Lane) => Effect.Effect<void>,
+  {
+    readonly run: (lane: Lane) => Effect.Effect<void>
+    /** Lanes whose last tries ended in a defect, with how many did in a row. */
+    readonly failing: () => ReadonlyMap<Lane, { readonly attempt: number }>
+  },
   never,
   Dispatcher | Holds | Signals | Supervised.Fibers | Scope.Scope
 > {
@@ -37,6 +43,7 @@ export const make = Effect.fnUntraced(function* (options: {
   const holds = yield* Holds
   const signals = yield* Signals
   const dueLanes = new Set<Lane>()
+  const failing = new Map<Lane, { readonly attempt: number; readonly untilMillis: number }>()
 
   yield* signals.on(subject, () => Effect.asVoid(holds.changed.open))
   yield* Effect.forkScoped(Stream.runForEach(options.laneChanges, () => holds.changed.open))
@@ -45,26 +52,52 @@ export const make = Effect.fnUntraced(function* (options: {
       // Closed before the look: what changes during it is looked at once more.
       yield* holds.changed.close
       const lanes = yield* options.lanes
+      for (const lane of failing.keys()) if (!lanes.includes(lane)) failing.delete(lane)
       let waitMillis = Math.min(options.pollMillis, 1 + ((yield* dispatcher.nextTryMillis) ?? Infinity))
       const next = lanes.length === 0 ? [] : yield* holds.nextDue(lanes, yield* dispatcher.pausedTopics)
-      for (const lane of next) {
-        if (lane.waitMillis > 0) waitMillis = Math.min(waitMillis, Math.ceil(lane.waitMillis))
+      const now = yield* Clock.currentTimeMillis
+      for (const { lane, waitMillis: dueMillis } of next) {
+        const millis = Math.max(dueMillis, (failing.get(lane)?.untilMillis ?? 0) - now)
+        if (millis > 0) waitMillis = Math.min(waitMillis, Math.ceil(millis))
         else {
-          dueLanes.add(lane.lane)
-          yield* options.enqueue(lane.lane)
+          dueLanes.add(lane)
+          yield* options.enqueue(lane)
         }
       }
+      // What is well again has nothing due any more.
+      for (const lane of failing.keys()) if (!next.some((one) => one.lane === lane)) failing.delete(lane)
       yield* holds.changed.await.pipe(Effect.timeoutOption(Math.min(waitMillis, stampMillis)), Effect.andThen(stamp))
     })
   )
 
-  return (lane) =>
-    Effect.suspend(() =>
-      dueLanes.delete(lane)
-        ? // Whatever goes wrong here keeps back held aggregates alone: the lane's queue goes on, and the next look tries again.
-          Effect.catchCause(dispatcher.retryHeld(lane), (cause) =>
-            Effect.logError(`lane ${lane}: a refused event could not be tried again`, cause)
-          )
-        : Effect.void
+  /** Whatever goes wrong here keeps back held aggregates alone: the lane's queue goes on. */
+  const failed = Effect.fnUntraced(function* (lane: Lane, cause: Cause.Cause<never>) {
+    const attempt = (failing.get(lane)?.attempt ?? 0) + 1
+    const millis = yield* Supervised.fullJitterMillis(
+      attempt - 1,
+      options.backoff.baseMillis,
+      options.backoff.capMillis
     )
+    failing.set(lane, { attempt, untilMillis: (yield* Clock.currentTimeMillis) + millis })
+    // A look that came during this try knew nothing of its failure.
+    dueLanes.delete(lane)
+    yield* holds.changed.open
+    yield* Effect.logError(
+      `lane ${lane}: a refused event could not be tried again; next try in ${Math.round(millis)} ms`,
+      cause
+    )
+  })
+
+  return {
+    run: (lane) =>
+      Effect.suspend(() =>
+        dueLanes.delete(lane)
+          ? dispatcher.retryHeld(lane).pipe(
+              Effect.tap(() => Effect.sync(() => failing.delete(lane))),
+              Effect.catchCause((cause) => failed(lane, cause))
+            )
+          : Effect.void
+      ),
+    failing: () => failing
+  }
 })

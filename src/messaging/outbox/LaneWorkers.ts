@@ -86,7 +86,7 @@ const sampleMillis = 5_000
 /** A lane's dead entries pile up for so long before the next look steps past them: at 5,000 events/s some eighty a lane. */
 const floorsMillis = 1_000
 
-/** A lane whose last turn ended in a defect. The others go on. */
+/** A lane whose last turn, or last try of its refused events, ended in a defect. The others go on. */
 export interface StoppedLane {
   readonly lane: Lane
   /** Failures in a row. */
@@ -151,11 +151,12 @@ export class LaneWorkers extends Context.Service<
 
       /** Opened when the poll has something to look at, or one more moment to wait for: lanes came or went, or one stopped. */
       const look = yield* Latch.make(true)
-      const retryHeld = yield* HoldRetries.make({
+      const retries = yield* HoldRetries.make({
         lanes: heldLanes,
         laneChanges: membership.changes,
         enqueue,
-        pollMillis: settings.pollMillis
+        pollMillis: settings.pollMillis,
+        backoff: laneBackoff
       })
 
       /** What goes wrong in a lane is that lane's business: a worker that slept for it would be missing to all the others. */
@@ -177,7 +178,7 @@ export class LaneWorkers extends Context.Service<
         Effect.suspend(() => {
           queued.delete(lane)
           inFlight.add(lane)
-          return membership.use(lane, Effect.andThen(retryHeld(lane), dispatcher.drainOnce(lane)))
+          return membership.use(lane, Effect.andThen(retries.run(lane), dispatcher.drainOnce(lane)))
         }).pipe(
           Effect.tap(() => Effect.sync(() => stopped.delete(lane))),
           Effect.catchCause((cause) => failed(lane, cause)),
@@ -207,12 +208,13 @@ export class LaneWorkers extends Context.Service<
           })
         )
       )
-      /** Until the next look: the poll's time, or the end of the first wait of a topic or a lane. */
+      /** Until the next look: the poll's time, or the end of the first wait of a topic, a lane or an aggregate that is not sent. */
       const waitMillis = Effect.gen(function* () {
         const now = yield* Clock.currentTimeMillis
         const waits = [...stopped.values()].map(({ untilMillis }) => untilMillis - now).filter((millis) => millis > 0)
+        const others = [yield* dispatcher.nextTryMillis, yield* dispatcher.nextLookMillis]
         // A timer may be early by the fraction of a millisecond that it does not know.
-        return 1 + Math.min(settings.pollMillis, (yield* dispatcher.nextTryMillis) ?? Infinity, ...waits)
+        return 1 + Math.min(settings.pollMillis, ...others.map((millis) => millis ?? Infinity), ...waits)
       })
       const pause = (stamp: Effect.Effect<void>, millis: number) =>
         Effect.raceAllFirst([
@@ -264,7 +266,9 @@ export class LaneWorkers extends Context.Service<
 
       return LaneWorkers.of({
         lanes: membership.held,
-        stopped: Effect.sync(() => [...stopped].map(([lane, { attempt }]) => ({ lane, attempt })))
+        stopped: Effect.sync(() =>
+          [...new Map([...retries.failing(), ...stopped])].map(([lane, { attempt }]) => ({ lane, attempt }))
+        )
       })
     })
   )

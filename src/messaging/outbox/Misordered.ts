@@ -6,7 +6,7 @@
  * dispatcher that lost its lane may take events from behind one that is parked, and when that one comes back there is a hole behind it. What a
  * hole lacks was acknowledged, together with everything in front of it.
  */
-import { Clock, Effect } from "effect"
+import { Clock, Effect, type Latch } from "effect"
 import type { Lane } from "./Lane.ts"
 import type { Aggregate, OutboxQueueService, QueuedEvent } from "./OutboxQueue.ts"
 
@@ -28,9 +28,12 @@ export interface Misordered {
   readonly sift: (lane: Lane, events: ReadonlyArray<QueuedEvent>) => Effect.Effect<ReadonlyArray<QueuedEvent>>
   /** How many there are in which lane, as of the lane's last turn here, for health. */
   readonly counts: Effect.Effect<ReadonlyArray<{ readonly lane: Lane; readonly aggregates: number }>>
+  /** Milliseconds until the next look is due; undefined where there is nothing to look at. */
+  readonly nextLookMillis: Effect.Effect<number | undefined>
 }
 
-export const make = (queue: Pick<OutboxQueueService, "misordered">): Misordered => {
+/** `found` is opened when there is one more of them to look at. */
+export const make = (queue: Pick<OutboxQueueService, "misordered">, found: Latch.Latch): Misordered => {
   const known = new Map<Lane, { readonly aggregates: ReadonlyMap<string, Aggregate>; readonly lookAtMillis: number }>()
 
   const note = (lane: Lane, aggregates: ReadonlyMap<string, Aggregate>, lookAtMillis: number) => {
@@ -52,16 +55,16 @@ export const make = (queue: Pick<OutboxQueueService, "misordered">): Misordered 
 
   return {
     of: Effect.fnUntraced(function* (lane) {
-      const found = known.get(lane)
-      if (found === undefined) return []
-      const aggregates = [...found.aggregates.values()]
+      const those = known.get(lane)
+      if (those === undefined) return []
+      const aggregates = [...those.aggregates.values()]
       const now = yield* Clock.currentTimeMillis
-      if (now < found.lookAtMillis) return aggregates
+      if (now < those.lookAtMillis) return aggregates
       return yield* Effect.catchCause(look(lane, aggregates, now), (cause) =>
         // A lane so long that the look takes more time than there is goes on as it was.
         Effect.logWarning("aggregates that are not sent could not be looked at", cause).pipe(
           Effect.annotateLogs({ lane }),
-          Effect.as(note(lane, found.aggregates, now + lookFactor * lookMillis))
+          Effect.as(note(lane, those.aggregates, now + lookFactor * lookMillis))
         )
       )
     }),
@@ -77,6 +80,7 @@ export const make = (queue: Pick<OutboxQueueService, "misordered">): Misordered 
         )
       }
       note(lane, all, (yield* Clock.currentTimeMillis) + lookMillis)
+      yield* found.open
       for (const { aggregateId, aggregateType, sentence } of fallen.values()) {
         yield* Effect.logError(`an aggregate is not sent any more, for its versions do not rise: ${sentence}`).pipe(
           Effect.annotateLogs({ lane, aggregate_type: aggregateType, aggregate_id: aggregateId })
@@ -84,7 +88,12 @@ export const make = (queue: Pick<OutboxQueueService, "misordered">): Misordered 
       }
       return events.filter((event) => !fallen.has(keyOf(event)))
     }),
-    counts: Effect.sync(() => [...known].map(([lane, { aggregates }]) => ({ lane, aggregates: aggregates.size })))
+    counts: Effect.sync(() => [...known].map(([lane, { aggregates }]) => ({ lane, aggregates: aggregates.size }))),
+    nextLookMillis: Effect.map(Clock.currentTimeMillis, (now) =>
+      known.size === 0
+        ? undefined
+        : Math.max(0, Math.min(...[...known.values()].map(({ lookAtMillis }) => lookAtMillis)) - now)
+    )
   }
 }
 

@@ -41,7 +41,10 @@ export class ControlUnavailable extends Schema.TaggedError<ControlUnavailable>()
   }
 }
 
-/** A living session. What was locked through one session must be locked anew through the next. */
+/**
+ * A living session. What was locked through one session must be locked anew through the next. A query that fails, or is answered too late, ends
+ * it: a session's lock outlives the statement that took it, and one that nobody knows of would be nobody's for as long as the session lives.
+ */
 export interface ControlSession {
   /** Differs from every other session of this process. */
   readonly id: number
@@ -64,6 +67,8 @@ interface Parts {
   readonly listening: Latch.Latch
   /** Opened by a statement that failed: where nobody listens, nobody hears the connection's end. The next heartbeat comes at once. */
   readonly doubt: Latch.Latch
+  /** Opened by a query that failed: nobody knows what it has locked, and only the session's end frees that. */
+  readonly broken: Latch.Latch
 }
 
 /** The channel that all notifications of the mechanism travel on; the payload says what happened. */
@@ -77,6 +82,15 @@ const silent = () =>
     reason: new SqlError.ConnectionError({
       cause: new Error("no answer"),
       message: "the control connection did not answer in time",
+      operation: "query"
+    })
+  })
+
+const failed = () =>
+  new SqlError.SqlError({
+    reason: new SqlError.ConnectionError({
+      cause: new Error("a query failed"),
+      message: "what a failed query has locked is freed by the end of its session",
       operation: "query"
     })
   })
@@ -177,7 +191,8 @@ export class ControlConnection extends Context.Service<
             listenScope,
             pinScope,
             listening: yield* Effect.acquireRelease(Latch.make(false), (latch) => latch.open),
-            doubt: yield* Latch.make(false)
+            doubt: yield* Latch.make(false),
+            broken: yield* Latch.make(false)
           }
           const hold = Effect.gen(function* () {
             // Who finds a session, and looks at what there is, misses nothing that is said after it.
@@ -190,6 +205,7 @@ export class ControlConnection extends Context.Service<
               query: (sql, params) =>
                 connection.query(sql, params).pipe(
                   Effect.timeoutOrElse({ duration: sessionTimeoutMillis, orElse: () => Effect.fail(silent()) }),
+                  Effect.tapError(() => parts.broken.open),
                   Effect.map((result) => result.rows)
                 ),
               notify: (payload) =>
@@ -198,7 +214,8 @@ export class ControlConnection extends Context.Service<
                 ),
               listening: parts.listening.await
             })
-            return yield* heartbeat(connection, stamp, parts)
+            const broken = Effect.andThen(parts.broken.await, Effect.fail(failed()))
+            return yield* Effect.raceFirst(heartbeat(connection, stamp, parts), broken)
           })
           yield* Effect.raceFirst(listen(connection, parts), hold).pipe(
             Effect.catch((error) =>

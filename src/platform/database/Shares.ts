@@ -24,7 +24,7 @@ export interface Membership {
    * is given up when the last user is done. `None` when it is not held.
    */
   readonly use: <A, E, R>(share: number, effect: Effect.Effect<A, E, R>) => Effect.Effect<Option.Option<A>, E, R>
-  /** Emits the shares held, now and after each change. */
+  /** Emits the shares held, now and after each change; also where one that was to be given up, and refused its users, is kept. */
   readonly changes: Stream.Stream<ReadonlyArray<number>>
 }
 
@@ -187,6 +187,7 @@ const join = Effect.fnUntraced(function* ({
     // Not on the roll: the session ended in between. The next session begins anew.
     if (rank < 0) return
     const target = fairPart(count, roll.length, rank)
+    const wereLeaving = [...leaving]
     leaving.clear()
     if (mine.length > target) {
       for (const share of mine.slice(target)) leaving.add(share)
@@ -201,6 +202,10 @@ const join = Effect.fnUntraced(function* ({
       const wanted = [...free.slice(first), ...free.slice(0, first)].slice(0, target - mine.length)
       const got = yield* acquire(session, wanted)
       if (got < wanted.length) nextLookMillis = yield* Random.nextBetween(0, lookAgainMillis)
+    }
+    // They stay, and users were turned away from them meanwhile: whoever watches the shares looks at them once more.
+    if (wereLeaving.some((share) => mine.includes(share) && !leaving.has(share))) {
+      yield* SubscriptionRef.update(held, (current) => new Set(current))
     }
   }).pipe(Effect.uninterruptible)
 
