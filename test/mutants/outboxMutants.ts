@@ -77,7 +77,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "outage-without-end",
     breaks: "health goes on telling of an outage that is over, and the next one begins with the longest pause",
     file: dispatcher,
-    find: "yield* pauses.end(topic)\n        yield* count(publishedTotal",
+    find: "yield* pauses.end(topic, yield* publisher.placeOf(lane, topic))\n        yield* count(publishedTotal",
     replace: "yield* count(publishedTotal",
     seenBy: { file: "test/outbox/Pauses.test.ts", test: "the first send that succeeds" }
   },
@@ -140,6 +140,31 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/Misordered.test.ts", test: "one that is mended" }
   },
   {
+    name: "hears-the-neighbours",
+    breaks:
+      "a partition that is away is tried as often as the others of its topic are written to, and takes workers from them",
+    file: topicPauses,
+    find: "pauses.delete(keyOf(topic, place))",
+    replace: "for (const [key, pause] of pauses) if (pause.topic === topic) pauses.delete(key)",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "of a topic of which a part is away" }
+  },
+  {
+    name: "fetches-from-what-is-away",
+    breaks: "a lane does not know of its partition's pause",
+    file: dispatcher,
+    find: "queue.fetch(lane, yield* pauses.runningIn(lane)",
+    replace: "queue.fetch(lane, yield* pauses.running",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "a lane whose partition is paused" }
+  },
+  {
+    name: "waits-though-it-is-back",
+    breaks: "after an outage each partition waits for its own pause, which may be half a minute",
+    file: topicPauses,
+    find: "? Effect.void : isBack(topic)",
+    replace: "? Effect.void : Effect.void",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "of a topic that was away as a whole" }
+  },
+  {
     name: "round-without-end",
     breaks:
       "while sends to a topic are always under way, each failure is late for the one before, and the backoff never grows",
@@ -177,7 +202,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     breaks:
       "health goes on telling of an outage in a process whose lanes have gone, until the topic's next event there",
     file: topicPauses,
-    find: "if (pause.untilMillis + options.forgottenAfterMillis <= now) pauses.delete(topic)",
+    find: "if (pause.untilMillis + options.forgottenAfterMillis <= now) pauses.delete(key)",
     replace: "",
     seenBy: { file: "test/outbox/Pauses.test.ts", test: "a pause after which nothing was sent" }
   },

@@ -90,7 +90,7 @@ export class Dispatcher extends Context.Service<
      * the lane as it has for {@link drainOnce}, and no batch of it in flight.
      */
     readonly retryHeld: (lane: Lane) => Effect.Effect<void>
-    /** Topics that are not to be fetched now. */
+    /** Topics that are not to be fetched now, in any lane. */
     readonly pausedTopics: Effect.Effect<ReadonlyArray<string>>
     /** Topics whose last send failed, for health. */
     readonly pauses: TopicPauses.TopicPauses["all"]
@@ -150,6 +150,9 @@ export class Dispatcher extends Context.Service<
           { discard: true }
         )
 
+      const pause = (lane: Lane, topic: string, error: BrokerUnavailable | TopicUnavailable, sentMillis: number) =>
+        Effect.flatMap(publisher.placeOf(lane, topic), (place) => pauses.begin(topic, place, error, sentMillis))
+
       const send = Effect.fnUntraced(function* (lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) {
         const receipt = yield* Effect.tapError(publisher.publish(lane, topic, events), (error) =>
           // What is refused together is sent again in parts; what is refused alone is counted when it is told.
@@ -158,7 +161,7 @@ export class Dispatcher extends Context.Service<
         yield* faults.at("dispatcher.after-publish")
         yield* queue.mark(lane, events, receipt)
         yield* faults.at("dispatcher.after-mark")
-        yield* pauses.end(topic)
+        yield* pauses.end(topic, yield* publisher.placeOf(lane, topic))
         yield* count(publishedTotal, events, {})
       })
 
@@ -216,7 +219,7 @@ export class Dispatcher extends Context.Service<
       /** The lane's next events, but for those of paused topics, of misordered aggregates and of `others`. */
       const fetchBeside = Effect.fnUntraced(function* (lane: Lane, others: ReadonlyArray<Aggregate>) {
         const left = new Map([...(yield* misordered.of(lane)), ...others].map((one) => [Misordered.keyOf(one), one]))
-        return yield* queue.fetch(lane, yield* pauses.running, [...left.values()])
+        return yield* queue.fetch(lane, yield* pauses.runningIn(lane), [...left.values()])
       })
 
       const drainOnce = Effect.fnUntraced(function* (lane: Lane) {
@@ -237,7 +240,7 @@ export class Dispatcher extends Context.Service<
           ([topic, batch]) =>
             sendInOrder(lane, topic, batch, turn).pipe(
               Effect.as(true),
-              Effect.catch((error) => Effect.as(pauses.begin(topic, error, started), false))
+              Effect.catch((error) => Effect.as(pause(lane, topic, error, started), false))
             )
         )
         yield* Metric.update(batchSeconds, ((yield* Clock.currentTimeMillis) - started) / 1_000)
@@ -256,13 +259,13 @@ export class Dispatcher extends Context.Service<
           yield* faults.at("dispatcher.after-publish")
           const released = yield* holds.published(event, sent.success)
           yield* faults.at("dispatcher.after-release")
-          yield* pauses.end(event.topic)
+          yield* pauses.end(event.topic, yield* publisher.placeOf(lane, event.topic))
           if (released) yield* count(publishedTotal, [event], {})
         } else if (sent.failure._tag === "MessageRejected") {
           yield* tell(event, event.attempts + 1, sent.failure, yield* holds.rejected(event, sent.failure))
         } else {
           // No answer about the event: nothing is counted, and it stays due for when its topic is back.
-          yield* pauses.begin(event.topic, sent.failure, started)
+          yield* pause(lane, event.topic, sent.failure, started)
           // Its time is now that of the pause's end.
           yield* holds.changed.open
           yield* count(failedTotal, [event], { reason: sent.failure._tag })
@@ -272,7 +275,7 @@ export class Dispatcher extends Context.Service<
       const retryHeld = Effect.fnUntraced(function* (lane: Lane) {
         // Looked up anew before each send: what an operator has discarded meanwhile must not be sent any more.
         for (let turn = 0; turn < dueLimit; turn++) {
-          const [event] = yield* holds.due(lane, yield* pauses.running)
+          const [event] = yield* holds.due(lane, yield* pauses.runningIn(lane))
           if (event === undefined) return
           yield* retry(lane, event)
         }

@@ -10,6 +10,7 @@ import { type Lane, partitionOf } from "./Lane.ts"
 import type { NonEmpty } from "./Outbox.ts"
 import type { QueuedEvent, Receipt } from "./OutboxQueue.ts"
 import { TopicChecks } from "./TopicChecks.ts"
+import type { Place } from "./TopicPauses.ts"
 
 export class Publisher extends Context.Service<
   Publisher,
@@ -22,6 +23,8 @@ export class Publisher extends Context.Service<
      * A topic that grows changes nothing here: lanes stay in the partitions that they were spread over (PartitionCounts.ts).
      */
     readonly prepare: (topic: string) => Effect.Effect<number, BrokerUnavailable | TopicUnavailable>
+    /** Where the lane lies in the topic; undefined for one that was not found fit yet. */
+    readonly placeOf: (lane: Lane, topic: string) => Effect.Effect<Place | undefined>
     /** Appends the events, in their order and as a whole; they are of one topic and one lane. */
     readonly publish: (lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) => Effect.Effect<Receipt, PublishError>
   }
@@ -59,7 +62,14 @@ export class Publisher extends Context.Service<
         return { partition, baseOffset }
       })
 
-      return Publisher.of({ prepare, publish })
+      return Publisher.of({
+        prepare,
+        placeOf: (lane, topic) =>
+          Effect.map(checks.lastFit(topic), (count) =>
+            count === undefined ? undefined : { partition: partitionOf(lane, count), count }
+          ),
+        publish
+      })
     })
   )
 
