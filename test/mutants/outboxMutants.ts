@@ -135,8 +135,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "looks-at-disorder-by-the-poll",
     breaks: "the same, where the poll was told of it",
     file: laneWorkers,
-    find: ", yield* dispatcher.nextLookMillis]",
-    replace: "]",
+    find: "if (isMisordered) waits.push(Misordered.lookMillis)",
+    replace: "",
     seenBy: { file: "test/outbox/Misordered.test.ts", test: "one that is mended" }
   },
   {
@@ -218,16 +218,16 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "only-the-poll-looks",
     breaks: "after an outage of a moment its events wait for the next poll, which an operator may have set to minutes",
     file: laneWorkers,
-    find: "[yield* dispatcher.nextTryMillis, ",
-    replace: "[",
+    find: "(yield* dispatcher.nextTryMillis) ?? Infinity, ...waits",
+    replace: "Infinity, ...waits",
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what an outage stopped" }
   },
   {
     name: "only-the-poll-looks-at-lanes",
     breaks: "after a defect of a moment its lane waits for the next poll",
     file: laneWorkers,
-    find: "?? Infinity), ...waits)",
-    replace: "?? Infinity))",
+    find: "?? Infinity, ...waits)",
+    replace: "?? Infinity)",
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what a defect stopped" }
   },
   {

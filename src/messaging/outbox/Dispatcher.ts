@@ -96,8 +96,6 @@ export class Dispatcher extends Context.Service<
     readonly pauses: TopicPauses.TopicPauses["all"]
     /** Milliseconds until the next paused topic may be sent to again; undefined where none is paused. */
     readonly nextTryMillis: TopicPauses.TopicPauses["nextEndMillis"]
-    /** Milliseconds until aggregates that are not sent because their versions fall are to be looked at again, in a turn of their lane. */
-    readonly nextLookMillis: Misordered.Misordered["nextLookMillis"]
     /** Opened when a topic is paused, or such an aggregate found: there is one more moment to wait for. */
     readonly paused: Latch.Latch
     /** Lanes in which aggregates are not sent because their versions fall in the queue, as of each lane's last turn here, for health. */
@@ -287,7 +285,6 @@ export class Dispatcher extends Context.Service<
         pausedTopics: pauses.running,
         pauses: pauses.all,
         nextTryMillis: pauses.nextEndMillis,
-        nextLookMillis: misordered.nextLookMillis,
         paused: pauses.begun,
         misordered: misordered.counts
       })

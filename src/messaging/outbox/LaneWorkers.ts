@@ -12,6 +12,7 @@ import { Faults } from "../../platform/Faults.ts"
 import type { Signals } from "../../platform/Signals.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { Dispatcher } from "./Dispatcher.ts"
+import * as Misordered from "./Misordered.ts"
 import * as HoldRetries from "./HoldRetries.ts"
 import { Holds } from "./Holds.ts"
 import { Lane, laneCount } from "./Lane.ts"
@@ -208,13 +209,13 @@ export class LaneWorkers extends Context.Service<
           })
         )
       )
-      /** Until the next look: the poll's time, or the end of the first wait of a topic, a lane or an aggregate that is not sent. */
-      const waitMillis = Effect.gen(function* () {
+      /** Until the next look: the poll's time, or the end of the first wait of a topic or a lane, or of an aggregate that is not sent. */
+      const waitMillis = Effect.fnUntraced(function* (isMisordered: boolean) {
         const now = yield* Clock.currentTimeMillis
         const waits = [...stopped.values()].map(({ untilMillis }) => untilMillis - now).filter((millis) => millis > 0)
-        const others = [yield* dispatcher.nextTryMillis, yield* dispatcher.nextLookMillis]
+        if (isMisordered) waits.push(Misordered.lookMillis)
         // A timer may be early by the fraction of a millisecond that it does not know.
-        return 1 + Math.min(settings.pollMillis, ...others.map((millis) => millis ?? Infinity), ...waits)
+        return 1 + Math.min(settings.pollMillis, (yield* dispatcher.nextTryMillis) ?? Infinity, ...waits)
       })
       const pause = (stamp: Effect.Effect<void>, millis: number) =>
         Effect.raceAllFirst([
@@ -234,12 +235,14 @@ export class LaneWorkers extends Context.Service<
           known = lanes
           if (lanes.some((lane) => !before.includes(lane))) yield* faults.at("dispatcher.after-acquire")
           // Asked before the look: a wait that ends during it has left its lanes out of it, and is looked after once more.
-          const millis = yield* waitMillis
+          const misordered = (yield* dispatcher.misordered)
+            .map(({ lane }) => lane)
+            .filter((lane) => lanes.includes(lane))
+          const millis = yield* waitMillis(misordered.length > 0)
           const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes, yield* dispatcher.pausedTopics)
           // A lane in which something is wrong is well when a turn of it has said so, though there be nothing left in it.
-          const misordered = (yield* dispatcher.misordered).map(({ lane }) => lane)
-          const unwell = [...stopped.keys(), ...misordered].filter((lane) => lanes.includes(lane))
-          yield* Effect.forEach(new Set([...ready, ...unwell]), enqueue, { discard: true })
+          const unwell = [...stopped.keys()].filter((lane) => lanes.includes(lane))
+          yield* Effect.forEach(new Set([...ready, ...unwell, ...misordered]), enqueue, { discard: true })
           yield* pause(stamp, millis)
         })
       )

@@ -10,8 +10,8 @@ import { Clock, Effect, type Latch } from "effect"
 import type { Lane } from "./Lane.ts"
 import type { Aggregate, OutboxQueueService, QueuedEvent } from "./OutboxQueue.ts"
 
-/** How often it is looked whether they still are: as often as the poll comes by itself. */
-const lookMillis = 1_000
+/** How often it is looked whether they still are, in a turn of their lane: as often as the poll comes by itself. */
+export const lookMillis = 1_000
 /** And so many times as long as the look took, which reads all of the lane: so it costs a tenth at most. */
 const lookFactor = 10
 
@@ -28,8 +28,6 @@ export interface Misordered {
   readonly sift: (lane: Lane, events: ReadonlyArray<QueuedEvent>) => Effect.Effect<ReadonlyArray<QueuedEvent>>
   /** How many there are in which lane, as of the lane's last turn here, for health. */
   readonly counts: Effect.Effect<ReadonlyArray<{ readonly lane: Lane; readonly aggregates: number }>>
-  /** Milliseconds until the next look is due; undefined where there is nothing to look at. */
-  readonly nextLookMillis: Effect.Effect<number | undefined>
 }
 
 /** `found` is opened when there is one more of them to look at. */
@@ -88,12 +86,7 @@ export const make = (queue: Pick<OutboxQueueService, "misordered">, found: Latch
       }
       return events.filter((event) => !fallen.has(keyOf(event)))
     }),
-    counts: Effect.sync(() => [...known].map(([lane, { aggregates }]) => ({ lane, aggregates: aggregates.size }))),
-    nextLookMillis: Effect.map(Clock.currentTimeMillis, (now) =>
-      known.size === 0
-        ? undefined
-        : Math.max(0, Math.min(...[...known.values()].map(({ lookAtMillis }) => lookAtMillis)) - now)
-    )
+    counts: Effect.sync(() => [...known].map(([lane, { aggregates }]) => ({ lane, aggregates: aggregates.size })))
   }
 }
 
