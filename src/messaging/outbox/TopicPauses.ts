@@ -19,7 +19,7 @@ export interface PausedTopic {
   readonly reason: string
 }
 
-/** A partition of a topic: of the `count` that its lanes are spread over. Unknown for a topic that nobody has looked at yet. */
+/** A partition of a topic: of the `count` that its lanes are spread over. Unknown for a topic that was not found fit yet, or not again. */
 export interface Place {
   readonly partition: number
   readonly count: number
