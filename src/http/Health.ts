@@ -4,8 +4,9 @@
  * Only what stops an order from being taken makes it unready: the database, a start that is not over, and a shutdown under way. A broker that
  * is away or a fiber that is being restarted degrades it: events wait in the outbox meanwhile.
  */
-import { Clock, Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
+import { Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
+import * as Monotonic from "../platform/Monotonic.ts"
 import { Fibers, type FiberState, stuckAfterMillis } from "../platform/Supervised.ts"
 
 /** What a part says of itself. Further fields tell an operator more. */
@@ -121,7 +122,7 @@ export class Health extends Context.Service<Health, { readonly report: Effect.Ef
           )
 
         const report = Effect.gen(function* () {
-          const now = yield* Clock.currentTimeMillis
+          const now = yield* Monotonic.millis
           const parts: Record<string, PartReport> = {}
           const phase = yield* readiness.phase
           if (phase === "starting") parts["start"] = { status: "unready" }
@@ -141,7 +142,7 @@ export class Health extends Context.Service<Health, { readonly report: Effect.Ef
 
 const ofFiber = (state: FiberState, nowMillis: number): PartReport => {
   // It may have come on since we looked at the clock.
-  const silentMillis = Math.max(0, nowMillis - state.lastProgressMillis)
+  const silentMillis = Math.max(0, Math.round(nowMillis - state.lastProgressMillis))
   const stuck = silentMillis > stuckAfterMillis
   return {
     status: stuck || state.status === "restarting" ? "degraded" : "ready",

@@ -6,6 +6,7 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Latch, Layer, Scope } from "effect"
+import * as Monotonic from "./Monotonic.ts"
 import { channel, ControlConnection } from "./database/ControlConnection.ts"
 import * as Supervised from "./Supervised.ts"
 
@@ -79,10 +80,10 @@ export class Signals extends Context.Service<
       )
 
       let waiting = 0
-      let flushedMillis = 0
+      let flushedMillis = Number.NEGATIVE_INFINITY
       /** Sends what has piled up, and says how long to wait for more. */
       const flush = Effect.clockWith((clock) => {
-        const now = clock.currentTimeMillisUnsafe()
+        const now = Monotonic.millisUnsafe(clock)
         const isBusy = waiting * calmMillis > now - flushedMillis
         const gap = isBusy ? Math.min(Math.max(gapMillis.least, waiting), gapMillis.most) : 0
         flushedMillis = now

@@ -2,9 +2,10 @@
  * The one way a long-lived fiber is started here. A fiber forked by hand dies without a word; one started by {@link forkLoop}
  * is logged, restarted with jittered backoff, defects included, and stamps its progress, which health watches.
  */
-import { Cause, Clock, Context, Effect, Layer, Metric, Random, type Scope } from "effect"
+import { Cause, Context, Effect, Layer, Metric, Random, type Scope } from "effect"
+import * as Monotonic from "./Monotonic.ts"
 
-/** What is known of a supervised fiber. Times are in milliseconds of this process's clock: they are only compared here. */
+/** What is known of a supervised fiber. Times are those of Monotonic.ts. */
 export interface FiberState {
   readonly name: string
   readonly status: "running" | "restarting"
@@ -31,7 +32,7 @@ export class Fibers extends Context.Service<
     return Fibers.of({
       states: Effect.sync(() => [...states.values()]),
       update: (name, change) =>
-        Effect.map(Clock.currentTimeMillis, (now) => {
+        Effect.map(Monotonic.millis, (now) => {
           const fresh: FiberState = {
             name,
             status: "running",
@@ -84,12 +85,12 @@ export const forkLoop = Effect.fnUntraced(function* <A, E, R>(
   yield* Metric.value(restarts)
   yield* fibers.update(name, (state) => state)
   yield* Effect.addFinalizer(() => fibers.remove(name))
-  const stamp = Effect.flatMap(Clock.currentTimeMillis, (now) =>
+  const stamp = Effect.flatMap(Monotonic.millis, (now) =>
     fibers.update(name, (state) => ({ ...state, status: "running", lastProgressMillis: now }))
   )
   let failures = 0
   const failed = Effect.fnUntraced(function* (cause: Cause.Cause<E>, startedMillis: number) {
-    if ((yield* Clock.currentTimeMillis) - startedMillis > restartCapMillis) failures = 0
+    if ((yield* Monotonic.millis) - startedMillis > restartCapMillis) failures = 0
     const waitMillis = yield* fullJitterMillis(failures++, restartBaseMillis, restartCapMillis)
     yield* Metric.update(restarts, 1)
     yield* fibers.update(name, (state) => ({
@@ -105,7 +106,7 @@ export const forkLoop = Effect.fnUntraced(function* <A, E, R>(
     failures = 0
     return stamp
   })
-  yield* Effect.flatMap(Clock.currentTimeMillis, (startedMillis) =>
+  yield* Effect.flatMap(Monotonic.millis, (startedMillis) =>
     Effect.matchCauseEffect(Effect.isEffect(step) ? step : step(stamp), {
       onFailure: (cause) => failed(cause, startedMillis),
       onSuccess: () => succeeded

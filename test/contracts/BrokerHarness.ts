@@ -134,10 +134,10 @@ export const read = Effect.fnUntraced(function* (
 })
 
 /** Publishes for as long as the broker is away. What it publishes may be there more than once afterwards. */
-export const publishStubbornly = (member: Member, topic: string, values: ReadonlyArray<string>) =>
+export const publishStubbornly = (member: Member, topic: string, values: ReadonlyArray<string>, partition = 0) =>
   within(
     "the broker's return",
-    Effect.retry(publish(member, topic, values), {
+    Effect.retry(publish(member, topic, values, partition), {
       schedule: Schedule.spaced("100 millis"),
       while: (error) => error._tag === "BrokerUnavailable"
     })

@@ -67,27 +67,27 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "ignores-the-pause",
-    breaks: "an outage is tried at without a backoff",
+    breaks: "what stands behind the backlog of a topic that is away is never fetched",
     file: "src/messaging/outbox/OutboxQueue.ts",
     find: "                  AND topic <> ALL (${[...pausedTopics]}::text[])\n                  ${without",
     replace: "                  ${without",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "sends that fail together" }
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "what is behind the backlog" }
   },
   {
     name: "outage-without-end",
     breaks: "health goes on telling of an outage that is over, and the next one begins with the longest pause",
     file: dispatcher,
-    find: "yield* pauses.end(topic, yield* publisher.placeOf(lane, topic))\n        yield* count(publishedTotal",
-    replace: "yield* count(publishedTotal",
+    find: "yield* reached\n        yield* count(publishedTotal, events",
+    replace: "yield* count(publishedTotal, events",
     seenBy: { file: "test/outbox/Pauses.test.ts", test: "the first send that succeeds" }
   },
   {
     name: "each-failure-of-a-round",
     breaks: "the backoff of an outage grows with the workers that meet it one after the other",
     file: topicPauses,
-    find: "isLate ? current : ",
+    find: "isLate ? before : ",
     replace: "",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "sends that were under way together" }
+    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "sends that were under way together" }
   },
   {
     name: "keeps-a-broken-session",
@@ -110,8 +110,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "skips-and-sleeps",
     breaks: "what waits behind an event that is dead at its first refusal, and skipped, waits for the next poll",
     file: dispatcher,
-    find: "turn.hasSkipped || (isCut",
-    replace: "(isCut",
+    find: "turn.hasSkipped || ",
+    replace: "",
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "an event that is dead at its first refusal" }
   },
   {
@@ -140,38 +140,201 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/Misordered.test.ts", test: "one that is mended" }
   },
   {
-    name: "hears-the-neighbours",
-    breaks:
-      "a partition that is away is tried as often as the others of its topic are written to, and takes workers from them",
-    file: topicPauses,
-    find: "pauses.delete(keyOf(topic, place))",
-    replace: "for (const [key, pause] of pauses) if (pause.topic === topic) pauses.delete(key)",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "of a topic of which a part is away" }
-  },
-  {
     name: "fetches-from-what-is-away",
-    breaks: "a lane does not know of its partition's pause",
+    breaks: "what stands behind the backlog of a topic that is away, in the same lane, waits for that topic",
     file: dispatcher,
     find: "queue.fetch(lane, yield* pauses.runningIn(lane)",
-    replace: "queue.fetch(lane, yield* pauses.running",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "a lane whose partition is paused" }
+    replace: "queue.fetch(lane, []",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "what is behind the backlog" }
   },
   {
     name: "waits-though-it-is-back",
     breaks: "after an outage each partition waits for its own pause, which may be half a minute",
     file: topicPauses,
-    find: "? Effect.void : isBack(topic)",
-    replace: "? Effect.void : Effect.void",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "of a topic that was away as a whole" }
+    find: "untilMillis: Math.min(failure.untilMillis, now), ",
+    replace: "untilMillis: failure.untilMillis, ",
+    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "of a topic that was away as a whole" }
+  },
+  {
+    name: "the-same-topic-again",
+    breaks: "of several topics that are away in a lane one is tried again and again, and the others are not",
+    file: dispatcher,
+    find: ".toSorted((one, other) => one.failedMillis - other.failedMillis)",
+    replace: "",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "of a lane's topics that are away" }
+  },
+  {
+    name: "refused-and-not-reached",
+    breaks: "health goes on telling of an outage though the broker answers, with a refusal",
+    file: dispatcher,
+    find: `error._tag === "MessageRejected"
+            ? reached`,
+    replace: `error._tag === "MessageRejected"
+            ? Effect.void`,
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "a topic that refuses an event" }
+  },
+  {
+    name: "sends-into-a-pause",
+    breaks: "a topic that was paused while the lane sent to another one is tried all the same",
+    file: topicPauses,
+    find: "if (mustWait(failure, now)) return",
+    replace: "if (probed.has(key)) return",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "a lane's second topic fails elsewhere" }
+  },
+  {
+    name: "held-until-the-timer",
+    breaks: "a refused event waits for the end of a pause that ended before its time",
+    file: dispatcher,
+    find: "        onChange: holds.changed.open\n",
+    replace: "",
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "one whose partition's pause ends" }
+  },
+  {
+    name: "well-by-another-one",
+    breaks: "an answer for one refused event says of another one, which can't be written down, that it is well",
+    file: dispatcher,
+    find: "return paused.length === 0",
+    replace: "return true",
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "nor does an answer" }
+  },
+  {
+    name: "away-with-all-each-time",
+    breaks: "a partition that is away is tried as often as something is written to the others",
+    file: topicPauses,
+    find: "? lastMillis < failure.sinceMillis",
+    replace: "? true",
+    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "so are several parts" }
+  },
+  {
+    name: "back-one-by-one",
+    breaks: "after an outage that something got through in between each partition waits for its own pause",
+    file: topicPauses,
+    find: ": own.some(({ sinceMillis }) => sinceMillis <= failure.seenMillis)",
+    replace: ": lastMillis < failure.sinceMillis",
+    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "of a topic that was away as a whole" }
+  },
+  {
+    name: "late-after-the-outage",
+    breaks:
+      "after an outage a partition whose last send was slow to fail waits for half a minute, though its topic is back",
+    file: topicPauses,
+    find: "before?.releasedMillis !== undefined && sentMillis < before.releasedMillis",
+    replace: "before?.releasedMillis !== undefined && sentMillis < 0",
+    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "what was sent before the topic was back" }
+  },
+  {
+    name: "ended-and-untold",
+    breaks: "a lane whose partition's pause has ended, since another send arrived there, waits for the next poll",
+    file: topicPauses,
+    find: "let hasEnded = own.some(({ untilMillis }) => untilMillis > now)",
+    replace: "let hasEnded = false",
+    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "a pause that ends since another send" }
+  },
+  {
+    name: "all-at-the-dead",
+    breaks: "sends to brokers that do not answer take all workers, and nobody is left for the others",
+    file: topicPauses,
+    find: "probed.size < maxProbes && ",
+    replace: "",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "whoever is well is sent to" }
+  },
+  {
+    name: "all-at-once",
+    breaks: "all lanes of a partition that does not answer find that out at once, one after the other",
+    file: topicPauses,
+    find: " && !probed.has(key)) return false",
+    replace: ") return false",
+    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "what has failed is tried by one send" }
+  },
+  {
+    name: "cuts-them-all",
+    breaks: "one broker that does not answer cuts off the sends to all the others",
+    file: "src/messaging/broker/KafkaProducer.ts",
+    find: "if (isApart || !sender.isConnected) {",
+    replace: "{",
+    seenBy: { file: "test/kafka/KafkaBrokerLeaders.test.ts", test: "a broker that swallows" }
+  },
+  {
+    name: "refused-each-time",
+    breaks: "where a topic's limit is low each batch of a backlog goes to it whole, half and quarter first",
+    file: dispatcher,
+    find: "(isOver ? inParts : whole)",
+    replace: "(isOver ? whole : whole)",
+    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "a topic's limit is found once" }
+  },
+  {
+    name: "believes-for-ever",
+    breaks: "a topic that was refused something once gets small batches until the next start",
+    file: "src/messaging/outbox/SizeLimits.ts",
+    find: "limit.untilMillis <= now",
+    replace: "limit.untilMillis <= 0",
+    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "a topic's limit is found once" }
+  },
+  {
+    name: "mended-and-told-of",
+    breaks: "health goes on telling of a topic's setting that was mended, where nobody named the topic at the start",
+    file: "src/messaging/outbox/TopicChecks.ts",
+    find: "[...topics, ...others]",
+    replace: "topics",
+    seenBy: { file: "test/outbox/TopicChecks.test.ts", test: "what is unsafe is asked for again" }
+  },
+  {
+    name: "wakes-with-the-restless",
+    breaks: "a partition that comes and goes makes one that is away be tried as often",
+    file: topicPauses,
+    find: "sinceMillis <= failure.seenMillis",
+    replace: "sinceMillis <= Number.POSITIVE_INFINITY + failure.seenMillis",
+    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "one that comes and goes" }
+  },
+  {
+    name: "forgotten-in-the-line",
+    breaks: "what waits for a minute to be tried is taken for well, and gets all the workers",
+    file: topicPauses,
+    find: "waited.set(key, now)\n",
+    replace: "\n",
+    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "what waits for room to be tried" }
+  },
+  {
+    name: "the-slow-one-first",
+    breaks: "a topic's events wait in their lane for the send to another topic, which is away",
+    file: dispatcher,
+    find: "[...well, ...failed.slice(0, 1)],",
+    replace: "[...failed.slice(0, 1), ...well],",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "of a lane's topics those that are well" }
+  },
+  {
+    name: "forgets-where-it-sent",
+    breaks: "a partition that answers that it is not as it was is tried as often as something is written to the others",
+    file: "src/messaging/outbox/Publisher.ts",
+    find: "? checks.forget(topic)",
+    replace: "? (counts.delete(topic), checks.forget(topic))",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "a lane whose partition is paused" }
+  },
+  {
+    name: "tells-of-what-is-done",
+    breaks: "health goes on telling of a refused event that could not be written down, long after it was",
+    file: "src/messaging/outbox/HoldRetries.ts",
+    find: "one.lane === lane && one.waitMillis <= 0",
+    replace: "one.lane === lane",
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "nothing is told of it any more" }
+  },
+  {
+    name: "well-for-want-of-an-answer",
+    breaks:
+      "with each outage the backoff of what Postgres can't write down begins anew, and health says that it is well",
+    file: "src/messaging/outbox/HoldRetries.ts",
+    find: "isWell && failing.delete(lane)",
+    replace: "failing.delete(lane)",
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "an outage in between" }
   },
   {
     name: "round-without-end",
     breaks:
       "while sends to a topic are always under way, each failure is late for the one before, and the backoff never grows",
     file: topicPauses,
-    find: "isLate ? current : {",
-    replace: "isLate ? { attempt: current.attempt, firstMillis: now } : {",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "failures in a row are counted" }
+    find: "isLate ? before : {",
+    replace: "isLate ? { attempt: before.attempt, seenMillis: now } : {",
+    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "failures in a row are counted" }
   },
   {
     name: "looks-once",
@@ -190,21 +353,21 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a lane that is lost while its turn ends" }
   },
   {
-    name: "no-timer-after-a-pause",
-    breaks: "a refused event whose topic was away when it was tried waits for the next poll",
-    file: dispatcher,
-    find: "yield* holds.changed.open\n",
-    replace: "\n",
-    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "one whose topic is away when it is tried" }
+    name: "waits-by-the-wall-clock",
+    breaks: "where the wall clock is set back by an hour, whatever waits waits for an hour longer",
+    file: "src/platform/Monotonic.ts",
+    find: "Effect.map(Clock.monotonicTimeNanos",
+    replace: "Effect.map(Clock.currentTimeNanos",
+    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "no pause is longer" }
   },
   {
     name: "outage-that-went-elsewhere",
     breaks:
       "health goes on telling of an outage in a process whose lanes have gone, until the topic's next event there",
     file: topicPauses,
-    find: "if (pause.untilMillis + options.forgottenAfterMillis <= now) pauses.delete(key)",
+    find: "if (lastMillis + options.forgottenAfterMillis <= now && !probed.has(key)) forget(key)",
     replace: "",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "a pause after which nothing was sent" }
+    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "a pause after which nothing was sent" }
   },
   {
     name: "counts-what-was-not-sent",
@@ -234,8 +397,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "unwell-for-ever",
     breaks: "health goes on telling of a lane that failed, and has nothing left to send, until its next event",
     file: laneWorkers,
-    find: "...ready, ...unwell, ",
-    replace: "...ready, ",
+    find: "...inTurn, ...unwell, ",
+    replace: "...inTurn, ",
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a lane that failed and has nothing left" }
   },
   {

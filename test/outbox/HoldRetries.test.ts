@@ -2,9 +2,10 @@
 import { assert, it } from "@effect/vitest"
 import { Clock, Context, Effect, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
-import { DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
+import { BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
+import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
 import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
-import { laneOf } from "../../src/messaging/outbox/Lane.ts"
+import { laneOf, partitionOf } from "../../src/messaging/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
@@ -17,6 +18,10 @@ const writer = Layer.effectDiscard(Counters.makeTables).pipe(
   Layer.provideMerge(TestDatabase.layer),
   Layer.provideMerge(TestProcess.quiet)
 )
+
+/** A refused event is due again after a second, which is half of what that wait may be. */
+const patient = Layer.succeed(HoldSettings, { retryBaseMillis: 1_000, maxAttempts: 10, skipTopics: [] })
+const halfway = Effect.provideService(Random.Random, { nextDoubleUnsafe: () => 0.5, nextIntUnsafe: () => 1 })
 
 it.live("a refused event is tried again when it is due, though no poll ever comes", () =>
   Effect.gen(function* () {
@@ -35,13 +40,7 @@ it.live("a refused event is tried again when it is due, though no poll ever come
       (yield* Counters.published).map(({ version }) => version),
       [1, 2]
     )
-  }).pipe(
-    Effect.scoped,
-    Effect.provide(writer),
-    Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 1_000, maxAttempts: 10, skipTopics: [] })),
-    // Half of what the first wait may be: a second.
-    Effect.provideService(Random.Random, { nextDoubleUnsafe: () => 0.5, nextIntUnsafe: () => 1 })
-  )
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
 )
 
 it.live(
@@ -66,13 +65,46 @@ it.live(
       )
       topic.down = false
       yield* Refusals.untilPublished("poison", 2)
-    }).pipe(
-      Effect.scoped,
-      Effect.provide(writer),
-      Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 1_000, maxAttempts: 10, skipTopics: [] })),
-      Effect.provideService(Random.Random, { nextDoubleUnsafe: () => 0.5, nextIntUnsafe: () => 1 })
-    )
+    }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
 )
+
+it.live("one whose partition's pause ends before its time is tried at once, though no poll ever comes", () => {
+  // The partition's pause is not over within the test.
+  const randoms = [1]
+  let isDrawn = false
+  return Effect.gen(function* () {
+    const topic = Refusals.makeTopic()
+    topic.refused.add("poison/1")
+    const dispatcher = TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
+      Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000, lanesSideBySide: 2, topics: [] })),
+      Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 2 ** 40, backoffCapMillis: 2 ** 40 }))
+    )
+    const { nextTryMillis } = Context.get(yield* ShortWaits.upTo("5 seconds")(Layer.build(dispatcher)), Dispatcher)
+    yield* Refusals.append("poison", 1, 2)
+    yield* Refusals.until("poison", "retrying")
+    topic.refused.clear()
+    topic.down = true
+    isDrawn = true
+    yield* Counters.eventually(
+      "a pause",
+      Effect.map(nextTryMillis, (millis) => millis !== undefined)
+    )
+    topic.down = false
+    const elsewhere = Array.from({ length: 40 }, (_, index) => `good-${index}`).find(
+      (id) => partitionOf(laneOf(id), 8) !== partitionOf(laneOf("poison"), 8)
+    )!
+    yield* Refusals.append(elsewhere, 1, 1)
+    yield* Refusals.untilPublished("poison", 2)
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(writer),
+    Effect.provide(patient),
+    Effect.provideService(Random.Random, {
+      nextDoubleUnsafe: () => (isDrawn ? randoms.shift() : undefined) ?? 0.5,
+      nextIntUnsafe: () => 1
+    })
+  )
+})
 
 it.live(
   "an event that is dead at its first refusal, and skipped, keeps nobody waiting, though no poll ever comes",
@@ -96,47 +128,139 @@ it.live(
     )
 )
 
+/** An event that was refused once is taken by the broker from now on, and Postgres can't write that down. */
+const unwritable = Effect.fnUntraced(function* ({ backoffMillis = 20 }: { readonly backoffMillis?: number } = {}) {
+  const sql = yield* SqlClient.SqlClient
+  const topic = Refusals.makeTopic()
+  topic.refused.add("poison/1")
+  /** Topics that can't be reached. */
+  const away = new Set<string>()
+  const reachable = TestProcess.publishing((batch, broker) =>
+    away.has(batch.topic)
+      ? Effect.fail(new BrokerUnavailable({ operation: "publish", cause: "away" }))
+      : broker.publish(batch)
+  )
+  const dispatcher = TestProcess.dispatcherOver((layer) => Refusals.over(topic)(reachable(layer))).pipe(
+    // Looked at far more often than it may be sent.
+    Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 5, lanesSideBySide: 2, topics: [] })),
+    Layer.provide(
+      Layer.succeed(DispatcherSettings, { backoffBaseMillis: backoffMillis, backoffCapMillis: backoffMillis })
+    )
+  )
+  const context = yield* Layer.build(dispatcher)
+  const { stopped } = Context.get(context, LaneWorkers)
+  const { pausedTopics } = Context.get(context, Dispatcher)
+  yield* Refusals.append("poison", 1, 2)
+  yield* Refusals.until("poison", "retrying")
+  assert.deepStrictEqual(yield* stopped, [])
+  yield* sql`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no room'; END $$`
+  yield* sql`CREATE TRIGGER refuse BEFORE INSERT ON event_log FOR EACH ROW
+    WHEN (NEW.aggregate_id = 'poison') EXECUTE FUNCTION refuse()`
+  const before = Refusals.sendsAlone(topic, "poison/1")
+  topic.refused.delete("poison/1")
+  const began = yield* Clock.currentTimeMillis
+  yield* Refusals.dueNow
+  const attempt = Effect.map(stopped, ([lane]) => lane?.attempt ?? 0)
+  return {
+    topic,
+    away,
+    untilPaused: (id: string, name: string) =>
+      Counters.eventually(
+        `a pause of ${name}`,
+        Effect.map(pausedTopics([laneOf(id)]), (topics) => topics.includes(name))
+      ),
+    stopped,
+    attempt,
+    elapsed: Effect.map(Clock.currentTimeMillis, (now) => now - began),
+    sends: () => Refusals.sendsAlone(topic, "poison/1") - before,
+    untilAttempt: (count: number) =>
+      Counters.eventually(
+        `failure ${count} in a row`,
+        Effect.map(attempt, (at) => at >= count)
+      ),
+    untilWell: Counters.eventually(
+      "its lane to be well",
+      Effect.map(stopped, (lanes) => lanes.length === 0)
+    ),
+    mend: sql`DROP TRIGGER refuse ON event_log`
+  }
+})
+
 it.live("one that the broker takes and Postgres can't write down is sent again with backoff, and told of", () =>
   Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
-    const topic = Refusals.makeTopic()
-    topic.refused.add("poison/1")
-    const dispatcher = TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
-      // Looked at far more often than it may be sent.
-      Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 5, lanesSideBySide: 2, topics: [] }))
-    )
-    const context = yield* Layer.build(dispatcher)
-    yield* Refusals.append("poison", 1, 2)
-    yield* Refusals.until("poison", "retrying")
-    const { stopped } = Context.get(context, LaneWorkers)
-    assert.deepStrictEqual(yield* stopped, [])
-    yield* sql`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no room'; END $$`
-    yield* sql`CREATE TRIGGER refuse BEFORE INSERT ON event_log FOR EACH ROW EXECUTE FUNCTION refuse()`
-    const before = Refusals.sendsAlone(topic, "poison/1")
-    topic.refused.clear()
-    const began = yield* Clock.currentTimeMillis
-    yield* Refusals.dueNow
-    yield* Counters.eventually(
-      "the fifth failure in a row",
-      Effect.map(stopped, ([lane]) => (lane?.attempt ?? 0) >= 5)
-    )
+    const { elapsed, mend, sends, stopped, untilAttempt, untilWell } = yield* unwritable()
+    yield* untilAttempt(5)
     // Behind the fourth wait: 50, 100, 200 and 400 ms.
-    assert.isAtLeast((yield* Clock.currentTimeMillis) - began, 700)
+    assert.isAtLeast(yield* elapsed, 700)
     const failing = (yield* stopped).map(({ attempt, lane }) => ({ attempt, lane }))
     assert.strictEqual(failing[0]?.lane, laneOf("poison"))
     // One more may be under way.
-    assert.closeTo(Refusals.sendsAlone(topic, "poison/1") - before, failing[0]?.attempt ?? 0, 1)
-    yield* sql`DROP TRIGGER refuse ON event_log`
+    assert.closeTo(sends(), failing[0]?.attempt ?? 0, 1)
+    yield* mend
     yield* Refusals.untilPublished("poison", 2)
+    yield* untilWell
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
+)
+
+it.live("nothing is told of it any more once somebody else has dealt with it, and its time is far off", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { untilAttempt, untilWell } = yield* unwritable()
+    yield* untilAttempt(1)
+    // As where another dispatcher was refused it, later than this one sent it.
+    yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now() + interval '1 day'`
+    yield* untilWell
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
+)
+
+it.live("an outage in between says nothing about it: its failures go on being told, and counted", () =>
+  Effect.gen(function* () {
+    const { attempt, away, sends, untilAttempt } = yield* unwritable()
+    yield* untilAttempt(2)
+    away.add(Counters.topic)
+    // Of these the first may have been under way; behind the third there was a look during a pause, and one after it.
+    const before = sends()
     yield* Counters.eventually(
-      "its lane to be well",
-      Effect.map(stopped, (lanes) => lanes.length === 0)
+      "three sends into the outage",
+      Effect.sync(() => sends() >= before + 3)
     )
-  }).pipe(
-    Effect.scoped,
-    Effect.provide(writer),
-    Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 1_000, maxAttempts: 10, skipTopics: [] })),
-    // Half of what each wait may be: 50 ms, then twice as long each time.
-    Effect.provideService(Random.Random, { nextDoubleUnsafe: () => 0.5, nextIntUnsafe: () => 1 })
-  )
+    assert.isAtLeast(yield* attempt, 2)
+    away.delete(Counters.topic)
+    yield* untilAttempt(4)
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
+)
+
+it.live("nor does an answer for another event of its lane, while its own topic is away", () =>
+  Effect.gen(function* () {
+    const { attempt, away, topic, untilAttempt, untilPaused } = yield* unwritable({ backoffMillis: 2 ** 40 })
+    yield* untilAttempt(2)
+    away.add(Counters.topic)
+    yield* untilPaused("poison", Counters.topic)
+    const ids = Array.from({ length: 2_000 }, (_, index) => `other-${index}`)
+    const other = ids.find((id) => laneOf(id) === laneOf("poison"))!
+    topic.refused.add(`${other}/1`)
+    yield* Refusals.append(other, 1, 1, "others")
+    // The first of them is from the queue, and the last one shows that the look at what is due behind the second is over.
+    yield* Counters.eventually(
+      "three refusals of the other",
+      Effect.andThen(
+        Refusals.dueNow,
+        Effect.sync(() => Refusals.sendsAlone(topic, `${other}/1`) >= 3)
+      )
+    )
+    assert.isAtLeast(yield* attempt, 2)
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
+)
+
+it.live("that another topic is away keeps nobody from hearing that it is done", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { away, untilAttempt, untilPaused, untilWell } = yield* unwritable({ backoffMillis: 2 ** 40 })
+    yield* untilAttempt(1)
+    away.add("others")
+    yield* Refusals.append("elsewhere", 1, 1, "others")
+    yield* untilPaused("elsewhere", "others")
+    yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now() + interval '1 day'`
+    yield* untilWell
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
 )

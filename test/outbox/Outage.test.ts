@@ -94,7 +94,7 @@ it.effect(
     Effect.gen(function* () {
       yield* Transaction.run(Ledger.append("ledger"))
       const dispatcher = yield* Dispatcher
-      const isPaused = Effect.map(dispatcher.pausedTopics, (topics) => topics.length > 0)
+      const isPaused = Effect.map(dispatcher.pausedTopics([laneOf("ledger")]), (topics) => topics.length > 0)
       let early = 0
       for (let attempt = 1; attempt <= 40; attempt++) {
         assert.strictEqual(yield* dispatcher.drainOnce(laneOf("ledger")), "idle")

@@ -1,11 +1,10 @@
-/** What a topic that can't be reached is paused by, and until when. */
+/** What a dispatcher does where something can't be reached: whom it waits for, and whom it does not. The rules by themselves: TopicPauses.test.ts. */
 import { assert, it } from "@effect/vitest"
-import { Clock, Context, Deferred, Effect, Fiber, Layer, Metric, Ref } from "effect"
-import { TestClock } from "effect/testing"
-import { BrokerUnavailable, MessageRejected } from "../../src/messaging/broker/Broker.ts"
+import { Context, Deferred, Effect, Fiber, Layer, Metric, Ref } from "effect"
+import { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../../src/messaging/broker/Broker.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
-import * as TopicPauses from "../../src/messaging/outbox/TopicPauses.ts"
-import { Lane, laneOf, partitionOf } from "../../src/messaging/outbox/Lane.ts"
+import { QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { Lane, laneCount, laneOf, partitionOf } from "../../src/messaging/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
@@ -60,7 +59,11 @@ it.live("sends that fail together are one failure of their topic, which is fetch
         (yield* pauses).map(({ attempt }) => attempt),
         [1]
       )
-      assert.strictEqual((yield* pausedTopics).length, 1)
+      assert.strictEqual((yield* pausedTopics(aggregates.map(laneOf))).length, 1)
+      assert.strictEqual(
+        (yield* pausedTopics(Array.from({ length: laneCount }, (_, lane) => Lane.make(lane)))).length,
+        0
+      )
       // Back, and nobody knows: what is paused is not tried.
       yield* Ref.set(isBack, true)
       yield* drainAll
@@ -83,8 +86,10 @@ it.live("the first send that succeeds ends the pause, and the failures in a row"
         [2]
       )
       yield* Ref.set(isBack, true)
+      // What is in one partition is tried one at a time, and then all go.
       yield* drainAll
       assert.deepStrictEqual(yield* pauses, [])
+      yield* drainAll
       assert.strictEqual(yield* Ledger.countEmbedded, aggregates.length)
     }).pipe(Effect.provide(dispatcherOver(isBack, 0)))
   }).pipe(Effect.provide(writer))
@@ -92,161 +97,181 @@ it.live("the first send that succeeds ends the pause, and the failures in a row"
 
 const away = new BrokerUnavailable({ operation: "publish", cause: "away" })
 
-it.effect("sends that were under way together are one failure, also where they fail one after the other", () =>
-  Effect.gen(function* () {
-    const pauses = yield* TopicPauses.make({ baseMillis: 10, capMillis: 10, forgottenAfterMillis: 60_000 })
-    const attempt = Effect.map(pauses.all, ([pause]) => pause?.attempt)
-    const sentMillis = yield* Clock.currentTimeMillis
-    for (let send = 0; send < 8; send++) {
-      yield* TestClock.adjust("400 millis")
-      yield* pauses.begin("orders", undefined, away, sentMillis)
-    }
-    assert.strictEqual(yield* attempt, 1)
-    yield* TestClock.adjust("400 millis")
-    yield* pauses.begin("orders", undefined, away, yield* Clock.currentTimeMillis)
-    assert.strictEqual(yield* attempt, 2)
-  })
-)
-
-it.effect(
-  "failures in a row are counted though sends to the topic are always under way, out of step with one another",
-  () =>
-    Effect.gen(function* () {
-      const pauses = yield* TopicPauses.make({ baseMillis: 10, capMillis: 10, forgottenAfterMillis: 60_000 })
-      // Two lanes in turn, each of whose sends takes two seconds and begins in the middle of the other's.
-      yield* TestClock.adjust("2 seconds")
-      for (let send = 0; send < 8; send++) {
-        yield* pauses.begin("orders", undefined, away, (yield* Clock.currentTimeMillis) - 2_000)
-        yield* TestClock.adjust("1 second")
-      }
-      // The first, and then whatever began after the last one that was counted had failed: every second send.
-      assert.deepStrictEqual(
-        (yield* pauses.all).map(({ attempt }) => attempt),
-        [4]
-      )
-    })
-)
-
-/** The first two of eight partitions, and a lane in each. */
-const [first, second] = [
-  { partition: 0, count: 8 },
-  { partition: 1, count: 8 }
-]
-const [inFirst, inSecond] = [Lane.make(8), Lane.make(9)]
-
-it.effect(
-  "of a topic of which a part is away, that part is tried ever more seldom, whatever succeeds in the others",
-  () =>
-    Effect.gen(function* () {
-      const pauses = yield* TopicPauses.make({ baseMillis: 10, capMillis: 1_000, forgottenAfterMillis: 60_000 })
-      for (let failure = 1; failure <= 6; failure++) {
-        yield* pauses.begin("orders", first, away, yield* Clock.currentTimeMillis)
-        assert.deepStrictEqual(yield* pauses.runningIn(inFirst), ["orders"])
-        yield* pauses.end("orders", second)
-        // The others go on at once.
-        assert.deepStrictEqual(yield* pauses.runningIn(inSecond), [])
-        assert.deepStrictEqual(yield* pauses.running, [])
-        assert.deepStrictEqual(yield* pauses.runningIn(inFirst), ["orders"])
-        assert.deepStrictEqual(
-          (yield* pauses.all).map(({ attempt, topic }) => [topic, attempt]),
-          [["orders", failure]]
-        )
-        yield* TestClock.adjust(1 + ((yield* pauses.nextEndMillis) ?? 0))
-        assert.deepStrictEqual(yield* pauses.runningIn(inFirst), [])
-      }
-      yield* pauses.end("orders", first)
-      assert.deepStrictEqual(yield* pauses.all, [])
-    })
-)
-
-it.effect(
-  "of a topic that was away as a whole the first success ends all waits; who fails again goes on counting",
-  () =>
-    Effect.gen(function* () {
-      const pauses = yield* TopicPauses.make({ baseMillis: 1_000, capMillis: 60_000, forgottenAfterMillis: 60_000 })
-      for (let round = 0; round < 4; round++) {
-        const sentMillis = yield* Clock.currentTimeMillis
-        yield* pauses.begin("orders", first, away, sentMillis)
-        yield* pauses.begin("orders", second, away, sentMillis)
-        yield* TestClock.adjust("1 minute")
-      }
-      yield* pauses.begin("orders", first, away, yield* Clock.currentTimeMillis)
-      assert.deepStrictEqual(yield* pauses.runningIn(inFirst), ["orders"])
-      yield* pauses.begun.close
-      yield* pauses.end("orders", second)
-      assert.deepStrictEqual(yield* pauses.runningIn(inFirst), [])
-      // Whoever waits is told.
-      yield* pauses.begun.await
-      yield* pauses.begin("orders", first, away, yield* Clock.currentTimeMillis)
-      assert.deepStrictEqual(
-        (yield* pauses.all).map(({ attempt }) => attempt),
-        [6]
-      )
-    })
-)
-
-it.effect(
-  "a pause after which nothing was sent any more is forgotten after a minute: its lanes have gone elsewhere",
-  () =>
-    Effect.gen(function* () {
-      const pauses = yield* TopicPauses.make({ baseMillis: 1_000, capMillis: 1_000, forgottenAfterMillis: 60_000 })
-      yield* pauses.begin("orders", undefined, away, yield* Clock.currentTimeMillis)
-      yield* TestClock.adjust("1 second")
-      assert.deepStrictEqual(yield* pauses.running, [])
-      assert.isUndefined(yield* pauses.nextEndMillis)
-      yield* TestClock.adjust("58 seconds")
-      assert.deepStrictEqual(
-        (yield* pauses.all).map(({ attempt, topic }) => [topic, attempt]),
-        [["orders", 1]]
-      )
-      yield* TestClock.adjust("2 seconds")
-      assert.deepStrictEqual(yield* pauses.all, [])
-      // The next failure is a first one.
-      yield* pauses.begin("orders", undefined, away, yield* Clock.currentTimeMillis)
-      assert.deepStrictEqual(
-        (yield* pauses.all).map(({ attempt }) => attempt),
-        [1]
-      )
-      assert.isAtMost((yield* pauses.nextEndMillis) ?? 0, 1_000)
-    })
-)
+/** A dispatcher of these steps whose pauses last up to `backoffMillis`. Those of 34 years are over within a test once in a hundred million times. */
+const dispatcherWith = <R>(steps: ReturnType<typeof TestProcess.dispatcherStepsOver<R>>, backoffMillis: number) =>
+  Dispatcher.layer.pipe(
+    Layer.provideMerge(steps),
+    Layer.provide(
+      Layer.succeed(DispatcherSettings, { backoffBaseMillis: backoffMillis, backoffCapMillis: backoffMillis })
+    )
+  )
 
 const placeOf = (id: string) => partitionOf(laneOf(id), 8)
 /** In other partitions than "bad". */
 const goods = Array.from({ length: 40 }, (_, index) => `good-${index}`).filter((id) => placeOf(id) !== placeOf("bad"))
 
-it.live("a lane whose partition is paused is not sent from, also when its topic was reached elsewhere", () =>
+/** The last says that the topic is not as it was when it was found fit, so it is looked at anew. */
+const failures = [away, new TopicUnavailable({ topic: Counters.topic, reason: "its clock is wrong" })]
+
+it.live.each(failures)(
+  "a lane whose partition is paused is not sent from, also when its topic was reached elsewhere: %s",
+  (failure) =>
+    Effect.gen(function* () {
+      const elsewhere = goods.at(-1)!
+      for (const id of ["bad", elsewhere]) yield* Transaction.run(Ledger.append(id, 1))
+      const hasFailed = yield* Deferred.make<void>()
+      let tries = 0
+      const steps = TestProcess.dispatcherStepsOver(
+        TestProcess.publishing((batch, broker) =>
+          batch.records[0].key === "bad"
+            ? Effect.suspend(() => (tries++ === 0 ? Effect.fail(failure) : broker.publish(batch)))
+            : Effect.andThen(Deferred.await(hasFailed), broker.publish(batch))
+        )
+      )
+      yield* Effect.gen(function* () {
+        const { drainOnce, pauses } = yield* Dispatcher
+        const other = yield* Effect.forkChild(drainOnce(laneOf(elsewhere)))
+        yield* drainOnce(laneOf("bad"))
+        yield* Deferred.succeed(hasFailed, undefined)
+        yield* Fiber.join(other)
+        assert.deepStrictEqual(
+          (yield* pauses).map(({ attempt }) => attempt),
+          [1]
+        )
+        yield* drainOnce(laneOf("bad"))
+        assert.strictEqual(tries, 1)
+        assert.strictEqual(yield* Ledger.countEmbedded, 1)
+      }).pipe(
+        Effect.provide(
+          Dispatcher.layer.pipe(
+            Layer.provideMerge(steps),
+            // As above: shorter than the test once in a hundred million times.
+            Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 2 ** 40, backoffCapMillis: 2 ** 40 }))
+          )
+        )
+      )
+    }).pipe(Effect.provide(writer))
+)
+
+it.live.each(failures)(
+  "while the other partitions of a topic are written to, one that is away is tried ever more seldom: %s",
+  (failure) =>
+    Effect.gen(function* () {
+      const partitions = 8
+      const placeOf = (id: string) => partitionOf(laneOf(id), partitions)
+      const goods = Array.from({ length: 40 }, (_, index) => `good-${index}`).filter(
+        (id) => placeOf(id) !== placeOf("bad")
+      )
+      const broker = TestProcess.publishing((batch, broker) => {
+        assert.strictEqual(batch.partition, placeOf(batch.records[0].key))
+        return batch.partition === placeOf("bad") ? Effect.fail(failure) : broker.publish(batch)
+      })
+      const context = yield* Layer.build(
+        TestProcess.dispatcherOver(broker).pipe(
+          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 4, topics: [] })),
+          Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 10, backoffCapMillis: 1_000 }))
+        )
+      )
+      const traffic = yield* Effect.forkScoped(
+        Effect.forever(Effect.forEach(goods, (id) => Transaction.run(Ledger.append(id, 1)), { discard: true }))
+      )
+      yield* Transaction.run(Ledger.append("bad", 1))
+      yield* Effect.raceFirst(
+        Counters.eventually(
+          "the sixth failure in a row",
+          Effect.map(Context.get(context, Dispatcher).pauses, ([pause]) => (pause?.attempt ?? 0) >= 6)
+        ),
+        Fiber.join(traffic)
+      )
+    }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+/** An aggregate of the lane. */
+const idIn = (lane: number, prefix: string) => {
+  for (let index = 0; ; index++) if (laneOf(`${prefix}-${index}`) === lane) return `${prefix}-${index}`
+}
+
+it.live("whoever is well is sent to, however many partitions there are that do not answer", () =>
   Effect.gen(function* () {
-    const elsewhere = goods.at(-1)!
-    for (const id of ["bad", elsewhere]) yield* Transaction.run(Ledger.append(id, 1))
-    const hasFailed = yield* Deferred.make<void>()
-    let tries = 0
-    const steps = TestProcess.dispatcherStepsOver(
-      TestProcess.publishing((batch, broker) =>
-        batch.records[0].key === "bad"
-          ? Effect.suspend(() => (tries++ === 0 ? Effect.fail(away) : broker.publish(batch)))
-          : Effect.andThen(Deferred.await(hasFailed), broker.publish(batch))
+    const isDead = (partition: number) => partition < 3
+    for (const lane of [0, 1, 2, 8, 9, 10]) yield* Transaction.run(Ledger.append(idIn(lane, "away"), 1))
+    const over = yield* Deferred.make<void>()
+    const tried = new Set<number>()
+    let hanging = 0
+    const broker = TestProcess.publishing((batch, broker) =>
+      Effect.suspend(() => {
+        if (!isDead(batch.partition)) return broker.publish(batch)
+        // The first one is answered, and all that come after are swallowed.
+        const isFirst = !tried.has(batch.partition)
+        tried.add(batch.partition)
+        if (!isFirst) hanging++
+        return Effect.andThen(isFirst ? Effect.void : Deferred.await(over), Effect.fail(away))
+      })
+    )
+    yield* Layer.build(
+      TestProcess.dispatcherOver(broker).pipe(
+        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 3, topics: [] })),
+        Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 0, backoffCapMillis: 0 }))
       )
     )
-    yield* Effect.gen(function* () {
-      const { drainOnce, pauses, pausedTopics } = yield* Dispatcher
-      const other = yield* Effect.forkChild(drainOnce(laneOf(elsewhere)))
-      yield* drainOnce(laneOf("bad"))
-      yield* Deferred.succeed(hasFailed, undefined)
-      yield* Fiber.join(other)
-      assert.deepStrictEqual(yield* pausedTopics, [])
-      assert.deepStrictEqual(
-        (yield* pauses).map(({ attempt }) => attempt),
-        [1]
+    yield* Counters.eventually(
+      "two tries under way",
+      Effect.sync(() => hanging === 2)
+    )
+    for (const version of [1, 2, 3]) {
+      yield* Transaction.run(Ledger.append(idIn(63, "well"), 1))
+      yield* Counters.eventually(
+        `event ${version}`,
+        Effect.map(Ledger.countEmbedded, (count) => count === version)
       )
-      yield* drainOnce(laneOf("bad"))
-      assert.strictEqual(tries, 1)
+    }
+    assert.strictEqual(hanging, 2)
+    yield* Deferred.succeed(over, undefined)
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a partition that is back gets its turn, though others that are not are always due", () =>
+  Effect.gen(function* () {
+    for (const lane of [0, 1, 2]) yield* Transaction.run(Ledger.append(idIn(lane, "away"), 1))
+    let triesOfThird = 0
+    const broker = TestProcess.publishing((batch, broker) =>
+      Effect.suspend(() =>
+        batch.partition === 2 && triesOfThird++ > 0
+          ? broker.publish(batch)
+          : Effect.andThen(Effect.sleep("20 millis"), Effect.fail(away))
+      )
+    )
+    yield* Layer.build(
+      TestProcess.dispatcherOver(broker).pipe(
+        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000, lanesSideBySide: 4, topics: [] })),
+        Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 0, backoffCapMillis: 0 }))
+      )
+    )
+    yield* Counters.eventually(
+      "the one that can be reached",
+      Effect.map(Ledger.countEmbedded, (count) => count === 1)
+    )
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("what is behind the backlog of a topic that is away is sent, though it is more than a batch", () =>
+  Effect.gen(function* () {
+    yield* Transaction.run(Ledger.append(idIn(0, "away"), 5, "away"))
+    yield* Transaction.run(Ledger.append(idIn(0, "well"), 1))
+    const steps = TestProcess.dispatcherStepsOver(
+      TestProcess.publishing((batch, broker) => (batch.topic === "away" ? Effect.fail(away) : broker.publish(batch)))
+    )
+    yield* Effect.gen(function* () {
+      const { drainOnce } = yield* Dispatcher
+      yield* drainOnce(Lane.make(0))
+      assert.strictEqual(yield* Ledger.countEmbedded, 0)
+      yield* drainOnce(Lane.make(0))
       assert.strictEqual(yield* Ledger.countEmbedded, 1)
     }).pipe(
       Effect.provide(
         Dispatcher.layer.pipe(
           Layer.provideMerge(steps),
-          // As above: shorter than the test once in a hundred million times.
+          Layer.provide(Layer.succeed(QueueSettings, { archive: true, batchSize: 3, batchBytes: 900_000 })),
           Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 2 ** 40, backoffCapMillis: 2 ** 40 }))
         )
       )
@@ -254,35 +279,127 @@ it.live("a lane whose partition is paused is not sent from, also when its topic 
   }).pipe(Effect.provide(writer))
 )
 
-it.live("while the other partitions of a topic are written to, one that is away is tried ever more seldom", () =>
+it.live("of a lane's topics those that are well go first", () =>
   Effect.gen(function* () {
-    const partitions = 8
-    const placeOf = (id: string) => partitionOf(laneOf(id), partitions)
-    const goods = Array.from({ length: 40 }, (_, index) => `good-${index}`).filter(
-      (id) => placeOf(id) !== placeOf("bad")
-    )
-    const broker = TestProcess.publishing((batch, broker) => {
-      assert.strictEqual(batch.partition, placeOf(batch.records[0].key))
-      return batch.partition === placeOf("bad") ? Effect.fail(away) : broker.publish(batch)
-    })
-    const context = yield* Layer.build(
-      TestProcess.dispatcherOver(broker).pipe(
-        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 4, topics: [] })),
-        Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 10, backoffCapMillis: 1_000 }))
+    yield* Transaction.run(Ledger.append(idIn(0, "away"), 1, "away"))
+    const over = yield* Deferred.make<void>()
+    let tries = 0
+    const steps = TestProcess.dispatcherStepsOver(
+      TestProcess.publishing((batch, broker) =>
+        batch.topic !== "away"
+          ? broker.publish(batch)
+          : Effect.andThen(
+              Effect.suspend(() => (tries++ === 0 ? Effect.void : Deferred.await(over))),
+              Effect.fail(away)
+            )
       )
     )
-    const traffic = yield* Effect.forkScoped(
-      Effect.forever(Effect.forEach(goods, (id) => Transaction.run(Ledger.append(id, 1)), { discard: true }))
+    yield* Effect.gen(function* () {
+      const { drainOnce } = yield* Dispatcher
+      yield* drainOnce(Lane.make(0))
+      yield* Transaction.run(Ledger.append(idIn(0, "well"), 1))
+      const turn = yield* Effect.forkChild(drainOnce(Lane.make(0)))
+      yield* Counters.eventually(
+        "the other topic's event",
+        Effect.map(Ledger.countEmbedded, (count) => count === 1)
+      )
+      yield* Deferred.succeed(over, undefined)
+      yield* Fiber.join(turn)
+      assert.strictEqual(tries, 2)
+    }).pipe(Effect.provide(dispatcherWith(steps, 0)))
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("of a lane's topics that are away one is tried at a time, the longest due first", () =>
+  Effect.gen(function* () {
+    for (const topic of ["one", "two"]) yield* Transaction.run(Ledger.append(idIn(0, topic), 1, topic))
+    const tries: Array<string> = []
+    const steps = TestProcess.dispatcherStepsOver(
+      TestProcess.publishing(({ topic }) => Effect.suspend(() => (tries.push(topic), Effect.fail(away))))
     )
-    yield* Transaction.run(Ledger.append("bad", 1))
-    yield* Effect.raceFirst(
-      Counters.eventually(
-        "the sixth failure in a row",
-        Effect.map(Context.get(context, Dispatcher).pauses, ([pause]) => (pause?.attempt ?? 0) >= 6)
-      ),
-      Fiber.join(traffic)
+    yield* Effect.gen(function* () {
+      const { drainOnce } = yield* Dispatcher
+      // Nothing is known of them yet.
+      yield* drainOnce(Lane.make(0))
+      assert.deepStrictEqual(tries, ["one", "two"])
+      for (const expected of ["one", "two", "one", "two"]) {
+        assert.strictEqual(yield* drainOnce(Lane.make(0)), "more")
+        assert.strictEqual(tries.at(-1), expected)
+      }
+      assert.strictEqual(tries.length, 6)
+    }).pipe(Effect.provide(dispatcherWith(steps, 0)))
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("a topic that refuses an event was reached", () =>
+  Effect.gen(function* () {
+    yield* Transaction.run(Ledger.append("a", 1))
+    const isBack = yield* Ref.make(false)
+    const steps = TestProcess.dispatcherStepsOver(
+      TestProcess.publishing(({ partition, topic }) =>
+        Effect.flatMap(Ref.get(isBack), (back) =>
+          Effect.fail(back ? new MessageRejected({ topic, partition, reason: "too large" }) : away)
+        )
+      )
     )
-  }).pipe(Effect.scoped, Effect.provide(writer))
+    yield* Effect.gen(function* () {
+      const { drainOnce, pauses } = yield* Dispatcher
+      yield* drainOnce(laneOf("a"))
+      assert.strictEqual((yield* pauses).length, 1)
+      yield* Ref.set(isBack, true)
+      yield* drainOnce(laneOf("a"))
+      assert.deepStrictEqual(yield* pauses, [])
+    }).pipe(Effect.provide(dispatcherWith(steps, 0)))
+  }).pipe(Effect.provide(writer))
+)
+
+it.live.each([
+  { what: "over already: it is another failure", backoffMillis: 0, attempt: 2 },
+  // As above: shorter than the test once in a hundred million times.
+  { what: "running: it is not tried", backoffMillis: 2 ** 40, attempt: 1 }
+])(
+  "a lane's second topic fails elsewhere while the first is sent, and its pause is $what",
+  ({ attempt, backoffMillis }) =>
+    Effect.gen(function* () {
+      const [zero, eight] = [Lane.make(0), Lane.make(8)]
+      for (const topic of ["first", "second"]) yield* Transaction.run(Ledger.append(idIn(zero, topic), 1, topic))
+      yield* Transaction.run(Ledger.append(idIn(eight, "third"), 1, "second"))
+      const arrives = yield* Deferred.make<void>()
+      const isUnderWay = yield* Deferred.make<void>()
+      let tries = 0
+      const steps = TestProcess.dispatcherStepsOver(
+        TestProcess.publishing((batch, broker) =>
+          batch.topic === "second"
+            ? Effect.suspend(() => (tries++, Effect.fail(away)))
+            : Effect.andThen(
+                Deferred.succeed(isUnderWay, undefined),
+                Effect.andThen(Deferred.await(arrives), broker.publish(batch))
+              )
+        )
+      )
+      yield* Effect.gen(function* () {
+        const { drainOnce, pauses } = yield* Dispatcher
+        const turn = yield* Effect.forkChild(drainOnce(zero))
+        yield* Deferred.await(isUnderWay)
+        yield* drainOnce(eight)
+        yield* Deferred.succeed(arrives, undefined)
+        yield* Fiber.join(turn)
+        assert.strictEqual(tries, attempt)
+        assert.deepStrictEqual(
+          (yield* pauses).map((pause) => [pause.topic, pause.attempt]),
+          [["second", attempt]]
+        )
+      }).pipe(
+        Effect.provide(
+          Dispatcher.layer.pipe(
+            Layer.provideMerge(steps),
+            Layer.provide(
+              Layer.succeed(DispatcherSettings, { backoffBaseMillis: backoffMillis, backoffCapMillis: backoffMillis })
+            )
+          )
+        )
+      )
+    }).pipe(Effect.provide(writer))
 )
 
 const failed = Effect.map(Metric.snapshot, (metrics) =>

@@ -2,10 +2,16 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Latch, Layer, Logger, References, Tracer } from "effect"
 import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { MessageRejected } from "../../src/messaging/broker/Broker.ts"
+import { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
 import * as HoldRetries from "../../src/messaging/outbox/HoldRetries.ts"
 import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
 import { laneCount, laneOf } from "../../src/messaging/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
+import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
+import { QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { Transaction } from "../../src/platform/database/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -104,6 +110,62 @@ it.live("no other lane waits for a send of a refused event, and its own lane wai
     Effect.provide(writer),
     Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 86_400_000, maxAttempts: 10, skipTopics: [] }))
   )
+)
+
+it.effect("a topic's limit is found once for a while, and a backlog goes through it without being refused again", () =>
+  Effect.gen(function* () {
+    const lane = laneOf("poison")
+    const [well, large] = idsIn(lane, 2) as [string, string]
+    const limit = 4
+    const sends: Array<number> = []
+    let refusals = 0
+    const steps = TestProcess.dispatcherStepsOver(
+      TestProcess.publishing((batch, broker) => {
+        const { partition, records, topic } = batch
+        sends.push(records.length)
+        if (records.length <= limit && !records.some(({ key }) => key === large)) return broker.publish(batch)
+        refusals++
+        return Effect.fail(new MessageRejected({ topic, partition, reason: "too large", isTooLarge: true }))
+      })
+    )
+    yield* Effect.gen(function* () {
+      const { drainOnce } = yield* Dispatcher
+      const outbox = yield* Outbox
+      yield* Refusals.append(well, 1, 32)
+      yield* Transaction.run(
+        outbox.append({ topic: Counters.topic, aggregateType: "Counter", aggregateId: large }, 1, [
+          { eventType: "Counted", schemaVersion: 1, data: { by: 1, why: "x".repeat(20_000) } }
+        ])
+      )
+      yield* Refusals.append(well, 33, 95)
+      assert.strictEqual(yield* drainOnce(lane), "more")
+      // 64, 32, 16, 8 and then fours; the part with the event that is too large alone is halved down to it.
+      assert.isAtLeast(refusals, 5)
+      const before = refusals
+      sends.length = 0
+      yield* drainOnce(lane)
+      assert.strictEqual(refusals, before)
+      assert.deepStrictEqual(new Set(sends), new Set([limit]))
+      assert.strictEqual((yield* Refusals.statesOf(well)).filter(({ status }) => status === "published").length, 127)
+      assert.deepStrictEqual(
+        (yield* Refusals.statesOf(large)).map(({ status }) => status),
+        ["retrying"]
+      )
+      // One that was raised is found out when it is not believed any more.
+      yield* TestClock.adjust("11 seconds")
+      sends.length = 0
+      yield* Refusals.append(well, 128, 8)
+      yield* drainOnce(lane)
+      assert.strictEqual(sends[0], 8)
+    }).pipe(
+      Effect.provide(
+        Dispatcher.layer.pipe(
+          Layer.provideMerge(steps),
+          Layer.provide(Layer.succeed(QueueSettings, { archive: true, batchSize: 64, batchBytes: 900_000 }))
+        )
+      )
+    )
+  }).pipe(Effect.provide(writer))
 )
 
 it.live("each refusal leaves a line in the log with the event's names, its trace, and the number of the attempt", () =>

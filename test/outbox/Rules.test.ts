@@ -145,7 +145,8 @@ it.live("a second batch of a lane beside the first is a defect, and nothing of i
       const { drainOnce, retryHeld } = yield* Dispatcher
       const first = yield* Effect.forkChild(drainOnce(laneOf("a")))
       yield* Deferred.await(fetched)
-      for (const second of [drainOnce(laneOf("a")), retryHeld(laneOf("a"))]) {
+      const beside: ReadonlyArray<Effect.Effect<unknown>> = [drainOnce(laneOf("a")), retryHeld(laneOf("a"))]
+      for (const second of beside) {
         assert.match(String(yield* Effect.exit(second)), /lane \d+ has a batch in flight already/)
       }
       assert.strictEqual(yield* Ledger.countEmbedded, 0)

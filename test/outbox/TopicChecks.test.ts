@@ -80,7 +80,7 @@ const watching = Effect.gen(function* () {
   const { reports } = Context.get(context, TopicChecks)
   return {
     info,
-    kinds: Effect.map(reports, ([report]) => report?.findings.map(({ kind }) => kind)),
+    kinds: Effect.map(reports, (all) => all.flatMap(({ findings }) => findings.map(({ kind }) => kind))),
     ...Context.get(context, Publisher)
   }
 })
@@ -234,6 +234,13 @@ describe("TopicChecks", () => {
         assert.strictEqual(yield* prepare("orders"), 8)
         yield* Ref.set(info, sound)
         yield* TestClock.adjust("5 seconds")
+        assert.deepStrictEqual(yield* kinds, [])
+        // So is a topic that nobody named at the start, and that something was sent to.
+        yield* Ref.set(info, { ...sound, retention: { ...sound.retention, millis: 30 * day } })
+        assert.strictEqual(yield* prepare("refunds"), 8)
+        assert.deepStrictEqual(yield* kinds, ["unsafe"])
+        yield* Ref.set(info, sound)
+        yield* TestClock.adjust("10 seconds")
         assert.deepStrictEqual(yield* kinds, [])
       })
   )

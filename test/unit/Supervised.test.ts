@@ -1,6 +1,7 @@
 import { assert, it, layer } from "@effect/vitest"
-import { Clock, Deferred, Effect, Layer, Ref, References } from "effect"
+import { Deferred, Effect, Layer, Ref, References } from "effect"
 import { TestClock } from "effect/testing"
+import * as Monotonic from "../../src/platform/Monotonic.ts"
 import * as Supervised from "../../src/platform/Supervised.ts"
 
 const quiet = Layer.succeed(References.MinimumLogLevel, "None")
@@ -39,7 +40,7 @@ layer(Layer.mergeAll(Supervised.Fibers.layer, quiet))("Supervised", (it) => {
           const startedMillis: Array<number> = []
           yield* Supervised.forkLoop(
             recovery,
-            Effect.flatMap(Clock.currentTimeMillis, (now) => {
+            Effect.flatMap(Monotonic.millis, (now) => {
               const attempt = startedMillis.push(now)
               // Fifteen failures in a row reach the cap of half a minute; then comes the recovery, and then one more failure.
               if (attempt === 16)
@@ -64,7 +65,7 @@ layer(Layer.mergeAll(Supervised.Fibers.layer, quiet))("Supervised", (it) => {
         yield* Supervised.forkLoop(
           "impatient",
           () =>
-            Effect.flatMap(Clock.currentTimeMillis, (now) => {
+            Effect.flatMap(Monotonic.millis, (now) => {
               startedMillis.push(now)
               return Effect.fail("down")
             }),
@@ -96,7 +97,7 @@ layer(Layer.mergeAll(Supervised.Fibers.layer, quiet))("Supervised", (it) => {
         yield* Supervised.forkLoop("long", (stamp) => Effect.forever(Effect.andThen(Effect.sleep("1 second"), stamp)))
         yield* TestClock.adjust("5 minutes")
         const state = (yield* states).find(({ name }) => name === "long")
-        assert.strictEqual(state?.lastProgressMillis, yield* Clock.currentTimeMillis)
+        assert.strictEqual(state?.lastProgressMillis, yield* Monotonic.millis)
       })
     )
   )

@@ -113,7 +113,9 @@ export class TopicUnavailable extends Schema.TaggedError<TopicUnavailable>()("To
 export class MessageRejected extends Schema.TaggedError<MessageRejected>()("MessageRejected", {
   topic: Schema.String,
   partition: Schema.Int,
-  reason: Schema.String
+  reason: Schema.String,
+  /** It is the size: of the batch, where it has several records. */
+  isTooLarge: Schema.optionalKey(Schema.Boolean)
 }) {
   override get message() {
     return `topic ${this.topic}, partition ${this.partition}: message rejected: ${this.reason}`

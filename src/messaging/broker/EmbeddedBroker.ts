@@ -111,7 +111,8 @@ const make = Effect.gen(function* () {
     return yield* new MessageRejected({
       topic,
       partition,
-      reason: `the batch takes ${bytes} bytes, and the topic allows ${maxMessageBytes}`
+      reason: `the batch takes ${bytes} bytes, and the topic allows ${maxMessageBytes}`,
+      isTooLarge: true
     })
   })
 

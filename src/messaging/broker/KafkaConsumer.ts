@@ -12,6 +12,7 @@ import { Cause, Clock, Deferred, Effect, Fiber, FiberSet, type Scope } from "eff
 import type { Consumer, EachBatchPayload } from "kafkajs"
 import { setTimeout as sleep } from "node:timers/promises"
 import * as Grace from "../../platform/Grace.ts"
+import * as Monotonic from "../../platform/Monotonic.ts"
 import { BrokerUnavailable, type ConsumeOptions, type Slice, type TopicUnavailable } from "./Broker.ts"
 import { type Clients, close, KafkaSettings } from "./KafkaClient.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
@@ -199,18 +200,18 @@ export const make = Effect.fnUntraced(function* (
     const fetching = new Map<number, { readonly beganMillis: number }>()
     const outdated = new Map<number, { readonly beganMillis: number }>()
     const isOutdated = () => {
-      const over = clock.currentTimeMillisUnsafe() - longestFetchMillis
+      const over = Monotonic.millisUnsafe(clock) - longestFetchMillis
       outdated.forEach(({ beganMillis }, node) => (beganMillis < over ? outdated.delete(node) : undefined))
       return outdated.size > 0
     }
 
-    let lastSignMillis = clock.currentTimeMillisUnsafe()
+    let lastSignMillis = Monotonic.millisUnsafe(clock)
     const sign = () => {
-      lastSignMillis = clock.currentTimeMillisUnsafe()
+      lastSignMillis = Monotonic.millisUnsafe(clock)
     }
     consumer.on(consumer.events.HEARTBEAT, sign)
     consumer.on(consumer.events.FETCH_START, ({ payload: { nodeId } }) => {
-      fetching.set(nodeId, { beganMillis: clock.currentTimeMillisUnsafe() })
+      fetching.set(nodeId, { beganMillis: Monotonic.millisUnsafe(clock) })
       outdated.delete(nodeId)
     })
     consumer.on(consumer.events.FETCH, ({ payload: { nodeId } }) => {
@@ -232,15 +233,15 @@ export const make = Effect.fnUntraced(function* (
       })
     )
     // Hundreds of requests a second go well: that is said now and then, and at once after one that did not.
-    let saidMillis = 0
+    let saidMillis = Number.NEGATIVE_INFINITY
     consumer.on(consumer.events.REQUEST, () => {
-      const now = clock.currentTimeMillisUnsafe()
+      const now = Monotonic.millisUnsafe(clock)
       if (now - saidMillis < sayMillis) return
       saidMillis = now
       runFork(outcome(true))
     })
     consumer.on(consumer.events.REQUEST_TIMEOUT, ({ payload: { broker } }) => {
-      saidMillis = 0
+      saidMillis = Number.NEGATIVE_INFINITY
       // kafkajs would use the connection again, though it may be dead.
       client.reset(broker)
       runFork(outcome(false))
@@ -289,9 +290,9 @@ export const make = Effect.fnUntraced(function* (
     const watch = Effect.sleep(watchMillis).pipe(
       Effect.andThen(
         Effect.sync(() => {
-          const silentMillis = clock.currentTimeMillisUnsafe() - lastSignMillis
+          const silentMillis = Monotonic.millisUnsafe(clock) - lastSignMillis
           if (silentMillis > silenceMillis)
-            fail("consume", new Error(`kafkajs gave no sign of life for ${silentMillis} ms`))
+            fail("consume", new Error(`kafkajs gave no sign of life for ${Math.round(silentMillis)} ms`))
         })
       ),
       Effect.forever

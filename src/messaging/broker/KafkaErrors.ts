@@ -39,6 +39,8 @@ const rejections: ReadonlySet<string> = new Set([
   "CORRUPT_MESSAGE"
 ])
 
+const tooLarge: ReadonlySet<string> = new Set(["MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"])
+
 /** Refusals that an operator can mend: a missing topic, missing rights, a clock that is off, settings that the cluster forbids. */
 const refusals: ReadonlySet<string> = new Set([
   "UNKNOWN_TOPIC_OR_PARTITION",
@@ -85,6 +87,6 @@ export const toUnavailable = (
 export const toPublishError = (topic: string, partition: number, cause: unknown): PublishError => {
   const found = protocolErrorOf(cause)
   return found !== undefined && rejections.has(found.type)
-    ? new MessageRejected({ topic, partition, reason: reasonOf(found) })
+    ? new MessageRejected({ topic, partition, reason: reasonOf(found), isTooLarge: tooLarge.has(found.type) })
     : toUnavailable("publish", topic, cause)
 }

@@ -33,12 +33,20 @@ const encoded = Symbol("paid-once/encodedBatch")
 /** Bytes of a produce request in front of its one batch. */
 export const requestHeadBytes = (topic: string): number => 26 + Buffer.byteLength(topic)
 
+/** What becomes of a batch on its way. */
+export interface Sending {
+  /** Set by the sender: a batch that still waits for its connection must not go out any more. */
+  isGivenUp: boolean
+  /** Set when it goes out: the broker (`host:port`) that it goes to. */
+  broker: string | undefined
+}
+
 /**
  * A message that stands for a whole batch, encoded already (RecordBatch.ts) with {@link requestHeadBytes} of room in front. It must be
  * the only one of its send.
  */
-export const encodedBatch = (partition: number, roomAndBatch: Buffer): Message =>
-  Object.assign({ value: roomAndBatch, partition }, { [encoded]: true })
+export const encodedBatch = (partition: number, roomAndBatch: Buffer, sending: Sending): Message =>
+  Object.assign({ value: roomAndBatch, partition }, { [encoded]: sending })
 
 /** The part of a produce request that we read. */
 interface ProduceArguments {
@@ -48,7 +56,7 @@ interface ProduceArguments {
     readonly topic: string
     readonly partitions: ReadonlyArray<{
       readonly partition: number
-      readonly messages: ReadonlyArray<Message & { readonly [encoded]?: true }>
+      readonly messages: ReadonlyArray<Message & { readonly [encoded]?: Sending }>
     }>
   }>
 }
@@ -90,6 +98,7 @@ const takeEncodedBatches = () => {
   }
   type Protocol = (args: ProduceArguments) => { readonly request: Request; readonly response: unknown }
   interface Broker {
+    readonly brokerAddress: string
     readonly lookupRequest: (apiKey: number, definition: unknown) => Protocol
     produce: (args: ProduceArguments) => Promise<unknown>
   }
@@ -99,7 +108,12 @@ const takeEncodedBatches = () => {
     const data = args.topicData[0]
     const part = data?.partitions[0]
     const message = part?.messages[0]
-    if (data === undefined || part === undefined || message?.[encoded] !== true) return produce.call(this, args)
+    const sending = message?.[encoded]
+    if (data === undefined || part === undefined || message === undefined || sending === undefined) {
+      return produce.call(this, args)
+    }
+    if (sending.isGivenUp) return Promise.reject(new Error("the batch was given up"))
+    sending.broker = this.brokerAddress
     if (args.topicData.length + data.partitions.length + part.messages.length !== 3) {
       return Promise.reject(new Error("an encoded batch must be the only message of its send"))
     }

@@ -13,7 +13,8 @@
  * no more rows than it needs.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Cause, Clock, Context, Effect, Exit, Layer, Result } from "effect"
+import { Cause, Context, Effect, Exit, Layer, Result } from "effect"
+import * as Monotonic from "../../platform/Monotonic.ts"
 import { isDeadlock, Transaction } from "../../platform/database/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
 import type { BrokerUnavailable } from "../broker/Broker.ts"
@@ -203,7 +204,7 @@ export class ApplySlice extends Context.Service<
         /** Until when the events of a consumer are applied one by one, for its slices were in each other's way. */
         const aloneUntilMillis = new Map<string, number>()
         const deadlocked = (subscriber: Subscriber, cause: Cause.Cause<unknown>) =>
-          Effect.flatMap(Clock.currentTimeMillis, (now) => {
+          Effect.flatMap(Monotonic.millis, (now) => {
             aloneUntilMillis.set(subscriber.name, now + aloneMillis)
             return Effect.logWarning(
               `${subscriber.name}: two slices waited for each other's rows, and its events are applied one by one for ${aloneMillis / 1_000} s. ` +
@@ -247,7 +248,7 @@ export class ApplySlice extends Context.Service<
           arrivals: ReadonlyArray<Arrival.Arrival>,
           isShared: boolean
         ): Effect.fn.Return<void, unknown> {
-          const isApart = (yield* Clock.currentTimeMillis) < (aloneUntilMillis.get(subscriber.name) ?? 0)
+          const isApart = (yield* Monotonic.millis) < (aloneUntilMillis.get(subscriber.name) ?? 0)
           // One by one they are no transaction to share, and would only wait for one another.
           if (isApart && isShared) return yield* Effect.fail(new Error("its events are applied one by one for now"))
           const whole = SliceParts.whole(arrivals)

@@ -1,7 +1,8 @@
 /**
  * A consumer as a scoped resource: acquiring its layer joins the group, releasing it ends the slice under way and leaves.
  */
-import { Cause, Clock, Context, Effect, Exit, Layer, Metric } from "effect"
+import { Cause, Context, Effect, Exit, Layer, Metric } from "effect"
+import * as Monotonic from "../../platform/Monotonic.ts"
 import * as Database from "../../platform/database/Database.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { Broker, type BrokerUnavailable, type ConsumedRecord, type Slice, TopicSettings } from "../broker/Broker.ts"
@@ -110,7 +111,7 @@ export const layer = <R = never>(
       const failed = (slice: Slice, cause: Cause.Cause<unknown>) =>
         Effect.gen(function* () {
           const count = (failures.get(slice.partition)?.count ?? 0) + 1
-          failures.set(slice.partition, { millis: yield* Clock.currentTimeMillis, count })
+          failures.set(slice.partition, { millis: yield* Monotonic.millis, count })
           yield* Metric.update(failedTotal, 1)
           yield* fibers.update(name, (state) => ({
             ...state,
@@ -128,7 +129,7 @@ export const layer = <R = never>(
       const consume = (applyGathered: (slice: Slice) => Effect.Effect<void, BrokerUnavailable>) =>
         broker.consume({ group: subscriber.name, topic: subscriber.topic, sliceSize }, (slice) =>
           Effect.acquireUseRelease(
-            Effect.map(Clock.currentTimeMillis, (now) => {
+            Effect.map(Monotonic.millis, (now) => {
               startedMillis.set(slice.partition, now)
               firstRecords.set(slice.partition, slice.records[0])
             }),
@@ -148,7 +149,7 @@ export const layer = <R = never>(
        * not. A failure that is older than any wait between two tries belongs to a partition that has gone to another member.
        */
       const watch = (stamp: Effect.Effect<void>) =>
-        Effect.flatMap(Clock.currentTimeMillis, (now) => {
+        Effect.flatMap(Monotonic.millis, (now) => {
           const isRecent = (millis: number) => now - millis < Supervised.stuckAfterMillis
           failures.forEach(({ millis }, partition) => {
             if (isRecent(millis)) return

@@ -7,7 +7,8 @@
  * Partitions stay apart where it matters. A full slice waits for nobody. A transaction that takes long is not waited for. One that fails is
  * done again slice by slice, side by side; and where a slice fails or takes long by itself its partition goes alone, until one was quick.
  */
-import { Array, Clock, Deferred, Effect, Exit, Fiber, FiberSet, Latch, Semaphore } from "effect"
+import { Array, Deferred, Effect, Exit, Fiber, FiberSet, Latch, Semaphore } from "effect"
+import * as Monotonic from "../../platform/Monotonic.ts"
 import type { Slice } from "../broker/Broker.ts"
 
 /**
@@ -79,9 +80,9 @@ export const make = Effect.fnUntraced(function* <E>(options: {
   })
 
   const alone = Effect.fnUntraced(function* (entry: Entry<E>) {
-    const began = yield* Clock.currentTimeMillis
+    const began = yield* Monotonic.millis
     const exit = yield* run([entry], apply([entry.slice]))
-    const isSlow = (yield* Clock.currentTimeMillis) - began > slowMillis
+    const isSlow = (yield* Monotonic.millis) - began > slowMillis
     if (Exit.isSuccess(exit) && !isSlow) apart.delete(entry.slice.partition)
     else apart.add(entry.slice.partition)
     return settle(entry, exit)
@@ -114,11 +115,11 @@ export const make = Effect.fnUntraced(function* <E>(options: {
 
   const next = Effect.gen(function* () {
     yield* arrived.await
-    if ((yield* Clock.currentTimeMillis) - takenMillis < busyMillis && !isFull()) yield* Effect.sleep(lingerMillis)
+    if ((yield* Monotonic.millis) - takenMillis < busyMillis && !isFull()) yield* Effect.sleep(lingerMillis)
     if (running > 0 && !isFull()) yield* Effect.timeoutOption(idle.await, besideMillis)
     yield* places.take(1)
     const batch = take()
-    takenMillis = yield* Clock.currentTimeMillis
+    takenMillis = yield* Monotonic.millis
     if (waiting.length === 0) arrived.closeUnsafe()
     if (!Array.isReadonlyArrayNonEmpty(batch)) {
       yield* places.release(1)

@@ -1,5 +1,6 @@
 /** How the due holds of a consumer take turns: some side by side, so that one whose handler hangs keeps no other waiting. */
-import { Clock, Context, Effect, Latch, Semaphore } from "effect"
+import { Context, Effect, Latch, Semaphore } from "effect"
+import * as Monotonic from "../../platform/Monotonic.ts"
 
 /**
  * For so long a round takes up holds that have failed before; then it ends with the last try, so that gaps are looked for again. What never
@@ -26,7 +27,7 @@ export const run = Effect.fnUntraced(function* <E1, E2>(holds: {
   readonly attempt: (aggregateId: string) => Effect.Effect<void, E2>
 }): Effect.fn.Return<number, E1 | E2> {
   const { sideBySide } = yield* HeldRoundSettings
-  const endMillis = (yield* Clock.currentTimeMillis) + roundMillis
+  const endMillis = (yield* Monotonic.millis) + roundMillis
   const taken = new Set<string>()
   const looking = yield* Semaphore.make(1)
   const idle = yield* Latch.make(true)
@@ -42,7 +43,7 @@ export const run = Effect.fnUntraced(function* <E1, E2>(holds: {
   const ended = Effect.suspend(() => (--busy === 0 ? Effect.asVoid(idle.open) : Effect.void))
   const work = Effect.fnUntraced(function* (onlyFresh: boolean) {
     const untilMillis = onlyFresh ? Infinity : endMillis
-    while ((yield* Clock.currentTimeMillis) < untilMillis) {
+    while ((yield* Monotonic.millis) < untilMillis) {
       const aggregateId = yield* looking.withPermit(take(onlyFresh))
       if (aggregateId !== undefined) yield* Effect.ensuring(holds.attempt(aggregateId), ended)
       else if (busy === 0) return

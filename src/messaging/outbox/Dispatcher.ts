@@ -12,11 +12,12 @@
  * batch was fetched, and then the broker had it (2), or stands in front of it in the batch (1), which lands whole (4) or piece after
  * piece (3). Readers see duplicates, never a newer event before an older one's first delivery.
  *
- * An outage is not a poison message. What says nothing about the data (`BrokerUnavailable`, `TopicUnavailable`) pauses its topic and
- * burns nothing. Only an event that is refused when it is sent alone counts an attempt, and its aggregate steps aside (Holds.ts).
+ * An outage is not a poison message. What says nothing about the data (`BrokerUnavailable`, `TopicUnavailable`) pauses its topic in the
+ * partition and burns nothing. Only an event that is refused when it is sent alone counts an attempt, and its aggregate steps aside (Holds.ts).
  */
 import type { PgClient } from "@effect/sql-pg"
-import { Array, Clock, Context, Effect, type Latch, Layer, Metric, Result } from "effect"
+import { Array, Context, Effect, type Latch, Layer, Metric, Result } from "effect"
+import * as Monotonic from "../../platform/Monotonic.ts"
 import { ControlSettings } from "../../platform/database/ControlConnection.ts"
 import { Faults } from "../../platform/Faults.ts"
 import type { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../broker/Broker.ts"
@@ -27,6 +28,7 @@ import type { NonEmpty } from "./Outbox.ts"
 import { type Aggregate, OutboxQueue, type QueuedEvent } from "./OutboxQueue.ts"
 import { Publisher } from "./Publisher.ts"
 import { eventTypeLabel } from "./EventTypeLabel.ts"
+import * as SizeLimits from "./SizeLimits.ts"
 import * as TopicPauses from "./TopicPauses.ts"
 
 /** The full-jitter backoff of a topic that can't be reached. */
@@ -34,7 +36,8 @@ export const DispatcherSettings = Context.Reference<{
   readonly backoffBaseMillis: number
   readonly backoffCapMillis: number
 }>("paid-once/messaging/outbox/DispatcherSettings", {
-  // A broker that comes back is noticed within half a minute, and one that stays away costs next to nothing.
+  // A broker that comes back is noticed within half a minute, unless very many partitions wait for a try, and one that stays away costs
+  // next to nothing.
   defaultValue: () => ({ backoffBaseMillis: 100, backoffCapMillis: 30_000 })
 })
 
@@ -81,22 +84,25 @@ export class Dispatcher extends Context.Service<
   Dispatcher,
   {
     /**
-     * Sends one batch per topic of the lane, if it has any, and marks it. Returns whether there may be more at once. An outage
-     * pauses its topic; it burns nothing and loses nothing. An event that is refused makes its aggregate wait, and no other.
+     * Sends one batch per topic of the lane, if it has any, and marks it; of topics that could not be reached, one. Returns whether there may
+     * be more at once. An outage pauses its topic in the partition; it burns nothing and loses nothing. An event that is refused makes its
+     * aggregate wait, and no other.
      */
     readonly drainOnce: (lane: Lane) => Effect.Effect<"idle" | "more">
     /**
-     * Sends the lane's refused events whose next try is due, each alone: a few of them, the longest due first. For a caller that has
-     * the lane as it has for {@link drainOnce}, and no batch of it in flight.
+     * Sends the lane's refused events whose next try is due, each alone: a few of them, the longest due first. Returns whether none is due
+     * any more, as far as that could be asked for. For a caller that has the lane as it has for {@link drainOnce}, and no batch of it in flight.
      */
-    readonly retryHeld: (lane: Lane) => Effect.Effect<void>
-    /** Topics that are not to be fetched now, in any lane. */
-    readonly pausedTopics: Effect.Effect<ReadonlyArray<string>>
-    /** Topics whose last send failed, for health. */
+    readonly retryHeld: (lane: Lane) => Effect.Effect<boolean>
+    /** Topics that are not to be fetched now, in any of the lanes. */
+    readonly pausedTopics: TopicPauses.TopicPauses["running"]
+    /** Topics whose last send failed, in one of their partitions at least, for health. */
     readonly pauses: TopicPauses.TopicPauses["all"]
-    /** Milliseconds until the next paused topic may be sent to again; undefined where none is paused. */
+    /** Milliseconds until the next paused partition may be sent to again; undefined where none is paused. */
     readonly nextTryMillis: TopicPauses.TopicPauses["nextEndMillis"]
-    /** Opened when a topic is paused, or such an aggregate found: there is one more moment to wait for. */
+    /** When the lane's partition failed; 0 for one that is well. */
+    readonly failedMillis: TopicPauses.TopicPauses["failedMillis"]
+    /** Opened when there is something else to wait for, or nothing any more: pauses changed, or a misordered aggregate was found. */
     readonly paused: Latch.Latch
     /** Lanes in which aggregates are not sent because their versions fall in the queue, as of each lane's last turn here, for health. */
     readonly misordered: Misordered.Misordered["counts"]
@@ -117,9 +123,12 @@ export class Dispatcher extends Context.Service<
         baseMillis: backoffBaseMillis,
         capMillis: backoffCapMillis,
         // A send takes less than a session's silence may (Config.ts), as a rule some seconds.
-        forgottenAfterMillis: Math.max(60_000, 2 * sessionTimeoutMillis)
+        forgottenAfterMillis: Math.max(60_000, 2 * sessionTimeoutMillis),
+        // What is held waits for pauses, too.
+        onChange: holds.changed.open
       })
-      const misordered = Misordered.make(queue, pauses.begun)
+      const sizeLimits = SizeLimits.make()
+      const misordered = Misordered.make(queue, pauses.changed)
 
       const inFlight = new Set<Lane>()
       /** Rule 3, as far as this process can see it: what would come beside a batch of the lane is a defect, and sends nothing. */
@@ -148,18 +157,29 @@ export class Dispatcher extends Context.Service<
           { discard: true }
         )
 
-      const pause = (lane: Lane, topic: string, error: BrokerUnavailable | TopicUnavailable, sentMillis: number) =>
-        Effect.flatMap(publisher.placeOf(lane, topic), (place) => pauses.begin(topic, place, error, sentMillis))
+      /** Publishes, and pauses what was not reached. What is refused was reached, too. */
+      const publish = Effect.fnUntraced(function* (lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) {
+        const sentMillis = yield* Monotonic.millis
+        const reached = Effect.suspend(() => pauses.end(topic, publisher.placeOf(lane, topic), sentMillis))
+        const sent = Effect.tapError(publisher.publish(lane, topic, events), (error) =>
+          // What is refused together is sent again in parts; what is refused alone is counted when it is told.
+          error._tag === "MessageRejected"
+            ? reached
+            : Effect.andThen(
+                pauses.begin(topic, publisher.placeOf(lane, topic), error, sentMillis),
+                count(failedTotal, events, { reason: error._tag })
+              )
+        )
+        const receipt = yield* pauses.attempt(topic, publisher.placeOf(lane, topic), sent)
+        return { receipt, reached }
+      })
 
       const send = Effect.fnUntraced(function* (lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) {
-        const receipt = yield* Effect.tapError(publisher.publish(lane, topic, events), (error) =>
-          // What is refused together is sent again in parts; what is refused alone is counted when it is told.
-          error._tag === "MessageRejected" ? Effect.void : count(failedTotal, events, { reason: error._tag })
-        )
+        const { reached, receipt } = yield* publish(lane, topic, events)
         yield* faults.at("dispatcher.after-publish")
         yield* queue.mark(lane, events, receipt)
         yield* faults.at("dispatcher.after-mark")
-        yield* pauses.end(topic, yield* publisher.placeOf(lane, topic))
+        yield* reached
         yield* count(publishedTotal, events, {})
       })
 
@@ -185,21 +205,25 @@ export class Dispatcher extends Context.Service<
       })
 
       /**
-       * Sends the events, in halves where the broker refuses them together: a topic's limit counts the batch, and may be lower than
-       * ours. Left half before right: an event must not overtake an earlier one of its aggregate. One that is refused alone makes its
-       * aggregate step aside, and `aside` keeps what comes behind it from being sent in its batch.
+       * Sends the events, in halves where the broker refuses them together, or has lately refused as much: a topic's limit counts the batch,
+       * and may be lower than ours. Left half before right: an event must not overtake an earlier one of its aggregate. One that is refused
+       * alone makes its aggregate step aside, and `aside` keeps what comes behind it from being sent in its batch.
        */
       const sendInOrder = (
         lane: Lane,
         topic: string,
         batch: ReadonlyArray<QueuedEvent>,
         turn: Turn
-      ): Effect.Effect<void, BrokerUnavailable | TopicUnavailable> =>
+      ): Effect.Effect<void, BrokerUnavailable | TopicUnavailable | TopicPauses.TopicPaused> =>
         Effect.suspend(() => {
           const { aside } = turn
           const events = aside.size === 0 ? batch : batch.filter((event) => !aside.has(Misordered.keyOf(event)))
           if (!Array.isReadonlyArrayNonEmpty(events)) return Effect.void
-          return Effect.catchTag(send(lane, topic, events), "MessageRejected", (rejected) => {
+          const inParts = Effect.suspend(() => {
+            const [left, right] = halves(events)
+            return Effect.andThen(sendInOrder(lane, topic, left, turn), sendInOrder(lane, topic, right, turn))
+          })
+          const whole = Effect.catchTag(send(lane, topic, events), "MessageRejected", (rejected) => {
             const [first, second] = events
             if (second === undefined) {
               aside.add(Misordered.keyOf(first))
@@ -209,9 +233,12 @@ export class Dispatcher extends Context.Service<
                 Effect.andThen(faults.at("dispatcher.after-hold"))
               )
             }
-            const [left, right] = halves(events)
-            return Effect.andThen(sendInOrder(lane, topic, left, turn), sendInOrder(lane, topic, right, turn))
+            return Effect.andThen(
+              rejected.isTooLarge === true ? sizeLimits.refused(topic, events) : Effect.void,
+              inParts
+            )
           })
+          return Effect.flatMap(sizeLimits.isOver(topic, events), (isOver) => (isOver ? inParts : whole))
         })
 
       /** The lane's next events, but for those of paused topics, of misordered aggregates and of `others`. */
@@ -221,7 +248,7 @@ export class Dispatcher extends Context.Service<
       })
 
       const drainOnce = Effect.fnUntraced(function* (lane: Lane) {
-        const started = yield* Clock.currentTimeMillis
+        const started = yield* Monotonic.millis
         const fetched = yield* fetchBeside(lane, [])
         if (fetched.length === 0) return "idle" as const
         yield* faults.at("dispatcher.after-fetch")
@@ -233,50 +260,55 @@ export class Dispatcher extends Context.Service<
         const free = held.length === 0 ? met : met.filter((event) => event.held !== true)
         const events = yield* misordered.sift(lane, free)
         const turn: Turn = { aside: new Set(), hasSkipped: false }
+        const parts = Object.entries(Array.groupBy(events, (event) => event.topic)).map(([topic, batch]) => ({
+          topic,
+          batch,
+          failedMillis: pauses.failedAtMillis(topic, publisher.placeOf(lane, topic))
+        }))
+        const well = parts.filter(({ failedMillis }) => failedMillis === 0)
+        const failed = parts
+          .filter(({ failedMillis }) => failedMillis > 0)
+          .toSorted((one, other) => one.failedMillis - other.failedMillis)
         const sent = yield* Effect.forEach(
-          Object.entries(Array.groupBy(events, (event) => event.topic)),
-          ([topic, batch]) =>
-            sendInOrder(lane, topic, batch, turn).pipe(
-              Effect.as(true),
-              Effect.catch((error) => Effect.as(pause(lane, topic, error, started), false))
-            )
+          // What may take long keeps no other topic waiting, and is one thing at a time, the longest due first: the others come with another
+          // turn.
+          [...well, ...failed.slice(0, 1)],
+          ({ batch, topic }) =>
+            Effect.match(sendInOrder(lane, topic, batch, turn), { onSuccess: () => true, onFailure: () => false })
         )
-        yield* Metric.update(batchSeconds, ((yield* Clock.currentTimeMillis) - started) / 1_000)
+        yield* Metric.update(batchSeconds, ((yield* Monotonic.millis) - started) / 1_000)
         // Whatever was cut off by the fetch's bounds is there at once; what was committed since comes with a wake-up, and what failed is
         // looked for after its pause.
         const hasMoved = parked > 0 || events.length < free.length || sent.some(Boolean)
         // What waited behind an event that was skipped is in the queue again.
-        return turn.hasSkipped || (isCut && hasMoved) ? ("more" as const) : ("idle" as const)
+        return turn.hasSkipped || failed.length > 1 || (isCut && hasMoved) ? ("more" as const) : ("idle" as const)
       })
 
       /** One more send of a refused event, by itself. */
       const retry = Effect.fnUntraced(function* (lane: Lane, event: HeldEvent) {
-        const started = yield* Clock.currentTimeMillis
-        const sent = yield* Effect.result(publisher.publish(lane, event.topic, [event]))
+        const sent = yield* Effect.result(publish(lane, event.topic, [event]))
         if (Result.isSuccess(sent)) {
+          const { reached, receipt } = sent.success
           yield* faults.at("dispatcher.after-publish")
-          const released = yield* holds.published(event, sent.success)
+          const released = yield* holds.published(event, receipt)
           yield* faults.at("dispatcher.after-release")
-          yield* pauses.end(event.topic, yield* publisher.placeOf(lane, event.topic))
+          yield* reached
           if (released) yield* count(publishedTotal, [event], {})
         } else if (sent.failure._tag === "MessageRejected") {
           yield* tell(event, event.attempts + 1, sent.failure, yield* holds.rejected(event, sent.failure))
-        } else {
-          // No answer about the event: nothing is counted, and it stays due for when its topic is back.
-          yield* pause(lane, event.topic, sent.failure, started)
-          // Its time is now that of the pause's end.
-          yield* holds.changed.open
-          yield* count(failedTotal, [event], { reason: sent.failure._tag })
         }
+        // Else there was no answer about the event: no attempt is counted, and it stays due for when its topic is back.
       })
 
       const retryHeld = Effect.fnUntraced(function* (lane: Lane) {
         // Looked up anew before each send: what an operator has discarded meanwhile must not be sent any more.
         for (let turn = 0; turn < dueLimit; turn++) {
-          const [event] = yield* holds.due(lane, yield* pauses.runningIn(lane))
-          if (event === undefined) return
+          const paused = yield* pauses.runningIn(lane)
+          const [event] = yield* holds.due(lane, paused)
+          if (event === undefined) return paused.length === 0
           yield* retry(lane, event)
         }
+        return false
       })
 
       return Dispatcher.of({
@@ -285,7 +317,8 @@ export class Dispatcher extends Context.Service<
         pausedTopics: pauses.running,
         pauses: pauses.all,
         nextTryMillis: pauses.nextEndMillis,
-        paused: pauses.begun,
+        failedMillis: pauses.failedMillis,
+        paused: pauses.changed,
         misordered: misordered.counts
       })
     })

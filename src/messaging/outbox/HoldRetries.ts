@@ -2,7 +2,8 @@
  * Sees to it that refused events are tried again when their time comes: a timer at the earliest due time of the owned lanes, woken
  * when a hold changes, here or in another process, with a poll as the net.
  */
-import { type Cause, Clock, Effect, type Scope, Stream } from "effect"
+import { type Cause, Effect, type Scope, Stream } from "effect"
+import * as Monotonic from "../../platform/Monotonic.ts"
 import { Signals } from "../../platform/Signals.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { Dispatcher } from "./Dispatcher.ts"
@@ -54,8 +55,9 @@ export const make = Effect.fnUntraced(function* (options: {
       const lanes = yield* options.lanes
       for (const lane of failing.keys()) if (!lanes.includes(lane)) failing.delete(lane)
       let waitMillis = Math.min(options.pollMillis, 1 + ((yield* dispatcher.nextTryMillis) ?? Infinity))
-      const next = lanes.length === 0 ? [] : yield* holds.nextDue(lanes, yield* dispatcher.pausedTopics)
-      const now = yield* Clock.currentTimeMillis
+      const failingBefore = new Map(failing)
+      const next = lanes.length === 0 ? [] : yield* holds.nextDue(lanes, yield* dispatcher.pausedTopics(lanes))
+      const now = yield* Monotonic.millis
       for (const { lane, waitMillis: dueMillis } of next) {
         const millis = Math.max(dueMillis, (failing.get(lane)?.untilMillis ?? 0) - now)
         if (millis > 0) waitMillis = Math.min(waitMillis, Math.ceil(millis))
@@ -64,8 +66,12 @@ export const make = Effect.fnUntraced(function* (options: {
           yield* options.enqueue(lane)
         }
       }
-      // What is well again has nothing due any more.
-      for (const lane of failing.keys()) if (!next.some((one) => one.lane === lane)) failing.delete(lane)
+      // A head whose outcome could not be written is due as before, its topic paused or not. Where none is, somebody else has dealt with it.
+      const asked = failingBefore.size === 0 ? [] : yield* holds.nextDue([...failingBefore.keys()], [])
+      for (const [lane, before] of failingBefore) {
+        const isDue = asked.some((one) => one.lane === lane && one.waitMillis <= 0)
+        if (!isDue && failing.get(lane) === before) failing.delete(lane)
+      }
       yield* holds.changed.await.pipe(Effect.timeoutOption(Math.min(waitMillis, stampMillis)), Effect.andThen(stamp))
     })
   )
@@ -78,7 +84,7 @@ export const make = Effect.fnUntraced(function* (options: {
       options.backoff.baseMillis,
       options.backoff.capMillis
     )
-    failing.set(lane, { attempt, untilMillis: (yield* Clock.currentTimeMillis) + millis })
+    failing.set(lane, { attempt, untilMillis: (yield* Monotonic.millis) + millis })
     // A look that came during this try knew nothing of its failure.
     dueLanes.delete(lane)
     yield* holds.changed.open
@@ -93,7 +99,8 @@ export const make = Effect.fnUntraced(function* (options: {
       Effect.suspend(() =>
         dueLanes.delete(lane)
           ? dispatcher.retryHeld(lane).pipe(
-              Effect.tap(() => Effect.sync(() => failing.delete(lane))),
+              // As long as one is due it may be the one that can't be written down.
+              Effect.tap((isWell) => Effect.sync(() => isWell && failing.delete(lane))),
               Effect.catchCause((cause) => failed(lane, cause))
             )
           : Effect.void

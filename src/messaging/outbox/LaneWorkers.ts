@@ -5,6 +5,7 @@
  * A lane is drained by one worker at a time, and by one process at a time (Shares): one batch in flight per lane.
  */
 import { type Cause, Clock, Context, Effect, Latch, Layer, Metric, Option, Queue, Stream } from "effect"
+import * as Monotonic from "../../platform/Monotonic.ts"
 import { ControlSettings } from "../../platform/database/ControlConnection.ts"
 import * as Database from "../../platform/database/Database.ts"
 import { Shares } from "../../platform/database/Shares.ts"
@@ -136,7 +137,7 @@ export class LaneWorkers extends Context.Service<
       const again = new Set<Lane>()
       const stopped = new Map<Lane, { readonly attempt: number; readonly untilMillis: number }>()
       const isWaiting = (lane: Lane, clock: Clock.Clock) =>
-        (stopped.get(lane)?.untilMillis ?? 0) > clock.currentTimeMillisUnsafe()
+        (stopped.get(lane)?.untilMillis ?? 0) > Monotonic.millisUnsafe(clock)
       const enqueue = (lane: Lane) =>
         Effect.clockWith((clock) => {
           // The poll comes back to it when its wait is over.
@@ -167,13 +168,17 @@ export class LaneWorkers extends Context.Service<
         const waitMillis = yield* Supervised.fullJitterMillis(attempt - 1, baseMillis, capMillis)
         // One that was lost meanwhile is somebody else's to tell of.
         if (yield* owns(lane)) {
-          stopped.set(lane, { attempt, untilMillis: (yield* Clock.currentTimeMillis) + waitMillis })
+          stopped.set(lane, { attempt, untilMillis: (yield* Monotonic.millis) + waitMillis })
           yield* look.open
         }
         yield* Metric.update(laneFailuresTotal, 1)
         yield* Effect.logError(`lane ${lane} failed; next try in ${Math.round(waitMillis)} ms`, cause)
         return Option.none<"idle" | "more">()
       })
+
+      /** A lane that has found something to be away goes behind the others of which that is so: the poll puts them in order. */
+      const comeBack = (lane: Lane) =>
+        Effect.suspend(() => (dispatcher.failedMillis(lane) > 0 ? Effect.asVoid(look.open) : enqueue(lane)))
 
       const work = (lane: Lane) =>
         Effect.suspend(() => {
@@ -185,7 +190,7 @@ export class LaneWorkers extends Context.Service<
           Effect.catchCause((cause) => failed(lane, cause)),
           Effect.ensuring(Effect.sync(() => inFlight.delete(lane))),
           Effect.flatMap((result) =>
-            again.delete(lane) || Option.getOrUndefined(result) === "more" ? enqueue(lane) : Effect.void
+            again.delete(lane) || Option.getOrUndefined(result) === "more" ? comeBack(lane) : Effect.void
           )
         )
 
@@ -209,9 +214,9 @@ export class LaneWorkers extends Context.Service<
           })
         )
       )
-      /** Until the next look: the poll's time, or the end of the first wait of a topic or a lane, or of an aggregate that is not sent. */
+      /** Until the next look: the poll's time, or the end of the first wait of a partition or a lane, or of an aggregate that is not sent. */
       const waitMillis = Effect.fnUntraced(function* (isMisordered: boolean) {
-        const now = yield* Clock.currentTimeMillis
+        const now = yield* Monotonic.millis
         const waits = [...stopped.values()].map(({ untilMillis }) => untilMillis - now).filter((millis) => millis > 0)
         if (isMisordered) waits.push(Misordered.lookMillis)
         // A timer may be early by the fraction of a millisecond that it does not know.
@@ -239,10 +244,12 @@ export class LaneWorkers extends Context.Service<
             .map(({ lane }) => lane)
             .filter((lane) => lanes.includes(lane))
           const millis = yield* waitMillis(misordered.length > 0)
-          const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes, yield* dispatcher.pausedTopics)
+          const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes, yield* dispatcher.pausedTopics(lanes))
           // A lane in which something is wrong is well when a turn of it has said so, though there be nothing left in it.
           const unwell = [...stopped.keys()].filter((lane) => lanes.includes(lane))
-          yield* Effect.forEach(new Set([...ready, ...unwell, ...misordered]), enqueue, { discard: true })
+          // Those that are well first. And where a part of a topic is away, who finds out whether it is back is not always the same.
+          const inTurn = ready.toSorted((one, other) => dispatcher.failedMillis(one) - dispatcher.failedMillis(other))
+          yield* Effect.forEach(new Set([...inTurn, ...unwell, ...misordered]), enqueue, { discard: true })
           yield* pause(stamp, millis)
         })
       )

@@ -6,7 +6,8 @@
  * dispatcher that lost its lane may take events from behind one that is parked, and when that one comes back there is a hole behind it. What a
  * hole lacks was acknowledged, together with everything in front of it.
  */
-import { Clock, Effect, type Latch } from "effect"
+import { Effect, type Latch } from "effect"
+import * as Monotonic from "../../platform/Monotonic.ts"
 import type { Lane } from "./Lane.ts"
 import type { Aggregate, OutboxQueueService, QueuedEvent } from "./OutboxQueue.ts"
 
@@ -42,7 +43,7 @@ export const make = (queue: Pick<OutboxQueueService, "misordered">, found: Latch
 
   const look = Effect.fnUntraced(function* (lane: Lane, aggregates: ReadonlyArray<Aggregate>, began: number) {
     const still = new Map((yield* queue.misordered(lane, aggregates)).map((one) => [keyOf(one), one]))
-    const ended = yield* Clock.currentTimeMillis
+    const ended = yield* Monotonic.millis
     for (const { aggregateId, aggregateType } of aggregates.filter((one) => !still.has(keyOf(one)))) {
       yield* Effect.logInfo("an aggregate is sent again: its versions rise").pipe(
         Effect.annotateLogs({ lane, aggregate_type: aggregateType, aggregate_id: aggregateId })
@@ -56,7 +57,7 @@ export const make = (queue: Pick<OutboxQueueService, "misordered">, found: Latch
       const those = known.get(lane)
       if (those === undefined) return []
       const aggregates = [...those.aggregates.values()]
-      const now = yield* Clock.currentTimeMillis
+      const now = yield* Monotonic.millis
       if (now < those.lookAtMillis) return aggregates
       return yield* Effect.catchCause(look(lane, aggregates, now), (cause) =>
         // A lane so long that the look takes more time than there is goes on as it was.
@@ -77,7 +78,7 @@ export const make = (queue: Pick<OutboxQueueService, "misordered">, found: Latch
           )
         )
       }
-      note(lane, all, (yield* Clock.currentTimeMillis) + lookMillis)
+      note(lane, all, (yield* Monotonic.millis) + lookMillis)
       yield* found.open
       for (const { aggregateId, aggregateType, sentence } of fallen.values()) {
         yield* Effect.logError(`an aggregate is not sent any more, for its versions do not rise: ${sentence}`).pipe(

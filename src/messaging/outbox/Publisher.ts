@@ -23,8 +23,8 @@ export class Publisher extends Context.Service<
      * A topic that grows changes nothing here: lanes stay in the partitions that they were spread over (PartitionCounts.ts).
      */
     readonly prepare: (topic: string) => Effect.Effect<number, BrokerUnavailable | TopicUnavailable>
-    /** Where the lane lies in the topic; undefined for one that was not found fit yet. */
-    readonly placeOf: (lane: Lane, topic: string) => Effect.Effect<Place | undefined>
+    /** Where the lane lay in the topic when that was last found fit, whatever became of it since; undefined where it never was. */
+    readonly placeOf: (lane: Lane, topic: string) => Place | undefined
     /** Appends the events, in their order and as a whole; they are of one topic and one lane. */
     readonly publish: (lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) => Effect.Effect<Receipt, PublishError>
   }
@@ -35,13 +35,19 @@ export class Publisher extends Context.Service<
       const broker = yield* Broker
       const faults = yield* Faults
       const checks = yield* TopicChecks
+      /** What `prepare` said last. */
+      const counts = new Map<string, number>()
 
       const prepare = Effect.fnUntraced(function* (topic: string) {
         const known = yield* checks.lastFit(topic)
-        if (known !== undefined) return known
+        if (known !== undefined) {
+          counts.set(topic, known)
+          return known
+        }
         const { findings, partitions } = yield* checks.inspect(topic)
         const broken = findings.find(({ kind }) => kind === "stops")
         if (broken !== undefined) return yield* new TopicUnavailable({ topic, reason: broken.sentence })
+        counts.set(topic, partitions)
         return partitions
       })
 
@@ -64,10 +70,10 @@ export class Publisher extends Context.Service<
 
       return Publisher.of({
         prepare,
-        placeOf: (lane, topic) =>
-          Effect.map(checks.lastFit(topic), (count) =>
-            count === undefined ? undefined : { partition: partitionOf(lane, count), count }
-          ),
+        placeOf: (lane, topic) => {
+          const count = counts.get(topic)
+          return count === undefined ? undefined : { partition: partitionOf(lane, count), count }
+        },
         publish
       })
     })

@@ -321,12 +321,23 @@ export class TopicChecks extends Context.Service<
         yield* Supervised.forkLoop(
           "topic checks",
           Effect.fnUntraced(function* (stamp: Effect.Effect<void>) {
-            const looks = yield* Effect.forEach(topics, (topic) => Effect.result(checks.inspect(topic)))
-            const isSound = looks.every(
-              (look) => Result.isSuccess(look) && look.success.findings.every(({ kind }) => kind === "weak")
-            )
-            const naps = isSound ? napsBetweenChecks : 1
-            for (let nap = 0; nap < naps; nap++) yield* Effect.andThen(stamp, Effect.sleep(napMillis))
+            // With them those that something was sent to, and that there was something to say about: it may be mended.
+            const others = (yield* checks.reports)
+              .filter(
+                ({ findings, topic, unavailable }) =>
+                  !topics.includes(topic) && (findings.length > 0 || unavailable !== undefined)
+              )
+              .map(({ topic }) => topic)
+            const looks = yield* Effect.forEach([...topics, ...others], (topic) => Effect.result(checks.inspect(topic)))
+            const isAnswered = looks.every(Result.isSuccess)
+            for (let nap = 0; nap < napsBetweenChecks; nap++) {
+              yield* Effect.andThen(stamp, Effect.sleep(napMillis))
+              const isSound = (yield* checks.reports).every(
+                ({ findings, unavailable }) =>
+                  unavailable === undefined && findings.every(({ kind }) => kind === "weak")
+              )
+              if (!isAnswered || !isSound) return
+            }
           })
         )
       })

@@ -1,7 +1,8 @@
 /** One run of a task: its handler with its time limit, and what the run's end means for the task. */
 import type { PgClient } from "@effect/sql-pg"
-import { Cause, Clock, Effect, Exit, Metric, Option, Random, Schema, Tracer } from "effect"
+import { Cause, Effect, Exit, Metric, Option, Random, Schema, Tracer } from "effect"
 import { Faults } from "../../platform/Faults.ts"
+import * as Monotonic from "../../platform/Monotonic.ts"
 import * as Tracing from "../../platform/Tracing.ts"
 import type { ClaimedTask } from "./TaskClaim.ts"
 import { type Ending, LeaseLost, TaskFinish } from "./TaskFinish.ts"
@@ -121,9 +122,9 @@ export const make = Effect.gen(function* () {
     Effect.uninterruptible(
       Effect.gen(function* () {
         const { taskId, token } = task
-        const startedMillis = yield* Clock.currentTimeMillis
+        const startedMillis = yield* Monotonic.millis
         const exit = yield* Effect.exit(Effect.interruptible(handle(task, handler)))
-        yield* Metric.update(durationOf(task.typeName), ((yield* Clock.currentTimeMillis) - startedMillis) / 1_000)
+        yield* Metric.update(durationOf(task.typeName), ((yield* Monotonic.millis) - startedMillis) / 1_000)
         if (Exit.isSuccess(exit)) {
           yield* faults.at("task.after-handler")
           if (!Effect.isEffect(exit.value)) return { taskId, token, outcome: "completed" } satisfies Ending

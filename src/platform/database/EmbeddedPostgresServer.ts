@@ -4,6 +4,7 @@ import { type ChildProcess, spawn } from "node:child_process"
 import { chown, open, readFile, readlink, realpath, rename, rm, stat, writeFile } from "node:fs/promises"
 import { createServer } from "node:net"
 import { join } from "node:path"
+import * as Monotonic from "../Monotonic.ts"
 import { dataOf, logOf, type Settings } from "./EmbeddedPostgresData.ts"
 import { type Host, HostOptions } from "./EmbeddedPostgresHost.ts"
 import {
@@ -92,9 +93,9 @@ const disown = Effect.fnUntraced(function* (base: string) {
 
 /** Starts the server of `host`, or joins the one that runs. A starting one is waited for, and so is the end of a stopping one. */
 export const start = Effect.fn("EmbeddedPostgres.start")(function* (home: string, host: Host, settings: Settings) {
-  const deadline = (yield* Clock.currentTimeMillis) + readyLimitSeconds * 1_000
+  const deadline = (yield* Monotonic.millis) + readyLimitSeconds * 1_000
   let joined = true
-  while ((yield* Clock.currentTimeMillis) < deadline) {
+  while ((yield* Monotonic.millis) < deadline) {
     const server = yield* inspect(host.base)
     if (server?.phase === "ready") return { port: server.port, joined }
     if (server !== undefined) {
@@ -124,7 +125,7 @@ const launch = (home: string, host: Host, settings: Settings, deadline: number) 
       const from = yield* rotateLog(home)
       const child = yield* spawnServer(home, host, { ...defaults, ...settings, port: `${port}` })
       const follow = Effect.gen(function* () {
-        while ((yield* Clock.currentTimeMillis) < deadline) {
+        while ((yield* Monotonic.millis) < deadline) {
           const server = yield* inspect(host.base)
           if (server?.pid === child.pid && server?.phase === "ready") return true
           if (child.exitCode !== null || child.signalCode !== null) {
@@ -197,8 +198,8 @@ const end = Effect.fnUntraced(function* (pid: number) {
         () => Effect.void
       )
     )
-    const deadline = (yield* Clock.currentTimeMillis) + seconds * 1_000
-    while ((yield* Clock.currentTimeMillis) < deadline) {
+    const deadline = (yield* Monotonic.millis) + seconds * 1_000
+    while ((yield* Monotonic.millis) < deadline) {
       const now = Option.getOrUndefined(yield* processStatus(pid))
       if (now?.startedAtTicks !== before.startedAtTicks) return
       yield* Effect.sleep(pollMillis)

@@ -1,9 +1,10 @@
 /** Who uses a data directory: the lock between processes, and the register of living users. Both survive `kill -9`. */
-import { Clock, Effect, Option } from "effect"
+import { Effect, Option } from "effect"
 import { createHash, randomUUID } from "node:crypto"
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises"
 import { connect, createServer, type Server, type Socket } from "node:net"
 import { join } from "node:path"
+import * as Monotonic from "../Monotonic.ts"
 import { attempt, type EmbeddedPostgresError, fail, processStatus, whereExists } from "./EmbeddedPostgresProcess.ts"
 
 const lockLimitMillis = 300_000 // above the sum of all that a holder may wait for: past it, the holder hangs
@@ -28,8 +29,8 @@ export const withLock = <A, E, R>(home: string, effect: Effect.Effect<A, E, R>) 
 
 const take = Effect.fnUntraced(function* (home: string) {
   const name = `\0paid-once-postgres-${createHash("sha256").update(home).digest("hex").slice(0, 32)}`
-  const deadline = (yield* Clock.currentTimeMillis) + lockLimitMillis
-  while ((yield* Clock.currentTimeMillis) < deadline) {
+  const deadline = (yield* Monotonic.millis) + lockLimitMillis
+  while ((yield* Monotonic.millis) < deadline) {
     const held = yield* bind(name)
     if (held !== undefined) return held
     yield* holderGone(name)

@@ -2,8 +2,9 @@
  * What each connection pool is at: how many connections are open, how many may be, and how long it takes to get one. Sampled: a scrape reads
  * what was last seen.
  */
-import { Clock, Effect, Layer, Metric } from "effect"
+import { Effect, Layer, Metric } from "effect"
 import { SqlClient } from "effect/sql"
+import * as Monotonic from "../Monotonic.ts"
 import * as Supervised from "../Supervised.ts"
 import { PoolStats } from "./Database.ts"
 
@@ -20,9 +21,9 @@ const sampleMillis = 5_000
 const maxWaitMillis = 10_000
 
 const waitMillis = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
-  const started = yield* Clock.currentTimeMillis
+  const started = yield* Monotonic.millis
   yield* Effect.timeoutOption(Effect.scoped(sql.reserve), maxWaitMillis)
-  return (yield* Clock.currentTimeMillis) - started
+  return (yield* Monotonic.millis) - started
 })
 
 /**
