@@ -342,7 +342,12 @@ describe.skipIf(source._tag === "Unavailable")("LocalKafka", () => {
               Effect.tryPromise(() =>
                 producer.send({ topic, acks: -1, messages: [0, 1].map((partition) => ({ partition, value })) })
               )
-            const ends = Effect.promise(() => admin.fetchTopicOffsets(topic)).pipe(
+            // A client of its own each time: one that was told of a leader who does not know it yet asks that one for five minutes.
+            const ends = Effect.scoped(
+              Effect.flatMap(use(client.admin()), (admin) => Effect.tryPromise(() => admin.fetchTopicOffsets(topic)))
+            ).pipe(
+              Effect.retry(Schedule.spaced("100 millis")),
+              Effect.timeout(patience),
               Effect.map((offsets) => offsets.toSorted((a, b) => a.partition - b.partition).map(({ high }) => high))
             )
             yield* sendToBoth("before")

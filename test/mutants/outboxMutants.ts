@@ -190,6 +190,14 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "one whose partition's pause ends" }
   },
   {
+    name: "due-and-forgotten",
+    breaks: "a refused event that is due while its lane is at work, in a partition that was away, waits for the poll",
+    file: "src/messaging/outbox/LaneWorkers.ts",
+    find: " && !retries.isDue(lane)",
+    replace: "",
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "nor is one forgotten" }
+  },
+  {
     name: "well-by-another-one",
     breaks: "an answer for one refused event says of another one, which can't be written down, that it is well",
     file: dispatcher,

@@ -1,8 +1,8 @@
 /** When a refused event is tried again: at its due time by a timer, with no poll in between. */
 import { assert, it } from "@effect/vitest"
-import { Clock, Context, Effect, Layer, Random } from "effect"
+import { Clock, Context, Deferred, Effect, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
-import { BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
+import { type Broker, BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
 import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
 import { laneOf, partitionOf } from "../../src/messaging/outbox/Lane.ts"
@@ -68,43 +68,68 @@ it.live(
     }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
 )
 
-it.live("one whose partition's pause ends before its time is tried at once, though no poll ever comes", () => {
-  // The partition's pause is not over within the test.
-  const randoms = [1]
-  let isDrawn = false
-  return Effect.gen(function* () {
-    const topic = Refusals.makeTopic()
-    topic.refused.add("poison/1")
-    const dispatcher = TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
-      Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000, lanesSideBySide: 2, topics: [] })),
-      Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 2 ** 40, backoffCapMillis: 2 ** 40 }))
-    )
-    const { nextTryMillis } = Context.get(yield* ShortWaits.upTo("5 seconds")(Layer.build(dispatcher)), Dispatcher)
-    yield* Refusals.append("poison", 1, 2)
-    yield* Refusals.until("poison", "retrying")
-    topic.refused.clear()
-    topic.down = true
-    isDrawn = true
-    yield* Counters.eventually(
-      "a pause",
-      Effect.map(nextTryMillis, (millis) => millis !== undefined)
-    )
-    topic.down = false
-    const elsewhere = Array.from({ length: 40 }, (_, index) => `good-${index}`).find(
-      (id) => partitionOf(laneOf(id), 8) !== partitionOf(laneOf("poison"), 8)
-    )!
-    yield* Refusals.append(elsewhere, 1, 1)
-    yield* Refusals.untilPublished("poison", 2)
-  }).pipe(
-    Effect.scoped,
-    Effect.provide(writer),
-    Effect.provide(patient),
-    Effect.provideService(Random.Random, {
-      nextDoubleUnsafe: () => (isDrawn ? randoms.shift() : undefined) ?? 0.5,
-      nextIntUnsafe: () => 1
-    })
+/** Two aggregates, each in a partition of its own, wait for the end of its pause, which is not over within a test by itself; anything can be sent. */
+const pausedForLong = Effect.fnUntraced(function* (
+  change: <R>(layer: Layer.Layer<Broker, never, R>) => Layer.Layer<Broker, never, R> = (layer) => layer
+) {
+  const topic = Refusals.makeTopic()
+  for (const id of waiting) topic.refused.add(`${id}/1`)
+  const dispatcher = TestProcess.dispatcherOver((layer) => change(Refusals.over(topic)(layer))).pipe(
+    Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000, lanesSideBySide: 3, topics: [] })),
+    Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 2 ** 40, backoffCapMillis: 2 ** 40 }))
   )
+  const { pausedTopics } = Context.get(yield* ShortWaits.upTo("5 seconds")(Layer.build(dispatcher)), Dispatcher)
+  for (const id of waiting) yield* Refusals.append(id, 1, 2)
+  for (const id of waiting) yield* Refusals.until(id, "retrying")
+  topic.refused.clear()
+  topic.down = true
+  for (const id of waiting) {
+    yield* Counters.eventually(
+      `a pause of ${id}`,
+      Effect.map(pausedTopics([laneOf(id)]), (topics) => topics.length > 0)
+    )
+  }
+  topic.down = false
 })
+
+const ids = Array.from({ length: 2_000 }, (_, index) => `good-${index}`)
+const placeOf = (id: string) => partitionOf(laneOf(id), 8)
+const waiting = ["poison", ids.find((id) => placeOf(id) !== placeOf("poison"))!] as const
+const elsewhere = ids.find((id) => waiting.every((one) => placeOf(id) !== placeOf(one)))!
+
+it.live("one whose partition's pause ends before its time is tried at once, though no poll ever comes", () =>
+  Effect.gen(function* () {
+    yield* pausedForLong()
+    yield* Refusals.append(elsewhere, 1, 1)
+    for (const id of waiting) yield* Refusals.untilPublished(id, 2)
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
+)
+
+it.live("nor is one forgotten whose lane is at work when it ends", () =>
+  Effect.gen(function* () {
+    const isSending = yield* Deferred.make<void>()
+    const arrives = yield* Deferred.make<void>()
+    yield* pausedForLong(
+      TestProcess.publishing((batch, broker) =>
+        batch.topic === "others"
+          ? Effect.andThen(
+              Effect.andThen(Deferred.succeed(isSending, undefined), Deferred.await(arrives)),
+              broker.publish(batch)
+            )
+          : broker.publish(batch)
+      )
+    )
+    yield* Effect.addFinalizer(() => Deferred.succeed(arrives, undefined))
+    const beside = ids.find((id) => laneOf(id) === laneOf("poison"))!
+    yield* Refusals.append(beside, 1, 1, "others")
+    yield* Deferred.await(isSending)
+    yield* Refusals.append(elsewhere, 1, 1)
+    // One look finds both of them due, so poison's lane was told of it, too.
+    yield* Refusals.untilPublished(waiting[1], 2)
+    yield* Deferred.succeed(arrives, undefined)
+    yield* Refusals.untilPublished("poison", 2)
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
+)
 
 it.live(
   "an event that is dead at its first refusal, and skipped, keeps nobody waiting, though no poll ever comes",

@@ -34,6 +34,8 @@ export const make = Effect.fnUntraced(function* (options: {
 }): Effect.fn.Return<
   {
     readonly run: (lane: Lane) => Effect.Effect<void>
+    /** Whether the lane was handed to `enqueue`, and `run` has not come to it since. */
+    readonly isDue: (lane: Lane) => boolean
     /** Lanes whose last tries ended in a defect, with how many did in a row. */
     readonly failing: () => ReadonlyMap<Lane, { readonly attempt: number }>
   },
@@ -105,6 +107,7 @@ export const make = Effect.fnUntraced(function* (options: {
             )
           : Effect.void
       ),
+    isDue: (lane) => dueLanes.has(lane),
     failing: () => failing
   }
 })

@@ -176,9 +176,14 @@ export class LaneWorkers extends Context.Service<
         return Option.none<"idle" | "more">()
       })
 
-      /** A lane that has found something to be away goes behind the others of which that is so: the poll puts them in order. */
+      /**
+       * A lane that has found something to be away goes behind the others of which that is so: the poll puts them in order. It knows nothing of
+       * refused events.
+       */
       const comeBack = (lane: Lane) =>
-        Effect.suspend(() => (dispatcher.failedMillis(lane) > 0 ? Effect.asVoid(look.open) : enqueue(lane)))
+        Effect.suspend(() =>
+          dispatcher.failedMillis(lane) > 0 && !retries.isDue(lane) ? Effect.asVoid(look.open) : enqueue(lane)
+        )
 
       const work = (lane: Lane) =>
         Effect.suspend(() => {
