@@ -5,7 +5,7 @@
  */
 import { Duration, Effect, Fiber, Layer, Random, Redacted, Schedule, Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
-import type { Admin } from "kafkajs"
+import { type Admin, Kafka, logLevel } from "kafkajs"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
 import { ordersTopic } from "../../src/domain/Events.ts"
 import { type BrokerRecord, TopicSettings } from "../../src/messaging/broker/Broker.ts"
@@ -15,6 +15,7 @@ import * as KafkaMember from "../kafka/KafkaMember.ts"
 import { compileCache } from "../support/Fleet.ts"
 import * as LocalKafka from "../support/LocalKafka.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
+import { topicEnds } from "../support/topicEnds.ts"
 import * as Blows from "./Blows.ts"
 import * as Books from "./Books.ts"
 import * as OrderHistories from "./OrderHistories.ts"
@@ -82,23 +83,23 @@ const watchStandstill = Effect.gen(function* () {
 })
 
 /** Waits until the consumers have read all there is and nothing is due; says what does not come to rest. */
-const rest = Effect.fnUntraced(function* (admin: Admin, prefix: string) {
+const rest = Effect.fnUntraced(function* (client: Kafka, admin: Admin, prefix: string) {
   const sql = yield* SqlClient.SqlClient
   const look = Effect.gen(function* () {
-    const lags = yield* Effect.tryPromise(async () => {
-      const ends = await admin.fetchTopicOffsets(prefix + ordersTopic)
-      return Promise.all(
+    const ends = yield* topicEnds(client, prefix + ordersTopic)
+    const lags = yield* Effect.tryPromise(() =>
+      Promise.all(
         Tables.consumers.map(async (name) => {
           const [found] = await admin.fetchOffsets({ groupId: prefix + name, topics: [prefix + ordersTopic] })
           const places = new Map(found?.partitions.map(({ offset, partition }) => [partition, Number(offset)]))
           const lag = ends.reduce(
-            (sum, { high, partition }) => sum + Number(high) - Math.max(0, places.get(partition) ?? 0),
+            (sum, { end, partition }) => sum + Number(end) - Math.max(0, places.get(partition) ?? 0),
             0
           )
           return { what: `records that ${name} has not passed`, count: lag }
         })
       )
-    }).pipe(Effect.retry(Schedule.spaced("200 millis")))
+    ).pipe(Effect.retry(Schedule.spaced("200 millis")))
     const held = yield* sql<{ readonly what: string; readonly count: number }>`
       SELECT consumer_name || ' holds that are ' || status AS what, count(*)::int4 AS count FROM inbox_holds
       WHERE status <> 'dead' GROUP BY 1`
@@ -130,6 +131,7 @@ export const soak = Effect.fnUntraced(function* (options: Options): Effect.fn.Re
     properties: { "leader.imbalance.check.interval.seconds": "3" }
   })
   const servers = kafka.bootstrapServers
+  const client = new Kafka({ clientId: "witness", brokers: servers.split(","), logLevel: logLevel.NOTHING })
   const admin = yield* KafkaMember.admin(servers)
   const prefix = "soak-"
   const { broker } = yield* KafkaMember.makeDirect({ brokers: servers.split(","), prefix, replication: 3 })
@@ -211,7 +213,7 @@ export const soak = Effect.fnUntraced(function* (options: Options): Effect.fn.Re
       log(`${publishedSeconds} s: ${histories.events()} events are published, and the blows are over`)
       yield* world.calm
 
-      const unrest = yield* rest(admin, prefix)
+      const unrest = yield* rest(client, admin, prefix)
       const restSeconds = Math.round((seconds() - publishedSeconds) * 10) / 10
       const books = yield* Books.read(servers, prefix + ordersTopic, ordersTopic)
       yield* world.stop

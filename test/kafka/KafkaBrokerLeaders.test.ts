@@ -1,7 +1,7 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Fiber, Layer, Queue, References, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import type { Admin } from "kafkajs"
+import { type Admin, Kafka, logLevel } from "kafkajs"
 import { randomUUID } from "node:crypto"
 import type { Slice } from "../../src/messaging/broker/Broker.ts"
 import {
@@ -17,6 +17,7 @@ import {
 import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
 import * as KafkaBroker from "../../src/messaging/broker/KafkaBroker.ts"
+import * as KafkaErrors from "../../src/messaging/broker/KafkaErrors.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
 import * as KafkaSource from "../support/KafkaSource.ts"
@@ -24,6 +25,7 @@ import * as Ledger from "../support/Ledger.ts"
 import * as LocalKafka from "../support/LocalKafka.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
+import { topicEnds } from "../support/topicEnds.ts"
 import * as KafkaMember from "./KafkaMember.ts"
 
 const local = await Effect.runPromise(KafkaSource.decideLocalKafka)
@@ -50,6 +52,23 @@ class Cluster extends Context.Service<Cluster, Effect.Success<ReturnType<typeof 
 ) {
   static readonly layer = Layer.effect(Cluster, LocalKafka.makeProxied({ nodes: 3 }))
 }
+
+/** Makes a topic whose partitions lie where they are told to, and waits until all of them serve: brokers lag behind one another. */
+const makeTopic = Effect.fnUntraced(function* (
+  servers: string,
+  admin: Admin,
+  topic: string,
+  replicas: ReadonlyArray<ReadonlyArray<number>>,
+  configEntries: Array<{ name: string; value: string }> = []
+) {
+  const replicaAssignment = replicas.map((nodes, partition) => ({ partition, replicas: [...nodes] }))
+  yield* Effect.promise(() =>
+    // kafkajs' own wait asks one broker, and fails where that does not know of the topic yet.
+    admin.createTopics({ waitForLeaders: false, topics: [{ topic, replicaAssignment, configEntries }] })
+  )
+  const client = new Kafka({ clientId: "maker", brokers: servers.split(","), logLevel: logLevel.NOTHING })
+  assert.strictEqual((yield* topicEnds(client, topic)).length, replicas.length)
+})
 
 /** Gives the partition to the two nodes that are not its leader. */
 const moveLeader = async (admin: Admin, wireTopic: string, partition: number) => {
@@ -131,14 +150,10 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
           const { bootstrapServers, brokers } = yield* Cluster
           const topic = `swallowed-${randomUUID()}`
           const admin = yield* KafkaMember.admin(bootstrapServers)
-          const replicaAssignment = Array.from({ length: partitions }, (_, partition) => ({
-            partition,
-            replicas: [1 + (partition % 3)]
-          }))
-          yield* Effect.promise(() =>
-            admin.createTopics({ topics: [{ topic: KafkaMember.prefix + topic, replicaAssignment }] })
-          )
-          const it = yield* KafkaMember.makeDirect({ brokers: bootstrapServers.split(","), sendTimeoutMillis: 5_000 })
+          const replicas = Array.from({ length: partitions }, (_, partition) => [1 + (partition % 3)])
+          yield* makeTopic(bootstrapServers, admin, KafkaMember.prefix + topic, replicas)
+          // Two of them are waited for; and what a machine that stands still for some seconds sends meanwhile must not take as long.
+          const it = yield* KafkaMember.makeDirect({ brokers: bootstrapServers.split(","), sendTimeoutMillis: 15_000 })
           const all = numbers(0, partitions).map(Number)
           const swallowed = all.filter((partition) => partition % 3 === 2)
           const others = all.filter((partition) => partition % 3 !== 2)
@@ -147,8 +162,8 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
               concurrency: "unbounded",
               discard: true
             })
-          yield* publishStubbornly(it, topic, ["first"])
-          yield* sendTo(all)
+          // A broker may lag behind the one that was asked, and its answer is not always an outage's.
+          yield* within("all partitions", Effect.retry(sendTo(all), Schedule.spaced("100 millis")))
           const { proxy } = brokers.find(({ nodeId }) => nodeId === 3)!
           yield* Effect.acquireRelease(proxy.blackHole(), () => proxy.pass)
           let rounds = 0
@@ -180,28 +195,21 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
     )
 
     it.effect(
-      "while half of a topic's partitions have no leader nothing burns, the other half flows, other topics do, and all of it follows when they are back",
+      "while half of a topic's partitions have no leader nothing burns, the other half flows, also from a process that starts meanwhile, other topics do, and all of it follows when they are back",
       () =>
         Effect.gen(function* () {
           const { bootstrapServers, brokers } = yield* Cluster
           const prefix = `half-${randomUUID()}-`
           const admin = yield* KafkaMember.admin(bootstrapServers)
           // The even ones live on the third node alone.
-          yield* Effect.promise(() =>
-            admin.createTopics({
-              topics: [
-                {
-                  topic: prefix + Ledger.topic,
-                  configEntries: [{ name: "min.insync.replicas", value: "1" }],
-                  replicaAssignment: Array.from({ length: 8 }, (_, partition) => ({
-                    partition,
-                    replicas: [partition % 2 === 0 ? 3 : 1 + ((partition >> 1) % 2)]
-                  }))
-                }
-              ]
-            })
-          )
-          yield* Effect.promise(() => admin.createTopics({ topics: [{ topic: `${prefix}other`, numPartitions: 8 }] }))
+          const halves = Array.from({ length: 8 }, (_, partition) => [
+            partition % 2 === 0 ? 3 : 1 + ((partition >> 1) % 2)
+          ])
+          yield* makeTopic(bootstrapServers, admin, prefix + Ledger.topic, halves, [
+            { name: "min.insync.replicas", value: "1" }
+          ])
+          const everywhere = Array.from({ length: 8 }, () => [1, 2, 3])
+          yield* makeTopic(bootstrapServers, admin, `${prefix}other`, everywhere)
           const broker = KafkaBroker.layer.pipe(
             Layer.provide(
               Layer.succeed(KafkaBroker.KafkaSettings, {
@@ -220,32 +228,54 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
             yield* Ledger.makeTables
             const ids = Array.from({ length: 40 }, (_, index) => `ledger-${index}`)
             const write = Effect.forEach(ids, (id) => Transaction.run(Ledger.append(id, 2)), { discard: true })
-            const context = yield* Layer.build(
-              TestProcess.dispatcherOver(() => broker).pipe(
-                Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 8, topics: [] })),
-                Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 20, backoffCapMillis: 500 }))
-              )
+            const start = Effect.map(
+              Layer.build(
+                TestProcess.dispatcherOver(() => Layer.fresh(broker)).pipe(
+                  Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 8, topics: [] })),
+                  Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 20, backoffCapMillis: 500 })),
+                  Layer.fresh
+                )
+              ),
+              (context) => Context.get(context, Dispatcher)
             )
-            const { pauses } = Context.get(context, Dispatcher)
-            yield* write
-            yield* Counters.drained
-            const third = brokers.find(({ nodeId }) => nodeId === 3)!
-            yield* third.kill
-            yield* write
             // Lanes of even numbers lie in partitions of even numbers.
             const waiting = sql<{ readonly what: string }>`
               SELECT DISTINCT topic || ' ' || lane % 2 AS what FROM outbox_events ORDER BY what`
-            yield* Transaction.run(Ledger.append("other", 3, "other"))
+            const untilHalf = ({ pauses }: Dispatcher["Service"]) =>
+              Counters.eventually(
+                "a few failed tries, and all to be sent that has a leader",
+                Effect.all([waiting, pauses]).pipe(
+                  Effect.map(
+                    ([rows, paused]) =>
+                      rows.map(({ what }) => what).join() === `${Ledger.topic} 0` &&
+                      paused.some(({ attempt, topic }) => topic === Ledger.topic && attempt >= 3)
+                  )
+                )
+              )
+            const third = brokers.find(({ nodeId }) => nodeId === 3)!
+            yield* Effect.scoped(
+              Effect.gen(function* () {
+                const dispatcher = yield* start
+                yield* write
+                yield* Counters.drained
+                yield* third.kill
+                yield* write
+                yield* Transaction.run(Ledger.append("other", 3, "other"))
+                yield* untilHalf(dispatcher)
+              })
+            )
+            // Until the others have missed it for a session they name it as the leader, and kafkajs takes that for an answer.
             yield* Counters.eventually(
-              "a few failed tries, and all to be sent that has a leader",
-              Effect.all([waiting, pauses]).pipe(
-                Effect.map(
-                  ([rows, paused]) =>
-                    rows.map(({ what }) => what).join() === `${Ledger.topic} 0` &&
-                    paused.some(({ attempt, topic }) => topic === Ledger.topic && attempt >= 3)
+              "the others to say that there is no leader",
+              Effect.promise(() =>
+                admin.fetchTopicMetadata({ topics: [prefix + Ledger.topic] }).then(
+                  () => false,
+                  (error: unknown) => KafkaErrors.isProtocolError(error, "LEADER_NOT_AVAILABLE")
                 )
               )
             )
+            yield* write
+            yield* untilHalf(yield* start)
             const states = yield* sql<{
               readonly status: string
             }>`SELECT DISTINCT status FROM outbox_status ORDER BY status`

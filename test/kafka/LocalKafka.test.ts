@@ -9,6 +9,7 @@ import * as path from "node:path"
 import * as KafkaSource from "../support/KafkaSource.ts"
 import * as LocalKafka from "../support/LocalKafka.ts"
 import { ApiKey, type KafkaProxy } from "../support/TcpProxy.ts"
+import { topicEnds } from "../support/topicEnds.ts"
 
 /** A start takes 3 s here and three nodes 8 s; a busy CI machine gets ten times that before vitest gives up. */
 const timeoutMillis = 300_000
@@ -55,9 +56,8 @@ const createTopic = (kafka: Kafka, replicationFactor: number) =>
  */
 const readAll = (kafka: Kafka, topic: string): Effect.Effect<ReadonlyArray<string>> =>
   Effect.gen(function* () {
-    const admin = yield* use(kafka.admin())
-    const [offsets] = yield* Effect.promise(() => admin.fetchTopicOffsets(topic))
-    const end = Number(offsets!.high)
+    const [place] = yield* topicEnds(kafka, topic)
+    const end = Number(place!.end)
     const values: Array<string> = []
     if (end === 0) return values
     const consumer = yield* Effect.acquireRelease(
@@ -342,14 +342,6 @@ describe.skipIf(source._tag === "Unavailable")("LocalKafka", () => {
               Effect.tryPromise(() =>
                 producer.send({ topic, acks: -1, messages: [0, 1].map((partition) => ({ partition, value })) })
               )
-            // A client of its own each time: one that was told of a leader who does not know it yet asks that one for five minutes.
-            const ends = Effect.scoped(
-              Effect.flatMap(use(client.admin()), (admin) => Effect.tryPromise(() => admin.fetchTopicOffsets(topic)))
-            ).pipe(
-              Effect.retry(Schedule.spaced("100 millis")),
-              Effect.timeout(patience),
-              Effect.map((offsets) => offsets.toSorted((a, b) => a.partition - b.partition).map(({ high }) => high))
-            )
             yield* sendToBoth("before")
             yield* Effect.promise(() =>
               admin.alterPartitionReassignments({
@@ -365,7 +357,11 @@ describe.skipIf(source._tag === "Unavailable")("LocalKafka", () => {
             // which kafkajs does not ask again, for it has answered.
             const sent = yield* Effect.exit(sendToBoth("after"))
             assert.strictEqual(Exit.isSuccess(sent), retries > 0)
-            assert.deepStrictEqual(yield* ends, ["2", "1"])
+            const ends = yield* topicEnds(client, topic)
+            assert.deepStrictEqual(
+              ends.map(({ end }) => end),
+              [2n, 1n]
+            )
           }),
         timeoutMillis
       )

@@ -110,8 +110,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "skips-and-sleeps",
     breaks: "what waits behind an event that is dead at its first refusal, and skipped, waits for the next poll",
     file: dispatcher,
-    find: "turn.hasSkipped || ",
-    replace: "",
+    find: 'turn.hasSkipped ? ("more" as const) : left',
+    replace: "left",
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "an event that is dead at its first refusal" }
   },
   {
@@ -141,11 +141,11 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "fetches-from-what-is-away",
-    breaks: "what stands behind the backlog of a topic that is away, in the same lane, waits for that topic",
+    breaks: "the backlog of a topic that is away is fetched over and over, though it is not to be sent",
     file: dispatcher,
-    find: "queue.fetch(lane, yield* pauses.runningIn(lane)",
-    replace: "queue.fetch(lane, []",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "what is behind the backlog" }
+    find: "...(yield* pauses.runningIn(lane)), ",
+    replace: "",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "sends that fail together" }
   },
   {
     name: "waits-though-it-is-back",
@@ -234,7 +234,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "ended-and-untold",
     breaks: "a lane whose partition's pause has ended, since another send arrived there, waits for the next poll",
     file: topicPauses,
-    find: "let hasEnded = own.some(({ untilMillis }) => untilMillis > now)",
+    find: "let hasEnded = own.length > 0",
     replace: "let hasEnded = false",
     seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "a pause that ends since another send" }
   },
@@ -261,6 +261,31 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     find: "if (isApart || !sender.isConnected) {",
     replace: "{",
     seenBy: { file: "test/kafka/KafkaBrokerLeaders.test.ts", test: "a broker that swallows" }
+  },
+  {
+    name: "a-part-for-the-whole",
+    breaks: "a partition without a leader stops its whole topic in every process that asks for its metadata",
+    file: "src/messaging/broker/KafkaPatches.ts",
+    find: "partition.partitionErrorCode === leaderNotAvailable",
+    replace: "partition.partitionErrorCode === 0",
+    seenBy: { file: "test/kafka/KafkaBrokerLeaders.test.ts", test: "while half of a topic's partitions" }
+  },
+  {
+    name: "behind-a-backlog",
+    breaks: "a topic's events wait behind another one's backlog while that is tried, for as long as a send may take",
+    file: dispatcher,
+    find: "isCut && failed.length > 0",
+    replace: "failed.length < 0",
+    seenBy: { file: "test/outbox/Pauses.test.ts", test: "also from behind a backlog" }
+  },
+  {
+    name: "well-and-untold",
+    breaks:
+      "lanes that wait for a try of their partition hear nothing when an earlier send has been marked, and it is well",
+    file: topicPauses,
+    find: "let hasEnded = own.length > 0",
+    replace: "let hasEnded = own.some(({ untilMillis }) => untilMillis > now)",
+    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "who waits for another one's try" }
   },
   {
     name: "refused-each-time",
@@ -306,8 +331,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "the-slow-one-first",
     breaks: "a topic's events wait in their lane for the send to another topic, which is away",
     file: dispatcher,
-    find: "[...well, ...failed.slice(0, 1)],",
-    replace: "[...failed.slice(0, 1), ...well],",
+    find: "const sentWell = yield* send(well)",
+    replace: "yield* send(failed.slice(0, 1)); const sentWell = yield* send(well)",
     seenBy: { file: "test/outbox/Pauses.test.ts", test: "of a lane's topics those that are well" }
   },
   {
@@ -445,7 +470,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "parks-in-front-of-all",
     breaks: "what is written to a held aggregate keeps its lane waiting until the last of it is put away",
     file: dispatcher,
-    find: "held.length > 0 && isCut ? yield* fetchBeside(lane, held) : fetched",
+    find: "held.length > 0 && isCut ? yield* fetchBeside(lane, leftOut, held) : fetched",
     replace: "fetched",
     seenBy: { file: "test/outbox/HeldRows.test.ts", test: "however much a held aggregate has in the queue" }
   },

@@ -7,6 +7,7 @@ import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispa
 import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
 import { laneOf, partitionOf } from "../../src/messaging/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
+import { ControlSettings } from "../../src/platform/database/ControlConnection.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
 import * as ShortWaits from "../support/ShortWaits.ts"
@@ -16,7 +17,9 @@ import * as TestProcess from "../support/TestProcess.ts"
 const writer = Layer.effectDiscard(Counters.makeTables).pipe(
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),
-  Layer.provideMerge(TestProcess.quiet)
+  Layer.provideMerge(TestProcess.quiet),
+  // Who loses its lanes, on a machine that stands still, forgets rightly what has failed in them.
+  Layer.provideMerge(Layer.succeed(ControlSettings, { sessionTimeoutMillis: 60_000, heartbeatMillis: 1_000 }))
 )
 
 /** A refused event is due again after a second, which is half of what that wait may be. */

@@ -7,6 +7,7 @@ import { QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
 import { Lane, laneCount, laneOf, partitionOf } from "../../src/messaging/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
+import { Faults, type FaultsService } from "../../src/platform/Faults.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Ledger from "../support/Ledger.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -48,8 +49,13 @@ const drainAll = Effect.flatMap(Dispatcher, ({ drainOnce }) =>
   Effect.forEach(aggregates, (id) => drainOnce(laneOf(id)), { concurrency: "unbounded", discard: true })
 )
 
-it.live("sends that fail together are one failure of their topic, which is fetched no more while it is paused", () =>
-  Effect.gen(function* () {
+it.live("sends that fail together are one failure of their topic, which is fetched no more while it is paused", () => {
+  let fetched = 0
+  const counting: FaultsService = {
+    at: (point) => Effect.sync(() => void (fetched += point === "dispatcher.after-fetch" ? 1 : 0)),
+    around: (_, operation) => operation
+  }
+  return Effect.gen(function* () {
     for (const id of aggregates) yield* Transaction.run(Ledger.append(id, 1))
     const isBack = yield* Ref.make(false)
     yield* Effect.gen(function* () {
@@ -68,10 +74,11 @@ it.live("sends that fail together are one failure of their topic, which is fetch
       yield* Ref.set(isBack, true)
       yield* drainAll
       assert.strictEqual(yield* Ledger.countEmbedded, 0)
+      assert.strictEqual(fetched, aggregates.length)
       // Random between nothing and 34 years: shorter than the test once in a hundred million times.
     }).pipe(Effect.provide(dispatcherOver(isBack, 2 ** 40)))
-  }).pipe(Effect.provide(writer))
-)
+  }).pipe(Effect.provide(writer), Effect.provideService(Faults, counting))
+})
 
 it.live("the first send that succeeds ends the pause, and the failures in a row", () =>
   Effect.gen(function* () {
@@ -119,18 +126,24 @@ it.live.each(failures)(
     Effect.gen(function* () {
       const elsewhere = goods.at(-1)!
       for (const id of ["bad", elsewhere]) yield* Transaction.run(Ledger.append(id, 1))
+      const isUnderWay = yield* Deferred.make<void>()
       const hasFailed = yield* Deferred.make<void>()
       let tries = 0
       const steps = TestProcess.dispatcherStepsOver(
         TestProcess.publishing((batch, broker) =>
           batch.records[0].key === "bad"
             ? Effect.suspend(() => (tries++ === 0 ? Effect.fail(failure) : broker.publish(batch)))
-            : Effect.andThen(Deferred.await(hasFailed), broker.publish(batch))
+            : Effect.andThen(
+                Effect.andThen(Deferred.succeed(isUnderWay, undefined), Deferred.await(hasFailed)),
+                broker.publish(batch)
+              )
         )
       )
       yield* Effect.gen(function* () {
         const { drainOnce, pauses } = yield* Dispatcher
         const other = yield* Effect.forkChild(drainOnce(laneOf(elsewhere)))
+        // What began after the failure would be news of its topic.
+        yield* Deferred.await(isUnderWay)
         yield* drainOnce(laneOf("bad"))
         yield* Deferred.succeed(hasFailed, undefined)
         yield* Fiber.join(other)
@@ -285,9 +298,12 @@ it.live("what is behind the backlog of a topic that is away is sent, though it i
   }).pipe(Effect.provide(writer))
 )
 
-it.live("of a lane's topics those that are well go first", () =>
+it.live.each([
+  ["of a lane's topics those that are well go first", 1],
+  ["also from behind a backlog that is tried, and is more than a batch", 5]
+] as const)("%s", ([, backlog]) =>
   Effect.gen(function* () {
-    yield* Transaction.run(Ledger.append(idIn(0, "away"), 1, "away"))
+    yield* Transaction.run(Ledger.append(idIn(0, "away"), backlog, "away"))
     const over = yield* Deferred.make<void>()
     let tries = 0
     const steps = TestProcess.dispatcherStepsOver(
@@ -312,7 +328,13 @@ it.live("of a lane's topics those that are well go first", () =>
       yield* Deferred.succeed(over, undefined)
       yield* Fiber.join(turn)
       assert.strictEqual(tries, 2)
-    }).pipe(Effect.provide(dispatcherWith(steps, 0)))
+    }).pipe(
+      Effect.provide(
+        dispatcherWith(steps, 0).pipe(
+          Layer.provide(Layer.succeed(QueueSettings, { archive: true, batchSize: 3, batchBytes: 900_000 }))
+        )
+      )
+    )
   }).pipe(Effect.provide(writer))
 )
 

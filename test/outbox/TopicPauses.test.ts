@@ -1,6 +1,6 @@
 /** When what has failed is tried again, by the rules of TopicPauses.ts alone. */
 import { assert, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Random } from "effect"
+import { Deferred, Effect, Fiber, Option, Random } from "effect"
 import { TestClock } from "effect/testing"
 import { BrokerUnavailable } from "../../src/messaging/broker/Broker.ts"
 import { Lane } from "../../src/messaging/outbox/Lane.ts"
@@ -277,6 +277,25 @@ it.effect("what waits for room to be tried is not forgotten meanwhile", () =>
       assert.deepStrictEqual(yield* pauses.runningIn(Lane.make(2)), ["orders"])
     }
     assert.strictEqual((yield* Effect.flip(pauses.attempt("orders", third, Effect.void)))._tag, "TopicPaused")
+  }).pipe(halfway)
+)
+
+it.effect("who waits for another one's try hears of it when the place is well by a send before that", () =>
+  Effect.gen(function* () {
+    const pauses = yield* makePauses
+    yield* pauses.begin("orders", first, away, yield* Monotonic.millis)
+    yield* TestClock.adjust("1 second")
+    const sentMillis = yield* Monotonic.millis
+    // It has arrived, and is still to be marked.
+    yield* pauses.attempt("orders", first, Effect.void)
+    const over = yield* Deferred.make<void>()
+    yield* Effect.forkChild(pauses.attempt("orders", first, Deferred.await(over)), { startImmediately: true })
+    assert.deepStrictEqual(yield* pauses.runningIn(inFirst), ["orders"])
+    yield* pauses.changed.close
+    yield* TestClock.adjust(1)
+    yield* pauses.end("orders", first, sentMillis)
+    assert.deepStrictEqual(yield* pauses.runningIn(inFirst), [])
+    assert.isTrue(Option.isSome(yield* Effect.timeoutOption(pauses.changed.await, 0)))
   }).pipe(halfway)
 )
 

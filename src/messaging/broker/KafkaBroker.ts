@@ -40,7 +40,7 @@ const make = Effect.gen(function* () {
   const withAdmin = <A>(use: (admin: Admin) => Effect.Effect<A, unknown>): Effect.Effect<A, unknown> =>
     Effect.acquireUseRelease(
       Effect.sync(() => {
-        const client = clients.open({ requestTimeoutMillis: adminRequestTimeoutMillis, retries: 0 })
+        const client = clients.open({ requestTimeoutMillis: adminRequestTimeoutMillis, retries: 0, isPartByPart: true })
         return { client, admin: client.kafka.admin({ retry: { retries: 0 } }) }
       }),
       ({ admin }) =>
@@ -79,8 +79,12 @@ const make = Effect.gen(function* () {
     )
   })
 
+  const allLed = (partitions: ReadonlyArray<PartitionMetadata>) => partitions.every(({ leader }) => leader >= 0)
+
+  const notYetLed = () => new Error("a partition of the new topic has no leader yet")
+
   /**
-   * Succeeds when every partition has a leader that serves. Brokers spread the word of a new topic faster than they take its partitions
+   * Succeeds when the leader of every partition serves. Brokers spread the word of a new topic faster than they take its partitions
    * over, and refuse for a moment to write to what they say is theirs.
    */
   const awaitLeaders = (admin: Admin, wireTopic: string) => ask(() => admin.fetchTopicOffsets(wireTopic))
@@ -132,7 +136,10 @@ const make = Effect.gen(function* () {
             (error) => KafkaErrors.isProtocolError(error, "UNKNOWN_TOPIC_OR_PARTITION"),
             () =>
               createTopics
-                ? Effect.andThen(create(admin), whileNew(partitionsOf(admin, wireTopic)))
+                ? Effect.andThen(
+                    create(admin),
+                    whileNew(Effect.filterOrFail(partitionsOf(admin, wireTopic), allLed, notYetLed))
+                  )
                 : Effect.fail(
                     new TopicUnavailable({
                       topic,
@@ -141,7 +148,8 @@ const make = Effect.gen(function* () {
                   )
           )
         )
-        yield* whileNew(awaitLeaders(admin, wireTopic))
+        // One that has lost the leader of a part is not new, and the other parts can be written to.
+        if (allLed(partitions)) yield* whileNew(awaitLeaders(admin, wireTopic))
         return yield* whileNew(describe(admin, topic, wireTopic, partitions))
       })
     ).pipe(

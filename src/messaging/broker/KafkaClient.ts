@@ -7,9 +7,9 @@
  * costs a connection and a metadata request.
  */
 import { Context, Effect } from "effect"
-import { Kafka, type logCreator, logLevel } from "kafkajs"
+import { type ISocketFactory, Kafka, type logCreator, logLevel } from "kafkajs"
 import * as net from "node:net"
-import { applyPatches } from "./KafkaPatches.ts"
+import { applyPatches, readPartByPart } from "./KafkaPatches.ts"
 
 applyPatches()
 
@@ -75,12 +75,15 @@ export const makeClients = Effect.gen(function* () {
 
   /** A client that is connected to nothing yet. A request that is not answered within `requestTimeoutMillis` fails. */
   const open = ({
+    isPartByPart,
     requestTimeoutMillis,
     retries
   }: {
     readonly requestTimeoutMillis: number
     /** Of connecting, metadata and coordinator look-ups. */
     readonly retries: number
+    /** Whether a topic is of use of which some partitions have no leader. */
+    readonly isPartByPart: boolean
   }): Client => {
     const sockets = new Map<net.Socket, string>()
     let isCut = false
@@ -88,6 +91,20 @@ export const makeClients = Effect.gen(function* () {
     const destroy = (socket: net.Socket) => socket.destroy(new Error("the connection was given up"))
     // Each client starts with another broker: kafkajs always starts with the first one, which may be the one that is down.
     const first = opened++ % brokers.length
+    const socketFactory: ISocketFactory = ({ host, onConnect, port }) => {
+      if (isCut) throw new Error("the client was given up")
+      const socket = connect({ host, port })
+      // Sends that fail side by side each say goodbye to the same socket, also while it still connects, and Node would warn of a leak.
+      socket.setMaxListeners(maxGoodbyes)
+      sockets.set(socket, `${host}:${port}`)
+      socket.once("connect", onConnect)
+      socket.once("close", () => sockets.delete(socket))
+      // Requests are small and go out one after the other: waiting for more to send would only delay them.
+      socket.setNoDelay(true)
+      socket.setKeepAlive(true, keepAliveMillis)
+      return socket
+    }
+    if (isPartByPart) readPartByPart(socketFactory)
     const kafka = new Kafka({
       clientId,
       brokers: [...brokers.slice(first), ...brokers.slice(0, first)],
@@ -103,19 +120,7 @@ export const makeClients = Effect.gen(function* () {
       // kafkajs writes its debug lines for every request: too many to be built and thrown away.
       logLevel: logLevel.INFO,
       logCreator: log,
-      socketFactory: ({ host, onConnect, port }) => {
-        if (isCut) throw new Error("the client was given up")
-        const socket = connect({ host, port })
-        // Sends that fail side by side each say goodbye to the same socket, also while it still connects, and Node would warn of a leak.
-        socket.setMaxListeners(maxGoodbyes)
-        sockets.set(socket, `${host}:${port}`)
-        socket.once("connect", onConnect)
-        socket.once("close", () => sockets.delete(socket))
-        // Requests are small and go out one after the other: waiting for more to send would only delay them.
-        socket.setNoDelay(true)
-        socket.setKeepAlive(true, keepAliveMillis)
-        return socket
-      }
+      socketFactory
     })
     return {
       kafka,

@@ -89,7 +89,7 @@ export const make = Effect.fnUntraced(function* (
     const clock = yield* Clock.Clock
     const wireTopic = prefix + topic
     const failed = yield* Deferred.make<never, BrokerUnavailable | TopicUnavailable>()
-    const client = clients.open({ requestTimeoutMillis: requestTimeout, retries: retry.retries })
+    const client = clients.open({ requestTimeoutMillis: requestTimeout, retries: retry.retries, isPartByPart: false })
     const consumer: Consumer = client.kafka.consumer({
       groupId: prefix + group,
       allowAutoTopicCreation: false,

@@ -1,5 +1,5 @@
 /**
- * Five places where kafkajs 2.2.4 is changed from outside. Its version is pinned exactly, and the tests of test/kafka run through all.
+ * Six places where kafkajs 2.2.4 is changed from outside. Its version is pinned exactly, and the tests of test/kafka run through all.
  */
 import type { Message } from "kafkajs"
 import { createRequire } from "node:module"
@@ -238,6 +238,70 @@ const joinWhoIsNoMember = () => {
 /** The protocol's UNKNOWN_MEMBER_ID. */
 const unknownMemberId = 25
 
+/** The `socketFactory` of each client for which a partition without a leader is that partition's business. */
+const partByPart = new WeakSet<object>()
+
+/** Marks a client by its `socketFactory`: it reads the metadata of a topic of which a part is away. */
+export const readPartByPart = (socketFactory: object) => {
+  partByPart.add(socketFactory)
+}
+
+/**
+ * kafkajs takes no metadata of a topic in which one partition has no leader, so that nothing can be sent to the others either as soon as it
+ * wants to know anew: after five minutes, or when it has lost a connection. A client that is marked with {@link readPartByPart} takes what it is
+ * told, and a send to a partition without a leader (-1) fails by itself, for there is no such broker.
+ *
+ * Not for consumers, which would wait for such a partition until they next ask, five minutes later.
+ *
+ * Source: `parse` in kafkajs/src/protocol/requests/metadata/v0/response.js, which is that of all versions; `metadata` in broker/index.js.
+ */
+const takeMetadataInParts = () => {
+  interface Metadata {
+    readonly topicMetadata: ReadonlyArray<{
+      readonly partitionMetadata: ReadonlyArray<{ readonly partitionErrorCode: number }>
+    }>
+  }
+  interface Response {
+    readonly parse: (data: Metadata) => Promise<Metadata>
+  }
+  type Protocol = (args: unknown) => { readonly request: unknown; readonly response: Response }
+  interface Broker {
+    readonly connectionPool: { readonly socketFactory: object }
+    readonly lookupRequest: (apiKey: number, definition: unknown) => Protocol
+    metadata: (topics: ReadonlyArray<string>) => Promise<Metadata>
+  }
+  const { prototype } = require("kafkajs/src/broker/index.js") as { readonly prototype: Broker }
+  const metadata = prototype.metadata
+  const withoutRefusals = (data: Metadata): Metadata => ({
+    ...data,
+    topicMetadata: data.topicMetadata.map((topic) => ({
+      ...topic,
+      partitionMetadata: topic.partitionMetadata.map((partition) =>
+        partition.partitionErrorCode === leaderNotAvailable ? { ...partition, partitionErrorCode: 0 } : partition
+      )
+    }))
+  })
+  prototype.metadata = function (this: Broker, topics: ReadonlyArray<string>) {
+    if (!partByPart.has(this.connectionPool.socketFactory)) return metadata.call(this, topics)
+    const inParts = (protocol: Protocol): Protocol => {
+      return (given) => {
+        const { request, response } = protocol(given)
+        return { request, response: { ...response, parse: (data) => response.parse(withoutRefusals(data)) } }
+      }
+    }
+    // As above: the same broker, but for this one request.
+    const broker = Object.create(this, {
+      lookupRequest: {
+        value: (apiKey: number, definition: unknown) => inParts(this.lookupRequest(apiKey, definition))
+      }
+    }) as Broker
+    return metadata.call(broker, topics)
+  }
+}
+
+/** The protocol's LEADER_NOT_AVAILABLE. */
+const leaderNotAvailable = 5
+
 /** Changes kafkajs, for this process: to be called once, before the first client. */
 export const applyPatches = () => {
   stopIdlePolling()
@@ -245,4 +309,5 @@ export const applyPatches = () => {
   beginAnew()
   endFetchersOfTheStopped()
   joinWhoIsNoMember()
+  takeMetadataInParts()
 }

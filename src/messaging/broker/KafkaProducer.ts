@@ -58,7 +58,7 @@ export const make = Effect.fnUntraced(function* (
   const runFork = yield* FiberSet.makeRuntime<never, void, never>()
 
   const openSender = (): Sender => {
-    const client = clients.open({ requestTimeoutMillis: sendTimeoutMillis, retries: 0 })
+    const client = clients.open({ requestTimeoutMillis: sendTimeoutMillis, retries: 0, isPartByPart: true })
     const producer = client.kafka.producer({
       idempotent: false,
       allowAutoTopicCreation: false,

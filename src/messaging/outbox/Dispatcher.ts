@@ -241,47 +241,64 @@ export class Dispatcher extends Context.Service<
           return Effect.flatMap(sizeLimits.isOver(topic, events), (isOver) => (isOver ? inParts : whole))
         })
 
-      /** The lane's next events, but for those of paused topics, of misordered aggregates and of `others`. */
-      const fetchBeside = Effect.fnUntraced(function* (lane: Lane, others: ReadonlyArray<Aggregate>) {
+      /** The lane's next events, but for those of paused topics and of `leftOut`, of misordered aggregates and of `others`. */
+      const fetchBeside = Effect.fnUntraced(function* (
+        lane: Lane,
+        leftOut: ReadonlyArray<string>,
+        others: ReadonlyArray<Aggregate>
+      ) {
         const left = new Map([...(yield* misordered.of(lane)), ...others].map((one) => [Misordered.keyOf(one), one]))
-        return yield* queue.fetch(lane, yield* pauses.runningIn(lane), [...left.values()])
+        return yield* queue.fetch(lane, [...(yield* pauses.runningIn(lane)), ...leftOut], [...left.values()])
       })
 
+      /** One batch per topic, and one try of a topic that failed; beside `leftOut`, which is to be tried, what is well alone. */
+      const drainBeside = (lane: Lane, leftOut: ReadonlyArray<string>, turn: Turn): Effect.Effect<"idle" | "more"> =>
+        Effect.gen(function* () {
+          const started = yield* Monotonic.millis
+          const fetched = yield* fetchBeside(lane, leftOut, [])
+          if (fetched.length === 0) return "idle"
+          yield* faults.at("dispatcher.after-fetch")
+          const isCut = fetched.at(-1)?.followed === true
+          const held = fetched.filter((event) => event.held === true)
+          const parked = held.length === 0 ? 0 : yield* holds.park(lane, held)
+          // What a held aggregate has in the queue may be many batches: nobody waits until all of it is put away.
+          const met = held.length > 0 && isCut ? yield* fetchBeside(lane, leftOut, held) : fetched
+          const free = held.length === 0 ? met : met.filter((event) => event.held !== true)
+          const events = yield* misordered.sift(lane, free)
+          const parts = Object.entries(Array.groupBy(events, (event) => event.topic)).map(([topic, batch]) => ({
+            topic,
+            batch,
+            failedMillis: pauses.failedAtMillis(topic, publisher.placeOf(lane, topic))
+          }))
+          const send = (these: typeof parts) =>
+            Effect.forEach(these, ({ batch, topic }) =>
+              Effect.match(sendInOrder(lane, topic, batch, turn), { onSuccess: () => true, onFailure: () => false })
+            )
+          const well = parts.filter(({ failedMillis }) => failedMillis === 0)
+          const failed = parts
+            .filter(({ failedMillis }) => failedMillis > 0)
+            .toSorted((one, other) => one.failedMillis - other.failedMillis)
+          // What may take long keeps no other topic waiting, also where its backlog fills the batch; and it is one thing at a time, the longest
+          // due first: the others come with another turn.
+          const sentWell = yield* send(well)
+          const behind =
+            isCut && failed.length > 0
+              ? yield* drainBeside(lane, [...leftOut, ...failed.map(({ topic }) => topic)], turn)
+              : "idle"
+          const tried = leftOut.length > 0 ? [] : failed.slice(0, 1)
+          const sent = [...sentWell, ...(yield* send(tried))]
+          yield* Metric.update(batchSeconds, ((yield* Monotonic.millis) - started) / 1_000)
+          // Whatever was cut off by the fetch's bounds is there at once; what was committed since comes with a wake-up, and what failed is
+          // looked for after its pause.
+          const hasMoved = parked > 0 || events.length < free.length || sent.some(Boolean)
+          return behind === "more" || failed.length > tried.length || (isCut && hasMoved) ? "more" : "idle"
+        })
+
       const drainOnce = Effect.fnUntraced(function* (lane: Lane) {
-        const started = yield* Monotonic.millis
-        const fetched = yield* fetchBeside(lane, [])
-        if (fetched.length === 0) return "idle" as const
-        yield* faults.at("dispatcher.after-fetch")
-        const isCut = fetched.at(-1)?.followed === true
-        const held = fetched.filter((event) => event.held === true)
-        const parked = held.length === 0 ? 0 : yield* holds.park(lane, held)
-        // What a held aggregate has in the queue may be many batches: nobody waits until all of it is put away.
-        const met = held.length > 0 && isCut ? yield* fetchBeside(lane, held) : fetched
-        const free = held.length === 0 ? met : met.filter((event) => event.held !== true)
-        const events = yield* misordered.sift(lane, free)
         const turn: Turn = { aside: new Set(), hasSkipped: false }
-        const parts = Object.entries(Array.groupBy(events, (event) => event.topic)).map(([topic, batch]) => ({
-          topic,
-          batch,
-          failedMillis: pauses.failedAtMillis(topic, publisher.placeOf(lane, topic))
-        }))
-        const well = parts.filter(({ failedMillis }) => failedMillis === 0)
-        const failed = parts
-          .filter(({ failedMillis }) => failedMillis > 0)
-          .toSorted((one, other) => one.failedMillis - other.failedMillis)
-        const sent = yield* Effect.forEach(
-          // What may take long keeps no other topic waiting, and is one thing at a time, the longest due first: the others come with another
-          // turn.
-          [...well, ...failed.slice(0, 1)],
-          ({ batch, topic }) =>
-            Effect.match(sendInOrder(lane, topic, batch, turn), { onSuccess: () => true, onFailure: () => false })
-        )
-        yield* Metric.update(batchSeconds, ((yield* Monotonic.millis) - started) / 1_000)
-        // Whatever was cut off by the fetch's bounds is there at once; what was committed since comes with a wake-up, and what failed is
-        // looked for after its pause.
-        const hasMoved = parked > 0 || events.length < free.length || sent.some(Boolean)
+        const left = yield* drainBeside(lane, [], turn)
         // What waited behind an event that was skipped is in the queue again.
-        return turn.hasSkipped || failed.length > 1 || (isCut && hasMoved) ? ("more" as const) : ("idle" as const)
+        return turn.hasSkipped ? ("more" as const) : left
       })
 
       /** One more send of a refused event, by itself. */

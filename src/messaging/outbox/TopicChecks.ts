@@ -328,7 +328,10 @@ export class TopicChecks extends Context.Service<
                   !topics.includes(topic) && (findings.length > 0 || unavailable !== undefined)
               )
               .map(({ topic }) => topic)
-            const looks = yield* Effect.forEach([...topics, ...others], (topic) => Effect.result(checks.inspect(topic)))
+            // Each may take as long as a broker that swallows what it gets is waited for.
+            const looks = yield* Effect.forEach([...topics, ...others], (topic) =>
+              Effect.tap(Effect.result(checks.inspect(topic)), stamp)
+            )
             const isAnswered = looks.every(Result.isSuccess)
             for (let nap = 0; nap < napsBetweenChecks; nap++) {
               yield* Effect.andThen(stamp, Effect.sleep(napMillis))

@@ -90,7 +90,7 @@ export interface TopicPauses {
   readonly all: Effect.Effect<ReadonlyArray<PausedTopic>>
   /** Milliseconds until the next of the running pauses ends; undefined where there is none. */
   readonly nextEndMillis: Effect.Effect<number | undefined>
-  /** Opened when a pause begins, or ends before its time, or a try is over: what is waited for is to be looked at again. */
+  /** Opened when a pause begins, or ends before its time, or what had failed was reached, or a try is over: what is waited for is to be looked at again. */
   readonly changed: Latch.Latch
 }
 
@@ -201,7 +201,8 @@ export const make = Effect.fnUntraced(function* (options: {
     const keys = [keyOf(topic, place), keyOf(topic, undefined)]
     const own = keys.flatMap((key) => failures.get(key) ?? [])
     for (const key of keys) forget(key)
-    let hasEnded = own.some(({ untilMillis }) => untilMillis > now)
+    // Where its pause is over already, too: who looked while it was tried waits for more than the end of that.
+    let hasEnded = own.length > 0
     const others = [...at(now)].filter(([, failure]) => failure.topic === topic)
     const lastMillis = reached.get(topic) ?? Number.NEGATIVE_INFINITY
     for (const [key, failure] of others) {
