@@ -6,7 +6,7 @@
  * seconds.
  */
 import { assert, layer } from "@effect/vitest"
-import { Deferred, Effect, Fiber, type Layer, Queue, type Scope, SubscriptionRef } from "effect"
+import { Deferred, Effect, Fiber, type Layer, Queue, Schedule, type Scope, SubscriptionRef } from "effect"
 import { randomUUID } from "node:crypto"
 import type { BrokerRecord, Slice } from "../../src/messaging/broker/Broker.ts"
 import {
@@ -306,6 +306,25 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
         const after = (yield* next.takeUntil("marker")).map((one) => textOf(one.record))
         assert.notInclude(after, "0", "the place from before the restart stands")
         assert.isTrue(yield* SubscriptionRef.get(member.broker.available), "the broker is known to be back")
+      })
+    )
+
+    promise("a member can ask whether the broker answers it, where that may be its own misfortune", () =>
+      Effect.gen(function* () {
+        const member = yield* newMember
+        const { reach } = member.broker
+        // Who reaches the database reaches this one.
+        if (reach === undefined) return assert.strictEqual(member.broker.name, "embedded")
+        const { topic } = yield* newTopic(member)
+        for (const one of [topic, `${topic}-unknown`]) {
+          yield* within("an answer", Effect.retry(reach(one), Schedule.spaced("200 millis")))
+        }
+        yield* member.kill
+        const error = yield* within("the end of its patience", Effect.flip(reach(topic)))
+        assert.strictEqual(error._tag, "BrokerUnavailable")
+        assert.isFalse(yield* SubscriptionRef.get(member.broker.available))
+        const other = yield* newMember
+        yield* within("an answer", Effect.retry(other.broker.reach!(topic), Schedule.spaced("200 millis")))
       })
     )
 

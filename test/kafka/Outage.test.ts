@@ -5,9 +5,12 @@ import { Context, Effect, Layer, Redacted, Schema } from "effect"
 import kafkajs from "kafkajs"
 import { randomUUID } from "node:crypto"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
+import { Broker } from "../../src/messaging/broker/Broker.ts"
 import * as KafkaBroker from "../../src/messaging/broker/KafkaBroker.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
-import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
+import { laneCount } from "../../src/messaging/outbox/Lane.ts"
+import { LaneWorkers, LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
+import { ReachSettings } from "../../src/messaging/outbox/Reach.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
 import * as KafkaSource from "../support/KafkaSource.ts"
@@ -286,6 +289,60 @@ describe.skipIf(local._tag === "Unavailable")("with a Kafka that fails", () => {
             )
             assert.deepStrictEqual(problems, [], topic)
           }
+        }),
+      timeoutMillis
+    )
+
+    it.effect(
+      "cut off from one of two dispatchers alone: its lanes go to the other one, and come back afterwards",
+      () =>
+        Effect.gen(function* () {
+          const { bootstrapServers, directBootstrapServers } = yield* Node
+          const prefix = `cut-${randomUUID()}-`
+          const start = Effect.fnUntraced(function* () {
+            const { broker, proxy } = yield* KafkaMember.make(bootstrapServers, { prefix, sendTimeoutMillis: 3_000 })
+            const context = yield* Layer.build(
+              TestProcess.dispatcherOver(() => Layer.succeed(Broker, broker)).pipe(
+                Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 8, topics: [] })),
+                Layer.provide(Layer.succeed(ReachSettings, { strandedMillis: 500, askMillis: 500 })),
+                Layer.provideMerge(TestProcess.outbox),
+                Layer.fresh
+              )
+            )
+            return { proxy, context, lanes: Context.get(context, LaneWorkers).lanes }
+          })
+          const [one, two] = [yield* start(), yield* start()]
+          const dealt = (parts: readonly [number, number]) =>
+            Counters.eventually(
+              `lanes to be dealt ${parts.join(", ")}`,
+              Effect.map(
+                Effect.all([one.lanes, two.lanes]),
+                (held) => held.map(({ length }) => length).join() === parts.join()
+              )
+            )
+          const ids = Array.from({ length: 100 }, (_, index) => `cut-${index}`)
+          const write = Effect.forEach(ids, (id) => Transaction.run(Ledger.append(id, 2)), { discard: true }).pipe(
+            Effect.provide(one.context)
+          )
+          yield* dealt([laneCount / 2, laneCount / 2])
+          yield* write
+          yield* Counters.drained
+          for (const cut of [one.proxy.blackHole(), Effect.andThen(one.proxy.refuse, one.proxy.reset)]) {
+            yield* cut
+            yield* write
+            yield* Counters.drained
+            yield* dealt([0, laneCount])
+            yield* one.proxy.pass
+            yield* dealt([laneCount / 2, laneCount / 2])
+            yield* write
+            yield* Counters.drained
+          }
+          yield* assertNothingBurned
+          const { problems } = Ledger.check(
+            yield* Ledger.deliveredKafka(directBootstrapServers, prefix + Ledger.topic),
+            (yield* Ledger.committed).filter(({ id }) => ids.includes(id))
+          )
+          assert.deepStrictEqual(problems, [])
         }),
       timeoutMillis
     )

@@ -288,6 +288,30 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "who waits for another one's try" }
   },
   {
+    name: "keeps-what-it-cannot-send",
+    breaks: "what is in the lanes of a dispatcher that can't reach the broker waits, though others reach it",
+    file: "src/messaging/outbox/Reach.ts",
+    find: "yield* membership.setAble(answers)",
+    replace: "yield* Effect.void",
+    seenBy: { file: "test/outbox/Reach.test.ts", test: "its lanes go to those" }
+  },
+  {
+    name: "waits-though-it-answers",
+    breaks: "a dispatcher that reaches the broker again waits for the ends of its pauses, which may be half a minute",
+    file: "src/messaging/outbox/Reach.ts",
+    find: "if (answers) yield* dispatcher.release",
+    replace: "",
+    seenBy: { file: "test/outbox/Reach.test.ts", test: "where it can be reached from nowhere" }
+  },
+  {
+    name: "nobody-can-so-nobody-has",
+    breaks: "in an outage of the broker all give their shares up, and nobody has any when it is over",
+    file: "src/platform/database/Shares.ts",
+    find: "dealtTo: able.length > 0 ? able : roll",
+    replace: "dealtTo: able",
+    seenBy: { file: "test/unit/Shares.test.ts", test: "who can't use its shares leaves" }
+  },
+  {
     name: "refused-each-time",
     breaks: "where a topic's limit is low each batch of a backlog goes to it whole, half and quarter first",
     file: dispatcher,

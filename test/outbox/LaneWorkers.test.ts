@@ -173,7 +173,8 @@ it.live("a lane that is lost while its turn ends in a defect is not told of any 
           use: (share, effect) =>
             Effect.flatMap(SubscriptionRef.get(held), (found) =>
               found.includes(share) ? Effect.asSome(effect) : Effect.succeedNone
-            )
+            ),
+          setAble: () => Effect.void
         })
     })
     const isSending = yield* Deferred.make<void>()

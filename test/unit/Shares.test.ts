@@ -172,6 +172,76 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
+  it.effect("who can't use its shares leaves them to those who can, and where nobody can all have their parts", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      const [one, two, three] = [
+        yield* joinGroup(yield* makeProcess, group),
+        yield* joinGroup(yield* makeProcess, group),
+        yield* joinGroup(yield* makeProcess, group)
+      ]
+      const all = [one, two, three]
+      yield* divided(all, [22, 21, 21])
+      yield* one.membership.setAble(false)
+      yield* divided(all, [32, 32, 0])
+      assert.deepStrictEqual(yield* one.membership.held, [])
+      yield* two.membership.setAble(false)
+      yield* divided(all, [64, 0, 0])
+      assert.strictEqual((yield* three.membership.held).length, 64)
+      yield* assertLocks(all, group)
+      yield* three.membership.setAble(false)
+      yield* divided(all, [22, 21, 21])
+      // It was over for one before the others know.
+      yield* one.membership.setAble(true)
+      yield* divided(all, [64, 0, 0])
+      assert.strictEqual((yield* one.membership.held).length, 64)
+      for (const { membership } of [two, three]) yield* membership.setAble(true)
+      yield* divided(all, [22, 21, 21])
+      yield* assertLocks(all, group)
+      // Who leaves takes its word along.
+      yield* two.membership.setAble(false)
+      yield* divided(all, [32, 32, 0])
+      for (const member of [one, two, three]) yield* member.leave
+      const sql = yield* PgClient.PgClient
+      const left = yield* sql`
+        SELECT 1 AS one FROM pg_locks
+        WHERE locktype = 'advisory' AND classid = ${BigInt(lockClass(`unable ${group}`) >>> 0)}::int8::oid`
+      assert.deepStrictEqual(left, [])
+    })
+  )
+
+  it.effect("who can't use its shares says so again in a new session", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      const [one, two] = [yield* joinGroup(yield* makeProcess, group), yield* joinGroup(yield* makeProcess, group)]
+      yield* divided([one, two], [32, 32])
+      yield* one.membership.setAble(false)
+      yield* divided([one, two], [64, 0])
+      const ended = yield* terminate(one)
+      yield* within(
+        "a new session",
+        Effect.repeat(SubscriptionRef.get(one.control.session), {
+          schedule: Schedule.spaced("10 millis"),
+          until: (session) => session !== undefined && session.id !== ended
+        })
+      )
+      const sql = yield* PgClient.PgClient
+      const session = yield* SubscriptionRef.get(one.control.session)
+      yield* within(
+        "its word",
+        Effect.repeat(
+          sql`
+            SELECT 1 AS one FROM pg_locks
+            WHERE locktype = 'advisory' AND granted AND pid = ${session!.backendPid}
+              AND classid = ${BigInt(lockClass(`unable ${group}`) >>> 0)}::int8::oid`,
+          { until: (rows) => rows.length > 0, schedule: Schedule.spaced("10 millis") }
+        )
+      )
+      yield* divided([one, two], [64, 0])
+      assert.deepStrictEqual(yield* one.membership.held, [])
+    })
+  )
+
   it.effect("a share in use is kept until its user is done, whoever waits for it", () =>
     Effect.gen(function* () {
       const group = randomUUID()

@@ -173,6 +173,11 @@ export class Broker extends Context.Service<
       options: ConsumeOptions,
       handle: (slice: Slice) => Effect.Effect<void, E, R>
     ) => Effect.Effect<never, BrokerUnavailable | TopicUnavailable, R>
+    /**
+     * Asks any of its servers about the topic: an answer, whatever it is, says that the broker can be reached from this process. Absent where a
+     * process that reaches the database reaches the broker.
+     */
+    readonly reach?: (topic: string) => Effect.Effect<void, BrokerUnavailable>
     /** How many of the topic's records stand behind the group's committed places. Absent where a broker does not say. */
     readonly lag?: (group: string, topic: string) => Effect.Effect<number, BrokerUnavailable | TopicUnavailable>
   }

@@ -183,7 +183,22 @@ const make = Effect.gen(function* () {
     )
   )
 
-  return Broker.of({ name: "kafka", available, ensureTopic, publish, consume, lag })
+  /** A refusal is an answer. (To connect is none: kafkajs takes a connection that swallows everything for one at its second try.) */
+  const reach = Effect.fn("KafkaBroker.reach")((topic: string) =>
+    withAdmin((admin) => partitionsOf(admin, prefix + topic)).pipe(
+      Effect.timeout(adminTimeoutMillis),
+      Effect.asVoid,
+      Effect.catchIf(
+        (error) => KafkaErrors.protocolErrorOf(error) !== undefined,
+        () => Effect.void
+      ),
+      Effect.mapError((cause) => new BrokerUnavailable({ operation: "reach", cause })),
+      Effect.tapError(() => outcome(false)),
+      Effect.tap(() => outcome(true))
+    )
+  )
+
+  return Broker.of({ name: "kafka", available, ensureTopic, publish, consume, reach, lag })
 })
 
 /** Kafka as the broker. Connects when something is asked for: a Kafka that is down does not keep the service from starting. */

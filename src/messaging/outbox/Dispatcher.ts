@@ -100,6 +100,10 @@ export class Dispatcher extends Context.Service<
     readonly pauses: TopicPauses.TopicPauses["all"]
     /** Milliseconds until the next paused partition may be sent to again; undefined where none is paused. */
     readonly nextTryMillis: TopicPauses.TopicPauses["nextEndMillis"]
+    /** How long nothing was reached, of what is sent to; 0 where nothing has failed. */
+    readonly strandedMillis: TopicPauses.TopicPauses["strandedMillis"]
+    /** What has failed is tried again at once. */
+    readonly release: TopicPauses.TopicPauses["release"]
     /** When the lane's partition failed; 0 for one that is well. */
     readonly failedMillis: TopicPauses.TopicPauses["failedMillis"]
     /** Opened when there is something else to wait for, or nothing any more: pauses changed, or a misordered aggregate was found. */
@@ -334,6 +338,8 @@ export class Dispatcher extends Context.Service<
         pausedTopics: pauses.running,
         pauses: pauses.all,
         nextTryMillis: pauses.nextEndMillis,
+        strandedMillis: pauses.strandedMillis,
+        release: pauses.release,
         failedMillis: pauses.failedMillis,
         paused: pauses.changed,
         misordered: misordered.counts

@@ -19,6 +19,7 @@ import { Lane, laneCount } from "./Lane.ts"
 import * as Misordered from "./Misordered.ts"
 import { OutboxQueue } from "./OutboxQueue.ts"
 import { Publisher } from "./Publisher.ts"
+import * as Reach from "./Reach.ts"
 import { Wakeup } from "./Wakeup.ts"
 
 /** How the workers pace themselves. */
@@ -127,6 +128,7 @@ export class LaneWorkers extends Context.Service<
       // There at 0 from the start: a rule compares with what was before the first failure.
       yield* Metric.value(laneFailuresTotal)
       const membership = yield* shares.join("dispatcher", laneCount)
+      yield* Reach.watch(membership)
       const owns = (lane: Lane) => Effect.map(membership.held, (held) => held.includes(lane))
       const heldLanes = Effect.map(membership.held, (shares) => shares.map((share) => Lane.make(share)))
 

@@ -25,6 +25,8 @@ export class Publisher extends Context.Service<
     readonly prepare: (topic: string) => Effect.Effect<number, BrokerUnavailable | TopicUnavailable>
     /** Where the lane lay in the topic when that was last found fit, whatever became of it since; undefined where it never was. */
     readonly placeOf: (lane: Lane, topic: string) => Place | undefined
+    /** Whether the broker answers this process, which is asked about the topic. */
+    readonly canReach: (topic: string) => Effect.Effect<boolean>
     /** Appends the events, in their order and as a whole; they are of one topic and one lane. */
     readonly publish: (lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) => Effect.Effect<Receipt, PublishError>
   }
@@ -74,6 +76,10 @@ export class Publisher extends Context.Service<
           const count = counts.get(topic)
           return count === undefined ? undefined : { partition: partitionOf(lane, count), count }
         },
+        canReach: (topic) =>
+          broker.reach === undefined
+            ? Effect.succeed(true)
+            : Effect.match(broker.reach(topic), { onSuccess: () => true, onFailure: () => false }),
         publish
       })
     })

@@ -88,6 +88,10 @@ export interface TopicPauses {
   readonly failedMillis: (lane: Lane) => number
   /** Those that were not reached since they failed, for health. */
   readonly all: Effect.Effect<ReadonlyArray<PausedTopic>>
+  /** How long nothing at all was reached, of what is sent to: milliseconds; 0 where nothing has failed. */
+  readonly strandedMillis: Effect.Effect<number>
+  /** All pauses end: it is known from elsewhere that the broker is back. */
+  readonly release: Effect.Effect<void>
   /** Milliseconds until the next of the running pauses ends; undefined where there is none. */
   readonly nextEndMillis: Effect.Effect<number | undefined>
   /** Opened when a pause begins, or ends before its time, or what had failed was reached, or a try is over: what is waited for is to be looked at again. */
@@ -117,6 +121,8 @@ export const make = Effect.fnUntraced(function* (options: {
   const failures = new Map<string, Failure>()
   /** When a topic of which something has failed was last reached. */
   const reached = new Map<string, number>()
+  /** When anything was last reached while something else had failed. */
+  let answeredMillis = Number.NEGATIVE_INFINITY
   /** What is being tried, each by one send. */
   const probed = new Set<string>()
   /** When somebody last waited for there to be room for a try of it. */
@@ -195,8 +201,13 @@ export const make = Effect.fnUntraced(function* (options: {
     )
   })
 
+  /** It goes on counting. */
+  const releaseOne = (key: string, failure: Failure, now: number) =>
+    failures.set(key, { ...failure, untilMillis: Math.min(failure.untilMillis, now), releasedMillis: now })
+
   const end = Effect.fnUntraced(function* (topic: string, place: Place | undefined, sentMillis: number) {
     const now = yield* Monotonic.millis
+    answeredMillis = now
     // A topic that had not been found fit was one place, and is several now.
     const keys = [keyOf(topic, place), keyOf(topic, undefined)]
     const own = keys.flatMap((key) => failures.get(key) ?? [])
@@ -214,8 +225,7 @@ export const make = Effect.fnUntraced(function* (options: {
           : own.some(({ sinceMillis }) => sinceMillis <= failure.seenMillis)
       if (!isNews) continue
       hasEnded ||= failure.untilMillis > now
-      // It goes on counting.
-      failures.set(key, { ...failure, untilMillis: Math.min(failure.untilMillis, now), releasedMillis: now })
+      releaseOne(key, failure, now)
     }
     if (others.length === 0) reached.delete(topic)
     else reached.set(topic, now)
@@ -253,6 +263,14 @@ export const make = Effect.fnUntraced(function* (options: {
         if (attempt > (topics.get(topic)?.attempt ?? 0)) topics.set(topic, { topic, attempt, reason })
       }
       return [...topics.values()]
+    }),
+    strandedMillis: Effect.map(Monotonic.millis, (now) => {
+      const sinces = [...at(now).values()].map(({ sinceMillis }) => sinceMillis)
+      return sinces.length === 0 ? 0 : now - Math.max(answeredMillis, Math.min(...sinces))
+    }),
+    release: Effect.flatMap(Monotonic.millis, (now) => {
+      for (const [key, failure] of at(now)) releaseOne(key, failure, now)
+      return change
     }),
     nextEndMillis: Effect.map(Monotonic.millis, (now) => {
       const ends = [...at(now).values()].map(({ untilMillis }) => untilMillis).filter((millis) => millis > now)

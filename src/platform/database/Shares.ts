@@ -7,6 +7,9 @@
  * member works out its fair part from the roll alone (`count / members`, the first `count mod members` one more), gives up
  * what it has beyond, and takes free shares up to it; the parts add up to all shares, so none is left over.
  *
+ * A member that says it can't use its shares, with one more lock, has no part for as long as another member can. Where none can, the shares are
+ * dealt to all as ever: somebody has to hold them when it is over.
+ *
  * The holder that froze or lost its session may believe for a moment longer that it holds a share. What is done under a share
  * must therefore be harmless when done twice; the lock makes it rare, and a fencing token or an order rule makes it safe.
  */
@@ -26,6 +29,8 @@ export interface Membership {
   readonly use: <A, E, R>(share: number, effect: Effect.Effect<A, E, R>) => Effect.Effect<Option.Option<A>, E, R>
   /** Emits the shares held, now and after each change; also where one that was to be given up, and refused its users, is kept. */
   readonly changes: Stream.Stream<ReadonlyArray<number>>
+  /** Tells the others whether this process can use its shares: at first it can. What it holds then goes to those who can, if there are any. */
+  readonly setAble: (isAble: boolean) => Effect.Effect<void>
 }
 
 /** How often a member looks whether others came or went without a signal (a SIGKILL sends none). */
@@ -90,6 +95,7 @@ const join = Effect.fnUntraced(function* ({
 }) {
   const shareClass = lockClass(`share ${group}`)
   const rollClass = lockClass(`roll ${group}`)
+  const unableClass = lockClass(`unable ${group}`)
   const held = yield* SubscriptionRef.make<ReadonlySet<number>>(new Set())
   /** Users of each share in this process; a share with users is not given up. */
   const users = new Map<number, number>()
@@ -98,8 +104,9 @@ const join = Effect.fnUntraced(function* ({
   const wake = yield* Latch.make(true)
   /** Until the next look, unless somebody wakes us. */
   let nextLookMillis = rebalanceMillis
-  /** The session and the member number under which this process stands on the roll. */
-  let enrolled: { readonly session: number; readonly member: number } | undefined
+  /** The session and the member number under which this process stands on the roll, and what it has said there. */
+  let enrolled: { readonly session: number; readonly member: number; readonly isAble: boolean } | undefined
+  let isAble = true
 
   const changed = signals.send(subject, [group])
 
@@ -113,27 +120,43 @@ const join = Effect.fnUntraced(function* ({
         member
       ])
       if (row?.["locked"] === true) {
-        enrolled = { session: session.id, member }
+        enrolled = { session: session.id, member, isAble: true }
         yield* changed
         return member
       }
     }
   })
 
-  /** Everyone's locks of this group: who is on the roll, and which shares are taken. */
+  /** Says on the roll whether this process can use its shares. */
+  const declare = Effect.fnUntraced(function* (session: ControlSession, member: number) {
+    if (enrolled === undefined || enrolled.isAble === isAble) return
+    const says = isAble
+    yield* session.query(`SELECT ${says ? "pg_advisory_unlock" : "pg_try_advisory_lock"}($1::int4, $2::int4)`, [
+      unableClass,
+      member
+    ])
+    // The session may have ended since it answered, and this lock with it.
+    if (enrolled.session === session.id) enrolled = { ...enrolled, isAble: says }
+    yield* changed
+  })
+
+  /** Everyone's locks of this group: who is on the roll, who of them can't use shares, and which shares are taken. */
   const survey = (session: ControlSession) =>
     Effect.map(
       session.query(
         `SELECT classid::int8::text AS class, objid::int8::text AS key FROM pg_locks
          WHERE locktype = 'advisory' AND objsubid = 2 AND granted
            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-           AND classid IN ($1::int8::oid, $2::int8::oid)`,
-        [BigInt(unsigned(rollClass)), BigInt(unsigned(shareClass))]
+           AND classid IN ($1::int8::oid, $2::int8::oid, $3::int8::oid)`,
+        [rollClass, shareClass, unableClass].map((key) => BigInt(unsigned(key)))
       ),
       (rows) => {
         const keysOf = (lockKey: number) =>
           rows.filter((row) => row["class"] === String(unsigned(lockKey))).map((row) => Number(row["key"]))
-        return { roll: keysOf(rollClass).toSorted((a, b) => a - b), taken: new Set(keysOf(shareClass)) }
+        const roll = keysOf(rollClass).toSorted((a, b) => a - b)
+        const unable = new Set(keysOf(unableClass))
+        const able = roll.filter((member) => !unable.has(member))
+        return { roll, dealtTo: able.length > 0 ? able : roll, taken: new Set(keysOf(shareClass)) }
       }
     )
 
@@ -181,12 +204,13 @@ const join = Effect.fnUntraced(function* ({
     const session = yield* SubscriptionRef.get(control.session)
     if (session === undefined) return
     const member = yield* enrol(session)
-    const { roll, taken } = yield* survey(session)
+    yield* declare(session, member)
+    const { dealtTo, roll, taken } = yield* survey(session)
     const mine = [...(yield* SubscriptionRef.get(held))].toSorted((a, b) => a - b)
-    const rank = roll.indexOf(member)
     // Not on the roll: the session ended in between. The next session begins anew.
-    if (rank < 0) return
-    const target = fairPart(count, roll.length, rank)
+    if (!roll.includes(member)) return
+    const rank = dealtTo.indexOf(member)
+    const target = rank < 0 ? 0 : fairPart(count, dealtTo.length, rank)
     const wereLeaving = [...leaving]
     leaving.clear()
     if (mine.length > target) {
@@ -198,7 +222,7 @@ const join = Effect.fnUntraced(function* ({
     } else if (mine.length < target) {
       const free = Array.from({ length: count }, (_, share) => share).filter((share) => !taken.has(share))
       // Each member starts its search elsewhere, so that they don't all reach for the same free share.
-      const first = Math.floor((rank * free.length) / roll.length)
+      const first = Math.floor((rank * free.length) / dealtTo.length)
       const wanted = [...free.slice(first), ...free.slice(0, first)].slice(0, target - mine.length)
       const got = yield* acquire(session, wanted)
       if (got < wanted.length) nextLookMillis = yield* Random.nextBetween(0, lookAgainMillis)
@@ -231,7 +255,11 @@ const join = Effect.fnUntraced(function* ({
       if (session === undefined || enrolled?.session !== session.id) return
       for (const share of yield* SubscriptionRef.get(held)) leaving.add(share)
       // Off the roll first: from now on the others divide all shares among themselves, and each goes when its last user does.
-      yield* session.query("SELECT pg_advisory_unlock($1::int4, $2::int4)", [rollClass, enrolled.member])
+      const { isAble: wasAble, member } = enrolled
+      yield* session.query("SELECT pg_advisory_unlock(class, $2::int4) FROM unnest($1::int4[]) AS class", [
+        wasAble ? [rollClass] : [rollClass, unableClass],
+        member
+      ])
       yield* changed
       while (true) {
         yield* release(
@@ -262,6 +290,11 @@ const join = Effect.fnUntraced(function* ({
   const membership: Membership = {
     held: Effect.map(SubscriptionRef.get(held), sorted),
     changes: Stream.map(SubscriptionRef.changes(held), sorted),
+    setAble: (now) =>
+      Effect.suspend(() => {
+        isAble = now
+        return Effect.asVoid(wake.open)
+      }),
     use: (share, effect) =>
       Effect.acquireUseRelease(
         Effect.map(SubscriptionRef.get(held), (shares) => {
