@@ -112,7 +112,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: dispatcher,
     find: 'turn.hasSkipped ? ("more" as const) : left',
     replace: "left",
-    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "an event that is dead at its first refusal" }
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "a turn in which an event was skipped" }
   },
   {
     name: "sends-at-each-look",

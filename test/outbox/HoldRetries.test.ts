@@ -156,6 +156,25 @@ it.live(
     )
 )
 
+it.live("a turn in which an event was skipped says that there may be more", () =>
+  Effect.gen(function* () {
+    const topic = Refusals.makeTopic()
+    topic.refused.add("poison/2")
+    yield* Refusals.append("poison", 1, 4)
+    yield* Effect.gen(function* () {
+      const { drainOnce } = yield* Dispatcher
+      assert.strictEqual(yield* drainOnce(laneOf("poison")), "more")
+      assert.strictEqual(yield* drainOnce(laneOf("poison")), "idle")
+    }).pipe(
+      Effect.provide(Dispatcher.layer.pipe(Layer.provideMerge(TestProcess.dispatcherStepsOver(Refusals.over(topic)))))
+    )
+    assert.deepStrictEqual(
+      (yield* Counters.published).map(({ version }) => version),
+      [1, 3, 4]
+    )
+  }).pipe(Effect.provide(writer), Effect.provide(Refusals.soon({ maxAttempts: 1, skipTopics: [Counters.topic] })))
+)
+
 /** An event that was refused once is taken by the broker from now on, and Postgres can't write that down. */
 const unwritable = Effect.fnUntraced(function* ({ backoffMillis = 20 }: { readonly backoffMillis?: number } = {}) {
   const sql = yield* SqlClient.SqlClient
