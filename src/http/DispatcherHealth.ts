@@ -19,10 +19,13 @@ export const layer: Layer.Layer<never, never, Dispatcher | HealthParts | Holds |
       // Of a lane that has gone elsewhere this process knows nothing any more.
       const misordered = (yield* dispatcher.misordered).filter(({ lane }) => lanes.includes(lane))
       const { dead, parked } = yield* holds.counts
-      const isWell = pausedTopics.length === 0 && stoppedLanes.length === 0 && misordered.length === 0
+      const reachesBroker = yield* workers.reachesBroker
+      const isWell = reachesBroker && pausedTopics.length === 0 && stoppedLanes.length === 0 && misordered.length === 0
       return {
         status: isWell ? "ready" : "degraded",
         lanesOwned: lanes.length,
+        // Where not, and others reach it, they have the lanes.
+        reachesBroker,
         // Why, the log says.
         stoppedLanes: stoppedLanes.map(({ attempt, lane }) => ({ lane, attempt })),
         misorderedAggregates: misordered.reduce((sum, { aggregates }) => sum + aggregates, 0),

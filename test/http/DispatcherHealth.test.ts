@@ -29,6 +29,7 @@ const serviceOver = (change: (layer: typeof TestProcess.broker) => typeof TestPr
 const well = {
   status: "ready",
   lanesOwned: 64,
+  reachesBroker: true,
   stoppedLanes: [],
   misorderedAggregates: 0,
   pausedTopics: [],

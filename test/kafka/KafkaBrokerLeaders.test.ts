@@ -184,6 +184,12 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
                 swallowed.map(() => "BrokerUnavailable")
               )
             }
+            // Nor by a process that starts meanwhile: it finds the topic fit, and somebody who answers, whichever broker it happens to begin with.
+            const late = yield* KafkaMember.makeDirect({ brokers: bootstrapServers.split(",") })
+            for (let first = 0; first < 6; first++) {
+              yield* within("the topic", late.broker.ensureTopic(topic, partitions))
+              yield* within("an answer", late.broker.reach!(topic))
+            }
             yield* proxy.pass
             yield* Effect.forEach(swallowed, (partition) => publishStubbornly(it, topic, ["back"], partition))
           })

@@ -483,11 +483,28 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/Misordered.test.ts", test: "type and id tell aggregates apart" }
   },
   {
+    name: "steps-over-it-each-time",
+    breaks:
+      "in an outage each look for what can still be sent reads all of the backlog, and Postgres is busy with that alone",
+    file: laneFloors,
+    find: "yield* raiseBeside(lanes, topicsOf, found)",
+    replace: "",
+    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "what can't be sent is stepped over once" }
+  },
+  {
+    name: "begins-behind-what-it-wants",
+    breaks: "who leaves no topic out begins behind the backlog of one that was away",
+    file: laneFloors,
+    find: "higher.topics.every((topic) => leftOut.includes(topic))",
+    replace: "true",
+    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "what can't be sent is stepped over once" }
+  },
+  {
     name: "raises-what-was-lost",
     breaks: "a lane that was lost and comes back begins behind a row that a crash has put back",
     file: laneFloors,
-    find: "    if (forgotten !== before) return\n",
-    replace: "",
+    find: "    if (forgotten !== before) return\n    if (rows",
+    replace: "    if (rows",
     seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "a lane that is lost while its floor" }
   },
   {

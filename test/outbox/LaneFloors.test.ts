@@ -7,6 +7,7 @@ import { OutboxQueue, QueueSettings } from "../../src/messaging/outbox/OutboxQue
 import * as Database from "../../src/platform/database/Database.ts"
 import { Transaction } from "../../src/platform/database/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
+import * as Refusals from "../support/Refusals.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
@@ -92,6 +93,96 @@ it.live("a floor does not step over an event that waits", () =>
     yield* Transaction.run(Counters.create(neighbour))
     yield* raise
     assert.deepStrictEqual(yield* publish, ["early", neighbour])
+  }).pipe(Effect.provide(writer))
+)
+
+const backlog = Refusals.append("early", 1, 20, "away")
+/** Far more rounds than it takes, while a topic can't be sent to. */
+const raiseBeside = Effect.flatMap(OutboxQueue, (queue) =>
+  Effect.repeat(
+    queue.raiseFloors([lane], () => ["away"]),
+    { times: 5 }
+  )
+)
+const fetchBeside = Effect.flatMap(OutboxQueue, (queue) => queue.fetch(lane, ["away", "closed"]))
+
+it.live("what can't be sent is stepped over once, and not at each look for what is behind it", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const queue = yield* OutboxQueue
+    yield* backlog
+    // Out of the middle: below the floor beside the topic, and not below that of all.
+    yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events ORDER BY seq OFFSET 10 LIMIT 1`
+    const takeOut = sql`DELETE FROM outbox_events WHERE seq IN (SELECT seq FROM kept)`
+    yield* takeOut
+    yield* sql`UPDATE kept SET topic = 'counters'`
+    yield* Counters.eventually(
+      "the floor to be raised",
+      Effect.gen(function* () {
+        yield* raiseBeside
+        // From a foreign hand, so that it shows where a look begins.
+        yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM kept`
+        const isSeen = (yield* fetchBeside).length > 0
+        if (isSeen) yield* takeOut
+        return !isSeen
+      })
+    )
+    assert.deepStrictEqual(yield* queue.ready([lane], ["away"]), [])
+    // What is appended now is behind it, and found.
+    yield* Transaction.run(Counters.create(neighbour))
+    assert.deepStrictEqual(
+      (yield* fetchBeside).map(({ aggregateId }) => aggregateId),
+      [neighbour]
+    )
+    assert.deepStrictEqual(yield* queue.ready([lane], ["away"]), [lane])
+    // Whoever leaves out less begins in front of it.
+    assert.strictEqual((yield* queue.fetch(lane, ["closed"])).length, 21)
+    yield* queue.forgetFloors([lane])
+    assert.strictEqual((yield* fetchBeside).length, 2)
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("beside what can't be sent, too, a floor waits for whoever has not committed yet", () =>
+  Effect.gen(function* () {
+    const appended = yield* Deferred.make<void>()
+    const release = yield* Deferred.make<void>()
+    const late = yield* Effect.forkChild(
+      Transaction.run(
+        Counters.create(neighbour).pipe(
+          Effect.andThen(Deferred.succeed(appended, undefined)),
+          Effect.andThen(Deferred.await(release))
+        )
+      )
+    )
+    yield* Deferred.await(appended)
+    yield* backlog
+    yield* raiseBeside
+    yield* Deferred.succeed(release, undefined)
+    yield* Fiber.join(late)
+    assert.deepStrictEqual(
+      (yield* fetchBeside).map(({ aggregateId }) => aggregateId),
+      [neighbour]
+    )
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("nor does it step over what may come back behind it", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* Transaction.run(Counters.create(neighbour))
+    yield* backlog
+    // As it is with an event that was refused: it has a hold, and is parked.
+    yield* sql`
+      INSERT INTO outbox_holds (aggregate_type, aggregate_id, lane, topic, event_id, seq, attempts, next_attempt_at, held_at)
+      SELECT aggregate_type, aggregate_id, lane, topic, event_id, seq, 1, clock_now(), clock_now() FROM outbox_events WHERE topic = 'counters'`
+    yield* sql`
+      WITH gone AS (DELETE FROM outbox_events WHERE topic = 'counters' RETURNING *) INSERT INTO outbox_parked SELECT * FROM gone`
+    yield* raiseBeside
+    yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM outbox_parked`
+    assert.deepStrictEqual(
+      (yield* fetchBeside).map(({ aggregateId }) => aggregateId),
+      [neighbour]
+    )
   }).pipe(Effect.provide(writer))
 )
 

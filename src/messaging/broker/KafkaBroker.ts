@@ -26,7 +26,7 @@ const newTopicPollMillis = 50
 const closeGraceMillis = 1_000
 
 const make = Effect.gen(function* () {
-  const { createTopics, prefix, replication } = yield* KafkaSettings
+  const { brokers, createTopics, prefix, replication } = yield* KafkaSettings
   const clients = yield* makeClients
   const available = yield* SubscriptionRef.make(true)
   const outcome = (now: boolean) =>
@@ -37,16 +37,23 @@ const make = Effect.gen(function* () {
   const { consume } = yield* KafkaConsumer.make(clients, outcome)
 
   /** A connection for a question or two: they are asked so rarely that one kept open would be one more thing that breaks. */
-  const withAdmin = <A>(use: (admin: Admin) => Effect.Effect<A, unknown>): Effect.Effect<A, unknown> =>
+  const withAdmin = <A>(use: (admin: Admin) => Effect.Effect<A, unknown>, server?: string): Effect.Effect<A, unknown> =>
     Effect.acquireUseRelease(
       Effect.sync(() => {
-        const client = clients.open({ requestTimeoutMillis: adminRequestTimeoutMillis, retries: 0, isPartByPart: true })
+        const client = clients.open({
+          requestTimeoutMillis: adminRequestTimeoutMillis,
+          retries: 0,
+          isPartByPart: true,
+          ...(server === undefined ? {} : { server })
+        })
         return { client, admin: client.kafka.admin({ retry: { retries: 0 } }) }
       }),
       ({ admin }) =>
         Effect.andThen(Effect.tryPromise({ try: () => admin.connect(), catch: (cause) => cause }), use(admin)),
       ({ admin, client }) => close(client, () => admin.disconnect(), closeGraceMillis)
     )
+  const isNoAnswer = (error: unknown) =>
+    !(error instanceof TopicUnavailable) && KafkaErrors.protocolErrorOf(error) === undefined
   const ask = <A>(question: () => Promise<A>) => Effect.tryPromise({ try: question, catch: (cause) => cause })
 
   const partitionsOf = (admin: Admin, wireTopic: string) =>
@@ -79,15 +86,19 @@ const make = Effect.gen(function* () {
     )
   })
 
-  const allLed = (partitions: ReadonlyArray<PartitionMetadata>) => partitions.every(({ leader }) => leader >= 0)
-
-  const notYetLed = () => new Error("a partition of the new topic has no leader yet")
-
   /**
-   * Succeeds when the leader of every partition serves. Brokers spread the word of a new topic faster than they take its partitions
-   * over, and refuse for a moment to write to what they say is theirs.
+   * Those of a new topic, as soon as the leader of each serves. Brokers spread the word of a new topic faster than they take its partitions over,
+   * and refuse for a moment to write to what they say is theirs. Of one that is there already some leader may be away, which is no reason not to
+   * write to the others.
    */
-  const awaitLeaders = (admin: Admin, wireTopic: string) => ask(() => admin.fetchTopicOffsets(wireTopic))
+  const ledPartitionsOf = (admin: Admin, wireTopic: string) =>
+    partitionsOf(admin, wireTopic).pipe(
+      Effect.filterOrFail(
+        (partitions) => partitions.every(({ leader }) => leader >= 0),
+        () => new Error(`a partition of ${wireTopic} has no leader yet`)
+      ),
+      Effect.tap(() => ask(() => admin.fetchTopicOffsets(wireTopic)))
+    )
 
   const ensureTopic = Effect.fn("KafkaBroker.ensureTopic")((
     topic: string,
@@ -136,10 +147,7 @@ const make = Effect.gen(function* () {
             (error) => KafkaErrors.isProtocolError(error, "UNKNOWN_TOPIC_OR_PARTITION"),
             () =>
               createTopics
-                ? Effect.andThen(
-                    create(admin),
-                    whileNew(Effect.filterOrFail(partitionsOf(admin, wireTopic), allLed, notYetLed))
-                  )
+                ? Effect.andThen(create(admin), whileNew(ledPartitionsOf(admin, wireTopic)))
                 : Effect.fail(
                     new TopicUnavailable({
                       topic,
@@ -148,11 +156,11 @@ const make = Effect.gen(function* () {
                   )
           )
         )
-        // One that has lost the leader of a part is not new, and the other parts can be written to.
-        if (allLed(partitions)) yield* whileNew(awaitLeaders(admin, wireTopic))
         return yield* whileNew(describe(admin, topic, wireTopic, partitions))
       })
     ).pipe(
+      // The next one begins with another server.
+      Effect.retry({ times: brokers.length - 1, while: isNoAnswer }),
       Effect.timeoutOrElse({ duration: adminTimeoutMillis, orElse: () => Effect.fail(refusal) }),
       Effect.mapError((cause) =>
         cause instanceof TopicUnavailable ? cause : KafkaErrors.toUnavailable("ensure topic", topic, cause)
@@ -183,15 +191,23 @@ const make = Effect.gen(function* () {
     )
   )
 
-  /** A refusal is an answer. (To connect is none: kafkajs takes a connection that swallows everything for one at its second try.) */
+  /**
+   * All are asked side by side, and a refusal is an answer. (To connect is none: kafkajs takes a connection that swallows everything for one at
+   * its second try.)
+   */
   const reach = Effect.fn("KafkaBroker.reach")((topic: string) =>
-    withAdmin((admin) => partitionsOf(admin, prefix + topic)).pipe(
+    Effect.raceAll(
+      brokers.map((server) =>
+        withAdmin((admin) => ask(() => admin.fetchTopicMetadata({ topics: [prefix + topic] })), server).pipe(
+          Effect.asVoid,
+          Effect.catchIf(
+            (error) => !isNoAnswer(error),
+            () => Effect.void
+          )
+        )
+      )
+    ).pipe(
       Effect.timeout(adminTimeoutMillis),
-      Effect.asVoid,
-      Effect.catchIf(
-        (error) => KafkaErrors.protocolErrorOf(error) !== undefined,
-        () => Effect.void
-      ),
       Effect.mapError((cause) => new BrokerUnavailable({ operation: "reach", cause })),
       Effect.tapError(() => outcome(false)),
       Effect.tap(() => outcome(true))

@@ -77,13 +77,16 @@ export const makeClients = Effect.gen(function* () {
   const open = ({
     isPartByPart,
     requestTimeoutMillis,
-    retries
+    retries,
+    server
   }: {
     readonly requestTimeoutMillis: number
     /** Of connecting, metadata and coordinator look-ups. */
     readonly retries: number
     /** Whether a topic is of use of which some partitions have no leader. */
     readonly isPartByPart: boolean
+    /** The only one to start from. */
+    readonly server?: string
   }): Client => {
     const sockets = new Map<net.Socket, string>()
     let isCut = false
@@ -107,7 +110,7 @@ export const makeClients = Effect.gen(function* () {
     if (isPartByPart) readPartByPart(socketFactory)
     const kafka = new Kafka({
       clientId,
-      brokers: [...brokers.slice(first), ...brokers.slice(0, first)],
+      brokers: server === undefined ? [...brokers.slice(first), ...brokers.slice(0, first)] : [server],
       connectionTimeout: connectionTimeoutMillis,
       authenticationTimeout: requestTimeoutMillis,
       requestTimeout: requestTimeoutMillis,

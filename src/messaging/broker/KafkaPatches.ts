@@ -1,5 +1,5 @@
 /**
- * Six places where kafkajs 2.2.4 is changed from outside. Its version is pinned exactly, and the tests of test/kafka run through all.
+ * Seven places where kafkajs 2.2.4 is changed from outside. Its version is pinned exactly, and the tests of test/kafka run through all.
  */
 import type { Message } from "kafkajs"
 import { createRequire } from "node:module"
@@ -302,6 +302,40 @@ const takeMetadataInParts = () => {
 /** The protocol's LEADER_NOT_AVAILABLE. */
 const leaderNotAvailable = 5
 
+/**
+ * What any broker may answer kafkajs asks them one after the other, in a random order, and gives up at the first that it can't connect to. And where
+ * all refuse it says nothing, on which its caller stumbles. With this it goes on to the next one, begins with those that it is connected to, and
+ * fails as the last one did.
+ *
+ * Source: `withBroker` in kafkajs/src/cluster/brokerPool.js.
+ */
+const askTheNextOne = () => {
+  interface Broker {
+    readonly isConnected: () => boolean
+  }
+  interface BrokerPool {
+    readonly brokers: Readonly<Record<string, Broker>>
+    readonly findBroker: (options: { readonly nodeId: string }) => Promise<Broker>
+    withBroker: <A>(ask: (one: { readonly nodeId: string; readonly broker: Broker }) => Promise<A>) => Promise<A>
+  }
+  const { prototype } = require("kafkajs/src/cluster/brokerPool.js") as { readonly prototype: BrokerPool }
+  const shuffle = require("kafkajs/src/utils/shuffle.js") as <A>(all: ReadonlyArray<A>) => ReadonlyArray<A>
+  const withBroker = prototype.withBroker
+  prototype.withBroker = async function <A>(
+    this: BrokerPool,
+    ask: (one: { readonly nodeId: string; readonly broker: Broker }) => Promise<A>
+  ) {
+    const shuffled = shuffle(Object.entries(this.brokers))
+    const [first, ...others] = shuffled.toSorted(
+      ([, one], [, other]) => Number(other.isConnected()) - Number(one.isConnected())
+    )
+    if (first === undefined) return withBroker.call(this, ask) as Promise<A>
+    const askOne = async ([nodeId]: readonly [string, Broker]) =>
+      ask({ nodeId, broker: await this.findBroker({ nodeId }) })
+    return others.reduce((answer, next) => answer.catch(() => askOne(next)), askOne(first))
+  }
+}
+
 /** Changes kafkajs, for this process: to be called once, before the first client. */
 export const applyPatches = () => {
   stopIdlePolling()
@@ -310,4 +344,5 @@ export const applyPatches = () => {
   endFetchersOfTheStopped()
   joinWhoIsNoMember()
   takeMetadataInParts()
+  askTheNextOne()
 }

@@ -84,7 +84,7 @@ export class Dispatcher extends Context.Service<
   Dispatcher,
   {
     /**
-     * Sends one batch per topic of the lane, if it has any, and marks it; of topics that could not be reached, one. Returns whether there may
+     * Sends one batch per topic of the lane, if it has any, and marks it; of topics that could not be reached, one, and what is behind it first. Returns whether there may
      * be more at once. An outage pauses its topic in the partition; it burns nothing and loses nothing. An event that is refused makes its
      * aggregate wait, and no other.
      */
@@ -100,6 +100,8 @@ export class Dispatcher extends Context.Service<
     readonly pauses: TopicPauses.TopicPauses["all"]
     /** Milliseconds until the next paused partition may be sent to again; undefined where none is paused. */
     readonly nextTryMillis: TopicPauses.TopicPauses["nextEndMillis"]
+    /** Topics that have failed in the lane's partition. */
+    readonly failedIn: TopicPauses.TopicPauses["failedIn"]
     /** How long nothing was reached, of what is sent to; 0 where nothing has failed. */
     readonly strandedMillis: TopicPauses.TopicPauses["strandedMillis"]
     /** What has failed is tried again at once. */
@@ -285,13 +287,15 @@ export class Dispatcher extends Context.Service<
           // What may take long keeps no other topic waiting, also where its backlog fills the batch; and it is one thing at a time, the longest
           // due first: the others come with another turn.
           const sentWell = yield* send(well)
+          const sentMillis = yield* Monotonic.millis
           const behind =
             isCut && failed.length > 0
               ? yield* drainBeside(lane, [...leftOut, ...failed.map(({ topic }) => topic)], turn)
               : "idle"
+          const behindMillis = (yield* Monotonic.millis) - sentMillis
           const tried = leftOut.length > 0 ? [] : failed.slice(0, 1)
           const sent = [...sentWell, ...(yield* send(tried))]
-          yield* Metric.update(batchSeconds, ((yield* Monotonic.millis) - started) / 1_000)
+          yield* Metric.update(batchSeconds, ((yield* Monotonic.millis) - started - behindMillis) / 1_000)
           // Whatever was cut off by the fetch's bounds is there at once; what was committed since comes with a wake-up, and what failed is
           // looked for after its pause.
           const hasMoved = parked > 0 || events.length < free.length || sent.some(Boolean)
@@ -338,6 +342,7 @@ export class Dispatcher extends Context.Service<
         pausedTopics: pauses.running,
         pauses: pauses.all,
         nextTryMillis: pauses.nextEndMillis,
+        failedIn: pauses.failedIn,
         strandedMillis: pauses.strandedMillis,
         release: pauses.release,
         failedMillis: pauses.failedMillis,

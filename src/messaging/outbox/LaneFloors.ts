@@ -14,12 +14,16 @@
  * 3. in that same snapshot each lane's first row is looked up, from its old floor on, in every table whose rows may stand in the queue
  *    again with the number that they had. Nothing below it can appear.
  *
+ * A lane's backlog of topics that can't be sent to is in front of whatever else is in it, too, and each look for that would step over all of it. So
+ * in step 3 the lane's first row *beside* such topics is looked up as well, and whoever leaves these topics out begins there. Rows of other topics can't
+ * appear below it, for the same reason.
+ *
  * Three nets. A new start or a failover of the server makes every floor void, in the statement that uses it. The crash of a single backend
  * makes the server recover *without* a new start: the numbers below a floor are on disk by then (`propose`), and as it ends all sessions,
  * ours with the lanes' locks too, a lane that is lost loses its floor. And now and then the third step looks from the very beginning: should a foreign hand insert an event
  * without a lock of anything before it, that row is late and not lost.
  */
-import { Effect } from "effect"
+import { Array, Effect } from "effect"
 import type { SqlClient } from "effect/sql"
 import { type Lane, laneCount } from "./Lane.ts"
 
@@ -51,6 +55,16 @@ interface Candidate {
 export const make = (sql: SqlClient.SqlClient) => {
   const floors = new BigInt64Array(laneCount)
   const known = new Set<Lane>()
+  /** By lane: where rows of other topics than these begin. */
+  const beside = new Map<Lane, { readonly topics: ReadonlyArray<string>; readonly floor: bigint }>()
+  /** The lane's floor for whoever leaves these topics out. */
+  const of = (lane: Lane, leftOut: ReadonlyArray<string>): bigint => {
+    const floor = floors[lane]!
+    const higher = beside.get(lane)
+    return higher !== undefined && higher.floor > floor && higher.topics.every((topic) => leftOut.includes(topic))
+      ? higher.floor
+      : floor
+  }
   /** The server's start that the floors belong to. */
   let server = ""
   let candidate: Candidate | undefined
@@ -74,6 +88,7 @@ export const make = (sql: SqlClient.SqlClient) => {
     if (last === undefined || drawn === undefined || last.server !== drawn.server || forgotten !== before) return
     if (drawn.server !== server) {
       floors.fill(0n)
+      beside.clear()
       known.clear()
       server = drawn.server
     }
@@ -81,17 +96,63 @@ export const make = (sql: SqlClient.SqlClient) => {
     candidate = { lastSeq: last.seq, xid: drawn.xid, waited: 0 }
   })
 
-  const firstOf = ({ comesBack, table }: (typeof places)[number]) => sql`
-    (SELECT e.seq FROM ${sql(table)} AS e
-     WHERE e.lane = lane.lane AND e.seq >= lane.floor AND ${sql.literal(comesBack)} ORDER BY e.lane, e.seq LIMIT 1)`
-
-  const raise = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>, { lastSeq, waited, xid }: Candidate) {
-    const before = forgotten
-    const rows = yield* sql<{ readonly lane: Lane; readonly first: bigint | null }>`
+  /** Each lane's first row but for these topics, from `from` on; none at all where the candidate's time has not come. */
+  const firstRows = (
+    lanes: ReadonlyArray<Lane>,
+    from: (lane: Lane) => bigint,
+    leftOut: ReadonlyArray<string>,
+    { xid }: Candidate
+  ) => {
+    const firstOf = ({ comesBack, table }: (typeof places)[number]) => sql`
+      (SELECT e.seq FROM ${sql(table)} AS e
+       WHERE e.lane = lane.lane AND e.seq >= lane.floor AND ${sql.literal(comesBack)}
+         ${leftOut.length === 0 ? sql`` : sql`AND e.topic <> ALL (${[...leftOut]}::text[])`}
+       ORDER BY e.lane, e.seq LIMIT 1)`
+    return sql<{ readonly lane: Lane; readonly first: bigint | null }>`
       SELECT lane.lane, least(${sql.csv(places.map(firstOf))}) AS first
-      FROM unnest(${[...lanes]}::int2[], ${lanes.map((lane) => (full ? 0n : floors[lane]!))}::int8[]) AS lane(lane, floor)
+      FROM unnest(${[...lanes]}::int2[], ${lanes.map((lane) => (full ? 0n : from(lane)))}::int8[]) AS lane(lane, floor)
       WHERE pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8
         AND pg_postmaster_start_time()::text = ${server}::text`
+  }
+
+  /** Where each lane's rows beside its topics begin, lanes with the same ones together. */
+  const raiseBeside = Effect.fnUntraced(function* (
+    lanes: ReadonlyArray<Lane>,
+    topicsOf: (lane: Lane) => ReadonlyArray<string>,
+    candidate: Candidate
+  ) {
+    const before = forgotten
+    for (const lane of lanes) if (topicsOf(lane).length === 0) beside.delete(lane)
+    const groups = Object.values(
+      Array.groupBy(
+        lanes.map((lane) => ({ lane, topics: topicsOf(lane) })).filter(({ topics }) => topics.length > 0),
+        ({ topics }) => topics.join("\0")
+      )
+    )
+    for (const group of groups) {
+      const { topics } = group[0]
+      const rows = yield* firstRows(
+        group.map(({ lane }) => lane),
+        (lane) => of(lane, topics),
+        topics,
+        candidate
+      )
+      if (forgotten !== before) return
+      for (const { first, lane } of rows) {
+        const { lastSeq } = candidate
+        beside.set(lane, { topics, floor: first === null || first > lastSeq ? lastSeq + 1n : first })
+      }
+    }
+  })
+
+  const raise = Effect.fnUntraced(function* (
+    lanes: ReadonlyArray<Lane>,
+    topicsOf: (lane: Lane) => ReadonlyArray<string>,
+    found: Candidate
+  ) {
+    const { lastSeq, waited, xid } = found
+    const before = forgotten
+    const rows = yield* firstRows(lanes, (lane) => floors[lane]!, [], found)
     if (forgotten !== before) return
     if (rows.length === 0) {
       candidate = waited < patienceRounds ? { lastSeq, xid, waited: waited + 1 } : undefined
@@ -103,16 +164,18 @@ export const make = (sql: SqlClient.SqlClient) => {
       known.add(lane)
     }
     candidate = undefined
+    yield* raiseBeside(lanes, topicsOf, found)
     full = false
   })
 
   return {
-    /** The lane's floor, to be used where `serverIs` holds. */
-    of: (lane: Lane): bigint => floors[lane]!,
+    /** The lane's floor, for a statement that leaves these topics out. To be used where `server` is still the one. */
+    of,
     /** Lanes that this process has lost begin at the beginning again; whatever was being prepared is void. */
     forget: (lanes: Iterable<Lane>) => {
       for (const lane of lanes) {
         floors[lane] = 0n
+        beside.delete(lane)
         known.delete(lane)
         candidate = undefined
         dirty = true
@@ -125,13 +188,18 @@ export const make = (sql: SqlClient.SqlClient) => {
     died: () => {
       dirty = true
     },
-    /** One round for `lanes`: to be called about once a second. Asks nothing where nothing has died since the last one. */
-    raise: (lanes: ReadonlyArray<Lane>) =>
+    /**
+     * One round for `lanes`, of which `topicsOf` tells what can't be sent there: to be called about once a second. Asks nothing where nothing has died
+     * since the last one, and all can be sent to.
+     */
+    raise: (lanes: ReadonlyArray<Lane>, topicsOf: (lane: Lane) => ReadonlyArray<string>) =>
       Effect.suspend(() => {
         if (++rounds % roundsBetweenFullLooks === 0) full = true
         if (lanes.length === 0) return Effect.void
-        if (candidate !== undefined) return raise(lanes, candidate)
-        return dirty || full || lanes.some((lane) => !known.has(lane)) ? propose : Effect.void
+        if (candidate !== undefined) return raise(lanes, topicsOf, candidate)
+        return dirty || full || lanes.some((lane) => !known.has(lane) || topicsOf(lane).length > 0)
+          ? propose
+          : Effect.void
       })
   }
 }

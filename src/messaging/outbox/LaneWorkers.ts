@@ -104,6 +104,8 @@ export class LaneWorkers extends Context.Service<
   {
     /** The lanes that this process owns now. */
     readonly lanes: Effect.Effect<ReadonlyArray<number>>
+    /** Whether the broker can be reached from here, as far as anybody had to ask. */
+    readonly reachesBroker: Effect.Effect<boolean>
     /** Those of them that wait, after a turn that ended in a defect, for health. */
     readonly stopped: Effect.Effect<ReadonlyArray<StoppedLane>>
   }
@@ -128,7 +130,7 @@ export class LaneWorkers extends Context.Service<
       // There at 0 from the start: a rule compares with what was before the first failure.
       yield* Metric.value(laneFailuresTotal)
       const membership = yield* shares.join("dispatcher", laneCount)
-      yield* Reach.watch(membership)
+      const reach = yield* Reach.watch(membership)
       const owns = (lane: Lane) => Effect.map(membership.held, (held) => held.includes(lane))
       const heldLanes = Effect.map(membership.held, (shares) => shares.map((share) => Lane.make(share)))
 
@@ -262,7 +264,10 @@ export class LaneWorkers extends Context.Service<
       )
       yield* Supervised.forkLoop(
         "dispatcher floors",
-        Effect.andThen(Effect.flatMap(heldLanes, queue.raiseFloors), Effect.sleep(floorsMillis))
+        Effect.andThen(
+          Effect.flatMap(heldLanes, (lanes) => queue.raiseFloors(lanes, dispatcher.failedIn)),
+          Effect.sleep(floorsMillis)
+        )
       )
       yield* Supervised.forkLoop(
         "dispatcher metrics",
@@ -283,6 +288,7 @@ export class LaneWorkers extends Context.Service<
 
       return LaneWorkers.of({
         lanes: membership.held,
+        reachesBroker: Effect.sync(reach.isAble),
         stopped: Effect.sync(() =>
           [...new Map([...retries.failing(), ...stopped])].map(([lane, { attempt }]) => ({ lane, attempt }))
         )

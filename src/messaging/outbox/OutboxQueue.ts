@@ -68,10 +68,14 @@ export interface OutboxQueueService {
    */
   readonly mark: (lane: Lane, events: ReadonlyArray<QueuedEvent>, receipt: Receipt) => Effect.Effect<void>
   /**
-   * Looks where the events of `lanes` begin now, so that the statements above need not step over what was published before: to be called
-   * about once a second. Without it everything holds, and is slow under a reader that keeps vacuum away.
+   * Looks where the events of `lanes` begin now, so that the statements above need not step over what was published before, nor those that leave
+   * out what `topicsOf` says can't be sent in a lane over the backlog of that: to be called about once a second. Without it everything
+   * holds, and is slow under a reader that keeps vacuum away, or in an outage.
    */
-  readonly raiseFloors: (lanes: ReadonlyArray<Lane>) => Effect.Effect<void>
+  readonly raiseFloors: (
+    lanes: ReadonlyArray<Lane>,
+    topicsOf?: (lane: Lane) => ReadonlyArray<string>
+  ) => Effect.Effect<void>
   /** Forgets where the lanes begin: to be called for those that this process has lost. */
   readonly forgetFloors: (lanes: ReadonlyArray<Lane>) => Effect.Effect<void>
   /** How many events wait (counted up to {@link pendingCountLimit}) and since how many seconds the oldest does. */
@@ -117,7 +121,8 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
       return OutboxQueue.of({
         ready: Effect.fnUntraced(function* (lanes, pausedTopics) {
           const rows = yield* sql<{ readonly lane: Lane }>`
-            SELECT lane FROM unnest(${[...lanes]}::int2[], ${lanes.map(floors.of)}::int8[]) AS lane(lane, floor)
+            SELECT lane
+            FROM unnest(${[...lanes]}::int2[], ${lanes.map((lane) => floors.of(lane, pausedTopics))}::int8[]) AS lane(lane, floor)
             CROSS JOIN LATERAL (
               -- The LIMIT keeps this a probe of the index for each lane, however the planner estimates a queue that is mostly empty.
               SELECT FROM outbox_events AS e
@@ -140,7 +145,7 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
                      lead(true, 1, false) OVER in_order AS followed
               FROM (
                 SELECT * FROM outbox_events
-                WHERE lane = ${lane}::int2 AND seq >= ${valid(sql`${floors.of(lane)}::int8`)}
+                WHERE lane = ${lane}::int2 AND seq >= ${valid(sql`${floors.of(lane, pausedTopics)}::int8`)}
                   AND topic <> ALL (${[...pausedTopics]}::text[])
                   ${without.length === 0 ? sql`` : sql`AND NOT ${among(without)}`}
                 -- One more than a batch: so the last one tells whether it is worth coming again at once.
@@ -159,12 +164,12 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
               SELECT aggregate_type, aggregate_id,
                      aggregate_version <= lag(aggregate_version) OVER (PARTITION BY aggregate_type, aggregate_id ORDER BY seq) AS falls
               FROM outbox_events
-              WHERE lane = ${lane}::int2 AND seq >= ${valid(sql`${floors.of(lane)}::int8`)} AND ${among(aggregates)}
+              WHERE lane = ${lane}::int2 AND seq >= ${valid(sql`${floors.of(lane, [])}::int8`)} AND ${among(aggregates)}
             ) AS versions
             WHERE falls`
         }, Effect.orDie),
 
-        raiseFloors: (lanes) => Effect.orDie(floors.raise(lanes)),
+        raiseFloors: (lanes, topicsOf = () => []) => Effect.orDie(floors.raise(lanes, topicsOf)),
         forgetFloors: (lanes) => Effect.sync(() => floors.forget(lanes)),
 
         mark: Effect.fnUntraced(function* (lane, events, receipt) {
@@ -205,7 +210,7 @@ export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService
         pending: Effect.gen(function* () {
           const lanes = Array.from({ length: laneCount }, (_, lane) => Lane.make(lane))
           const [row] = yield* sql<{ readonly count: number; readonly seconds: number }>`
-            WITH lane AS (SELECT * FROM unnest(${lanes}::int2[], ${lanes.map(floors.of)}::int8[]) AS lane(lane, floor))
+            WITH lane AS (SELECT * FROM unnest(${lanes}::int2[], ${lanes.map((lane) => floors.of(lane, []))}::int8[]) AS lane(lane, floor))
             SELECT (SELECT count(*) FROM (
                       SELECT FROM lane CROSS JOIN LATERAL (
                         SELECT FROM outbox_events AS e WHERE e.lane = lane.lane AND e.seq >= ${valid(sql`lane.floor`)}

@@ -25,7 +25,7 @@ export const ReachSettings = Context.Reference<{
 /** How often it is looked whether sends are answered: costs no exchange with anybody. */
 const lookMillis = 1_000
 
-/** Watches over it for as long as the scope lives. */
+/** Watches over it for as long as the scope lives. Returns whether the broker could be reached when it was last asked. */
 export const watch = Effect.fnUntraced(function* (membership: Membership) {
   const dispatcher = yield* Dispatcher
   const publisher = yield* Publisher
@@ -58,4 +58,5 @@ export const watch = Effect.fnUntraced(function* (membership: Membership) {
       yield* Effect.sleep(Math.min(lookMillis, askMillis))
     })
   )
+  return { isAble: () => isAble }
 })

@@ -88,9 +88,11 @@ export interface TopicPauses {
   readonly failedMillis: (lane: Lane) => number
   /** Those that were not reached since they failed, for health. */
   readonly all: Effect.Effect<ReadonlyArray<PausedTopic>>
+  /** Topics that have failed in the lane's partition, in alphabetical order: paused, or to be tried. */
+  readonly failedIn: (lane: Lane) => ReadonlyArray<string>
   /** How long nothing at all was reached, of what is sent to: milliseconds; 0 where nothing has failed. */
   readonly strandedMillis: Effect.Effect<number>
-  /** All pauses end: it is known from elsewhere that the broker is back. */
+  /** Forgets what has failed: it is known from elsewhere that the broker is back, and what is still away fails anew. */
   readonly release: Effect.Effect<void>
   /** Milliseconds until the next of the running pauses ends; undefined where there is none. */
   readonly nextEndMillis: Effect.Effect<number | undefined>
@@ -201,10 +203,6 @@ export const make = Effect.fnUntraced(function* (options: {
     )
   })
 
-  /** It goes on counting. */
-  const releaseOne = (key: string, failure: Failure, now: number) =>
-    failures.set(key, { ...failure, untilMillis: Math.min(failure.untilMillis, now), releasedMillis: now })
-
   const end = Effect.fnUntraced(function* (topic: string, place: Place | undefined, sentMillis: number) {
     const now = yield* Monotonic.millis
     answeredMillis = now
@@ -225,7 +223,8 @@ export const make = Effect.fnUntraced(function* (options: {
           : own.some(({ sinceMillis }) => sinceMillis <= failure.seenMillis)
       if (!isNews) continue
       hasEnded ||= failure.untilMillis > now
-      releaseOne(key, failure, now)
+      // It goes on counting.
+      failures.set(key, { ...failure, untilMillis: Math.min(failure.untilMillis, now), releasedMillis: now })
     }
     if (others.length === 0) reached.delete(topic)
     else reached.set(topic, now)
@@ -264,12 +263,18 @@ export const make = Effect.fnUntraced(function* (options: {
       }
       return [...topics.values()]
     }),
+    failedIn: (lane) =>
+      failures.size === 0
+        ? []
+        : [
+            ...new Set([...failures.values()].filter(({ place }) => isIn(lane, place)).map(({ topic }) => topic))
+          ].toSorted(),
     strandedMillis: Effect.map(Monotonic.millis, (now) => {
       const sinces = [...at(now).values()].map(({ sinceMillis }) => sinceMillis)
       return sinces.length === 0 ? 0 : now - Math.max(answeredMillis, Math.min(...sinces))
     }),
-    release: Effect.flatMap(Monotonic.millis, (now) => {
-      for (const [key, failure] of at(now)) releaseOne(key, failure, now)
+    release: Effect.suspend(() => {
+      for (const key of failures.keys()) forget(key)
       return change
     }),
     nextEndMillis: Effect.map(Monotonic.millis, (now) => {

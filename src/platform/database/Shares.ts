@@ -121,7 +121,6 @@ const join = Effect.fnUntraced(function* ({
       ])
       if (row?.["locked"] === true) {
         enrolled = { session: session.id, member, isAble: true }
-        yield* changed
         return member
       }
     }
@@ -136,7 +135,7 @@ const join = Effect.fnUntraced(function* ({
       member
     ])
     // The session may have ended since it answered, and this lock with it.
-    if (enrolled.session === session.id) enrolled = { ...enrolled, isAble: says }
+    enrolled = enrolled?.session === session.id ? { ...enrolled, isAble: says } : enrolled
     yield* changed
   })
 
@@ -203,8 +202,11 @@ const join = Effect.fnUntraced(function* ({
     nextLookMillis = rebalanceMillis
     const session = yield* SubscriptionRef.get(control.session)
     if (session === undefined) return
+    const isNew = enrolled?.session !== session.id
     const member = yield* enrol(session)
     yield* declare(session, member)
+    // Not before it: who can't use shares would be given some for a moment.
+    if (isNew) yield* changed
     const { dealtTo, roll, taken } = yield* survey(session)
     const mine = [...(yield* SubscriptionRef.get(held))].toSorted((a, b) => a - b)
     // Not on the roll: the session ended in between. The next session begins anew.
