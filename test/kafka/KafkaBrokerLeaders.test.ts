@@ -153,7 +153,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
           const replicas = Array.from({ length: partitions }, (_, partition) => [1 + (partition % 3)])
           yield* makeTopic(bootstrapServers, admin, KafkaMember.prefix + topic, replicas)
           // Two of them are waited for; and what a machine that stands still for some seconds sends meanwhile must not take as long.
-          const it = yield* KafkaMember.makeDirect({ brokers: bootstrapServers.split(","), sendTimeoutMillis: 15_000 })
+          const it = yield* KafkaMember.makeDirect({ brokers: bootstrapServers.split(","), sendTimeoutMillis: 10_000 })
           const all = numbers(0, partitions).map(Number)
           const swallowed = all.filter((partition) => partition % 3 === 2)
           const others = all.filter((partition) => partition % 3 !== 2)
@@ -186,7 +186,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
             }
             // Nor by a process that starts meanwhile: it finds the topic fit, and somebody who answers, whichever broker it happens to begin with.
             const late = yield* KafkaMember.makeDirect({ brokers: bootstrapServers.split(",") })
-            for (let first = 0; first < 6; first++) {
+            for (let first = 0; first < 3; first++) {
               yield* within("the topic", late.broker.ensureTopic(topic, partitions))
               // Once more, for a machine that stood still for as long as a question is waited for.
               yield* within("an answer", Effect.retry(late.broker.reach!(topic), { times: 1 }))

@@ -307,7 +307,11 @@ const leaderNotAvailable = 5
  * all refuse it says nothing, on which its caller stumbles. With this it goes on to the next one, begins with those that it is connected to, and
  * fails as the last one did.
  *
- * Source: `withBroker` in kafkajs/src/cluster/brokerPool.js.
+ * What used to be for the controller it asks the one that the metadata names; Kafka 4 names a random one, for any passes it on, and that may
+ * be one that does not answer. With this it asks one that has answered.
+ *
+ * Source: `withBroker` in kafkajs/src/cluster/brokerPool.js, `findControllerBroker` in cluster/index.js; in Apache Kafka
+ * `getRandomAliveBrokerId` of KRaftMetadataCache.
  */
 const askTheNextOne = () => {
   interface Broker {
@@ -316,9 +320,18 @@ const askTheNextOne = () => {
   interface BrokerPool {
     readonly brokers: Readonly<Record<string, Broker>>
     readonly findBroker: (options: { readonly nodeId: string }) => Promise<Broker>
+    readonly findConnectedBroker: () => Promise<Broker>
     withBroker: <A>(ask: (one: { readonly nodeId: string; readonly broker: Broker }) => Promise<A>) => Promise<A>
   }
   const { prototype } = require("kafkajs/src/cluster/brokerPool.js") as { readonly prototype: BrokerPool }
+  interface Cluster {
+    readonly brokerPool: BrokerPool
+    findControllerBroker: () => Promise<Broker>
+  }
+  const cluster = require("kafkajs/src/cluster/index.js") as { readonly prototype: Cluster }
+  cluster.prototype.findControllerBroker = function (this: Cluster) {
+    return this.brokerPool.findConnectedBroker()
+  }
   const shuffle = require("kafkajs/src/utils/shuffle.js") as <A>(all: ReadonlyArray<A>) => ReadonlyArray<A>
   const withBroker = prototype.withBroker
   prototype.withBroker = async function <A>(
