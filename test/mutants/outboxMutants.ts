@@ -487,7 +487,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     breaks:
       "in an outage each look for what can still be sent reads all of the backlog, and Postgres is busy with that alone",
     file: laneFloors,
-    find: "yield* raiseBeside(lanes, topicsOf, found)",
+    find: "yield* raiseBeside(lanes, topicsOf, isFull, found)",
     replace: "",
     seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "what can't be sent is stepped over once" }
   },

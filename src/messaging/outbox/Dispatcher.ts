@@ -84,9 +84,9 @@ export class Dispatcher extends Context.Service<
   Dispatcher,
   {
     /**
-     * Sends one batch per topic of the lane, if it has any, and marks it; of topics that could not be reached, one, and what is behind it first. Returns whether there may
-     * be more at once. An outage pauses its topic in the partition; it burns nothing and loses nothing. An event that is refused makes its
-     * aggregate wait, and no other.
+     * Sends one batch per topic of the lane, if it has any, and marks it; of topics that could not be reached, one, and what is well behind it goes
+     * first. Returns whether there may be more at once. An outage pauses its topic in the partition; it burns nothing and loses nothing. An
+     * event that is refused makes its aggregate wait, and no other.
      */
     readonly drainOnce: (lane: Lane) => Effect.Effect<"idle" | "more">
     /**

@@ -110,7 +110,7 @@ export const make = (sql: SqlClient.SqlClient) => {
        ORDER BY e.lane, e.seq LIMIT 1)`
     return sql<{ readonly lane: Lane; readonly first: bigint | null }>`
       SELECT lane.lane, least(${sql.csv(places.map(firstOf))}) AS first
-      FROM unnest(${[...lanes]}::int2[], ${lanes.map((lane) => (full ? 0n : from(lane)))}::int8[]) AS lane(lane, floor)
+      FROM unnest(${[...lanes]}::int2[], ${lanes.map(from)}::int8[]) AS lane(lane, floor)
       WHERE pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8
         AND pg_postmaster_start_time()::text = ${server}::text`
   }
@@ -119,6 +119,7 @@ export const make = (sql: SqlClient.SqlClient) => {
   const raiseBeside = Effect.fnUntraced(function* (
     lanes: ReadonlyArray<Lane>,
     topicsOf: (lane: Lane) => ReadonlyArray<string>,
+    isFull: boolean,
     candidate: Candidate
   ) {
     const before = forgotten
@@ -133,7 +134,7 @@ export const make = (sql: SqlClient.SqlClient) => {
       const { topics } = group[0]
       const rows = yield* firstRows(
         group.map(({ lane }) => lane),
-        (lane) => of(lane, topics),
+        (lane) => (isFull ? 0n : of(lane, topics)),
         topics,
         candidate
       )
@@ -152,7 +153,8 @@ export const make = (sql: SqlClient.SqlClient) => {
   ) {
     const { lastSeq, waited, xid } = found
     const before = forgotten
-    const rows = yield* firstRows(lanes, (lane) => floors[lane]!, [], found)
+    const isFull = full
+    const rows = yield* firstRows(lanes, (lane) => (isFull ? 0n : floors[lane]!), [], found)
     if (forgotten !== before) return
     if (rows.length === 0) {
       candidate = waited < patienceRounds ? { lastSeq, xid, waited: waited + 1 } : undefined
@@ -164,8 +166,8 @@ export const make = (sql: SqlClient.SqlClient) => {
       known.add(lane)
     }
     candidate = undefined
-    yield* raiseBeside(lanes, topicsOf, found)
     full = false
+    yield* raiseBeside(lanes, topicsOf, isFull, found)
   })
 
   return {
