@@ -29,8 +29,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "floor-over-late-committers",
     breaks: "an event that commits late, with a smaller number, is never sent",
     file: laneFloors,
-    find: "WHERE pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8",
-    replace: "WHERE pg_snapshot_xmin(pg_current_snapshot()) >= '3'::xid8",
+    find: "pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8",
+    replace: "pg_snapshot_xmin(pg_current_snapshot()) >= ('3' || left(${xid}::text, 0))::xid8",
     seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "a floor waits for whoever has a smaller number" }
   },
   {
@@ -487,9 +487,17 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     breaks:
       "in an outage each look for what can still be sent reads all of the backlog, and Postgres is busy with that alone",
     file: laneFloors,
-    find: "yield* raiseBeside(lanes, topicsOf, isFull, found)",
+    find: "yield* raiseBeside(lanes, topicsOf, found)",
     replace: "",
     seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "what can't be sent is stepped over once" }
+  },
+  {
+    name: "floor-over-what-comes-back",
+    breaks: "an event that was refused, and comes back in the midst of what can't be sent, waits for as long as that",
+    file: laneFloors,
+    find: "places.filter(({ table }) => table !== queueTable)",
+    replace: "places.slice(0, 0)",
+    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "nor does it step over what may come back" }
   },
   {
     name: "begins-behind-what-it-wants",

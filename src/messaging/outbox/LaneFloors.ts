@@ -16,7 +16,8 @@
  *
  * A lane's backlog of topics that can't be sent to is in front of whatever else is in it, too, and each look for that would step over all of it. So
  * in step 3 the lane's first row *beside* such topics is looked up as well, and whoever leaves these topics out begins there. Rows of other topics can't
- * appear below it, for the same reason.
+ * appear below it, for the same reason. (It is never looked for from the very beginning again, as below: what a foreign hand puts in the midst of such a
+ * backlog is late until that can be sent.)
  *
  * Three nets. A new start or a failover of the server makes every floor void, in the statement that uses it. The crash of a single backend
  * makes the server recover *without* a new start: the numbers below a floor are on disk by then (`propose`), and as it ends all sessions,
@@ -25,20 +26,29 @@
  */
 import { Array, Effect } from "effect"
 import type { SqlClient } from "effect/sql"
+import * as Monotonic from "../../platform/Monotonic.ts"
 import { type Lane, laneCount } from "./Lane.ts"
+
+const queueTable = "outbox_events"
 
 /**
  * Every table that keeps a lane and a seq (test/outbox/LaneFloors.test.ts asks the schema), and which of its rows may stand in the
  * queue again: what is parked comes back, and a dead letter that is retried; what was discarded never does.
  */
 export const places: ReadonlyArray<{ readonly table: string; readonly comesBack: string }> = [
-  { table: "outbox_events", comesBack: "true" },
+  { table: queueTable, comesBack: "true" },
   { table: "outbox_parked", comesBack: "true" },
   { table: "outbox_dead_letters", comesBack: "e.status = 'dead'" }
 ]
 
 /** Rounds between two that look at the whole lane: half a minute at a round a second, for a net that nobody of ours falls into. */
 const roundsBetweenFullLooks = 30
+
+/** Rows of each lane that are stepped over at once, for the second floor: some tenths of a second for all lanes, where they have to be read from a disk. */
+const pieceRows = 1_000
+
+/** A round steps over no more after so long: the next one goes on there. A backlog of many millions must not keep the floors, or a connection, for itself. */
+const besideMillis = 500
 
 /** A round that waits for a transaction to end is given up after so many, so that it can't wait for one of another server. */
 const patienceRounds = 60
@@ -96,33 +106,41 @@ export const make = (sql: SqlClient.SqlClient) => {
     candidate = { lastSeq: last.seq, xid: drawn.xid, waited: 0 }
   })
 
-  /** Each lane's first row but for these topics, from `from` on; none at all where the candidate's time has not come. */
-  const firstRows = (
-    lanes: ReadonlyArray<Lane>,
-    from: (lane: Lane) => bigint,
-    leftOut: ReadonlyArray<string>,
-    { xid }: Candidate
-  ) => {
-    const firstOf = ({ comesBack, table }: (typeof places)[number]) => sql`
-      (SELECT e.seq FROM ${sql(table)} AS e
-       WHERE e.lane = lane.lane AND e.seq >= lane.floor AND ${sql.literal(comesBack)}
-         ${leftOut.length === 0 ? sql`` : sql`AND e.topic <> ALL (${[...leftOut]}::text[])`}
-       ORDER BY e.lane, e.seq LIMIT 1)`
-    return sql<{ readonly lane: Lane; readonly first: bigint | null }>`
-      SELECT lane.lane, least(${sql.csv(places.map(firstOf))}) AS first
-      FROM unnest(${[...lanes]}::int2[], ${lanes.map(from)}::int8[]) AS lane(lane, floor)
-      WHERE pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8
-        AND pg_postmaster_start_time()::text = ${server}::text`
-  }
+  /** In the same snapshot as what is looked up: every transaction below `xid` has ended, and the server is the one that it is of. */
+  const isTime = ({ xid }: Candidate) => sql`
+    pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8
+    AND pg_postmaster_start_time()::text = ${server}::text`
+  const firstOf = ({ comesBack, table }: (typeof places)[number], leftOut: ReadonlyArray<string>) => sql`
+    (SELECT e.seq FROM ${sql(table)} AS e
+     WHERE e.lane = lane.lane AND e.seq >= lane.floor AND ${sql.literal(comesBack)}
+       ${leftOut.length === 0 ? sql`` : sql`AND e.topic <> ALL (${[...leftOut]}::text[])`}
+     ORDER BY e.lane, e.seq LIMIT 1)`
 
-  /** Where each lane's rows beside its topics begin, lanes with the same ones together. */
+  /**
+   * Of each lane a piece of the queue from its floor beside the topics on: its `first` row of other topics, from wherever it may come, and the `last`
+   * row of the piece, if there may be more.
+   */
+  const pieces = (lanes: ReadonlyArray<Lane>, topics: ReadonlyArray<string>, candidate: Candidate) =>
+    sql<{ readonly lane: Lane; readonly first: bigint | null; readonly last: bigint | null }>`
+      SELECT lane.lane,
+             least(${sql.csv([sql`piece.first`, ...places.filter(({ table }) => table !== queueTable).map((place) => firstOf(place, topics))])}) AS first,
+             CASE WHEN piece.count = ${pieceRows}::int8 THEN piece.last END AS last
+      FROM unnest(${[...lanes]}::int2[], ${lanes.map((lane) => of(lane, topics))}::int8[]) AS lane(lane, floor)
+      CROSS JOIN LATERAL (
+        SELECT min(seq) FILTER (WHERE topic <> ALL (${[...topics]}::text[])) AS first, max(seq) AS last, count(*) AS count
+        FROM (SELECT e.seq, e.topic FROM outbox_events AS e
+              WHERE e.lane = lane.lane AND e.seq >= lane.floor ORDER BY e.lane, e.seq LIMIT ${pieceRows}::int8) AS rows
+      ) AS piece
+      WHERE ${isTime(candidate)}`
+
+  /** Where each lane's rows beside its topics begin, lanes with the same ones together, as far as one round comes. */
   const raiseBeside = Effect.fnUntraced(function* (
     lanes: ReadonlyArray<Lane>,
     topicsOf: (lane: Lane) => ReadonlyArray<string>,
-    isFull: boolean,
     candidate: Candidate
   ) {
     const before = forgotten
+    const began = yield* Monotonic.millis
     for (const lane of lanes) if (topicsOf(lane).length === 0) beside.delete(lane)
     const groups = Object.values(
       Array.groupBy(
@@ -130,18 +148,21 @@ export const make = (sql: SqlClient.SqlClient) => {
         ({ topics }) => topics.join("\0")
       )
     )
+    const end = candidate.lastSeq + 1n
     for (const group of groups) {
       const { topics } = group[0]
-      const rows = yield* firstRows(
-        group.map(({ lane }) => lane),
-        (lane) => (isFull ? 0n : of(lane, topics)),
-        topics,
-        candidate
-      )
-      if (forgotten !== before) return
-      for (const { first, lane } of rows) {
-        const { lastSeq } = candidate
-        beside.set(lane, { topics, floor: first === null || first > lastSeq ? lastSeq + 1n : first })
+      let left: ReadonlyArray<Lane> = group.map(({ lane }) => lane)
+      while (left.length > 0) {
+        if ((yield* Monotonic.millis) - began > besideMillis) return
+        const rows = yield* pieces(left, topics, candidate)
+        if (forgotten !== before) return
+        for (const { first, lane, last } of rows) {
+          const bounds = [end, ...(first === null ? [] : [first]), ...(last === null ? [] : [last + 1n])]
+          beside.set(lane, { topics, floor: bounds.reduce((one, other) => (other < one ? other : one)) })
+        }
+        left = rows
+          .filter(({ first, last }) => first === null && last !== null && last + 1n < end)
+          .map(({ lane }) => lane)
       }
     }
   })
@@ -153,8 +174,10 @@ export const make = (sql: SqlClient.SqlClient) => {
   ) {
     const { lastSeq, waited, xid } = found
     const before = forgotten
-    const isFull = full
-    const rows = yield* firstRows(lanes, (lane) => (isFull ? 0n : floors[lane]!), [], found)
+    const rows = yield* sql<{ readonly lane: Lane; readonly first: bigint | null }>`
+      SELECT lane.lane, least(${sql.csv(places.map((place) => firstOf(place, [])))}) AS first
+      FROM unnest(${[...lanes]}::int2[], ${lanes.map((lane) => (full ? 0n : floors[lane]!))}::int8[]) AS lane(lane, floor)
+      WHERE ${isTime(found)}`
     if (forgotten !== before) return
     if (rows.length === 0) {
       candidate = waited < patienceRounds ? { lastSeq, xid, waited: waited + 1 } : undefined
@@ -167,7 +190,7 @@ export const make = (sql: SqlClient.SqlClient) => {
     }
     candidate = undefined
     full = false
-    yield* raiseBeside(lanes, topicsOf, isFull, found)
+    yield* raiseBeside(lanes, topicsOf, found)
   })
 
   return {
