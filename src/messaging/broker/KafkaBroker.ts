@@ -112,9 +112,9 @@ const make = Effect.gen(function* () {
         Effect.tapError(question, (error) => Effect.sync(() => void (refusal = error))),
         {
           schedule: Schedule.spaced(newTopicPollMillis),
-          // An error without an answer of a broker is kafkajs stumbling over the answer that it swallowed.
+          // Where no broker has answered the next try may be heard; and a partition that has no leader yet will have one.
           while: (error) =>
-            KafkaErrors.protocolErrorOf(error) === undefined ||
+            isNoAnswer(error) ||
             KafkaErrors.isProtocolError(
               error,
               "UNKNOWN_TOPIC_OR_PARTITION",
