@@ -1,8 +1,8 @@
 /** The smallest aggregate there is, a row with a version and a status: what a write costs with and without its event. */
 import { Effect } from "effect"
 import type { Statement } from "effect/sql"
-import { Outbox } from "../src/messaging/outbox/Outbox.ts"
-import { Transaction } from "../src/platform/database/Transaction.ts"
+import { Outbox } from "../src/outbox/Outbox.ts"
+import { Transaction } from "../src/platform/Transaction.ts"
 import { Side } from "./Environment.ts"
 import { aggregates, dataOf, topic } from "./Workload.ts"
 

@@ -3,8 +3,8 @@
  */
 import { Effect } from "effect"
 import { Kafka, logLevel } from "kafkajs"
-import * as Envelope from "../src/messaging/Envelope.ts"
-import { laneCount, laneOf, partitionOf } from "../src/messaging/outbox/Lane.ts"
+import * as Envelope from "../src/brokers/Envelope.ts"
+import { laneCount, laneOf, partitionOf } from "../src/outbox/Lane.ts"
 import { aggregates, sampleEvent } from "./Workload.ts"
 
 /** A producer set as KafkaProducer.ts sets it; it goes with the scope. */

@@ -3,9 +3,9 @@
  */
 import { Effect, Schedule } from "effect"
 import { randomUUID } from "node:crypto"
-import * as Envelope from "../src/messaging/Envelope.ts"
-import { laneOf } from "../src/messaging/outbox/Lane.ts"
-import { QueueSettings } from "../src/messaging/outbox/OutboxQueue.ts"
+import * as Envelope from "../src/brokers/Envelope.ts"
+import { laneOf } from "../src/outbox/Lane.ts"
+import { QueueSettings } from "../src/outbox/OutboxQueue.ts"
 import { Side } from "./Environment.ts"
 
 export const aggregateCount = 1_000

@@ -7,11 +7,11 @@
  * warms up the JITs and is not counted.
  */
 import { Clock, Effect, Metric } from "effect"
-import { Lane, laneCount } from "../src/messaging/outbox/Lane.ts"
-import { LaneWorkers, LaneWorkersSettings } from "../src/messaging/outbox/LaneWorkers.ts"
-import { OutboxQueue } from "../src/messaging/outbox/OutboxQueue.ts"
-import { Publisher } from "../src/messaging/outbox/Publisher.ts"
-import { Wakeup } from "../src/messaging/outbox/Wakeup.ts"
+import { Lane, laneCount } from "../src/outbox/Lane.ts"
+import { LaneWorkers, LaneWorkersSettings } from "../src/outbox/LaneWorkers.ts"
+import { OutboxQueue } from "../src/outbox/OutboxQueue.ts"
+import { Publisher } from "../src/outbox/Publisher.ts"
+import { Wakeup } from "../src/outbox/LaneWakeup.ts"
 import * as Cpu from "./Cpu.ts"
 import { Environment } from "./Environment.ts"
 import { median, show, spread, table } from "./Figures.ts"

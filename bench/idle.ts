@@ -1,8 +1,8 @@
 /** `bench idle`: what a dispatcher costs that has nothing to do, in Node and in Postgres, as a share of one core. */
 import { Effect } from "effect"
-import { laneCount } from "../src/messaging/outbox/Lane.ts"
-import { LaneWorkers } from "../src/messaging/outbox/LaneWorkers.ts"
-import { Publisher } from "../src/messaging/outbox/Publisher.ts"
+import { laneCount } from "../src/outbox/Lane.ts"
+import { LaneWorkers } from "../src/outbox/LaneWorkers.ts"
+import { Publisher } from "../src/outbox/Publisher.ts"
 import * as Cpu from "./Cpu.ts"
 import * as Service from "./Service.ts"
 import { topic, until } from "./Workload.ts"

@@ -6,12 +6,12 @@
  * writers start their transactions by the clock, however long the last one takes.
  */
 import { Effect, Layer } from "effect"
-import { Broker } from "../src/messaging/broker/Broker.ts"
-import { toRecord } from "../src/messaging/Envelope.ts"
-import { laneCount, laneOf, partitionOf } from "../src/messaging/outbox/Lane.ts"
-import { LaneWorkers } from "../src/messaging/outbox/LaneWorkers.ts"
-import { Publisher } from "../src/messaging/outbox/Publisher.ts"
-import { Transaction } from "../src/platform/database/Transaction.ts"
+import { Broker } from "../src/brokers/Broker.ts"
+import { toRecord } from "../src/brokers/Envelope.ts"
+import { laneCount, laneOf, partitionOf } from "../src/outbox/Lane.ts"
+import { LaneWorkers } from "../src/outbox/LaneWorkers.ts"
+import { Publisher } from "../src/outbox/Publisher.ts"
+import { Transaction } from "../src/platform/Transaction.ts"
 import * as Aggregates from "./Aggregates.ts"
 import { Environment } from "./Environment.ts"
 import { quantile, show, type Spread, spread, table } from "./Figures.ts"

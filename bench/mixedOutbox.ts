@@ -4,8 +4,8 @@
  * nothing, and are good for nothing else.
  */
 import { Effect, Layer } from "effect"
-import { NothingWritten, Outbox, type OutboxService } from "../src/messaging/outbox/Outbox.ts"
-import { Transaction } from "../src/platform/database/Transaction.ts"
+import { NothingWritten, Outbox, type OutboxService } from "../src/outbox/Outbox.ts"
+import { Transaction } from "../src/platform/Transaction.ts"
 import { outboxKindOf } from "./OutboxKind.ts"
 
 /** Builds its statement as {@link Outbox} does, so that only what is written differs. */

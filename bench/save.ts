@@ -5,7 +5,7 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Random } from "effect"
-import { Transaction } from "../src/platform/database/Transaction.ts"
+import { Transaction } from "../src/platform/Transaction.ts"
 import * as Aggregates from "./Aggregates.ts"
 import * as Cpu from "./Cpu.ts"
 import { Environment } from "./Environment.ts"

@@ -3,7 +3,7 @@ import { Console, Effect, Layer, Option } from "effect"
 import type { AppConfig, Role } from "./Config.ts"
 import { BoundAddress } from "./http/HttpServer.ts"
 import { GatewayServer } from "./sandbox/GatewayServer.ts"
-import { Broker } from "./messaging/broker/Broker.ts"
+import { Broker } from "./brokers/Broker.ts"
 
 const lines = (url: string) => [
   "",

@@ -8,19 +8,19 @@ import { RecoverySettings } from "./application/tasks/PaymentRecover.ts"
 import { type AppConfig, defaultPort } from "./Config.ts"
 import { ordersTopic } from "./domain/Events.ts"
 import { HttpSettings } from "./http/HttpServer.ts"
-import * as Consumer from "./messaging/inbox/Consumer.ts"
-import { ParkingSettings } from "./messaging/inbox/Parking.ts"
-import * as Maintenance from "./messaging/Maintenance.ts"
-import { HoldSettings } from "./messaging/outbox/Holds.ts"
-import { LaneWorkersSettings } from "./messaging/outbox/LaneWorkers.ts"
-import { OutboxSettings } from "./messaging/outbox/Outbox.ts"
-import { QueueSettings } from "./messaging/outbox/OutboxQueue.ts"
-import { RetentionSettings } from "./messaging/Retention.ts"
-import { TaskSettings } from "./messaging/tasks/TaskSettings.ts"
-import { ControlSettings } from "./platform/database/ControlConnection.ts"
+import * as Consumer from "./inbox/Consumer.ts"
+import { ParkingSettings } from "./inbox/holds/Parking.ts"
+import * as Maintenance from "./operations/Maintenance.ts"
+import { HoldSettings } from "./outbox/holds/Holds.ts"
+import { LaneWorkersSettings } from "./outbox/LaneWorkers.ts"
+import { OutboxSettings } from "./outbox/Outbox.ts"
+import { QueueSettings } from "./outbox/OutboxQueue.ts"
+import { RetentionSettings } from "./platform/Retention.ts"
+import { TaskSettings } from "./tasks/TaskSettings.ts"
+import { ControlSettings } from "./platform/ControlConnection.ts"
 import * as Faults from "./platform/Faults.ts"
 import { GraceSettings } from "./platform/Grace.ts"
-import { SignalSettings } from "./platform/Signals.ts"
+import { WakeupSettings } from "./platform/Wakeups.ts"
 import * as Telemetry from "./platform/Telemetry.ts"
 
 /** The settings of all layers, and the logger. */
@@ -37,7 +37,7 @@ export const settings = (config: AppConfig) =>
       // Five beats in a timeout: one that is late is no reason to lose the lanes.
       heartbeatMillis: config.outboxSessionTimeoutMillis / 5
     }),
-    Layer.succeed(SignalSettings, { crossProcess: config.outboxNotify }),
+    Layer.succeed(WakeupSettings, { crossProcess: config.outboxNotify }),
     Layer.succeed(RetentionSettings, {
       outboxDays: config.outboxRetentionDays,
       inboxDays: config.inboxRetentionDays,

@@ -3,7 +3,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer } from "effect"
 import { cancel, type OrderId, type OrderStateConflict } from "../domain/Order.ts"
 import type { PaymentId } from "../domain/Payment.ts"
-import { Transaction } from "../platform/database/Transaction.ts"
+import { Transaction } from "../platform/Transaction.ts"
 import { type OrderNotFound, Orders, type OrderView, viewAfter } from "./Orders.ts"
 import { Payments } from "./Payments.ts"
 

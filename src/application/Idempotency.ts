@@ -7,7 +7,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError, type Statement } from "effect/sql"
 import { createHash } from "node:crypto"
-import { Transaction } from "../platform/database/Transaction.ts"
+import { Transaction } from "../platform/Transaction.ts"
 import { shortText } from "../domain/Text.ts"
 
 /** A key as the client chose it. */

@@ -1,8 +1,8 @@
 /** Reads an order's event out of its envelope, by type and schema version. */
 import { Effect, Schema } from "effect"
 import { OrderEvent, schemaVersions } from "../domain/Events.ts"
-import type { Envelope } from "../messaging/Envelope.ts"
-import { EventRefused } from "../messaging/inbox/Subscriber.ts"
+import type { Envelope } from "../brokers/Envelope.ts"
+import { EventRefused } from "../inbox/Subscriber.ts"
 
 const decode = Schema.decodeUnknownEffect(OrderEvent)
 const versions: Readonly<Record<string, number>> = schemaVersions

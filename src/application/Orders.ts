@@ -6,8 +6,8 @@ import { SqlClient, type Statement } from "effect/sql"
 import { type OrderEvent, orderAggregate, ordersTopic, schemaVersions } from "../domain/Events.ts"
 import { AmountMinor, Currency } from "../domain/Money.ts"
 import { type Change, CustomerId, type Order, OrderId, OrderLine, OrderStatus, StoredStatus } from "../domain/Order.ts"
-import { type EventRefused, type NewEvent, type NonEmpty, Outbox, type Stream } from "../messaging/outbox/Outbox.ts"
-import { Transaction } from "../platform/database/Transaction.ts"
+import { type EventRefused, type NewEvent, type NonEmpty, Outbox, type Stream } from "../outbox/Outbox.ts"
+import { Transaction } from "../platform/Transaction.ts"
 
 /** An order as readers see it. Amounts in minor units, times in ISO 8601 (UTC). */
 export const OrderView = Schema.Struct({

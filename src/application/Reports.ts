@@ -1,9 +1,9 @@
 /** Revenue reports: asked for now, computed by a task, fetched when they are ready. */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
-import { TaskId, TaskState } from "../messaging/tasks/TaskType.ts"
-import { Tasks } from "../messaging/tasks/Tasks.ts"
-import { Transaction } from "../platform/database/Transaction.ts"
+import { TaskId, TaskState } from "../tasks/TaskType.ts"
+import { Tasks } from "../tasks/Tasks.ts"
+import { Transaction } from "../platform/Transaction.ts"
 import { type ReportRange, ReportResult, reportType } from "./tasks/Report.ts"
 
 /** No report was asked for under this id, or it is so old that it was cleaned up. */

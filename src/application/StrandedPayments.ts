@@ -4,8 +4,8 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Layer, Schema } from "effect"
-import { Tasks } from "../messaging/tasks/Tasks.ts"
-import { Transaction } from "../platform/database/Transaction.ts"
+import { Tasks } from "../tasks/Tasks.ts"
+import { Transaction } from "../platform/Transaction.ts"
 import * as Supervised from "../platform/Supervised.ts"
 import { PaymentOutcomes } from "./PaymentOutcomes.ts"
 import { paymentRecover } from "./tasks/PaymentRecover.ts"

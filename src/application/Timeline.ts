@@ -1,8 +1,8 @@
 /** The timeline of an order: each of its events, how far it has been delivered, and which subscribers have applied it. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { OrderId } from "../domain/Order.ts"
-import { Inbox } from "../messaging/inbox/Inbox.ts"
-import { History, PastEvent } from "../messaging/outbox/History.ts"
+import { Inbox } from "../inbox/Inbox.ts"
+import { History, PastEvent } from "../operations/History.ts"
 import { type OrderNotFound, Orders } from "./Orders.ts"
 
 /** The subscribers of the orders topic, by the names of their consumer groups. */

@@ -10,9 +10,9 @@ import { SqlClient } from "effect/sql"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import * as Path from "node:path"
-import * as Database from "../platform/database/Database.ts"
-import * as EmbeddedPostgres from "../platform/database/EmbeddedPostgres.ts"
-import { ExitStatus } from "../Process.ts"
+import * as Database from "../postgres/Database.ts"
+import * as EmbeddedPostgres from "../postgres/embedded/EmbeddedPostgres.ts"
+import { ExitStatus } from "./Process.ts"
 import * as ServiceProcess from "./ServiceProcess.ts"
 
 /** Enough to see the queue breathe, and few enough to be over in half a minute on two slow cores. */

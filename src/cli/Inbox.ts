@@ -1,10 +1,10 @@
 /** `paid-once inbox list|retry|discard|skip`: what a consumer could not apply, for the person who has to decide about it. */
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { type Handled, InboxDeadLetters } from "../messaging/inbox/InboxDeadLetters.ts"
-import { type Entry, InboxReport, State } from "../messaging/inbox/InboxReport.ts"
+import { type Handled, InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
+import { type Entry, InboxReport, State } from "../operations/InboxReport.ts"
 import * as Main from "../main.ts"
-import { ExitStatus } from "../Process.ts"
+import { ExitStatus } from "./Process.ts"
 import { by, eventFilters, json, limit, onDatabase, operatorOf, print, reason, table } from "./Operator.ts"
 
 const consumer = Argument.String("consumer").pipe(

@@ -1,9 +1,9 @@
 /** `paid-once outbox status|list|show|retry|discard`: what the broker refused, for the person who has to decide about it. */
 import { Console, Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { DeadLetters, type Handled } from "../messaging/outbox/DeadLetters.ts"
-import { type Details, type Entry, OutboxReport } from "../messaging/outbox/OutboxReport.ts"
-import { ExitStatus } from "../Process.ts"
+import { DeadLetters, type Handled } from "../operations/DeadLetters.ts"
+import { type Details, type Entry, OutboxReport } from "../operations/OutboxReport.ts"
+import { ExitStatus } from "./Process.ts"
 import { by, eventFilters, json, limit, onDatabase, operatorOf, print, reason, table } from "./Operator.ts"
 
 const eventId = Argument.String("event-id").pipe(

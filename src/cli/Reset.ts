@@ -4,7 +4,7 @@ import { Command } from "effect/cli"
 import { readdir, readFile, rm } from "node:fs/promises"
 import * as Path from "node:path"
 import * as Config from "../Config.ts"
-import * as EmbeddedPostgres from "../platform/database/EmbeddedPostgres.ts"
+import * as EmbeddedPostgres from "../postgres/embedded/EmbeddedPostgres.ts"
 
 /** A process of the machine still works on the data. */
 export class StillInUse extends Schema.TaggedError<StillInUse>()("StillInUse", {

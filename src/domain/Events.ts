@@ -2,7 +2,7 @@
  * The events of an order, by type and schema version: the contract with everyone who reads the topic.
  *
  * A version's JSON Schema is checked in under `schemas/`; a change that a reader of that version would notice needs a new
- * version (test/unit/EventSchemas.test.ts refuses it).
+ * version (test/domain/EventSchemas.test.ts refuses it).
  */
 import { Schema } from "effect"
 import { Money } from "./Money.ts"

@@ -1,6 +1,6 @@
 /** What health says of the broker: whether the last exchange with it went well. */
 import { Effect, Layer, SubscriptionRef } from "effect"
-import { Broker } from "../messaging/broker/Broker.ts"
+import { Broker } from "../brokers/Broker.ts"
 import { HealthParts, type PartReport } from "./Health.ts"
 
 /** Adds the part, for a process that speaks with the broker: one that never does would report it as ready for ever. */

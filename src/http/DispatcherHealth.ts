@@ -1,8 +1,8 @@
 /** What health says of the dispatcher in this process: the lanes it owns, and what it can't send right now. */
 import { Effect, Layer } from "effect"
-import { Dispatcher } from "../messaging/outbox/Dispatcher.ts"
-import { Holds } from "../messaging/outbox/Holds.ts"
-import { LaneWorkers } from "../messaging/outbox/LaneWorkers.ts"
+import { Dispatcher } from "../outbox/Dispatcher.ts"
+import { Holds } from "../outbox/holds/Holds.ts"
+import { LaneWorkers } from "../outbox/LaneWorkers.ts"
 import { HealthParts, type PartReport } from "./Health.ts"
 
 /** Adds the part. */

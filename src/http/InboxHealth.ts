@@ -1,6 +1,6 @@
 /** What health says of the consumers: events that they could not apply, and aggregates that wait for an event that has not come. */
 import { Effect, Layer } from "effect"
-import { InboxReport } from "../messaging/inbox/InboxReport.ts"
+import { InboxReport } from "../operations/InboxReport.ts"
 import { HealthParts, type PartReport } from "./Health.ts"
 
 /** Adds the part. */

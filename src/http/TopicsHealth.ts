@@ -1,6 +1,6 @@
 /** What health says of the topics: whether they are fit for what the service promises, and what an operator has to set. */
 import { Effect, Layer } from "effect"
-import { TopicChecks } from "../messaging/outbox/TopicChecks.ts"
+import { TopicChecks } from "../operations/TopicChecks.ts"
 import { HealthParts, type PartReport } from "./Health.ts"
 
 /** Adds the part. The sentences are about settings: no host or user is named in them. */

@@ -8,7 +8,7 @@ import { type Move, Payments } from "../../src/application/Payments.ts"
 import { orderTransitions } from "../../src/domain/Order.ts"
 import { type PaymentId, PaymentStatus, paymentTransitions } from "../../src/domain/Payment.ts"
 import { PgClient } from "@effect/sql-pg"
-import { Transaction } from "../../src/platform/database/Transaction.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
 import { root } from "../support/Postgres.ts"
 import { pay, place, test } from "./World.ts"
 

@@ -8,7 +8,7 @@
 import { assert, layer } from "@effect/vitest"
 import { Deferred, Effect, Fiber, type Layer, Queue, Schedule, type Scope, SubscriptionRef } from "effect"
 import { randomUUID } from "node:crypto"
-import type { BrokerRecord, Slice } from "../../src/messaging/broker/Broker.ts"
+import type { BrokerRecord, Slice } from "../../src/brokers/Broker.ts"
 import {
   BrokerHarness,
   consume,

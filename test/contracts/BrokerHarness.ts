@@ -1,7 +1,7 @@
 /** The harness that a `Broker` implementation gives the contract suite, and the readers and writers that the suite is told with. */
 import { Context, Effect, Fiber, Queue, Schedule, type Scope } from "effect"
 import { randomUUID } from "node:crypto"
-import type { Broker, BrokerRecord, ConsumedRecord, Slice } from "../../src/messaging/broker/Broker.ts"
+import type { Broker, BrokerRecord, ConsumedRecord, Slice } from "../../src/brokers/Broker.ts"
 
 /** One client with connections of its own, as a process of its own would have them. */
 export interface Member {

@@ -65,7 +65,7 @@ const announcing = `
 import { registerHooks } from "node:module"
 registerHooks({
   load(url, context, next) {
-    if (url.endsWith("/src/cli.ts")) process.stdout.write("reading\\n")
+    if (url.endsWith("/src/cli/PaidOnce.ts")) process.stdout.write("reading\\n")
     return next(url, context)
   }
 })`

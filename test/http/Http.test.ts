@@ -2,7 +2,7 @@ import { assert, layer } from "@effect/vitest"
 import { Effect, SubscriptionRef } from "effect"
 import { SqlClient } from "effect/sql"
 import { BoundAddress } from "../../src/http/HttpServer.ts"
-import { Broker } from "../../src/messaging/broker/Broker.ts"
+import { Broker } from "../../src/brokers/Broker.ts"
 import { GatewayServer } from "../../src/sandbox/GatewayServer.ts"
 import { type Answer, newOrder, send, service } from "./Service.ts"
 

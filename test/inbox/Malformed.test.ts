@@ -2,10 +2,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Result } from "effect"
 import { SqlClient } from "effect/sql"
-import * as Envelope from "../../src/messaging/Envelope.ts"
-import { InboxDeadLetters } from "../../src/messaging/inbox/InboxDeadLetters.ts"
-import { ParkingSettings } from "../../src/messaging/inbox/Parking.ts"
-import { EventRefused } from "../../src/messaging/inbox/Subscriber.ts"
+import * as Envelope from "../../src/brokers/Envelope.ts"
+import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
+import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
+import { EventRefused } from "../../src/inbox/Subscriber.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
 const { deliver, effectsOf, garbage, holdOn, idOf, makePartition, makeSubscriber, parkedOf, record, retryAll, topic } =

@@ -2,10 +2,10 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import * as Handle from "../../src/messaging/inbox/Handle.ts"
-import { InboxDeadLetters } from "../../src/messaging/inbox/InboxDeadLetters.ts"
-import { ParkingSettings } from "../../src/messaging/inbox/Parking.ts"
-import { DependencyDown, EventRefused } from "../../src/messaging/inbox/Subscriber.ts"
+import * as Handle from "../../src/inbox/Handle.ts"
+import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
+import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
+import { DependencyDown, EventRefused } from "../../src/inbox/Subscriber.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
 const {

@@ -4,12 +4,12 @@
  */
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Latch } from "effect"
-import * as Arrival from "../../src/messaging/inbox/Arrival.ts"
-import { Claim } from "../../src/messaging/inbox/Claim.ts"
-import { consumerPlans } from "../../src/messaging/inbox/Consumer.ts"
-import { Cursors } from "../../src/messaging/inbox/Cursors.ts"
-import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
-import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as Arrival from "../../src/inbox/Arrival.ts"
+import { Claim } from "../../src/postgres/fast/OneStatementClaim.ts"
+import { consumerPlans } from "../../src/inbox/Consumer.ts"
+import { Cursors } from "../../src/inbox/Cursors.ts"
+import { Inbox } from "../../src/inbox/Inbox.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
 import { eventually } from "../support/Counters.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 

@@ -8,9 +8,9 @@ import { Clock, Context, Duration, Effect, Exit, Random, References } from "effe
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import { type FaultPoint, Faults } from "../../src/platform/Faults.ts"
-import { laneOf } from "../../src/messaging/outbox/Lane.ts"
+import { laneOf } from "../../src/outbox/Lane.ts"
 import { RandomUuid } from "../../src/platform/RandomUuid.ts"
-import * as TransactionControl from "../../src/platform/database/TransactionControl.ts"
+import * as TransactionControl from "../../src/platform/TransactionControl.ts"
 import type { LabConnection, LabDatabase } from "./LabDatabase.ts"
 
 /** What an actor does between two of its rests. */

@@ -4,9 +4,9 @@
  */
 import { Array as EffectArray, Effect, Exit } from "effect"
 import { ordersTopic } from "../../src/domain/Events.ts"
-import { ApplyHeld } from "../../src/messaging/inbox/ApplyHeld.ts"
-import { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
-import type { Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
+import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
+import type { Subscriber } from "../../src/inbox/Subscriber.ts"
 import type { Actor } from "./Actor.ts"
 import { analyticsOf, ledgerOf, Troubles } from "./LabSubscribers.ts"
 import { sliceOf } from "./ModelBroker.ts"

@@ -1,6 +1,6 @@
 /** What a writer puts into the topic that is not this service: aggregates of its own, in any order of their versions, and what can't be read. */
 import { orderAggregate } from "../../src/domain/Events.ts"
-import type { ConsumedRecord } from "../../src/messaging/broker/Broker.ts"
+import type { ConsumedRecord } from "../../src/brokers/Broker.ts"
 
 type Foreign = Omit<ConsumedRecord, "offset">
 

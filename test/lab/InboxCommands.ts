@@ -1,6 +1,6 @@
 /** What the commands do that are about consumers, and what an operator does for them in the end. */
 import { Effect } from "effect"
-import { laneOf, partitionOf } from "../../src/messaging/outbox/Lane.ts"
+import { laneOf, partitionOf } from "../../src/outbox/Lane.ts"
 import { ask, gatesFromNow, pick, says as tell } from "./Commands.ts"
 import type { Command } from "./Case.ts"
 import { brokenRecord, foreignEvent } from "./ForeignRecords.ts"

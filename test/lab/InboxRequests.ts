@@ -1,6 +1,6 @@
 /** What an operator does with events that a consumer could not apply, whatever has become of them by then. */
 import { Effect } from "effect"
-import { InboxDeadLetters } from "../../src/messaging/inbox/InboxDeadLetters.ts"
+import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { make, type Request } from "./Requests.ts"
 
 const operator = { actor: "operator", reason: "as the case says" }

@@ -4,9 +4,9 @@ import type { NonEmptyReadonlyArray } from "effect/Array"
 import { decodeOrderEvents } from "../../src/application/OrderEvents.ts"
 import { analytics } from "../../src/application/subscribers/Analytics.ts"
 import { ordersTopic } from "../../src/domain/Events.ts"
-import { DependencyDown, EventRefused, type Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
-import type { Envelope } from "../../src/messaging/Envelope.ts"
-import { Transaction } from "../../src/platform/database/Transaction.ts"
+import { DependencyDown, EventRefused, type Subscriber } from "../../src/inbox/Subscriber.ts"
+import type { Envelope } from "../../src/brokers/Envelope.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
 import { CurrentActor } from "./Actor.ts"
 
 /** How an event fails at one consumer, until its handler is mended. */

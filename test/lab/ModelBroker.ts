@@ -12,8 +12,8 @@ import {
   type PublishError,
   type Slice,
   TopicUnavailable
-} from "../../src/messaging/broker/Broker.ts"
-import { batchBytes } from "../../src/messaging/Envelope.ts"
+} from "../../src/brokers/Broker.ts"
+import { batchBytes } from "../../src/brokers/Envelope.ts"
 
 /** Kafka's default of message.max.bytes. */
 const maxMessageBytes = 1_048_588

@@ -2,18 +2,18 @@
  * The processes of a case: each with its own services over its own pool, and one actor or two that do its work.
  */
 import { Context, Effect, Layer, Scope } from "effect"
-import type { Dispatcher } from "../../src/messaging/outbox/Dispatcher.ts"
-import type { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
-import type { ApplyHeld } from "../../src/messaging/inbox/ApplyHeld.ts"
-import type { ApplySlice } from "../../src/messaging/inbox/ApplySlice.ts"
+import type { Dispatcher } from "../../src/outbox/Dispatcher.ts"
+import type { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
+import type { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import type { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import * as RecoverPayment from "../../src/application/RecoverPayment.ts"
-import * as TaskWorker from "../../src/messaging/tasks/TaskWorker.ts"
+import * as TaskWorker from "../../src/tasks/TaskWorker.ts"
 import type { PgClient } from "@effect/sql-pg"
 import { Actor, gate, type LabTime, surroundings } from "./Actor.ts"
 import type { LabDatabase } from "./LabDatabase.ts"
 import * as ModelBroker from "./ModelBroker.ts"
 import * as ModelGateway from "./ModelGateway.ts"
-import type { Batch } from "../../src/messaging/broker/Broker.ts"
+import type { Batch } from "../../src/brokers/Broker.ts"
 import {
   type Around,
   clientOf,

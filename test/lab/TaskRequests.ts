@@ -1,9 +1,9 @@
 /** Work that clients ask for beside orders: tasks of the lab's own type, whose runs fail as they are told, and what an operator does with them. */
 import { Effect, Schema } from "effect"
-import * as TaskHandler from "../../src/messaging/tasks/TaskHandler.ts"
-import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
-import type { TaskId, TaskType } from "../../src/messaging/tasks/TaskType.ts"
-import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as TaskHandler from "../../src/tasks/TaskHandler.ts"
+import { Tasks } from "../../src/tasks/Tasks.ts"
+import type { TaskId, TaskType } from "../../src/tasks/TaskType.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
 import { gate } from "./Actor.ts"
 import { make, type Request } from "./Requests.ts"
 

@@ -3,8 +3,8 @@
  * It stands in for the loops of TaskWorkers, and hands it to the steps of TaskWorker.
  */
 import { Effect, Exit, Fiber } from "effect"
-import type { ClaimedTask } from "../../src/messaging/tasks/TaskClaim.ts"
-import type { RunResult } from "../../src/messaging/tasks/TaskRunner.ts"
+import type { ClaimedTask } from "../../src/tasks/TaskClaim.ts"
+import type { RunResult } from "../../src/tasks/TaskRunner.ts"
 import type { Actor } from "./Actor.ts"
 import type { WorkerProcess, WorkerServices } from "./Processes.ts"
 import type { Scheduler } from "./Scheduler.ts"

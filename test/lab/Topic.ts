@@ -1,6 +1,6 @@
 /** The orders topic as the oracle and the story read it: decoded, in the order in which it was appended. */
 import { ordersTopic } from "../../src/domain/Events.ts"
-import type { Batch, ConsumedRecord } from "../../src/messaging/broker/Broker.ts"
+import type { Batch, ConsumedRecord } from "../../src/brokers/Broker.ts"
 import type { ModelLog } from "./ModelBroker.ts"
 import type { TopicRecord } from "./Oracle.ts"
 import type { InboxRecord } from "./OracleInbox.ts"

@@ -17,9 +17,9 @@ export interface Mutant {
   readonly seenBy: { readonly file: string; readonly test: string }
 }
 
-const deferredBegin = "src/platform/database/DeferredBegin.ts"
-const transactionControl = "src/platform/database/TransactionControl.ts"
-const shares = "src/platform/database/Shares.ts"
+const deferredBegin = "src/postgres/fast/DeferredBegin.ts"
+const transactionControl = "src/platform/TransactionControl.ts"
+const shares = "src/platform/Ownership.ts"
 
 export const mutants: ReadonlyArray<Mutant> = [
   {
@@ -28,7 +28,7 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: deferredBegin,
     find: "isRefused = true",
     replace: "isRefused = false",
-    seenBy: { file: "test/unit/DeferredBegin.test.ts", test: "a BEGIN that Postgres refuses" }
+    seenBy: { file: "test/postgres/fast/DeferredBegin.test.ts", test: "a BEGIN that Postgres refuses" }
   },
   {
     name: "begin-inside-a-message",
@@ -36,7 +36,7 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: deferredBegin,
     find: "if (!isAtRest || ",
     replace: "if (",
-    seenBy: { file: "test/unit/DeferredBegin.test.ts", test: "half a message that came before BEGIN" }
+    seenBy: { file: "test/postgres/fast/DeferredBegin.test.ts", test: "half a message that came before BEGIN" }
   },
   {
     name: "swallows-notices",
@@ -44,7 +44,7 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: deferredBegin,
     find: "passed.push(bytes.subarray(start, end))",
     replace: "",
-    seenBy: { file: "test/unit/DeferredBegin.test.ts", test: "however its answer is cut" }
+    seenBy: { file: "test/postgres/fast/DeferredBegin.test.ts", test: "however its answer is cut" }
   },
   {
     name: "failure-commits",
@@ -52,7 +52,7 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: transactionControl,
     find: `if (Exit.isFailure(exit)) return undo(connection, "ROLLBACK")`,
     replace: "",
-    seenBy: { file: "test/unit/TransactionControl.test.ts", test: "a success commits" }
+    seenBy: { file: "test/platform/TransactionControl.test.ts", test: "a success commits" }
   },
   {
     name: "savepoint-keeps-its-writes",
@@ -60,7 +60,7 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: transactionControl,
     find: "undo(connection, `ROLLBACK TO SAVEPOINT ${name}`)",
     replace: "Effect.void",
-    seenBy: { file: "test/unit/TransactionControl.test.ts", test: "a failure inside takes back" }
+    seenBy: { file: "test/platform/TransactionControl.test.ts", test: "a failure inside takes back" }
   },
   {
     name: "savepoints-side-by-side",
@@ -68,7 +68,7 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: transactionControl,
     find: "return parent.savepoints.withPermit(",
     replace: "return ((inner) => inner)(",
-    seenBy: { file: "test/unit/TransactionControl.test.ts", test: "two inner ones side by side" }
+    seenBy: { file: "test/platform/TransactionControl.test.ts", test: "two inner ones side by side" }
   },
   {
     name: "announces-what-was-taken-back",
@@ -76,7 +76,7 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: transactionControl,
     find: "callbacks: [],",
     replace: "callbacks: parent?.callbacks ?? [],",
-    seenBy: { file: "test/unit/TransactionControl.test.ts", test: "callbacks follow the commit" }
+    seenBy: { file: "test/platform/TransactionControl.test.ts", test: "callbacks follow the commit" }
   },
   {
     name: "believes-in-commit",
@@ -84,12 +84,12 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: transactionControl,
     find: `.command === "ROLLBACK" ? Effect.fail(rolledBack()) : Effect.void`,
     replace: `.command === "ROLLBACK" ? Effect.void : Effect.void`,
-    seenBy: { file: "test/unit/TransactionControl.test.ts", test: "a commit that Postgres turned" }
+    seenBy: { file: "test/platform/TransactionControl.test.ts", test: "a commit that Postgres turned" }
   },
   {
     name: "gives-up-at-once",
     breaks: "a transaction that lost against a concurrent one fails, where a second try would have gone through",
-    file: "src/platform/database/Transaction.ts",
+    file: "src/platform/Transaction.ts",
     find: "(error: unknown) => isTransient(error) && (",
     replace: "(error: unknown) => !isTransient(error) && (",
     seenBy: { file: "test/outbox/Outbox.test.ts", test: "a serialization failure runs the whole transaction again" }
@@ -100,7 +100,7 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: shares,
     find: "return Effect.andThen(SubscriptionRef.set(held, new Set<number>()), wake.open)",
     replace: "return wake.open",
-    seenBy: { file: "test/unit/Shares.test.ts", test: "a member whose session is ended" }
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "a member whose session is ended" }
   },
   {
     name: "hands-over-in-use",
@@ -108,7 +108,7 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: shares,
     find: "        [...leaving].filter((share) => (users.get(share) ?? 0) === 0)\n",
     replace: "        [...leaving]\n",
-    seenBy: { file: "test/unit/Shares.test.ts", test: "a share in use is kept" }
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "a share in use is kept" }
   },
   {
     name: "leaves-with-the-door-open",
@@ -116,12 +116,12 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: shares,
     find: "      for (const share of yield* SubscriptionRef.get(held)) leaving.add(share)\n",
     replace: "",
-    seenBy: { file: "test/unit/Shares.test.ts", test: "who leaves waits for those" }
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "who leaves waits for those" }
   },
   {
     name: "claims-what-was-taken",
     breaks: "two members that have a version under two ids at once both apply it",
-    file: "src/messaging/inbox/Claim.ts",
+    file: "src/postgres/fast/OneStatementClaim.ts",
     find: "if (row.moved !== moves.length) return",
     replace: "if (false) return",
     seenBy: { file: "test/inbox/Cursors.test.ts", test: "a version that comes again under another id" }
@@ -129,7 +129,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   {
     name: "tries-the-dead-again",
     breaks: "an event that a member has given up while another one was busy in front of it is tried again by itself",
-    file: "src/messaging/inbox/ApplyHeld.ts",
+    file: "src/inbox/holds/ApplyHeld.ts",
     find: `hold === undefined || hold.status !== "retrying"`,
     replace: "hold === undefined",
     seenBy: { file: "test/inbox/ParkingRaces.test.ts", test: "an event that another member gives up between" }
@@ -145,18 +145,18 @@ export const mutants: ReadonlyArray<Mutant> = [
   {
     name: "commits-before-its-standbys",
     breaks: "a service starts whose commits don't wait for the standby that takes over",
-    file: "src/platform/database/StartChecks.ts",
+    file: "src/postgres/StartChecks.ts",
     find: `row.sync === "local" && row.standbys !== ""`,
     replace: "false",
-    seenBy: { file: "test/unit/StartChecks.test.ts", test: "synchronous_commit = local refuses the start" }
+    seenBy: { file: "test/postgres/StartChecks.test.ts", test: "synchronous_commit = local refuses the start" }
   },
   {
     name: "local-is-never-enough",
     breaks: "a service without any standby does not start",
-    file: "src/platform/database/StartChecks.ts",
+    file: "src/postgres/StartChecks.ts",
     find: ` && row.standbys !== ""`,
     replace: "",
-    seenBy: { file: "test/unit/StartChecks.test.ts", test: "synchronous_commit = off refuses the start" }
+    seenBy: { file: "test/postgres/StartChecks.test.ts", test: "synchronous_commit = off refuses the start" }
   },
   {
     name: "looks-once-a-minute",
@@ -164,7 +164,7 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: shares,
     find: "const rebalanceMillis = 1_000",
     replace: "const rebalanceMillis = 60_000",
-    seenBy: { file: "test/unit/Shares.test.ts", test: "the shares of a member that was killed" }
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "the shares of a member that was killed" }
   },
   ...outboxMutants
 ]

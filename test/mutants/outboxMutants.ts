@@ -1,11 +1,11 @@
 /** Mistakes of one line in the outbox: what it sends, what waits, and what is told of it. */
 import type { Mutant } from "./mutants.ts"
 
-const dispatcher = "src/messaging/outbox/Dispatcher.ts"
-const laneWorkers = "src/messaging/outbox/LaneWorkers.ts"
-const misordered = "src/messaging/outbox/Misordered.ts"
-const topicPauses = "src/messaging/outbox/TopicPauses.ts"
-const laneFloors = "src/messaging/outbox/LaneFloors.ts"
+const dispatcher = "src/outbox/Dispatcher.ts"
+const laneWorkers = "src/outbox/LaneWorkers.ts"
+const misordered = "src/guards/OutOfOrderVersions.ts"
+const topicPauses = "src/guards/PartitionPauses.ts"
+const laneFloors = "src/postgres/fast/LowWaterMarks.ts"
 const dispatcherHealth = "src/http/DispatcherHealth.ts"
 
 export const outboxMutants: ReadonlyArray<Mutant> = [
@@ -15,7 +15,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneFloors,
     find: `{ table: "outbox_parked", comesBack: "true" }`,
     replace: `{ table: "outbox_parked", comesBack: "false" }`,
-    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "an event that waits in outbox_parked" }
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "an event that waits in outbox_parked" }
   },
   {
     name: "floor-over-dead-letters",
@@ -23,7 +23,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneFloors,
     find: `comesBack: "e.status = 'dead'"`,
     replace: `comesBack: "false"`,
-    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "an event that waits in outbox_dead_letters" }
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "an event that waits in outbox_dead_letters" }
   },
   {
     name: "floor-over-late-committers",
@@ -31,7 +31,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneFloors,
     find: "pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8",
     replace: "pg_snapshot_xmin(pg_current_snapshot()) >= ('3' || left(${xid}::text, 0))::xid8",
-    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "a floor waits for whoever has a smaller number" }
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a floor waits for whoever has a smaller number" }
   },
   {
     name: "forgets-who-woke-it",
@@ -52,7 +52,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "late-answer-takes-the-next",
     breaks: "a zombie's late success takes the event that is held now for published: it is lost",
-    file: "src/messaging/outbox/Holds.ts",
+    file: "src/outbox/holds/Holds.ts",
     find: "hold.dead || hold.eventId !== event.eventId",
     replace: "hold.dead",
     seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a late answer about a head" }
@@ -60,7 +60,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "lost-fault-point",
     breaks: "a crash asked for between an append and its commit never comes",
-    file: "src/messaging/outbox/Outbox.ts",
+    file: "src/outbox/Outbox.ts",
     find: `Effect.andThen(faults.at("outbox.after-append"), afterCommit(wakes[lane] ?? Effect.void))`,
     replace: "afterCommit(wakes[lane] ?? Effect.void)",
     seenBy: { file: "test/outbox/Outbox.test.ts", test: "a failure outbox.after-append" }
@@ -68,10 +68,10 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "ignores-the-pause",
     breaks: "what stands behind the backlog of a topic that is away is never fetched",
-    file: "src/messaging/outbox/OutboxQueue.ts",
+    file: "src/outbox/OutboxQueue.ts",
     find: "                  AND topic <> ALL (${[...pausedTopics]}::text[])\n                  ${without",
     replace: "                  ${without",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "what is behind the backlog" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "what is behind the backlog" }
   },
   {
     name: "outage-without-end",
@@ -79,7 +79,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: dispatcher,
     find: "yield* reached\n        yield* count(publishedTotal, events",
     replace: "yield* count(publishedTotal, events",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "the first send that succeeds" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "the first send that succeeds" }
   },
   {
     name: "each-failure-of-a-round",
@@ -87,24 +87,24 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "isLate ? before : ",
     replace: "",
-    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "sends that were under way together" }
+    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "sends that were under way together" }
   },
   {
     name: "keeps-a-broken-session",
     breaks:
       "lanes that a failed statement has locked are nobody's for as long as the session lives, and nobody is told",
-    file: "src/platform/database/ControlConnection.ts",
+    file: "src/platform/ControlConnection.ts",
     find: "Effect.tapError(() => parts.broken.open),",
     replace: "",
-    seenBy: { file: "test/unit/Shares.test.ts", test: "a lock on" }
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "a lock on" }
   },
   {
     name: "kept-and-untold",
     breaks: "a turn that was refused because its lane was to be given up is lost when the lane is kept",
-    file: "src/platform/database/Shares.ts",
+    file: "src/platform/Ownership.ts",
     find: "wereLeaving.some((share) => mine.includes(share) && !leaving.has(share))",
     replace: "wereLeaving.length > count",
-    seenBy: { file: "test/unit/Shares.test.ts", test: "a share that was to be given up" }
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "a share that was to be given up" }
   },
   {
     name: "skips-and-sleeps",
@@ -118,7 +118,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "sends-at-each-look",
     breaks:
       "a refused event that the broker takes and Postgres can't write down is sent again at each look, without end",
-    file: "src/messaging/outbox/HoldRetries.ts",
+    file: "src/outbox/holds/HoldRetries.ts",
     find: "Math.max(dueMillis, (failing.get(lane)?.untilMillis ?? 0) - now)",
     replace: "dueMillis",
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "one that the broker takes" }
@@ -126,18 +126,18 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "mended-and-left",
     breaks: "an aggregate whose versions rise again waits for the next poll, which an operator may have set to minutes",
-    file: "src/messaging/outbox/Misordered.ts",
+    file: "src/guards/OutOfOrderVersions.ts",
     find: "      yield* found.open\n",
     replace: "",
-    seenBy: { file: "test/outbox/Misordered.test.ts", test: "one that is mended" }
+    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "one that is mended" }
   },
   {
     name: "looks-at-disorder-by-the-poll",
     breaks: "the same, where the poll was told of it",
     file: laneWorkers,
-    find: "if (isMisordered) waits.push(Misordered.lookMillis)",
+    find: "if (isMisordered) waits.push(OutOfOrderVersions.lookMillis)",
     replace: "",
-    seenBy: { file: "test/outbox/Misordered.test.ts", test: "one that is mended" }
+    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "one that is mended" }
   },
   {
     name: "fetches-from-what-is-away",
@@ -145,7 +145,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: dispatcher,
     find: "...(yield* pauses.runningIn(lane)), ",
     replace: "",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "sends that fail together" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "sends that fail together" }
   },
   {
     name: "waits-though-it-is-back",
@@ -153,7 +153,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "untilMillis: Math.min(failure.untilMillis, now), ",
     replace: "untilMillis: failure.untilMillis, ",
-    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "of a topic that was away as a whole" }
+    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "of a topic that was away as a whole" }
   },
   {
     name: "the-same-topic-again",
@@ -161,7 +161,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: dispatcher,
     find: ".toSorted((one, other) => one.failedMillis - other.failedMillis)",
     replace: "",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "of a lane's topics that are away" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "of a lane's topics that are away" }
   },
   {
     name: "refused-and-not-reached",
@@ -171,7 +171,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
             ? reached`,
     replace: `error._tag === "MessageRejected"
             ? Effect.void`,
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "a topic that refuses an event" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "a topic that refuses an event" }
   },
   {
     name: "sends-into-a-pause",
@@ -179,7 +179,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "if (mustWait(failure, now)) return",
     replace: "if (probed.has(key)) return",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "a lane's second topic fails elsewhere" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "a lane's second topic fails elsewhere" }
   },
   {
     name: "held-until-the-timer",
@@ -192,7 +192,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "due-and-forgotten",
     breaks: "a refused event that is due while its lane is at work, in a partition that was away, waits for the poll",
-    file: "src/messaging/outbox/LaneWorkers.ts",
+    file: "src/outbox/LaneWorkers.ts",
     find: " && !retries.isDue(lane)",
     replace: "",
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "nor is one forgotten" }
@@ -211,7 +211,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "? lastMillis < failure.sinceMillis",
     replace: "? true",
-    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "so are several parts" }
+    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "so are several parts" }
   },
   {
     name: "back-one-by-one",
@@ -219,7 +219,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: ": own.some(({ sinceMillis }) => sinceMillis <= failure.seenMillis)",
     replace: ": lastMillis < failure.sinceMillis",
-    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "of a topic that was away as a whole" }
+    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "of a topic that was away as a whole" }
   },
   {
     name: "late-after-the-outage",
@@ -228,7 +228,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "before?.releasedMillis !== undefined && sentMillis < before.releasedMillis",
     replace: "before?.releasedMillis !== undefined && sentMillis < 0",
-    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "what was sent before the topic was back" }
+    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "what was sent before the topic was back" }
   },
   {
     name: "ended-and-untold",
@@ -236,7 +236,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "let hasEnded = own.length > 0",
     replace: "let hasEnded = false",
-    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "a pause that ends since another send" }
+    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "a pause that ends since another send" }
   },
   {
     name: "all-at-the-dead",
@@ -244,7 +244,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "probed.size < maxProbes && ",
     replace: "",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "whoever is well is sent to" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "whoever is well is sent to" }
   },
   {
     name: "all-at-once",
@@ -252,23 +252,23 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: " && !probed.has(key)) return false",
     replace: ") return false",
-    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "what has failed is tried by one send" }
+    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "what has failed is tried by one send" }
   },
   {
     name: "cuts-them-all",
     breaks: "one broker that does not answer cuts off the sends to all the others",
-    file: "src/messaging/broker/KafkaProducer.ts",
+    file: "src/brokers/kafkajs/KafkaProducer.ts",
     find: "if (isApart || !sender.isConnected) {",
     replace: "{",
-    seenBy: { file: "test/kafka/KafkaBrokerLeaders.test.ts", test: "a broker that swallows" }
+    seenBy: { file: "test/brokers/kafkajs/KafkaBrokerLeaders.test.ts", test: "a broker that swallows" }
   },
   {
     name: "a-part-for-the-whole",
     breaks: "a partition without a leader stops its whole topic in every process that asks for its metadata",
-    file: "src/messaging/broker/KafkaPatches.ts",
+    file: "src/brokers/kafkajs/KafkaPatches.ts",
     find: "partition.partitionErrorCode === leaderNotAvailable",
     replace: "partition.partitionErrorCode === 0",
-    seenBy: { file: "test/kafka/KafkaBrokerLeaders.test.ts", test: "while half of a topic's partitions" }
+    seenBy: { file: "test/brokers/kafkajs/KafkaBrokerLeaders.test.ts", test: "while half of a topic's partitions" }
   },
   {
     name: "behind-a-backlog",
@@ -276,7 +276,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: dispatcher,
     find: "isCut && failed.length > 0",
     replace: "failed.length < 0",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "also from behind a backlog" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "also from behind a backlog" }
   },
   {
     name: "well-and-untold",
@@ -285,31 +285,31 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "let hasEnded = own.length > 0",
     replace: "let hasEnded = own.some(({ untilMillis }) => untilMillis > now)",
-    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "who waits for another one's try" }
+    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "who waits for another one's try" }
   },
   {
     name: "keeps-what-it-cannot-send",
     breaks: "what is in the lanes of a dispatcher that can't reach the broker waits, though others reach it",
-    file: "src/messaging/outbox/Reach.ts",
+    file: "src/guards/BrokerReachability.ts",
     find: "yield* membership.setAble(answers)",
     replace: "yield* Effect.void",
-    seenBy: { file: "test/outbox/Reach.test.ts", test: "its lanes go to those" }
+    seenBy: { file: "test/guards/BrokerReachability.test.ts", test: "its lanes go to those" }
   },
   {
     name: "waits-though-it-answers",
     breaks: "a dispatcher that reaches the broker again waits for the ends of its pauses, which may be half a minute",
-    file: "src/messaging/outbox/Reach.ts",
+    file: "src/guards/BrokerReachability.ts",
     find: "if (answers) yield* dispatcher.release",
     replace: "",
-    seenBy: { file: "test/outbox/Reach.test.ts", test: "where it can be reached from nowhere" }
+    seenBy: { file: "test/guards/BrokerReachability.test.ts", test: "where it can be reached from nowhere" }
   },
   {
     name: "nobody-can-so-nobody-has",
     breaks: "in an outage of the broker all give their shares up, and nobody has any when it is over",
-    file: "src/platform/database/Shares.ts",
+    file: "src/platform/Ownership.ts",
     find: "dealtTo: able.length > 0 ? able : roll",
     replace: "dealtTo: able",
-    seenBy: { file: "test/unit/Shares.test.ts", test: "who can't use its shares leaves" }
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "who can't use its shares leaves" }
   },
   {
     name: "refused-each-time",
@@ -322,7 +322,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "believes-for-ever",
     breaks: "a topic that was refused something once gets small batches until the next start",
-    file: "src/messaging/outbox/SizeLimits.ts",
+    file: "src/guards/SizeLimits.ts",
     find: "limit.untilMillis <= now",
     replace: "limit.untilMillis <= 0",
     seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "a topic's limit is found once" }
@@ -330,10 +330,10 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "mended-and-told-of",
     breaks: "health goes on telling of a topic's setting that was mended, where nobody named the topic at the start",
-    file: "src/messaging/outbox/TopicChecks.ts",
+    file: "src/operations/TopicChecks.ts",
     find: "[...topics, ...others]",
     replace: "topics",
-    seenBy: { file: "test/outbox/TopicChecks.test.ts", test: "what is unsafe is asked for again" }
+    seenBy: { file: "test/operations/TopicChecks.test.ts", test: "what is unsafe is asked for again" }
   },
   {
     name: "wakes-with-the-restless",
@@ -341,7 +341,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "sinceMillis <= failure.seenMillis",
     replace: "sinceMillis <= Number.POSITIVE_INFINITY + failure.seenMillis",
-    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "one that comes and goes" }
+    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "one that comes and goes" }
   },
   {
     name: "forgotten-in-the-line",
@@ -349,7 +349,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "waited.set(key, now)\n",
     replace: "\n",
-    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "what waits for room to be tried" }
+    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "what waits for room to be tried" }
   },
   {
     name: "the-slow-one-first",
@@ -357,20 +357,20 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: dispatcher,
     find: "const sentWell = yield* send(well)",
     replace: "yield* send(failed.slice(0, 1)); const sentWell = yield* send(well)",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "of a lane's topics those that are well" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "of a lane's topics those that are well" }
   },
   {
     name: "forgets-where-it-sent",
     breaks: "a partition that answers that it is not as it was is tried as often as something is written to the others",
-    file: "src/messaging/outbox/Publisher.ts",
+    file: "src/outbox/Publisher.ts",
     find: "? checks.forget(topic)",
     replace: "? (counts.delete(topic), checks.forget(topic))",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "a lane whose partition is paused" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "a lane whose partition is paused" }
   },
   {
     name: "tells-of-what-is-done",
     breaks: "health goes on telling of a refused event that could not be written down, long after it was",
-    file: "src/messaging/outbox/HoldRetries.ts",
+    file: "src/outbox/holds/HoldRetries.ts",
     find: "one.lane === lane && one.waitMillis <= 0",
     replace: "one.lane === lane",
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "nothing is told of it any more" }
@@ -379,7 +379,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "well-for-want-of-an-answer",
     breaks:
       "with each outage the backoff of what Postgres can't write down begins anew, and health says that it is well",
-    file: "src/messaging/outbox/HoldRetries.ts",
+    file: "src/outbox/holds/HoldRetries.ts",
     find: "isWell && failing.delete(lane)",
     replace: "failing.delete(lane)",
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "an outage in between" }
@@ -391,15 +391,15 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "isLate ? before : {",
     replace: "isLate ? { attempt: before.attempt, seenMillis: now } : {",
-    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "failures in a row are counted" }
+    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "failures in a row are counted" }
   },
   {
     name: "looks-once",
     breaks: "of two operators who redrive an event at once the second is told that it waits behind itself",
-    file: "src/messaging/outbox/DeadLetters.ts",
+    file: "src/operations/DeadLetters.ts",
     find: "return hasMoved ? yield* lockOnce(eventId) : found",
     replace: "return found",
-    seenBy: { file: "test/outbox/DeadLetters.test.ts", test: "of two operators who redrive one skipped event" }
+    seenBy: { file: "test/operations/DeadLetters.test.ts", test: "of two operators who redrive one skipped event" }
   },
   {
     name: "tells-of-lanes-of-others",
@@ -415,7 +415,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/platform/Monotonic.ts",
     find: "Effect.map(Clock.monotonicTimeNanos",
     replace: "Effect.map(Clock.currentTimeNanos",
-    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "no pause is longer" }
+    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "no pause is longer" }
   },
   {
     name: "outage-that-went-elsewhere",
@@ -424,7 +424,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "if (lastMillis + options.forgottenAfterMillis <= now && !probed.has(key)) forget(key)",
     replace: "",
-    seenBy: { file: "test/outbox/TopicPauses.test.ts", test: "a pause after which nothing was sent" }
+    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "a pause after which nothing was sent" }
   },
   {
     name: "counts-what-was-not-sent",
@@ -432,7 +432,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: dispatcher,
     find: "count(failedTotal, events, { reason: error._tag })",
     replace: "count(failedTotal, [...events, ...events], { reason: error._tag })",
-    seenBy: { file: "test/outbox/Pauses.test.ts", test: "of a batch in parts" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "of a batch in parts" }
   },
   {
     name: "only-the-poll-looks",
@@ -464,7 +464,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: dispatcher,
     find: "[...(yield* misordered.of(lane)), ...others]",
     replace: "[...others]",
-    seenBy: { file: "test/outbox/Misordered.test.ts", test: "however much waits of it" }
+    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "however much waits of it" }
   },
   {
     name: "falls-for-ever",
@@ -472,7 +472,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: misordered,
     find: "now < those.lookAtMillis",
     replace: "now < Infinity",
-    seenBy: { file: "test/outbox/Misordered.test.ts", test: "an aggregate whose versions fall is not sent" }
+    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "an aggregate whose versions fall is not sent" }
   },
   {
     name: "reads-names-together",
@@ -480,7 +480,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: misordered,
     find: "`${aggregateType}\\0${aggregateId}`",
     replace: "`${aggregateType} ${aggregateId}`",
-    seenBy: { file: "test/outbox/Misordered.test.ts", test: "type and id tell aggregates apart" }
+    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "type and id tell aggregates apart" }
   },
   {
     name: "steps-over-it-each-time",
@@ -489,7 +489,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneFloors,
     find: "yield* raiseBeside(lanes, topicsOf, found)",
     replace: "",
-    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "what can't be sent is stepped over once" }
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "what can't be sent is stepped over once" }
   },
   {
     name: "floor-over-what-comes-back",
@@ -497,7 +497,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneFloors,
     find: "places.filter(({ table }) => table !== queueTable)",
     replace: "places.slice(0, 0)",
-    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "nor does it step over what may come back" }
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "nor does it step over what may come back" }
   },
   {
     name: "begins-behind-what-it-wants",
@@ -505,7 +505,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneFloors,
     find: "higher.topics.every((topic) => leftOut.includes(topic))",
     replace: "true",
-    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "what can't be sent is stepped over once" }
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "what can't be sent is stepped over once" }
   },
   {
     name: "raises-what-was-lost",
@@ -513,7 +513,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneFloors,
     find: "    if (forgotten !== before) return\n    if (rows",
     replace: "    if (rows",
-    seenBy: { file: "test/outbox/LaneFloors.test.ts", test: "a lane that is lost while its floor" }
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a lane that is lost while its floor" }
   },
   {
     name: "parks-in-front-of-all",
@@ -527,7 +527,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "moves-rows-of-any-size",
     breaks:
       "an aggregate with large events behind its refused one can neither be held nor released: the statement takes longer than a socket waits",
-    file: "src/messaging/outbox/HeldRows.ts",
+    file: "src/outbox/holds/HeldRows.ts",
     find: "const moveBytes = 4_000_000",
     replace: "const moveBytes = 4_000_000_000",
     seenBy: { file: "test/outbox/HeldRows.test.ts", test: "an aggregate with large events behind a refused one" }
@@ -535,7 +535,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "broken-hold-stops-its-lane",
     breaks: "a hold that no code of ours makes keeps every other held aggregate of its lane from being tried",
-    file: "src/messaging/outbox/Holds.ts",
+    file: "src/outbox/holds/Holds.ts",
     find: "return rows.filter((row) => row.isFirst)",
     replace: "return rows.every((row) => row.isFirst) ? rows : []",
     seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a hold with an earlier event behind it" }
@@ -543,7 +543,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "buries-under-a-taken-id",
     breaks: "a refused event whose id a dead letter has is sent again and again, without a pause",
-    file: "src/messaging/outbox/Holds.ts",
+    file: "src/outbox/holds/Holds.ts",
     find: " || (yield* HeldRows.isBuried(hold.eventId))",
     replace: "",
     seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a refused event whose id a dead letter has" }
@@ -551,15 +551,15 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "each-its-own-partition-count",
     breaks: "dispatchers that saw a topic before and after it grew send one aggregate to two partitions",
-    file: "src/messaging/outbox/PartitionCounts.ts",
+    file: "src/operations/PartitionCounts.ts",
     find: "return row?.partitions ?? found",
     replace: "return found",
-    seenBy: { file: "test/outbox/PartitionCounts.test.ts", test: "of any number that ask at once" }
+    seenBy: { file: "test/operations/PartitionCounts.test.ts", test: "of any number that ask at once" }
   },
   {
     name: "no-timer-for-retries",
     breaks: "a refused event is tried again with the next poll, however long ago it was due",
-    file: "src/messaging/outbox/HoldRetries.ts",
+    file: "src/outbox/holds/HoldRetries.ts",
     find: "if (millis > 0) waitMillis = Math.min(waitMillis, Math.ceil(millis))\n        else {",
     replace: "if (millis <= 0) {",
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "a refused event is tried again when it is due" }
@@ -607,7 +607,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneWorkers,
     find: "Metric.update(pendingGauge, pending.count)",
     replace: "Metric.update(pendingGauge, 0)",
-    seenBy: { file: "test/outbox/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
   },
   {
     name: "nothing-is-old",
@@ -615,7 +615,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneWorkers,
     find: "Metric.update(oldestGauge, pending.oldestSeconds)",
     replace: "Metric.update(oldestGauge, 0)",
-    seenBy: { file: "test/outbox/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
   },
   {
     name: "dead-for-parked",
@@ -623,7 +623,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneWorkers,
     find: "Metric.update(parkedGauge, parked)",
     replace: "Metric.update(parkedGauge, dead)",
-    seenBy: { file: "test/outbox/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
   },
   {
     name: "nobody-is-dead",
@@ -631,7 +631,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneWorkers,
     find: "Metric.update(deadGauge, dead)",
     replace: "Metric.update(deadGauge, 0)",
-    seenBy: { file: "test/outbox/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
   },
   {
     name: "lane-fails-unseen",

@@ -1,20 +1,20 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer, Logger, Ref, References } from "effect"
 import { SqlClient } from "effect/sql"
-import { Broker, BrokerUnavailable, MessageRejected } from "../../src/messaging/broker/Broker.ts"
-import * as Consumer from "../../src/messaging/inbox/Consumer.ts"
-import { Inbox } from "../../src/messaging/inbox/Inbox.ts"
-import type { Subscriber } from "../../src/messaging/inbox/Subscriber.ts"
-import { Dispatcher, DispatcherSettings } from "../../src/messaging/outbox/Dispatcher.ts"
-import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
-import { Lane, laneOf } from "../../src/messaging/outbox/Lane.ts"
-import { LaneWorkers, LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
-import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
-import { OutboxQueue, QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
-import { Shares } from "../../src/platform/database/Shares.ts"
-import { Transaction } from "../../src/platform/database/Transaction.ts"
+import { Broker, BrokerUnavailable, MessageRejected } from "../../src/brokers/Broker.ts"
+import * as Consumer from "../../src/inbox/Consumer.ts"
+import { Inbox } from "../../src/inbox/Inbox.ts"
+import type { Subscriber } from "../../src/inbox/Subscriber.ts"
+import { Dispatcher, DispatcherSettings } from "../../src/outbox/Dispatcher.ts"
+import { HoldSettings } from "../../src/outbox/holds/Holds.ts"
+import { Lane, laneOf } from "../../src/outbox/Lane.ts"
+import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
+import { Outbox } from "../../src/outbox/Outbox.ts"
+import { OutboxQueue, QueueSettings } from "../../src/outbox/OutboxQueue.ts"
+import { Shares } from "../../src/platform/Ownership.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Faults from "../../src/platform/Faults.ts"
-import { SignalSettings } from "../../src/platform/Signals.ts"
+import { WakeupSettings } from "../../src/platform/Wakeups.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -177,7 +177,7 @@ it.live("with small batches and every wake-up lost, the poll drains the queue in
     Effect.provide(
       Layer.mergeAll(
         Layer.succeed(QueueSettings, { batchSize: 3, batchBytes: 200, archive: true }),
-        Layer.succeed(SignalSettings, { crossProcess: false }),
+        Layer.succeed(WakeupSettings, { crossProcess: false }),
         Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 2, topics: [] })
       )
     )

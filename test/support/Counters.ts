@@ -1,8 +1,8 @@
 /** An aggregate that knows nothing of orders, as a stranger who lifts the outbox into another service would have one. */
 import { Effect, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
-import { Transaction } from "../../src/platform/database/Transaction.ts"
+import { Outbox } from "../../src/outbox/Outbox.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
 
 export const topic = "counters"
 

@@ -1,9 +1,9 @@
 /** What a test and the processes of its fleet tell each other: settings one way, in a variable, and lines of JSON the other way. */
 import { Config, Layer, Redacted, Schema } from "effect"
-import { LaneWorkersSettings } from "../../src/messaging/outbox/LaneWorkers.ts"
-import { QueueSettings } from "../../src/messaging/outbox/OutboxQueue.ts"
-import { ControlSettings } from "../../src/platform/database/ControlConnection.ts"
-import { SignalSettings } from "../../src/platform/Signals.ts"
+import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
+import { QueueSettings } from "../../src/outbox/OutboxQueue.ts"
+import { ControlSettings } from "../../src/platform/ControlConnection.ts"
+import { WakeupSettings } from "../../src/platform/Wakeups.ts"
 import * as TestDatabase from "./TestDatabase.ts"
 
 export const Settings = Schema.Struct({
@@ -69,7 +69,7 @@ export const layerOf = (settings: Settings) =>
       sessionTimeoutMillis: settings.sessionTimeoutMillis,
       heartbeatMillis: settings.sessionTimeoutMillis / 5
     }),
-    Layer.succeed(SignalSettings, { crossProcess: settings.notify }),
+    Layer.succeed(WakeupSettings, { crossProcess: settings.notify }),
     Layer.succeed(LaneWorkersSettings, { pollMillis: settings.pollMillis, lanesSideBySide: 4, topics: [] }),
     Layer.succeed(QueueSettings, { batchSize: settings.batchSize, batchBytes: 900_000, archive: true })
   )

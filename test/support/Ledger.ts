@@ -5,8 +5,8 @@
 import { Duration, Effect, Random, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
-import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
-import { Transaction } from "../../src/platform/database/Transaction.ts"
+import { Outbox } from "../../src/outbox/Outbox.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
 import { eventually } from "./Counters.ts"
 import { readTopic } from "./readTopic.ts"
 

@@ -9,8 +9,8 @@ import { randomBytes } from "node:crypto"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import * as Path from "node:path"
-import * as EmbeddedPostgres from "../../src/platform/database/EmbeddedPostgres.ts"
-import * as Migrations from "../../src/platform/database/Migrations.ts"
+import * as EmbeddedPostgres from "../../src/postgres/embedded/EmbeddedPostgres.ts"
+import * as Migrations from "../../src/postgres/Migrations.ts"
 
 /** The checkout, wherever it is run from. */
 export const root = Path.resolve(import.meta.dirname, "../..")

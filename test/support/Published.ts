@@ -1,7 +1,7 @@
 /** Takes everything out of the queue, as a dispatcher does after the broker's ack, for tests that are about what comes after. */
 import { Effect } from "effect"
-import { Lane, laneCount } from "../../src/messaging/outbox/Lane.ts"
-import { OutboxQueue } from "../../src/messaging/outbox/OutboxQueue.ts"
+import { Lane, laneCount } from "../../src/outbox/Lane.ts"
+import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
 
 export const publishAll = Effect.gen(function* () {
   const queue = yield* OutboxQueue

@@ -1,10 +1,10 @@
 /** A topic that refuses what a test tells it to, around the embedded broker, and remembers every send. */
 import { Effect, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
-import { Broker, BrokerUnavailable, MessageRejected } from "../../src/messaging/broker/Broker.ts"
-import { HoldSettings } from "../../src/messaging/outbox/Holds.ts"
-import { Outbox } from "../../src/messaging/outbox/Outbox.ts"
-import { Transaction } from "../../src/platform/database/Transaction.ts"
+import { Broker, BrokerUnavailable, MessageRejected } from "../../src/brokers/Broker.ts"
+import { HoldSettings } from "../../src/outbox/holds/Holds.ts"
+import { Outbox } from "../../src/outbox/Outbox.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "./Counters.ts"
 
 /** An event as `aggregate/version`, for example `poison/3`. */

@@ -10,7 +10,7 @@ import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import * as Path from "node:path"
 import { inject } from "vitest"
-import * as Database from "../../src/platform/database/Database.ts"
+import * as Database from "../../src/postgres/Database.ts"
 import { withDatabase } from "./Postgres.ts"
 
 export { root } from "./Postgres.ts"

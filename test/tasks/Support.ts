@@ -1,14 +1,14 @@
 /** Tasks that know nothing of orders, for the tests of the engine. */
 import { type Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { TaskClaim } from "../../src/messaging/tasks/TaskClaim.ts"
-import { TaskFinish } from "../../src/messaging/tasks/TaskFinish.ts"
-import { TaskLeases } from "../../src/messaging/tasks/TaskLeases.ts"
-import { TaskSettings } from "../../src/messaging/tasks/TaskSettings.ts"
-import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
-import type { TaskType } from "../../src/messaging/tasks/TaskType.ts"
-import { TaskWakeup } from "../../src/messaging/tasks/TaskWakeup.ts"
-import { Transaction } from "../../src/platform/database/Transaction.ts"
+import { TaskClaim } from "../../src/tasks/TaskClaim.ts"
+import { TaskFinish } from "../../src/tasks/TaskFinish.ts"
+import { TaskLeases } from "../../src/tasks/TaskLeases.ts"
+import { TaskSettings } from "../../src/tasks/TaskSettings.ts"
+import { Tasks } from "../../src/tasks/Tasks.ts"
+import type { TaskType } from "../../src/tasks/TaskType.ts"
+import { TaskWakeup } from "../../src/tasks/TaskWakeup.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
 /** A kind of tasks that carries a number. */

@@ -1,9 +1,9 @@
 import { assert, layer } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
-import { TaskId } from "../../src/messaging/tasks/TaskType.ts"
-import { Transaction } from "../../src/platform/database/Transaction.ts"
+import { Tasks } from "../../src/tasks/Tasks.ts"
+import { TaskId } from "../../src/tasks/TaskType.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import { enqueue, enqueuer, plain, rows, taskType } from "./Support.ts"
 

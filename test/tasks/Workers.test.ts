@@ -2,11 +2,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer, Metric, Queue, Scope, SubscriptionRef } from "effect"
 import { SqlClient } from "effect/sql"
-import * as TaskHandler from "../../src/messaging/tasks/TaskHandler.ts"
-import { Tasks } from "../../src/messaging/tasks/Tasks.ts"
-import { TaskWorkers } from "../../src/messaging/tasks/TaskWorkers.ts"
-import { ControlConnection } from "../../src/platform/database/ControlConnection.ts"
-import { SignalSettings } from "../../src/platform/Signals.ts"
+import * as TaskHandler from "../../src/tasks/TaskHandler.ts"
+import { Tasks } from "../../src/tasks/Tasks.ts"
+import { TaskWorkers } from "../../src/tasks/TaskWorkers.ts"
+import { ControlConnection } from "../../src/platform/ControlConnection.ts"
+import { WakeupSettings } from "../../src/platform/Wakeups.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import { eventually } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -80,7 +80,7 @@ describe("TaskWorkers", () => {
         yield* enqueue(plain, { number }).pipe(Effect.provideContext(elsewhere))
         assert.strictEqual(yield* told, number)
       }
-    }).pipe(Effect.provide(world({ pollMillis: 50 })), Effect.provideService(SignalSettings, { crossProcess: false }))
+    }).pipe(Effect.provide(world({ pollMillis: 50 })), Effect.provideService(WakeupSettings, { crossProcess: false }))
   )
 
   it.live("a timer starts a task when it is due, and not before", () =>

@@ -1,9 +1,9 @@
 /** A worker as a process of its own, for tests that kill and freeze it. It writes a row with each task's end, and says when one begins. */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Config, Console, Effect, Layer, Redacted, Result, Schema } from "effect"
-import * as TaskHandler from "../../src/messaging/tasks/TaskHandler.ts"
-import { TaskWorkers } from "../../src/messaging/tasks/TaskWorkers.ts"
-import { Transaction } from "../../src/platform/database/Transaction.ts"
+import * as TaskHandler from "../../src/tasks/TaskHandler.ts"
+import { TaskWorkers } from "../../src/tasks/TaskWorkers.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"

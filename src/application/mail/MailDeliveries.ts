@@ -7,8 +7,8 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer } from "effect"
-import type { TaskId } from "../../messaging/tasks/TaskType.ts"
-import { Transaction } from "../../platform/database/Transaction.ts"
+import type { TaskId } from "../../tasks/TaskType.ts"
+import { Transaction } from "../../platform/Transaction.ts"
 import type { EmailAddress } from "./MailTransport.ts"
 
 /**

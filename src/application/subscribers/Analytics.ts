@@ -1,9 +1,9 @@
 /** Analytics: revenue per day and currency. A day is the UTC date of what happened; a refund counts on its own day. */
 import { Effect } from "effect"
 import { ordersTopic } from "../../domain/Events.ts"
-import type { Envelope } from "../../messaging/Envelope.ts"
-import type { Subscriber } from "../../messaging/inbox/Subscriber.ts"
-import { Transaction } from "../../platform/database/Transaction.ts"
+import type { Envelope } from "../../brokers/Envelope.ts"
+import type { Subscriber } from "../../inbox/Subscriber.ts"
+import { Transaction } from "../../platform/Transaction.ts"
 import { decodeOrderEvents } from "../OrderEvents.ts"
 
 const signs = { OrderPaid: 1n, OrderRefunded: -1n } as const

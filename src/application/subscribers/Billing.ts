@@ -4,9 +4,9 @@
  */
 import { Effect } from "effect"
 import { ordersTopic } from "../../domain/Events.ts"
-import type { Envelope } from "../../messaging/Envelope.ts"
-import type { Subscriber } from "../../messaging/inbox/Subscriber.ts"
-import { Transaction } from "../../platform/database/Transaction.ts"
+import type { Envelope } from "../../brokers/Envelope.ts"
+import type { Subscriber } from "../../inbox/Subscriber.ts"
+import { Transaction } from "../../platform/Transaction.ts"
 import { decodeOrderEvents } from "../OrderEvents.ts"
 
 /** What the gateway owes us grows with a sale; a refund is paid out of it, and stands beside the sales, not in place of one. */

@@ -6,9 +6,9 @@
  */
 import { Array, Effect } from "effect"
 import { ordersTopic } from "../../domain/Events.ts"
-import type { Envelope } from "../../messaging/Envelope.ts"
-import type { Subscriber } from "../../messaging/inbox/Subscriber.ts"
-import { Transaction } from "../../platform/database/Transaction.ts"
+import type { Envelope } from "../../brokers/Envelope.ts"
+import type { Subscriber } from "../../inbox/Subscriber.ts"
+import { Transaction } from "../../platform/Transaction.ts"
 import { decodeOrderEvents } from "../OrderEvents.ts"
 
 interface Reservation {

@@ -5,8 +5,8 @@
  * commit of the outcome; where something does it is `uncertain`, and its kind decides whether a second copy or none is worse.
  */
 import { Effect, Schema } from "effect"
-import * as TaskHandler from "../../messaging/tasks/TaskHandler.ts"
-import type { TaskType } from "../../messaging/tasks/TaskType.ts"
+import * as TaskHandler from "../../tasks/TaskHandler.ts"
+import type { TaskType } from "../../tasks/TaskType.ts"
 import { Faults } from "../../platform/Faults.ts"
 import { MailDeliveries, type UncertainPolicy } from "../mail/MailDeliveries.ts"
 import { EmailAddress, MailSettings, MailTransport, Subject } from "../mail/MailTransport.ts"

@@ -6,9 +6,9 @@
  */
 import { Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import * as TaskHandler from "../../messaging/tasks/TaskHandler.ts"
-import type { TaskType } from "../../messaging/tasks/TaskType.ts"
-import { Transaction } from "../../platform/database/Transaction.ts"
+import * as TaskHandler from "../../tasks/TaskHandler.ts"
+import type { TaskType } from "../../tasks/TaskType.ts"
+import { Transaction } from "../../platform/Transaction.ts"
 
 /** A year and a day: longer ranges are asked for in parts, and a report stays below some ten thousand lines. */
 export const maxDays = 366

@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { Claim, never } from "../../../src/messaging/inbox/Claim.ts"
-import { Inbox } from "../../../src/messaging/inbox/Inbox.ts"
+import { Claim, never } from "../../../src/postgres/fast/OneStatementClaim.ts"
+import { Inbox } from "../../../src/inbox/Inbox.ts"
 import type { Mistake } from "./Mistake.ts"
 
 export const dedupeOutside: Mistake = {
@@ -9,7 +9,7 @@ export const dedupeOutside: Mistake = {
   what: "The consumer marks an event as seen in a statement of its own, before the transaction of the effect.",
   why: "No event is applied twice, whatever comes again. But a crash between the mark and the effect leaves an event that nobody will apply.",
   rule: "The mark and the effect commit in one transaction.",
-  read: "src/messaging/inbox/Inbox.ts",
+  read: "src/inbox/Inbox.ts",
   plant: (real) => ({
     // Marks and cursors have their own statements, as they have to where a mark stands outside.
     applySlice: Layer.provide(real.applySlice, Layer.succeed(Claim, never)),

@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { OutboxQueue, QueueSettings } from "../../../src/messaging/outbox/OutboxQueue.ts"
+import { OutboxQueue, QueueSettings } from "../../../src/outbox/OutboxQueue.ts"
 import type { Mistake } from "./Mistake.ts"
 
 export const deleteThenArchive: Mistake = {
@@ -10,7 +10,7 @@ export const deleteThenArchive: Mistake = {
     "The event is in the topic by then, so nothing can be lost, and the one statement follows right behind the other. " +
     "But who dies between them leaves an event that the archive will never have: no timeline shows it, and no replay sends it again.",
   rule: "One statement takes an event out of the queue and into the archive.",
-  read: "src/messaging/outbox/OutboxQueue.ts",
+  read: "src/outbox/OutboxQueue.ts",
   plant: (real) => ({
     queue: Layer.effect(
       OutboxQueue,

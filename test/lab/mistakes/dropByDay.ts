@@ -10,7 +10,7 @@ export const dropByDay: Mistake = {
     "The table is partitioned by the day in the event's id, and that is how partition managers do it: the bounds tell it all, no row is read. " +
     "But the id tells when an event was written, and not when it was published: what waited out an outage is dropped when it has hardly arrived.",
   rule: "What is old is decided by the row's own time, and a day is dropped when all that it holds is old.",
-  read: "src/platform/database/DailyPartitions.ts",
+  read: "src/operations/DailyPartitions.ts",
   plant: (real) => ({
     upkeep: Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient

@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
-import { Broker } from "../../../src/messaging/broker/Broker.ts"
-import { Outbox } from "../../../src/messaging/outbox/Outbox.ts"
-import { Transaction } from "../../../src/platform/database/Transaction.ts"
+import { Broker } from "../../../src/brokers/Broker.ts"
+import { Outbox } from "../../../src/outbox/Outbox.ts"
+import { Transaction } from "../../../src/platform/Transaction.ts"
 import type { Mistake } from "./Mistake.ts"
 import { batchOf, writeWithoutEvents } from "./sendDirectly.ts"
 
@@ -10,7 +10,7 @@ export const dualWrite: Mistake = {
   what: "The row is saved, and after the commit its event is sent straight to the broker. There is no outbox.",
   why: "It is the shortest code, both calls are there, and on a developer's machine both always succeed.",
   rule: "An event and its change are one statement; nothing is published from a request.",
-  read: "src/messaging/outbox/Outbox.ts",
+  read: "src/outbox/Outbox.ts",
   plant: () => ({
     outbox: Layer.effect(
       Outbox,

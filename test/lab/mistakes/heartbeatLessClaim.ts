@@ -1,5 +1,5 @@
 import { Layer } from "effect"
-import { TaskSettings } from "../../../src/messaging/tasks/TaskSettings.ts"
+import { TaskSettings } from "../../../src/tasks/TaskSettings.ts"
 import { taskSettings } from "../Parts.ts"
 import type { Mistake } from "./Mistake.ts"
 
@@ -11,7 +11,7 @@ export const heartbeatLessClaim: Mistake = {
   what: "The claim says that the task runs, and no more: how long the worker has it is first said by its first heartbeat.",
   why: "A worker that lives sends heartbeats, and one that is silent for long is dead. But one that dies before its first heartbeat was never heard of: nobody misses it, and its task runs for ever.",
   rule: "The claim itself sets the lease.",
-  read: "src/messaging/tasks/TaskClaim.ts",
+  read: "src/tasks/TaskClaim.ts",
   plant: (real) => ({
     taskClaim: Layer.provide(real.taskClaim, Layer.succeed(TaskSettings, { ...taskSettings, leaseMillis: yearMillis }))
   })

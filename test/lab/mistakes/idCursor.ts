@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { OutboxQueue } from "../../../src/messaging/outbox/OutboxQueue.ts"
+import { OutboxQueue } from "../../../src/outbox/OutboxQueue.ts"
 import type { Mistake } from "./Mistake.ts"
 
 /** What the relay remembers, here in one variable: a table would make no difference. */
@@ -9,7 +9,7 @@ export const idCursor: Mistake = {
   what: "The relay remembers the highest id that it has published, and asks for what is greater.",
   why: "Ids only grow, so nothing can come in behind the cursor. But an id is taken when a row is written, and seen when it commits.",
   rule: "Nothing remembers the last id: the queue is what is not yet acknowledged, and nothing else.",
-  read: "src/messaging/outbox/OutboxQueue.ts",
+  read: "src/outbox/OutboxQueue.ts",
   plant: (real) => {
     let cursor = 0n
     let highest = 0n

@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { InboxDeadLetters } from "../../../src/messaging/inbox/InboxDeadLetters.ts"
+import { InboxDeadLetters } from "../../../src/operations/InboxDeadLetters.ts"
 import { RandomUuid } from "../../../src/platform/RandomUuid.ts"
 import type { Mistake } from "./Mistake.ts"
 
@@ -9,7 +9,7 @@ export const inboxRedriveWithNewId: Mistake = {
   what: "A consumer's dead letter that is tried again goes in as a new message, with an id of its own.",
   why: "A queue's console does that when one sends a message back. But whatever the handler hands on, a task, a mail, a charge, is known by the event's id: under another one it is done again.",
   rule: "A redrive keeps the event's id and version.",
-  read: "src/messaging/inbox/InboxDeadLetters.ts",
+  read: "src/operations/InboxDeadLetters.ts",
   plant: (real) => ({
     inboxDeadLetters: Layer.effect(
       InboxDeadLetters,

@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { OutboxQueue } from "../../../src/messaging/outbox/OutboxQueue.ts"
+import { OutboxQueue } from "../../../src/outbox/OutboxQueue.ts"
 import type { Mistake } from "./Mistake.ts"
 
 export const markBeforeAck: Mistake = {
@@ -8,7 +8,7 @@ export const markBeforeAck: Mistake = {
   what: "The dispatcher takes events out of the queue as it fetches them (`DELETE … RETURNING`), and sends them then.",
   why: "One statement, no event is sent twice, no lock is held. But what was taken and not sent is nowhere.",
   rule: "An event is marked only after its ack.",
-  read: "src/messaging/outbox/Dispatcher.ts",
+  read: "src/outbox/Dispatcher.ts",
   plant: (real) => ({
     queue: Layer.effect(
       OutboxQueue,

@@ -1,5 +1,5 @@
 import { Array, Effect, Layer } from "effect"
-import { ApplySlice } from "../../../src/messaging/inbox/ApplySlice.ts"
+import { ApplySlice } from "../../../src/inbox/ApplySlice.ts"
 import type { Mistake } from "./Mistake.ts"
 
 export const offsetFirst: Mistake = {
@@ -7,7 +7,7 @@ export const offsetFirst: Mistake = {
   what: "The consumer commits its offset when it gets the events, and applies them then: auto-commit, as many clients do by default.",
   why: "An event can't come twice. But one that was not applied when the process died does not come again either.",
   rule: "First the database, then the offset.",
-  read: "src/messaging/inbox/ApplySlice.ts",
+  read: "src/inbox/ApplySlice.ts",
   plant: (real) => ({
     applySlice: Layer.effect(
       ApplySlice,

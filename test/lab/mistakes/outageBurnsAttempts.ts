@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { Publisher } from "../../../src/messaging/outbox/Publisher.ts"
+import { Publisher } from "../../../src/outbox/Publisher.ts"
 import type { Mistake } from "./Mistake.ts"
 
 /** As in the articles: three tries, then it is given up. */
@@ -11,7 +11,7 @@ export const outageBurnsAttempts: Mistake = {
   what: `Each failed send counts as an attempt of its events, whatever the failure was; after ${maxAttempts} they are given up as poison.`,
   why: "A poison message must not block the queue for ever. But an outage is no property of a message: it gives up everything that waits.",
   rule: "An outage is not a poison message: it pauses the topic and burns nothing.",
-  read: "src/messaging/outbox/Dispatcher.ts",
+  read: "src/outbox/Dispatcher.ts",
   plant: (real) => ({
     publisher: Layer.effect(
       Publisher,

@@ -1,6 +1,6 @@
 import { Effect, Layer, Result } from "effect"
-import { Parking } from "../../../src/messaging/inbox/Parking.ts"
-import { Transaction } from "../../../src/platform/database/Transaction.ts"
+import { Parking } from "../../../src/inbox/holds/Parking.ts"
+import { Transaction } from "../../../src/platform/Transaction.ts"
 import type { Mistake } from "./Mistake.ts"
 
 export const parkedKeepsMark: Mistake = {
@@ -8,7 +8,7 @@ export const parkedKeepsMark: Mistake = {
   what: "An event whose handler fails is parked for later, and its row in `processed_events` stays: the mark was made first, and parking commits with it.",
   why: "The event was processed in a way: it comes again with its slice, and must not be parked twice. But its retry finds it marked, and takes it for a duplicate.",
   rule: "A mark stands for an effect: a parked event has none.",
-  read: "src/messaging/inbox/Parking.ts",
+  read: "src/inbox/holds/Parking.ts",
   plant: (real) => ({
     parking: Layer.effect(
       Parking,

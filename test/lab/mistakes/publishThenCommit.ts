@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
-import { Broker } from "../../../src/messaging/broker/Broker.ts"
-import { Outbox } from "../../../src/messaging/outbox/Outbox.ts"
+import { Broker } from "../../../src/brokers/Broker.ts"
+import { Outbox } from "../../../src/outbox/Outbox.ts"
 import type { Mistake } from "./Mistake.ts"
 import { batchOf, writeWithoutEvents } from "./sendDirectly.ts"
 
@@ -9,7 +9,7 @@ export const publishThenCommit: Mistake = {
   what: "The event is sent inside the transaction, before its commit, so that a failed send rolls back the change.",
   why: "Nothing can be committed without its event: the send comes first. That the commit may not come at all is easy to forget.",
   rule: "What a transaction announces is written in it, and sent by somebody else after its commit.",
-  read: "src/messaging/outbox/Outbox.ts",
+  read: "src/outbox/Outbox.ts",
   plant: () => ({
     outbox: Layer.effect(
       Outbox,

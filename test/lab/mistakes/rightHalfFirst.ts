@@ -1,5 +1,5 @@
 import { Layer } from "effect"
-import { Halves } from "../../../src/messaging/outbox/Dispatcher.ts"
+import { Halves } from "../../../src/outbox/Dispatcher.ts"
 import type { Mistake } from "./Mistake.ts"
 
 export const rightHalfFirst: Mistake = {
@@ -7,7 +7,7 @@ export const rightHalfFirst: Mistake = {
   what: "A batch that the broker refuses is divided to find the event that it means; the second half is sent first.",
   why: "A search by halves finds it either way, and a stack is the shortest code for one: push left, push right, pop. But what is popped first is sent first.",
   rule: "A batch is divided left before right: an event must not overtake an earlier one of its aggregate.",
-  read: "src/messaging/outbox/Dispatcher.ts",
+  read: "src/outbox/Dispatcher.ts",
   plant: (real) => ({
     dispatcher: Layer.provide(
       real.dispatcher,

@@ -1,10 +1,10 @@
 /** For the mistakes that send without an outbox: the aggregate's own write, and the batch as the dispatcher would have made it. */
 import { Effect } from "effect"
-import type { Batch } from "../../../src/messaging/broker/Broker.ts"
-import { toRecord } from "../../../src/messaging/Envelope.ts"
-import { laneOf, partitionOf } from "../../../src/messaging/outbox/Lane.ts"
-import type { NewEvent, NonEmpty, OutboxService, Stream } from "../../../src/messaging/outbox/Outbox.ts"
-import { Transaction } from "../../../src/platform/database/Transaction.ts"
+import type { Batch } from "../../../src/brokers/Broker.ts"
+import { toRecord } from "../../../src/brokers/Envelope.ts"
+import { laneOf, partitionOf } from "../../../src/outbox/Lane.ts"
+import type { NewEvent, NonEmpty, OutboxService, Stream } from "../../../src/outbox/Outbox.ts"
+import { Transaction } from "../../../src/platform/Transaction.ts"
 import { RandomUuid } from "../../../src/platform/RandomUuid.ts"
 import { partitionCount } from "../Parts.ts"
 

@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { Dispatcher } from "../../../src/messaging/outbox/Dispatcher.ts"
-import { OutboxQueue, type QueuedEvent } from "../../../src/messaging/outbox/OutboxQueue.ts"
+import { Dispatcher } from "../../../src/outbox/Dispatcher.ts"
+import { OutboxQueue, type QueuedEvent } from "../../../src/outbox/OutboxQueue.ts"
 import type { Mistake } from "./Mistake.ts"
 import { columns } from "./columns.ts"
 
@@ -12,7 +12,7 @@ export const skipLocked: Mistake = {
     "It is the pattern of the popular articles: no row is sent by two dispatchers at once, and none waits for another. " +
     "But skipping a locked row means overtaking it.",
   rule: "A batch is a version-prefix of each aggregate's unpublished events, and a lane has one owner.",
-  read: "src/messaging/outbox/OutboxQueue.ts",
+  read: "src/outbox/OutboxQueue.ts",
   plant: (real) => ({
     batchSize: 1,
     lanesHaveOwners: false,

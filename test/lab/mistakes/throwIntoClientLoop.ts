@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
-import { ApplySlice } from "../../../src/messaging/inbox/ApplySlice.ts"
-import { DependencyDown } from "../../../src/messaging/inbox/Subscriber.ts"
+import { ApplySlice } from "../../../src/inbox/ApplySlice.ts"
+import { DependencyDown } from "../../../src/inbox/Subscriber.ts"
 import type { Mistake } from "./Mistake.ts"
 
 /** What is not the event's own fault leaves a slice as it was thrown: here everything is taken for that. */
@@ -18,7 +18,7 @@ export const throwIntoClientLoop: Mistake = {
   what: "A handler that fails throws into the client's loop (`eachMessage` in kafkajs), for the client knows how to try again.",
   why: "Nothing is lost: the offset stays, and the client comes again. But kafkajs tries five times, crashes with all its partitions, starts anew, and meets the same event: it and all behind it are never handled, whosever they are.",
   rule: "Nothing is thrown into the client's loop: an event that can't be applied is parked, and its partition goes on.",
-  read: "src/messaging/broker/KafkaConsumer.ts",
+  read: "src/brokers/kafkajs/KafkaConsumer.ts",
   plant: (real) => ({
     clientLoop: "stops",
     applySlice: Layer.effect(

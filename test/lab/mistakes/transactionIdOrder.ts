@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { OutboxQueue, type QueuedEvent } from "../../../src/messaging/outbox/OutboxQueue.ts"
+import { OutboxQueue, type QueuedEvent } from "../../../src/outbox/OutboxQueue.ts"
 import { columns } from "./columns.ts"
 import type { Mistake } from "./Mistake.ts"
 
@@ -11,7 +11,7 @@ export const transactionIdOrder: Mistake = {
     "It repairs the id cursor: no transaction can commit behind the horizon. But a transaction gets its id at its first write, " +
     "and may wait for the order's row afterwards: the one with the older id may write the newer version.",
   rule: "The version, taken under the aggregate's row lock, is the only order there is.",
-  read: "src/messaging/outbox/Outbox.ts",
+  read: "src/outbox/Outbox.ts",
   plant: (real) => ({
     batchSize: 1,
     queue: Layer.effect(

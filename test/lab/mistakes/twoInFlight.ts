@@ -1,8 +1,8 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { OneInFlight } from "../../../src/messaging/outbox/Dispatcher.ts"
-import { OutboxQueue, type QueuedEvent } from "../../../src/messaging/outbox/OutboxQueue.ts"
-import { Publisher } from "../../../src/messaging/outbox/Publisher.ts"
+import { OneInFlight } from "../../../src/outbox/Dispatcher.ts"
+import { OutboxQueue, type QueuedEvent } from "../../../src/outbox/OutboxQueue.ts"
+import { Publisher } from "../../../src/outbox/Publisher.ts"
 import { columns } from "./columns.ts"
 import type { Mistake } from "./Mistake.ts"
 
@@ -11,7 +11,7 @@ export const twoInFlight: Mistake = {
   what: "A dispatcher does not wait for the ack of a batch before it sends the lane's next one: two workers, and a list of what is under way.",
   why: "The list keeps both from taking the same event, and pipelining doubles the throughput. But when the first send fails, the second has overtaken it.",
   rule: "One batch is in flight per lane and topic.",
-  read: "src/messaging/outbox/LaneWorkers.ts",
+  read: "src/outbox/LaneWorkers.ts",
   plant: (real) => ({
     batchSize: 1,
     workersPerLane: 2,

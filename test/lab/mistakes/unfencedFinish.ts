@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { type Ending, TaskFinish } from "../../../src/messaging/tasks/TaskFinish.ts"
-import { Transaction } from "../../../src/platform/database/Transaction.ts"
+import { type Ending, TaskFinish } from "../../../src/tasks/TaskFinish.ts"
+import { Transaction } from "../../../src/platform/Transaction.ts"
 import type { Mistake } from "./Mistake.ts"
 
 export const unfencedFinish: Mistake = {
@@ -9,7 +9,7 @@ export const unfencedFinish: Mistake = {
   what: "A worker ends its run by the task's id alone, together with what the task is for.",
   why: "It has claimed the task, so it is its own. But a worker that stands still for longer than its lease comes back to a task that somebody else has taken over, and finished.",
   rule: "Each claim raises the task's token, and an end shows the token of its claim: a late one changes nothing.",
-  read: "src/messaging/tasks/TaskFinish.ts",
+  read: "src/tasks/TaskFinish.ts",
   plant: () => ({
     taskFinish: Layer.effect(
       TaskFinish,

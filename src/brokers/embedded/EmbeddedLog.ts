@@ -1,0 +1,271 @@
+/**
+ * The tables of the embedded broker (migrations/mechanism/0004_broker.sql) and every statement on them.
+ *
+ * Each statement commits by itself, also where its caller has a transaction open: a broker's append and a group's place are no
+ * part of a business transaction, and must behave here as they do with Kafka.
+ */
+import { PgClient } from "@effect/sql-pg"
+import { Context, Effect } from "effect"
+import type { SqlError, Statement } from "effect/sql"
+import { batchBytes } from "../Envelope.ts"
+import type { Batch, ConsumedRecord, TopicInfo } from "../Broker.ts"
+
+/** A group's place in a partition, and the fencing token of the owner that asked for it. */
+export interface Claim {
+  readonly nextOffset: bigint
+  readonly generation: bigint
+}
+
+/** A partition of a topic, as one group reads it. */
+export interface GroupPartition {
+  readonly group: string
+  readonly topic: string
+  readonly partition: number
+}
+
+/** Records read at once, and whether the log had more for this reader. */
+export interface Fetched {
+  readonly records: ReadonlyArray<ConsumedRecord>
+  readonly more: boolean
+}
+
+/**
+ * Values of one fetch, in bytes: Kafka's own default for a partition (`max.partition.fetch.bytes`), so that four groups with eight
+ * partitions each stay small. The record that reaches it is still taken, whatever its size.
+ */
+const maxFetchBytes = 1_048_576
+
+/** See the methods. All of them fail with the driver's `SqlError`; {@link isRefusal} tells bad data from a bad connection. */
+export const make = (client: PgClient.PgClient) => {
+  /** Runs a statement on a connection of the pool, never on the transaction that may be open around it. */
+  const alone = <A extends object>(
+    statement: Statement.Statement<A>
+  ): Effect.Effect<ReadonlyArray<A>, SqlError.SqlError> =>
+    Effect.updateContext(statement, (context: Context.Context<never>) =>
+      Context.omit(client.transactionService)(context)
+    )
+
+  return {
+    /** Makes the topic with its partitions; one that exists stays as it is. */
+    create: (topic: string, partitions: number) =>
+      Effect.asVoid(
+        alone(client`
+        WITH made AS (
+          INSERT INTO broker_topics (topic, partitions) VALUES (${topic}, ${partitions})
+          ON CONFLICT DO NOTHING
+          RETURNING topic, partitions
+        )
+        INSERT INTO broker_partitions (topic, partition)
+        SELECT made.topic, partition FROM made, generate_series(0, made.partitions - 1) AS partition`)
+      ),
+
+    /** What is known of the topic; `undefined` when it does not exist. */
+    describe: (topic: string): Effect.Effect<TopicInfo | undefined, SqlError.SqlError> =>
+      Effect.map(
+        alone(client<{ readonly partitions: number; readonly max_message_bytes: number }>`
+          SELECT partitions, max_message_bytes FROM broker_topics WHERE topic = ${topic}`),
+        ([row]) =>
+          row && {
+            topic,
+            partitions: row.partitions,
+            maxMessageBytes: row.max_message_bytes,
+            retention: { compacts: false, millis: retentionDays * 86_400_000, segmentMillis: 0 }
+          }
+      ),
+
+    /**
+     * Appends the batch in one statement and returns its base offset; `undefined` when there is no such partition or the
+     * batch is larger than the topic allows, and then nothing was written.
+     */
+    append: ({ partition, records, topic }: Batch): Effect.Effect<bigint | undefined, SqlError.SqlError> =>
+      Effect.map(
+        // The UPDATE comes first and locks the partition's row until the commit. Its RETURNING runs with the lock in hand, so
+        // that times rise with the offsets.
+        alone(client<{ readonly base_offset: bigint }>`
+          WITH target AS (
+            UPDATE broker_partitions AS p SET next_offset = p.next_offset + ${records.length}::int4
+            FROM broker_topics AS t
+            WHERE p.topic = ${topic} AND p.partition = ${partition}
+              AND t.topic = p.topic AND t.max_message_bytes >= ${batchBytes(records)}::int8
+            RETURNING p.topic, p.partition, p.next_offset - ${records.length}::int4 AS base_offset, clock_now() AS now
+          ), appended AS (
+            INSERT INTO broker_log (topic, partition, record_offset, record_key, record_value, record_headers, appended_at)
+            SELECT target.topic, target.partition, target.base_offset + record.position - 1,
+                   record.key, record.value, record.headers::json, target.now
+            FROM target, unnest(
+              ${records.map((record) => record.key)}::text[],
+              ${records.map((record) => record.value)}::bytea[],
+              ${records.map((record) => JSON.stringify(record.headers))}::text[]
+            ) WITH ORDINALITY AS record(key, value, headers, position)
+          )
+          SELECT base_offset FROM target`),
+        ([row]) => row?.base_offset
+      ),
+
+    /** Makes the caller the owner of the group's place: whoever claimed it before can commit no more. */
+    claim: ({ group, partition, topic }: GroupPartition): Effect.Effect<Claim, SqlError.SqlError> =>
+      Effect.map(
+        alone(client<{ readonly next_offset: bigint; readonly generation: bigint }>`
+          INSERT INTO broker_offsets AS o (consumer_group, topic, partition, next_offset, generation)
+          VALUES (${group}, ${topic}, ${partition}, 0, 1)
+          ON CONFLICT (consumer_group, topic, partition) DO UPDATE SET generation = o.generation + 1
+          RETURNING next_offset, generation`),
+        ([row]) => ({ nextOffset: row!.next_offset, generation: row!.generation })
+      ),
+
+    /** The records from `fromOffset` on. Offsets that retention has dropped are skipped. */
+    fetch: (
+      { partition, topic }: GroupPartition,
+      fromOffset: bigint,
+      maxRecords: number
+    ): Effect.Effect<Fetched, SqlError.SqlError> =>
+      Effect.map(
+        // Postgres knows a value's length without reading it, so what the bound cuts off costs nothing.
+        alone(client<LogRow>`
+          SELECT record_offset, record_key, record_value, record_headers FROM (
+            SELECT *, sum(octet_length(record_value)) OVER (ORDER BY record_offset) - octet_length(record_value) AS bytes_before
+            FROM (
+              SELECT record_offset, record_key, record_value, record_headers FROM broker_log
+              WHERE topic = ${topic} AND partition = ${partition} AND record_offset >= ${fromOffset}
+              ORDER BY record_offset LIMIT ${maxRecords}
+            ) AS head
+          ) AS measured
+          WHERE bytes_before < ${maxFetchBytes}
+          ORDER BY record_offset`),
+        (rows) => ({
+          records: rows.map((row) => ({
+            offset: row.record_offset,
+            key: row.record_key,
+            value: row.record_value,
+            headers: row.record_headers
+          })),
+          more:
+            rows.length >= maxRecords ||
+            rows.reduce((bytes, row) => bytes + row.record_value.length, 0) >= maxFetchBytes
+        })
+      ),
+
+    /** How many records stand behind the group's places. What retention has dropped before it was read still counts. */
+    lag: (group: string, topic: string): Effect.Effect<number, SqlError.SqlError> =>
+      Effect.map(
+        alone(client<{ readonly lag: number }>`
+          SELECT coalesce(sum(p.next_offset - coalesce(o.next_offset, 0)), 0)::float8 AS lag
+          FROM broker_partitions AS p
+          LEFT JOIN broker_offsets AS o ON o.consumer_group = ${group} AND o.topic = p.topic AND o.partition = p.partition
+          WHERE p.topic = ${topic}`),
+        ([row]) => row?.lag ?? 0
+      ),
+
+    /** Moves the group's place forward to `nextOffset`; false when somebody has claimed it since, and then nothing changed. */
+    commit: ({ group, partition, topic }: GroupPartition, generation: bigint, nextOffset: bigint) =>
+      Effect.map(
+        alone(client<{ readonly generation: bigint }>`
+          UPDATE broker_offsets SET next_offset = greatest(next_offset, ${nextOffset})
+          WHERE consumer_group = ${group} AND topic = ${topic} AND partition = ${partition} AND generation = ${generation}
+          RETURNING generation`),
+        (rows) => rows.length > 0
+      ),
+
+    /**
+     * Deletes the partition's first records from `fromOffset` on, at most `maxRecords` of them, as far as they are older than
+     * `retentionDays`; says how many, and where the next call begins.
+     */
+    dropHead: (
+      { partition, topic }: Pick<GroupPartition, "partition" | "topic">,
+      fromOffset: bigint,
+      retentionDays: number,
+      maxRecords: number
+    ) =>
+      Effect.map(
+        alone(client<{ readonly dropped: bigint; readonly last_offset: bigint | null }>`
+          WITH bound AS MATERIALIZED (
+            SELECT clock_now() - make_interval(days => ${retentionDays}::int4) AS oldest_kept
+          ), head AS MATERIALIZED (
+            SELECT record_offset, appended_at FROM broker_log
+            WHERE topic = ${topic} AND partition = ${partition} AND record_offset >= ${fromOffset}
+            ORDER BY record_offset LIMIT ${maxRecords}
+          ), dropped AS (
+            DELETE FROM broker_log
+            WHERE topic = ${topic} AND partition = ${partition} AND record_offset >= ${fromOffset}
+              AND record_offset <= (SELECT max(record_offset) FROM head)
+              -- Not beyond the first one to keep: the log has no holes, whatever a clock that was set back wrote.
+              AND record_offset < coalesce(
+                (SELECT min(record_offset) FROM head, bound WHERE appended_at >= oldest_kept), 9223372036854775807)
+            RETURNING record_offset
+          )
+          SELECT count(*) AS dropped, max(record_offset) AS last_offset FROM dropped`),
+        ([row]) => ({
+          dropped: Number(row!.dropped),
+          nextOffset: row!.last_offset === null ? fromOffset : row!.last_offset + 1n
+        })
+      ),
+
+    /** Every partition of every topic. */
+    partitions: alone(client<Pick<GroupPartition, "partition" | "topic">>`
+      SELECT topic, partition FROM broker_partitions ORDER BY topic, partition`)
+  }
+}
+
+interface LogRow {
+  readonly record_offset: bigint
+  readonly record_key: string
+  readonly record_value: Uint8Array
+  readonly record_headers: Readonly<Record<string, string>>
+}
+
+/**
+ * Whether Postgres refused the data itself: trying again gives the same answer. 22 is "data exception" (a NUL in a key, say), 23
+ * a broken constraint, 54 a limit of the server.
+ */
+export const isRefusal = (error: SqlError.SqlError): boolean => {
+  const cause: unknown = error.reason.cause
+  const code: unknown = cause instanceof Error && "code" in cause ? cause.code : undefined
+  return typeof code === "string" && /^(22|23|54)/.test(code)
+}
+
+/** How long the embedded log keeps a record, in days: Kafka's own default for a topic. */
+export const retentionDays = 7
+
+/** Rows of one delete: a few milliseconds, so that a retention run never stands in a writer's way. */
+const maxDroppedAtOnce = 1_000
+
+/**
+ * Deletes the records that are older than `retentionDays`, read or not, and returns how many; 0 days keep everything.
+ *
+ * **Details**
+ *
+ * The log grows at its end only, so records go from each partition's lowest offset on, in bounded chunks that each commit by
+ * themselves: stopping half-way loses nothing. Offsets never come again; a group whose place was dropped goes on at the first
+ * record that is left.
+ */
+export const dropExpired: (retentionDays: number) => Effect.Effect<number, SqlError.SqlError, PgClient.PgClient> =
+  Effect.fn("EmbeddedBroker.dropExpired")(function* (retentionDays: number) {
+    if (retentionDays === 0) return 0
+    const log = make(yield* PgClient.PgClient)
+    let total = 0
+    for (const partition of yield* log.partitions) {
+      let dropped: number
+      // A run does not look at the dead rows of its own deletes again, which vacuum may not have removed yet.
+      let nextOffset = 0n
+      do {
+        ;({ dropped, nextOffset } = yield* log.dropHead(partition, nextOffset, retentionDays, maxDroppedAtOnce))
+        total += dropped
+      } while (dropped === maxDroppedAtOnce)
+    }
+    return total
+  })
+
+/** How many records {@link dropExpired} would delete: for a person who asks, since it reads the whole log. */
+export const countExpired: (retentionDays: number) => Effect.Effect<number, SqlError.SqlError, PgClient.PgClient> =
+  Effect.fn("EmbeddedBroker.countExpired")(function* (retentionDays: number) {
+    const sql = yield* PgClient.PgClient
+    const [row] = yield* sql<{ readonly rows: number }>`
+      WITH oldest_kept AS (
+        -- A partition's records go up to the first one to keep, as in dropHead.
+        SELECT topic, partition, min(record_offset) AS record_offset FROM broker_log
+        WHERE appended_at >= clock_now() - make_interval(days => ${retentionDays}::int4) GROUP BY topic, partition
+      )
+      SELECT count(*)::float8 AS rows FROM broker_log LEFT JOIN oldest_kept AS kept USING (topic, partition)
+      WHERE ${retentionDays}::int4 > 0 AND (kept.record_offset IS NULL OR broker_log.record_offset < kept.record_offset)`
+    return row!.rows
+  })

@@ -1,0 +1,98 @@
+#!/usr/bin/env node
+/**
+ * The command line: `paid-once serve | gateway | migrate | maintenance run | outbox | inbox | demo | reset`.
+ */
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { Console, Effect, Layer, Option, Result } from "effect"
+import { CliError, Command, Flag } from "effect/cli"
+import { readFileSync } from "node:fs"
+import * as Path from "node:path"
+import * as MaintenanceCommand from "./Maintenance.ts"
+import { demo } from "./Demo.ts"
+import { inbox } from "./Inbox.ts"
+import { outbox } from "./Outbox.ts"
+import { reset } from "./Reset.ts"
+import * as Config from "../Config.ts"
+import * as Main from "../main.ts"
+import { Migrated } from "../postgres/Migrations.ts"
+import { ExitStatus, runMain } from "./Process.ts"
+
+const json = Flag.Boolean("json").pipe(Flag.withDescription("print JSON for programs to read"), Flag.withDefault(false))
+
+/** What the hard limit is before the configuration is read, and after it. */
+let hardMillis = 30_000
+
+const config = Effect.tap(Config.load, (loaded) =>
+  Effect.sync(() => {
+    hardMillis = loaded.shutdownHardMillis
+  })
+)
+
+const serve = Command.make(
+  "serve",
+  {
+    json,
+    roles: Flag.String("roles").pipe(
+      Flag.withDescription(
+        `which parts this process runs, with commas between them: ${Config.roles.join(", ")} (default: all)`
+      ),
+      Flag.optional
+    )
+  },
+  Effect.fnUntraced(function* ({ json, roles }) {
+    const parsed = Config.parseRoles(Option.getOrElse(roles, () => Config.roles.join(",")))
+    if (Result.isFailure(parsed)) {
+      yield* Console.error(`paid-once: ${parsed.failure}`)
+      return yield* Effect.fail(new ExitStatus(2))
+    }
+    return yield* Layer.launch(Main.service(yield* config, parsed.success, { json }))
+  })
+).pipe(Command.withDescription("Run the service, or some of its parts; several processes may share one database"))
+
+const gateway = Command.make(
+  "gateway",
+  {},
+  Effect.fnUntraced(function* () {
+    return yield* Layer.launch(Main.gateway(yield* config))
+  })
+).pipe(Command.withDescription("Run the sandbox payment gateway alone, on GATEWAY_PORT"))
+
+const migrate = Command.make(
+  "migrate",
+  { json },
+  Effect.fnUntraced(function* ({ json }) {
+    const loaded = yield* config
+    const { applied } = yield* Effect.provide(Effect.service(Migrated), Main.migrated(loaded))
+    yield* Console.log(
+      json
+        ? JSON.stringify({ applied })
+        : applied.length === 0
+          ? "The schema is up to date."
+          : `Applied ${applied.length} migrations: ${applied.join(", ")}.`
+    )
+  })
+).pipe(Command.withDescription("Apply pending migrations and leave; serve does it too"))
+
+const maintenance = MaintenanceCommand.make((options) =>
+  Effect.flatMap(config, (loaded) => Main.maintenance(loaded, options))
+)
+
+const { version } = JSON.parse(readFileSync(Path.join(Main.root, "package.json"), "utf8")) as {
+  readonly version: string
+}
+
+const program = Command.make("paid-once").pipe(
+  Command.withDescription("Orders and payments whose events are never lost and never applied twice"),
+  Command.withSubcommands([serve, gateway, migrate, maintenance, outbox, inbox, demo, reset]),
+  Command.run({ version }),
+  // Help that was asked for is fine; help that is shown because of wrong usage is not.
+  Effect.catchIf(
+    (error) => CliError.isCliError(error),
+    (error) =>
+      Effect.fail(error._tag === "ShowHelp" && error.errors.length === 0 ? new ExitStatus(0) : new ExitStatus(2))
+  ),
+  Effect.scoped,
+  Effect.provide(NodeServices.layer)
+)
+
+runMain(program, { hardMillis: () => hardMillis })

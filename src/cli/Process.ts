@@ -1,0 +1,87 @@
+/**
+ * How a process of ours ends: the first SIGINT or SIGTERM closes every scope in order and exits 0; a second one, or the hard
+ * limit, ends it at once with 1, and the next start puts right what was left.
+ */
+import { Cause, Console, Effect, Exit, type Fiber, Option, Runtime } from "effect"
+import { writeSync } from "node:fs"
+import * as EarlySignals from "./EarlySignals.ts"
+import * as Grace from "../platform/Grace.ts"
+
+/** What a command comes to, as an exit status: 0 fine, 1 problems found, 2 wrong usage. */
+export class ExitStatus extends Error {
+  override readonly name = "ExitStatus"
+  readonly status: number
+  constructor(status: number) {
+    super(`exit status ${status}`)
+    this.status = status
+  }
+}
+
+/** Says one line on stderr, even when the event loop will not turn again. */
+const say = (line: string) => {
+  writeSync(2, `${line}\n`)
+}
+
+/**
+ * A signal that follows the first one so soon is its echo: under `npm start` a Ctrl-C reaches this process from the terminal, and again from
+ * npm, which hands on what it got. Nobody presses twice as fast who has waited for the first to help.
+ */
+const echoMillis = 500
+
+const interruptBySignal = (fiber: Fiber.Fiber<unknown, unknown>, hardMillis: () => number) => {
+  let stopping = false
+  let firstMillis = 0
+  const onSignal = (signal: NodeJS.Signals) => {
+    if (stopping) {
+      if (performance.now() - firstMillis < echoMillis) return
+      say(`paid-once: second ${signal}: leaving at once`)
+      process.exit(1)
+    }
+    stopping = true
+    firstMillis = performance.now()
+    Grace.begin()
+    // The one timer outside of Effect: it has to fire when Effect's own shutdown is what hangs.
+    setTimeout(() => {
+      say(`paid-once: still not down after ${hardMillis()} ms (SHUTDOWN_HARD_MILLIS): leaving`)
+      process.exit(1)
+    }, hardMillis()).unref()
+    fiber.interruptUnsafe(fiber.id)
+  }
+  process.on("SIGINT", onSignal)
+  process.on("SIGTERM", onSignal)
+  EarlySignals.release()
+  return () => stopping
+}
+
+/**
+ * Runs the program of this process. An expected failure is told in its own words on stderr, a line or a few; only a defect shows
+ * its stack.
+ */
+export const runMain = (
+  program: Effect.Effect<unknown, unknown>,
+  options: { readonly hardMillis: () => number }
+): void => {
+  Runtime.makeRunMain(({ fiber, teardown }) => {
+    const wasStopped = interruptBySignal(fiber, options.hardMillis)
+    fiber.addObserver((exit) => teardown(exit, (code) => process.exit(wasStopped() && isQuiet(exit) ? 0 : code)))
+  })(Effect.tapCause(program, report), { disableErrorReporting: true, teardown })
+}
+
+const isQuiet = (exit: Exit.Exit<unknown, unknown>) => Exit.isSuccess(exit) || Cause.hasInterruptsOnly(exit.cause)
+
+const teardown: Runtime.Teardown = (exit, onExit) => {
+  if (Exit.isSuccess(exit)) return onExit(0)
+  const error = Cause.squash(exit.cause)
+  onExit(error instanceof ExitStatus ? error.status : 1)
+}
+
+const report = (cause: Cause.Cause<unknown>): Effect.Effect<void> => {
+  if (Cause.hasInterruptsOnly(cause)) return Effect.void
+  const failure = Cause.findErrorOption(cause)
+  if (Option.isSome(failure)) {
+    const error = failure.value
+    if (error instanceof ExitStatus) return Effect.void
+    return Console.error(`paid-once: ${error instanceof Error ? error.message : String(error)}`)
+  }
+  return Console.error(`paid-once: ${Cause.pretty(cause)}`)
+}

@@ -1,0 +1,59 @@
+/** The publisher, seen by a tracer: a span for each event, in the trace of the request that wrote it. */
+import { Clock, Effect, Exit, Layer, Option, Tracer, Context } from "effect"
+import * as Tracing from "../platform/Tracing.ts"
+import type { StoredEvent } from "../brokers/Envelope.ts"
+import { Publisher } from "../outbox/Publisher.ts"
+
+/**
+ * Puts spans around the {@link Publisher} where a tracer is installed, and leaves it alone elsewhere.
+ *
+ * A batch carries events of many traces: each gets the send's times and the place of its own record. Of a send that fails, which comes again,
+ * only the first event's trace tells.
+ */
+export const layer: Layer.Layer<Publisher, never, Publisher> = Layer.effect(
+  Publisher,
+  Effect.gen(function* () {
+    const publisher = yield* Publisher
+    const tracer = yield* Tracing.exporter
+    if (tracer === undefined) return publisher
+    const clock = yield* Clock.Clock
+
+    const begin = (topic: string, event: StoredEvent, startTime: bigint) => {
+      const span = tracer.span({
+        name: `publish ${topic}`,
+        parent: Option.some(Tracer.externalSpan({ traceId: event.traceId, spanId: event.spanId })),
+        annotations: Context.empty(),
+        links: [],
+        startTime,
+        kind: "producer",
+        root: false,
+        sampled: true
+      })
+      span.attribute("messaging.destination.name", topic)
+      span.attribute("event_id", event.eventId)
+      span.attribute("event_type", event.eventType)
+      span.attribute("aggregate_id", event.aggregateId)
+      return span
+    }
+
+    return Publisher.of({
+      ...publisher,
+      publish: Effect.fnUntraced(function* (lane, topic, events) {
+        const startTime = clock.currentTimeNanosUnsafe()
+        const exit = yield* Effect.exit(publisher.publish(lane, topic, events))
+        const endTime = clock.currentTimeNanosUnsafe()
+        if (Exit.isFailure(exit)) begin(topic, events[0], startTime).end(endTime, exit)
+        else {
+          const { baseOffset, partition } = exit.value
+          events.forEach((event, index) => {
+            const span = begin(topic, event, startTime)
+            span.attribute("messaging.destination.partition.id", String(partition))
+            span.attribute("messaging.offset", String(baseOffset + BigInt(index)))
+            span.end(endTime, exit)
+          })
+        }
+        return yield* exit
+      })
+    })
+  })
+)

@@ -1,0 +1,61 @@
+/**
+ * Tells the dispatchers that a lane has something to do. A hint: the row is the promise, and the poll finds it anyway.
+ */
+import { Context, Effect, Layer, Schema, type Scope } from "effect"
+import { Signals } from "../platform/Wakeups.ts"
+import { Lane } from "./Lane.ts"
+
+const subject = "outbox"
+const isLane = Schema.is(Lane)
+
+export class Wakeup extends Context.Service<
+  Wakeup,
+  {
+    /** Wakes the lane where it is owned: in this process, or else in the others. */
+    readonly wake: (lane: Lane) => Effect.Effect<void>
+    /**
+     * Calls `handle` with each lane that was woken, here or by another process, while the scope is open. A lane that `owns` holds for is
+     * nobody else's, and no other process is told of it: a process that dispatches what it writes sends no NOTIFY.
+     */
+    readonly onWake: (
+      handle: (lane: Lane) => Effect.Effect<void>,
+      owns?: (lane: Lane) => Effect.Effect<boolean>
+    ) => Effect.Effect<void, never, Scope.Scope>
+  }
+>()("paid-once/messaging/outbox/Wakeup") {
+  static readonly layer: Layer.Layer<Wakeup, never, Signals> = Layer.effect(
+    Wakeup,
+    Effect.map(Signals, (signals) => {
+      const owners = new Set<{
+        readonly handle: (lane: Lane) => Effect.Effect<void>
+        readonly owns: (lane: Lane) => Effect.Effect<boolean>
+      }>()
+
+      const wakeHere = Effect.fnUntraced(function* (lane: Lane) {
+        for (const { handle, owns } of owners) {
+          if (yield* owns(lane)) return yield* handle(lane)
+        }
+        yield* wakeOthers(lane)
+      })
+      const wakeOthers = (lane: Lane) => signals.send(subject, [String(lane)])
+
+      return Wakeup.of({
+        wake: (lane) => Effect.suspend(() => (owners.size === 0 ? wakeOthers(lane) : wakeHere(lane))),
+        onWake: Effect.fnUntraced(function* (handle, owns) {
+          if (owns !== undefined) {
+            const owner = { handle, owns }
+            yield* Effect.acquireRelease(
+              Effect.sync(() => owners.add(owner)),
+              () => Effect.sync(() => owners.delete(owner))
+            )
+          }
+          yield* signals.on(subject, (detail) => {
+            const lane = Number(detail)
+            // Anyone may NOTIFY on the channel: what is no lane is no business of ours.
+            return isLane(lane) ? handle(lane) : Effect.void
+          })
+        })
+      })
+    })
+  )
+}

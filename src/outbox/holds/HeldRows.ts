@@ -1,0 +1,218 @@
+/**
+ * How rows move between the queue, the parked rows behind a hold, the dead letters and the archive: one statement each, to be
+ * composed inside a {@link Transaction} that has the hold's row locked ({@link lockHold}), or locks it itself ({@link parkArrivals}).
+ *
+ * Whoever has a hold's row locked never waits for a row of the queue, but skips those that somebody has locked. So these transactions
+ * can't deadlock with one another, nor with a mark. (Two operators who each redrive many aggregates in one transaction can; it is run again.)
+ */
+import { Effect } from "effect"
+import type { SqlError } from "effect/sql"
+import { Transaction } from "../../platform/Transaction.ts"
+import type { Lane } from "../Lane.ts"
+import { type Aggregate, type Receipt, warnOfSharedId } from "../OutboxQueue.ts"
+
+/** A hold, locked until the transaction ends. */
+export interface LockedHold extends Aggregate {
+  readonly lane: Lane
+  readonly topic: string
+  /** The head's. */
+  readonly eventId: string
+  readonly seq: bigint
+  readonly attempts: number
+  readonly dead: boolean
+}
+
+/** A row's columns in the queue, in the parked rows and in the dead letters. The place in the lane, `seq`, goes with the row. */
+const columns = `lane, seq, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+  occurred_at, trace_id, span_id, record_bytes, data`
+
+/** The same, as a dispatcher reads an event. */
+export const eventColumns = (table: string) =>
+  `${table}.lane, ${table}.seq, ${table}.event_id::text AS "eventId", ${table}.topic, ${table}.event_type AS "eventType",
+   ${table}.schema_version AS "schemaVersion", ${table}.aggregate_type AS "aggregateType", ${table}.aggregate_id AS "aggregateId",
+   ${table}.aggregate_version AS "aggregateVersion",
+   to_char(${table}.occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
+   ${table}.trace_id AS "traceId", ${table}.span_id AS "spanId", ${table}.data::text AS data`
+
+type InTransaction<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
+
+const transact = <A>(use: (sql: Transaction["Service"]["sql"]) => Effect.Effect<A, SqlError.SqlError>) =>
+  Effect.flatMap(Transaction, ({ sql }) => use(sql))
+
+/** Locks the aggregate's hold, waiting for whoever has it; `undefined` where there is none. What follows sees its latest state. */
+export const lockHold = ({ aggregateId, aggregateType }: Aggregate): InTransaction<LockedHold | undefined> =>
+  transact((sql) =>
+    Effect.map(
+      sql<LockedHold>`
+        SELECT aggregate_type AS "aggregateType", aggregate_id AS "aggregateId", lane, topic, event_id::text AS "eventId", seq,
+               attempts, next_attempt_at IS NULL AS dead
+        FROM outbox_holds WHERE aggregate_type = ${aggregateType} AND aggregate_id = ${aggregateId} FOR UPDATE`,
+      ([row]) => row
+    )
+  )
+
+/**
+ * What one statement moves: some tenths of a second's work here, be the rows many or large. One that takes longer than the pool is patient
+ * (`PoolSettings`) would never end, and its aggregate could never be held, or released.
+ */
+const moveRows = 2_000
+const moveBytes = 4_000_000
+
+/** The aggregate's first rows in a table, one more than a statement moves, and which of them `fit` into it: the first one always. */
+const pieceOf = (
+  sql: Transaction["Service"]["sql"],
+  table: "outbox_events" | "outbox_parked",
+  lane: Lane,
+  { aggregateId, aggregateType }: Aggregate
+) => sql`
+  SELECT seq, turn <= ${moveRows} AND (turn = 1 OR bytes_to_here <= ${moveBytes}) AS fits
+  FROM (
+    SELECT seq, row_number() OVER in_order AS turn, sum(record_bytes) OVER in_order AS bytes_to_here
+    FROM (
+      SELECT seq, record_bytes FROM ${sql(table)}
+      WHERE lane = ${lane}::int2 AND aggregate_type = ${aggregateType} AND aggregate_id = ${aggregateId}
+      ORDER BY seq LIMIT ${moveRows + 1}
+    ) AS first
+    WINDOW in_order AS (ORDER BY seq ROWS UNBOUNDED PRECEDING)
+  ) AS measured`
+
+/**
+ * Moves what the aggregate has in the queue behind its hold, but for rows that somebody has locked, and only so many: what stays is met by a fetch
+ * and moved then ({@link parkArrivals}).
+ */
+export const parkAggregate = (aggregate: Aggregate, lane: Lane): InTransaction<void> =>
+  transact((sql) =>
+    Effect.asVoid(sql`
+      WITH piece AS MATERIALIZED (${pieceOf(sql, "outbox_events", lane, aggregate)}), free AS MATERIALIZED (
+        SELECT seq FROM outbox_events
+        WHERE lane = ${lane}::int2 AND seq = ANY (ARRAY(SELECT seq FROM piece WHERE fits))
+        FOR UPDATE SKIP LOCKED
+      ), moved AS (
+        DELETE FROM outbox_events AS e USING free WHERE e.lane = ${lane}::int2 AND e.seq = free.seq
+        RETURNING e.*
+      )
+      INSERT INTO outbox_parked (${sql.literal(columns)}) SELECT ${sql.literal(columns)} FROM moved`)
+  )
+
+/**
+ * Moves those of the rows behind their holds whose aggregates are held; returns how many. A statement by itself: it takes the
+ * holds' rows FOR KEY SHARE, so that a release either comes later and sees what was moved, or is under way and is left alone.
+ */
+export const parkArrivals = (lane: Lane, seqs: ReadonlyArray<bigint>): InTransaction<number> =>
+  transact((sql) =>
+    Effect.map(
+      sql<{ readonly moved: number }>`
+        WITH held AS MATERIALIZED (
+          SELECT aggregate_type, aggregate_id FROM outbox_holds WHERE lane = ${lane}::int2 FOR KEY SHARE SKIP LOCKED
+        ), free AS MATERIALIZED (
+          SELECT e.seq FROM outbox_events AS e JOIN held USING (aggregate_type, aggregate_id)
+          WHERE e.lane = ${lane}::int2 AND e.seq = ANY (${[...seqs]}::int8[])
+          FOR UPDATE OF e SKIP LOCKED
+        ), moved AS (
+          DELETE FROM outbox_events AS e USING free WHERE e.lane = ${lane}::int2 AND e.seq = free.seq
+          RETURNING e.*
+        ), parked AS (
+          INSERT INTO outbox_parked (${sql.literal(columns)}) SELECT ${sql.literal(columns)} FROM moved
+          RETURNING 1
+        )
+        SELECT count(*)::int4 AS moved FROM parked`,
+      ([row]) => row?.moved ?? 0
+    )
+  )
+
+/** Archives the published head, unless the archive has its id already, or lets it go where nothing is archived. */
+export const archiveHead = (hold: LockedHold, receipt: Receipt, archive: boolean): InTransaction<void> =>
+  transact((sql) =>
+    archive
+      ? sql`
+          WITH published AS (
+            DELETE FROM outbox_parked WHERE lane = ${hold.lane}::int2 AND seq = ${hold.seq}::int8 RETURNING *
+          )
+          INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+                                 occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at)
+          SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+                 occurred_at, trace_id, span_id, data, ${receipt.partition}::int4, ${receipt.baseOffset}::int8, clock_now()
+          FROM published
+          ON CONFLICT DO NOTHING RETURNING 1 AS one`.pipe(
+          Effect.flatMap((archived) => (archived.length === 0 ? warnOfSharedId(hold.eventId) : Effect.void))
+        )
+      : Effect.asVoid(sql`DELETE FROM outbox_parked WHERE lane = ${hold.lane}::int2 AND seq = ${hold.seq}::int8`)
+  )
+
+/** Takes the head out from in front of its aggregate and keeps it, with its history, among the events that nobody sends any more. */
+export const buryHead = (hold: LockedHold, status: "dead" | "discarded"): InTransaction<void> =>
+  transact((sql) =>
+    Effect.asVoid(sql`
+      WITH head AS (
+        DELETE FROM outbox_parked WHERE lane = ${hold.lane}::int2 AND seq = ${hold.seq}::int8 RETURNING *
+      )
+      INSERT INTO outbox_dead_letters (${sql.literal(columns)}, status, attempts, last_error, history, ended_at)
+      SELECT ${sql.literal(columns.replaceAll(/(\w+)/g, "head.$1"))}, ${status}, h.attempts, h.last_error, h.history, clock_now()
+      FROM head JOIN outbox_holds AS h USING (aggregate_type, aggregate_id)`)
+  )
+
+/** Whether there is a dead letter, or a discarded one, with this id. */
+export const isBuried = (eventId: string): InTransaction<boolean> =>
+  transact((sql) =>
+    Effect.map(
+      sql`SELECT 1 AS one FROM outbox_dead_letters WHERE event_id = ${eventId}::uuid`,
+      (rows) => rows.length > 0
+    )
+  )
+
+/** Brings a dead letter back in front of its aggregate, which is held. */
+export const unburyHead = (eventId: string): InTransaction<void> =>
+  transact((sql) =>
+    Effect.asVoid(sql`
+      WITH head AS (DELETE FROM outbox_dead_letters WHERE event_id = ${eventId}::uuid RETURNING *)
+      INSERT INTO outbox_parked (${sql.literal(columns)}) SELECT ${sql.literal(columns)} FROM head`)
+  )
+
+/**
+ * Ends the hold: what waits goes back into the queue, to the places it had. Their numbers are smaller than some that have been
+ * published meanwhile, so nobody may remember how far a lane has been read. (LowWaterMarks.ts counts what is parked and dead as there.)
+ *
+ * One transaction moves all of it, however much the aggregate has written while it was held: half of it in the queue and half of it
+ * parked without a hold would be a hole.
+ */
+export const release = (hold: LockedHold): InTransaction<void> =>
+  transact((sql) =>
+    Effect.gen(function* () {
+      const moveSome = sql<{ readonly first: bigint | null; readonly isCut: boolean }>`
+        WITH piece AS MATERIALIZED (${pieceOf(sql, "outbox_parked", hold.lane, hold)}), moved AS (
+          DELETE FROM outbox_parked AS p USING piece WHERE piece.fits AND p.lane = ${hold.lane}::int2 AND p.seq = piece.seq
+          RETURNING p.*
+        ), back AS (
+          INSERT INTO outbox_events (${sql.literal(columns)}) OVERRIDING SYSTEM VALUE
+          SELECT ${sql.literal(columns)} FROM moved
+        )
+        SELECT min(seq) AS first, coalesce(bool_or(NOT fits), false) AS "isCut" FROM piece`
+      const [row] = yield* moveSome
+      // Rule 1 again, where it is cheap to see: whatever waited comes after the head.
+      if (row?.first != null && row.first <= hold.seq) {
+        return yield* Effect.die(
+          new Error(`${hold.aggregateType} ${hold.aggregateId}: an earlier event is parked behind ${hold.eventId}`)
+        )
+      }
+      let isCut = row?.isCut === true
+      while (isCut) isCut = (yield* moveSome)[0]?.isCut === true
+      yield* sql`
+        DELETE FROM outbox_holds WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId}`
+    })
+  )
+
+/** Writes down who did what to an event, and why. */
+export const audit = (entry: {
+  readonly actor: string
+  readonly action: "retry" | "discard" | "skip"
+  readonly reason: string
+  readonly eventId: string
+  readonly before: Readonly<Record<string, unknown>>
+  readonly after: Readonly<Record<string, unknown>>
+}): InTransaction<void> =>
+  transact((sql) =>
+    Effect.asVoid(sql`
+      INSERT INTO operator_audit (at, actor, action, reason, subject, subject_id, before, after)
+      VALUES (clock_now(), ${entry.actor}, ${entry.action}, ${entry.reason}, 'outbox event', ${entry.eventId},
+              ${JSON.stringify(entry.before)}::text::jsonb, ${JSON.stringify(entry.after)}::text::jsonb)`)
+  )

@@ -1,0 +1,270 @@
+/**
+ * Holds: an event that the broker refuses makes its own aggregate wait, and no other.
+ *
+ * A hold is a row per aggregate; its head is the refused event. Two rules keep the order, whoever races with whom:
+ *
+ * 1. A fetch sees holds and queue in one snapshot, and what is held is not sent from the queue.
+ * 2. Parked rows have a hold (a foreign key), and the transaction that ends a hold puts them all back into the queue. So wherever
+ *    a fetch sees no hold, the queue has all that the aggregate has unpublished: its batch is a prefix, as without holds.
+ *
+ * The races, one by one:
+ *
+ * - *Writers* know nothing of holds and append to the queue. Their rows are not sent (rule 1) and are moved when a fetch meets them
+ *   ({@link HoldsService.park}). That takes the hold's row FOR KEY SHARE: a release that comes later waits for it and sees the moved
+ *   rows; one that is under way has the row locked, and nothing is moved. A row that commits while a hold ends has a larger `seq` than what
+ *   was parked, for versions are taken under the aggregate's lock.
+ * - *A zombie that fetched before the hold* may still send the head and what is behind it, as one prefix: that duplicates, and its
+ *   mark finds nothing in the queue. Where its send is refused it comes here, finds the head no longer in the queue, counts nothing, and
+ *   leaves the rest of the aggregate alone.
+ * - *Two dispatchers at the same head*: the row that refuses or publishes first decides. A refusal counts only if the hold still has the
+ *   head and the attempts that the send started from; a success that finds the hold gone was a duplicate.
+ * - *Redrive and discard* lock the same row first, as do all that change a hold. A discarded event whose send was under way may still
+ *   arrive: discarding means that nobody starts another one.
+ *
+ * No transaction is open across a send.
+ */
+import { PgClient } from "@effect/sql-pg"
+import { Context, Effect, Latch, Layer } from "effect"
+import { Transaction } from "../../platform/Transaction.ts"
+import * as Supervised from "../../platform/Supervised.ts"
+import type { MessageRejected } from "../../brokers/Broker.ts"
+import * as HeldRows from "./HeldRows.ts"
+import type { Lane } from "../Lane.ts"
+import { type QueuedEvent, QueueSettings, type Receipt } from "../OutboxQueue.ts"
+
+/** How long a refused event is tried, and what becomes of its aggregate after that. */
+export const HoldSettings = Context.Reference<{
+  /** After send n, n from 1, the next one waits random(0, base · 2ⁿ). */
+  readonly retryBaseMillis: number
+  /** Sends before an event is a dead letter, the first one included. */
+  readonly maxAttempts: number
+  /**
+   * Topics whose aggregates go on without an event that is dead, which is written to the audit. Everywhere else the aggregate waits
+   * for an operator: a gap in what happened to money is worse than a delay.
+   */
+  readonly skipTopics: ReadonlyArray<string>
+}>("paid-once/messaging/outbox/HoldSettings", {
+  // Ten sends take about half an hour at worst: time enough to raise a limit that was lowered by mistake.
+  defaultValue: () => ({ retryBaseMillis: 2_000, maxAttempts: 10, skipTopics: [] })
+})
+
+/** The head of a hold whose next send is due. */
+export interface HeldEvent extends QueuedEvent {
+  /** Refused sends so far. */
+  readonly attempts: number
+}
+
+/** What a refusal came to. `gone`: the event is somebody else's business by now, and nothing was counted. */
+export type Refused = "retrying" | "dead" | "skipped" | "gone"
+
+/** See {@link Holds}. */
+export interface HoldsService {
+  /** Holds the aggregate of an event that was refused when it was sent alone from the queue: its first attempt. */
+  readonly hold: (lane: Lane, event: QueuedEvent, error: MessageRejected) => Effect.Effect<Refused>
+  /** Takes events of held aggregates out of the queue, where a fetch met them. Returns how many it could move. */
+  readonly park: (lane: Lane, events: ReadonlyArray<QueuedEvent>) => Effect.Effect<number>
+  /** The lane's heads whose time has come, the longest due first, at most {@link dueLimit}. */
+  readonly due: (lane: Lane, pausedTopics: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<HeldEvent>>
+  /** One more refusal of a head. */
+  readonly rejected: (event: HeldEvent, error: MessageRejected) => Effect.Effect<Refused>
+  /** The head is in the topic: archives it, ends the hold, and queues what waited. False if there was nothing to end any more. */
+  readonly published: (event: HeldEvent, receipt: Receipt) => Effect.Effect<boolean>
+  /** When the next head of each lane is due, in milliseconds from now; not above 0 where one is due already. */
+  readonly nextDue: (
+    lanes: ReadonlyArray<Lane>,
+    pausedTopics: ReadonlyArray<string>
+  ) => Effect.Effect<ReadonlyArray<{ readonly lane: Lane; readonly waitMillis: number }>>
+  /** Parked events and dead letters, each counted up to {@link countLimit}. */
+  readonly counts: Effect.Effect<{ readonly parked: number; readonly dead: number }>
+  /** Opened when this process changed a hold: due times are to be looked at again. */
+  readonly changed: Latch.Latch
+}
+
+/** Sends of held heads before a lane goes on with its queue: held aggregates must not delay the others either. */
+export const dueLimit = 8
+
+/** Refusals that a hold remembers. More than the attempts of most settings, and a bound for those that try for weeks. */
+const historyLimit = 20
+
+/** Of an error's text; a broker's sentence is shorter. */
+const errorLength = 500
+
+/** The longest wait between two sends, whatever the settings come to: beyond a day nobody knows any more what was tried. */
+const maxWaitMillis = 86_400_000
+
+/** Counting stops here: that there are more is all that anyone needs to know. */
+export const countLimit = 100_000
+
+export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/messaging/outbox/Holds") {
+  static readonly layer: Layer.Layer<Holds, never, PgClient.PgClient> = Layer.effect(
+    Holds,
+    Effect.gen(function* () {
+      const sql = yield* PgClient.PgClient
+      const { archive } = yield* QueueSettings
+      const { maxAttempts, retryBaseMillis, skipTopics } = yield* HoldSettings
+      const changed = yield* Latch.make(false)
+      const transaction = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
+        Effect.provideService(Transaction.run(effect), PgClient.PgClient, sql)
+      /** A transaction after which due times are others. */
+      const change = <A, E>(effect: Effect.Effect<A, E, Transaction>) => Effect.tap(transaction(effect), changed.open)
+
+      const waitMillis = (attempts: number) =>
+        Effect.map(Supervised.fullJitterMillis(attempts, retryBaseMillis, maxWaitMillis), Math.ceil)
+      const textOf = (error: MessageRejected) => error.message.slice(0, errorLength)
+
+      /** The head was refused `hold.attempts` times: tried again later, or dead. */
+      const decide = Effect.fnUntraced(function* (hold: HeldRows.LockedHold) {
+        const { sql } = yield* Transaction
+        // An id that a dead letter has already, by a fault of whoever wrote it, has no place among them: it is tried for ever, seldom.
+        if (hold.attempts < maxAttempts || (yield* HeldRows.isBuried(hold.eventId))) {
+          yield* sql`
+            UPDATE outbox_holds SET next_attempt_at = clock_now() + ${yield* waitMillis(hold.attempts)}::float8 * interval '1 ms'
+            WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId}`
+          return "retrying" as const
+        }
+        yield* HeldRows.buryHead(hold, "dead")
+        if (!skipTopics.includes(hold.topic)) {
+          yield* sql`
+            UPDATE outbox_holds SET next_attempt_at = NULL
+            WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId}`
+          return "dead" as const
+        }
+        yield* HeldRows.release(hold)
+        yield* HeldRows.audit({
+          actor: "dispatcher",
+          action: "skip",
+          reason: `refused ${hold.attempts} times, and ${hold.topic} may skip`,
+          eventId: hold.eventId,
+          before: { status: "retrying", attempts: hold.attempts },
+          after: { status: "dead", attempts: hold.attempts }
+        })
+        return "skipped" as const
+      })
+
+      /** Counts a refusal of the head that `hold` has. */
+      const count = Effect.fnUntraced(function* (hold: HeldRows.LockedHold, error: MessageRejected) {
+        const { sql } = yield* Transaction
+        const attempts = hold.attempts + 1
+        yield* sql`
+          UPDATE outbox_holds
+          SET attempts = ${attempts}::int4, last_error = ${textOf(error)}::text,
+              history = append_bounded(history, jsonb_build_object(
+                'attempt', ${attempts}::int4,
+                'at', to_char(clock_now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), 'error', ${textOf(error)}::text), ${historyLimit}::int4)
+          WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId}`
+        return yield* decide({ ...hold, attempts })
+      })
+
+      const hold = Effect.fn("Holds.hold")(function* (lane: Lane, event: QueuedEvent, error: MessageRejected) {
+        const { aggregateId, aggregateType, eventId, seq, topic } = event
+        return yield* change(
+          Effect.gen(function* (): Effect.fn.Return<Refused, unknown, Transaction> {
+            const { sql } = yield* Transaction
+            // Locked against another dispatcher that is at the same event, and against a late mark of it.
+            const head = yield* sql`
+              SELECT 1 AS one FROM outbox_events
+              WHERE lane = ${lane}::int2 AND seq = ${seq}::int8 AND event_id = ${eventId}::uuid FOR UPDATE`
+            if (head.length === 0) return "gone"
+            const made = yield* sql`
+              INSERT INTO outbox_holds (aggregate_type, aggregate_id, lane, topic, event_id, seq, attempts, next_attempt_at, held_at)
+              VALUES (${aggregateType}, ${aggregateId}, ${lane}::int2, ${topic}, ${eventId}::uuid, ${seq}::int8, 0, clock_now(), clock_now())
+              ON CONFLICT DO NOTHING
+              RETURNING 1 AS one`
+            // Held for an earlier event: this one waits its turn.
+            if (made.length === 0) return "gone"
+            // Under the hold nothing comes back into the queue any more. What came back a moment ago is in the topic already, and not yet
+            // marked: it goes first, and this one is refused again behind it.
+            const earlier = yield* sql`
+              SELECT 1 AS one FROM outbox_events
+              WHERE lane = ${lane}::int2 AND seq < ${seq}::int8
+                AND aggregate_type = ${aggregateType} AND aggregate_id = ${aggregateId} LIMIT 1`
+            if (earlier.length > 0) {
+              yield* sql`DELETE FROM outbox_holds WHERE aggregate_type = ${aggregateType} AND aggregate_id = ${aggregateId}`
+              return "gone"
+            }
+            yield* HeldRows.parkAggregate(event, lane)
+            return yield* count(
+              { aggregateType, aggregateId, lane, topic, eventId, seq, attempts: 0, dead: false },
+              error
+            )
+          })
+        )
+      }, Effect.orDie)
+
+      const park = Effect.fn("Holds.park")(function* (lane: Lane, events: ReadonlyArray<QueuedEvent>) {
+        return yield* transaction(
+          HeldRows.parkArrivals(
+            lane,
+            events.map((event) => event.seq)
+          )
+        )
+      }, Effect.orDie)
+
+      const due = Effect.fnUntraced(function* (lane: Lane, pausedTopics: ReadonlyArray<string>) {
+        const rows = yield* sql<HeldEvent & { readonly isFirst: boolean }>`
+          SELECT ${sql.literal(HeldRows.eventColumns("p"))}, h.attempts,
+                 NOT EXISTS (SELECT FROM outbox_parked AS q
+                             WHERE q.aggregate_type = h.aggregate_type AND q.aggregate_id = h.aggregate_id AND q.seq < h.seq)
+                   AS "isFirst"
+          FROM outbox_holds AS h JOIN outbox_parked AS p ON p.lane = h.lane AND p.seq = h.seq
+          WHERE h.lane = ${lane}::int2 AND h.next_attempt_at <= (SELECT clock_now()) AND h.topic <> ALL (${[...pausedTopics]}::text[])
+          ORDER BY "isFirst" DESC, h.next_attempt_at, h.seq LIMIT ${dueLimit}`
+        const wrong = rows.filter((row) => !row.isFirst)
+        // Rule 1 again. It is that aggregate's own business.
+        yield* Effect.forEach(
+          wrong,
+          ({ aggregateId, aggregateType, eventId }) =>
+            Effect.logError("a held aggregate is not tried again, for an event is parked in front of its head").pipe(
+              Effect.annotateLogs({ lane, aggregate_type: aggregateType, aggregate_id: aggregateId, event_id: eventId })
+            ),
+          { discard: true }
+        )
+        return rows.filter((row) => row.isFirst)
+      }, Effect.orDie)
+
+      /** The hold that the send of `event` started from, locked; `undefined` when it has changed since. */
+      const lockSame = (event: HeldEvent) =>
+        Effect.map(HeldRows.lockHold(event), (hold) =>
+          hold === undefined || hold.dead || hold.eventId !== event.eventId ? undefined : hold
+        )
+
+      const rejected = Effect.fn("Holds.rejected")(function* (event: HeldEvent, error: MessageRejected) {
+        return yield* change(
+          Effect.gen(function* (): Effect.fn.Return<Refused, unknown, Transaction> {
+            const locked = yield* lockSame(event)
+            return locked === undefined || locked.attempts !== event.attempts ? "gone" : yield* count(locked, error)
+          })
+        )
+      }, Effect.orDie)
+
+      const published = Effect.fn("Holds.published")(function* (event: HeldEvent, receipt: Receipt) {
+        return yield* change(
+          Effect.gen(function* () {
+            const locked = yield* lockSame(event)
+            if (locked === undefined) return false
+            yield* HeldRows.archiveHead(locked, receipt, archive)
+            yield* HeldRows.release(locked)
+            return true
+          })
+        )
+      }, Effect.orDie)
+
+      const nextDue: HoldsService["nextDue"] = Effect.fnUntraced(function* (lanes, pausedTopics) {
+        return yield* sql<{ readonly lane: Lane; readonly waitMillis: number }>`
+          SELECT lane, (extract(epoch FROM min(next_attempt_at) - clock_now()) * 1000)::float8 AS "waitMillis"
+          FROM outbox_holds
+          WHERE lane = ANY (${[...lanes]}::int2[]) AND next_attempt_at IS NOT NULL AND topic <> ALL (${[...pausedTopics]}::text[])
+          GROUP BY lane`
+      }, Effect.orDie)
+
+      const counts = Effect.gen(function* () {
+        const [row] = yield* sql<{ readonly parked: number; readonly dead: number }>`
+          SELECT (SELECT count(*) FROM (SELECT FROM outbox_parked LIMIT ${countLimit}) AS p)::int4 AS parked,
+                 (SELECT count(*) FROM (SELECT FROM outbox_dead_letters WHERE status = 'dead' LIMIT ${countLimit}) AS d)::int4 AS dead`
+        return row ?? { parked: 0, dead: 0 }
+      }).pipe(Effect.orDie)
+
+      return Holds.of({ hold, park, due, rejected, published, nextDue, counts, changed })
+    })
+  )
+}

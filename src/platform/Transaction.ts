@@ -1,0 +1,147 @@
+/**
+ * A database transaction as a service: what must commit together asks for it in its requirements.
+ *
+ * `Outbox.append`, an aggregate's save and every write of a consumer need a {@link Transaction}, and only
+ * {@link run} provides one, so code outside a transaction does not compile (test/types/Transaction.ts).
+ */
+import { PgClient } from "@effect/sql-pg"
+import { Context, Effect } from "effect"
+import { SqlError, Statement } from "effect/sql"
+import type { SqlConnection } from "effect/sql"
+import { fullJitterMillis } from "./Supervised.ts"
+import * as TransactionControl from "./TransactionControl.ts"
+
+/**
+ * An open transaction.
+ *
+ * @see run for how to get one
+ */
+export class Transaction extends Context.Service<
+  Transaction,
+  {
+    /**
+     * Builds statements that run on this transaction's connection, wherever they are run from. A statement that is run after
+     * the transaction has ended is a defect, never a quiet write outside of it.
+     */
+    readonly sql: Statement.Constructor
+    /**
+     * Runs `effect` after the outermost commit, and never after a rollback. It is a hint to whoever waits: a process can die
+     * between the commit and the effect, so nothing that must happen belongs here.
+     */
+    readonly afterCommit: (effect: Effect.Effect<void>) => Effect.Effect<void>
+  }
+>()("paid-once/platform/database/Transaction") {
+  /**
+   * Runs `effect` in a transaction: all that it wrote commits, or, when it fails, dies or is interrupted, none of it.
+   *
+   * **Details**
+   *
+   * - Nested, it is a savepoint: a failure that the outer effect recovers from takes back the inner part only.
+   * - A serialization failure or a deadlock rolls back and runs the whole effect again, at most {@link maxRetries} times with
+   *   jitter, so the effect must do nothing but database work. Only the outermost transaction retries: after such a failure a
+   *   savepoint has nothing left to go on with.
+   * - Any other `SqlError` becomes a defect: a caller can't act on it. One that a caller can act on (a unique violation, say) is
+   *   caught at its statement.
+   * - With `retryDeadlocks` off a deadlock is such a defect: for a caller who can do better than the same thing again, which may deadlock
+   *   again, a second later.
+   */
+  static readonly run = <A, E, R>(
+    effect: Effect.Effect<A, E, R>,
+    { retryDeadlocks = true }: { readonly retryDeadlocks?: boolean } = {}
+  ): Effect.Effect<A, Exclude<E, SqlError.SqlError>, Exclude<R, Transaction> | PgClient.PgClient> =>
+    Effect.contextWith((context: Context.Context<Exclude<R, Transaction> | PgClient.PgClient>) => {
+      const client = Context.get(context, PgClient.PgClient)
+      const isNested = TransactionControl.levelIn(client, context) !== undefined
+      const attempt = client.withTransaction(provideHandle(client, effect)).pipe(
+        // Services turn the SqlErrors that their callers can't act on into defects: a transient one is still worth a retry.
+        Effect.catchDefect((defect) =>
+          isTransient(defect) ? Effect.fail(defect as SqlError.SqlError) : Effect.die(defect)
+        )
+      )
+      const isWorthRetrying = (error: unknown) => isTransient(error) && (retryDeadlocks || !isDeadlock(error))
+      const run = (retries: number): typeof attempt =>
+        isNested || retries === maxRetries
+          ? attempt
+          : Effect.catchIf(attempt, isWorthRetrying, () =>
+              Effect.andThen(
+                Effect.flatMap(fullJitterMillis(retries, firstPauseMillis, longestPauseMillis), Effect.sleep),
+                run(retries + 1)
+              )
+            )
+      return Effect.catch(run(0), (error) =>
+        SqlError.isSqlError(error) ? Effect.die(error) : Effect.fail(error as Exclude<E, SqlError.SqlError>)
+      )
+    })
+}
+
+/** Enough for the collisions of a busy row; an effect that still collides after that has a problem that retrying hides. */
+export const maxRetries = 8
+
+/** The other one is over in a few milliseconds, as a rule; the eighth try comes within a second of the seventh. */
+const firstPauseMillis = 10
+const longestPauseMillis = 1_000
+
+/** Whether the whole transaction is worth another try: it lost against a concurrent one, and nothing is wrong with it. */
+export const isTransient = (error: unknown): boolean =>
+  SqlError.isSqlError(error) && (error.reason._tag === "SerializationError" || error.reason._tag === "DeadlockError")
+
+/** Whether it was chosen to end a ring of transactions that waited for one another. */
+export const isDeadlock = (error: unknown): boolean =>
+  SqlError.isSqlError(error) && error.reason._tag === "DeadlockError"
+
+/** Gives `effect` a handle on the transaction that is open around it. */
+const provideHandle = <A, E, R>(
+  client: PgClient.PgClient,
+  effect: Effect.Effect<A, E, R>
+): Effect.Effect<A, E, Exclude<R, Transaction>> =>
+  Effect.contextWith((context: Context.Context<never>) => {
+    const level = TransactionControl.levelIn(client, context)
+    // withTransaction has just provided it.
+    if (level === undefined)
+      return Effect.die(new Error("this client's transactions are not ours: TransactionControl.install"))
+    const whileOpen = <A1, E1, R1>(use: () => Effect.Effect<A1, E1, R1>) =>
+      Effect.suspend(() => (TransactionControl.isOpen(level) ? use() : Effect.die(new TransactionEnded())))
+    return Effect.provideService(effect, Transaction, {
+      sql: statementsOn(level[0], whileOpen),
+      afterCommit: (after) =>
+        whileOpen(() => {
+          level.callbacks.push(after)
+          return Effect.void
+        })
+    })
+  })
+
+const compiler = PgClient.makeCompiler(undefined, false)
+const noConnection: SqlConnection.Acquirer = Effect.die(new Error("only the helpers of this constructor are used"))
+const helpers = { ...Statement.make(noConnection, compiler, [], undefined) }
+
+/**
+ * What `Statement.make` gives for one connection. That one remembers each constructor in a `WeakMap`, which is meant for a few clients: of
+ * hundreds of transactions a second it lets go at a full garbage collection only, and so makes one necessary every few seconds.
+ */
+const statementsOn = (
+  connection: SqlConnection.Connection,
+  whileOpen: <A, E, R>(use: () => Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+): Statement.Constructor => {
+  const acquirer = whileOpen(() => Effect.succeed(connection))
+  // For all but streams, which need the connection for longer than they are asked for: no scope for each statement.
+  const borrower: SqlConnection.Borrower = (use) => whileOpen(() => use(connection))
+  const statement = (strings: TemplateStringsArray, args: Array<unknown>) =>
+    Statement.statement(acquirer, compiler, strings, args, [], undefined, borrower)
+  return Object.assign(
+    (strings: TemplateStringsArray | string, ...args: Array<unknown>) =>
+      typeof strings === "string" ? Statement.identifier(strings) : statement(strings, args),
+    helpers,
+    { unsafe: (sql: string, params?: ReadonlyArray<unknown>) => statement(whole, [Statement.literal(sql, params)]) }
+  ) as Statement.Constructor
+}
+/** A template that is nothing but its one argument. */
+const whole: TemplateStringsArray = Object.assign(["", ""], { raw: ["", ""] })
+
+/** A transaction's handle was used after its end. Always a mistake in the program, so it travels as a defect. */
+export class TransactionEnded extends Error {
+  override readonly name = "TransactionEnded"
+  constructor() {
+    super("this transaction has ended: a handle must not leave Transaction.run")
+  }
+}

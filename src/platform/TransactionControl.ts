@@ -1,0 +1,176 @@
+/**
+ * BEGIN, COMMIT, ROLLBACK and savepoints: a client's `withTransaction` and `afterCommit`, in place of the driver's.
+ *
+ * They guarantee what the driver's do (`makeWithTransaction` of `effect/sql`, whose structure this is), for less than half of the processor's
+ * time: the driver copies all services in scope twice for each transaction, and makes a span that nobody collects. Not kept: `SqlResolver`
+ * finds the transaction through the client only; `Reactivity` does not wait for the commit; the span has neither attributes nor events;
+ * and a callback that another fiber brings while COMMIT is under way comes too late.
+ *
+ * Other than the driver's: where the connection has broken, a transaction fails with the error that said so, and not with ROLLBACK's,
+ * which has nothing left to do; and a connection whose COMMIT was refused goes back to the pool without its transaction.
+ */
+import type { PgClient } from "@effect/sql-pg"
+import { Context, Effect, Exit, Scope, Semaphore, Tracer } from "effect"
+import { SqlClient, SqlError } from "effect/sql"
+import type { SqlConnection } from "effect/sql"
+import { deferrableBegin } from "../postgres/fast/DeferredBegin.ts"
+
+/** A transaction (depth 0) or a savepoint in it, as the client's `transactionService` holds it. The driver reads connection and depth. */
+export type Level = readonly [connection: SqlConnection.Connection, depth: number] & {
+  readonly parent: Level | undefined
+  /** What is to run after the commit, with the services around the transaction. A savepoint's are its parent's once it is released. */
+  readonly callbacks: Array<Effect.Effect<void>>
+  /** Until what runs in it has ended. */
+  open: boolean
+  /** Two savepoints side by side would end one another, on one connection: the second waits. Made for the first. */
+  savepoints: Semaphore.Semaphore | undefined
+}
+
+/** Makes `client` begin and end its transactions as this file says. */
+export const install = <Client extends SqlClient.SqlClient | PgClient.PgClient>(client: Client): Client =>
+  Object.assign(client, { withTransaction: withTransaction(client), afterCommit: afterCommit(client) })
+
+const withTransaction =
+  (client: SqlClient.SqlClient): SqlClient.SqlClient["withTransaction"] =>
+  <R, E, A>(effect: Effect.Effect<A, E, R>) =>
+    Effect.uninterruptibleMask((restore) =>
+      Effect.contextWith((context: Context.Context<R>) => {
+        const within = (level: Level, span: Tracer.Span | undefined) => {
+          const joined = Effect.provideService(restore(effect), client.transactionService, level)
+          return span === undefined ? joined : Effect.provideService(joined, Tracer.ParentSpan, span)
+        }
+        const run = (span?: Tracer.Span): Effect.Effect<A, E | SqlError.SqlError, R> => {
+          const parent = levelIn(client, context)
+          return parent === undefined
+            ? topLevel(client, context, restore, (level) => within(level, span))
+            : savepoint(parent, (level) => within(level, span))
+        }
+        // Without an exporter the span would be made for nobody, and what is written down names the request's.
+        return Context.getOrUndefined(context, Tracer.Tracer) === undefined
+          ? run()
+          : Effect.useSpan("sql.transaction", { kind: "internal" }, (span) => run(span))
+      })
+    )
+
+const afterCommit =
+  (client: SqlClient.SqlClient): SqlClient.SqlClient["afterCommit"] =>
+  <R>(effect: Effect.Effect<void, never, R>) =>
+    Effect.contextWith((context: Context.Context<R>) => {
+      const level = levelIn(client, context)
+      if (level === undefined) return withoutFailure(effect)
+      if (!isOpen(level)) return Effect.die(new Error("afterCommit: the transaction has already ended"))
+      // With the services of now, less the transaction, which will be over.
+      const outside = Context.omit(client.transactionService)(context)
+      level.callbacks.push(Effect.provideContext(effect, outside as Context.Context<R>))
+      return Effect.void
+    })
+
+/** A transaction of its own, on a connection that nobody else has until it has ended. Uninterruptible, but for what `restore` is put around. */
+const topLevel = <A, E, R>(
+  client: SqlClient.SqlClient,
+  context: Context.Context<never>,
+  restore: <A1, E1, R1>(effect: Effect.Effect<A1, E1, R1>) => Effect.Effect<A1, E1, R1>,
+  within: (level: Level) => Effect.Effect<A, E, R>
+): Effect.Effect<A, E | SqlError.SqlError, R> => {
+  let committed: Level | undefined
+  const transaction = Effect.scopedWith((scope) =>
+    Effect.flatMap(restore(Scope.provide(client.reserve, scope)), (connection) => {
+      const level = makeLevel(connection, undefined)
+      return Effect.flatMap(begin(connection, Context.get(context, SqlClient.BeginTransaction)), () =>
+        Effect.onExitPrimitive(within(level), (exit) => {
+          level.open = false
+          if (Exit.isFailure(exit)) return undo(connection, "ROLLBACK")
+          return Effect.map(commit(connection), () => {
+            committed = level
+          })
+        })
+      )
+    })
+  )
+  // Once the connection is free again, and also where giving it back failed: the commit stands.
+  return Effect.onExitPrimitive(transaction, () =>
+    committed === undefined || committed.callbacks.length === 0
+      ? undefined
+      : Effect.forEach(committed.callbacks, withoutFailure, { discard: true })
+  )
+}
+
+const savepoint = <A, E, R>(
+  parent: Level,
+  within: (level: Level) => Effect.Effect<A, E, R>
+): Effect.Effect<A, E | SqlError.SqlError, R> => {
+  const level = makeLevel(parent[0], parent)
+  const [connection, depth] = level
+  const name = `effect_sql_${depth}`
+  const release = Effect.orDie(control(connection, `RELEASE SAVEPOINT ${name}`))
+  parent.savepoints ??= Semaphore.makeUnsafe(1)
+  return parent.savepoints.withPermit(
+    Effect.flatMap(control(connection, `SAVEPOINT ${name}`), () =>
+      Effect.onExitPrimitive(within(level), (exit) => {
+        level.open = false
+        return Exit.isFailure(exit)
+          ? Effect.andThen(
+              undo(connection, `ROLLBACK TO SAVEPOINT ${name}`),
+              undo(connection, `RELEASE SAVEPOINT ${name}`)
+            )
+          : Effect.map(release, () => {
+              parent.callbacks.push(...level.callbacks)
+            })
+      })
+    )
+  )
+}
+
+/** The transaction or savepoint of `client` that is open around those who have these services. */
+export const levelIn = (client: SqlClient.SqlClient, context: Context.Context<never>): Level | undefined =>
+  // Nobody else provides it, so it is what `makeLevel` made.
+  Context.getOrUndefined(context as Context.Context<SqlClient.TransactionConnection>, client.transactionService) as
+    | Level
+    | undefined
+
+/** Whether it and all around it have not ended yet. */
+export const isOpen = (level: Level): boolean => level.open && (level.parent === undefined || isOpen(level.parent))
+
+const makeLevel = (connection: SqlConnection.Connection, parent: Level | undefined): Level =>
+  Object.assign([connection, parent === undefined ? 0 : parent[1] + 1] as const, {
+    parent,
+    callbacks: [],
+    open: true,
+    savepoints: undefined
+  })
+
+/** Prepared, for it is the same text each time. */
+const control = (connection: SqlConnection.Connection, statement: string) =>
+  connection.execute(statement, [], undefined)
+
+/** Not prepared: it must also work where the session has lost what was. A connection that has broken took everything back with it. */
+const undo = (connection: SqlConnection.Connection, statement: string): Effect.Effect<void> =>
+  Effect.catch(connection.executeUnprepared(statement, [], undefined), (error) =>
+    error.reason._tag === "ConnectionError" ? Effect.void : Effect.die(error)
+  )
+
+/** Not prepared: as such it can wait for the first statement. */
+const begin = (connection: SqlConnection.Connection, statement = deferrableBegin) =>
+  connection.executeUnprepared(statement, [], undefined)
+
+/**
+ * Postgres answers `ROLLBACK` to the COMMIT of a transaction in which a statement failed: nothing was written then. Where COMMIT itself fails, the
+ * transaction is over, as a rule, and a ROLLBACK hurts nobody; where it was not even taken, it is not.
+ */
+const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlError.SqlError> =>
+  Effect.flatMap(
+    Effect.tapError(connection.executeRaw("COMMIT", []), () => undo(connection, "ROLLBACK")),
+    (result) =>
+      (result as { readonly command?: string }).command === "ROLLBACK" ? Effect.fail(rolledBack()) : Effect.void
+  )
+
+const rolledBack = () => {
+  const message = "COMMIT rolled back: a statement of the transaction had failed"
+  return new SqlError.SqlError({
+    reason: new SqlError.UnknownError({ cause: new Error(message), message, operation: "commit" })
+  })
+}
+
+/** A callback that fails is told in the log, and the others run. */
+const withoutFailure = <R>(effect: Effect.Effect<void, never, R>): Effect.Effect<void, never, R> =>
+  Effect.ignoreCause(effect, { log: "Unhandled", message: "a callback after a commit failed" })

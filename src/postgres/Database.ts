@@ -1,0 +1,177 @@
+/**
+ * The connection pool that business transactions and reads go through.
+ *
+ * Names are sent as written: columns are snake_case in SQL and aliased where a row is read, so no result is rewritten behind
+ * the reader's back.
+ */
+import { PgClient } from "@effect/sql-pg"
+import { Context, Effect, Layer, Redacted } from "effect"
+import type { SqlClient, SqlError } from "effect/sql"
+import * as Net from "node:net"
+import { innermost } from "../platform/Innermost.ts"
+import * as DeferredBegin from "./fast/DeferredBegin.ts"
+import { DatabaseUnusable } from "./StartChecks.ts"
+import * as StartChecks from "./StartChecks.ts"
+import * as TransactionControl from "../platform/TransactionControl.ts"
+
+/** Where the database is and how many connections this process may hold. */
+export class DatabaseSettings extends Context.Service<
+  DatabaseSettings,
+  {
+    readonly url: Redacted.Redacted
+    /** Connections of the pool; the control connection comes on top. */
+    readonly maxConnections: number
+    /** Shown in `pg_stat_activity`, so that an operator sees whose session holds a lock. */
+    readonly applicationName: string
+    /** Settings of Postgres for the sessions of this pool. */
+    readonly startupParameters: Readonly<Record<string, string>>
+  }
+>()("paid-once/platform/database/DatabaseSettings") {
+  static readonly layerOf = (settings: {
+    readonly url: Redacted.Redacted
+    readonly maxConnections?: number
+    readonly applicationName?: string
+  }): Layer.Layer<DatabaseSettings> =>
+    Layer.succeed(DatabaseSettings, {
+      url: settings.url,
+      // Eight lanes side by side, as many consumer partitions, and some requests: beyond that two cores only queue.
+      maxConnections: settings.maxConnections ?? 16,
+      applicationName: settings.applicationName ?? "paid-once",
+      startupParameters: {}
+    })
+}
+
+/**
+ * How long a connection of the pool may be silent while an answer is awaited, or idle. A statement of ours takes milliseconds; what
+ * has not answered by then hangs behind a dead host or a cut network, and no TCP keepalive tells: none is sent while data is
+ * unacknowledged.
+ */
+export const PoolSettings = Context.Reference<{ readonly silenceMillis: number }>(
+  "paid-once/platform/database/PoolSettings",
+  { defaultValue: () => ({ silenceMillis: 15_000 }) }
+)
+
+/** The pool's connections, for its metrics. */
+export class PoolStats extends Context.Service<
+  PoolStats,
+  {
+    /** Connections that are open now; 0 for a database behind a Unix socket, whose connections are not ours to open. */
+    readonly open: () => number
+    readonly max: number
+  }
+>()("paid-once/platform/database/PoolStats") {}
+
+/** Opens sockets that end themselves when nothing has come for `silenceMillis`. `undefined` for a URL without a host. */
+const boundedSocket = (url: Redacted.Redacted, silenceMillis: number, sockets: Set<Net.Socket>) => {
+  const { hostname, port } = new URL(Redacted.value(url))
+  if (hostname === "") return undefined
+  const host = hostname.replace(/^\[|\]$/g, "")
+  return () => {
+    const socket = Net.connect({ host, port: Number(port === "" ? 5432 : port), noDelay: true })
+    DeferredBegin.install(socket)
+    socket.once("connect", () => sockets.add(socket))
+    socket.once("close", () => sockets.delete(socket))
+    socket.setTimeout(silenceMillis, () => {
+      socket.destroy(new Error(`Postgres was silent for ${silenceMillis} ms`))
+    })
+    return socket
+  }
+}
+
+type Pool = PgClient.PgClient | SqlClient.SqlClient | PoolStats
+
+/** A transaction of ours lasts milliseconds. One that sits idle for longer lost its client, and would hold back vacuum. */
+const longestIdleTransactionMillis = 60_000
+
+/**
+ * What connections are to ask Postgres for whose rows others wait for. A process that freezes in the middle of a transaction loses the rows that it has
+ * locked there after `frozenMillis`. And who waits for a row gives up before its pool gives up the connection, for Postgres goes on
+ * waiting for a client that is gone, once more with each try.
+ */
+export const lockBounds = (frozenMillis: number): Effect.Effect<Readonly<Record<string, string>>> =>
+  PoolSettings.useSync(({ silenceMillis }) => ({
+    idle_in_transaction_session_timeout: String(Math.min(frozenMillis, longestIdleTransactionMillis)),
+    lock_timeout: String(Math.ceil((silenceMillis * 2) / 3))
+  }))
+
+const clientLayer = (bounded: boolean) =>
+  Layer.unwrap(
+    Effect.gen(function* () {
+      const { applicationName, maxConnections, startupParameters, url } = yield* DatabaseSettings
+      const { silenceMillis } = yield* PoolSettings
+      const max = bounded ? maxConnections : 1
+      const sockets = new Set<Net.Socket>()
+      return Layer.merge(
+        Layer.succeed(PoolStats, { open: () => sockets.size, max }),
+        PgClient.layer({
+          url,
+          applicationName,
+          maxConnections: max,
+          ...(bounded ? { stream: boundedSocket(url, silenceMillis, sockets) } : {}),
+          startupParameters: {
+            idle_in_transaction_session_timeout: String(longestIdleTransactionMillis),
+            // Who locks a row and then looks must see what others have committed since: whatever the database or the role has as its default.
+            default_transaction_isolation: "read committed",
+            ...startupParameters
+          }
+        }).pipe(
+          Layer.tap((context) => Effect.sync(() => TransactionControl.install(Context.get(context, PgClient.PgClient))))
+        )
+      )
+    })
+  )
+
+/** Provides `PgClient` and `SqlClient` over one pool, made from {@link DatabaseSettings}. */
+export const layer: Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> = clientLayer(true)
+
+/**
+ * A pool beside {@link layer}'s, for work that must go on when requests queue for every connection of theirs: in one line with them an
+ * event would wait as long as three transactions do, and just when there are most to send. Connections are opened when they are needed.
+ */
+export const layerReserved = (
+  purpose: string,
+  maxConnections: number,
+  startupParameters: Readonly<Record<string, string>> = {}
+): Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> =>
+  Layer.fresh(clientLayer(true)).pipe(
+    Layer.provide(
+      Layer.effect(
+        DatabaseSettings,
+        DatabaseSettings.useSync((settings) => ({
+          ...settings,
+          maxConnections,
+          startupParameters,
+          applicationName: `${settings.applicationName} ${purpose}`
+        }))
+      )
+    )
+  )
+
+/** One connection on which a statement may take its time: for migrations, which build indexes on tables of any size. */
+export const layerPatient: Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> = clientLayer(false)
+
+/** A pooler that passes no settings on says so while we connect, in words that tell an operator nothing. */
+const hint = (message: string): string =>
+  /unsupported startup parameter/i.test(message)
+    ? `${message}: that is a pooler; add it to its ignore_startup_parameters, in session mode, or connect to Postgres itself`
+    : message
+
+/** {@link layer}, refused with a sentence for the operator where the database would break a guarantee. */
+export const layerChecked: Layer.Layer<Pool, DatabaseUnusable, DatabaseSettings> = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const { applicationName, url } = yield* DatabaseSettings
+    yield* StartChecks.ownSessions({ url, applicationName: `${applicationName} start` })
+    yield* StartChecks.settings
+  })
+).pipe(
+  Layer.provideMerge(layer),
+  Layer.catch((error) =>
+    Layer.effectContext(
+      Effect.fail(
+        error._tag === "DatabaseUnusable"
+          ? error
+          : new DatabaseUnusable({ reason: `can't connect: ${hint(innermost(error))}` })
+      )
+    )
+  )
+)

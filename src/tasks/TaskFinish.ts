@@ -1,0 +1,96 @@
+/**
+ * The statement that ends runs. It is guarded by the fencing token: a worker whose task went to another one meanwhile changes
+ * nothing, and what it would have written with the end is rolled back.
+ */
+import type { PgClient } from "@effect/sql-pg"
+import { Context, Effect, Layer, Schema } from "effect"
+import { SqlClient, type SqlError, type Statement } from "effect/sql"
+import { Transaction } from "../platform/Transaction.ts"
+import { isoTime } from "./TaskRows.ts"
+import type { TaskId } from "./TaskType.ts"
+
+/** How a run ended. */
+export interface Ending {
+  readonly taskId: TaskId
+  /** Of the claim. */
+  readonly token: number
+  /** `released`: given back as it was, and not counted. What is not completed of a task that is to be cancelled is cancelled. */
+  readonly outcome: "completed" | "failed" | "dead" | "cancelled" | "released"
+  /** Of a failed one: the wait until the next run. */
+  readonly delayMillis?: number
+  /** Why it failed; goes into the history. */
+  readonly error?: string
+}
+
+/** The run's task belongs to somebody else by now, or is finished. Nothing was written. */
+export class LeaseLost extends Schema.TaggedError<LeaseLost>()("LeaseLost", { taskId: Schema.String }) {
+  override get message() {
+    return `task ${this.taskId} is no longer this worker's`
+  }
+}
+
+/** Failures that a task's history keeps: all of its runs, and some more for one that an operator has run anew. */
+export const historyLimit = 20
+
+export class TaskFinish extends Context.Service<
+  TaskFinish,
+  {
+    /** Ends runs, in one statement. Returns the tasks whose run was this worker's to end. */
+    readonly finish: (endings: ReadonlyArray<Ending>) => Effect.Effect<ReadonlyArray<TaskId>>
+    /** Completes one task together with `writes`, on the caller's database: both commit, or neither does. */
+    readonly complete: <E, R>(
+      ending: Ending,
+      writes: Effect.Effect<unknown, E, R>
+    ) => Effect.Effect<void, Exclude<E | LeaseLost, SqlError.SqlError>, Exclude<R, Transaction> | PgClient.PgClient>
+  }
+>()("paid-once/messaging/tasks/TaskFinish") {
+  static readonly layer: Layer.Layer<TaskFinish, never, SqlClient.SqlClient> = Layer.effect(
+    TaskFinish,
+    Effect.gen(function* () {
+      const client = yield* SqlClient.SqlClient
+
+      // The waits travel as text: the client takes an array's type from its values, and whole and broken numbers have two.
+      const finish = (sql: Statement.Constructor, endings: ReadonlyArray<Ending>) => {
+        const state = sql`CASE WHEN t.cancel_requested AND ended.outcome <> 'completed' THEN 'cancelled'
+          WHEN ended.outcome <> 'released' THEN ended.outcome
+          WHEN t.attempts > 1 THEN 'failed' ELSE 'pending' END`
+        return sql<{ readonly taskId: TaskId }>`
+          UPDATE outbox_tasks AS t
+          SET state = ${state},
+              finished_at = CASE WHEN ${state} IN ('completed', 'dead', 'cancelled') THEN clock.now END,
+              attempts = CASE WHEN ended.outcome = 'released' THEN t.attempts - 1 ELSE t.attempts END,
+              execute_at = CASE WHEN ended.delay_millis < 0 THEN t.execute_at
+                                ELSE clock.now + ended.delay_millis * interval '1 millisecond' END,
+              lease_until = NULL, leased_by = NULL, cancel_requested = false,
+              last_error = coalesce(nullif(ended.error, ''), t.last_error),
+              history = CASE WHEN ended.error = '' THEN t.history
+                             ELSE append_bounded(t.history, jsonb_build_object(
+                               'attempt', t.attempts, 'at', ${sql.literal(isoTime("clock.now"))}, 'error', ended.error), ${historyLimit}) END
+          FROM (SELECT clock_now() AS now) AS clock,
+               unnest(${endings.map(({ taskId }) => taskId)}::uuid[], ${endings.map(({ token }) => token)}::int4[],
+                      ${endings.map(({ outcome }) => outcome)}::text[], ${endings.map(({ delayMillis }) => String(delayMillis ?? -1))}::text[]::float8[],
+                      ${endings.map(({ error }) => error ?? "")}::text[]) AS ended(task_id, token, outcome, delay_millis, error)
+          -- A lease is what a running task has (the table's CHECK). Its state would lead the planner to the index of all that runs.
+          WHERE t.task_id = ended.task_id AND t.token = ended.token AND t.lease_until IS NOT NULL
+          RETURNING t.task_id::text AS "taskId"`
+      }
+
+      return TaskFinish.of({
+        finish: Effect.fnUntraced(function* (endings) {
+          if (endings.length === 0) return []
+          return (yield* Effect.orDie(finish(client, endings))).map(({ taskId }) => taskId)
+        }),
+        complete: (ending, writes) =>
+          Transaction.run(
+            Effect.gen(function* () {
+              const { sql } = yield* Transaction
+              // First: its row is locked to the commit, so the task stays this worker's for as long as the writes take.
+              const ended = yield* Effect.orDie(finish(sql, [ending]))
+              if (ended.length === 0) return yield* new LeaseLost({ taskId: ending.taskId })
+              yield* writes
+            })
+          )
+      })
+    })
+  )
+}

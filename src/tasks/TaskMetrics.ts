@@ -1,0 +1,113 @@
+/** What waits and what is dead, by type, sampled; and the note on tasks that nobody handles. */
+import { Effect, Metric } from "effect"
+import { SqlClient } from "effect/sql"
+import * as Supervised from "../platform/Supervised.ts"
+
+const pendingGauge = Metric.gauge("outbox_tasks_pending", {
+  description: "Tasks that are due and wait for a worker, sampled"
+})
+const deadGauge = Metric.gauge("outbox_tasks_dead", { description: "Tasks that wait for an operator, sampled" })
+
+/** Often enough for an alert of minutes, seldom enough to cost nothing. */
+const sampleMillis = 5_000
+
+/** Counting stops here: more is more than anyone's patience. */
+export const countLimit = 10_000
+
+/** More types than these no program has: what is behind them is none of ours, and would be as many metrics. */
+const typeLimit = 100
+
+/** A task that has been due for so long and that no process has claimed has no handler: one with a handler waits only where none is free. */
+const unclaimedSeconds = 5
+
+/** The types that have tasks in the states of a partial index, by hopping from one to the next. */
+const typesOf = (condition: string) => `
+  WITH RECURSIVE type(name) AS (
+    (SELECT task_type FROM outbox_tasks WHERE ${condition} ORDER BY task_type LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.task_type FROM outbox_tasks AS t WHERE ${condition} AND t.task_type > type.name ORDER BY t.task_type LIMIT 1)
+    FROM type WHERE type.name IS NOT NULL
+  )
+  SELECT name FROM type WHERE name IS NOT NULL LIMIT ${typeLimit}`
+
+const waits = "state IN ('pending', 'failed')"
+const dead = "state = 'dead'"
+
+interface Count {
+  readonly typeName: string
+  readonly count: number
+}
+
+/** Tasks by type that are due, and that are dead: each counted up to {@link countLimit}. */
+export const counts = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const counted = (condition: string, alsoDue: string) =>
+    sql<Count>`
+      SELECT type.name AS "typeName",
+             (SELECT count(*) FROM (
+                SELECT FROM outbox_tasks AS t WHERE t.task_type = type.name AND ${sql.literal(condition + alsoDue)} LIMIT ${countLimit}
+              ) AS c)::float8 AS count
+      FROM (${sql.literal(typesOf(condition))}) AS type, (SELECT clock_now() AS now) AS clock`
+  return { pending: yield* counted(waits, " AND t.execute_at <= clock.now"), dead: yield* counted(dead, "") }
+}).pipe(Effect.orDie)
+
+/**
+ * Writes `NoHandler` to tasks that are due for long and of none of these types. Nobody claims them: they stay as they are, until
+ * somebody comes who handles them. Returns the types that were noted now.
+ */
+export const noteUnhandled = Effect.fnUntraced(function* (
+  handled: ReadonlyArray<string>,
+  found: ReadonlyArray<string>
+) {
+  const sql = yield* SqlClient.SqlClient
+  const unhandled = found.filter((name) => !handled.includes(name))
+  if (unhandled.length === 0) return []
+  const noted = yield* sql<{ readonly typeName: string }>`
+    WITH unclaimed AS (
+      SELECT task_id FROM outbox_tasks, (SELECT clock_now() AS now) AS clock
+      WHERE ${sql.literal(waits)} AND task_type = ANY (${unhandled}::text[])
+        AND execute_at <= clock.now - ${unclaimedSeconds}::float8 * interval '1 second'
+      LIMIT ${countLimit} FOR UPDATE SKIP LOCKED
+    )
+    UPDATE outbox_tasks SET last_error = 'NoHandler: no worker handles tasks of type "' || task_type || '"'
+    WHERE task_id = ANY (ARRAY(SELECT task_id FROM unclaimed)) AND last_error IS DISTINCT FROM 'NoHandler: no worker handles tasks of type "' || task_type || '"'
+    RETURNING task_type AS "typeName"`
+  return [...new Set(noted.map(({ typeName }) => typeName))]
+}, Effect.orDie)
+
+/** Samples for as long as the scope is open. */
+export const sample = Effect.fnUntraced(function* (handled: ReadonlyArray<string>) {
+  const set = (gauge: typeof pendingGauge, typeName: string, count: number) =>
+    Metric.update(Metric.withAttributes(gauge, { task_type: typeName }), count)
+  // What was counted once is set to 0 when it is gone.
+  const seen = { pending: new Set(handled), dead: new Set(handled) }
+  const show = Effect.fnUntraced(function* (
+    gauge: typeof pendingGauge,
+    known: Set<string>,
+    found: ReadonlyArray<Count>
+  ) {
+    for (const typeName of known)
+      yield* set(gauge, typeName, found.find((row) => row.typeName === typeName)?.count ?? 0)
+    for (const row of found) {
+      if (known.has(row.typeName)) continue
+      known.add(row.typeName)
+      yield* set(gauge, row.typeName, row.count)
+    }
+  })
+  yield* show(pendingGauge, seen.pending, [])
+  yield* show(deadGauge, seen.dead, [])
+  yield* Supervised.forkLoop(
+    "task metrics",
+    Effect.gen(function* () {
+      const found = yield* counts
+      yield* show(pendingGauge, seen.pending, found.pending)
+      yield* show(deadGauge, seen.dead, found.dead)
+      const noted = yield* noteUnhandled(
+        handled,
+        found.pending.map(({ typeName }) => typeName)
+      )
+      for (const typeName of noted) yield* Effect.logWarning(`no worker handles tasks of type "${typeName}"`)
+      yield* Effect.sleep(sampleMillis)
+    })
+  )
+})

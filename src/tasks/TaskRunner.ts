@@ -1,0 +1,163 @@
+/** One run of a task: its handler with its time limit, and what the run's end means for the task. */
+import type { PgClient } from "@effect/sql-pg"
+import { Cause, Effect, Exit, Metric, Option, Random, Schema, Tracer } from "effect"
+import { Faults } from "../platform/Faults.ts"
+import * as Monotonic from "../platform/Monotonic.ts"
+import * as Tracing from "../platform/Tracing.ts"
+import type { ClaimedTask } from "./TaskClaim.ts"
+import { type Ending, LeaseLost, TaskFinish } from "./TaskFinish.ts"
+import { type FinishingWrites, RetryAfter, type TaskHandler, TaskRefused } from "./TaskHandler.ts"
+import { jitter } from "./TaskLeases.ts"
+import { TaskSettings } from "./TaskSettings.ts"
+
+/** The handler was interrupted: its time was up. */
+export class TaskTimedOut extends Schema.TaggedError<TaskTimedOut>()("TaskTimedOut", { timeoutMillis: Schema.Number }) {
+  override get message() {
+    return `the handler was not done after ${this.timeoutMillis} ms`
+  }
+}
+
+/** Why a run was interrupted from outside: its lease was lost, its task is to be cancelled, or the process stops. */
+export type Interruption = "lost" | "cancelled" | "released"
+
+/** How a run ended: to be written still, or done with already: written with its task's end, or somebody else's by now. */
+export type RunResult = Ending | "completed" | "lost"
+
+/** Whatever an error says beyond this helps nobody, and is kept for each run. */
+const maxErrorLength = 2_000
+
+const durationSeconds = Metric.histogram("outbox_task_duration_seconds", {
+  description: "From a run's start to its handler's end",
+  boundaries: [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800]
+})
+
+/** The series of a type's durations. */
+export const durationOf = (typeName: string) => Metric.withAttributes(durationSeconds, { task_type: typeName })
+
+/** The waits between the runs of a type. */
+export const delaysOf = (
+  type: TaskHandler<never>["type"],
+  settings: { readonly retryDelaysMillis: ReadonlyArray<number> }
+) => type.retryDelaysMillis ?? settings.retryDelaysMillis
+
+/** See {@link make}. */
+export interface TaskRunner {
+  /**
+   * Runs the task's handler, and says how that ended. It never fails: what goes wrong in a handler is the end of a run. Where the handler is
+   * interrupted, `interruption` tells why; without a reason the run has failed. What the handler gave back to write is written here, together with
+   * the task's end.
+   */
+  readonly run: <R>(
+    task: ClaimedTask,
+    handler: TaskHandler<R>,
+    interruption: () => Interruption | undefined
+  ) => Effect.Effect<RunResult, never, R | PgClient.PgClient>
+}
+
+export const make = Effect.gen(function* () {
+  const faults = yield* Faults
+  const finish = yield* TaskFinish
+  const settings = yield* TaskSettings
+
+  /** The handler, in the trace of the request that asked for the task. */
+  const handle = <R>(task: ClaimedTask, { run, type }: TaskHandler<R>) => {
+    const running = {
+      taskId: task.taskId,
+      attempt: task.attempt,
+      isLastAttempt: task.attempt > delaysOf(type, settings).length,
+      enqueuedAt: task.enqueuedAt,
+      traceId: task.traceId ?? undefined
+    }
+    return faults.at("task.during-run").pipe(
+      Effect.andThen(Effect.suspend(() => run(task.payload, running))),
+      Effect.timeoutOrElse({
+        duration: type.timeoutMillis,
+        orElse: () => Effect.fail(new TaskTimedOut({ timeoutMillis: type.timeoutMillis }))
+      }),
+      Tracing.within(`task ${type.name}`, {
+        kind: "consumer",
+        parent:
+          task.traceId === null || task.spanId === null
+            ? undefined
+            : Tracer.externalSpan({ traceId: task.traceId, spanId: task.spanId }),
+        attributes: () => ({ task_id: task.taskId, task_type: type.name, attempt: task.attempt })
+      })
+    )
+  }
+
+  const failed = Effect.fnUntraced(function* <E>(
+    task: ClaimedTask,
+    type: TaskHandler<never>["type"],
+    cause: Cause.Cause<E>
+  ) {
+    const error = textOf(cause)
+    const failure = Option.getOrUndefined(Cause.findErrorOption(cause))
+    const wait = delaysOf(type, settings)[task.attempt - 1]
+    const { taskId, token } = task
+    if (wait === undefined || failure instanceof TaskRefused) {
+      yield* Effect.logError(`task ${type.name} is dead: ${error}`, cause)
+      return { taskId, token, outcome: "dead", error } satisfies Ending
+    }
+    const delayMillis =
+      failure instanceof RetryAfter
+        ? Math.max(0, failure.delayMillis)
+        : wait * (1 + jitter * (2 * (yield* Random.next) - 1))
+    yield* Effect.logWarning(
+      `task ${type.name} failed, and will be run again in ${Math.round(delayMillis)} ms: ${error}`
+    )
+    return { taskId, token, outcome: "failed", delayMillis, error } satisfies Ending
+  })
+
+  const complete = <R>(task: ClaimedTask, writes: FinishingWrites<R>) =>
+    finish.complete({ taskId: task.taskId, token: task.token, outcome: "completed" }, writes).pipe(
+      Effect.as<RunResult>("completed"),
+      Effect.catchIf(
+        (error): error is LeaseLost => error instanceof LeaseLost,
+        () => Effect.succeed<RunResult>("lost")
+      )
+    )
+
+  const run = <R>(task: ClaimedTask, handler: TaskHandler<R>, interruption: () => Interruption | undefined) =>
+    // Only the handler is interruptible: an interruption is one more way for a run to end, and that end is written.
+    Effect.uninterruptible(
+      Effect.gen(function* () {
+        const { taskId, token } = task
+        const startedMillis = yield* Monotonic.millis
+        const exit = yield* Effect.exit(Effect.interruptible(handle(task, handler)))
+        yield* Metric.update(durationOf(task.typeName), ((yield* Monotonic.millis) - startedMillis) / 1_000)
+        if (Exit.isSuccess(exit)) {
+          yield* faults.at("task.after-handler")
+          if (!Effect.isEffect(exit.value)) return { taskId, token, outcome: "completed" } satisfies Ending
+          const completed = yield* Effect.exit(complete(task, exit.value))
+          return Exit.isSuccess(completed) ? completed.value : yield* failed(task, handler.type, completed.cause)
+        }
+        const reason = Cause.hasInterrupts(exit.cause) ? interruption() : undefined
+        if (reason === "lost") return "lost" satisfies RunResult
+        if (reason !== undefined) return { taskId, token, outcome: reason } satisfies Ending
+        return yield* failed(task, handler.type, exit.cause)
+      }).pipe(
+        Effect.annotateLogs({
+          task_id: task.taskId,
+          task_type: task.typeName,
+          attempt: task.attempt,
+          ...(task.traceId === null ? {} : { trace_id: task.traceId })
+        })
+      )
+    )
+
+  return { run } satisfies TaskRunner
+})
+
+/** An error as its task remembers it. */
+const textOf = (cause: Cause.Cause<unknown>): string => {
+  if (Cause.hasInterruptsOnly(cause)) return "the handler interrupted itself"
+  const error = Cause.squash(cause)
+  const text =
+    error instanceof Error
+      ? `${error.name}: ${error.message}`
+      : typeof error === "string"
+        ? error
+        : JSON.stringify(error)
+  // Postgres has no place for U+0000, and an error that can't be written would be an error of its own.
+  return (text ?? String(error)).replaceAll("\u0000", "").slice(0, maxErrorLength)
+}

@@ -1,0 +1,170 @@
+/**
+ * Keeps a process's tasks going: claims when it is woken, at the time of the next due task, and at a slow poll; runs each task in a
+ * fiber of its own; writes the ends of many runs at once; renews its leases, and takes those of the lost back.
+ */
+import type { PgClient } from "@effect/sql-pg"
+import { Context, Effect, Exit, Latch, Layer, Schedule, Scope } from "effect"
+import type { SqlClient } from "effect/sql"
+import * as Grace from "../platform/Grace.ts"
+import * as Supervised from "../platform/Supervised.ts"
+import { type ClaimedTask, TaskClaim } from "./TaskClaim.ts"
+import type { TaskFinish } from "./TaskFinish.ts"
+import type { TaskHandler } from "./TaskHandler.ts"
+import type { TaskLeases } from "./TaskLeases.ts"
+import * as TaskMetrics from "./TaskMetrics.ts"
+import type { RunResult } from "./TaskRunner.ts"
+import { TaskSettings } from "./TaskSettings.ts"
+import { TaskWakeup } from "./TaskWakeup.ts"
+import * as TaskWorker from "./TaskWorker.ts"
+
+/** A wait is no silence: a fiber that waits longer than this shows meanwhile that it is alive. */
+const napMillis = 5_000
+
+/** Expired leases are looked for as often: one look is a probe of an index that has no more rows than tasks run. */
+const sweepMillis = 2_000
+
+/** How often a stop looks whether all tasks have ended, and waits for those that were interrupted. */
+const stopLookMillis = 20
+const interruptedMillis = 2_000
+
+/** Connections that the engine's own statements can use at once: to claim, to end, to renew or take back, to count. */
+export const workerConnections = 4
+
+export class TaskWorkers extends Context.Service<
+  TaskWorkers,
+  {
+    /** The types that are handled here. */
+    readonly typeNames: ReadonlyArray<string>
+    /** Tasks that run in this process now. */
+    readonly running: Effect.Effect<number>
+  }
+>()("paid-once/messaging/tasks/TaskWorkers") {
+  /**
+   * Works in supervised fibers of the layer's scope; two handlers for one type are refused. Closing it claims no more, lets the tasks
+   * under way end within `graceMillis`, interrupts the rest and gives them back uncounted.
+   */
+  static readonly layer = <R>(
+    handlers: ReadonlyArray<TaskHandler<R>>
+  ): Layer.Layer<
+    TaskWorkers,
+    TaskWorker.HandlerTwice,
+    R | TaskClaim | TaskFinish | TaskLeases | TaskWakeup | PgClient.PgClient | SqlClient.SqlClient | Supervised.Fibers
+  > => Layer.effect(TaskWorkers, make(handlers))
+}
+
+const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler<R>>) {
+  const worker = yield* TaskWorker.make(handlers)
+  const claims = yield* TaskClaim
+  const wakeup = yield* TaskWakeup
+  const { graceMillis, heartbeatMillis, pollMillis } = yield* TaskSettings
+  const grace = yield* Grace.make
+  const context = yield* Effect.context<R | PgClient.PgClient>()
+
+  const toClaim = yield* Latch.make(true)
+  const toFinish = yield* Latch.make(false)
+  const ended: Array<{ readonly task: ClaimedTask; readonly result: RunResult }> = []
+  // There was more than there was room for: the next room is worth a claim.
+  let backlog = false
+
+  const sleep = (millis: number, stamp: Effect.Effect<void>) =>
+    Effect.gen(function* () {
+      for (let left = millis; left > 0; left -= napMillis) {
+        yield* Effect.sleep(Math.min(left, napMillis))
+        yield* stamp
+      }
+    })
+
+  // What is forked first is stopped last: tasks end, and are written, and keep their leases, while nothing new is claimed.
+  yield* TaskMetrics.sample(worker.typeNames)
+
+  yield* Supervised.forkLoop("task sweep", (stamp) => Effect.andThen(worker.recoverOnce, sleep(sweepMillis, stamp)))
+  yield* Supervised.forkLoop("task heartbeats", (stamp) =>
+    Effect.andThen(sleep(heartbeatMillis, stamp), worker.heartbeatOnce)
+  )
+
+  const finishSome = Effect.fnUntraced(function* (results: ReadonlyArray<(typeof ended)[number]>) {
+    yield* worker.finishOnce(results)
+    // Only now: what could not be written comes again.
+    ended.splice(ended.indexOf(results[0]!), results.length)
+    if (backlog) yield* toClaim.open
+    for (const { result, task } of results) {
+      // Others wait behind it, or it waits for somebody else itself.
+      const released = typeof result !== "string" && result.outcome === "released"
+      if (released || (task.keyed && result !== "lost")) yield* wakeup.wake(task.typeName)
+    }
+  })
+  const finishAll = Effect.suspend(() => {
+    const results = ended.slice()
+    return Effect.catchCause(finishSome(results), (cause) =>
+      // One end that can't be written must not keep the others from being written.
+      results.length === 1
+        ? Effect.failCause(cause)
+        : Effect.flatMap(
+            Effect.forEach(results, (result) => Effect.exit(finishSome([result]))),
+            Effect.forEach((exit) => exit, { discard: true })
+          )
+    )
+  })
+  yield* Supervised.forkLoop("task ends", (stamp) =>
+    Effect.suspend(() =>
+      // What could not be written is tried again without anybody's call.
+      ended.length > 0
+        ? Effect.andThen(toFinish.close, finishAll)
+        : Effect.raceFirst(toFinish.await, Effect.forever(sleep(napMillis, stamp)))
+    )
+  )
+
+  const taskScope = yield* Effect.acquireRelease(Scope.make(), (scope) => Scope.close(scope, Exit.void))
+  const drained = Effect.repeat(Effect.sync(worker.running), {
+    until: (running) => running === 0,
+    schedule: Schedule.spaced(stopLookMillis)
+  })
+  yield* Effect.addFinalizer(() =>
+    Effect.gen(function* () {
+      yield* Effect.timeoutOption(drained, grace("tasks", graceMillis))
+      yield* worker.interruptAll
+      yield* Effect.timeoutOption(drained, interruptedMillis)
+      if (worker.running() > 0) {
+        yield* Effect.logWarning(`${worker.running()} tasks did not stop: their leases have to run out`)
+      }
+    })
+  )
+
+  const start = Effect.fnUntraced(function* (task: ClaimedTask) {
+    const fiber = yield* worker.execute(task).pipe(
+      Effect.flatMap((result) =>
+        Effect.suspend(() => {
+          ended.push({ task, result })
+          return toFinish.open
+        })
+      ),
+      Effect.provideContext(context),
+      // One that is interrupted before its first step ends like any other.
+      Effect.forkIn(taskScope, { uninterruptible: true })
+    )
+    worker.executedBy(task, fiber)
+  })
+
+  const claimAndStart = Effect.gen(function* () {
+    backlog = true
+    const { again, more, tasks } = yield* worker.claimOnce
+    backlog = more
+    yield* Effect.forEach(tasks, start, { discard: true })
+    return again
+  }).pipe(Effect.uninterruptible)
+
+  yield* wakeup.onWake({
+    handle: () => toClaim.open,
+    wants: (typeName) => worker.free(typeName) > 0
+  })
+  yield* Supervised.forkLoop("task claims", (stamp) =>
+    Effect.gen(function* () {
+      yield* toClaim.close
+      if (yield* claimAndStart) return
+      const next = yield* claims.nextDueMillis(worker.typeNames)
+      yield* Effect.raceFirst(toClaim.await, sleep(Math.min(next ?? pollMillis, pollMillis), stamp))
+    })
+  )
+
+  return TaskWorkers.of({ typeNames: worker.typeNames, running: Effect.sync(worker.running) })
+})

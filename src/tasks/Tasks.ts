@@ -1,0 +1,285 @@
+/** Durable work beside business data: asked for in a transaction, run after its commit, and never without it. */
+import { PgClient } from "@effect/sql-pg"
+import { Context, Effect, Layer, Schema } from "effect"
+import { Transaction } from "../platform/Transaction.ts"
+import { RandomUuid } from "../platform/RandomUuid.ts"
+import * as Tracing from "../platform/Tracing.ts"
+import * as TaskRows from "./TaskRows.ts"
+import { TaskView, viewColumns } from "./TaskRows.ts"
+import { TaskSettings } from "./TaskSettings.ts"
+import { priorities, type TaskId, type TaskState, type TaskType } from "./TaskType.ts"
+import { TaskWakeup } from "./TaskWakeup.ts"
+
+/** When and how a task is to be run. */
+export interface EnqueueOptions {
+  /** Not before so long from now, or from `executeAt`. */
+  readonly delayMillis?: number | undefined
+  /** Not before this time; ISO 8601. */
+  readonly executeAt?: string | undefined
+  /** A whole number from -5 to 5, the larger the sooner; 0 unless said otherwise. */
+  readonly priority?: number | undefined
+  /**
+   * At most one task of a key runs at a time, and they run in the order of their enqueuing, where that is an order: transactions that
+   * enqueue at once come as it happens, unless a lock of theirs (an aggregate's row) puts one behind the other. A task waits for earlier ones of
+   * its key that are pending, failed or running, of any type; not for dead or cancelled ones.
+   */
+  readonly orderingKey?: string | undefined
+  /** One task of a type has this key, until cleanup takes it away. */
+  readonly idempotencyKey?: string | undefined
+}
+
+/** Who changes something, and why. Both end up in the audit. */
+export interface Operator {
+  readonly actor: string
+  readonly reason: string
+}
+
+/** No task has this id. */
+export class TaskNotFound extends Schema.TaggedError<TaskNotFound>()("TaskNotFound", { taskId: Schema.String }) {
+  override get message() {
+    return `there is no task ${this.taskId}: it was never enqueued, or cleanup has taken it away`
+  }
+}
+
+/** The task is not in a state where this can be done. Nothing was changed. */
+export class TaskNotPossible extends Schema.TaggedError<TaskNotPossible>()("TaskNotPossible", {
+  taskId: Schema.String,
+  reason: Schema.String
+}) {
+  override get message() {
+    return `task ${this.taskId} ${this.reason}`
+  }
+}
+
+/** What became of a task. `changed` is false where it was so already. */
+export interface Handled {
+  readonly taskId: TaskId
+  readonly state: TaskState
+  readonly changed: boolean
+}
+
+/** A task is a note of what to do, and no place for documents: a payload larger than this many characters is a mistake. */
+export const maxPayloadLength = 1_000_000
+
+/** A task that will not be run again. */
+export interface DeadTask {
+  readonly taskId: TaskId
+  /** As it is stored. */
+  readonly payload: unknown
+  readonly lastError: string | null
+}
+
+/** See {@link Tasks}. */
+export interface TasksService {
+  /**
+   * Adds a task in the surrounding transaction: it will be run if that commits, and never was if it rolls back.
+   *
+   * **Details**
+   *
+   * Where the type has a task with this `idempotencyKey`, finished or not, that one stays as it is, and its id comes back with `isNew` false; also where
+   * it was written by a transaction that ran at the same time, for whose end this one waits. A payload that its schema does not
+   * accept, a priority out of bounds and a time that is none are mistakes of the program: defects.
+   */
+  readonly enqueue: <Payload>(
+    type: TaskType<Payload>,
+    payload: Payload,
+    options?: EnqueueOptions
+  ) => Effect.Effect<{ readonly taskId: TaskId; readonly isNew: boolean }, never, Transaction>
+  /**
+   * No longer needed: a task that waits, or is dead, becomes completed with the surrounding commit. False where it is running or finished:
+   * one that is running is not stopped, and what it does must be harmless.
+   */
+  readonly settle: (taskId: TaskId) => Effect.Effect<boolean, never, Transaction>
+  /** {@link settle} for the task of the type that was enqueued with this key. */
+  readonly settleByKey: (
+    type: Pick<TaskType<unknown>, "name">,
+    idempotencyKey: string
+  ) => Effect.Effect<boolean, never, Transaction>
+  /**
+   * A task that waits is due now, or in `delayMillis` where that is sooner than before, for example because what it waits for has come.
+   * Nothing where it runs or is finished.
+   */
+  readonly hasten: (taskId: TaskId, delayMillis?: number) => Effect.Effect<void, never, Transaction>
+  /** {@link hasten} for the task of the type that was enqueued with this key. */
+  readonly hastenByKey: (
+    type: Pick<TaskType<unknown>, "name">,
+    idempotencyKey: string,
+    delayMillis?: number
+  ) => Effect.Effect<void, never, Transaction>
+  readonly get: (taskId: TaskId) => Effect.Effect<TaskView, TaskNotFound>
+  /** Dead tasks of the type, those that died first in front, at most `limit`. */
+  readonly dead: (typeName: string, limit: number) => Effect.Effect<ReadonlyArray<DeadTask>>
+  /**
+   * Gives a task up. One that waits or is dead is cancelled at once; one that runs (state `processing`) is told so, and is interrupted with its
+   * worker's next heartbeat, unless it ends before. Audited.
+   */
+  readonly cancel: (taskId: TaskId, operator: Operator) => Effect.Effect<Handled, TaskNotFound | TaskNotPossible>
+  /** Runs a dead or cancelled task anew, with all its attempts; one that waits is due now. Audited. */
+  readonly retry: (taskId: TaskId, operator: Operator) => Effect.Effect<Handled, TaskNotFound | TaskNotPossible>
+}
+
+export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/messaging/tasks/Tasks") {
+  static readonly layer: Layer.Layer<Tasks, never, PgClient.PgClient | TaskWakeup> = Layer.effect(
+    Tasks,
+    Effect.gen(function* () {
+      const client = yield* PgClient.PgClient
+      const wakeup = yield* TaskWakeup
+      const drawUuid = yield* RandomUuid
+      const { pollMillis } = yield* TaskSettings
+      const decodeView = Schema.decodeUnknownEffect(TaskView)
+      const transaction = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
+        Effect.provideService(Transaction.run(effect), PgClient.PgClient, client)
+
+      /** After the commit a worker looks for it. What is due after its next poll it finds by itself. */
+      const announce = Effect.fnUntraced(function* (typeName: string, delayMillis: number) {
+        const { afterCommit } = yield* Transaction
+        if (delayMillis <= pollMillis) yield* afterCommit(wakeup.wake(typeName))
+      })
+
+      const enqueue = Effect.fn("Tasks.enqueue")(function* <Payload>(
+        type: TaskType<Payload>,
+        payload: Payload,
+        options: EnqueueOptions = {}
+      ) {
+        const { sql } = yield* Transaction
+        const { delayMillis = 0, executeAt = null, idempotencyKey = null, orderingKey = null, priority = 0 } = options
+        const text = JSON.stringify(yield* Effect.orDie(Schema.encodeEffect(type.payload)(payload)))
+        const wrong = mistake({ delayMillis, executeAt, priority, length: text.length })
+        if (wrong !== undefined) return yield* Effect.die(new Error(`task of type ${type.name}: ${wrong}`))
+        const span = yield* Tracing.current
+        const [added] = yield* Effect.orDie(sql<{ readonly taskId: TaskId; readonly delayMillis: number }>`
+          INSERT INTO outbox_tasks (task_id, task_type, state, payload, priority, ordering_key, idempotency_key, enqueued_at, execute_at,
+                                    attempts, token, trace_id, span_id)
+          SELECT uuid_v7(clock.now, ${drawUuid()}::uuid), ${type.name}::text, 'pending', ${text}::text::json, ${priority}::int2,
+                 ${orderingKey}::text, ${idempotencyKey}::text, clock.now,
+                 coalesce(${executeAt}::timestamptz, clock.now) + ${delayMillis}::float8 * interval '1 millisecond',
+                 0, 0, ${span?.traceId ?? null}::text, ${span?.spanId ?? null}::text
+          FROM (SELECT clock_now() AS now) AS clock
+          ON CONFLICT (task_type, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+          RETURNING task_id::text AS "taskId", (extract(epoch FROM execute_at - enqueued_at) * 1000)::float8 AS "delayMillis"`)
+        if (added !== undefined) {
+          yield* announce(type.name, added.delayMillis)
+          return { taskId: added.taskId, isNew: true }
+        }
+        // A statement of its own: only a new snapshot sees what a concurrent transaction has committed meanwhile.
+        const [first] = yield* Effect.orDie(sql<{ readonly taskId: TaskId }>`
+          SELECT task_id::text AS "taskId" FROM outbox_tasks
+          WHERE task_type = ${type.name} AND idempotency_key = ${idempotencyKey}`)
+        if (first === undefined) {
+          return yield* Effect.die(
+            new Error(`task ${type.name} ${idempotencyKey} was cleaned up while it was enqueued again`)
+          )
+        }
+        return { taskId: first.taskId, isNew: false }
+      })
+
+      /** Which task: by its id, or by its type and key. */
+      const byId = (taskId: TaskId) => client`task_id = ${taskId}::uuid`
+      const byKey = ({ name }: { readonly name: string }, key: string) =>
+        client`task_type = ${name} AND idempotency_key = ${key}`
+
+      const settle = Effect.fn("Tasks.settle")(function* (which: ReturnType<typeof byId>) {
+        const { sql } = yield* Transaction
+        const [settled] = yield* Effect.orDie(sql<{ readonly typeName: string; readonly keyed: boolean }>`
+          UPDATE outbox_tasks SET state = 'completed', finished_at = clock_now()
+          WHERE ${which} AND state IN ('pending', 'failed', 'dead')
+          RETURNING task_type AS "typeName", ordering_key IS NOT NULL AS keyed`)
+        if (settled?.keyed === true) yield* announce(settled.typeName, 0)
+        return settled !== undefined
+      })
+
+      const hasten = Effect.fn("Tasks.hasten")(function* (which: ReturnType<typeof byId>, delayMillis = 0) {
+        const { sql } = yield* Transaction
+        const due = sql`clock_now() + ${delayMillis}::float8 * interval '1 millisecond'`
+        const [hastened] = yield* Effect.orDie(sql<{ readonly typeName: string }>`
+          UPDATE outbox_tasks SET execute_at = ${due}
+          WHERE ${which} AND state IN ('pending', 'failed') AND execute_at > ${due}
+          RETURNING task_type AS "typeName"`)
+        if (hastened !== undefined) yield* announce(hastened.typeName, delayMillis)
+      })
+
+      const lock = Effect.fnUntraced(function* (taskId: TaskId) {
+        return (yield* TaskRows.lock(taskId)) ?? (yield* new TaskNotFound({ taskId }))
+      })
+
+      const cancel = Effect.fn("Tasks.cancel")(function* (
+        taskId: TaskId,
+        operator: Operator
+      ): Effect.fn.Return<Handled, TaskNotFound | TaskNotPossible, Transaction> {
+        const before = yield* lock(taskId)
+        if (before.state === "cancelled") return { taskId, state: before.state, changed: false }
+        if (before.state === "completed") return yield* new TaskNotPossible({ taskId, reason: "is completed" })
+        const state = before.state === "processing" ? before.state : "cancelled"
+        yield* state === "processing" ? TaskRows.requestCancel(taskId) : TaskRows.finish(taskId, state)
+        yield* TaskRows.audit({
+          ...operator,
+          action: "cancel",
+          taskId,
+          before,
+          after: { state, cancelRequested: true }
+        })
+        if (before.keyed) yield* announce(before.typeName, 0)
+        return { taskId, state, changed: true }
+      })
+
+      const retry = Effect.fn("Tasks.retry")(function* (
+        taskId: TaskId,
+        operator: Operator
+      ): Effect.fn.Return<Handled, TaskNotFound | TaskNotPossible, Transaction> {
+        const before = yield* lock(taskId)
+        if (before.state === "completed" || before.state === "processing") {
+          const reason = before.state === "completed" ? "is completed" : "is running"
+          return yield* new TaskNotPossible({ taskId, reason })
+        }
+        const state: TaskState = before.state === "failed" ? "failed" : "pending"
+        yield* TaskRows.revive(taskId)
+        yield* TaskRows.audit({ ...operator, action: "retry", taskId, before, after: { state, due: "now" } })
+        yield* announce(before.typeName, 0)
+        return { taskId, state, changed: true }
+      })
+
+      return Tasks.of({
+        enqueue,
+        settle: (taskId) => settle(byId(taskId)),
+        settleByKey: (type, key) => settle(byKey(type, key)),
+        hasten: (taskId, delayMillis) => hasten(byId(taskId), delayMillis),
+        hastenByKey: (type, key, delayMillis) => hasten(byKey(type, key), delayMillis),
+        get: Effect.fn("Tasks.get")(function* (taskId) {
+          const [row] = yield* Effect.orDie(
+            client`SELECT ${client.literal(viewColumns)} FROM outbox_tasks WHERE task_id = ${taskId}::uuid`
+          )
+          return row === undefined ? yield* new TaskNotFound({ taskId }) : yield* Effect.orDie(decodeView(row))
+        }),
+        dead: (typeName, limit) =>
+          Effect.orDie(client<DeadTask>`
+            SELECT task_id::text AS "taskId", payload, last_error AS "lastError" FROM outbox_tasks
+            WHERE state = 'dead' AND task_type = ${typeName} ORDER BY finished_at LIMIT ${limit}`),
+        cancel: (taskId, operator) => transaction(cancel(taskId, operator)),
+        retry: (taskId, operator) => transaction(retry(taskId, operator))
+      })
+    })
+  )
+}
+
+/** Ten years: whoever plans further ahead has mistaken a unit. */
+const maxDelayMillis = 10 * 366 * 86_400_000
+
+/** What is wrong with how a task is enqueued, if anything is. */
+const mistake = (task: {
+  readonly delayMillis: number
+  readonly executeAt: string | null
+  readonly priority: number
+  readonly length: number
+}): string | undefined => {
+  const { delayMillis, executeAt, length, priority } = task
+  if (length > maxPayloadLength) return `its payload has ${length} characters, and ${maxPayloadLength} are allowed`
+  if (!Number.isInteger(priority) || priority < priorities.lowest || priority > priorities.highest) {
+    return `priority ${priority} is no whole number from ${priorities.lowest} to ${priorities.highest}`
+  }
+  if (!(delayMillis >= 0 && delayMillis <= maxDelayMillis)) return `a delay of ${delayMillis} ms is none`
+  // Postgres knows more times than ISO 8601 does, and one of them never comes.
+  if (executeAt !== null && !/^\d{4}-\d\d-\d\dT.*(?:Z|[+-]\d\d:\d\d)$/.test(executeAt)) {
+    return `"${executeAt}" is no time in ISO 8601 with its zone`
+  }
+  return undefined
+}

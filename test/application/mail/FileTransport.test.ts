@@ -1,0 +1,84 @@
+import { assert, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { readdir, readFile, writeFile } from "node:fs/promises"
+import * as Path from "node:path"
+import { addressOf } from "../../../src/application/mail/CustomerAddress.ts"
+import * as FileTransport from "../../../src/application/mail/FileTransport.ts"
+import { EmailAddress, MailTransport, Subject } from "../../../src/application/mail/MailTransport.ts"
+import { CustomerId } from "../../../src/domain/Order.ts"
+import { Schema } from "effect"
+import { header } from "../../support/MailServer.ts"
+import { TestDatabase } from "../../support/TestDatabase.ts"
+
+it.live("without a server a mail is a file, and sent twice it is still one", () =>
+  Effect.gen(function* () {
+    const directory = Path.join(yield* TestDatabase.dataDirectory, "mail")
+    const send = Effect.flatMap(MailTransport, (transport) =>
+      transport.send({
+        messageId: "7@shop.example",
+        to: EmailAddress.make("ada@customers.example"),
+        subject: "A mail",
+        text: "Hi"
+      })
+    ).pipe(Effect.provide(FileTransport.layer(directory)))
+    yield* send
+    yield* send
+    const names = yield* Effect.promise(() => readdir(directory))
+    assert.deepStrictEqual(names, ["7@shop.example.eml"])
+    const source = yield* Effect.promise(() => readFile(Path.join(directory, names[0]!), "utf8"))
+    assert.strictEqual(header(source, "Message-ID"), "<7@shop.example>")
+    assert.strictEqual(header(source, "To"), "ada@customers.example")
+  }).pipe(Effect.scoped)
+)
+
+it.live("a directory that can't be written to is a reason to try again", () =>
+  Effect.gen(function* () {
+    const file = Path.join(yield* TestDatabase.dataDirectory, "a-file")
+    yield* Effect.promise(() => writeFile(file, ""))
+    const error = yield* Effect.flip(
+      Effect.flatMap(MailTransport, (transport) =>
+        transport.send({ messageId: "7", to: EmailAddress.make("a@b.example"), subject: "s", text: "t" })
+      ).pipe(Effect.provide(FileTransport.layer(Path.join(file, "mail"))))
+    )
+    assert.strictEqual(error._tag, "MailUnavailable")
+  }).pipe(Effect.scoped)
+)
+
+it.effect("any customer id has an address of its own, and none says more to a mail server than who is meant", () =>
+  Effect.gen(function* () {
+    const ids = [
+      "ada",
+      "Ada",
+      "ada+x",
+      "ada.",
+      "ada@evil.example",
+      "ada, bob@evil.example",
+      "ada\r\nBcc: bob@evil.example",
+      "ada> SIZE=1",
+      '"ada"',
+      "id_0",
+      "ädä",
+      "a".repeat(200)
+    ]
+    const addresses = yield* Effect.forEach(ids, (id) => addressOf(CustomerId.make(id)))
+    assert.strictEqual(addresses[0], "ada@customers.example")
+    assert.strictEqual(new Set(addresses).size, ids.length)
+    for (const address of addresses) assert.match(address, /^[a-z0-9_]{1,64}@customers\.example$/)
+  })
+)
+
+it("an address or a subject that could end its line is none", () => {
+  for (const address of [
+    "a\r\nBcc: b@c.example",
+    "a@b.example\n",
+    "a b@c.example",
+    "<a@b.example>",
+    "a,b@c.example",
+    "a@b@c.example",
+    "@b.example"
+  ]) {
+    assert.isFalse(Schema.is(EmailAddress)(address), address)
+  }
+  for (const subject of ["a\r\nBcc: b@c.example", "a\nb", "a\u0085b", ""]) assert.isFalse(Schema.is(Subject)(subject))
+  assert.isTrue(Schema.is(EmailAddress)("first.last+tag@mail-1.example"))
+})

@@ -1,0 +1,88 @@
+/** Members of the embedded broker for tests: each has its own pool and control connection, as a process would. */
+import { PgClient } from "@effect/sql-pg"
+import { Context, Effect, Layer, References, Redacted, Schedule } from "effect"
+import { inject } from "vitest"
+import { Broker } from "../../../src/brokers/Broker.ts"
+import * as EmbeddedBroker from "../../../src/brokers/embedded/EmbeddedBroker.ts"
+import { ControlConnection, ControlSettings } from "../../../src/platform/ControlConnection.ts"
+import * as Database from "../../../src/postgres/Database.ts"
+import { Shares } from "../../../src/platform/Ownership.ts"
+import { Signals } from "../../../src/platform/Wakeups.ts"
+import { Fibers } from "../../../src/platform/Supervised.ts"
+import { BrokerHarness } from "../../contracts/BrokerHarness.ts"
+import * as TcpProxy from "../../support/TcpProxy.ts"
+import { TestDatabase } from "../../support/TestDatabase.ts"
+
+/** A member that falls silent is given up after so long: above what a busy machine stands still for, and short for a test that waits for it. */
+const controlSettings = { sessionTimeoutMillis: 4_000, heartbeatMillis: 500 }
+
+/** Everything that a process needs in order to share work over a database, apart from the broker itself. */
+export const platform = (url: Redacted.Redacted, settings = controlSettings) =>
+  Layer.mergeAll(Shares.layer, Signals.layer).pipe(
+    Layer.provideMerge(Signals.layer),
+    Layer.provideMerge(ControlConnection.layer),
+    Layer.provideMerge(Fibers.layer),
+    Layer.provideMerge(Database.layer),
+    Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 8 })),
+    Layer.provide(Layer.succeed(ControlSettings, settings))
+  )
+
+/** A member of the embedded broker, and its insides for the tests that look there. */
+export const make = Effect.fnUntraced(function* (
+  url: Redacted.Redacted,
+  settings: Partial<(typeof EmbeddedBroker.EmbeddedBrokerSettings)["Service"]> = {}
+) {
+  const { proxy, url: proxiedUrl } = yield* TcpProxy.makePostgres(url)
+  // Built fresh each time: two members must not share a pool.
+  const context = yield* EmbeddedBroker.layer.pipe(
+    Layer.provideMerge(platform(proxiedUrl)),
+    Layer.provide(
+      Layer.succeed(EmbeddedBroker.EmbeddedBrokerSettings, {
+        ...(yield* EmbeddedBroker.EmbeddedBrokerSettings),
+        ...settings
+      })
+    ),
+    Layer.fresh,
+    Layer.build
+  )
+  return {
+    broker: Context.get(context, Broker),
+    context,
+    proxy,
+    // Nothing arrives any more and nothing says so: the harder death, as of a pulled cable or a frozen process.
+    kill: Effect.acquireRelease(proxy.blackHole(), () => proxy.pass)
+  }
+})
+
+/** Runs a statement as the superuser, outside of the test's database. */
+const administer = (statement: string) =>
+  Effect.gen(function* () {
+    const sql = yield* PgClient.PgClient
+    return yield* sql.unsafe(statement)
+  }).pipe(
+    Effect.provide(
+      PgClient.layer({ url: Redacted.make(inject("postgresUrl")), maxConnections: 1, connectTimeout: "60 seconds" })
+    ),
+    Effect.orDie
+  )
+
+/** An outage of one database: nobody gets in until every backend is gone. */
+export const restart = (database: string) =>
+  Effect.gen(function* () {
+    yield* administer(`ALTER DATABASE ${database} ALLOW_CONNECTIONS false`)
+    const backends = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '${database}'`
+    yield* administer(backends).pipe(
+      Effect.repeat({ until: (rows) => rows.length === 0, schedule: Schedule.spaced("20 millis") }),
+      Effect.ensuring(administer(`ALTER DATABASE ${database} ALLOW_CONNECTIONS true`))
+    )
+  })
+
+/** The harness of the contract suite: members on one database. */
+export const harness: Layer.Layer<BrokerHarness> = Layer.effect(
+  BrokerHarness,
+  Effect.map(TestDatabase, ({ name, url }) => ({ member: Effect.orDie(make(url)), restartBroker: restart(name) }))
+).pipe(
+  Layer.provide(TestDatabase.layer),
+  // The suite breaks things on purpose; what fails beyond that shows in its assertions.
+  Layer.provideMerge(Layer.succeed(References.MinimumLogLevel, "Fatal"))
+)

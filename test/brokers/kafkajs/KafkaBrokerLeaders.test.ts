@@ -1,0 +1,313 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Context, Effect, Fiber, Layer, Queue, References, Schedule } from "effect"
+import { SqlClient } from "effect/sql"
+import { type Admin, Kafka, logLevel } from "kafkajs"
+import { randomUUID } from "node:crypto"
+import type { Slice } from "../../../src/brokers/Broker.ts"
+import {
+  consume,
+  newTopic,
+  numbers,
+  publish,
+  publishStubbornly,
+  read,
+  textOf,
+  within
+} from "../../contracts/BrokerHarness.ts"
+import { LaneWorkersSettings } from "../../../src/outbox/LaneWorkers.ts"
+import { Dispatcher, DispatcherSettings } from "../../../src/outbox/Dispatcher.ts"
+import * as KafkaBroker from "../../../src/brokers/kafkajs/KafkaBroker.ts"
+import * as KafkaErrors from "../../../src/brokers/kafkajs/KafkaErrors.ts"
+import { Transaction } from "../../../src/platform/Transaction.ts"
+import * as Counters from "../../support/Counters.ts"
+import * as KafkaSource from "../../support/KafkaSource.ts"
+import * as Ledger from "../../support/Ledger.ts"
+import * as LocalKafka from "../../support/LocalKafka.ts"
+import { TestDatabase } from "../../support/TestDatabase.ts"
+import * as TestProcess from "../../support/TestProcess.ts"
+import { topicEnds } from "../../support/topicEnds.ts"
+import * as KafkaMember from "./KafkaMember.ts"
+
+const local = await Effect.runPromise(KafkaSource.decideLocalKafka)
+if (local._tag === "Unavailable") {
+  const missing = `none of KafkaBrokerLeaders.test.ts ran (leaders that move between three nodes): ${local.missing}`
+  if (process.env.CI === "true") throw new Error(missing)
+  console.warn(`SKIPPED: ${missing}`)
+}
+
+const partitions = 6
+
+/** Without the guard in KafkaConsumer.ts some ten of these moves are enough to lose records. */
+const moves = 30
+
+/** Long enough for a move to be noticed by a fetch, so that the next one is another story. */
+const moveInterval = "250 millis"
+
+/** Together they keep a reader a few slices behind. */
+const batchPause = "20 millis"
+const slicePause = "30 millis"
+
+class Cluster extends Context.Service<Cluster, Effect.Success<ReturnType<typeof LocalKafka.makeProxied>>>()(
+  "test/kafka/Cluster"
+) {
+  static readonly layer = Layer.effect(Cluster, LocalKafka.makeProxied({ nodes: 3 }))
+}
+
+/** Makes a topic whose partitions lie where they are told to, and waits until all of them serve: brokers lag behind one another. */
+const makeTopic = Effect.fnUntraced(function* (
+  servers: string,
+  admin: Admin,
+  topic: string,
+  replicas: ReadonlyArray<ReadonlyArray<number>>,
+  configEntries: Array<{ name: string; value: string }> = []
+) {
+  const replicaAssignment = replicas.map((nodes, partition) => ({ partition, replicas: [...nodes] }))
+  yield* Effect.promise(() =>
+    // kafkajs' own wait asks one broker, and fails where that does not know of the topic yet.
+    admin.createTopics({ waitForLeaders: false, topics: [{ topic, replicaAssignment, configEntries }] })
+  )
+  const client = new Kafka({ clientId: "maker", brokers: servers.split(","), logLevel: logLevel.NOTHING })
+  assert.strictEqual((yield* topicEnds(client, topic)).length, replicas.length)
+})
+
+/** Gives the partition to the two nodes that are not its leader. */
+const moveLeader = async (admin: Admin, wireTopic: string, partition: number) => {
+  const { topics } = await admin.fetchTopicMetadata({ topics: [wireTopic] })
+  const leader = topics[0]!.partitions.find(({ partitionId }) => partitionId === partition)!.leader
+  const replicas = [1, 2, 3].filter((node) => node !== leader)
+  await admin.alterPartitionReassignments({
+    topics: [{ topic: wireTopic, partitionAssignment: [{ partition, replicas }] }]
+  })
+}
+
+describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", () => {
+  layer(Layer.merge(Cluster.layer, Layer.succeed(References.MinimumLogLevel, "Error")), {
+    excludeTestServices: true,
+    timeout: 120_000
+  })((it) => {
+    it.effect(
+      "while leaders move, nothing is lost between a publisher and a reader, and nothing overtakes",
+      () =>
+        Effect.gen(function* () {
+          const { bootstrapServers } = yield* Cluster
+          const it = yield* KafkaMember.makeDirect({ brokers: bootstrapServers.split(","), replication: 3 })
+          const { group, topic } = yield* newTopic(it, partitions)
+          const queue = yield* Queue.unbounded<Slice>()
+          const fiber = yield* consume(it, { topic, group, sliceSize: 10 }, (slice) =>
+            // Slow enough that fetched and uncommitted records wait, which is what a new generation makes nothing of.
+            Effect.sleep(slicePause).pipe(Effect.andThen(slice.commit), Effect.andThen(Queue.offer(queue, slice)))
+          )
+          const leaders = { moving: true }
+          /** Publishes 0, 1, 2 … until the leaders stand still; what it sends again may be there twice. */
+          const publisher = Effect.fnUntraced(function* (partition: number) {
+            let sent = 0
+            for (; leaders.moving || sent === 0; sent += 5) {
+              yield* publish(it, topic, numbers(sent, 5), partition).pipe(Effect.retry(Schedule.spaced("50 millis")))
+              yield* Effect.sleep(batchPause)
+            }
+            yield* publish(it, topic, ["end"], partition).pipe(Effect.retry(Schedule.spaced("50 millis")))
+            return sent
+          })
+          const publishers = yield* Effect.forEach(numbers(0, partitions), (partition) =>
+            Effect.forkScoped(publisher(Number(partition)))
+          )
+          const admin = yield* KafkaMember.admin(bootstrapServers)
+          for (let move = 0; move < moves; move++) {
+            yield* Effect.promise(() =>
+              moveLeader(admin, KafkaMember.prefix + topic, move % partitions).catch(() => undefined)
+            )
+            yield* Effect.sleep(moveInterval)
+          }
+          leaders.moving = false
+          const sent = yield* within("the publishers", Effect.forEach(publishers, Fiber.join))
+          const firsts = sent.map((): Set<string> => new Set())
+          while (firsts.some((first) => !first.has("end"))) {
+            const { partition, records } = yield* within(
+              "the next slice, up to every partition's end",
+              Queue.take(queue)
+            )
+            for (const record of records) firsts[partition]!.add(textOf(record))
+          }
+          for (const [partition, first] of firsts.entries()) {
+            assert.deepStrictEqual([...first], [...numbers(0, sent[partition]!), "end"], `partition ${partition}`)
+          }
+          yield* within("the consumer's end", Fiber.interrupt(fiber))
+          // What was committed stands, and nothing in front of it is left over.
+          const marker = randomUUID()
+          // A late move may still be under way.
+          yield* publishStubbornly(it, topic, [marker])
+          const next = yield* read(it, { topic, group })
+          const rest = yield* next.takeUntil(marker)
+          assert.deepStrictEqual([...new Set(rest.map((seen) => textOf(seen.record)))], [marker])
+        }),
+      300_000
+    )
+
+    it.effect(
+      "a broker that swallows what it gets is felt by the partitions that it leads, and by no other",
+      () =>
+        Effect.gen(function* () {
+          const { bootstrapServers, brokers } = yield* Cluster
+          const topic = `swallowed-${randomUUID()}`
+          const admin = yield* KafkaMember.admin(bootstrapServers)
+          const replicas = Array.from({ length: partitions }, (_, partition) => [1 + (partition % 3)])
+          yield* makeTopic(bootstrapServers, admin, KafkaMember.prefix + topic, replicas)
+          // Two of them are waited for; and what a machine that stands still for some seconds sends meanwhile must not take as long.
+          const it = yield* KafkaMember.makeDirect({ brokers: bootstrapServers.split(","), sendTimeoutMillis: 10_000 })
+          const all = numbers(0, partitions).map(Number)
+          const swallowed = all.filter((partition) => partition % 3 === 2)
+          const others = all.filter((partition) => partition % 3 !== 2)
+          const sendTo = (these: ReadonlyArray<number>) =>
+            Effect.forEach(these, (partition) => publish(it, topic, ["x"], partition), {
+              concurrency: "unbounded",
+              discard: true
+            })
+          // A broker may lag behind the one that was asked, and its answer is not always an outage's.
+          yield* within("all partitions", Effect.retry(sendTo(all), Schedule.spaced("100 millis")))
+          const { proxy } = brokers.find(({ nodeId }) => nodeId === 3)!
+          yield* Effect.acquireRelease(proxy.blackHole(), () => proxy.pass)
+          let rounds = 0
+          const traffic = Effect.forever(
+            Effect.andThen(
+              sendTo(others),
+              Effect.sync(() => rounds++)
+            )
+          )
+          const tries = Effect.gen(function* () {
+            // On the connections of all, and then each on some of its own.
+            for (let round = 0; round < 2; round++) {
+              const failed = yield* Effect.forEach(swallowed, (partition) => Effect.flip(sendTo([partition])), {
+                concurrency: "unbounded"
+              })
+              assert.deepStrictEqual(
+                failed.map(({ _tag }) => _tag),
+                swallowed.map(() => "BrokerUnavailable")
+              )
+            }
+            // Nor by a process that starts meanwhile: it finds the topic fit, and somebody who answers, whichever broker it happens to begin with.
+            const late = yield* KafkaMember.makeDirect({ brokers: bootstrapServers.split(",") })
+            for (let first = 0; first < 3; first++) {
+              yield* within("the topic", late.broker.ensureTopic(topic, partitions))
+              // Once more, for a machine that stood still for as long as a question is waited for.
+              yield* within("an answer", Effect.retry(late.broker.reach!(topic), { times: 1 }))
+            }
+            yield* proxy.pass
+            yield* Effect.forEach(swallowed, (partition) => publishStubbornly(it, topic, ["back"], partition))
+          })
+          // The first one that fails among the others fails the test.
+          yield* Effect.raceFirst(tries, traffic)
+          assert.isAbove(rounds, 0)
+        }),
+      300_000
+    )
+
+    it.effect(
+      "while half of a topic's partitions have no leader nothing burns, the other half flows, also from a process that starts meanwhile, other topics do, and all of it follows when they are back",
+      () =>
+        Effect.gen(function* () {
+          const { bootstrapServers, brokers } = yield* Cluster
+          const prefix = `half-${randomUUID()}-`
+          const admin = yield* KafkaMember.admin(bootstrapServers)
+          // The even ones live on the third node alone.
+          const halves = Array.from({ length: 8 }, (_, partition) => [
+            partition % 2 === 0 ? 3 : 1 + ((partition >> 1) % 2)
+          ])
+          yield* makeTopic(bootstrapServers, admin, prefix + Ledger.topic, halves, [
+            { name: "min.insync.replicas", value: "1" }
+          ])
+          const everywhere = Array.from({ length: 8 }, () => [1, 2, 3])
+          yield* makeTopic(bootstrapServers, admin, `${prefix}other`, everywhere)
+          const broker = KafkaBroker.layer.pipe(
+            Layer.provide(
+              Layer.succeed(KafkaBroker.KafkaSettings, {
+                brokers: bootstrapServers.split(","),
+                prefix,
+                createTopics: false,
+                replication: 1,
+                sendTimeoutMillis: 3_000,
+                sessionTimeoutMillis: 10_000,
+                clientId: "half"
+              })
+            )
+          )
+          yield* Effect.gen(function* () {
+            const sql = yield* SqlClient.SqlClient
+            yield* Ledger.makeTables
+            const ids = Array.from({ length: 40 }, (_, index) => `ledger-${index}`)
+            const write = Effect.forEach(ids, (id) => Transaction.run(Ledger.append(id, 2)), { discard: true })
+            const start = Effect.map(
+              Layer.build(
+                TestProcess.dispatcherOver(() => Layer.fresh(broker)).pipe(
+                  Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 8, topics: [] })),
+                  Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 20, backoffCapMillis: 500 })),
+                  Layer.fresh
+                )
+              ),
+              (context) => Context.get(context, Dispatcher)
+            )
+            // Lanes of even numbers lie in partitions of even numbers.
+            const waiting = sql<{ readonly what: string }>`
+              SELECT DISTINCT topic || ' ' || lane % 2 AS what FROM outbox_events ORDER BY what`
+            const untilHalf = ({ pauses }: Dispatcher["Service"]) =>
+              Counters.eventually(
+                "a few failed tries, and all to be sent that has a leader",
+                Effect.all([waiting, pauses]).pipe(
+                  Effect.map(
+                    ([rows, paused]) =>
+                      rows.map(({ what }) => what).join() === `${Ledger.topic} 0` &&
+                      paused.some(({ attempt, topic }) => topic === Ledger.topic && attempt >= 3)
+                  )
+                )
+              )
+            const third = brokers.find(({ nodeId }) => nodeId === 3)!
+            yield* Effect.scoped(
+              Effect.gen(function* () {
+                const dispatcher = yield* start
+                yield* write
+                yield* Counters.drained
+                yield* third.kill
+                yield* write
+                yield* Transaction.run(Ledger.append("other", 3, "other"))
+                yield* untilHalf(dispatcher)
+              })
+            )
+            // Until the others have missed it for a session they name it as the leader, and kafkajs takes that for an answer.
+            yield* Counters.eventually(
+              "the others to say that there is no leader",
+              Effect.promise(() =>
+                admin.fetchTopicMetadata({ topics: [prefix + Ledger.topic] }).then(
+                  () => false,
+                  (error: unknown) => KafkaErrors.isProtocolError(error, "LEADER_NOT_AVAILABLE")
+                )
+              )
+            )
+            yield* write
+            yield* untilHalf(yield* start)
+            const states = yield* sql<{
+              readonly status: string
+            }>`SELECT DISTINCT status FROM outbox_status ORDER BY status`
+            assert.deepStrictEqual(
+              states.map(({ status }) => status),
+              ["published", "queued"]
+            )
+            yield* third.start
+            yield* Counters.drained
+            const { problems } = Ledger.check(
+              yield* Ledger.deliveredKafka(bootstrapServers, prefix + Ledger.topic),
+              (yield* Ledger.committed).filter(({ id }) => id !== "other")
+            )
+            assert.deepStrictEqual(problems, [])
+          }).pipe(
+            Effect.provide(
+              TestProcess.outbox.pipe(
+                Layer.provideMerge(TestDatabase.layer),
+                Layer.provide(TestProcess.quiet),
+                Layer.fresh
+              )
+            )
+          )
+        }),
+      300_000
+    )
+  })
+})

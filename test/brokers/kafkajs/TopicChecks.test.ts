@@ -1,0 +1,294 @@
+/** Topics of a real Kafka that are not fit: refused when the service starts, or made to wait when the broker comes later. */
+import { assert, describe, it } from "@effect/vitest"
+import { Context, Effect, Layer, Redacted, Schedule } from "effect"
+import { ConfigResourceTypes } from "kafkajs"
+import { execFile } from "node:child_process"
+import { randomUUID } from "node:crypto"
+import * as Path from "node:path"
+import { inject } from "vitest"
+import { Broker } from "../../../src/brokers/Broker.ts"
+import { Publisher } from "../../../src/outbox/Publisher.ts"
+import { type Finding, TopicChecks } from "../../../src/operations/TopicChecks.ts"
+import { Fibers } from "../../../src/platform/Supervised.ts"
+import { within } from "../../contracts/BrokerHarness.ts"
+import { root, TestDatabase } from "../../support/TestDatabase.ts"
+import * as TestProcess from "../../support/TestProcess.ts"
+import * as KafkaMember from "./KafkaMember.ts"
+
+const bootstrapServers = inject("kafkaBrokers")
+if (bootstrapServers === null) {
+  const missing = `none of kafka/TopicChecks.test.ts ran (topics that are not fit): ${inject("kafkaMissing")}`
+  if (process.env.CI === "true") throw new Error(missing)
+  console.warn(`SKIPPED: ${missing}`)
+}
+const servers = bootstrapServers ?? ""
+
+/** Makes a topic as somebody else would, with these settings over the cluster's defaults. */
+const makeTopic = Effect.fnUntraced(function* (
+  config: Readonly<Record<string, string>>,
+  { partitions = 8, prefix = KafkaMember.prefix }: { readonly partitions?: number; readonly prefix?: string } = {}
+) {
+  const topic = `unfit-${randomUUID()}`
+  const admin = yield* KafkaMember.admin(servers)
+  const make = () =>
+    admin.createTopics({
+      topics: [
+        {
+          topic: prefix + topic,
+          numPartitions: partitions,
+          replicationFactor: 1,
+          configEntries: Object.entries(config).map(([name, value]) => ({ name, value }))
+        }
+      ]
+    })
+  yield* Effect.promise(make)
+  return topic
+})
+
+/** The checks and the publisher over a broker. */
+const over = (broker: Broker["Service"]) =>
+  Layer.merge(Publisher.layer, TopicChecks.layer).pipe(
+    Layer.provideMerge(Layer.succeed(Broker, broker)),
+    Layer.provideMerge(Fibers.layer),
+    Layer.fresh,
+    Layer.provideMerge(TestProcess.quiet)
+  )
+
+/** What the checks say first: at the start, or behind it where the broker was late with an answer then. */
+const firstReport = (context: Context.Context<TopicChecks>) =>
+  within(
+    "a look",
+    Effect.repeat(Context.get(context, TopicChecks).reports, {
+      until: (reports) => reports.length > 0,
+      schedule: Schedule.spaced("50 millis")
+    })
+  )
+
+const start = (topic: string) =>
+  Effect.gen(function* () {
+    const { broker } = yield* KafkaMember.makeDirect({ brokers: servers.split(",") })
+    return yield* Layer.build(TopicChecks.layerStart([topic]).pipe(Layer.provideMerge(over(broker))))
+  })
+
+const day = 86_400_000
+
+describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
+  for (const [what, config, options, sentence] of [
+    ["has twelve partitions", {}, { partitions: 12 }, /it has 12 partitions: 64 lanes need a count that divides 64/],
+    ["is compacted", { "cleanup.policy": "compact" }, {}, /cleanup\.policy is to compact/],
+    ["is compacted and deleted", { "cleanup.policy": "compact,delete" }, {}, /cleanup\.policy is to compact/],
+    [
+      "asks for more acks than it has copies",
+      { "min.insync.replicas": "2" },
+      {},
+      /min\.insync\.replicas is 2, and it has 1 copy/
+    ],
+    [
+      "remembers longer than the inbox",
+      { "retention.ms": String(30 * day) },
+      {},
+      /for 30 days \(retention\.ms\), and an event is known/
+    ],
+    ["remembers for ever", { "retention.ms": "-1" }, {}, /it keeps records for ever/],
+    ["remembers for ages", { "retention.ms": "9223372036854775807" }, {}, /it keeps records for ever/]
+  ] as const) {
+    it.live(`a topic that ${what} refuses the start with a sentence`, () =>
+      Effect.gen(function* () {
+        const topic = yield* makeTopic(config, options)
+        // A broker that is late with an answer is no refusal.
+        const error = yield* Effect.retry(Effect.flip(start(topic)), { times: 4 })
+        assert.strictEqual(error._tag, "TopicUnfit")
+        assert.match(error.message, sentence)
+        assert.include(error.message, `topic ${topic}: `)
+      }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+    )
+  }
+
+  it.live("a limit that was lowered refuses nobody the start: health says it, and what fits still goes out", () =>
+    Effect.gen(function* () {
+      const topic = yield* makeTopic({ "max.message.bytes": "100000", "segment.ms": String(day) })
+      const context = yield* start(topic)
+      const [report] = yield* firstReport(context)
+      assert.deepStrictEqual(
+        report?.findings.map(({ kind }) => kind),
+        ["oversize", "weak"] satisfies Array<Finding["kind"]>
+      )
+      // What fits still goes out: holds deal with the rest, event by event.
+      assert.strictEqual(yield* Context.get(context, Publisher).prepare(topic), 8)
+      // What the publisher looks at is told with the rest: there is one TopicChecks.
+      yield* Context.get(context, Publisher).prepare(`${topic}-other`)
+      assert.strictEqual((yield* Context.get(context, TopicChecks).reports).length, 2)
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+  )
+
+  it.live(
+    "the topic that the service makes by itself is one that it has nothing to say about, but for its single copy",
+    () =>
+      Effect.gen(function* () {
+        const topic = `fit-${randomUUID()}`
+        const context = yield* start(topic)
+        const [report] = yield* firstReport(context)
+        assert.deepStrictEqual(
+          report?.findings.map(({ kind, sentence }) => [kind, sentence.split(":")[0]]),
+          [["weak", "it has one copy"]]
+        )
+      }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+  )
+
+  it.live("settings that a cluster has by default are said to be weak where a record outlives its mark", () =>
+    Effect.gen(function* () {
+      const topic = yield* makeTopic({})
+      const context = yield* start(topic)
+      const [report] = yield* firstReport(context)
+      assert.include(
+        report?.findings.map(({ sentence }) => sentence).join("\n"),
+        "so it may be there for 14 days (retention.ms and segment.ms)"
+      )
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+  )
+
+  it.live(
+    "a topic that is compacted while it is in use waits once that was seen, and goes on when it is not any more",
+    () =>
+      Effect.gen(function* () {
+        const topic = yield* makeTopic({ "segment.ms": String(day) })
+        const context = yield* start(topic)
+        const { prepare } = Context.get(context, Publisher)
+        const { inspect } = Context.get(context, TopicChecks)
+        const admin = yield* KafkaMember.admin(servers)
+        /** All of them at once: what is not named falls back to the cluster's default. */
+        const set = (policy: string) =>
+          Effect.promise(() =>
+            admin.alterConfigs({
+              validateOnly: false,
+              resources: [
+                {
+                  type: ConfigResourceTypes.TOPIC,
+                  name: KafkaMember.prefix + topic,
+                  configEntries: [
+                    { name: "cleanup.policy", value: policy },
+                    { name: "segment.ms", value: String(day) }
+                  ]
+                }
+              ]
+            })
+          )
+        /** Looks until the setting has reached the broker that is asked. */
+        const seen = (kind: Finding["kind"], is: boolean) =>
+          within(
+            `a look that ${is ? "finds" : "misses"} what ${kind}`,
+            Effect.repeat(inspect(topic), {
+              until: ({ findings }) => findings.some((finding) => finding.kind === kind) === is,
+              schedule: Schedule.spaced("50 millis")
+            })
+          )
+        assert.strictEqual(yield* prepare(topic), 8)
+        yield* set("compact")
+        yield* seen("stops", true)
+        const error = yield* Effect.flip(prepare(topic))
+        assert.match(error.message, /is unavailable: cleanup\.policy is to compact/)
+        yield* set("delete")
+        yield* seen("stops", false)
+        assert.strictEqual(yield* prepare(topic), 8)
+      }).pipe(Effect.scoped, Effect.provide(Layer.merge(TestDatabase.layerPool, TestProcess.quiet)))
+  )
+
+  it.live("a topic that grows keeps its events in the partitions that it had, in every dispatcher, and says so", () =>
+    Effect.gen(function* () {
+      const topic = yield* makeTopic({ "segment.ms": String(day) })
+      const one = yield* start(topic)
+      yield* firstReport(one)
+      const admin = yield* KafkaMember.admin(servers)
+      yield* Effect.promise(() =>
+        admin.createPartitions({ topicPartitions: [{ topic: KafkaMember.prefix + topic, count: 16 }] })
+      )
+      const other = yield* start(topic)
+      for (const context of [one, other]) {
+        const { info, findings } = yield* within(
+          "the new count",
+          Effect.repeat(Context.get(context, TopicChecks).inspect(topic), {
+            until: ({ info }) => info.partitions === 16,
+            schedule: Schedule.spaced("50 millis")
+          })
+        )
+        assert.strictEqual(info.partitions, 16)
+        assert.match(findings.at(-1)!.sentence, /^it has 16 partitions, and events go to the first 8/)
+        assert.strictEqual(yield* Context.get(context, Publisher).prepare(topic), 8)
+      }
+    }).pipe(Effect.scoped, Effect.provide(Layer.merge(TestDatabase.layerPool, TestProcess.quiet)))
+  )
+
+  it.live("a broker that is away is no refusal; when it comes, a topic that is not fit waits, and says why", () =>
+    Effect.gen(function* () {
+      const topic = yield* makeTopic({ "cleanup.policy": "compact" })
+      const { broker, proxy } = yield* KafkaMember.make(servers)
+      yield* proxy.refuse
+      const context = yield* Layer.build(TopicChecks.layerStart([topic]).pipe(Layer.provideMerge(over(broker))))
+      const publisher = Context.get(context, Publisher)
+      assert.strictEqual((yield* Effect.flip(publisher.prepare(topic)))._tag, "BrokerUnavailable")
+      yield* proxy.pass
+      const checks = Context.get(context, TopicChecks)
+      yield* within(
+        "the check",
+        checks.reports.pipe(
+          Effect.repeat({
+            until: (reports) => reports.some(({ findings }) => findings.some(({ kind }) => kind === "stops")),
+            schedule: Schedule.spaced("50 millis")
+          })
+        )
+      )
+      const error = yield* Effect.flip(publisher.prepare(topic))
+      assert.strictEqual(error._tag, "TopicUnavailable")
+      assert.match(error.message, /is unavailable: cleanup\.policy is to compact/)
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+  )
+
+  it.live("a broker that swallows what it gets does not keep the service from starting", () =>
+    Effect.gen(function* () {
+      const { broker, proxy } = yield* KafkaMember.make(servers)
+      yield* proxy.blackHole()
+      const context = yield* within(
+        "the start",
+        Layer.build(TopicChecks.layerStart(["any"]).pipe(Layer.provideMerge(over(broker))))
+      )
+      assert.deepStrictEqual(yield* Context.get(context, TopicChecks).reports, [])
+      yield* proxy.pass
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+  )
+
+  it.live("the service does not start on a topic that is not fit: one line, exit status 1", () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestDatabase
+      const prefix = `unfit-${randomUUID()}-`
+      const directory = yield* TestDatabase.dataDirectory
+      const admin = yield* KafkaMember.admin(servers)
+      yield* Effect.promise(() =>
+        admin.createTopics({ topics: [{ topic: `${prefix}orders`, numPartitions: 12, replicationFactor: 1 }] })
+      )
+      const { code, stderr } = yield* Effect.callback<{ readonly code: unknown; readonly stderr: string }>((resume) => {
+        const child = execFile(
+          process.execPath,
+          [Path.join(root, "src/paid-once.ts"), "serve"],
+          {
+            env: {
+              PATH: process.env["PATH"],
+              DATABASE_URL: Redacted.value(url),
+              DATA_DIRECTORY: directory,
+              PORT: "0",
+              LOG_LEVEL: "None",
+              KAFKA_BROKERS: servers,
+              KAFKA_PREFIX: prefix
+            },
+            timeout: 50_000
+          },
+          (error, _, stderr) => resume(Effect.succeed({ code: error?.code ?? 0, stderr }))
+        )
+        return Effect.sync(() => void child.kill("SIGKILL"))
+      })
+      assert.strictEqual(code, 1, stderr)
+      const lines = stderr.trim().split("\n")
+      assert.strictEqual(lines.length, 1, stderr)
+      assert.match(lines[0]!, /^paid-once: topic orders: it has 12 partitions: 64 lanes need a count that divides 64/)
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
+  )
+})

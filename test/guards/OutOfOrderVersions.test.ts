@@ -1,0 +1,187 @@
+/** Aggregates whose versions fall in the queue: deleted and made anew under their names, say, or counted wrong. */
+import { assert, it } from "@effect/vitest"
+import { Context, Effect, Exit, Latch, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
+import { laneOf } from "../../src/outbox/Lane.ts"
+import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
+import * as OutOfOrderVersions from "../../src/guards/OutOfOrderVersions.ts"
+import { Outbox } from "../../src/outbox/Outbox.ts"
+import { type QueuedEvent, QueueSettings } from "../../src/outbox/OutboxQueue.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
+import * as Counters from "../support/Counters.ts"
+import * as ShortWaits from "../support/ShortWaits.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+const batchSize = 10
+
+const process = Dispatcher.layer.pipe(
+  Layer.provideMerge(TestProcess.dispatcherStepsOver((layer) => layer)),
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provide(Layer.succeed(QueueSettings, { batchSize, batchBytes: 900_000, archive: true })),
+  Layer.provideMerge(TestProcess.quiet)
+)
+
+const lane = laneOf("a")
+const neighbours = Array.from({ length: 200_000 }, (_, index) => `n${index}`).filter((id) => laneOf(id) === lane)
+
+/** Events of an aggregate, `version` and those behind it. */
+const appendTo = (aggregateId: string, version: number, count = 1, aggregateType = "Order") =>
+  Effect.gen(function* () {
+    const outbox = yield* Outbox
+    const event = { eventType: "Placed", schemaVersion: 1, data: {} }
+    const more = Array.from({ length: count - 1 }, () => event)
+    yield* outbox.append({ topic: Counters.topic, aggregateType, aggregateId }, version, [event, ...more])
+  })
+const append = (...events: Parameters<typeof appendTo>) => Transaction.run(appendTo(...events))
+
+const queued = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const rows = yield* sql<{ readonly id: string; readonly version: number }>`
+    SELECT aggregate_id AS id, aggregate_version AS version FROM outbox_events ORDER BY seq`
+  return rows.map(({ id, version }) => `${id} ${version}`)
+})
+
+/** Turns of the lane for as long as one says that there is more at once. */
+const drain = Effect.gen(function* () {
+  const { drainOnce } = yield* Dispatcher
+  yield* Effect.repeat(drainOnce(lane), { while: (result) => result === "more" })
+})
+
+it.live(
+  "an aggregate whose versions fall is not sent, its lane goes on without it, and it is sent once they rise",
+  () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { drainOnce, misordered } = yield* Dispatcher
+      yield* append("a", 7)
+      yield* append("a", 1)
+      yield* append(neighbours[0]!, 1)
+      yield* drain
+      yield* drain
+      assert.deepStrictEqual(yield* queued, ["a 7", "a 1"])
+      assert.deepStrictEqual(yield* misordered, [{ lane, aggregates: 1 }])
+      yield* sql`DELETE FROM outbox_events WHERE aggregate_version = 1`
+      yield* append("a", 8)
+      yield* Counters.eventually(
+        "the look that finds it in order",
+        Effect.andThen(
+          drainOnce(lane),
+          Effect.map(misordered, (found) => found.length === 0)
+        )
+      )
+      assert.deepStrictEqual(yield* queued, [])
+      assert.deepStrictEqual(Counters.firstDeliveries(yield* Counters.published).get("a"), [7, 8])
+    }).pipe(Effect.provide(process))
+)
+
+it.live("however much waits of it, in front and behind, whatever else is in its lane is sent", () =>
+  Effect.gen(function* () {
+    yield* append("a", 7)
+    yield* append("a", 1, 3 * batchSize)
+    for (const id of neighbours.slice(0, 2 * batchSize)) yield* append(id, 1)
+    yield* append("a", 2, 2 * batchSize)
+    yield* append(neighbours[0]!, 2)
+    yield* drain
+    assert.deepStrictEqual(
+      (yield* queued).filter((name) => !name.startsWith("a ")),
+      []
+    )
+    assert.strictEqual((yield* queued).length, 1 + 5 * batchSize, "and nothing of it")
+  }).pipe(Effect.provide(process))
+)
+
+it.live("type and id tell aggregates apart, and not what the two read like together", () =>
+  Effect.gen(function* () {
+    const { misordered } = yield* Dispatcher
+    const id = neighbours.find((neighbour) => laneOf(`Line ${neighbour}`) === lane)!
+    yield* append(id, 1, 1, "Order Line")
+    yield* append(`Line ${id}`, 1, 1, "Order")
+    yield* drain
+    assert.deepStrictEqual(yield* queued, [])
+    assert.deepStrictEqual(yield* misordered, [])
+  }).pipe(Effect.provide(process))
+)
+
+it.live("with more of them than can be single mistakes their lane stops, and the next turn says so again", () =>
+  Effect.gen(function* () {
+    const { drainOnce } = yield* Dispatcher
+    const sql = yield* SqlClient.SqlClient
+    yield* append("a", 1)
+    // One writer that gives every event version 1. Wherever a batch ends, two of three are in one.
+    const more = neighbours.slice(0, 1_001)
+    yield* sql`
+      INSERT INTO outbox_events (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+                                 occurred_at, trace_id, span_id, record_bytes, data)
+      SELECT lane, gen_random_uuid(), topic, event_type, schema_version, aggregate_type, id, 1, occurred_at, trace_id, span_id, record_bytes, data
+      FROM outbox_events, unnest(${more}::text[]) WITH ORDINALITY AS other(id, turn), generate_series(1, 3) ORDER BY turn`
+    const turn = Effect.exit(Effect.repeat(drainOnce(lane), { while: (result) => result === "more" }))
+    for (let time = 0; time < 2; time++) {
+      const exit = yield* turn
+      assert.isTrue(Exit.isFailure(exit))
+      assert.match(String(exit), /the versions of more than 1000 aggregates of the lane do not rise/)
+    }
+  }).pipe(Effect.provide(process))
+)
+
+it.effect("a look that fails leaves them as they are, and their lane goes on", () =>
+  Effect.gen(function* () {
+    let looks = 0
+    const found = yield* Latch.make(false)
+    const misordered = OutOfOrderVersions.make(
+      {
+        misordered: () =>
+          Effect.andThen(
+            Effect.sync(() => looks++),
+            Effect.die(new Error("it took too long"))
+          )
+      },
+      found
+    )
+    const event = (seq: bigint, aggregateVersion: number) =>
+      ({ seq, aggregateVersion, aggregateType: "Order", aggregateId: "a" }) as QueuedEvent
+    assert.deepStrictEqual(yield* misordered.sift(lane, [event(1n, 7), event(2n, 1)]), [])
+    const known = yield* misordered.of(lane)
+    assert.deepStrictEqual(
+      known.map(({ aggregateId }) => aggregateId),
+      ["a"]
+    )
+    yield* TestClock.adjust("1 second")
+    // And the next turn does not look again at once.
+    for (let turn = 0; turn < 2; turn++) assert.deepStrictEqual(yield* misordered.of(lane), known)
+    assert.strictEqual(looks, 1)
+    assert.deepStrictEqual(yield* misordered.counts, [{ lane, aggregates: 1 }])
+  }).pipe(Effect.provide(TestProcess.quiet))
+)
+
+it.live("one that is mended is sent within seconds, though no poll ever comes", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const dispatcher = TestProcess.dispatcherOver((layer) => layer).pipe(
+      Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000, lanesSideBySide: 2, topics: [] }))
+    )
+    const context = yield* ShortWaits.upTo("5 seconds")(Layer.build(dispatcher))
+    // Together: each by itself would be sent as it comes.
+    yield* append("a", 7, 2)
+    yield* Counters.drained
+    yield* Transaction.run(Effect.andThen(appendTo("a", 12), appendTo("a", 10)))
+    yield* Counters.eventually(
+      "it to be found",
+      Effect.map(Context.get(context, Dispatcher).misordered, (lanes) => lanes.length === 1)
+    )
+    yield* sql`DELETE FROM outbox_events WHERE aggregate_version = 10`
+    yield* Counters.drained
+    yield* Counters.eventually(
+      "health to hear of it",
+      Effect.map(Context.get(context, Dispatcher).misordered, (lanes) => lanes.length === 0)
+    )
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(
+      TestProcess.outbox.pipe(Layer.provideMerge(TestDatabase.layer), Layer.provideMerge(TestProcess.quiet))
+    )
+  )
+)

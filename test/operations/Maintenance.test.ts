@@ -1,0 +1,309 @@
+/** Upkeep on a clock that is set forward: what it makes, what it drops, and whom it never keeps waiting. */
+import { PgClient } from "@effect/sql-pg"
+import { assert, it } from "@effect/vitest"
+import { Context, Deferred, Effect, Fiber, Layer } from "effect"
+import * as Maintenance from "../../src/operations/Maintenance.ts"
+import { OutboxQueue, QueueSettings } from "../../src/outbox/OutboxQueue.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
+import { RetentionSettings } from "../../src/platform/Retention.ts"
+import * as Counters from "../support/Counters.ts"
+import * as DatabaseClock from "../support/DatabaseClock.ts"
+import { publishAll } from "../support/Published.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+/** A database of its own with the settable clock and the counters. */
+const world = Layer.effectDiscard(Effect.andThen(DatabaseClock.install, Counters.makeTables)).pipe(
+  Layer.provideMerge(OutboxQueue.layer),
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provideMerge(TestProcess.quiet)
+)
+
+/** What a consumer leaves behind when it has applied everything that was published. */
+const applyAll = Effect.gen(function* () {
+  const sql = yield* PgClient.PgClient
+  yield* sql`
+    INSERT INTO processed_events SELECT 'consumer', event_id, clock_now() FROM event_log ON CONFLICT DO NOTHING`
+})
+
+const partitions = Effect.fnUntraced(function* (table: string) {
+  const sql = yield* PgClient.PgClient
+  const rows = yield* sql<{ readonly days: number }>`
+    SELECT ((from_time AT TIME ZONE 'UTC')::date - (clock_now() AT TIME ZONE 'UTC')::date)::int4 AS days
+    FROM time_partitions(${table}) WHERE NOT is_default`
+  return rows.map(({ days }) => days)
+})
+
+const count = Effect.fnUntraced(function* (table: string) {
+  const sql = yield* PgClient.PgClient
+  const [row] = yield* sql<{ readonly rows: number }>`SELECT count(*)::int4 AS rows FROM ${sql(table)}`
+  return row!.rows
+})
+
+const day = (id: number) =>
+  Effect.gen(function* () {
+    yield* Transaction.run(Counters.create(`counter-${id}`))
+    yield* publishAll
+    yield* applyAll
+  })
+
+const outcomes = (report: Maintenance.Report) => report.map(({ outcome, table }) => `${table} ${outcome}`)
+
+it.live("as days pass, partitions stand ahead, and each day is dropped whole after its retention", () =>
+  Effect.gen(function* () {
+    for (let today = 0; today < 14; today++) {
+      yield* day(today)
+      yield* Maintenance.runOnce()
+      // A second round finds nothing to do.
+      assert.deepStrictEqual(yield* Maintenance.runOnce(), [])
+      const oldest = (retention: number) => -Math.min(today + 1, retention)
+      const daysFrom = (first: number) => Array.from({ length: 5 - first }, (_, index) => first + index)
+      assert.deepStrictEqual(yield* partitions("event_log"), daysFrom(oldest(3)))
+      assert.deepStrictEqual(yield* partitions("processed_events"), daysFrom(oldest(8)))
+      assert.strictEqual(yield* count("event_log"), Math.min(today + 1, 4))
+      assert.strictEqual(yield* count("event_log_default"), 0)
+      assert.strictEqual(yield* count("processed_events_default"), 0)
+      yield* DatabaseClock.advance("1 day")
+    }
+    assert.strictEqual(yield* count("counters"), 14)
+  }).pipe(Effect.provide(world))
+)
+
+it.live("retention of 0 days keeps everything", () =>
+  Effect.gen(function* () {
+    yield* day(1)
+    yield* DatabaseClock.advance("400 days")
+    yield* Maintenance.runOnce()
+    assert.strictEqual(yield* count("event_log"), 1)
+    assert.strictEqual(yield* count("processed_events"), 1)
+  }).pipe(Effect.provide(world), Effect.provideService(RetentionSettings, { outboxDays: 0, inboxDays: 0, taskDays: 0 }))
+)
+
+it.live("an event that waits in the queue is never dropped, however old it is", () =>
+  Effect.gen(function* () {
+    yield* Transaction.run(Counters.create("waiting"))
+    yield* DatabaseClock.advance("100 days")
+    yield* Maintenance.runOnce()
+    assert.deepStrictEqual(yield* Counters.queuedVersions("waiting"), [1])
+    // Published now, its row is young whatever the day in its id: the archive and the inbox keep it for their time from here on.
+    yield* publishAll
+    yield* applyAll
+    yield* Maintenance.runOnce()
+    assert.strictEqual(yield* count("event_log"), 1)
+    yield* DatabaseClock.advance("4 days")
+    yield* Maintenance.runOnce()
+    assert.strictEqual(yield* count("event_log"), 0)
+    assert.strictEqual(yield* count("processed_events"), 1)
+    yield* DatabaseClock.advance("5 days")
+    yield* Maintenance.runOnce()
+    assert.strictEqual(yield* count("processed_events"), 0)
+  }).pipe(Effect.provide(world))
+)
+
+it.live("a day with a row that came late is kept until that row is old as well", () =>
+  Effect.gen(function* () {
+    yield* day(1)
+    yield* Transaction.run(Counters.create("late"))
+    yield* DatabaseClock.advance("3 days 20 hours")
+    // The partition of its day is still there.
+    yield* publishAll
+    yield* DatabaseClock.advance("1 day")
+    const report = yield* Maintenance.runOnce()
+    assert.include(outcomes(report), "event_log kept")
+    assert.strictEqual(yield* count("event_log"), 2)
+    yield* DatabaseClock.advance("3 days")
+    assert.include(outcomes(yield* Maintenance.runOnce()), "event_log dropped")
+    assert.strictEqual(yield* count("event_log"), 0)
+  }).pipe(Effect.provide(world))
+)
+
+it.live("a reader of the archive makes the drop give up in time; it is done by a later round", () =>
+  Effect.gen(function* () {
+    const sql = yield* PgClient.PgClient
+    yield* day(1)
+    yield* DatabaseClock.advance("5 days")
+    const reading = yield* Deferred.make<void>()
+    const release = yield* Deferred.make<void>()
+    const reader = yield* Effect.forkChild(
+      sql.withTransaction(
+        Effect.gen(function* () {
+          yield* sql`SELECT count(*) FROM event_log`
+          yield* Deferred.succeed(reading, undefined)
+          yield* Deferred.await(release)
+        })
+      )
+    )
+    yield* Deferred.await(reading)
+    const report = yield* Maintenance.runOnce()
+    assert.include(outcomes(report), "event_log busy")
+    assert.notInclude(outcomes(report), "event_log dropped")
+    assert.strictEqual(yield* count("event_log"), 1)
+    yield* Deferred.succeed(release, undefined)
+    yield* Fiber.join(reader)
+    assert.deepStrictEqual(
+      outcomes(yield* Maintenance.runOnce()).filter((outcome) => outcome.startsWith("event_log")),
+      [...Array.from({ length: 6 }, () => "event_log made"), ...Array.from({ length: 3 }, () => "event_log dropped")]
+    )
+    assert.strictEqual(yield* count("event_log"), 0)
+  }).pipe(Effect.provide(world))
+)
+
+it.live("a mark that is under way does not stop days from being made, and makes a drop come later", () =>
+  Effect.gen(function* () {
+    const sql = yield* PgClient.PgClient
+    yield* day(1)
+    yield* DatabaseClock.advance("5 days")
+    yield* Maintenance.runOnce()
+    yield* Transaction.run(Counters.create("marked"))
+    yield* DatabaseClock.advance("2 days")
+    yield* sql.withTransaction(
+      Effect.gen(function* () {
+        yield* publishAll
+        const report = yield* Maintenance.runOnce().pipe(withoutTransaction(sql))
+        assert.deepStrictEqual(
+          outcomes(report).filter((outcome) => outcome.startsWith("event_log")),
+          ["event_log made", "event_log made", "event_log busy"]
+        )
+      })
+    )
+    assert.include(outcomes(yield* Maintenance.runOnce()), "event_log dropped")
+  }).pipe(
+    Effect.provide(world),
+    Effect.provideService(RetentionSettings, { outboxDays: 5, inboxDays: 8, taskDays: 30 })
+  )
+)
+
+it.live("a business transaction that holds its locks does not stop a drop, and none ever waits for one", () =>
+  Effect.gen(function* () {
+    const sql = yield* PgClient.PgClient
+    yield* day(1)
+    yield* DatabaseClock.advance("5 days")
+    // One transaction holds what a payment holds: its aggregate's row, and its events in the queue.
+    yield* Transaction.run(
+      Effect.gen(function* () {
+        yield* Counters.increment("counter-1")
+        const report = yield* Maintenance.runOnce().pipe(withoutTransaction(sql))
+        assert.include(outcomes(report), "event_log dropped")
+        assert.include(outcomes(report), "event_log made")
+        assert.deepStrictEqual(Maintenance.unfinished(report), [])
+      })
+    )
+    // While drops wait for a reader, transactions that may not wait a moment for any lock all commit.
+    yield* Transaction.run(Counters.create("again"))
+    yield* publishAll
+    yield* DatabaseClock.advance("5 days")
+    yield* sql.withTransaction(
+      Effect.gen(function* () {
+        yield* sql`SELECT count(*) FROM event_log`
+        const dropping = yield* Effect.forkChild(
+          Effect.replicateEffect(Maintenance.runOnce(), 5).pipe(withoutTransaction(sql))
+        )
+        let committed = 0
+        while (dropping.pollUnsafe() === undefined || committed < 20) {
+          yield* Transaction.run(
+            Effect.gen(function* () {
+              const { sql } = yield* Transaction
+              yield* sql`SELECT set_config('lock_timeout', '1ms', true)`
+              yield* Counters.increment("counter-1")
+            })
+          ).pipe(withoutTransaction(sql))
+          committed++
+        }
+        const reports = yield* Fiber.join(dropping)
+        for (const report of reports) assert.include(outcomes(report), "event_log busy")
+      })
+    )
+  }).pipe(Effect.provide(world))
+)
+
+/** On another connection than the transaction around it. */
+const withoutTransaction =
+  (sql: PgClient.PgClient) =>
+  <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.updateContext(effect, (context) => Context.omit(sql.transactionService)(context) as typeof context)
+
+it.live("several processes at it at once do each step once, and none fails", () =>
+  Effect.gen(function* () {
+    yield* day(1)
+    yield* DatabaseClock.advance("6 days")
+    const reports = yield* Effect.all(
+      Array.from({ length: 4 }, () => Maintenance.runOnce()),
+      { concurrency: "unbounded" }
+    )
+    assert.isAbove(reports.flat().length, 0)
+    yield* Maintenance.runOnce()
+    assert.deepStrictEqual(yield* Maintenance.runOnce(), [])
+    assert.deepStrictEqual(yield* partitions("event_log"), [-3, -1, 0, 1, 2, 3, 4])
+  }).pipe(Effect.provide(world))
+)
+
+it.live("a day whose first rows are in the default partition takes them along when it is made", () =>
+  Effect.gen(function* () {
+    // Nobody looked after the tables for a week.
+    yield* DatabaseClock.advance("7 days")
+    yield* day(1)
+    assert.strictEqual(yield* count("event_log_default"), 1)
+    const report = yield* Maintenance.runOnce()
+    assert.deepStrictEqual(
+      report.filter(({ rows }) => rows !== undefined).map(({ outcome, rows, table }) => [table, outcome, rows]),
+      [
+        ["event_log", "made", 1],
+        ["processed_events", "made", 1]
+      ]
+    )
+    assert.strictEqual(yield* count("event_log_default"), 0)
+    assert.strictEqual(yield* count("event_log"), 1)
+    assert.include(yield* partitions("event_log"), 0)
+    // The mark is where it is looked for: the same event is still a duplicate.
+    yield* applyAll
+    assert.strictEqual(yield* count("processed_events"), 1)
+  }).pipe(Effect.provide(world))
+)
+
+it.live("too many rows of a day stay in the default partition, and leave it in bounded steps when they are old", () =>
+  Effect.gen(function* () {
+    const sql = yield* PgClient.PgClient
+    yield* DatabaseClock.advance("7 days")
+    yield* sql`
+      INSERT INTO processed_events
+      SELECT 'consumer', uuid_v7(clock_now(), gen_random_uuid()), clock_now() FROM generate_series(1, 12000)`
+    const first = yield* Maintenance.runOnce()
+    assert.include(outcomes(first), "processed_events blocked")
+    assert.strictEqual(yield* count("processed_events_default"), 12_000)
+    assert.deepStrictEqual(yield* partitions("processed_events"), [-8, -7, -6, -5, -4, -1, 1, 2, 3, 4])
+    yield* DatabaseClock.advance("9 days")
+    const deleted = (report: Maintenance.Report) =>
+      report.filter(({ outcome }) => outcome === "deleted").map(({ partition, rows }) => [partition, rows])
+    const expected = [["processed_events_default", 12_000]]
+    assert.deepStrictEqual(deleted(yield* Maintenance.runOnce({ dryRun: true })), expected)
+    assert.strictEqual(yield* count("processed_events_default"), 12_000)
+    assert.deepStrictEqual(deleted(yield* Maintenance.runOnce()), expected)
+    assert.strictEqual(yield* count("processed_events_default"), 0)
+  }).pipe(Effect.provide(world))
+)
+
+it.live("a dry run changes nothing and tells what the run then does", () =>
+  Effect.gen(function* () {
+    yield* day(1)
+    yield* DatabaseClock.advance("10 days")
+    const before = [yield* partitions("event_log"), yield* partitions("processed_events")]
+    const told = yield* Maintenance.runOnce({ dryRun: true })
+    assert.deepStrictEqual([yield* partitions("event_log"), yield* partitions("processed_events")], before)
+    assert.isAbove(told.length, 0)
+    assert.deepStrictEqual(yield* Maintenance.runOnce(), told)
+  }).pipe(Effect.provide(world))
+)
+
+it.live("with the archive off, published events are deleted and leave no row behind", () =>
+  Effect.gen(function* () {
+    yield* Transaction.run(Counters.create("gone"))
+    yield* publishAll
+    assert.deepStrictEqual(yield* Counters.queuedVersions("gone"), [])
+    assert.strictEqual(yield* count("event_log"), 0)
+    assert.strictEqual(yield* count("outbox_status"), 0)
+  }).pipe(
+    Effect.provide(world),
+    Effect.provideService(QueueSettings, { batchSize: 1_000, batchBytes: 900_000, archive: false })
+  )
+)

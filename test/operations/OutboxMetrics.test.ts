@@ -1,0 +1,97 @@
+/** That the outbox's gauges tell what the database holds, for alerts go by them. */
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer, Metric } from "effect"
+import { SqlClient } from "effect/sql"
+import { HoldSettings } from "../../src/outbox/holds/Holds.ts"
+import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
+import * as Counters from "../support/Counters.ts"
+import * as Refusals from "../support/Refusals.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+const writer = Layer.effectDiscard(Counters.makeTables).pipe(
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provideMerge(TestProcess.quiet)
+)
+
+const names = {
+  pending: "outbox_events_pending",
+  oldestSeconds: "outbox_oldest_pending_age_seconds",
+  parked: "outbox_events_parked",
+  deadLetters: "outbox_dead_letters"
+} as const
+
+/** What the first samples of a new process with a dispatcher say: it takes them when it starts, and the next ones much later. */
+const firstSamples = (topic: Refusals.Topic) =>
+  Effect.gen(function* () {
+    // Where each gauge would still have what another process of this test has left there.
+    const registry: Metric.MetricRegistry = new Map()
+    yield* Layer.build(
+      Layer.fresh(
+        TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
+          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 2, topics: [] }))
+        )
+      )
+    ).pipe(Effect.provideService(Metric.MetricRegistry, registry))
+    const gauges = Effect.map(
+      Effect.provideService(Metric.snapshot, Metric.MetricRegistry, registry),
+      (metrics) =>
+        new Map(metrics.flatMap((metric) => (metric.type === "Gauge" ? [[metric.id, Number(metric.state.value)]] : [])))
+    )
+    yield* Counters.eventually(
+      "a sample of each gauge",
+      Effect.map(gauges, (all) => Object.values(names).every((name) => all.has(name)))
+    )
+    const all = yield* gauges
+    const value = (name: keyof typeof names) => all.get(names[name])!
+    return {
+      pending: value("pending"),
+      oldestSeconds: value("oldestSeconds"),
+      parked: value("parked"),
+      deadLetters: value("deadLetters")
+    }
+  })
+
+it.live("pending events, the age of the oldest, parked events and dead letters are counted as they are", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const topic = Refusals.makeTopic()
+    topic.refused.add("poison/1")
+
+    const empty = yield* Effect.scoped(firstSamples(topic))
+    assert.deepStrictEqual(empty, { pending: 0, oldestSeconds: 0, parked: 0, deadLetters: 0 })
+
+    // A dead letter with two events behind it, which no process that comes later sends.
+    yield* Refusals.append("poison", 1, 3)
+    yield* Effect.scoped(Effect.andThen(firstSamples(topic), Refusals.until("poison", "dead")))
+    topic.down = true
+    yield* Refusals.append("sound", 1, 5)
+    yield* Refusals.append("other", 1, 2)
+    yield* sql`
+      UPDATE outbox_events SET occurred_at = occurred_at - interval '2 hours'
+      WHERE aggregate_id = 'sound' AND aggregate_version = 1`
+    const oldestSeconds = Effect.map(
+      sql<{ readonly seconds: number }>`
+        SELECT extract(epoch FROM clock_now() - min(occurred_at))::float8 AS seconds FROM outbox_events`,
+      ([row]) => row!.seconds
+    )
+    const before = yield* oldestSeconds
+    const waiting = yield* Effect.scoped(firstSamples(topic))
+    const after = yield* oldestSeconds
+    assert.deepInclude(waiting, { pending: 7, parked: 2, deadLetters: 1 })
+    assert.isAtLeast(before, 7_200)
+    assert.isAtLeast(waiting.oldestSeconds, before)
+    assert.isAtMost(waiting.oldestSeconds, after)
+
+    // What is parked or dead is older than all that waits, and does not count for it.
+    topic.down = false
+    yield* Effect.scoped(Effect.andThen(firstSamples(topic), Counters.drained))
+    const drained = yield* Effect.scoped(firstSamples(topic))
+    assert.deepStrictEqual(drained, { pending: 0, oldestSeconds: 0, parked: 2, deadLetters: 1 })
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(writer),
+    Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 1, maxAttempts: 1, skipTopics: [] }))
+  )
+)

@@ -1,0 +1,211 @@
+/** Wake-ups are hints: they carry the speed, and none of the promises. Each process here has sessions of its own. */
+import { assert, it } from "@effect/vitest"
+import { Context, Effect, Fiber, Layer, Redacted, Schedule, SubscriptionRef } from "effect"
+import { SqlClient } from "effect/sql"
+import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
+import * as Outbox from "../../src/outbox/Outbox.ts"
+import { Wakeup } from "../../src/outbox/LaneWakeup.ts"
+import { ControlConnection, ControlSettings } from "../../src/platform/ControlConnection.ts"
+import * as Database from "../../src/postgres/Database.ts"
+import { Shares } from "../../src/platform/Ownership.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
+import { Signals, WakeupSettings } from "../../src/platform/Wakeups.ts"
+import { Fibers } from "../../src/platform/Supervised.ts"
+import * as Counters from "../support/Counters.ts"
+import * as Ledger from "../support/Ledger.ts"
+import * as TcpProxy from "../support/TcpProxy.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+/** An hour: what arrives in a test has not come with the poll. */
+const never = 3_600_000
+const soon = 50
+
+const pollEvery = (pollMillis: number) =>
+  Layer.succeed(LaneWorkersSettings, { pollMillis, lanesSideBySide: 4, topics: [] })
+
+const database = Layer.effectDiscard(Ledger.makeTables).pipe(
+  Layer.provideMerge(TestDatabase.layerPool),
+  Layer.provideMerge(TestProcess.quiet)
+)
+
+/** As TestProcess.platform; the control connection may take another way to the same database. */
+const platform = (controlUrl: Redacted.Redacted, sessionTimeoutMillis: number) =>
+  Layer.unwrap(
+    TestDatabase.useSync(({ url }) =>
+      Shares.layer.pipe(
+        Layer.provideMerge(Signals.layer),
+        Layer.provideMerge(
+          ControlConnection.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url: controlUrl })))
+        ),
+        Layer.provideMerge(Layer.mergeAll(Database.layer, Fibers.layer)),
+        Layer.provideMerge(Database.DatabaseSettings.layerOf({ url, maxConnections: 4 })),
+        Layer.provide(Layer.succeed(ControlSettings, { sessionTimeoutMillis, heartbeatMillis: 200 }))
+      )
+    )
+  )
+
+/** A process, with a proxy that its control connection goes through. Every wake-up of it passes `wakeup`. */
+const startProcess = (options: {
+  readonly dispatches: boolean
+  readonly wakeup?: typeof Wakeup.layer
+  readonly sessionTimeoutMillis?: number
+}) =>
+  Effect.gen(function* () {
+    const { proxy, url } = yield* TcpProxy.makePostgres((yield* TestDatabase).url)
+    const outbox = Outbox.Outbox.layer.pipe(
+      Layer.provideMerge(options.wakeup ?? Wakeup.layer),
+      Layer.provideMerge(platform(url, options.sessionTimeoutMillis ?? 1_000))
+    )
+    const dispatcher = options.dispatches ? TestProcess.dispatcher : Layer.empty
+    const context = yield* Layer.build(Layer.fresh(dispatcher.pipe(Layer.provideMerge(outbox))))
+    return { context, proxy, control: Context.get(context, ControlConnection) }
+  })
+type Process = Effect.Success<ReturnType<typeof startProcess>>
+
+const write = ({ context }: Process, id: string) => Effect.provide(Transaction.run(Ledger.append(id)), context)
+
+const allOwned = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  return yield* Counters.eventually(
+    "all lanes to be owned",
+    Effect.map(
+      sql<{ readonly count: number }>`
+        SELECT count(*)::int4 AS count FROM pg_locks WHERE locktype = 'advisory' AND granted
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+      ([row]) => (row?.count ?? 0) >= 65
+    )
+  )
+})
+
+/** Everything that was committed is in the topic, in order. */
+const assertDelivered = Effect.gen(function* () {
+  yield* Counters.drained
+  const { committed, problems } = Ledger.check(yield* Ledger.deliveredEmbedded, yield* Ledger.committed)
+  assert.deepStrictEqual(problems, [])
+  assert.isAbove(committed, 0)
+})
+
+/** Writes event after event, each when the one before has arrived. */
+const oneByOne = Effect.fnUntraced(function* (process: Process) {
+  for (let index = 0; index < 30; index++) {
+    yield* write(process, `ledger-${index % 7}`)
+    yield* Counters.drained
+  }
+  yield* assertDelivered
+})
+
+it.live("a wake-up in the same process delivers without the poll, also with OUTBOX_NOTIFY off", () =>
+  Effect.gen(function* () {
+    const process = yield* startProcess({ dispatches: true })
+    yield* allOwned
+    yield* oneByOne(process)
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(Layer.mergeAll(pollEvery(never), Layer.succeed(WakeupSettings, { crossProcess: false }))),
+    Effect.provide(database)
+  )
+)
+
+it.live("a wake-up from another process delivers without the poll, whichever dispatcher owns the lane", () =>
+  Effect.gen(function* () {
+    // No session ends because the machine stands still for a moment: what is said without one is lost, and without the poll for good.
+    const sessionTimeoutMillis = 60_000
+    const process = yield* startProcess({ dispatches: false, sessionTimeoutMillis })
+    yield* Effect.replicateEffect(startProcess({ dispatches: true, sessionTimeoutMillis }), 2)
+    yield* allOwned
+    yield* oneByOne(process)
+  }).pipe(Effect.scoped, Effect.provide(pollEvery(never)), Effect.provide(database))
+)
+
+it.live("what was written before a dispatcher got its lanes is delivered at once, and not by the poll", () =>
+  Effect.gen(function* () {
+    const process = yield* startProcess({ dispatches: false })
+    for (let index = 0; index < 20; index++) yield* write(process, `ledger-${index}`)
+    yield* startProcess({ dispatches: true })
+    yield* assertDelivered
+  }).pipe(Effect.scoped, Effect.provide(pollEvery(never)), Effect.provide(database))
+)
+
+/** Writes on while `trouble` happens, and a little longer. */
+const writeDuring = <E, R>(process: Process, trouble: Effect.Effect<unknown, E, R>) =>
+  Effect.gen(function* () {
+    const writing = yield* Effect.forkChild(
+      Effect.forever(Effect.andThen(write(process, "ledger"), Effect.sleep("5 millis")))
+    )
+    yield* trouble
+    yield* Fiber.interrupt(writing)
+    yield* write(process, "ledger")
+    yield* assertDelivered
+  })
+
+it.live("with OUTBOX_NOTIFY off, what other processes write is delivered by the poll", () =>
+  Effect.gen(function* () {
+    const process = yield* startProcess({ dispatches: false })
+    yield* startProcess({ dispatches: true })
+    yield* allOwned
+    yield* writeDuring(process, Effect.sleep("200 millis"))
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(Layer.mergeAll(pollEvery(soon), Layer.succeed(WakeupSettings, { crossProcess: false }))),
+    Effect.provide(database)
+  )
+)
+
+it.live("with every wake-up dropped, in every process, everything is delivered by the poll", () =>
+  Effect.gen(function* () {
+    const dropped = { count: 0 }
+    const drops = Layer.succeed(
+      Wakeup,
+      Wakeup.of({ wake: () => Effect.sync(() => void dropped.count++), onWake: () => Effect.void })
+    )
+    const process = yield* startProcess({ dispatches: true, wakeup: drops })
+    yield* startProcess({ dispatches: true, wakeup: drops })
+    yield* allOwned
+    yield* writeDuring(process, Effect.sleep("200 millis"))
+    assert.isAbove(dropped.count, 0)
+  }).pipe(Effect.scoped, Effect.provide(pollEvery(soon)), Effect.provide(database))
+)
+
+it.live("with the LISTEN connections killed again and again, everything is delivered", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const process = yield* startProcess({ dispatches: false })
+    const dispatcher = yield* startProcess({ dispatches: true })
+    yield* allOwned
+    const kill = ({ control }: Process) =>
+      Effect.gen(function* () {
+        const session = yield* SubscriptionRef.get(control.session)
+        yield* sql`SELECT pg_terminate_backend(${session?.backendPid ?? 0})`
+        yield* Counters.eventually(
+          "another session",
+          Effect.map(SubscriptionRef.get(control.session), (next) => next !== undefined && next.id !== session?.id)
+        )
+      })
+    yield* writeDuring(process, Effect.andThen(kill(process), kill(dispatcher)).pipe(Effect.repeat(Schedule.recurs(2))))
+  }).pipe(Effect.scoped, Effect.provide(pollEvery(soon)), Effect.provide(database))
+)
+
+for (const whose of ["writer's", "dispatcher's"] as const) {
+  it.live(`with the ${whose} LISTEN connection half-open, everything is delivered`, () =>
+    Effect.gen(function* () {
+      const process = yield* startProcess({ dispatches: false })
+      const dispatcher = yield* startProcess({ dispatches: true })
+      yield* allOwned
+      const { control, proxy } = whose === "writer's" ? process : dispatcher
+      yield* writeDuring(
+        process,
+        Effect.gen(function* () {
+          // What Postgres says is swallowed, and nothing says so.
+          yield* proxy.blackHole("responses")
+          yield* Counters.eventually(
+            "the loss to be noticed",
+            Effect.map(SubscriptionRef.get(control.session), (session) => session === undefined)
+          )
+          yield* proxy.pass
+        })
+      )
+      yield* allOwned
+    }).pipe(Effect.scoped, Effect.provide(pollEvery(soon)), Effect.provide(database))
+  )
+}

@@ -1,0 +1,134 @@
+import { assert, it } from "@effect/vitest"
+import { Context, Effect, Exit, Layer, Scope, SubscriptionRef } from "effect"
+import { SqlClient } from "effect/sql"
+import { ControlConnection, ControlSettings } from "../../src/platform/ControlConnection.ts"
+import * as Database from "../../src/postgres/Database.ts"
+import { Shares } from "../../src/platform/Ownership.ts"
+import { Signals } from "../../src/platform/Wakeups.ts"
+import { Fibers } from "../../src/platform/Supervised.ts"
+import { eventually } from "../support/Counters.ts"
+import * as TcpProxy from "../support/TcpProxy.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import { quiet } from "../support/TestProcess.ts"
+
+/** A process that reaches its database through a proxy. */
+const proxied = Layer.unwrap(
+  Effect.gen(function* () {
+    const { proxy, url } = yield* TcpProxy.makePostgres((yield* TestDatabase).url)
+    return Shares.layer.pipe(
+      Layer.provideMerge(Signals.layer),
+      Layer.provideMerge(ControlConnection.layer),
+      Layer.provideMerge(Layer.mergeAll(Fibers.layer, Database.layer)),
+      Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 2 })),
+      // The heartbeat is slow beside the rebalance (which keeps the session alive), so that it is a rebalance that meets the silence.
+      Layer.provide(Layer.succeed(ControlSettings, { sessionTimeoutMillis: 1_000, heartbeatMillis: 3_000 })),
+      Layer.provideMerge(Layer.succeed(Proxy, proxy))
+    )
+  })
+).pipe(Layer.provideMerge(TestDatabase.layer), Layer.provideMerge(quiet))
+
+class Proxy extends Context.Service<Proxy, TcpProxy.TcpProxy>()("test/unit/Proxy") {}
+
+it.live("a connection that falls silent without a goodbye is replaced, and the shares are taken anew", () =>
+  Effect.gen(function* () {
+    const proxy = yield* Proxy
+    const control = yield* ControlConnection
+    const { join } = yield* Shares
+    const { held } = yield* join("silent", 8)
+    yield* eventually(
+      "the shares",
+      Effect.map(held, (shares) => shares.length === 8)
+    )
+    const before = yield* SubscriptionRef.get(control.session)
+    const { accepted } = yield* proxy.counters
+    // Bytes are swallowed, and nothing says so.
+    yield* proxy.blackHole()
+    yield* eventually(
+      "the loss to be seen",
+      Effect.map(held, (shares) => shares.length === 0)
+    )
+    // It is given up by our own decision, before anyone resets it, and connecting is tried again and again. (One connection more
+    // proves nothing: the driver opens it to cancel what it gave up.)
+    yield* eventually(
+      "more connections",
+      Effect.map(proxy.counters, (counters) => counters.accepted > accepted + 4)
+    )
+    yield* proxy.pass
+    yield* eventually(
+      "the shares through another session",
+      Effect.map(held, (shares) => shares.length === 8)
+    )
+    const after = yield* SubscriptionRef.get(control.session)
+    assert.isAbove(after?.id ?? 0, before?.id ?? 0)
+  }).pipe(Effect.scoped, Effect.provide(proxied))
+)
+
+/** A process with a control connection of its own, through the proxy, up to its first session. It can be ended before the test is. */
+const startProcess = Effect.fnUntraced(function* (settings: Context.Service.Shape<typeof ControlSettings>) {
+  const { proxy, url } = yield* TcpProxy.makePostgres((yield* TestDatabase).url)
+  const scope = yield* Scope.make()
+  const context = yield* Layer.build(
+    Layer.fresh(
+      Signals.layer.pipe(
+        Layer.provideMerge(ControlConnection.layer),
+        Layer.provide(Fibers.layer),
+        Layer.provide(Database.DatabaseSettings.layerOf({ url })),
+        Layer.provide(Layer.succeed(ControlSettings, settings))
+      )
+    )
+  ).pipe(Scope.provide(scope))
+  const { session } = Context.get(context, ControlConnection)
+  const up = (after: number) =>
+    eventually(
+      "a session",
+      Effect.map(SubscriptionRef.get(session), (current) => (current?.id ?? 0) > after)
+    )
+  yield* up(0)
+  return { proxy, scope, up, session, signals: Context.get(context, Signals) }
+})
+
+it.live("a NOTIFY on the wire of a connection that falls silent keeps back neither the next session nor the end", () =>
+  Effect.gen(function* () {
+    const { proxy, scope, signals, up } = yield* startProcess({ sessionTimeoutMillis: 1_000, heartbeatMillis: 500 })
+    yield* Scope.provide(
+      signals.on("x", () => Effect.void),
+      scope
+    )
+    const { accepted } = yield* proxy.counters
+    yield* proxy.blackHole()
+    yield* signals.send("x", ["1"])
+    yield* eventually(
+      "more connections",
+      Effect.map(proxy.counters, (counters) => counters.accepted > accepted + 2)
+    )
+    yield* proxy.pass
+    yield* up(1)
+    yield* proxy.blackHole()
+    yield* signals.send("x", ["2"])
+    yield* Scope.close(scope, Exit.void)
+    yield* proxy.pass
+  }).pipe(Effect.scoped, Effect.provide(Layer.mergeAll(TestDatabase.layer, quiet)))
+)
+
+it.live("a process that only tells others sees with the first failure that its session is gone", () =>
+  Effect.gen(function* () {
+    // An hour: a session that comes sooner was not asked for by the heartbeat.
+    const { scope, session, signals, up } = yield* startProcess({
+      sessionTimeoutMillis: 7_200_000,
+      heartbeatMillis: 3_600_000
+    })
+    const sql = yield* SqlClient.SqlClient
+    const first = yield* SubscriptionRef.get(session)
+    yield* sql`SELECT pg_terminate_backend(${first?.backendPid ?? 0}::int4)`
+    yield* eventually(
+      "the backend to be gone",
+      Effect.map(
+        sql`SELECT 1 FROM pg_stat_activity WHERE pid = ${first?.backendPid ?? 0}::int4`,
+        (rows) => rows.length === 0
+      )
+    )
+    yield* signals.send("x", ["1"])
+    yield* up(1)
+    yield* Scope.close(scope, Exit.void)
+  }).pipe(Effect.scoped, Effect.provide(Layer.mergeAll(TestDatabase.layerPool, quiet)))
+)

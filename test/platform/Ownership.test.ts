@@ -1,0 +1,443 @@
+import { PgClient } from "@effect/sql-pg"
+import { assert, describe, it, layer } from "@effect/vitest"
+import {
+  Context,
+  Deferred,
+  Effect,
+  Exit,
+  Fiber,
+  Layer,
+  Option,
+  Random,
+  References,
+  Schedule,
+  Scope,
+  Stream,
+  SubscriptionRef
+} from "effect"
+import { randomUUID } from "node:crypto"
+import { ControlConnection } from "../../src/platform/ControlConnection.ts"
+import { fairPart, lockClass, type Membership, Shares } from "../../src/platform/Ownership.ts"
+import * as EmbeddedMember from "../brokers/embedded/EmbeddedMember.ts"
+import { within } from "../contracts/BrokerHarness.ts"
+import * as ShortWaits from "../support/ShortWaits.ts"
+import * as TcpProxy from "../support/TcpProxy.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+
+describe("fairPart", () => {
+  it("the parts of all members add up to all shares, and differ by one at most", () => {
+    for (let count = 0; count <= 130; count++) {
+      for (let members = 1; members <= 12; members++) {
+        const parts = Array.from({ length: members }, (_, rank) => fairPart(count, members, rank))
+        assert.strictEqual(
+          parts.reduce((sum, part) => sum + part, 0),
+          count
+        )
+        assert.isAtMost(Math.max(...parts) - Math.min(...parts), 1)
+      }
+    }
+  })
+})
+
+const count = 64
+
+/** A process that can join groups, and loses no session because the machine stands still for a moment. */
+const makeProcessWith = Effect.fnUntraced(function* (sessionTimeoutMillis: number) {
+  const { url } = yield* TestDatabase
+  const { proxy, url: proxiedUrl } = yield* TcpProxy.makePostgres(url)
+  const platform = EmbeddedMember.platform(proxiedUrl, { sessionTimeoutMillis, heartbeatMillis: 200 })
+  const context = yield* Layer.build(Layer.fresh(platform))
+  return { proxy, shares: Context.get(context, Shares), control: Context.get(context, ControlConnection) }
+})
+const makeProcess = makeProcessWith(60_000)
+
+/** A member that can leave before the test ends. */
+const joinGroup = Effect.fnUntraced(function* (process: Effect.Success<typeof makeProcess>, group: string) {
+  const scope = yield* Scope.fork(yield* Effect.scope)
+  const membership = yield* Scope.provide(process.shares.join(group, count), scope)
+  return { ...process, membership, leave: Scope.close(scope, Exit.void) }
+})
+
+type Member = Effect.Success<ReturnType<typeof joinGroup>>
+
+const heldBy = (members: ReadonlyArray<Member>) => Effect.forEach(members, ({ membership }) => membership.held)
+
+/** Waits until these members hold so many shares each, all of them together, and none twice. */
+const divided = (members: ReadonlyArray<Member>, parts: ReadonlyArray<number>) =>
+  within(
+    `a division into ${parts.join(", ")}`,
+    Effect.repeat(heldBy(members), {
+      schedule: Schedule.spaced("10 millis"),
+      until: (held) =>
+        new Set(held.flat()).size === held.flat().length &&
+        held
+          .map((shares) => shares.length)
+          .toSorted((a, b) => b - a)
+          .join() === parts.join()
+    })
+  )
+
+/** What each member believes is what Postgres knows: the locks of its session are the shares that it holds. */
+const assertLocks = Effect.fnUntraced(function* (members: ReadonlyArray<Member>, group: string) {
+  const sql = yield* PgClient.PgClient
+  for (const { control, membership } of members) {
+    const session = yield* SubscriptionRef.get(control.session)
+    const rows = yield* sql<{ readonly share: number }>`
+      SELECT objid::int8::int4 AS share FROM pg_locks
+      WHERE locktype = 'advisory' AND granted AND pid = ${session!.backendPid}
+        AND classid = ${BigInt(lockClass(`share ${group}`) >>> 0)}::int8::oid
+      ORDER BY share`
+    assert.deepStrictEqual(
+      yield* membership.held,
+      rows.map((row) => row.share)
+    )
+  }
+})
+
+/** Ends the session that a member's locks belong to. */
+const terminate = Effect.fnUntraced(function* ({ control }: Member) {
+  const sql = yield* PgClient.PgClient
+  const session = yield* SubscriptionRef.get(control.session)
+  yield* sql`SELECT pg_terminate_backend(${session!.backendPid})`
+  return session!.id
+})
+
+layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.MinimumLogLevel, "Fatal"))), {
+  excludeTestServices: true
+})("Shares", (it) => {
+  it.effect("one to four members divide all shares evenly, and take over from those that leave", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      const members: Array<Member> = []
+      for (const parts of [[64], [32, 32], [22, 21, 21], [16, 16, 16, 16]]) {
+        members.push(yield* joinGroup(yield* makeProcess, group))
+        yield* divided(members, parts)
+        yield* assertLocks(members, group)
+      }
+      for (const parts of [[22, 21, 21], [32, 32], [64]]) {
+        const leaver = members.shift()!
+        yield* leaver.leave
+        yield* divided(members, parts)
+        yield* assertLocks(members, group)
+      }
+    })
+  )
+
+  it.effect("a member whose session is ended loses its shares, and comes back for its part", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      const members = [yield* joinGroup(yield* makeProcess, group), yield* joinGroup(yield* makeProcess, group)]
+      yield* divided(members, [32, 32])
+      const [victim] = members as [Member, Member]
+      const ended = yield* terminate(victim)
+      yield* within(
+        "a new session",
+        Effect.repeat(SubscriptionRef.get(victim.control.session), {
+          schedule: Schedule.spaced("10 millis"),
+          until: (session) => session !== undefined && session.id !== ended
+        })
+      )
+      yield* divided(members, [32, 32])
+      yield* assertLocks(members, group)
+    })
+  )
+
+  it.effect("the shares of a member that falls silent go to the others", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      const silent = yield* joinGroup(yield* makeProcessWith(1_000), group)
+      const other = yield* joinGroup(yield* makeProcess, group)
+      yield* divided([silent, other], [32, 32])
+      yield* silent.proxy.blackHole()
+      yield* divided([other], [64])
+      // It learns of it by itself, by the same clock: a second here. Without that it would work beside the new holders for long.
+      yield* Effect.timeout(divided([silent, other], [64, 0]), "20 seconds")
+      yield* silent.proxy.pass
+      yield* divided([silent, other], [32, 32])
+      yield* assertLocks([silent, other], group)
+    })
+  )
+
+  it.effect("the shares of a member that was killed go to the others by a look of theirs within a second", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      // Whoever is killed wakes nobody. On this clock, whatever comes later than a second never comes.
+      const survivor = yield* ShortWaits.upTo("1 second")(Effect.flatMap(makeProcess, (one) => joinGroup(one, group)))
+      const killed = yield* joinGroup(yield* makeProcess, group)
+      yield* divided([survivor, killed], [32, 32])
+      yield* killed.proxy.refuse
+      yield* terminate(killed)
+      yield* divided([survivor], [64])
+      yield* assertLocks([survivor], group)
+    })
+  )
+
+  it.effect("who can't use its shares leaves them to those who can, and where nobody can all have their parts", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      const [one, two, three] = [
+        yield* joinGroup(yield* makeProcess, group),
+        yield* joinGroup(yield* makeProcess, group),
+        yield* joinGroup(yield* makeProcess, group)
+      ]
+      const all = [one, two, three]
+      yield* divided(all, [22, 21, 21])
+      yield* one.membership.setAble(false)
+      yield* divided(all, [32, 32, 0])
+      assert.deepStrictEqual(yield* one.membership.held, [])
+      yield* two.membership.setAble(false)
+      yield* divided(all, [64, 0, 0])
+      assert.strictEqual((yield* three.membership.held).length, 64)
+      yield* assertLocks(all, group)
+      yield* three.membership.setAble(false)
+      yield* divided(all, [22, 21, 21])
+      // It was over for one before the others know.
+      yield* one.membership.setAble(true)
+      yield* divided(all, [64, 0, 0])
+      assert.strictEqual((yield* one.membership.held).length, 64)
+      for (const { membership } of [two, three]) yield* membership.setAble(true)
+      yield* divided(all, [22, 21, 21])
+      yield* assertLocks(all, group)
+      // Who leaves takes its word along.
+      yield* two.membership.setAble(false)
+      yield* divided(all, [32, 32, 0])
+      for (const member of [one, two, three]) yield* member.leave
+      const sql = yield* PgClient.PgClient
+      const left = yield* sql`
+        SELECT 1 AS one FROM pg_locks
+        WHERE locktype = 'advisory' AND classid = ${BigInt(lockClass(`unable ${group}`) >>> 0)}::int8::oid`
+      assert.deepStrictEqual(left, [])
+    })
+  )
+
+  it.effect("who can't use its shares says so again in a new session", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      const [one, two] = [yield* joinGroup(yield* makeProcess, group), yield* joinGroup(yield* makeProcess, group)]
+      yield* divided([one, two], [32, 32])
+      yield* one.membership.setAble(false)
+      yield* divided([one, two], [64, 0])
+      const ended = yield* terminate(one)
+      yield* within(
+        "a new session",
+        Effect.repeat(SubscriptionRef.get(one.control.session), {
+          schedule: Schedule.spaced("10 millis"),
+          until: (session) => session !== undefined && session.id !== ended
+        })
+      )
+      const sql = yield* PgClient.PgClient
+      const session = yield* SubscriptionRef.get(one.control.session)
+      yield* within(
+        "its word",
+        Effect.repeat(
+          sql`
+            SELECT 1 AS one FROM pg_locks
+            WHERE locktype = 'advisory' AND granted AND pid = ${session!.backendPid}
+              AND classid = ${BigInt(lockClass(`unable ${group}`) >>> 0)}::int8::oid`,
+          { until: (rows) => rows.length > 0, schedule: Schedule.spaced("10 millis") }
+        )
+      )
+      yield* divided([one, two], [64, 0])
+      assert.deepStrictEqual(yield* one.membership.held, [])
+    })
+  )
+
+  it.effect("a share in use is kept until its user is done, whoever waits for it", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      const one = yield* joinGroup(yield* makeProcess, group)
+      yield* divided([one], [64])
+      const [started, goOn] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+      // The last one: it is the first that a member gives up.
+      const user = yield* one.membership
+        .use(63, Effect.andThen(Deferred.succeed(started, undefined), Deferred.await(goOn)))
+        .pipe(Effect.forkScoped)
+      yield* Deferred.await(started)
+      const two = yield* joinGroup(yield* makeProcess, group)
+      yield* divided([one, two], [33, 31])
+      // It is on its way out, so nobody new gets in.
+      assert.deepStrictEqual(yield* one.membership.use(63, Effect.void), Option.none())
+      const left = yield* Effect.forkScoped(one.leave)
+      yield* divided([one, two], [63, 1])
+      yield* Deferred.succeed(goOn, undefined)
+      assert.isTrue(Option.isSome(yield* Fiber.join(user)))
+      yield* within("the leaver", Fiber.join(left))
+      yield* divided([two], [64])
+    })
+  )
+
+  it.effect("who leaves waits for those who use a share, and lets nobody else in", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      const [one, two] = [yield* joinGroup(yield* makeProcess, group), yield* joinGroup(yield* makeProcess, group)]
+      yield* divided([one, two], [32, 32])
+      const [share] = yield* one.membership.held
+      const [started, goOn] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+      yield* one.membership
+        .use(share!, Effect.andThen(Deferred.succeed(started, undefined), Deferred.await(goOn)))
+        .pipe(Effect.forkScoped)
+      yield* Deferred.await(started)
+      const left = yield* Effect.forkScoped(one.leave)
+      // All but that one.
+      yield* divided([one, two], [63, 1])
+      assert.deepStrictEqual(yield* one.membership.use(share!, Effect.void), Option.none())
+      yield* Deferred.succeed(goOn, undefined)
+      yield* within("the leaver", Fiber.join(left))
+      yield* divided([two], [64])
+    })
+  )
+
+  it.effect("a share that was to be given up, and refused its users, is told of again when it is kept", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      const { control, membership } = yield* joinGroup(yield* makeProcess, group)
+      yield* within(
+        "all shares",
+        Effect.repeat(membership.held, {
+          until: (held) => held.length === count,
+          schedule: Schedule.spaced("10 millis")
+        })
+      )
+      // Nothing is given up while all that is beyond the half is in use.
+      const goOn = yield* Deferred.make<void>()
+      for (let share = count / 2; share < count; share++) {
+        yield* Effect.forkScoped(membership.use(share, Deferred.await(goOn)))
+      }
+      let told = 0
+      yield* Effect.forkScoped(Stream.runForEach(membership.changes, () => Effect.sync(() => told++)))
+      const sql = yield* PgClient.PgClient
+      /** A member that is there and takes nothing, and that is gone without a word. */
+      const other = yield* Scope.make()
+      const locks = yield* Scope.provide(sql.reserve, other)
+      yield* locks.execute(`SELECT pg_advisory_lock(${lockClass(`roll ${group}`)}, 5)`, [], undefined)
+      yield* within(
+        "its last share to be on its way out",
+        Effect.repeat(membership.use(count - 1, Effect.void), {
+          until: Option.isNone,
+          schedule: Schedule.spaced("10 millis")
+        })
+      )
+      const before = told
+      yield* locks.execute(`SELECT pg_advisory_unlock(${lockClass(`roll ${group}`)}, 5)`, [], undefined)
+      yield* within(
+        "it to be told of",
+        Effect.repeat(
+          Effect.sync(() => told),
+          { until: (now) => now > before, schedule: Schedule.spaced("10 millis") }
+        )
+      )
+      assert.strictEqual((yield* membership.held).length, count)
+      assert.isTrue(Option.isSome(yield* membership.use(count - 1, Effect.void)))
+      assert.isDefined(yield* SubscriptionRef.get(control.session))
+      yield* Deferred.succeed(goOn, undefined)
+      yield* Scope.close(other, Exit.void)
+    })
+  )
+
+  it.effect("two memberships of one process never hold the same share", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      const process = yield* makeProcess
+      // At once: both find all shares free, and reach for them on one session.
+      const members = yield* Effect.all([joinGroup(process, group), joinGroup(process, group)], { concurrency: 2 })
+      yield* divided(members, [32, 32])
+      yield* members[0].leave
+      yield* divided([members[1]], [64])
+      yield* assertLocks([members[1]], group)
+    })
+  )
+
+  it.effect("no share has two users at any time, while members come and go", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      /** Who is in a share right now: several users of one member may be. */
+      const inside = new Map<number, Array<string>>()
+      let uses = 0
+      let shared = 0
+      /** Uses shares at random for as long as the member is there. */
+      const worker = (name: string, membership: Membership) =>
+        Effect.gen(function* () {
+          const share = yield* Random.nextIntBetween(0, count)
+          yield* membership.use(
+            share,
+            Effect.acquireUseRelease(
+              Effect.sync(() => {
+                uses++
+                const users = inside.get(share) ?? []
+                if (users.some((user) => user !== name)) shared++
+                inside.set(share, [...users, name])
+              }),
+              () => Effect.sleep(1),
+              () => Effect.sync(() => inside.get(share)!.splice(inside.get(share)!.indexOf(name), 1))
+            )
+          )
+          yield* Effect.yieldNow
+        }).pipe(Effect.forever)
+      const start = Effect.fnUntraced(function* (name: string) {
+        const member = yield* joinGroup(yield* makeProcess, group)
+        yield* Effect.forEach([1, 2, 3, 4], () => Effect.forkScoped(worker(name, member.membership)))
+        return member
+      })
+      const one = yield* start("one")
+      yield* divided([one], [64])
+      for (let round = 0; round < 5; round++) {
+        const two = yield* start("two")
+        const three = yield* start("three")
+        yield* divided([one, two, three], [22, 21, 21])
+        yield* two.leave
+        yield* three.leave
+        yield* divided([one], [64])
+      }
+      assert.strictEqual(shared, 0)
+      assert.isAbove(uses, 100)
+    })
+  )
+})
+
+/** Postgres' own function, behind one of its name that fails in its nth call, once it has its lock. */
+const failingLocks = (nth: number) => [
+  "CREATE SCHEMA failing",
+  "CREATE SEQUENCE failing.calls",
+  `CREATE FUNCTION failing.pg_try_advisory_lock(a int, b int) RETURNS boolean LANGUAGE plpgsql AS $$
+   BEGIN
+     IF pg_catalog.pg_try_advisory_lock(a, b) THEN
+       IF nextval('failing.calls') = ${nth} THEN RAISE EXCEPTION 'out of shared memory'; END IF;
+       RETURN true;
+     END IF;
+     RETURN false;
+   END $$`
+]
+
+for (const [what, nth] of [
+  ["the roll", 1],
+  ["shares", 10]
+] as const) {
+  it.live(`a lock on ${what} that was taken by a statement which failed is nobody's only until the session's end`, () =>
+    Effect.gen(function* () {
+      const { name, url } = yield* TestDatabase
+      const sql = yield* PgClient.PgClient
+      for (const statement of failingLocks(nth)) yield* sql.unsafe(statement)
+      yield* sql.unsafe(`ALTER DATABASE ${name} SET search_path = failing, pg_catalog, public`)
+      const context = yield* Layer.build(Layer.fresh(EmbeddedMember.platform(url)))
+      const { held } = yield* Context.get(context, Shares).join("group", count)
+      const locks = Effect.map(
+        sql<{ readonly roll: number; readonly shares: number }>`
+          SELECT count(*) FILTER (WHERE classid = ${BigInt(lockClass("roll group") >>> 0)}::int8::oid)::int4 AS roll,
+                 count(*) FILTER (WHERE classid = ${BigInt(lockClass("share group") >>> 0)}::int8::oid)::int4 AS shares
+          FROM pg_locks WHERE locktype = 'advisory' AND granted
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+        ([row]) => row
+      )
+      yield* within(
+        "all shares, and one place on the roll",
+        Effect.repeat(Effect.all([held, locks]), {
+          until: ([mine, all]) => mine.length === count && all?.shares === count && all.roll === 1,
+          schedule: Schedule.spaced("20 millis")
+        })
+      )
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(Layer.merge(TestDatabase.layerPool, Layer.succeed(References.MinimumLogLevel, "Fatal")))
+    )
+  )
+}

@@ -1,0 +1,204 @@
+/** Slices that share a transaction, and those that must not wait for one another. */
+import { assert, it } from "@effect/vitest"
+import { Deferred, Effect, Exit, Fiber, Queue } from "effect"
+import { TestClock } from "effect/testing"
+import type { Slice } from "../../../src/brokers/Broker.ts"
+import * as Gather from "../../../src/postgres/fast/CoalescedSlices.ts"
+
+/** A slice of that many records. */
+const sliceOf = (partition: number, records = 1): Slice => {
+  const record = { offset: 0n, key: null, value: null, headers: {} }
+  return {
+    topic: "test",
+    partition,
+    records: [record, ...Array.from({ length: records - 1 }, () => record)],
+    commit: Effect.void
+  }
+}
+
+/** What is applied, and how each transaction ends. */
+const make = Effect.gen(function* () {
+  const begun = yield* Queue.unbounded<{
+    readonly partitions: ReadonlyArray<number>
+    readonly end: Deferred.Deferred<void, string>
+  }>()
+  const hand = yield* Gather.make<string>({
+    apply: (slices) =>
+      Effect.gen(function* () {
+        const end = yield* Deferred.make<void, string>()
+        yield* Queue.offer(begun, { partitions: slices.map(({ partition }) => partition), end })
+        yield* Deferred.await(end)
+      }),
+    maxRecords: 10,
+    sideBySide: 4
+  })
+  /** Hands a slice over, and waits until it is there. */
+  const give = (partition: number, records?: number) =>
+    Effect.tap(Effect.forkChild(hand(sliceOf(partition, records))), () => Effect.yieldNow)
+  /** The next transaction, after the wait for what goes along and for one that is under way. */
+  const next = Effect.andThen(TestClock.adjust("20 millis"), Queue.take(begun))
+  return { give, next, none: Effect.andThen(TestClock.adjust("20 millis"), Queue.size(begun)) }
+})
+
+const succeed = (transaction: { readonly end: Deferred.Deferred<void, string> }) =>
+  Deferred.succeed(transaction.end, undefined)
+
+it.effect("what comes while a transaction is under way goes together into the next", () =>
+  Effect.gen(function* () {
+    const { give, next } = yield* make
+    const one = yield* give(1)
+    const first = yield* next
+    assert.deepStrictEqual(first.partitions, [1])
+    const others = [yield* give(2), yield* give(3)]
+    yield* succeed(first)
+    yield* Fiber.join(one)
+    const second = yield* next
+    assert.deepStrictEqual(second.partitions, [2, 3])
+    yield* succeed(second)
+    yield* Effect.forEach(others, Fiber.join)
+  }).pipe(Effect.scoped)
+)
+
+it.effect("a slice that comes out of the blue waits for nothing", () =>
+  Effect.gen(function* () {
+    const begun = yield* Deferred.make<void>()
+    const hand = yield* Gather.make({
+      apply: () => Deferred.succeed(begun, undefined),
+      maxRecords: 10,
+      sideBySide: 4
+    })
+    // The clock stands still.
+    yield* hand(sliceOf(1))
+    assert.isTrue(yield* Deferred.isDone(begun))
+  }).pipe(Effect.scoped)
+)
+
+it.effect("nobody waits for a transaction that hangs, nor does a full slice take another one along", () =>
+  Effect.gen(function* () {
+    const { give, next } = yield* make
+    yield* give(1)
+    yield* next
+    const full = [yield* give(2, 7), yield* give(3, 7)]
+    const transactions = [yield* next, yield* next]
+    assert.deepStrictEqual(
+      transactions.map(({ partitions }) => partitions),
+      [[2], [3]]
+    )
+    yield* Effect.forEach(transactions, succeed)
+    yield* Effect.forEach(full, Fiber.join)
+  }).pipe(Effect.scoped)
+)
+
+it.effect("only the slice fails that failed by itself, and it goes alone until it has succeeded", () =>
+  Effect.gen(function* () {
+    const { give, next } = yield* make
+    yield* give(1)
+    const first = yield* next
+    const [bad, good] = [yield* give(2), yield* give(3)]
+    yield* succeed(first)
+    const together = yield* next
+    assert.deepStrictEqual(together.partitions, [2, 3])
+    yield* Deferred.fail(together.end, "one of them")
+    const again = [yield* next, yield* next]
+    assert.deepStrictEqual(
+      again.flatMap(({ partitions }) => partitions).toSorted((a, b) => a - b),
+      [2, 3]
+    )
+    for (const transaction of again) {
+      yield* transaction.partitions[0] === 2 ? Deferred.fail(transaction.end, "it is this one") : succeed(transaction)
+    }
+    assert.deepStrictEqual(yield* Fiber.await(bad), Exit.fail("it is this one"))
+    assert.isTrue(Exit.isSuccess(yield* Fiber.await(good)))
+
+    const blocker = yield* give(4)
+    const fourth = yield* next
+    yield* Effect.forEach([2, 3, 5], (partition) => give(partition))
+    yield* succeed(fourth)
+    yield* Fiber.join(blocker)
+    const [alone, rest] = [yield* next, yield* next]
+    assert.deepStrictEqual(alone.partitions, [2])
+    assert.deepStrictEqual(rest.partitions, [3, 5])
+  }).pipe(Effect.scoped)
+)
+
+it.effect("what hangs together is given up, and done again slice by slice", () =>
+  Effect.gen(function* () {
+    const { give, next } = yield* make
+    yield* give(1)
+    const first = yield* next
+    const others = [yield* give(2), yield* give(3)]
+    yield* succeed(first)
+    yield* next
+    yield* TestClock.adjust("2 seconds")
+    const again = [yield* next, yield* next]
+    assert.deepStrictEqual(
+      again.flatMap(({ partitions }) => partitions).toSorted((a, b) => a - b),
+      [2, 3]
+    )
+    yield* Effect.forEach(again, succeed)
+    yield* Effect.forEach(others, Fiber.join)
+  }).pipe(Effect.scoped)
+)
+
+it.effect("a slice that is taken back while it waits is not applied", () =>
+  Effect.gen(function* () {
+    const { give, next, none } = yield* make
+    yield* give(1)
+    const first = yield* next
+    const lost = yield* give(2)
+    yield* Fiber.interrupt(lost)
+    yield* succeed(first)
+    assert.strictEqual(yield* none, 0)
+  }).pipe(Effect.scoped)
+)
+
+it.effect("slices of lost partitions are rolled back, and keep no place from the others", () =>
+  Effect.gen(function* () {
+    const begun: Array<number> = []
+    const hand = yield* Gather.make({
+      apply: ([{ partition }]) =>
+        Effect.andThen(
+          Effect.sync(() => begun.push(partition)),
+          partition === 0 ? Effect.never : Effect.void
+        ),
+      maxRecords: 10,
+      sideBySide: 4
+    })
+    for (let rebalance = 0; rebalance < 5; rebalance++) {
+      const lost = yield* Effect.forkChild(hand(sliceOf(0)))
+      yield* TestClock.adjust("20 millis")
+      yield* Fiber.interrupt(lost)
+    }
+    const other = yield* Effect.forkChild(hand(sliceOf(1)))
+    yield* TestClock.adjust("20 millis")
+    yield* Fiber.join(other)
+    assert.deepStrictEqual(begun, [0, 0, 0, 0, 0, 1])
+  }).pipe(Effect.scoped)
+)
+
+it.effect("a partition whose slices take long keeps others waiting once", () =>
+  Effect.gen(function* () {
+    const { give, next } = yield* make
+    const round = Effect.gen(function* () {
+      const blocker = yield* give(1)
+      const first = yield* next
+      const others = [yield* give(2), yield* give(3)]
+      yield* succeed(first)
+      yield* Fiber.join(blocker)
+      return others
+    })
+    const others = yield* round
+    yield* next
+    yield* TestClock.adjust("2 seconds")
+    const again = [yield* next, yield* next]
+    yield* succeed(again.find(({ partitions }) => partitions[0] === 3)!)
+    yield* TestClock.adjust("2 seconds")
+    yield* succeed(again.find(({ partitions }) => partitions[0] === 2)!)
+    yield* Effect.forEach(others, Fiber.join)
+    yield* round
+    assert.deepStrictEqual(
+      [yield* next, yield* next].map(({ partitions }) => partitions),
+      [[2], [3]]
+    )
+  }).pipe(Effect.scoped)
+)

@@ -1,0 +1,312 @@
+import { assert, it } from "@effect/vitest"
+import { Deferred, Effect, Fiber, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { laneOf } from "../../../src/outbox/Lane.ts"
+import * as LowWaterMarks from "../../../src/postgres/fast/LowWaterMarks.ts"
+import { OutboxQueue, QueueSettings } from "../../../src/outbox/OutboxQueue.ts"
+import * as Database from "../../../src/postgres/Database.ts"
+import { Transaction } from "../../../src/platform/Transaction.ts"
+import * as Counters from "../../support/Counters.ts"
+import * as Refusals from "../../support/Refusals.ts"
+import { TestDatabase } from "../../support/TestDatabase.ts"
+import * as TestProcess from "../../support/TestProcess.ts"
+
+/** Rows that a test puts back by hand would be in the archive already. */
+const unarchived = Layer.succeed(QueueSettings, { batchSize: 1_000, batchBytes: 900_000, archive: false })
+
+/** Connections of their own. */
+const pool = Layer.fresh(
+  Layer.unwrap(
+    TestDatabase.useSync(({ url }) => Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url }))))
+  )
+)
+
+/** A writer and the queue, without a dispatcher. */
+const writer = Layer.effectDiscard(Counters.makeTables).pipe(
+  Layer.provideMerge(OutboxQueue.layer),
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provideMerge(TestProcess.quiet),
+  Layer.provide(unarchived)
+)
+
+const lane = laneOf("early")
+/** Another aggregate of the same lane. */
+const neighbour = Array.from({ length: 10_000 }, (_, index) => `counter-${index}`).find((id) => laneOf(id) === lane)!
+
+/** Publishes what the lane holds, as far as the queue is concerned, and returns whose events those were. */
+const publish = Effect.gen(function* () {
+  const queue = yield* OutboxQueue
+  const events = yield* queue.fetch(lane, [])
+  yield* queue.mark(lane, events, { partition: 0, baseOffset: 0n })
+  return events.map((event) => event.aggregateId)
+})
+
+/** Far more rounds than it takes to note, to wait and to look. */
+const raise = Effect.flatMap(OutboxQueue, (queue) => Effect.repeat(queue.raiseFloors([lane]), { times: 5 }))
+
+/**
+ * Raises the floor above the row in `kept`, and puts that row back below it. A floor waits for every transaction of the server, those of
+ * other tests included: it is tried until the fetch starts behind the row.
+ */
+const putBackBelowFloor = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const queue = yield* OutboxQueue
+  yield* Counters.eventually(
+    "the floor to be raised",
+    Effect.gen(function* () {
+      yield* raise
+      yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM kept`
+      if ((yield* queue.fetch(lane, [])).length === 0) return true
+      yield* publish
+      return false
+    })
+  )
+})
+
+it.live("a floor waits for whoever has a smaller number and has not committed yet", () =>
+  Effect.gen(function* () {
+    const appended = yield* Deferred.make<void>()
+    const release = yield* Deferred.make<void>()
+    const early = yield* Effect.forkChild(
+      Transaction.run(
+        Counters.create("early").pipe(
+          Effect.andThen(Deferred.succeed(appended, undefined)),
+          Effect.andThen(Deferred.await(release))
+        )
+      )
+    )
+    yield* Deferred.await(appended)
+    yield* Transaction.run(Counters.create(neighbour))
+    assert.deepStrictEqual(yield* publish, [neighbour])
+    yield* raise
+    yield* Deferred.succeed(release, undefined)
+    yield* Fiber.join(early)
+    assert.deepStrictEqual(yield* publish, ["early"])
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("a floor does not step over an event that waits", () =>
+  Effect.gen(function* () {
+    yield* Transaction.run(Counters.create("early"))
+    yield* raise
+    yield* Transaction.run(Counters.create(neighbour))
+    yield* raise
+    assert.deepStrictEqual(yield* publish, ["early", neighbour])
+  }).pipe(Effect.provide(writer))
+)
+
+/** More than is stepped over at once. */
+const backlog = Refusals.append("early", 1, 2_500, "away")
+/** Far more rounds than it takes, while a topic can't be sent to. */
+const raiseBeside = Effect.flatMap(OutboxQueue, (queue) =>
+  Effect.repeat(
+    queue.raiseFloors([lane], () => ["away"]),
+    { times: 5 }
+  )
+)
+const fetchBeside = Effect.flatMap(OutboxQueue, (queue) => queue.fetch(lane, ["away", "closed"]))
+
+it.live("what can't be sent is stepped over once, and not at each look for what is behind it", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const queue = yield* OutboxQueue
+    yield* backlog
+    // Out of the middle: below the floor beside the topic, and not below that of all.
+    yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events ORDER BY seq OFFSET 2000 LIMIT 1`
+    const takeOut = sql`DELETE FROM outbox_events WHERE seq IN (SELECT seq FROM kept)`
+    yield* takeOut
+    yield* sql`UPDATE kept SET topic = 'counters'`
+    yield* Counters.eventually(
+      "the floor to be raised",
+      Effect.gen(function* () {
+        yield* raiseBeside
+        // From a foreign hand, so that it shows where a look begins.
+        yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM kept`
+        const isSeen = (yield* fetchBeside).length > 0
+        if (isSeen) yield* takeOut
+        return !isSeen
+      })
+    )
+    assert.deepStrictEqual(yield* queue.ready([lane], ["away"]), [])
+    // What is appended now is behind it, and found.
+    yield* Transaction.run(Counters.create(neighbour))
+    assert.deepStrictEqual(
+      (yield* fetchBeside).map(({ aggregateId }) => aggregateId),
+      [neighbour]
+    )
+    assert.deepStrictEqual(yield* queue.ready([lane], ["away"]), [lane])
+    // Whoever leaves out less begins in front of it.
+    assert.strictEqual((yield* queue.fetch(lane, ["closed"]))[0]?.topic, "away")
+    yield* queue.forgetFloors([lane])
+    assert.strictEqual((yield* fetchBeside).length, 2)
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("beside what can't be sent, too, a floor waits for whoever has not committed yet", () =>
+  Effect.gen(function* () {
+    const appended = yield* Deferred.make<void>()
+    const release = yield* Deferred.make<void>()
+    const late = yield* Effect.forkChild(
+      Transaction.run(
+        Counters.create(neighbour).pipe(
+          Effect.andThen(Deferred.succeed(appended, undefined)),
+          Effect.andThen(Deferred.await(release))
+        )
+      )
+    )
+    yield* Deferred.await(appended)
+    yield* backlog
+    yield* raiseBeside
+    yield* Deferred.succeed(release, undefined)
+    yield* Fiber.join(late)
+    assert.deepStrictEqual(
+      (yield* fetchBeside).map(({ aggregateId }) => aggregateId),
+      [neighbour]
+    )
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("nor does it step over what may come back behind it", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* Transaction.run(Counters.create(neighbour))
+    yield* backlog
+    // As it is with an event that was refused: it has a hold, and is parked.
+    yield* sql`
+      INSERT INTO outbox_holds (aggregate_type, aggregate_id, lane, topic, event_id, seq, attempts, next_attempt_at, held_at)
+      SELECT aggregate_type, aggregate_id, lane, topic, event_id, seq, 1, clock_now(), clock_now() FROM outbox_events WHERE topic = 'counters'`
+    yield* sql`
+      WITH gone AS (DELETE FROM outbox_events WHERE topic = 'counters' RETURNING *) INSERT INTO outbox_parked SELECT * FROM gone`
+    yield* raiseBeside
+    yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM outbox_parked`
+    assert.deepStrictEqual(
+      (yield* fetchBeside).map(({ aggregateId }) => aggregateId),
+      [neighbour]
+    )
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("an event that a foreign hand puts below the floor is late, and not lost", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* Transaction.run(Counters.create("early"))
+    yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events`
+    yield* publish
+    yield* Transaction.run(Counters.create(neighbour))
+    yield* publish
+    yield* putBackBelowFloor
+    const queue = yield* OutboxQueue
+    yield* Counters.eventually(
+      "the whole lane to be looked at",
+      Effect.andThen(
+        queue.raiseFloors([lane]),
+        Effect.map(queue.fetch(lane, []), (events) => events.length > 0)
+      )
+    )
+    assert.deepStrictEqual(yield* publish, ["early"])
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("a lane that was lost has no floor when it comes back", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const queue = yield* OutboxQueue
+    yield* Transaction.run(Counters.create("early"))
+    yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events`
+    yield* publish
+    // As after a crash that lost a mark: the row is there again, with the number that it had.
+    yield* putBackBelowFloor
+    yield* queue.forgetFloors([lane])
+    assert.deepStrictEqual(yield* publish, ["early"])
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("a lane that is lost while its floor is looked for has none when it comes back", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const queue = yield* OutboxQueue
+    yield* Transaction.run(Counters.create("early"))
+    yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events`
+    yield* publish
+    // Both steps, and each of them overtaken by the loss.
+    for (const step of [1, 2]) {
+      if (step === 2) yield* queue.raiseFloors([lane])
+      const raising = yield* Effect.forkChild(queue.raiseFloors([lane]))
+      yield* Effect.yieldNow
+      yield* queue.forgetFloors([lane])
+      yield* Fiber.join(raising)
+      yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM kept`
+      assert.deepStrictEqual(yield* publish, ["early"])
+    }
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("a floor counts for nothing on a server that was started anew", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { name } = yield* TestDatabase
+    yield* Transaction.run(Counters.create("early"))
+    yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events`
+    // The statements compare the server's start. In this database a test sets it, for connections that are opened from now on.
+    yield* sql`CREATE TABLE server_start AS SELECT pg_postmaster_start_time() AS at`
+    yield* sql`
+      CREATE FUNCTION public.pg_postmaster_start_time() RETURNS timestamptz LANGUAGE sql STABLE AS 'SELECT at FROM server_start'`
+    yield* sql`ALTER DATABASE ${sql(name)} SET search_path = public, pg_catalog`
+    yield* Effect.gen(function* () {
+      yield* publish
+      yield* putBackBelowFloor
+      yield* sql`UPDATE server_start SET at = clock_timestamp()`
+      assert.deepStrictEqual(yield* publish, ["early"])
+    }).pipe(Effect.provide(Layer.fresh(OutboxQueue.layer).pipe(Layer.provide(pool), Layer.provide(unarchived))))
+  }).pipe(Effect.provide(writer))
+)
+
+for (const { insert, table } of [
+  {
+    table: "outbox_parked",
+    insert: `, hold AS (
+        INSERT INTO outbox_holds (aggregate_type, aggregate_id, lane, topic, event_id, seq, attempts, held_at)
+        SELECT aggregate_type, aggregate_id, lane, topic, event_id, seq, 1, clock_now() FROM moved
+      )
+      INSERT INTO outbox_parked SELECT * FROM moved`
+  },
+  {
+    table: "outbox_dead_letters",
+    insert: `INSERT INTO outbox_dead_letters SELECT moved.*, 'dead', 1, 'refused', '[]', clock_now() FROM moved`
+  }
+]) {
+  it.live(`an event that waits in ${table} is not stepped over: it may come back`, () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      // The first one lies below the floor once that is raised, so it shows when it is.
+      yield* Transaction.run(Counters.create(neighbour))
+      yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events`
+      yield* publish
+      yield* Transaction.run(Counters.create("early"))
+      yield* sql.unsafe(`WITH moved AS (DELETE FROM outbox_events RETURNING *) ${insert}`)
+      yield* putBackBelowFloor
+      yield* sql.unsafe(`
+        INSERT INTO outbox_events OVERRIDING SYSTEM VALUE
+        SELECT lane, seq, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+               occurred_at, trace_id, span_id, record_bytes, data
+        FROM ${table}`)
+      assert.deepStrictEqual(yield* publish, ["early"])
+    }).pipe(Effect.provide(writer))
+  )
+}
+
+it.live("every table from which an event may come back into the queue is looked at", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const rows = yield* sql<{ readonly table: string }>`
+      SELECT c.relname AS table FROM pg_class AS c
+      WHERE c.relkind IN ('r', 'p')
+        AND (SELECT count(*) FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attname IN ('lane', 'seq', 'data')) = 3
+      ORDER BY c.relname`
+    assert.deepStrictEqual(
+      rows.map((row) => row.table),
+      LowWaterMarks.places.map(({ table }) => table).toSorted()
+    )
+  }).pipe(Effect.provide(writer))
+)

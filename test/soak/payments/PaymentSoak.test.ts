@@ -1,0 +1,19 @@
+import { assert, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { TestDatabase } from "../../support/TestDatabase.ts"
+import { soak } from "./PaymentSoak.ts"
+
+/** Enough to meet most of the places where a death hurts, in about a minute; `npm run soak:payments` goes on for as long as one likes. */
+const kills = 12
+
+it.live(
+  `killed ${kills} times while orders are paid, cancelled and refunded: captured minus given back is what paid orders say, and no order was captured twice`,
+  () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestDatabase.make()
+      const report = yield* soak({ url, directory: yield* TestDatabase.dataDirectory, kills })
+      assert.isAbove(report.captured, report.refunded)
+      assert.isAbove(report.refunded, 0)
+    }).pipe(Effect.scoped),
+  600_000
+)
