@@ -7,11 +7,11 @@ import { dispatcherDatabase, LaneWorkers, LaneWorkersSettings } from "../src/out
 import { Outbox } from "../src/outbox/Outbox.ts"
 import { OutboxQueue, QueueSettings } from "../src/outbox/OutboxQueue.ts"
 import { Publisher } from "../src/outbox/Publisher.ts"
-import { Wakeup } from "../src/outbox/LaneWakeup.ts"
+import { LaneWakeup } from "../src/outbox/LaneWakeup.ts"
 import { ControlConnection } from "../src/platform/ControlConnection.ts"
 import * as Database from "../src/postgres/Database.ts"
-import { Shares } from "../src/platform/Ownership.ts"
-import { Signals } from "../src/platform/Wakeups.ts"
+import { Ownership } from "../src/platform/Ownership.ts"
+import { Wakeups } from "../src/platform/Wakeups.ts"
 import { Fibers } from "../src/platform/Supervised.ts"
 import { Environment, pool } from "./Environment.ts"
 import { topic } from "./Workload.ts"
@@ -21,8 +21,8 @@ export const partitions = 8
 
 const quiet = Layer.succeed(References.MinimumLogLevel, "Error")
 
-export const platform = Shares.layer.pipe(
-  Layer.provideMerge(Signals.layer),
+export const platform = Ownership.layer.pipe(
+  Layer.provideMerge(Wakeups.layer),
   Layer.provideMerge(ControlConnection.layer),
   Layer.provideMerge(Fibers.layer),
   Layer.provideMerge(pool)
@@ -71,7 +71,7 @@ export const dispatcher = (options: {
   Layer.mergeAll(LaneWorkers.layer, Outbox.layer).pipe(
     Layer.provideMerge(Dispatcher.layer.pipe(Layer.provide(reserved))),
     Layer.provideMerge(Layer.mergeAll(Layer.provide(OutboxQueue.layer, reserved), Publisher.layer)),
-    Layer.provideMerge(Layer.mergeAll(Wakeup.layer, options.broker?.(kafka) ?? kafka)),
+    Layer.provideMerge(Layer.mergeAll(LaneWakeup.layer, options.broker?.(kafka) ?? kafka)),
     Layer.provideMerge(platform),
     Layer.provideMerge(
       Layer.mergeAll(
@@ -105,7 +105,7 @@ export const queue = (options: { readonly archive: boolean; readonly batchSize?:
 
 /** A process that writes and does not dispatch. */
 export const writer = Outbox.layer.pipe(
-  Layer.provideMerge(Wakeup.layer),
+  Layer.provideMerge(LaneWakeup.layer),
   Layer.provideMerge(platform),
   Layer.provideMerge(quiet),
   Layer.fresh

@@ -11,7 +11,7 @@ import { Lane, laneCount } from "../src/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../src/outbox/LaneWorkers.ts"
 import { OutboxQueue } from "../src/outbox/OutboxQueue.ts"
 import { Publisher } from "../src/outbox/Publisher.ts"
-import { Wakeup } from "../src/outbox/LaneWakeup.ts"
+import { LaneWakeup } from "../src/outbox/LaneWakeup.ts"
 import * as Cpu from "./Cpu.ts"
 import { Environment } from "./Environment.ts"
 import { median, show, spread, table } from "./Figures.ts"
@@ -91,7 +91,7 @@ export const whole = (count: number, archive: boolean) =>
   Effect.gen(function* () {
     const workers = yield* LaneWorkers
     const publisher = yield* Publisher
-    const wakeup = yield* Wakeup
+    const wakeup = yield* LaneWakeup
     yield* publisher.prepare(topic)
     yield* until(Effect.map(workers.lanes, (held) => held.length === laneCount))
     yield* reset

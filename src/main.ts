@@ -58,7 +58,7 @@ import { OutboxReport } from "./operations/OutboxReport.ts"
 import { Publisher } from "./outbox/Publisher.ts"
 import * as PublishSpans from "./operations/PublishSpans.ts"
 import { TopicChecks } from "./operations/TopicChecks.ts"
-import { Wakeup } from "./outbox/LaneWakeup.ts"
+import { LaneWakeup } from "./outbox/LaneWakeup.ts"
 import { TaskClaim } from "./tasks/TaskClaim.ts"
 import { TaskFinish } from "./tasks/TaskFinish.ts"
 import type { TaskHandler } from "./tasks/TaskHandler.ts"
@@ -72,8 +72,8 @@ import * as Database from "./postgres/Database.ts"
 import * as EmbeddedPostgres from "./postgres/embedded/EmbeddedPostgres.ts"
 import { Migrated, setOf } from "./postgres/Migrations.ts"
 import * as PoolMetrics from "./operations/PoolMetrics.ts"
-import { Shares } from "./platform/Ownership.ts"
-import { Signals } from "./platform/Wakeups.ts"
+import { Ownership } from "./platform/Ownership.ts"
+import { Wakeups } from "./platform/Wakeups.ts"
 import { Fibers } from "./platform/Supervised.ts"
 import * as Telemetry from "./platform/Telemetry.ts"
 import { BooksSettings } from "./sandbox/Books.ts"
@@ -121,8 +121,8 @@ const database = (config: AppConfig) =>
 
 /** Session locks, wake-ups and shares: what several processes need to work on one database. And what each tells of itself. */
 const platform = (config: AppConfig) =>
-  Layer.mergeAll(Shares.layer, PoolMetrics.layer("requests"), HealthParts.layer, Readiness.layer).pipe(
-    Layer.provideMerge(Signals.layer),
+  Layer.mergeAll(Ownership.layer, PoolMetrics.layer("requests"), HealthParts.layer, Readiness.layer).pipe(
+    Layer.provideMerge(Wakeups.layer),
     Layer.provideMerge(ControlConnection.layer),
     Layer.provideMerge(Fibers.layer),
     Layer.provideMerge(database(config))
@@ -171,7 +171,7 @@ const messaging = (config: AppConfig) =>
         OutboxMetrics.layerZero(eventTypes)
       )
     ),
-    Layer.provideMerge(Layer.mergeAll(Wakeup.layer, TaskWakeup.layer, Inbox.layer, broker(config)))
+    Layer.provideMerge(Layer.mergeAll(LaneWakeup.layer, TaskWakeup.layer, Inbox.layer, broker(config)))
   )
 
 /** The topics, checked before anything uses them, and the broker that has them. */
@@ -314,8 +314,8 @@ export const migrated = (config: AppConfig) => database(config).pipe(Layer.provi
 /** What the operator's commands need: the database, and a way to wake the dispatchers and consumers that run elsewhere. */
 export const operator = (config: AppConfig) =>
   Layer.mergeAll(DeadLetters.layer, OutboxReport.layer, InboxDeadLetters.layer, InboxReport.layer).pipe(
-    Layer.provide(Wakeup.layer),
-    Layer.provide(Signals.layerDirect),
+    Layer.provide(LaneWakeup.layer),
+    Layer.provide(Wakeups.layerDirect),
     Layer.provide(database(config)),
     Layer.provide(settings(config))
   )

@@ -79,7 +79,7 @@ export interface TopicReplication {
 
 /** How many partitions a topic gets that is missing and may be made. */
 export const TopicSettings = Context.Reference<{ readonly partitions: number }>(
-  "paid-once/messaging/broker/TopicSettings",
+  "paid-once/brokers/TopicSettings",
   {
     // Enough for eight consumers of a group side by side; it divides the 64 lanes.
     defaultValue: () => ({ partitions: 8 })
@@ -181,4 +181,4 @@ export class Broker extends Context.Service<
     /** How many of the topic's records stand behind the group's committed places. Absent where a broker does not say. */
     readonly lag?: (group: string, topic: string) => Effect.Effect<number, BrokerUnavailable | TopicUnavailable>
   }
->()("paid-once/messaging/broker/Broker") {}
+>()("paid-once/brokers/Broker") {}

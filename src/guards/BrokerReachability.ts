@@ -17,7 +17,7 @@ export const ReachSettings = Context.Reference<{
   readonly strandedMillis: number
   /** How often it is asked from then on, until it answers. */
   readonly askMillis: number
-}>("paid-once/messaging/outbox/ReachSettings", {
+}>("paid-once/guards/ReachSettings", {
   // Longer than a send may take as a rule, and no longer than an election of leaders lasts: lanes that move cost a moment. To ask is a connection.
   defaultValue: () => ({ strandedMillis: 5_000, askMillis: 5_000 })
 })

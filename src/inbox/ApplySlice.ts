@@ -19,7 +19,7 @@ import { isDeadlock, Transaction } from "../platform/Transaction.ts"
 import { Faults } from "../platform/Faults.ts"
 import type { BrokerUnavailable } from "../brokers/Broker.ts"
 import * as Arrival from "./Arrival.ts"
-import { Claim } from "../postgres/fast/OneStatementClaim.ts"
+import { OneStatementClaim } from "../postgres/fast/OneStatementClaim.ts"
 import { Cursors, keyOf } from "./Cursors.ts"
 import { causes, judge } from "./Failures.ts"
 import type { Slices } from "../postgres/fast/CoalescedSlices.ts"
@@ -52,7 +52,7 @@ export class ApplySlice extends Context.Service<
      */
     readonly run: (subscriber: Subscriber, ...slices: Slices) => Effect.Effect<void, BrokerUnavailable>
   }
->()("paid-once/messaging/inbox/ApplySlice") {
+>()("paid-once/inbox/ApplySlice") {
   static readonly layerNoDeps: Layer.Layer<ApplySlice, never, Inbox | Cursors | Parking | PgClient.PgClient> =
     Layer.effect(
       ApplySlice,
@@ -60,7 +60,7 @@ export class ApplySlice extends Context.Service<
         const inbox = yield* Inbox
         const cursors = yield* Cursors
         const parking = yield* Parking
-        const claim = yield* Claim
+        const claim = yield* OneStatementClaim
         const faults = yield* Faults
         const { timeoutMillis } = yield* Handle.HandleSettings
         const database = yield* PgClient.PgClient

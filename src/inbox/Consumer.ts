@@ -6,11 +6,11 @@ import * as Monotonic from "../platform/Monotonic.ts"
 import * as Database from "../postgres/Database.ts"
 import * as Supervised from "../platform/Supervised.ts"
 import { Broker, type BrokerUnavailable, type ConsumedRecord, type Slice, TopicSettings } from "../brokers/Broker.ts"
-import { Signals } from "../platform/Wakeups.ts"
+import { Wakeups } from "../platform/Wakeups.ts"
 import { ApplyHeld } from "./holds/ApplyHeld.ts"
 import { annotate, ApplySlice } from "./ApplySlice.ts"
 import * as Arrival from "./Arrival.ts"
-import * as Gather from "../postgres/fast/CoalescedSlices.ts"
+import * as CoalescedSlices from "../postgres/fast/CoalescedSlices.ts"
 import { HandleSettings } from "./Handle.ts"
 import * as InboxMetrics from "../operations/InboxMetrics.ts"
 import { InboxReport } from "../operations/InboxReport.ts"
@@ -18,7 +18,7 @@ import { bind, type Subscriber } from "./Subscriber.ts"
 
 /** How many records a consumer applies in one transaction. */
 export const ConsumerSettings = Context.Reference<{ readonly sliceSize: number }>(
-  "paid-once/messaging/inbox/ConsumerSettings",
+  "paid-once/inbox/ConsumerSettings",
   {
     // Two hundred one-row effects are some ten milliseconds: the commit is shared, and a redone slice costs little.
     defaultValue: () => ({ sliceSize: 200 })
@@ -66,8 +66,8 @@ export const steps = Layer.mergeAll(ApplySlice.layer, ApplyHeld.layer, InboxRepo
 const subject = "inbox"
 
 /** Tells all consumers that a hold was changed from outside: an operator's redrive. A hint, as every signal. */
-export const announce = (consumer: string): Effect.Effect<void, never, Signals> =>
-  Effect.flatMap(Signals, (signals) => signals.send(subject, [consumer]))
+export const announce = (consumer: string): Effect.Effect<void, never, Wakeups> =>
+  Effect.flatMap(Wakeups, (wakeups) => wakeups.send(subject, [consumer]))
 
 /** The net under a signal that was lost, and under an event that came while its gap was written down. */
 const heldPollMillis = 10_000
@@ -87,14 +87,14 @@ const stampMillis = 5_000
 /** Consumes the subscriber's topic for as long as the layer lives, supervised: whatever ends it, it joins again. */
 export const layer = <R = never>(
   given: Subscriber<R>
-): Layer.Layer<never, never, Broker | ApplySlice | ApplyHeld | InboxReport | Signals | Supervised.Fibers | R> =>
+): Layer.Layer<never, never, Broker | ApplySlice | ApplyHeld | InboxReport | Wakeups | Supervised.Fibers | R> =>
   Layer.effectDiscard(
     Effect.gen(function* () {
       const subscriber = bind(given, yield* Effect.context<R>())
       const broker = yield* Broker
       const apply = yield* ApplySlice
       const held = yield* ApplyHeld
-      const signals = yield* Signals
+      const wakeups = yield* Wakeups
       const { sliceSize } = yield* ConsumerSettings
       const { partitions } = yield* TopicSettings
       const fibers = yield* Supervised.Fibers
@@ -171,7 +171,7 @@ export const layer = <R = never>(
             Effect.scoped(
               // Outlives the consuming: slices under way end before it does.
               Effect.flatMap(
-                Gather.make({
+                CoalescedSlices.make({
                   apply: (slices) => apply.run(subscriber, ...slices),
                   maxRecords: sliceSize,
                   sideBySide: consumerConnections
@@ -186,7 +186,7 @@ export const layer = <R = never>(
       yield* InboxMetrics.forkSampler(subscriber, () => firstRecords.values())
 
       const changed = held.changed(subscriber.name)
-      yield* signals.on(subject, (consumer) =>
+      yield* wakeups.on(subject, (consumer) =>
         consumer === subscriber.name ? Effect.asVoid(changed.open) : Effect.void
       )
       yield* Supervised.forkLoop(`${name} held`, (stamp) =>

@@ -68,7 +68,7 @@ export class Cursors extends Context.Service<
      */
     readonly advance: (consumer: string, moves: ReadonlyArray<Move>) => Effect.Effect<void, never, Transaction>
   }
->()("paid-once/messaging/inbox/Cursors") {
+>()("paid-once/inbox/Cursors") {
   static readonly layer: Layer.Layer<Cursors> = Layer.succeed(Cursors, {
     read: Effect.fnUntraced(function* (consumer: string, aggregates: ReadonlyArray<Aggregate>) {
       const { sql } = yield* Transaction

@@ -13,7 +13,7 @@ export const HandleSettings = Context.Reference<{
    * looks at the clock.
    */
   readonly timeoutMillis: number
-}>("paid-once/messaging/inbox/HandleSettings", {
+}>("paid-once/inbox/HandleSettings", {
   // A slice takes milliseconds. Longer than a connection of the pool may be silent: a database that hangs is not the event's fault.
   defaultValue: () => ({ timeoutMillis: 30_000 })
 })

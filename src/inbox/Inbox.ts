@@ -27,7 +27,7 @@ export class Inbox extends Context.Service<
       events: ReadonlyArray<{ readonly eventId: string; readonly version: number }>
     ) => Effect.Effect<ReadonlySet<string>>
   }
->()("paid-once/messaging/inbox/Inbox") {
+>()("paid-once/inbox/Inbox") {
   static readonly layer: Layer.Layer<Inbox, never, SqlClient.SqlClient> = Layer.effect(
     Inbox,
     Effect.zipWith(SqlClient.SqlClient, RetentionSettings, (client, { inboxDays }) =>

@@ -5,12 +5,12 @@
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Result, Schema } from "effect"
 import { Transaction } from "../platform/Transaction.ts"
-import { Signals } from "../platform/Wakeups.ts"
+import { Wakeups } from "../platform/Wakeups.ts"
 import * as HeldRows from "../outbox/holds/HeldRows.ts"
 import * as HoldRetries from "../outbox/holds/HoldRetries.ts"
 import type { Lane } from "../outbox/Lane.ts"
 import type { Aggregate } from "../outbox/OutboxQueue.ts"
-import { Wakeup } from "../outbox/LaneWakeup.ts"
+import { LaneWakeup } from "../outbox/LaneWakeup.ts"
 
 /** Who changes something, and why. Both end up in the audit. */
 export interface Operator {
@@ -80,14 +80,14 @@ export interface DeadLettersService {
 }
 
 export class DeadLetters extends Context.Service<DeadLetters, DeadLettersService>()(
-  "paid-once/messaging/outbox/DeadLetters"
+  "paid-once/operations/DeadLetters"
 ) {
-  static readonly layer: Layer.Layer<DeadLetters, never, PgClient.PgClient | Wakeup | Signals> = Layer.effect(
+  static readonly layer: Layer.Layer<DeadLetters, never, PgClient.PgClient | LaneWakeup | Wakeups> = Layer.effect(
     DeadLetters,
     Effect.gen(function* () {
       const client = yield* PgClient.PgClient
-      const wakeup = yield* Wakeup
-      const signals = yield* Signals
+      const wakeup = yield* LaneWakeup
+      const wakeups = yield* Wakeups
       const transaction = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
         Effect.provideService(Transaction.run(effect), PgClient.PgClient, client)
 
@@ -95,7 +95,7 @@ export class DeadLetters extends Context.Service<DeadLetters, DeadLettersService
       const announce = (lane: Lane) =>
         Effect.flatMap(Transaction, ({ afterCommit }) =>
           afterCommit(
-            Effect.andThen(Effect.provideService(HoldRetries.announce(lane), Signals, signals), wakeup.wake(lane))
+            Effect.andThen(Effect.provideService(HoldRetries.announce(lane), Wakeups, wakeups), wakeup.wake(lane))
           )
         )
 

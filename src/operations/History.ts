@@ -74,7 +74,7 @@ export class History extends Context.Service<
      */
     readonly replay: (range: ReplayRange, after?: ReplayCursor, limit?: number) => Effect.Effect<ReplayPage>
   }
->()("paid-once/messaging/outbox/History") {
+>()("paid-once/operations/History") {
   static readonly layer: Layer.Layer<History, never, SqlClient.SqlClient> = Layer.effect(
     History,
     Effect.map(SqlClient.SqlClient, (sql) =>

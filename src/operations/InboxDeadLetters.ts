@@ -5,7 +5,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Result, Schema } from "effect"
 import { Transaction } from "../platform/Transaction.ts"
-import { Signals } from "../platform/Wakeups.ts"
+import { Wakeups } from "../platform/Wakeups.ts"
 import type { Operator } from "./DeadLetters.ts"
 import { announce } from "../inbox/Consumer.ts"
 import * as ParkedRows from "../inbox/holds/ParkedRows.ts"
@@ -77,13 +77,13 @@ export interface InboxDeadLettersService {
 }
 
 export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDeadLettersService>()(
-  "paid-once/messaging/inbox/InboxDeadLetters"
+  "paid-once/operations/InboxDeadLetters"
 ) {
-  static readonly layer: Layer.Layer<InboxDeadLetters, never, PgClient.PgClient | Signals> = Layer.effect(
+  static readonly layer: Layer.Layer<InboxDeadLetters, never, PgClient.PgClient | Wakeups> = Layer.effect(
     InboxDeadLetters,
     Effect.gen(function* () {
       const client = yield* PgClient.PgClient
-      const signals = yield* Signals
+      const wakeups = yield* Wakeups
 
       const transaction = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
         Effect.provideService(Transaction.run(effect), PgClient.PgClient, client)
@@ -91,7 +91,7 @@ export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDea
       /** After the commit the consumer looks at its holds. */
       const tell = (consumer: string) =>
         Effect.flatMap(Transaction, ({ afterCommit }) =>
-          afterCommit(Effect.provideService(announce(consumer), Signals, signals))
+          afterCommit(Effect.provideService(announce(consumer), Wakeups, wakeups))
         )
 
       /** What is known of an event: its aggregate's hold, locked, and its place among the dead letters or behind the hold. */

@@ -62,7 +62,7 @@ export class InboxReport extends Context.Service<
     readonly list: (states: ReadonlyArray<State>, filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Entry>>
     readonly counts: (consumer: string) => Effect.Effect<Counts>
   }
->()("paid-once/messaging/inbox/InboxReport") {
+>()("paid-once/operations/InboxReport") {
   static readonly layer: Layer.Layer<InboxReport, never, SqlClient.SqlClient> = Layer.effect(
     InboxReport,
     Effect.gen(function* () {

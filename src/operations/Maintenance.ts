@@ -34,7 +34,7 @@ export interface Upkeep {
 }
 
 /** The tables of the service that is built on the mechanism. */
-export const FurtherUpkeep = Context.Reference<ReadonlyArray<Upkeep>>("paid-once/messaging/FurtherUpkeep", {
+export const FurtherUpkeep = Context.Reference<ReadonlyArray<Upkeep>>("paid-once/operations/FurtherUpkeep", {
   defaultValue: () => []
 })
 

@@ -82,7 +82,7 @@ export class OutboxReport extends Context.Service<
     ) => Effect.Effect<ReadonlyArray<Entry>>
     readonly show: (eventId: string) => Effect.Effect<Details, EventUnknown>
   }
->()("paid-once/messaging/outbox/OutboxReport") {
+>()("paid-once/operations/OutboxReport") {
   static readonly layer: Layer.Layer<OutboxReport, never, SqlClient.SqlClient> = Layer.effect(
     OutboxReport,
     Effect.gen(function* () {

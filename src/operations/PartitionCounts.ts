@@ -19,7 +19,7 @@ export class PartitionCounts extends Context.Service<
      */
     readonly note: (topic: string, found: number) => Effect.Effect<number>
   }
->()("paid-once/messaging/outbox/PartitionCounts") {
+>()("paid-once/operations/PartitionCounts") {
   static readonly layer: Layer.Layer<PartitionCounts, never, PgClient.PgClient> = Layer.effect(
     PartitionCounts,
     Effect.gen(function* () {

@@ -223,7 +223,7 @@ export class TopicChecks extends Context.Service<
     /** What was found when each topic was last looked at. */
     readonly reports: Effect.Effect<ReadonlyArray<TopicReport>>
   }
->()("paid-once/messaging/outbox/TopicChecks") {
+>()("paid-once/operations/TopicChecks") {
   static readonly layerNoDeps: Layer.Layer<TopicChecks, never, Broker | PartitionCounts> = Layer.effect(
     TopicChecks,
     Effect.gen(function* () {

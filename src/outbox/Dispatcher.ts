@@ -35,7 +35,7 @@ import * as PartitionPauses from "../guards/PartitionPauses.ts"
 export const DispatcherSettings = Context.Reference<{
   readonly backoffBaseMillis: number
   readonly backoffCapMillis: number
-}>("paid-once/messaging/outbox/DispatcherSettings", {
+}>("paid-once/outbox/DispatcherSettings", {
   // A broker that comes back is noticed within half a minute, unless very many partitions wait for a try, and one that stays away costs
   // next to nothing.
   defaultValue: () => ({ backoffBaseMillis: 100, backoffCapMillis: 30_000 })
@@ -47,7 +47,7 @@ export const DispatcherSettings = Context.Reference<{
  */
 export const Halves = Context.Reference<
   (events: ReadonlyArray<QueuedEvent>) => readonly [ReadonlyArray<QueuedEvent>, ReadonlyArray<QueuedEvent>]
->("paid-once/messaging/outbox/Halves", {
+>("paid-once/outbox/Halves", {
   defaultValue: () => (events) => {
     const middle = Math.ceil(events.length / 2)
     return [events.slice(0, middle), events.slice(middle)]
@@ -55,7 +55,7 @@ export const Halves = Context.Reference<
 })
 
 /** Whether rule 3 is checked. A reference of its own, so that a test can show what two batches in flight do. */
-export const OneInFlight = Context.Reference<boolean>("paid-once/messaging/outbox/OneInFlight", {
+export const OneInFlight = Context.Reference<boolean>("paid-once/outbox/OneInFlight", {
   defaultValue: () => true
 })
 
@@ -113,7 +113,7 @@ export class Dispatcher extends Context.Service<
     /** Lanes in which aggregates are not sent because their versions fall in the queue, as of each lane's last turn here, for health. */
     readonly misordered: OutOfOrderVersions.OutOfOrderVersions["counts"]
   }
->()("paid-once/messaging/outbox/Dispatcher") {
+>()("paid-once/outbox/Dispatcher") {
   static readonly layerNoDeps: Layer.Layer<Dispatcher, never, OutboxQueue | Publisher | Holds> = Layer.effect(
     Dispatcher,
     Effect.gen(function* () {

@@ -2,14 +2,14 @@
  * Tells the dispatchers that a lane has something to do. A hint: the row is the promise, and the poll finds it anyway.
  */
 import { Context, Effect, Layer, Schema, type Scope } from "effect"
-import { Signals } from "../platform/Wakeups.ts"
+import { Wakeups } from "../platform/Wakeups.ts"
 import { Lane } from "./Lane.ts"
 
 const subject = "outbox"
 const isLane = Schema.is(Lane)
 
-export class Wakeup extends Context.Service<
-  Wakeup,
+export class LaneWakeup extends Context.Service<
+  LaneWakeup,
   {
     /** Wakes the lane where it is owned: in this process, or else in the others. */
     readonly wake: (lane: Lane) => Effect.Effect<void>
@@ -22,10 +22,10 @@ export class Wakeup extends Context.Service<
       owns?: (lane: Lane) => Effect.Effect<boolean>
     ) => Effect.Effect<void, never, Scope.Scope>
   }
->()("paid-once/messaging/outbox/Wakeup") {
-  static readonly layer: Layer.Layer<Wakeup, never, Signals> = Layer.effect(
-    Wakeup,
-    Effect.map(Signals, (signals) => {
+>()("paid-once/outbox/LaneWakeup") {
+  static readonly layer: Layer.Layer<LaneWakeup, never, Wakeups> = Layer.effect(
+    LaneWakeup,
+    Effect.map(Wakeups, (wakeups) => {
       const owners = new Set<{
         readonly handle: (lane: Lane) => Effect.Effect<void>
         readonly owns: (lane: Lane) => Effect.Effect<boolean>
@@ -37,9 +37,9 @@ export class Wakeup extends Context.Service<
         }
         yield* wakeOthers(lane)
       })
-      const wakeOthers = (lane: Lane) => signals.send(subject, [String(lane)])
+      const wakeOthers = (lane: Lane) => wakeups.send(subject, [String(lane)])
 
-      return Wakeup.of({
+      return LaneWakeup.of({
         wake: (lane) => Effect.suspend(() => (owners.size === 0 ? wakeOthers(lane) : wakeHere(lane))),
         onWake: Effect.fnUntraced(function* (handle, owns) {
           if (owns !== undefined) {
@@ -49,7 +49,7 @@ export class Wakeup extends Context.Service<
               () => Effect.sync(() => owners.delete(owner))
             )
           }
-          yield* signals.on(subject, (detail) => {
+          yield* wakeups.on(subject, (detail) => {
             const lane = Number(detail)
             // Anyone may NOTIFY on the channel: what is no lane is no business of ours.
             return isLane(lane) ? handle(lane) : Effect.void

@@ -8,9 +8,9 @@ import { type Cause, Clock, Context, Effect, Latch, Layer, Metric, Option, Queue
 import * as Monotonic from "../platform/Monotonic.ts"
 import { ControlSettings } from "../platform/ControlConnection.ts"
 import * as Database from "../postgres/Database.ts"
-import { Shares } from "../platform/Ownership.ts"
+import { Ownership } from "../platform/Ownership.ts"
 import { Faults } from "../platform/Faults.ts"
-import type { Signals } from "../platform/Wakeups.ts"
+import type { Wakeups } from "../platform/Wakeups.ts"
 import * as Supervised from "../platform/Supervised.ts"
 import { Dispatcher } from "./Dispatcher.ts"
 import * as HoldRetries from "./holds/HoldRetries.ts"
@@ -20,7 +20,7 @@ import * as OutOfOrderVersions from "../guards/OutOfOrderVersions.ts"
 import { OutboxQueue } from "./OutboxQueue.ts"
 import { Publisher } from "./Publisher.ts"
 import * as Reach from "../guards/BrokerReachability.ts"
-import { Wakeup } from "./LaneWakeup.ts"
+import { LaneWakeup } from "./LaneWakeup.ts"
 
 /** How the workers pace themselves. */
 export const LaneWorkersSettings = Context.Reference<{
@@ -30,7 +30,7 @@ export const LaneWorkersSettings = Context.Reference<{
   readonly lanesSideBySide: number
   /** Topics that are looked at (and made) before the first event. */
   readonly topics: ReadonlyArray<string>
-}>("paid-once/messaging/outbox/LaneWorkersSettings", {
+}>("paid-once/outbox/LaneWorkersSettings", {
   // Eight keep a broker and two cores busy; more only queue in the client.
   defaultValue: () => ({ pollMillis: 1_000, lanesSideBySide: 8, topics: [] })
 })
@@ -109,12 +109,12 @@ export class LaneWorkers extends Context.Service<
     /** Those of them that wait, after a turn that ended in a defect, for health. */
     readonly stopped: Effect.Effect<ReadonlyArray<StoppedLane>>
   }
->()("paid-once/messaging/outbox/LaneWorkers") {
+>()("paid-once/outbox/LaneWorkers") {
   /** Works in supervised fibers of the layer's scope. Closing it ends the batches in flight, then frees the lanes. */
   static readonly layer: Layer.Layer<
     LaneWorkers,
     never,
-    Dispatcher | Holds | OutboxQueue | Publisher | Wakeup | Shares | Signals | Supervised.Fibers
+    Dispatcher | Holds | OutboxQueue | Publisher | LaneWakeup | Ownership | Wakeups | Supervised.Fibers
   > = Layer.effect(
     LaneWorkers,
     Effect.gen(function* () {
@@ -122,8 +122,8 @@ export class LaneWorkers extends Context.Service<
       const holds = yield* Holds
       const queue = yield* OutboxQueue
       const publisher = yield* Publisher
-      const wakeup = yield* Wakeup
-      const shares = yield* Shares
+      const wakeup = yield* LaneWakeup
+      const shares = yield* Ownership
       const faults = yield* Faults
       const settings = yield* LaneWorkersSettings
 

@@ -10,7 +10,7 @@ import * as Tracing from "../platform/Tracing.ts"
 import { topicName } from "../brokers/Broker.ts"
 import * as Envelope from "../brokers/Envelope.ts"
 import { Lane, laneCount, laneOf } from "./Lane.ts"
-import { Wakeup } from "./LaneWakeup.ts"
+import { LaneWakeup } from "./LaneWakeup.ts"
 
 /** The aggregate that events belong to. All of an aggregate's events go to one topic, in order. */
 export interface Stream {
@@ -54,7 +54,7 @@ const maxSchemaVersion = 32_767
 
 /** Bounds of an append. */
 export const OutboxSettings = Context.Reference<{ readonly maxEventBytes: number }>(
-  "paid-once/messaging/outbox/OutboxSettings",
+  "paid-once/outbox/OutboxSettings",
   {
     // Below Kafka's default max.message.bytes (1,048,588), with room for the batch around the record.
     defaultValue: () => ({ maxEventBytes: 900_000 })
@@ -97,11 +97,11 @@ export interface OutboxService {
   ) => Effect.Effect<number, EventRefused | NothingWritten, Transaction>
 }
 
-export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/messaging/outbox/Outbox") {
+export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/outbox/Outbox") {
   static readonly layer = Layer.effect(
     Outbox,
     Effect.gen(function* () {
-      const wakeup = yield* Wakeup
+      const wakeup = yield* LaneWakeup
       const faults = yield* Faults
       const { maxEventBytes } = yield* OutboxSettings
       const drawUuid = yield* RandomUuid

@@ -36,7 +36,7 @@ export const QueueSettings = Context.Reference<{
   readonly batchSize: number
   readonly batchBytes: number
   readonly archive: boolean
-}>("paid-once/messaging/outbox/QueueSettings", {
+}>("paid-once/outbox/QueueSettings", {
   defaultValue: () => ({ batchSize: 1_000, batchBytes: 900_000, archive: true })
 })
 
@@ -94,7 +94,7 @@ export const warnOfSharedId = (eventId: string) =>
 export const pendingCountLimit = 100_000
 
 export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService>()(
-  "paid-once/messaging/outbox/OutboxQueue"
+  "paid-once/outbox/OutboxQueue"
 ) {
   static readonly layer: Layer.Layer<OutboxQueue, never, SqlClient.SqlClient> = Layer.effect(
     OutboxQueue,

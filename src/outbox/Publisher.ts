@@ -30,7 +30,7 @@ export class Publisher extends Context.Service<
     /** Appends the events, in their order and as a whole; they are of one topic and one lane. */
     readonly publish: (lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) => Effect.Effect<Receipt, PublishError>
   }
->()("paid-once/messaging/outbox/Publisher") {
+>()("paid-once/outbox/Publisher") {
   static readonly layerNoDeps: Layer.Layer<Publisher, never, Broker | TopicChecks> = Layer.effect(
     Publisher,
     Effect.gen(function* () {

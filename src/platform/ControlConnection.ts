@@ -30,7 +30,7 @@ export const ControlSettings = Context.Reference<{
   readonly sessionTimeoutMillis: number
   /** How often the session shows that it is alive. Well below the timeout, which is also how long an answer may take. */
   readonly heartbeatMillis: number
-}>("paid-once/platform/database/ControlSettings", {
+}>("paid-once/platform/ControlSettings", {
   defaultValue: () => ({ sessionTimeoutMillis: 5_000, heartbeatMillis: 1_000 })
 })
 
@@ -119,7 +119,7 @@ export class ControlConnection extends Context.Service<
     /** Notifies the other processes. Never inside a business transaction: NOTIFY takes an instance-wide lock at commit. */
     readonly notify: (payloads: ReadonlyArray<string>) => Effect.Effect<void, ControlUnavailable>
   }
->()("paid-once/platform/database/ControlConnection") {
+>()("paid-once/platform/ControlConnection") {
   static readonly layer = Layer.effect(
     ControlConnection,
     Effect.gen(function* () {

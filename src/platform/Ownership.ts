@@ -14,7 +14,7 @@
  * must therefore be harmless when done twice; the lock makes it rare, and a fencing token or an order rule makes it safe.
  */
 import { Context, Effect, Latch, Layer, Option, Random, type Scope, Stream, SubscriptionRef } from "effect"
-import { Signals } from "./Wakeups.ts"
+import { Wakeups } from "./Wakeups.ts"
 import * as Supervised from "./Supervised.ts"
 import { ControlConnection, type ControlSession } from "./ControlConnection.ts"
 
@@ -39,8 +39,8 @@ const rebalanceMillis = 1_000
 /** After others were faster at free shares the next look comes within this time: several turns in a tenth of a second. */
 const lookAgainMillis = 40
 
-export class Shares extends Context.Service<
-  Shares,
+export class Ownership extends Context.Service<
+  Ownership,
   {
     /**
      * Joins `group`, whose members divide the shares `0 … count - 1`, until the scope closes: then waits for the users of what
@@ -48,16 +48,16 @@ export class Shares extends Context.Service<
      */
     readonly join: (group: string, count: number) => Effect.Effect<Membership, never, Scope.Scope>
   }
->()("paid-once/platform/database/Shares") {
-  static readonly layer: Layer.Layer<Shares, never, ControlConnection | Signals | Supervised.Fibers> = Layer.effect(
-    Shares,
+>()("paid-once/platform/Ownership") {
+  static readonly layer: Layer.Layer<Ownership, never, ControlConnection | Wakeups | Supervised.Fibers> = Layer.effect(
+    Ownership,
     Effect.gen(function* () {
       const control = yield* ControlConnection
-      const signals = yield* Signals
+      const wakeups = yield* Wakeups
       const fibers = yield* Supervised.Fibers
-      return Shares.of({
+      return Ownership.of({
         join: (group, count) =>
-          join({ control, signals, group, count }).pipe(Effect.provideService(Supervised.Fibers, fibers))
+          join({ control, wakeups, group, count }).pipe(Effect.provideService(Supervised.Fibers, fibers))
       })
     })
   )
@@ -86,10 +86,10 @@ const join = Effect.fnUntraced(function* ({
   control,
   count,
   group,
-  signals
+  wakeups
 }: {
   readonly control: ControlConnection["Service"]
-  readonly signals: Signals["Service"]
+  readonly wakeups: Wakeups["Service"]
   readonly group: string
   readonly count: number
 }) {
@@ -108,7 +108,7 @@ const join = Effect.fnUntraced(function* ({
   let enrolled: { readonly session: number; readonly member: number; readonly isAble: boolean } | undefined
   let isAble = true
 
-  const changed = signals.send(subject, [group])
+  const changed = wakeups.send(subject, [group])
 
   /** Puts this process on the roll of a new session, with a number that nobody else there has. */
   const enrol = Effect.fnUntraced(function* (session: ControlSession) {
@@ -248,7 +248,7 @@ const join = Effect.fnUntraced(function* ({
     ),
     Effect.forkScoped
   )
-  yield* signals.on(subject, (detail) => (detail === group ? Effect.asVoid(wake.open) : Effect.void))
+  yield* wakeups.on(subject, (detail) => (detail === group ? Effect.asVoid(wake.open) : Effect.void))
 
   // Registered before the loop, so it runs after the loop has ended: the last one out turns off the light.
   yield* Effect.addFinalizer(() =>

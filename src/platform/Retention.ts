@@ -9,7 +9,7 @@ export const RetentionSettings = Context.Reference<{
   readonly inboxDays: number
   /** Tasks that are completed or cancelled, with their idempotency keys. */
   readonly taskDays: number
-}>("paid-once/messaging/RetentionSettings", {
+}>("paid-once/platform/RetentionSettings", {
   // A topic that keeps seven days and rolls its segments daily has a record for up to eight: the inbox remembers as long.
   defaultValue: () => ({ outboxDays: 3, inboxDays: 8, taskDays: 30 })
 })

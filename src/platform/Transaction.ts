@@ -30,7 +30,7 @@ export class Transaction extends Context.Service<
      */
     readonly afterCommit: (effect: Effect.Effect<void>) => Effect.Effect<void>
   }
->()("paid-once/platform/database/Transaction") {
+>()("paid-once/platform/Transaction") {
   /**
    * Runs `effect` in a transaction: all that it wrote commits, or, when it fails, dies or is interrupted, none of it.
    *

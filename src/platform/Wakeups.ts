@@ -34,8 +34,8 @@ const gapMillis = { least: 3, most: 10 }
 /** Without a signal it looks after so long, so that the flusher shows health that it is alive. */
 const idleMillis = 10_000
 
-export class Signals extends Context.Service<
-  Signals,
+export class Wakeups extends Context.Service<
+  Wakeups,
   {
     /**
      * Wakes every listener of the subject, here and elsewhere. Never fails and never waits for the network. There is no newline in either, and no
@@ -51,9 +51,9 @@ export class Signals extends Context.Service<
       handle: (detail: string) => Effect.Effect<void>
     ) => Effect.Effect<void, never, Scope.Scope>
   }
->()("paid-once/platform/Signals") {
+>()("paid-once/platform/Wakeups") {
   static readonly layer = Layer.effect(
-    Signals,
+    Wakeups,
     Effect.gen(function* () {
       const control = yield* ControlConnection
       const { crossProcess } = yield* WakeupSettings
@@ -109,7 +109,7 @@ export class Signals extends Context.Service<
         })
       }
 
-      return Signals.of({
+      return Wakeups.of({
         send: (subject, details) =>
           Effect.suspend(() => {
             if (crossProcess) {
@@ -137,12 +137,12 @@ export class Signals extends Context.Service<
    * For a process that ends at once: signals go out on a connection of the pool before `send` returns, and none comes in. One that
    * can't be sent is lost, as everywhere.
    */
-  static readonly layerDirect: Layer.Layer<Signals, never, PgClient.PgClient> = Layer.effect(
-    Signals,
+  static readonly layerDirect: Layer.Layer<Wakeups, never, PgClient.PgClient> = Layer.effect(
+    Wakeups,
     Effect.gen(function* () {
       const client = yield* PgClient.PgClient
       const { crossProcess } = yield* WakeupSettings
-      return Signals.of({
+      return Wakeups.of({
         send: (subject, details) =>
           crossProcess
             ? Effect.forEach(details, (detail) => client.notify(channel, `${subject} ${detail}`), {
@@ -156,9 +156,9 @@ export class Signals extends Context.Service<
 }
 
 /** As few payloads as hold all signals. */
-const joined = (signals: Iterable<string>): ReadonlyArray<string> => {
+const joined = (wakeups: Iterable<string>): ReadonlyArray<string> => {
   const payloads: Array<string> = []
-  for (const signal of signals) {
+  for (const signal of wakeups) {
     const last = payloads.at(-1)
     if (last !== undefined && last.length + separator.length + signal.length <= maxPayloadLength) {
       payloads[payloads.length - 1] = last + separator + signal

@@ -26,7 +26,7 @@ export class DatabaseSettings extends Context.Service<
     /** Settings of Postgres for the sessions of this pool. */
     readonly startupParameters: Readonly<Record<string, string>>
   }
->()("paid-once/platform/database/DatabaseSettings") {
+>()("paid-once/postgres/DatabaseSettings") {
   static readonly layerOf = (settings: {
     readonly url: Redacted.Redacted
     readonly maxConnections?: number
@@ -47,7 +47,7 @@ export class DatabaseSettings extends Context.Service<
  * unacknowledged.
  */
 export const PoolSettings = Context.Reference<{ readonly silenceMillis: number }>(
-  "paid-once/platform/database/PoolSettings",
+  "paid-once/postgres/PoolSettings",
   { defaultValue: () => ({ silenceMillis: 15_000 }) }
 )
 
@@ -59,7 +59,7 @@ export class PoolStats extends Context.Service<
     readonly open: () => number
     readonly max: number
   }
->()("paid-once/platform/database/PoolStats") {}
+>()("paid-once/postgres/PoolStats") {}
 
 /** Opens sockets that end themselves when nothing has come for `silenceMillis`. `undefined` for a URL without a host. */
 const boundedSocket = (url: Redacted.Redacted, silenceMillis: number, sockets: Set<Net.Socket>) => {

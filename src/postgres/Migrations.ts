@@ -66,7 +66,7 @@ export const apply = Effect.fn("Migrations.apply")(function* (
 
 /** Shows that migrations have been applied: what queries our tables asks for it. */
 export class Migrated extends Context.Service<Migrated, { readonly applied: ReadonlyArray<string> }>()(
-  "paid-once/platform/database/Migrated"
+  "paid-once/postgres/Migrated"
 ) {
   static readonly layer = (
     sets: ReadonlyArray<MigrationSet>

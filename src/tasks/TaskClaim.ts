@@ -47,7 +47,7 @@ export class TaskClaim extends Context.Service<
     /** In how many milliseconds the next task of these types is due that is not yet; undefined where there is none. */
     readonly nextDueMillis: (typeNames: ReadonlyArray<string>) => Effect.Effect<number | undefined>
   }
->()("paid-once/messaging/tasks/TaskClaim") {
+>()("paid-once/tasks/TaskClaim") {
   static readonly layer: Layer.Layer<TaskClaim, never, SqlClient.SqlClient> = Layer.effect(
     TaskClaim,
     Effect.gen(function* () {

@@ -43,7 +43,7 @@ export class TaskFinish extends Context.Service<
       writes: Effect.Effect<unknown, E, R>
     ) => Effect.Effect<void, Exclude<E | LeaseLost, SqlError.SqlError>, Exclude<R, Transaction> | PgClient.PgClient>
   }
->()("paid-once/messaging/tasks/TaskFinish") {
+>()("paid-once/tasks/TaskFinish") {
   static readonly layer: Layer.Layer<TaskFinish, never, SqlClient.SqlClient> = Layer.effect(
     TaskFinish,
     Effect.gen(function* () {

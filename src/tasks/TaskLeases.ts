@@ -35,7 +35,7 @@ export class TaskLeases extends Context.Service<
      */
     readonly recover: (schedules: ReadonlyMap<string, ReadonlyArray<number>>) => Effect.Effect<ReadonlyArray<Recovered>>
   }
->()("paid-once/messaging/tasks/TaskLeases") {
+>()("paid-once/tasks/TaskLeases") {
   static readonly layer: Layer.Layer<TaskLeases, never, SqlClient.SqlClient> = Layer.effect(
     TaskLeases,
     Effect.gen(function* () {

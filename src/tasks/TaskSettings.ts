@@ -15,7 +15,7 @@ export const TaskSettings = Context.Reference<{
   readonly pollMillis: number
   /** How long tasks under way may take to end when the process stops. */
   readonly graceMillis: number
-}>("paid-once/messaging/tasks/TaskSettings", {
+}>("paid-once/tasks/TaskSettings", {
   defaultValue: () => ({
     leaseMillis: 60_000,
     heartbeatMillis: 10_000,

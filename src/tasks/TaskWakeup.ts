@@ -1,6 +1,6 @@
 /** Tells the workers that a task is due, or soon will be. A hint: the row is the promise, and the poll finds it anyway. */
 import { Context, Effect, Layer, type Scope } from "effect"
-import { Signals } from "../platform/Wakeups.ts"
+import { Wakeups } from "../platform/Wakeups.ts"
 
 const subject = "tasks"
 
@@ -21,10 +21,10 @@ export class TaskWakeup extends Context.Service<
      */
     readonly onWake: (listener: Listener) => Effect.Effect<void, never, Scope.Scope>
   }
->()("paid-once/messaging/tasks/TaskWakeup") {
-  static readonly layer: Layer.Layer<TaskWakeup, never, Signals> = Layer.effect(
+>()("paid-once/tasks/TaskWakeup") {
+  static readonly layer: Layer.Layer<TaskWakeup, never, Wakeups> = Layer.effect(
     TaskWakeup,
-    Effect.map(Signals, (signals) => {
+    Effect.map(Wakeups, (wakeups) => {
       const listeners = new Set<Listener>()
       return TaskWakeup.of({
         wake: (typeName) =>
@@ -32,14 +32,14 @@ export class TaskWakeup extends Context.Service<
             for (const { handle, wants } of listeners) {
               if (wants(typeName)) return handle(typeName)
             }
-            return signals.send(subject, [typeName])
+            return wakeups.send(subject, [typeName])
           }),
         onWake: Effect.fnUntraced(function* (listener) {
           yield* Effect.acquireRelease(
             Effect.sync(() => listeners.add(listener)),
             () => Effect.sync(() => listeners.delete(listener))
           )
-          yield* signals.on(subject, listener.handle)
+          yield* wakeups.on(subject, listener.handle)
         })
       })
     })

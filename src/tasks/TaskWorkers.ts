@@ -38,7 +38,7 @@ export class TaskWorkers extends Context.Service<
     /** Tasks that run in this process now. */
     readonly running: Effect.Effect<number>
   }
->()("paid-once/messaging/tasks/TaskWorkers") {
+>()("paid-once/tasks/TaskWorkers") {
   /**
    * Works in supervised fibers of the layer's scope; two handlers for one type are refused. Closing it claims no more, lets the tasks
    * under way end within `graceMillis`, interrupts the rest and gives them back uncounted.

@@ -118,7 +118,7 @@ export interface TasksService {
   readonly retry: (taskId: TaskId, operator: Operator) => Effect.Effect<Handled, TaskNotFound | TaskNotPossible>
 }
 
-export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/messaging/tasks/Tasks") {
+export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tasks/Tasks") {
   static readonly layer: Layer.Layer<Tasks, never, PgClient.PgClient | TaskWakeup> = Layer.effect(
     Tasks,
     Effect.gen(function* () {

@@ -4,7 +4,7 @@ import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
-import { Claim, never } from "../../src/postgres/fast/OneStatementClaim.ts"
+import { OneStatementClaim, never } from "../../src/postgres/fast/OneStatementClaim.ts"
 import { Cursors } from "../../src/inbox/Cursors.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
@@ -347,7 +347,7 @@ it.live(
     }).pipe(
       Effect.provide(
         Layer.fresh(ApplySlice.layerNoDeps).pipe(
-          Layer.provide([Cursors.layer, Parking.layer, Layer.succeed(Claim, never)]),
+          Layer.provide([Cursors.layer, Parking.layer, Layer.succeed(OneStatementClaim, never)]),
           Layer.provide(
             Layer.succeed(Inbox, {
               markFirst: (_, eventIds) => Effect.succeed(new Set(eventIds)),

@@ -5,7 +5,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Latch } from "effect"
 import * as Arrival from "../../src/inbox/Arrival.ts"
-import { Claim } from "../../src/postgres/fast/OneStatementClaim.ts"
+import { OneStatementClaim } from "../../src/postgres/fast/OneStatementClaim.ts"
 import { consumerPlans } from "../../src/inbox/Consumer.ts"
 import { Cursors } from "../../src/inbox/Cursors.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
@@ -44,7 +44,7 @@ it.live("a slice reads the cursors of its own aggregates only, also by plans tha
     Effect.gen(function* () {
       const { sql } = yield* Transaction
       for (const [name, value] of Object.entries(consumerPlans)) yield* sql`SELECT set_config(${name}, ${value}, true)`
-      const claim = yield* Claim
+      const claim = yield* OneStatementClaim
       const read = Effect.flatMap(Cursors, (cursors) => cursors.read("one", [{ aggregateId: "b", aggregateType }]))
       const advance = (from: number | undefined, to: number) =>
         Effect.flatMap(Cursors, (cursors) => cursors.advance("one", [{ aggregateId: "b", aggregateType, from, to }]))
@@ -63,7 +63,7 @@ it.live(
   "the usual slice's statement waits for a mark without a lock on the cursor: it and the long way form no ring",
   () =>
     Effect.gen(function* () {
-      const claim = yield* Claim
+      const claim = yield* OneStatementClaim
       yield* Transaction.run(claim("one", arrivals("a", 1)))
       const second = arrivals("a", 2)
       const isMarked = yield* Latch.make()

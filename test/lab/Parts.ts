@@ -36,14 +36,14 @@ import { OutboxQueue, QueueSettings } from "../../src/outbox/OutboxQueue.ts"
 import { PartitionCounts } from "../../src/operations/PartitionCounts.ts"
 import { Publisher } from "../../src/outbox/Publisher.ts"
 import { TopicChecks } from "../../src/operations/TopicChecks.ts"
-import { Wakeup } from "../../src/outbox/LaneWakeup.ts"
+import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
 import { TaskClaim } from "../../src/tasks/TaskClaim.ts"
 import { TaskFinish } from "../../src/tasks/TaskFinish.ts"
 import { TaskLeases } from "../../src/tasks/TaskLeases.ts"
 import { Tasks } from "../../src/tasks/Tasks.ts"
 import { TaskSettings } from "../../src/tasks/TaskSettings.ts"
 import { TaskWakeup } from "../../src/tasks/TaskWakeup.ts"
-import { Signals } from "../../src/platform/Wakeups.ts"
+import { Wakeups } from "../../src/platform/Wakeups.ts"
 import { webhookSecret } from "./MoneyRequests.ts"
 import { keyRetentionMillis } from "./ModelGateway.ts"
 
@@ -53,9 +53,9 @@ export type Around =
   | SqlClient.SqlClient
   | Broker
   | Gateway
-  | Wakeup
+  | LaneWakeup
   | TaskWakeup
-  | Signals
+  | Wakeups
   | GatewaySettings
 
 /** A part, made of what is around and of the parts before it. */
@@ -128,9 +128,9 @@ export const partitionCount = 2
 
 /** Nobody has to be woken: the scheduler sees what is committed. */
 const wakeup = Layer.mergeAll(
-  Layer.succeed(Wakeup, { wake: () => Effect.void, onWake: () => Effect.void }),
+  Layer.succeed(LaneWakeup, { wake: () => Effect.void, onWake: () => Effect.void }),
   Layer.succeed(TaskWakeup, { wake: () => Effect.void, onWake: () => Effect.void }),
-  Layer.succeed(Signals, { send: () => Effect.void, on: () => Effect.void })
+  Layer.succeed(Wakeups, { send: () => Effect.void, on: () => Effect.void })
 )
 
 /** Runs of a recovery, each within a minute of the one before: behind the third the payment is `manual`. */

@@ -11,7 +11,7 @@ import { Lane, laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import { Outbox } from "../../src/outbox/Outbox.ts"
 import { OutboxQueue, QueueSettings } from "../../src/outbox/OutboxQueue.ts"
-import { Shares } from "../../src/platform/Ownership.ts"
+import { Ownership } from "../../src/platform/Ownership.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import { WakeupSettings } from "../../src/platform/Wakeups.ts"
@@ -354,7 +354,7 @@ it.live("a lane's events are fetched in their order, whatever order they lie in"
 
 it.live("a dispatcher sends only what is in its own lanes", () =>
   Effect.gen(function* () {
-    const shares = yield* Shares
+    const shares = yield* Ownership
     // A member that holds its half of the lanes and sends nothing.
     const idle = yield* shares.join("dispatcher", 64)
     yield* Counters.eventually(

@@ -4,12 +4,12 @@ import { Context, Effect, Fiber, Layer, Redacted, Schedule, SubscriptionRef } fr
 import { SqlClient } from "effect/sql"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import * as Outbox from "../../src/outbox/Outbox.ts"
-import { Wakeup } from "../../src/outbox/LaneWakeup.ts"
+import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
 import { ControlConnection, ControlSettings } from "../../src/platform/ControlConnection.ts"
 import * as Database from "../../src/postgres/Database.ts"
-import { Shares } from "../../src/platform/Ownership.ts"
+import { Ownership } from "../../src/platform/Ownership.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
-import { Signals, WakeupSettings } from "../../src/platform/Wakeups.ts"
+import { Wakeups, WakeupSettings } from "../../src/platform/Wakeups.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Ledger from "../support/Ledger.ts"
@@ -33,8 +33,8 @@ const database = Layer.effectDiscard(Ledger.makeTables).pipe(
 const platform = (controlUrl: Redacted.Redacted, sessionTimeoutMillis: number) =>
   Layer.unwrap(
     TestDatabase.useSync(({ url }) =>
-      Shares.layer.pipe(
-        Layer.provideMerge(Signals.layer),
+      Ownership.layer.pipe(
+        Layer.provideMerge(Wakeups.layer),
         Layer.provideMerge(
           ControlConnection.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url: controlUrl })))
         ),
@@ -48,13 +48,13 @@ const platform = (controlUrl: Redacted.Redacted, sessionTimeoutMillis: number) =
 /** A process, with a proxy that its control connection goes through. Every wake-up of it passes `wakeup`. */
 const startProcess = (options: {
   readonly dispatches: boolean
-  readonly wakeup?: typeof Wakeup.layer
+  readonly wakeup?: typeof LaneWakeup.layer
   readonly sessionTimeoutMillis?: number
 }) =>
   Effect.gen(function* () {
     const { proxy, url } = yield* TcpProxy.makePostgres((yield* TestDatabase).url)
     const outbox = Outbox.Outbox.layer.pipe(
-      Layer.provideMerge(options.wakeup ?? Wakeup.layer),
+      Layer.provideMerge(options.wakeup ?? LaneWakeup.layer),
       Layer.provideMerge(platform(url, options.sessionTimeoutMillis ?? 1_000))
     )
     const dispatcher = options.dispatches ? TestProcess.dispatcher : Layer.empty
@@ -156,8 +156,8 @@ it.live("with every wake-up dropped, in every process, everything is delivered b
   Effect.gen(function* () {
     const dropped = { count: 0 }
     const drops = Layer.succeed(
-      Wakeup,
-      Wakeup.of({ wake: () => Effect.sync(() => void dropped.count++), onWake: () => Effect.void })
+      LaneWakeup,
+      LaneWakeup.of({ wake: () => Effect.sync(() => void dropped.count++), onWake: () => Effect.void })
     )
     const process = yield* startProcess({ dispatches: true, wakeup: drops })
     yield* startProcess({ dispatches: true, wakeup: drops })

@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Layer, SubscriptionRef } from "effect"
 import { Lane } from "../../src/outbox/Lane.ts"
-import { Wakeup } from "../../src/outbox/LaneWakeup.ts"
+import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
 import { ControlConnection } from "../../src/platform/ControlConnection.ts"
 import * as Counters from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -18,7 +18,7 @@ const startProcess = Effect.gen(function* () {
     "a session",
     Effect.map(SubscriptionRef.get(session), (current) => current !== undefined)
   )
-  return yield* Effect.provide(Wakeup, context)
+  return yield* Effect.provide(LaneWakeup, context)
 })
 
 it.live("a lane is woken where it is owned, and only there", () =>

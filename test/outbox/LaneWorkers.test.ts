@@ -6,7 +6,7 @@ import { type Lane, laneCount, laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import { Outbox } from "../../src/outbox/Outbox.ts"
 import { OutboxQueue, QueueSettings } from "../../src/outbox/OutboxQueue.ts"
-import { Shares } from "../../src/platform/Ownership.ts"
+import { Ownership } from "../../src/platform/Ownership.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
@@ -165,7 +165,7 @@ it.live("a lane that is lost while its turn ends in a defect is not told of any 
     const all = Array.from({ length: laneCount }, (_, lane) => lane)
     const held = yield* SubscriptionRef.make<ReadonlyArray<number>>(all)
     // Shares that come and go when the test says so.
-    const shares = Shares.of({
+    const shares = Ownership.of({
       join: () =>
         Effect.succeed({
           held: SubscriptionRef.get(held),
@@ -193,7 +193,7 @@ it.live("a lane that is lost while its turn ends in a defect is not told of any 
             : broker.publish(batch)
         })
       ).pipe(
-        Layer.provide(Layer.succeed(Shares, shares)),
+        Layer.provide(Layer.succeed(Ownership, shares)),
         // One worker: what it does next comes behind that turn.
         Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 1, topics: [] }))
       )

@@ -6,7 +6,7 @@ import { randomBytes } from "node:crypto"
 import * as Envelope from "../../src/brokers/Envelope.ts"
 import { EventRefused, Outbox } from "../../src/outbox/Outbox.ts"
 import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
-import { Wakeup } from "../../src/outbox/LaneWakeup.ts"
+import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import { Transaction, TransactionEnded } from "../../src/platform/Transaction.ts"
@@ -158,7 +158,7 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
 
   it.effect("the lane is woken after the commit, and never after a rollback", () =>
     Effect.gen(function* () {
-      const wakeup = yield* Wakeup
+      const wakeup = yield* LaneWakeup
       const woken = yield* Ref.make<ReadonlyArray<number>>([])
       yield* Effect.scoped(
         Effect.gen(function* () {

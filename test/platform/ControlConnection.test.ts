@@ -3,8 +3,8 @@ import { Context, Effect, Exit, Layer, Scope, SubscriptionRef } from "effect"
 import { SqlClient } from "effect/sql"
 import { ControlConnection, ControlSettings } from "../../src/platform/ControlConnection.ts"
 import * as Database from "../../src/postgres/Database.ts"
-import { Shares } from "../../src/platform/Ownership.ts"
-import { Signals } from "../../src/platform/Wakeups.ts"
+import { Ownership } from "../../src/platform/Ownership.ts"
+import { Wakeups } from "../../src/platform/Wakeups.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import { eventually } from "../support/Counters.ts"
 import * as TcpProxy from "../support/TcpProxy.ts"
@@ -15,8 +15,8 @@ import { quiet } from "../support/TestProcess.ts"
 const proxied = Layer.unwrap(
   Effect.gen(function* () {
     const { proxy, url } = yield* TcpProxy.makePostgres((yield* TestDatabase).url)
-    return Shares.layer.pipe(
-      Layer.provideMerge(Signals.layer),
+    return Ownership.layer.pipe(
+      Layer.provideMerge(Wakeups.layer),
       Layer.provideMerge(ControlConnection.layer),
       Layer.provideMerge(Layer.mergeAll(Fibers.layer, Database.layer)),
       Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 2 })),
@@ -33,7 +33,7 @@ it.live("a connection that falls silent without a goodbye is replaced, and the s
   Effect.gen(function* () {
     const proxy = yield* Proxy
     const control = yield* ControlConnection
-    const { join } = yield* Shares
+    const { join } = yield* Ownership
     const { held } = yield* join("silent", 8)
     yield* eventually(
       "the shares",
@@ -69,7 +69,7 @@ const startProcess = Effect.fnUntraced(function* (settings: Context.Service.Shap
   const scope = yield* Scope.make()
   const context = yield* Layer.build(
     Layer.fresh(
-      Signals.layer.pipe(
+      Wakeups.layer.pipe(
         Layer.provideMerge(ControlConnection.layer),
         Layer.provide(Fibers.layer),
         Layer.provide(Database.DatabaseSettings.layerOf({ url })),
@@ -84,7 +84,7 @@ const startProcess = Effect.fnUntraced(function* (settings: Context.Service.Shap
       Effect.map(SubscriptionRef.get(session), (current) => (current?.id ?? 0) > after)
     )
   yield* up(0)
-  return { proxy, scope, up, session, signals: Context.get(context, Signals) }
+  return { proxy, scope, up, session, signals: Context.get(context, Wakeups) }
 })
 
 it.live("a NOTIFY on the wire of a connection that falls silent keeps back neither the next session nor the end", () =>

@@ -17,7 +17,7 @@ import {
 } from "effect"
 import { randomUUID } from "node:crypto"
 import { ControlConnection } from "../../src/platform/ControlConnection.ts"
-import { fairPart, lockClass, type Membership, Shares } from "../../src/platform/Ownership.ts"
+import { fairPart, lockClass, type Membership, Ownership } from "../../src/platform/Ownership.ts"
 import * as EmbeddedMember from "../brokers/embedded/EmbeddedMember.ts"
 import { within } from "../contracts/BrokerHarness.ts"
 import * as ShortWaits from "../support/ShortWaits.ts"
@@ -47,7 +47,7 @@ const makeProcessWith = Effect.fnUntraced(function* (sessionTimeoutMillis: numbe
   const { proxy, url: proxiedUrl } = yield* TcpProxy.makePostgres(url)
   const platform = EmbeddedMember.platform(proxiedUrl, { sessionTimeoutMillis, heartbeatMillis: 200 })
   const context = yield* Layer.build(Layer.fresh(platform))
-  return { proxy, shares: Context.get(context, Shares), control: Context.get(context, ControlConnection) }
+  return { proxy, shares: Context.get(context, Ownership), control: Context.get(context, ControlConnection) }
 })
 const makeProcess = makeProcessWith(60_000)
 
@@ -419,7 +419,7 @@ for (const [what, nth] of [
       for (const statement of failingLocks(nth)) yield* sql.unsafe(statement)
       yield* sql.unsafe(`ALTER DATABASE ${name} SET search_path = failing, pg_catalog, public`)
       const context = yield* Layer.build(Layer.fresh(EmbeddedMember.platform(url)))
-      const { held } = yield* Context.get(context, Shares).join("group", count)
+      const { held } = yield* Context.get(context, Ownership).join("group", count)
       const locks = Effect.map(
         sql<{ readonly roll: number; readonly shares: number }>`
           SELECT count(*) FILTER (WHERE classid = ${BigInt(lockClass("roll group") >>> 0)}::int8::oid)::int4 AS roll,

@@ -3,7 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { ControlConnection } from "../../src/platform/ControlConnection.ts"
 import * as Database from "../../src/postgres/Database.ts"
-import { Signals } from "../../src/platform/Wakeups.ts"
+import { Wakeups } from "../../src/platform/Wakeups.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import { eventually } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -11,7 +11,7 @@ import { TestDatabase } from "../support/TestDatabase.ts"
 const startProcess = Effect.flatMap(TestDatabase, ({ url }) =>
   Layer.build(
     Layer.fresh(
-      Signals.layer.pipe(
+      Wakeups.layer.pipe(
         Layer.provideMerge(ControlConnection.layer),
         Layer.provide(Fibers.layer),
         Layer.provide(Database.DatabaseSettings.layerOf({ url }))
@@ -37,9 +37,9 @@ it.live("a thousand signals at once are a few notifications that Postgres takes,
     const heard = new Set<string>()
     let notifications = 0
     yield* Context.get(there, ControlConnection).onNotification(() => Effect.sync(() => void notifications++))
-    yield* Context.get(there, Signals).on("many", (detail) => Effect.sync(() => void heard.add(detail)))
+    yield* Context.get(there, Wakeups).on("many", (detail) => Effect.sync(() => void heard.add(detail)))
     const details = Array.from({ length: 1_000 }, (_, number) => `número ${number} 東京`)
-    yield* Context.get(here, Signals).send("many", details)
+    yield* Context.get(here, Wakeups).send("many", details)
     yield* eventually(
       "all signals",
       Effect.sync(() => heard.size === details.length)

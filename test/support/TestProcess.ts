@@ -9,11 +9,11 @@ import { LaneWorkers } from "../../src/outbox/LaneWorkers.ts"
 import * as Outbox from "../../src/outbox/Outbox.ts"
 import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
 import { Publisher } from "../../src/outbox/Publisher.ts"
-import { Wakeup } from "../../src/outbox/LaneWakeup.ts"
+import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
 import { ControlConnection } from "../../src/platform/ControlConnection.ts"
 import * as Database from "../../src/postgres/Database.ts"
-import { Shares } from "../../src/platform/Ownership.ts"
-import { Signals } from "../../src/platform/Wakeups.ts"
+import { Ownership } from "../../src/platform/Ownership.ts"
+import { Wakeups } from "../../src/platform/Wakeups.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import { TestDatabase } from "./TestDatabase.ts"
 
@@ -22,8 +22,8 @@ export const quiet = Layer.succeed(References.MinimumLogLevel, "None")
 
 /** Pool, control connection, signals and shares of one process. */
 export const platform = Layer.fresh(
-  Shares.layer.pipe(
-    Layer.provideMerge(Signals.layer),
+  Ownership.layer.pipe(
+    Layer.provideMerge(Wakeups.layer),
     Layer.provideMerge(ControlConnection.layer),
     Layer.provideMerge(Layer.mergeAll(Database.layer, Fibers.layer)),
     Layer.provideMerge(
@@ -33,7 +33,7 @@ export const platform = Layer.fresh(
 )
 
 /** The outbox of one process, without a dispatcher. */
-export const outbox = Outbox.Outbox.layer.pipe(Layer.provideMerge(Wakeup.layer), Layer.provideMerge(platform))
+export const outbox = Outbox.Outbox.layer.pipe(Layer.provideMerge(LaneWakeup.layer), Layer.provideMerge(platform))
 
 /** The embedded broker, as the service has it. */
 export const broker = EmbeddedBroker.layer

@@ -9,7 +9,7 @@ import * as Net from "node:net"
 import * as KafkaBroker from "../../src/brokers/kafkajs/KafkaBroker.ts"
 import { laneCount } from "../../src/outbox/Lane.ts"
 import { ControlConnection } from "../../src/platform/ControlConnection.ts"
-import { type Membership, Shares } from "../../src/platform/Ownership.ts"
+import { type Membership, Ownership } from "../../src/platform/Ownership.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import * as FleetProtocol from "./FleetProtocol.ts"
 import * as ShortWaits from "./ShortWaits.ts"
@@ -35,16 +35,16 @@ const witnessed = (file: number, membership: Membership): Membership => ({
 /** Shares whose dispatcher is watched: tells its lanes on stdout, and its work in the witness's file. */
 const watchedShares = (settings: FleetProtocol.Settings) =>
   Layer.effect(
-    Shares,
+    Ownership,
     Effect.gen(function* () {
-      const shares = yield* Shares
+      const shares = yield* Ownership
       const control = yield* ControlConnection
       const file = settings.witnessFile === "" ? undefined : openSync(settings.witnessFile, "a")
       const tell = (lanes: ReadonlyArray<number>) =>
         Effect.flatMap(SubscriptionRef.get(control.session), (session) =>
           Console.log(JSON.stringify({ backendPid: session?.backendPid ?? null, lanes }))
         )
-      return Shares.of({
+      return Ownership.of({
         join: Effect.fnUntraced(function* (group, count) {
           const membership = yield* shares.join(group, count)
           if (group !== "dispatcher" || count !== laneCount) return membership

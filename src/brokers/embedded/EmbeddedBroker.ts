@@ -8,9 +8,9 @@
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Stream, SubscriptionRef } from "effect"
 import type { SqlError } from "effect/sql"
-import { Shares } from "../../platform/Ownership.ts"
+import { Ownership } from "../../platform/Ownership.ts"
 import * as Grace from "../../platform/Grace.ts"
-import { Signals } from "../../platform/Wakeups.ts"
+import { Wakeups } from "../../platform/Wakeups.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { batchBytes } from "../Envelope.ts"
 import {
@@ -36,7 +36,7 @@ export const EmbeddedBrokerSettings = Context.Reference<{
   readonly requestTimeoutMillis: number
   /** How long a consumer that is to end waits for the slices under way. */
   readonly graceMillis: number
-}>("paid-once/messaging/broker/EmbeddedBrokerSettings", {
+}>("paid-once/brokers/embedded/EmbeddedBrokerSettings", {
   defaultValue: () => ({
     pollMillis: 1_000,
     // Statements here take milliseconds: this is a Postgres that hangs, not one that is slow.
@@ -49,8 +49,8 @@ const subject = "broker"
 
 const make = Effect.gen(function* () {
   const log = EmbeddedLog.make(yield* PgClient.PgClient)
-  const shares = yield* Shares
-  const signals = yield* Signals
+  const shares = yield* Ownership
+  const wakeups = yield* Wakeups
   const fibers = yield* Supervised.Fibers
   const { graceMillis, pollMillis, requestTimeoutMillis } = yield* EmbeddedBrokerSettings
   const grace = yield* Grace.make
@@ -124,7 +124,7 @@ const make = Effect.gen(function* () {
       (error) => new MessageRejected({ topic, partition, reason: String(error.reason.cause) })
     )
     if (baseOffset === undefined) return yield* explainRefusal(batch)
-    yield* signals.send(subject, [`${topic} ${partition}`])
+    yield* wakeups.send(subject, [`${topic} ${partition}`])
     return { baseOffset }
   })
 
@@ -139,7 +139,7 @@ const make = Effect.gen(function* () {
       const readers = Array.from({ length: partitions }, (_, partition) =>
         EmbeddedReader.make({ exchange, handle, log, membership, partition, pollMillis, ...options })
       )
-      yield* signals.on(subject, (detail) => {
+      yield* wakeups.on(subject, (detail) => {
         const space = detail.lastIndexOf(" ")
         const reader = detail.slice(0, space) === topic ? readers[Number(detail.slice(space + 1))] : undefined
         return reader?.wake ?? Effect.void
@@ -175,7 +175,7 @@ const make = Effect.gen(function* () {
   return Broker.of({ name: "embedded", available, ensureTopic, publish, consume, lag })
 })
 
-export const layer: Layer.Layer<Broker, never, PgClient.PgClient | Shares | Signals | Supervised.Fibers> = Layer.effect(
+export const layer: Layer.Layer<Broker, never, PgClient.PgClient | Ownership | Wakeups | Supervised.Fibers> = Layer.effect(
   Broker,
   make
 )

@@ -32,12 +32,12 @@ export class KafkaSettings extends Context.Service<
     /** Shows in the brokers' logs and quotas. */
     readonly clientId: string
   }
->()("paid-once/messaging/broker/KafkaSettings") {}
+>()("paid-once/brokers/kafkajs/KafkaSettings") {}
 
 /** Opens a connection. Tests put a proxy between one client and its brokers here. */
 export const KafkaConnect = Context.Reference<
   (address: { readonly host: string; readonly port: number }) => net.Socket
->("paid-once/messaging/broker/KafkaConnect", { defaultValue: () => (address) => net.connect(address) })
+>("paid-once/brokers/kafkajs/KafkaConnect", { defaultValue: () => (address) => net.connect(address) })
 
 /** A connection that is set up takes milliseconds; kafkajs' own default. It bounds TCP's part only. */
 const connectionTimeoutMillis = 1_000

@@ -49,7 +49,7 @@ export class ApplyHeld extends Context.Service<
     /** Opened when this process changed a hold of the consumer. */
     readonly changed: (consumer: string) => Latch.Latch
   }
->()("paid-once/messaging/inbox/ApplyHeld") {
+>()("paid-once/inbox/holds/ApplyHeld") {
   static readonly layerNoDeps: Layer.Layer<ApplyHeld, never, Inbox | Cursors | Parking | PgClient.PgClient> =
     Layer.effect(
       ApplyHeld,

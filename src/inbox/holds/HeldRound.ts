@@ -12,7 +12,7 @@ const roundMillis = 5_000
 export const HeldRoundSettings = Context.Reference<{
   /** Holds of a consumer that are tried side by side: a handler that hangs keeps its own aggregate waiting, and no other. */
   readonly sideBySide: number
-}>("paid-once/messaging/inbox/HeldRoundSettings", { defaultValue: () => ({ sideBySide: 4 }) })
+}>("paid-once/inbox/holds/HeldRoundSettings", { defaultValue: () => ({ sideBySide: 4 }) })
 
 /** How often a round looks for what has become due while its last tries take their time. */
 const lookMillis = 200

@@ -34,7 +34,7 @@ export const ParkingSettings = Context.Reference<{
   readonly retryBaseMillis: number
   /** Tries before an event is a dead letter, the first one included. */
   readonly maxAttempts: number
-}>("paid-once/messaging/inbox/ParkingSettings", {
+}>("paid-once/inbox/holds/ParkingSettings", {
   // Ten tries take some two minutes on average: a row that another service is about to write is there by then.
   defaultValue: () => ({ retryBaseMillis: 200, maxAttempts: 10 })
 })
@@ -93,7 +93,7 @@ export interface ParkingService {
 /** What an operator reads about an event that came too early. */
 export const gapText = (missing: number): string => `version ${missing} of its aggregate has not come`
 
-export class Parking extends Context.Service<Parking, ParkingService>()("paid-once/messaging/inbox/Parking") {
+export class Parking extends Context.Service<Parking, ParkingService>()("paid-once/inbox/holds/Parking") {
   static readonly layer: Layer.Layer<Parking> = Layer.effect(
     Parking,
     Effect.gen(function* () {

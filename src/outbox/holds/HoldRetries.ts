@@ -4,7 +4,7 @@
  */
 import { type Cause, Effect, type Scope, Stream } from "effect"
 import * as Monotonic from "../../platform/Monotonic.ts"
-import { Signals } from "../../platform/Wakeups.ts"
+import { Wakeups } from "../../platform/Wakeups.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { Dispatcher } from "../Dispatcher.ts"
 import { Holds } from "./Holds.ts"
@@ -13,8 +13,8 @@ import type { Lane } from "../Lane.ts"
 const subject = "holds"
 
 /** Tells all dispatchers that a hold of the lane has changed from outside: an operator's redrive. A hint, as every signal. */
-export const announce = (lane: Lane): Effect.Effect<void, never, Signals> =>
-  Effect.flatMap(Signals, (signals) => signals.send(subject, [String(lane)]))
+export const announce = (lane: Lane): Effect.Effect<void, never, Wakeups> =>
+  Effect.flatMap(Wakeups, (wakeups) => wakeups.send(subject, [String(lane)]))
 
 /** A wait that shows health now and then that it is one. */
 const stampMillis = 10_000
@@ -40,15 +40,15 @@ export const make = Effect.fnUntraced(function* (options: {
     readonly failing: () => ReadonlyMap<Lane, { readonly attempt: number }>
   },
   never,
-  Dispatcher | Holds | Signals | Supervised.Fibers | Scope.Scope
+  Dispatcher | Holds | Wakeups | Supervised.Fibers | Scope.Scope
 > {
   const dispatcher = yield* Dispatcher
   const holds = yield* Holds
-  const signals = yield* Signals
+  const wakeups = yield* Wakeups
   const dueLanes = new Set<Lane>()
   const failing = new Map<Lane, { readonly attempt: number; readonly untilMillis: number }>()
 
-  yield* signals.on(subject, () => Effect.asVoid(holds.changed.open))
+  yield* wakeups.on(subject, () => Effect.asVoid(holds.changed.open))
   yield* Effect.forkScoped(Stream.runForEach(options.laneChanges, () => holds.changed.open))
   yield* Supervised.forkLoop("dispatcher holds", (stamp) =>
     Effect.gen(function* () {

@@ -43,7 +43,7 @@ export const HoldSettings = Context.Reference<{
    * for an operator: a gap in what happened to money is worse than a delay.
    */
   readonly skipTopics: ReadonlyArray<string>
-}>("paid-once/messaging/outbox/HoldSettings", {
+}>("paid-once/outbox/holds/HoldSettings", {
   // Ten sends take about half an hour at worst: time enough to raise a limit that was lowered by mistake.
   defaultValue: () => ({ retryBaseMillis: 2_000, maxAttempts: 10, skipTopics: [] })
 })
@@ -95,7 +95,7 @@ const maxWaitMillis = 86_400_000
 /** Counting stops here: that there are more is all that anyone needs to know. */
 export const countLimit = 100_000
 
-export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/messaging/outbox/Holds") {
+export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/outbox/holds/Holds") {
   static readonly layer: Layer.Layer<Holds, never, PgClient.PgClient> = Layer.effect(
     Holds,
     Effect.gen(function* () {

@@ -29,7 +29,7 @@ export const HostOptions = Context.Reference<{
   readonly packageDirectory?: string
   readonly choosePort?: Effect.Effect<number>
   readonly refuseUserNamespaces?: boolean
-}>("paid-once/platform/EmbeddedPostgresHostOptions", { defaultValue: () => ({}) })
+}>("paid-once/postgres/embedded/EmbeddedPostgresHostOptions", { defaultValue: () => ({}) })
 
 /** The binaries of one Postgres version. `native` holds `bin`, `lib` and `share`. */
 export interface Binaries {

@@ -96,9 +96,9 @@ const claim = Effect.fnUntraced(function* (consumer: string, arrivals: ReadonlyA
  * Claims a usual slice for the consumer; undefined where it is not one, and nothing is written. An aggregate that the consumer has not heard
  * of is usual from version 1 on, whatever the consumer thinks of a later first sight. A reference, so that a test can go the long way always.
  */
-export const Claim = Context.Reference<
+export const OneStatementClaim = Context.Reference<
   (consumer: string, arrivals: ReadonlyArray<Arrival>) => Effect.Effect<Claimed | undefined, never, Transaction>
->("paid-once/messaging/inbox/Claim", { defaultValue: () => claim })
+>("paid-once/postgres/fast/Claim", { defaultValue: () => claim })
 
 /** Nothing is usual: marks and cursors each have their own statements. */
-export const never: Context.Service.Shape<typeof Claim> = () => Effect.succeed(undefined)
+export const never: Context.Service.Shape<typeof OneStatementClaim> = () => Effect.succeed(undefined)

@@ -6,8 +6,8 @@ import { Broker } from "../../../src/brokers/Broker.ts"
 import * as EmbeddedBroker from "../../../src/brokers/embedded/EmbeddedBroker.ts"
 import { ControlConnection, ControlSettings } from "../../../src/platform/ControlConnection.ts"
 import * as Database from "../../../src/postgres/Database.ts"
-import { Shares } from "../../../src/platform/Ownership.ts"
-import { Signals } from "../../../src/platform/Wakeups.ts"
+import { Ownership } from "../../../src/platform/Ownership.ts"
+import { Wakeups } from "../../../src/platform/Wakeups.ts"
 import { Fibers } from "../../../src/platform/Supervised.ts"
 import { BrokerHarness } from "../../contracts/BrokerHarness.ts"
 import * as TcpProxy from "../../support/TcpProxy.ts"
@@ -18,8 +18,8 @@ const controlSettings = { sessionTimeoutMillis: 4_000, heartbeatMillis: 500 }
 
 /** Everything that a process needs in order to share work over a database, apart from the broker itself. */
 export const platform = (url: Redacted.Redacted, settings = controlSettings) =>
-  Layer.mergeAll(Shares.layer, Signals.layer).pipe(
-    Layer.provideMerge(Signals.layer),
+  Layer.mergeAll(Ownership.layer, Wakeups.layer).pipe(
+    Layer.provideMerge(Wakeups.layer),
     Layer.provideMerge(ControlConnection.layer),
     Layer.provideMerge(Fibers.layer),
     Layer.provideMerge(Database.layer),

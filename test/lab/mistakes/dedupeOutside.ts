@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { Claim, never } from "../../../src/postgres/fast/OneStatementClaim.ts"
+import { OneStatementClaim, never } from "../../../src/postgres/fast/OneStatementClaim.ts"
 import { Inbox } from "../../../src/inbox/Inbox.ts"
 import type { Mistake } from "./Mistake.ts"
 
@@ -12,7 +12,7 @@ export const dedupeOutside: Mistake = {
   read: "src/inbox/Inbox.ts",
   plant: (real) => ({
     // Marks and cursors have their own statements, as they have to where a mark stands outside.
-    applySlice: Layer.provide(real.applySlice, Layer.succeed(Claim, never)),
+    applySlice: Layer.provide(real.applySlice, Layer.succeed(OneStatementClaim, never)),
     inbox: Layer.effect(
       Inbox,
       Effect.gen(function* () {
@@ -39,7 +39,7 @@ export const dedupeOutside: Mistake = {
     ).pipe(
       Layer.provide(real.inbox),
       // Marks have a statement of their own then, for every slice.
-      Layer.merge(Layer.succeed(Claim, never))
+      Layer.merge(Layer.succeed(OneStatementClaim, never))
     )
   })
 }

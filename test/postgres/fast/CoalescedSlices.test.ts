@@ -3,7 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Queue } from "effect"
 import { TestClock } from "effect/testing"
 import type { Slice } from "../../../src/brokers/Broker.ts"
-import * as Gather from "../../../src/postgres/fast/CoalescedSlices.ts"
+import * as CoalescedSlices from "../../../src/postgres/fast/CoalescedSlices.ts"
 
 /** A slice of that many records. */
 const sliceOf = (partition: number, records = 1): Slice => {
@@ -22,7 +22,7 @@ const make = Effect.gen(function* () {
     readonly partitions: ReadonlyArray<number>
     readonly end: Deferred.Deferred<void, string>
   }>()
-  const hand = yield* Gather.make<string>({
+  const hand = yield* CoalescedSlices.make<string>({
     apply: (slices) =>
       Effect.gen(function* () {
         const end = yield* Deferred.make<void, string>()
@@ -62,7 +62,7 @@ it.effect("what comes while a transaction is under way goes together into the ne
 it.effect("a slice that comes out of the blue waits for nothing", () =>
   Effect.gen(function* () {
     const begun = yield* Deferred.make<void>()
-    const hand = yield* Gather.make({
+    const hand = yield* CoalescedSlices.make({
       apply: () => Deferred.succeed(begun, undefined),
       maxRecords: 10,
       sideBySide: 4
@@ -155,7 +155,7 @@ it.effect("a slice that is taken back while it waits is not applied", () =>
 it.effect("slices of lost partitions are rolled back, and keep no place from the others", () =>
   Effect.gen(function* () {
     const begun: Array<number> = []
-    const hand = yield* Gather.make({
+    const hand = yield* CoalescedSlices.make({
       apply: ([{ partition }]) =>
         Effect.andThen(
           Effect.sync(() => begun.push(partition)),
