@@ -10,6 +10,7 @@ import { SqlClient } from "effect/sql"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import * as Path from "node:path"
+import { DatabaseSettings } from "../src/platform/DatabaseSettings.ts"
 import * as Database from "../src/postgres/Database.ts"
 import * as EmbeddedPostgres from "../src/postgres/embedded/EmbeddedPostgres.ts"
 import * as KafkaSource from "../test/support/KafkaSource.ts"
@@ -50,7 +51,7 @@ export class Environment extends Context.Service<
 /** The pool as the service has it. */
 export const pool = Layer.unwrap(
   Environment.useSync(({ databaseUrl }) =>
-    Database.layer.pipe(Layer.provideMerge(Database.DatabaseSettings.layerOf({ url: databaseUrl })))
+    Database.layer.pipe(Layer.provideMerge(DatabaseSettings.layerOf({ url: databaseUrl })))
   )
 )
 

@@ -9,6 +9,7 @@ import { OutboxQueue, QueueSettings } from "../src/outbox/OutboxQueue.ts"
 import { Publisher } from "../src/outbox/Publisher.ts"
 import { LaneWakeup } from "../src/outbox/LaneWakeup.ts"
 import { ControlConnection } from "../src/platform/ControlConnection.ts"
+import { DatabaseSettings } from "../src/platform/DatabaseSettings.ts"
 import * as Database from "../src/postgres/Database.ts"
 import { Ownership } from "../src/platform/Ownership.ts"
 import { Wakeups } from "../src/platform/Wakeups.ts"
@@ -33,14 +34,14 @@ export const reservedFor = (purpose: string, connections: number, plans: Readonl
   Layer.unwrap(
     Environment.useSync(({ databaseUrl }) =>
       Database.layerReserved(purpose, connections, plans).pipe(
-        Layer.provide(Database.DatabaseSettings.layerOf({ url: databaseUrl }))
+        Layer.provide(DatabaseSettings.layerOf({ url: databaseUrl }))
       )
     )
   )
 
 const reserved = Layer.unwrap(
   Environment.useSync(({ databaseUrl }) =>
-    dispatcherDatabase.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url: databaseUrl })))
+    dispatcherDatabase.pipe(Layer.provide(DatabaseSettings.layerOf({ url: databaseUrl })))
   )
 )
 

@@ -4,6 +4,8 @@
  * (OutboxKind.ts), without a dispatcher; the gateway answers at once. The SQL is what the use case ran when it was watched, transaction by
  * transaction.
  */
+import { Sku } from "../src/domain/OrderLines.ts"
+import { CustomerId, type OrderId } from "../src/domain/Ids.ts"
 import { PgConnection } from "@effect/sql-pg"
 import { Effect, Layer, Random, Redacted } from "effect"
 import { Statement } from "effect/sql"
@@ -20,7 +22,6 @@ import { PayOrder } from "../src/application/PayOrder.ts"
 import { PlaceOrder } from "../src/application/PlaceOrder.ts"
 import * as ServiceProcess from "../src/cli/ServiceProcess.ts"
 import { Currency } from "../src/domain/Money.ts"
-import { CustomerId, type OrderId, Sku } from "../src/domain/Order.ts"
 import { PaymentMethod } from "../src/domain/Payment.ts"
 import { Tasks } from "../src/tasks/Tasks.ts"
 import { TaskWakeup } from "../src/tasks/TaskWakeup.ts"

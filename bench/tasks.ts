@@ -11,6 +11,7 @@ import { Tasks } from "../src/tasks/Tasks.ts"
 import type { TaskType } from "../src/tasks/TaskType.ts"
 import { TaskWakeup } from "../src/tasks/TaskWakeup.ts"
 import { TaskWorkers, workerConnections } from "../src/tasks/TaskWorkers.ts"
+import { DatabaseSettings } from "../src/platform/DatabaseSettings.ts"
 import * as Database from "../src/postgres/Database.ts"
 import { Transaction } from "../src/platform/Transaction.ts"
 import { Environment, Side } from "./Environment.ts"
@@ -29,7 +30,7 @@ const type: TaskType<{ readonly orderId: string }> = {
 const reserved = Layer.unwrap(
   Environment.useSync(({ databaseUrl }) =>
     Database.layerReserved("workers", workerConnections).pipe(
-      Layer.provide(Database.DatabaseSettings.layerOf({ url: databaseUrl }))
+      Layer.provide(DatabaseSettings.layerOf({ url: databaseUrl }))
     )
   )
 )

@@ -5,6 +5,7 @@ import { WebhookSettings } from "./application/GatewayWebhook.ts"
 import { dropExpired as dropExpiredKeys, IdempotencySettings } from "./application/Idempotency.ts"
 import { MailSettings } from "./application/mail/MailTransport.ts"
 import { RecoverySettings } from "./application/tasks/PaymentRecover.ts"
+import * as EmbeddedBroker from "./brokers/embedded/EmbeddedBroker.ts"
 import { type AppConfig, defaultPort } from "./Config.ts"
 import { ordersTopic } from "./domain/Events.ts"
 import { HttpSettings } from "./http/HttpServer.ts"
@@ -21,11 +22,15 @@ import { ControlSettings } from "./platform/ControlConnection.ts"
 import * as Faults from "./platform/Faults.ts"
 import { GraceSettings } from "./platform/Grace.ts"
 import { WakeupSettings } from "./platform/Wakeups.ts"
+import * as Database from "./postgres/Database.ts"
+import * as DeferredBegin from "./postgres/fast/DeferredBegin.ts"
 import * as Telemetry from "./platform/Telemetry.ts"
 
 /** The settings of all layers, and the logger. */
 export const settings = (config: AppConfig) =>
   Layer.mergeAll(
+    // BEGIN in one packet with the statement that follows it. Without this line a transaction takes one round trip more.
+    Layer.succeed(Database.SocketSetup, DeferredBegin.install),
     config.faults === undefined ? Layer.empty : Faults.layer(config.faults),
     // What a command prints is on stdout; what happened meanwhile is on stderr.
     Logger.layer([
@@ -78,7 +83,10 @@ export const settings = (config: AppConfig) =>
       retryBaseMillis: config.inboxRetryBaseMillis
     }),
     Layer.succeed(RecoverySettings, { delaysMillis: config.paymentRecoverDelaysMillis }),
-    Layer.succeed(Maintenance.FurtherUpkeep, [{ table: "idempotency_keys", deleteExpired: dropExpiredKeys }]),
+    Layer.succeed(Maintenance.FurtherUpkeep, [
+      EmbeddedBroker.upkeep,
+      { table: "idempotency_keys", deleteExpired: dropExpiredKeys }
+    ]),
     Layer.succeed(IdempotencySettings, { retentionDays: config.idempotencyRetentionDays }),
     Layer.sync(WebhookSettings, () => ({
       // Nobody but the sandbox of this process needs to know it.

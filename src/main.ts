@@ -68,6 +68,7 @@ import { TaskWakeup } from "./tasks/TaskWakeup.ts"
 import { workerConnections, TaskWorkers } from "./tasks/TaskWorkers.ts"
 import * as PidFile from "./platform/PidFile.ts"
 import { ControlConnection } from "./platform/ControlConnection.ts"
+import { DatabaseSettings } from "./platform/DatabaseSettings.ts"
 import * as Database from "./postgres/Database.ts"
 import * as EmbeddedPostgres from "./postgres/embedded/EmbeddedPostgres.ts"
 import { Migrated, setOf } from "./postgres/Migrations.ts"
@@ -103,11 +104,11 @@ type TaskNeeds = ReturnType<typeof taskHandlers>[number] extends TaskHandler<inf
 /** The database of DATABASE_URL, or the embedded one, which the last process of ours to leave stops. */
 const databaseSettings = (config: AppConfig) =>
   config.databaseUrl !== undefined
-    ? Database.DatabaseSettings.layerOf({ url: config.databaseUrl })
+    ? DatabaseSettings.layerOf({ url: config.databaseUrl })
     : Layer.unwrap(
         Effect.map(
           EmbeddedPostgres.acquire({ dataDirectory: Path.join(config.dataDirectory, "postgres") }),
-          ({ url }) => Database.DatabaseSettings.layerOf({ url })
+          ({ url }) => DatabaseSettings.layerOf({ url })
         )
       )
 

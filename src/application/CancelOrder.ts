@@ -1,8 +1,8 @@
 /** Cancelling an order that nobody has paid. A payment that is on its way meanwhile is given back when it arrives. */
+import type { OrderId, PaymentId } from "../domain/Ids.ts"
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer } from "effect"
-import { cancel, type OrderId, type OrderStateConflict } from "../domain/Order.ts"
-import type { PaymentId } from "../domain/Payment.ts"
+import { cancel, type OrderStateConflict } from "../domain/Order.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { type OrderNotFound, Orders, type OrderView, viewAfter } from "./Orders.ts"
 import { Payments } from "./Payments.ts"

@@ -2,8 +2,9 @@
  * What the gateway reports by itself: an outcome, first, last, twice, or of a payment that nobody here knows. The report is as good as an
  * answer, for it is signed; and it goes the same way ({@link PaymentOutcomes}), so the order of the two does not matter.
  */
+import { PaymentId } from "../domain/Ids.ts"
 import { Clock, Context, Effect, Layer, Option, type Redacted, Result, Schema } from "effect"
-import { PaymentId, paymentOfRefundKey } from "../domain/Payment.ts"
+import { paymentOfRefundKey } from "../domain/Payment.ts"
 import * as SignedMessage from "../platform/SignedMessage.ts"
 import { type PaymentNotFound, Payments } from "./Payments.ts"
 import { PaymentOutcomes } from "./PaymentOutcomes.ts"

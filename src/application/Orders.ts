@@ -1,11 +1,13 @@
 /**
  * The orders: read for anyone, changed only in a transaction and only together with the events that announce the change.
  */
+import { OrderLine } from "../domain/OrderLines.ts"
+import { CustomerId, OrderId } from "../domain/Ids.ts"
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { type OrderEvent, orderAggregate, ordersTopic, schemaVersions } from "../domain/Events.ts"
 import { AmountMinor, Currency } from "../domain/Money.ts"
-import { type Change, CustomerId, type Order, OrderId, OrderLine, OrderStatus, StoredStatus } from "../domain/Order.ts"
+import { type Change, type Order, OrderStatus, StoredStatus } from "../domain/Order.ts"
 import { type EventRefused, type NewEvent, type NonEmpty, Outbox, type Stream } from "../outbox/Outbox.ts"
 import { Transaction } from "../platform/Transaction.ts"
 

@@ -9,10 +9,11 @@
  * A process that dies between two phases leaves a `charging` payment. The next request with the same key takes it from there, and so
  * does {@link RecoverPayment} without any request. Once the gateway has left somebody without an answer, the recovery alone goes on.
  */
+import { type OrderId, PaymentId } from "../domain/Ids.ts"
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Fiber, FiberSet, Layer, Result, Schema } from "effect"
-import { type OrderId, OrderStateConflict } from "../domain/Order.ts"
-import { PaymentId, type PaymentMethod } from "../domain/Payment.ts"
+import { OrderStateConflict } from "../domain/Order.ts"
+import { type PaymentMethod } from "../domain/Payment.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { Faults } from "../platform/Faults.ts"

@@ -3,10 +3,11 @@
  * together. The request's own fiber, the recovery, and the gateway's webhook all come here, in any order and any number of times; the
  * first one moves the payment, and the others find it moved.
  */
+import { PaymentId } from "../domain/Ids.ts"
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Metric, Result, Schema } from "effect"
 import { type Change, declinePayment, markPaid, markRefunded, type OrderStateConflict } from "../domain/Order.ts"
-import { PaymentId, type PaymentStatus } from "../domain/Payment.ts"
+import { type PaymentStatus } from "../domain/Payment.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { Faults } from "../platform/Faults.ts"

@@ -1,8 +1,9 @@
 /** The payments as they are stored: one row each, moved on only by guarded updates. */
+import { type OrderId, PaymentId } from "../domain/Ids.ts"
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import { type OrderId, OrderStateConflict, StoredStatus } from "../domain/Order.ts"
-import { Payment, PaymentId, PaymentMethod, type PaymentStatus, sourcesOf } from "../domain/Payment.ts"
+import { OrderStateConflict, StoredStatus } from "../domain/Order.ts"
+import { Payment, PaymentMethod, type PaymentStatus, sourcesOf } from "../domain/Payment.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { RandomUuid } from "../platform/RandomUuid.ts"
 import type { ChargeOutcome } from "./Gateway.ts"

@@ -1,8 +1,10 @@
 /** Placing an order: the order, its lines and OrderPlaced commit together. */
+import type { OrderLine } from "../domain/OrderLines.ts"
+import { type CustomerId, OrderId } from "../domain/Ids.ts"
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
 import { type Currency } from "../domain/Money.ts"
-import { type CustomerId, OrderId, type OrderLine, place } from "../domain/Order.ts"
+import { place } from "../domain/Order.ts"
 import type { EventRefused } from "../outbox/Outbox.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { RandomUuid } from "../platform/RandomUuid.ts"

@@ -5,9 +5,9 @@
  * the time for which the gateway knows a key, by the database's clock and since the intent: later the gateway may have forgotten a
  * charge that it made, and would make another. Then, and when the runs are used up, the payment is `manual`.
  */
+import type { PaymentId } from "../domain/Ids.ts"
 import { PgClient } from "@effect/sql-pg"
 import { Context, Data, Effect, Layer, Option } from "effect"
-import type { PaymentId } from "../domain/Payment.ts"
 import * as TaskHandler from "../tasks/TaskHandler.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { Faults } from "../platform/Faults.ts"

@@ -2,10 +2,10 @@
  * Giving the money of a paid order back, as a whole. The intent is durable first, as for a charge; the recovery task is what asks the
  * gateway, at once and as often as it takes, so nothing waits here for another company.
  */
+import type { OrderId, PaymentId } from "../domain/Ids.ts"
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer } from "effect"
-import { type OrderId, OrderStateConflict } from "../domain/Order.ts"
-import type { PaymentId } from "../domain/Payment.ts"
+import { OrderStateConflict } from "../domain/Order.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { Faults } from "../platform/Faults.ts"

@@ -1,6 +1,6 @@
 /** The timeline of an order: each of its events, how far it has been delivered, and which subscribers have applied it. */
+import { OrderId } from "../domain/Ids.ts"
 import { Context, Effect, Layer, Schema } from "effect"
-import { OrderId } from "../domain/Order.ts"
 import { Inbox } from "../inbox/Inbox.ts"
 import { History, PastEvent } from "../operations/History.ts"
 import { type OrderNotFound, Orders } from "./Orders.ts"

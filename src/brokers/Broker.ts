@@ -78,13 +78,10 @@ export interface TopicReplication {
 }
 
 /** How many partitions a topic gets that is missing and may be made. */
-export const TopicSettings = Context.Reference<{ readonly partitions: number }>(
-  "paid-once/brokers/TopicSettings",
-  {
-    // Enough for eight consumers of a group side by side; it divides the 64 lanes.
-    defaultValue: () => ({ partitions: 8 })
-  }
-)
+export const TopicSettings = Context.Reference<{ readonly partitions: number }>("paid-once/brokers/TopicSettings", {
+  // Enough for eight consumers of a group side by side; it divides the 64 lanes.
+  defaultValue: () => ({ partitions: 8 })
+})
 
 /** What may be a topic's name: Kafka's own rule (`Topic.validate` of its clients), for every broker. */
 export const topicName = /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$/

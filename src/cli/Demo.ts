@@ -10,6 +10,7 @@ import { SqlClient } from "effect/sql"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import * as Path from "node:path"
+import { DatabaseSettings } from "../platform/DatabaseSettings.ts"
 import * as Database from "../postgres/Database.ts"
 import * as EmbeddedPostgres from "../postgres/embedded/EmbeddedPostgres.ts"
 import { ExitStatus } from "./Process.ts"
@@ -173,7 +174,7 @@ const run = Effect.gen(function* () {
   yield* Effect.andThen(story(service.url ?? "", startDispatcher), verdict).pipe(
     Effect.provide(NodeHttpClient.layerUndici),
     Effect.provide(
-      Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url: postgres.url, maxConnections: 2 })))
+      Database.layer.pipe(Layer.provide(DatabaseSettings.layerOf({ url: postgres.url, maxConnections: 2 })))
     )
   )
 }).pipe(Effect.scoped)

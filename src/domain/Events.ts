@@ -5,9 +5,9 @@
  * version (test/domain/EventSchemas.test.ts refuses it).
  */
 import { Schema } from "effect"
+import { CustomerId, PaymentId } from "./Ids.ts"
 import { Money } from "./Money.ts"
-import { CustomerId, OrderLine } from "./Order.ts"
-import { PaymentId } from "./Payment.ts"
+import { OrderLine } from "./OrderLines.ts"
 
 export const OrderPlaced = Schema.TaggedStruct("OrderPlaced", {
   data: Schema.Struct({ customerId: CustomerId, lines: Schema.Array(OrderLine), total: Money })

@@ -5,13 +5,9 @@
  * Its id is the idempotency key that the gateway is given, so the gateway charges for it at most once however often it is asked.
  */
 import { Schema } from "effect"
+import { OrderId, PaymentId } from "./Ids.ts"
 import { AmountMinor, Currency } from "./Money.ts"
-import { OrderId } from "./Order.ts"
 import { shortText } from "./Text.ts"
-
-/** A payment's id: a UUID version 7, and the gateway's idempotency key. */
-export const PaymentId = Schema.String.check(Schema.isUUID(7)).pipe(Schema.brand("PaymentId"))
-export type PaymentId = typeof PaymentId.Type
 
 /** What to charge, as the gateway names it (`pm_ok`). */
 export const PaymentMethod = shortText(100).pipe(Schema.brand("PaymentMethod"))

@@ -4,6 +4,8 @@
  * Bodies and the list's parameters refuse what they do not name; headers and other queries do not, for clients and proxies add
  * theirs.
  */
+import { OrderLines } from "../domain/OrderLines.ts"
+import { CustomerId, OrderId, PaymentId } from "../domain/Ids.ts"
 import { Effect, Schema, SchemaTransformation } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { IdempotencyKey } from "../application/Idempotency.ts"
@@ -12,8 +14,8 @@ import { ReportView } from "../application/Reports.ts"
 import { ReportRange } from "../application/tasks/Report.ts"
 import { TimelineView } from "../application/Timeline.ts"
 import { Currency } from "../domain/Money.ts"
-import { CustomerId, OrderId, OrderLines, OrderStatus } from "../domain/Order.ts"
-import { Payment, PaymentId, PaymentMethod } from "../domain/Payment.ts"
+import { OrderStatus } from "../domain/Order.ts"
+import { Payment, PaymentMethod } from "../domain/Payment.ts"
 import { TaskView } from "../tasks/TaskRows.ts"
 import { TaskId } from "../tasks/TaskType.ts"
 import { HealthReport } from "./Health.ts"

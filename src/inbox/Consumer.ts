@@ -6,7 +6,8 @@ import * as Monotonic from "../platform/Monotonic.ts"
 import * as Database from "../postgres/Database.ts"
 import * as Supervised from "../platform/Supervised.ts"
 import { Broker, type BrokerUnavailable, type ConsumedRecord, type Slice, TopicSettings } from "../brokers/Broker.ts"
-import { Wakeups } from "../platform/Wakeups.ts"
+import type { Wakeups } from "../platform/Wakeups.ts"
+import * as HoldWakeup from "./holds/HoldWakeup.ts"
 import { ApplyHeld } from "./holds/ApplyHeld.ts"
 import { annotate, ApplySlice } from "./ApplySlice.ts"
 import * as Arrival from "./Arrival.ts"
@@ -17,13 +18,10 @@ import { InboxReport } from "../operations/InboxReport.ts"
 import { bind, type Subscriber } from "./Subscriber.ts"
 
 /** How many records a consumer applies in one transaction. */
-export const ConsumerSettings = Context.Reference<{ readonly sliceSize: number }>(
-  "paid-once/inbox/ConsumerSettings",
-  {
-    // Two hundred one-row effects are some ten milliseconds: the commit is shared, and a redone slice costs little.
-    defaultValue: () => ({ sliceSize: 200 })
-  }
-)
+export const ConsumerSettings = Context.Reference<{ readonly sliceSize: number }>("paid-once/inbox/ConsumerSettings", {
+  // Two hundred one-row effects are some ten milliseconds: the commit is shared, and a redone slice costs little.
+  defaultValue: () => ({ sliceSize: 200 })
+})
 
 const failuresTotal = Metric.counter("inbox_slice_failures_total", {
   description: "Slices that failed and came again",
@@ -63,12 +61,6 @@ export const consumerDatabase = Layer.unwrap(
 /** The steps that a consumer needs around itself. */
 export const steps = Layer.mergeAll(ApplySlice.layer, ApplyHeld.layer, InboxReport.layer)
 
-const subject = "inbox"
-
-/** Tells all consumers that a hold was changed from outside: an operator's redrive. A hint, as every signal. */
-export const announce = (consumer: string): Effect.Effect<void, never, Wakeups> =>
-  Effect.flatMap(Wakeups, (wakeups) => wakeups.send(subject, [consumer]))
-
 /** The net under a signal that was lost, and under an event that came while its gap was written down. */
 const heldPollMillis = 10_000
 
@@ -94,7 +86,6 @@ export const layer = <R = never>(
       const broker = yield* Broker
       const apply = yield* ApplySlice
       const held = yield* ApplyHeld
-      const wakeups = yield* Wakeups
       const { sliceSize } = yield* ConsumerSettings
       const { partitions } = yield* TopicSettings
       const fibers = yield* Supervised.Fibers
@@ -186,9 +177,7 @@ export const layer = <R = never>(
       yield* InboxMetrics.forkSampler(subscriber, () => firstRecords.values())
 
       const changed = held.changed(subscriber.name)
-      yield* wakeups.on(subject, (consumer) =>
-        consumer === subscriber.name ? Effect.asVoid(changed.open) : Effect.void
-      )
+      yield* HoldWakeup.onWake(subscriber.name, Effect.asVoid(changed.open))
       yield* Supervised.forkLoop(`${name} held`, (stamp) =>
         Effect.gen(function* () {
           // Closed before the look: what changes during it is looked at once more.

@@ -7,7 +7,6 @@ import type { ConsumedRecord } from "../brokers/Broker.ts"
 import { maxVersion } from "../brokers/Envelope.ts"
 import type { Arrival, ReadableArrival } from "./Arrival.ts"
 import { compare, keyOf, type Move, type Place } from "./Cursors.ts"
-import type { Waiting } from "./holds/Parking.ts"
 import type { Subscriber } from "./Subscriber.ts"
 
 /** An arrival that waits, with its turn among those of its aggregate. */
@@ -38,6 +37,13 @@ export interface Plan {
   readonly parked: ReadonlyArray<Turn>
   /** Aggregates that were held for an event which is here now. */
   readonly completed: ReadonlyArray<string>
+}
+
+/** A hold as a slice finds it. */
+export interface Waiting {
+  readonly status: "retrying" | "dead" | "gap"
+  /** The last turn that is taken. */
+  readonly lastPosition: number
 }
 
 export interface Known {

@@ -7,8 +7,9 @@ import { Context, Effect, Layer, Result, Schema } from "effect"
 import { Transaction } from "../platform/Transaction.ts"
 import { Wakeups } from "../platform/Wakeups.ts"
 import type { Operator } from "./DeadLetters.ts"
-import { announce } from "../inbox/Consumer.ts"
+import { announce } from "../inbox/holds/HoldWakeup.ts"
 import * as ParkedRows from "../inbox/holds/ParkedRows.ts"
+import type { Filter } from "./InboxReport.ts"
 
 /** This consumer has nothing of that name that waits or is dead. */
 export class LetterUnknown extends Schema.TaggedError<LetterUnknown>()("LetterUnknown", {
@@ -37,13 +38,6 @@ export interface Handled {
   readonly eventId: string
   readonly status: "retrying" | "applied" | "discarded"
   readonly changed: boolean
-}
-
-/** Which dead letters; what is not set matches all. */
-export interface Filter {
-  readonly consumer?: string | undefined
-  readonly eventType?: string | undefined
-  readonly aggregateId?: string | undefined
 }
 
 /** What a batch of redrives came to. */

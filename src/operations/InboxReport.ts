@@ -1,7 +1,13 @@
 /** What an operator sees of the inbox: how much waits, and which events. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import type { Filter } from "./InboxDeadLetters.ts"
+
+/** Which dead letters; what is not set matches all. */
+export interface Filter {
+  readonly consumer?: string | undefined
+  readonly eventType?: string | undefined
+  readonly aggregateId?: string | undefined
+}
 
 /** Where an event is that a consumer has not applied. `gap` waits for an earlier version; `parked` behind another one. */
 export const State = Schema.Literals(["retrying", "gap", "parked", "dead", "discarded"])

@@ -1,6 +1,6 @@
 /**
- * Upkeep of the mechanism's tables: partitions made ahead of their day, and dropped after retention; old records of the embedded broker
- * and finished tasks dropped. What a business transaction writes to is never locked, and what waits to be published is in none of these tables.
+ * Upkeep of the mechanism's tables: partitions made ahead of their day, and dropped after retention; finished tasks
+ * deleted. What a business transaction writes to is never locked, and what waits to be published is in none of these tables.
  *
  * Any number of processes may do it; each step is safe to repeat, short, and gives up rather than make somebody wait.
  */
@@ -9,7 +9,6 @@ import { Context, Effect, Layer } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import * as DailyPartitions from "./DailyPartitions.ts"
 import * as Supervised from "../platform/Supervised.ts"
-import * as EmbeddedBroker from "../brokers/embedded/EmbeddedBroker.ts"
 import { RetentionSettings } from "../platform/Retention.ts"
 import * as TaskCleanup from "../tasks/TaskCleanup.ts"
 
@@ -25,15 +24,15 @@ const napMillis = Supervised.stuckAfterMillis / 2
 /** What one round did, or, in a dry run, would do. */
 export type Report = ReadonlyArray<DailyPartitions.Step>
 
-/** A table's upkeep that is no business of the mechanism: how many rows it deleted, or, in a dry run, would delete at least. */
+/** A table's upkeep that this room knows nothing of: how many rows it deleted, or, in a dry run, would delete at least. */
 export interface Upkeep {
   readonly table: string
   readonly deleteExpired: (options: {
     readonly dryRun?: boolean
-  }) => Effect.Effect<number, SqlError.SqlError, SqlClient.SqlClient>
+  }) => Effect.Effect<number, SqlError.SqlError, PgClient.PgClient | SqlClient.SqlClient>
 }
 
-/** The tables of the service that is built on the mechanism. */
+/** The tables of the embedded broker, and of the service that is built on the mechanism. */
 export const FurtherUpkeep = Context.Reference<ReadonlyArray<Upkeep>>("paid-once/operations/FurtherUpkeep", {
   defaultValue: () => []
 })
@@ -52,9 +51,6 @@ export const runOnce = Effect.fn("Maintenance.runOnce")(function* (options: { re
       (made, dropped) => [...made, ...dropped]
     )
   )
-  const rows = yield* options.dryRun === true
-    ? EmbeddedBroker.countExpired(EmbeddedBroker.retentionDays)
-    : EmbeddedBroker.dropExpired(EmbeddedBroker.retentionDays)
   const tasks = yield* options.dryRun === true
     ? TaskCleanup.countExpired(taskDays)
     : TaskCleanup.deleteExpired(taskDays)
@@ -68,8 +64,7 @@ export const runOnce = Effect.fn("Maintenance.runOnce")(function* (options: { re
     ...further.flat(),
     ...(tasks === 0
       ? []
-      : [{ table: "outbox_tasks", partition: "outbox_tasks", outcome: "deleted", rows: tasks } as const]),
-    ...(rows === 0 ? [] : [{ table: "broker_log", partition: "broker_log", outcome: "deleted", rows } as const])
+      : [{ table: "outbox_tasks", partition: "outbox_tasks", outcome: "deleted", rows: tasks } as const])
   ]
   return report
 })

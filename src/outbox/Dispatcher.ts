@@ -253,7 +253,9 @@ export class Dispatcher extends Context.Service<
         leftOut: ReadonlyArray<string>,
         others: ReadonlyArray<Aggregate>
       ) {
-        const left = new Map([...(yield* misordered.of(lane)), ...others].map((one) => [OutOfOrderVersions.keyOf(one), one]))
+        const left = new Map(
+          [...(yield* misordered.of(lane)), ...others].map((one) => [OutOfOrderVersions.keyOf(one), one])
+        )
         return yield* queue.fetch(lane, [...(yield* pauses.runningIn(lane)), ...leftOut], [...left.values()])
       })
 

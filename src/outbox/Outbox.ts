@@ -53,13 +53,10 @@ export class NothingWritten extends Schema.TaggedError<NothingWritten>()("Nothin
 const maxSchemaVersion = 32_767
 
 /** Bounds of an append. */
-export const OutboxSettings = Context.Reference<{ readonly maxEventBytes: number }>(
-  "paid-once/outbox/OutboxSettings",
-  {
-    // Below Kafka's default max.message.bytes (1,048,588), with room for the batch around the record.
-    defaultValue: () => ({ maxEventBytes: 900_000 })
-  }
-)
+export const OutboxSettings = Context.Reference<{ readonly maxEventBytes: number }>("paid-once/outbox/OutboxSettings", {
+  // Below Kafka's default max.message.bytes (1,048,588), with room for the batch around the record.
+  defaultValue: () => ({ maxEventBytes: 900_000 })
+})
 
 /** See {@link Outbox}. */
 export interface OutboxService {

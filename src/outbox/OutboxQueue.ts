@@ -93,9 +93,7 @@ export const warnOfSharedId = (eventId: string) =>
 /** Counting stops here: that there are more is all that anyone needs to know, and counting a backlog costs what it least has. */
 export const pendingCountLimit = 100_000
 
-export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService>()(
-  "paid-once/outbox/OutboxQueue"
-) {
+export class OutboxQueue extends Context.Service<OutboxQueue, OutboxQueueService>()("paid-once/outbox/OutboxQueue") {
   static readonly layer: Layer.Layer<OutboxQueue, never, SqlClient.SqlClient> = Layer.effect(
     OutboxQueue,
     Effect.gen(function* () {

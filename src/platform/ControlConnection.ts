@@ -22,7 +22,7 @@ import {
 } from "effect"
 import { SqlError } from "effect/sql"
 import * as Supervised from "./Supervised.ts"
-import { DatabaseSettings } from "../postgres/Database.ts"
+import { DatabaseSettings } from "./DatabaseSettings.ts"
 
 /** Timing of the control connection, in milliseconds. */
 export const ControlSettings = Context.Reference<{

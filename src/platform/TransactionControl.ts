@@ -13,7 +13,6 @@ import type { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Exit, Scope, Semaphore, Tracer } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import type { SqlConnection } from "effect/sql"
-import { deferrableBegin } from "../postgres/fast/DeferredBegin.ts"
 
 /** A transaction (depth 0) or a savepoint in it, as the client's `transactionService` holds it. The driver reads connection and depth. */
 export type Level = readonly [connection: SqlConnection.Connection, depth: number] & {
@@ -149,8 +148,11 @@ const undo = (connection: SqlConnection.Connection, statement: string): Effect.E
     error.reason._tag === "ConnectionError" ? Effect.void : Effect.die(error)
   )
 
-/** Not prepared: as such it can wait for the first statement. */
-const begin = (connection: SqlConnection.Connection, statement = deferrableBegin) =>
+/** How a transaction begins, as Postgres is told. */
+export const beginStatement = "BEGIN"
+
+/** Not prepared, so that a socket can recognise its bytes (`postgres/fast/DeferredBegin.ts`). */
+const begin = (connection: SqlConnection.Connection, statement = beginStatement) =>
   connection.executeUnprepared(statement, [], undefined)
 
 /**

@@ -9,47 +9,19 @@ import { Context, Effect, Layer, Redacted } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import * as Net from "node:net"
 import { innermost } from "../platform/Innermost.ts"
-import * as DeferredBegin from "./fast/DeferredBegin.ts"
+import { DatabaseSettings } from "../platform/DatabaseSettings.ts"
 import { DatabaseUnusable } from "./StartChecks.ts"
 import * as StartChecks from "./StartChecks.ts"
 import * as TransactionControl from "../platform/TransactionControl.ts"
-
-/** Where the database is and how many connections this process may hold. */
-export class DatabaseSettings extends Context.Service<
-  DatabaseSettings,
-  {
-    readonly url: Redacted.Redacted
-    /** Connections of the pool; the control connection comes on top. */
-    readonly maxConnections: number
-    /** Shown in `pg_stat_activity`, so that an operator sees whose session holds a lock. */
-    readonly applicationName: string
-    /** Settings of Postgres for the sessions of this pool. */
-    readonly startupParameters: Readonly<Record<string, string>>
-  }
->()("paid-once/postgres/DatabaseSettings") {
-  static readonly layerOf = (settings: {
-    readonly url: Redacted.Redacted
-    readonly maxConnections?: number
-    readonly applicationName?: string
-  }): Layer.Layer<DatabaseSettings> =>
-    Layer.succeed(DatabaseSettings, {
-      url: settings.url,
-      // Eight lanes side by side, as many consumer partitions, and some requests: beyond that two cores only queue.
-      maxConnections: settings.maxConnections ?? 16,
-      applicationName: settings.applicationName ?? "paid-once",
-      startupParameters: {}
-    })
-}
 
 /**
  * How long a connection of the pool may be silent while an answer is awaited, or idle. A statement of ours takes milliseconds; what
  * has not answered by then hangs behind a dead host or a cut network, and no TCP keepalive tells: none is sent while data is
  * unacknowledged.
  */
-export const PoolSettings = Context.Reference<{ readonly silenceMillis: number }>(
-  "paid-once/postgres/PoolSettings",
-  { defaultValue: () => ({ silenceMillis: 15_000 }) }
-)
+export const PoolSettings = Context.Reference<{ readonly silenceMillis: number }>("paid-once/postgres/PoolSettings", {
+  defaultValue: () => ({ silenceMillis: 15_000 })
+})
 
 /** The pool's connections, for its metrics. */
 export class PoolStats extends Context.Service<
@@ -61,14 +33,27 @@ export class PoolStats extends Context.Service<
   }
 >()("paid-once/postgres/PoolStats") {}
 
+/**
+ * What is done to each socket of a pool as it is told to connect. As a rule nothing; `fast/DeferredBegin.ts` saves a round trip of
+ * every transaction here.
+ */
+export const SocketSetup = Context.Reference<(socket: Net.Socket) => void>("paid-once/postgres/SocketSetup", {
+  defaultValue: () => () => {}
+})
+
 /** Opens sockets that end themselves when nothing has come for `silenceMillis`. `undefined` for a URL without a host. */
-const boundedSocket = (url: Redacted.Redacted, silenceMillis: number, sockets: Set<Net.Socket>) => {
+const boundedSocket = (
+  url: Redacted.Redacted,
+  silenceMillis: number,
+  sockets: Set<Net.Socket>,
+  setUp: (socket: Net.Socket) => void
+) => {
   const { hostname, port } = new URL(Redacted.value(url))
   if (hostname === "") return undefined
   const host = hostname.replace(/^\[|\]$/g, "")
   return () => {
     const socket = Net.connect({ host, port: Number(port === "" ? 5432 : port), noDelay: true })
-    DeferredBegin.install(socket)
+    setUp(socket)
     socket.once("connect", () => sockets.add(socket))
     socket.once("close", () => sockets.delete(socket))
     socket.setTimeout(silenceMillis, () => {
@@ -99,6 +84,7 @@ const clientLayer = (bounded: boolean) =>
     Effect.gen(function* () {
       const { applicationName, maxConnections, startupParameters, url } = yield* DatabaseSettings
       const { silenceMillis } = yield* PoolSettings
+      const setUp = yield* SocketSetup
       const max = bounded ? maxConnections : 1
       const sockets = new Set<Net.Socket>()
       return Layer.merge(
@@ -107,7 +93,7 @@ const clientLayer = (bounded: boolean) =>
           url,
           applicationName,
           maxConnections: max,
-          ...(bounded ? { stream: boundedSocket(url, silenceMillis, sockets) } : {}),
+          ...(bounded ? { stream: boundedSocket(url, silenceMillis, sockets, setUp) } : {}),
           startupParameters: {
             idle_in_transaction_session_timeout: String(longestIdleTransactionMillis),
             // Who locks a row and then looks must see what others have committed since: whatever the database or the role has as its default.

@@ -1,11 +1,12 @@
 /**
  * What every implementation of the `Gateway` service promises, as a suite: the HTTP client against the sandbox gateway, and the lab's model.
  */
+import { PaymentId } from "../../src/domain/Ids.ts"
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Option } from "effect"
 import { Gateway } from "../../src/application/Gateway.ts"
 import { AmountMinor, Currency } from "../../src/domain/Money.ts"
-import { PaymentId, PaymentMethod } from "../../src/domain/Payment.ts"
+import { PaymentMethod } from "../../src/domain/Payment.ts"
 
 let drawn = 0
 const newId = () => PaymentId.make(`01890a5d-b1f4-7a53-9f5e-${String(++drawn).padStart(12, "0")}`)

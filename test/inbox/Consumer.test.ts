@@ -8,6 +8,7 @@ import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import * as Consumer from "../../src/inbox/Consumer.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import { DependencyDown } from "../../src/inbox/Subscriber.ts"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
@@ -138,7 +139,7 @@ it.live("a pool connection that gets no answer ends itself, and the next stateme
   Effect.gen(function* () {
     const { proxy, url } = yield* TcpProxy.makePostgres((yield* TestDatabase).url)
     const pool = Database.layer.pipe(
-      Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 1 })),
+      Layer.provide(DatabaseSettings.layerOf({ url, maxConnections: 1 })),
       Layer.provide(Layer.succeed(Database.PoolSettings, { silenceMillis: 500 }))
     )
     yield* Effect.gen(function* () {

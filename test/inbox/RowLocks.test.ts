@@ -7,6 +7,7 @@ import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import * as Consumer from "../../src/inbox/Consumer.ts"
 import { HandleSettings } from "../../src/inbox/Handle.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { eventually } from "../support/Counters.ts"
@@ -23,7 +24,7 @@ const startMember = Effect.gen(function* () {
       Consumer.steps.pipe(
         Layer.provideMerge(Inbox.layer),
         Layer.provideMerge(Consumer.consumerDatabase),
-        Layer.provide(Database.DatabaseSettings.layerOf({ url }))
+        Layer.provide(DatabaseSettings.layerOf({ url }))
       )
     )
   )
@@ -66,7 +67,7 @@ it.live("a slice that can't get its rows gives up, and leaves nobody behind in P
       const { url } = yield* TestDatabase
       const foreign = Layer.fresh(Database.layer).pipe(
         Layer.provide(Layer.succeed(Database.PoolSettings, frozenPool)),
-        Layer.provide(Database.DatabaseSettings.layerOf({ url }))
+        Layer.provide(DatabaseSettings.layerOf({ url }))
       )
       const frozen = yield* freeze(yield* Layer.build(foreign), awake)
       const member = yield* Effect.provideService(startMember, Database.PoolSettings, { silenceMillis: 600 })

@@ -2,6 +2,8 @@
  * What clients ask of the service: place an order, pay it, and decline it (a short transaction of a third kind). A request keeps
  * what it was answered, so that the oracle can hold the service to its word.
  */
+import { Sku } from "../../src/domain/OrderLines.ts"
+import { CustomerId, OrderId, PaymentId } from "../../src/domain/Ids.ts"
 import type { PgClient } from "@effect/sql-pg"
 import { Data, Effect, Exit, Result } from "effect"
 import type { SqlClient } from "effect/sql"
@@ -13,8 +15,8 @@ import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
 import type { RefundOrder } from "../../src/application/RefundOrder.ts"
 import { Currency } from "../../src/domain/Money.ts"
-import { type Change, CustomerId, declinePayment, OrderId, Sku } from "../../src/domain/Order.ts"
-import { PaymentId, PaymentMethod } from "../../src/domain/Payment.ts"
+import { type Change, declinePayment } from "../../src/domain/Order.ts"
+import { PaymentMethod } from "../../src/domain/Payment.ts"
 import type { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { DeadLetters } from "../../src/operations/DeadLetters.ts"
 import type { Tasks } from "../../src/tasks/Tasks.ts"

@@ -11,7 +11,12 @@ import { root, TestDatabase } from "../support/TestDatabase.ts"
 const run = promisify(execFile)
 
 /** What is copied: all of the mechanism, and nothing else of ours. */
-const lifted = ["src/platform", "src/messaging", "migrations/mechanism"]
+const lifted = [
+  ...["brokers", "guards", "inbox", "operations", "outbox", "platform", "postgres", "tasks"].map(
+    (room) => `src/${room}`
+  ),
+  "migrations/mechanism"
+]
 
 it.live("the mechanism runs in an empty project with another aggregate", () =>
   Effect.gen(function* () {
@@ -22,7 +27,9 @@ it.live("the mechanism runs in an empty project with another aggregate", () =>
     )
     yield* Effect.promise(async () => {
       for (const part of lifted) {
-        await cp(Path.join(root, part), Path.join(directory, part.replace(/^src\//, "")), { recursive: true })
+        await cp(Path.join(root, part), Path.join(directory, part.replace(/^src\//, "")), {
+          recursive: true
+        })
       }
       await cp(Path.join(import.meta.dirname, "project"), directory, { recursive: true })
       await symlink(Path.join(root, "node_modules"), Path.join(directory, "node_modules"))

@@ -3,6 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer, Metric } from "effect"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import * as PoolMetrics from "../../src/operations/PoolMetrics.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
@@ -13,7 +14,7 @@ const world = PoolMetrics.layer("test").pipe(
   Layer.provideMerge(
     Layer.unwrap(
       TestDatabase.useSync(({ url }) =>
-        Database.layer.pipe(Layer.provideMerge(Database.DatabaseSettings.layerOf({ url, maxConnections: 2 })))
+        Database.layer.pipe(Layer.provideMerge(DatabaseSettings.layerOf({ url, maxConnections: 2 })))
       )
     )
   ),

@@ -6,6 +6,7 @@ import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import * as Outbox from "../../src/outbox/Outbox.ts"
 import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
 import { ControlConnection, ControlSettings } from "../../src/platform/ControlConnection.ts"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { Ownership } from "../../src/platform/Ownership.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
@@ -35,11 +36,9 @@ const platform = (controlUrl: Redacted.Redacted, sessionTimeoutMillis: number) =
     TestDatabase.useSync(({ url }) =>
       Ownership.layer.pipe(
         Layer.provideMerge(Wakeups.layer),
-        Layer.provideMerge(
-          ControlConnection.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url: controlUrl })))
-        ),
+        Layer.provideMerge(ControlConnection.layer.pipe(Layer.provide(DatabaseSettings.layerOf({ url: controlUrl })))),
         Layer.provideMerge(Layer.mergeAll(Database.layer, Fibers.layer)),
-        Layer.provideMerge(Database.DatabaseSettings.layerOf({ url, maxConnections: 4 })),
+        Layer.provideMerge(DatabaseSettings.layerOf({ url, maxConnections: 4 })),
         Layer.provide(Layer.succeed(ControlSettings, { sessionTimeoutMillis, heartbeatMillis: 200 }))
       )
     )

@@ -7,6 +7,7 @@ import { laneOf } from "../../src/outbox/Lane.ts"
 import { dispatcherDatabase } from "../../src/outbox/LaneWorkers.ts"
 import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
 import { ControlSettings } from "../../src/platform/ControlConnection.ts"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
@@ -30,10 +31,7 @@ const startQueue = Effect.gen(function* () {
   const { url } = yield* TestDatabase
   return yield* Layer.build(
     Layer.fresh(
-      OutboxQueue.layer.pipe(
-        Layer.provideMerge(dispatcherDatabase),
-        Layer.provide(Database.DatabaseSettings.layerOf({ url }))
-      )
+      OutboxQueue.layer.pipe(Layer.provideMerge(dispatcherDatabase), Layer.provide(DatabaseSettings.layerOf({ url })))
     )
   )
 })
@@ -84,7 +82,7 @@ it.live("a mark that can't get its row gives up, and leaves nobody behind in Pos
     const foreign = yield* Layer.build(
       Layer.fresh(Database.layer).pipe(
         Layer.provide(Layer.succeed(Database.PoolSettings, frozenPool)),
-        Layer.provide(Database.DatabaseSettings.layerOf({ url }))
+        Layer.provide(DatabaseSettings.layerOf({ url }))
       )
     )
     const awake = yield* Deferred.make<void>()

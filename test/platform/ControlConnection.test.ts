@@ -2,6 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { Context, Effect, Exit, Layer, Scope, SubscriptionRef } from "effect"
 import { SqlClient } from "effect/sql"
 import { ControlConnection, ControlSettings } from "../../src/platform/ControlConnection.ts"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { Ownership } from "../../src/platform/Ownership.ts"
 import { Wakeups } from "../../src/platform/Wakeups.ts"
@@ -19,7 +20,7 @@ const proxied = Layer.unwrap(
       Layer.provideMerge(Wakeups.layer),
       Layer.provideMerge(ControlConnection.layer),
       Layer.provideMerge(Layer.mergeAll(Fibers.layer, Database.layer)),
-      Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 2 })),
+      Layer.provide(DatabaseSettings.layerOf({ url, maxConnections: 2 })),
       // The heartbeat is slow beside the rebalance (which keeps the session alive), so that it is a rebalance that meets the silence.
       Layer.provide(Layer.succeed(ControlSettings, { sessionTimeoutMillis: 1_000, heartbeatMillis: 3_000 })),
       Layer.provideMerge(Layer.succeed(Proxy, proxy))
@@ -72,7 +73,7 @@ const startProcess = Effect.fnUntraced(function* (settings: Context.Service.Shap
       Wakeups.layer.pipe(
         Layer.provideMerge(ControlConnection.layer),
         Layer.provide(Fibers.layer),
-        Layer.provide(Database.DatabaseSettings.layerOf({ url })),
+        Layer.provide(DatabaseSettings.layerOf({ url })),
         Layer.provide(Layer.succeed(ControlSettings, settings))
       )
     )

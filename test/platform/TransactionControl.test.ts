@@ -3,6 +3,7 @@ import { PgClient } from "@effect/sql-pg"
 import { assert, layer } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer, Logger, Option, Ref, References, Tracer } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { Transaction, TransactionEnded } from "../../src/platform/Transaction.ts"
 import { eventually } from "../support/Counters.ts"
@@ -15,7 +16,7 @@ const implementations = {
   "the driver's": Layer.unwrap(TestDatabase.useSync(({ url }) => PgClient.layer({ url, maxConnections }))),
   ours: Layer.unwrap(
     TestDatabase.useSync(({ url }) =>
-      Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections })))
+      Database.layer.pipe(Layer.provide(DatabaseSettings.layerOf({ url, maxConnections })))
     )
   )
 }

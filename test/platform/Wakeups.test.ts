@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { ControlConnection } from "../../src/platform/ControlConnection.ts"
-import * as Database from "../../src/postgres/Database.ts"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import { Wakeups } from "../../src/platform/Wakeups.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import { eventually } from "../support/Counters.ts"
@@ -14,7 +14,7 @@ const startProcess = Effect.flatMap(TestDatabase, ({ url }) =>
       Wakeups.layer.pipe(
         Layer.provideMerge(ControlConnection.layer),
         Layer.provide(Fibers.layer),
-        Layer.provide(Database.DatabaseSettings.layerOf({ url }))
+        Layer.provide(DatabaseSettings.layerOf({ url }))
       )
     )
   )

@@ -1,15 +1,14 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
 /** Connections of their own, opened once they are asked for. */
 const pool = Layer.fresh(
-  Layer.unwrap(
-    TestDatabase.useSync(({ url }) => Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url }))))
-  )
+  Layer.unwrap(TestDatabase.useSync(({ url }) => Database.layer.pipe(Layer.provide(DatabaseSettings.layerOf({ url })))))
 )
 
 it.live("a transaction sees what others have committed since, whatever the database has as its default", () =>

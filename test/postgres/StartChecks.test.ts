@@ -3,6 +3,7 @@ import { PgClient, PgConnection } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Logger, Redacted } from "effect"
 import * as Path from "node:path"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import * as EmbeddedPostgres from "../../src/postgres/embedded/EmbeddedPostgres.ts"
 import * as TcpProxy from "../support/TcpProxy.ts"
@@ -35,7 +36,7 @@ const start = Effect.fnUntraced(function* (url: Redacted.Redacted) {
   const logger = Logger.make(({ message }) => void lines.push(String(message)))
   yield* Layer.build(
     Layer.fresh(Database.layerChecked).pipe(
-      Layer.provide(Database.DatabaseSettings.layerOf({ url })),
+      Layer.provide(DatabaseSettings.layerOf({ url })),
       Layer.provide(Logger.layer([logger]))
     )
   )

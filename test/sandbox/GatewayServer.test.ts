@@ -1,5 +1,6 @@
 import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { GatewayServer } from "../../src/sandbox/GatewayServer.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -110,10 +111,7 @@ layer(gateway.pipe(Layer.provideMerge(TestDatabase.layerPool)), { excludeTestSer
     it.effect("gateways that start together make their schema once", () =>
       Effect.gen(function* () {
         const { url } = yield* TestDatabase.make()
-        const one = gateway.pipe(
-          Layer.provide(Database.layer),
-          Layer.provide(Database.DatabaseSettings.layerOf({ url }))
-        )
+        const one = gateway.pipe(Layer.provide(Database.layer), Layer.provide(DatabaseSettings.layerOf({ url })))
         const gateways = yield* Effect.all(
           Array.from({ length: 4 }, () => Layer.build(Layer.fresh(one))),
           {

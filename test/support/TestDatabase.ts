@@ -10,7 +10,9 @@ import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import * as Path from "node:path"
 import { inject } from "vitest"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
+import * as DeferredBegin from "../../src/postgres/fast/DeferredBegin.ts"
 import { withDatabase } from "./Postgres.ts"
 
 export { root } from "./Postgres.ts"
@@ -63,10 +65,13 @@ export class TestDatabase extends Context.Service<
     (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
   )
 
+  /** The round trip that the service saves at each BEGIN, its pools in tests save, too. */
+  static readonly fastBegin = Layer.succeed(Database.SocketSetup, DeferredBegin.install)
+
   /** The clone with the pool that the service itself would have. */
   static readonly layerPool = Layer.unwrap(
     TestDatabase.useSync(({ url }) =>
-      Database.layer.pipe(Layer.provideMerge(Database.DatabaseSettings.layerOf({ url })))
+      Database.layer.pipe(Layer.provide(TestDatabase.fastBegin), Layer.provideMerge(DatabaseSettings.layerOf({ url })))
     )
   ).pipe(Layer.provideMerge(TestDatabase.layer))
 }

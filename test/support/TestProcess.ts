@@ -11,6 +11,7 @@ import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
 import { Publisher } from "../../src/outbox/Publisher.ts"
 import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
 import { ControlConnection } from "../../src/platform/ControlConnection.ts"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { Ownership } from "../../src/platform/Ownership.ts"
 import { Wakeups } from "../../src/platform/Wakeups.ts"
@@ -25,9 +26,9 @@ export const platform = Layer.fresh(
   Ownership.layer.pipe(
     Layer.provideMerge(Wakeups.layer),
     Layer.provideMerge(ControlConnection.layer),
-    Layer.provideMerge(Layer.mergeAll(Database.layer, Fibers.layer)),
+    Layer.provideMerge(Layer.mergeAll(Layer.provide(Database.layer, TestDatabase.fastBegin), Fibers.layer)),
     Layer.provideMerge(
-      Layer.unwrap(TestDatabase.useSync(({ url }) => Database.DatabaseSettings.layerOf({ url, maxConnections: 8 })))
+      Layer.unwrap(TestDatabase.useSync(({ url }) => DatabaseSettings.layerOf({ url, maxConnections: 8 })))
     )
   )
 )

@@ -1,32 +1,54 @@
-/** The house's one rule about imports: layers point inwards. */
+/** The house's rules about imports: layers point inwards, no circle, and the rule never imports its armour. */
 import { assert, describe, it } from "@effect/vitest"
 import { readdirSync, readFileSync } from "node:fs"
 import * as Path from "node:path"
 
 const src = Path.resolve(import.meta.dirname, "../../src")
 
+const mechanism = ["brokers", "guards", "inbox", "operations", "outbox", "platform", "postgres", "tasks"]
+
 /**
- * What each room may import from, besides itself. `domain` knows `effect` alone; the mechanism (`platform`, `messaging`) knows
- * neither an order nor a payment; the use cases know both; the edges know the use cases; what stands at the top knows all.
+ * What each room may import from, besides itself. `domain` knows `effect` alone; the mechanism knows neither an order nor a
+ * payment; the use cases know both; the edges know the use cases; main knows all.
  */
 const mayImport: Readonly<Record<string, ReadonlyArray<string>>> = {
   domain: [],
   platform: [],
-  messaging: ["platform"],
-  application: ["domain", "messaging", "platform"],
-  http: ["application", "domain", "messaging", "platform"],
-  // An edge as `http` is, and served by the same means; of the domain it knows how text must look, and no order.
-  sandbox: ["domain", "http", "platform"],
-  cli: ["application", "domain", "http", "messaging", "platform", "sandbox", "top"],
-  top: ["application", "cli", "domain", "http", "messaging", "platform", "sandbox"]
+  postgres: ["platform"],
+  brokers: ["platform"],
+  outbox: ["brokers", "platform"],
+  inbox: ["brokers", "platform"],
+  tasks: ["platform"],
+  guards: ["brokers", "outbox", "platform"],
+  operations: ["brokers", "guards", "inbox", "outbox", "platform", "postgres", "tasks"],
+  application: ["brokers", "domain", "inbox", "operations", "outbox", "platform", "tasks"],
+  http: ["application", "domain", ...mechanism],
+  // An edge as `http` is, and served by the same means. Of the domain it knows how text must look, and no order.
+  sandbox: ["domain", "http", "platform", "postgres"],
+  cli: ["application", "domain", "http", "sandbox", "main", ...mechanism],
+  main: ["application", "cli", "domain", "http", "sandbox", ...mechanism]
+}
+
+/** Rooms inside a room that only main composes: speed, embedded servers, a client's repairs. By room: what they may import. */
+const armour: Readonly<Record<string, ReadonlyArray<string>>> = {
+  // A fast layer takes the place of a plain service, and so knows its room.
+  "postgres/fast": ["brokers", "inbox", "outbox", "platform", "postgres"],
+  "postgres/embedded": ["platform", "postgres"],
+  "brokers/embedded": ["brokers", "platform"],
+  "brokers/kafkajs": ["brokers", "platform"]
 }
 
 /** Packages that a room may import; every other one may import any. */
 const packagesOf: Readonly<Record<string, ReadonlyArray<string>>> = { domain: ["effect"] }
 
-const files = readdirSync(src, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".ts"))
+const files = readdirSync(src, { recursive: true, encoding: "utf8" })
+  .map((name) => name.split(Path.sep).join("/"))
+  .filter((name) => name.endsWith(".ts"))
 
-const roomOf = (file: string) => (file.includes(Path.sep) ? file.slice(0, file.indexOf(Path.sep)) : "top")
+/** The room of a file: a room of the armour, a folder of `src`, or `main` for what stands at the top. */
+const roomOf = (file: string) =>
+  Object.keys(armour).find((room) => file.startsWith(`${room}/`)) ??
+  (file.includes("/") ? file.slice(0, file.indexOf("/")) : "main")
 
 const importsOf = (file: string) =>
   [
@@ -34,6 +56,11 @@ const importsOf = (file: string) =>
       /(?:^|\n)\s*(?:import|export)\b[^"';]*?from\s+"([^"]+)"|\bimport\(\s*"([^"]+)"/g
     )
   ].map((match) => match[1] ?? match[2] ?? "")
+
+const targetOf = (file: string, specifier: string) => Path.posix.join(Path.posix.dirname(file), specifier)
+
+const isAllowed = (room: string, other: string) =>
+  other === room || (armour[room] ?? mayImport[room] ?? []).includes(other)
 
 /** Every import that breaks the rule, as a sentence. */
 const violations = (): ReadonlyArray<string> =>
@@ -45,15 +72,62 @@ const violations = (): ReadonlyArray<string> =>
         const name = specifier.startsWith("@") ? specifier.split("/").slice(0, 2).join("/") : specifier.split("/")[0]!
         return allowed === undefined || allowed.includes(name) ? [] : [`src/${file} imports the package ${specifier}`]
       }
-      const target = Path.relative(src, Path.resolve(src, Path.dirname(file), specifier))
+      const target = targetOf(file, specifier)
       const other = roomOf(target)
-      return other === room || (mayImport[room] ?? []).includes(other) ? [] : [`src/${file} imports src/${target}`]
+      // Only main composes the armour.
+      const allowed = other in armour ? other === room || room === "main" : isAllowed(room, other)
+      return allowed ? [] : [`src/${file} imports src/${target}`]
     })
   )
 
+/** The first import circle that is found, as the files in it. Imports of types count: a reader follows them, too. */
+const circle = (): ReadonlyArray<string> => {
+  const done = new Set<string>()
+  const visit = (file: string, path: ReadonlyArray<string>): ReadonlyArray<string> => {
+    if (path.includes(file)) return [...path.slice(path.indexOf(file)), file]
+    if (done.has(file)) return []
+    for (const specifier of importsOf(file).filter((one) => one.startsWith("."))) {
+      const found = visit(targetOf(file, specifier), [...path, file])
+      if (found.length > 0) return found
+    }
+    done.add(file)
+    return []
+  }
+  for (const file of files) {
+    const found = visit(file, [])
+    if (found.length > 0) return found
+  }
+  return []
+}
+
+/** Imports that are still to be undone. This list only shrinks. */
+const notYet: ReadonlyArray<string> = [
+  "src/cli/Demo.ts imports src/postgres/embedded/EmbeddedPostgres.ts",
+  "src/cli/Reset.ts imports src/postgres/embedded/EmbeddedPostgres.ts",
+  "src/inbox/ApplySlice.ts imports src/postgres/fast/CoalescedSlices.ts",
+  "src/inbox/ApplySlice.ts imports src/postgres/fast/OneStatementClaim.ts",
+  "src/inbox/Consumer.ts imports src/operations/InboxMetrics.ts",
+  "src/inbox/Consumer.ts imports src/operations/InboxReport.ts",
+  "src/inbox/Consumer.ts imports src/postgres/Database.ts",
+  "src/inbox/Consumer.ts imports src/postgres/fast/CoalescedSlices.ts",
+  "src/outbox/Dispatcher.ts imports src/guards/OutOfOrderVersions.ts",
+  "src/outbox/Dispatcher.ts imports src/guards/PartitionPauses.ts",
+  "src/outbox/Dispatcher.ts imports src/guards/SizeLimits.ts",
+  "src/outbox/LaneWorkers.ts imports src/guards/BrokerReachability.ts",
+  "src/outbox/LaneWorkers.ts imports src/guards/OutOfOrderVersions.ts",
+  "src/outbox/LaneWorkers.ts imports src/postgres/Database.ts",
+  "src/outbox/OutboxQueue.ts imports src/postgres/fast/LowWaterMarks.ts",
+  "src/outbox/Publisher.ts imports src/guards/PartitionPauses.ts",
+  "src/outbox/Publisher.ts imports src/operations/TopicChecks.ts"
+]
+
 describe("Layers", () => {
   it("no import points outwards", () => {
-    assert.deepStrictEqual(violations(), [])
+    assert.deepStrictEqual(violations().toSorted(), notYet.toSorted())
+  })
+
+  it("no file imports itself by a detour", () => {
+    assert.deepStrictEqual(circle(), [])
   })
 
   it("the check sees every file and its imports", () => {
@@ -61,11 +135,16 @@ describe("Layers", () => {
     const total = files.reduce((sum, file) => sum + importsOf(file).length, 0)
     assert.isAbove(total, files.length)
     assert.include(importsOf("main.ts"), "./application/Orders.ts")
+    const rooms = new Set(files.map(roomOf))
+    assert.deepStrictEqual(
+      [...Object.keys(armour), ...Object.keys(mayImport)].filter((room) => !rooms.has(room)),
+      []
+    )
   })
 
   it("the mechanism does not speak of orders or payments", () => {
     const named = files
-      .filter((file) => ["messaging", "platform"].includes(roomOf(file)))
+      .filter((file) => mechanism.includes(roomOf(file).split("/")[0]!))
       .filter((file) =>
         // Comments may give an example; code may not.
         /\b(order_lines|payments?|Order(?!By)[A-Z]\w*|Payment\w*)\b/.test(

@@ -1,6 +1,7 @@
 /** `payment.recover`: somebody looks after a charge or a refund until the gateway's word on it is stored, whoever began it and died. */
+import { PaymentId } from "../../domain/Ids.ts"
 import { Context, Schema } from "effect"
-import { PaymentId, refundKeyOf } from "../../domain/Payment.ts"
+import { refundKeyOf } from "../../domain/Payment.ts"
 import type { TaskType } from "../../tasks/TaskType.ts"
 
 const Payload = Schema.Struct({ paymentId: PaymentId })

@@ -24,9 +24,17 @@ import {
   topicName
 } from "../Broker.ts"
 import * as EmbeddedLog from "./EmbeddedLog.ts"
+import { countExpired, dropExpired, retentionDays } from "./EmbeddedLog.ts"
 import * as EmbeddedReader from "./EmbeddedReader.ts"
 
-export { countExpired, dropExpired, retentionDays } from "./EmbeddedLog.ts"
+export { dropExpired, retentionDays } from "./EmbeddedLog.ts"
+
+/** Upkeep of the log: deletes, or in a dry run counts, the records that are older than its retention. */
+export const upkeep = {
+  table: "broker_log",
+  deleteExpired: ({ dryRun = false }: { readonly dryRun?: boolean }) =>
+    dryRun ? countExpired(retentionDays) : dropExpired(retentionDays)
+}
 
 /** Timing of the embedded broker, in milliseconds. */
 export const EmbeddedBrokerSettings = Context.Reference<{
@@ -175,7 +183,5 @@ const make = Effect.gen(function* () {
   return Broker.of({ name: "embedded", available, ensureTopic, publish, consume, lag })
 })
 
-export const layer: Layer.Layer<Broker, never, PgClient.PgClient | Ownership | Wakeups | Supervised.Fibers> = Layer.effect(
-  Broker,
-  make
-)
+export const layer: Layer.Layer<Broker, never, PgClient.PgClient | Ownership | Wakeups | Supervised.Fibers> =
+  Layer.effect(Broker, make)

@@ -26,7 +26,7 @@ import { errorLength } from "../Failures.ts"
 import type { Arrival } from "../Arrival.ts"
 import { park, storedOf } from "./Park.ts"
 import * as ParkedRows from "./ParkedRows.ts"
-import type { Reason, Turn } from "../SlicePlan.ts"
+import type { Reason, Turn, Waiting } from "../SlicePlan.ts"
 
 /** How long an event is tried whose handler fails. */
 export const ParkingSettings = Context.Reference<{
@@ -38,13 +38,6 @@ export const ParkingSettings = Context.Reference<{
   // Ten tries take some two minutes on average: a row that another service is about to write is there by then.
   defaultValue: () => ({ retryBaseMillis: 200, maxAttempts: 10 })
 })
-
-/** A hold as a slice finds it. */
-export interface Waiting {
-  readonly status: "retrying" | "dead" | "gap"
-  /** The last turn that is taken. */
-  readonly lastPosition: number
-}
 
 /** What became of an event that failed. */
 export type Refused = "retrying" | "dead"

@@ -15,11 +15,9 @@
 import { PgProtocol, PgTypes } from "@effect/sql-pg"
 import { Result } from "effect"
 import type * as Net from "node:net"
+import { beginStatement } from "../../platform/TransactionControl.ts"
 
-/** What the driver is to be asked for, unprepared, for a BEGIN that is to wait for its statement. */
-export const deferrableBegin = "BEGIN"
-
-const parse = Result.getOrThrow(PgProtocol.encodeParse({ name: "", query: deferrableBegin, parameterTypes: [] }))
+const parse = Result.getOrThrow(PgProtocol.encodeParse({ name: "", query: beginStatement, parameterTypes: [] }))
 const encodeBind = PgProtocol.makeBindEncoder(PgTypes.writeParameter, PgTypes.isTextFormat)
 const bind = Result.getOrThrow(encodeBind({ portal: "", statement: "", parameters: [] }))
 const describe = PgProtocol.encodeDescribe({ target: "portal", name: "" })

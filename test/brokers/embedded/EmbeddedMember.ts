@@ -5,6 +5,7 @@ import { inject } from "vitest"
 import { Broker } from "../../../src/brokers/Broker.ts"
 import * as EmbeddedBroker from "../../../src/brokers/embedded/EmbeddedBroker.ts"
 import { ControlConnection, ControlSettings } from "../../../src/platform/ControlConnection.ts"
+import { DatabaseSettings } from "../../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../../src/postgres/Database.ts"
 import { Ownership } from "../../../src/platform/Ownership.ts"
 import { Wakeups } from "../../../src/platform/Wakeups.ts"
@@ -23,7 +24,7 @@ export const platform = (url: Redacted.Redacted, settings = controlSettings) =>
     Layer.provideMerge(ControlConnection.layer),
     Layer.provideMerge(Fibers.layer),
     Layer.provideMerge(Database.layer),
-    Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 8 })),
+    Layer.provide(DatabaseSettings.layerOf({ url, maxConnections: 8 })),
     Layer.provide(Layer.succeed(ControlSettings, settings))
   )
 

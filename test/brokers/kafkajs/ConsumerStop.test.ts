@@ -7,6 +7,7 @@ import { inject } from "vitest"
 import * as ServiceProcess from "../../../src/cli/ServiceProcess.ts"
 import { ordersTopic } from "../../../src/domain/Events.ts"
 import { laneOf, partitionOf } from "../../../src/outbox/Lane.ts"
+import { DatabaseSettings } from "../../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../../src/postgres/Database.ts"
 import * as Books from "../../soak/consumers/Books.ts"
 import * as OrderHistories from "../../soak/consumers/OrderHistories.ts"
@@ -25,9 +26,7 @@ const partitions = 8
 
 const database = Layer.unwrap(
   TestDatabase.useSync(({ url }) =>
-    Database.layer.pipe(
-      Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 3, applicationName: "test" }))
-    )
+    Database.layer.pipe(Layer.provide(DatabaseSettings.layerOf({ url, maxConnections: 3, applicationName: "test" })))
   )
 ).pipe(Layer.provideMerge(TestDatabase.layer), Layer.provideMerge(Layer.succeed(References.MinimumLogLevel, "Error")))
 

@@ -1,7 +1,7 @@
+import { PaymentId } from "../../../src/domain/Ids.ts"
 import { Effect, Layer } from "effect"
 import { Gateway } from "../../../src/application/Gateway.ts"
 import { PayOrder } from "../../../src/application/PayOrder.ts"
-import { PaymentId } from "../../../src/domain/Payment.ts"
 import { RandomUuid } from "../../../src/platform/RandomUuid.ts"
 import type { Mistake } from "./Mistake.ts"
 import { version7 } from "./version7.ts"

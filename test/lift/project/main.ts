@@ -1,25 +1,26 @@
 /**
- * A service that is not ours: counters instead of orders, on the mechanism alone (`platform`, `messaging`, `migrations/mechanism`
+ * A service that is not ours: counters instead of orders, on the mechanism alone (its rooms
  * copied as they are). It writes through the outbox, dispatches, consumes, and prints what its consumer saw.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Console, Effect, Layer, Redacted, Schedule } from "effect"
-import * as EmbeddedBroker from "./messaging/broker/EmbeddedBroker.ts"
-import * as Consumer from "./messaging/inbox/Consumer.ts"
-import { Inbox } from "./messaging/inbox/Inbox.ts"
-import type { Subscriber } from "./messaging/inbox/Subscriber.ts"
-import { Dispatcher } from "./messaging/outbox/Dispatcher.ts"
-import { LaneWorkers } from "./messaging/outbox/LaneWorkers.ts"
-import { Outbox } from "./messaging/outbox/Outbox.ts"
-import { OutboxQueue } from "./messaging/outbox/OutboxQueue.ts"
-import { Publisher } from "./messaging/outbox/Publisher.ts"
-import { Wakeup } from "./messaging/outbox/Wakeup.ts"
-import { ControlConnection } from "./platform/database/ControlConnection.ts"
-import * as Database from "./platform/database/Database.ts"
-import { Migrated, setOf } from "./platform/database/Migrations.ts"
-import { Shares } from "./platform/database/Shares.ts"
-import { Transaction } from "./platform/database/Transaction.ts"
-import { Signals } from "./platform/Signals.ts"
+import * as EmbeddedBroker from "./brokers/embedded/EmbeddedBroker.ts"
+import * as Consumer from "./inbox/Consumer.ts"
+import { Inbox } from "./inbox/Inbox.ts"
+import type { Subscriber } from "./inbox/Subscriber.ts"
+import { Dispatcher } from "./outbox/Dispatcher.ts"
+import { LaneWorkers } from "./outbox/LaneWorkers.ts"
+import { Outbox } from "./outbox/Outbox.ts"
+import { OutboxQueue } from "./outbox/OutboxQueue.ts"
+import { Publisher } from "./outbox/Publisher.ts"
+import { LaneWakeup } from "./outbox/LaneWakeup.ts"
+import { ControlConnection } from "./platform/ControlConnection.ts"
+import { DatabaseSettings } from "./platform/DatabaseSettings.ts"
+import * as Database from "./postgres/Database.ts"
+import { Migrated, setOf } from "./postgres/Migrations.ts"
+import { Ownership } from "./platform/Ownership.ts"
+import { Transaction } from "./platform/Transaction.ts"
+import { Wakeups } from "./platform/Wakeups.ts"
 import { Fibers } from "./platform/Supervised.ts"
 
 const tables = Effect.gen(function* () {
@@ -57,14 +58,14 @@ const watcher: Subscriber = {
 const service = Layer.mergeAll(LaneWorkers.layer, Consumer.layer(watcher)).pipe(
   Layer.provideMerge(Layer.mergeAll(Outbox.layer, Dispatcher.layer, Consumer.steps)),
   Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer)),
-  Layer.provideMerge(Layer.mergeAll(Wakeup.layer, Inbox.layer, EmbeddedBroker.layer)),
-  Layer.provideMerge(Shares.layer),
-  Layer.provideMerge(Signals.layer),
+  Layer.provideMerge(Layer.mergeAll(LaneWakeup.layer, Inbox.layer, EmbeddedBroker.layer)),
+  Layer.provideMerge(Ownership.layer),
+  Layer.provideMerge(Wakeups.layer),
   Layer.provideMerge(ControlConnection.layer),
   Layer.provideMerge(Fibers.layer),
   Layer.provideMerge(Migrated.layer([setOf(import.meta.dirname, "mechanism")])),
   Layer.provideMerge(Database.layer),
-  Layer.provide(Database.DatabaseSettings.layerOf({ url: Redacted.make(process.argv[2] ?? "") }))
+  Layer.provide(DatabaseSettings.layerOf({ url: Redacted.make(process.argv[2] ?? "") }))
 )
 
 const program = Effect.gen(function* () {

@@ -3,6 +3,7 @@ import { PgConnection } from "@effect/sql-pg"
 import { assert, it, layer } from "@effect/vitest"
 import { Effect, Exit, Redacted } from "effect"
 import * as Net from "node:net"
+import { beginStatement } from "../../../src/platform/TransactionControl.ts"
 import * as DeferredBegin from "../../../src/postgres/fast/DeferredBegin.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
 
@@ -31,7 +32,7 @@ const connect = Effect.gen(function* () {
       return socket
     }
   })
-  const begin = connection.query(DeferredBegin.deferrableBegin, [], false)
+  const begin = connection.query(beginStatement, [], false)
   /** The packets that `effect` writes. */
   const packets = <A, E>(effect: Effect.Effect<A, E>) =>
     Effect.gen(function* () {

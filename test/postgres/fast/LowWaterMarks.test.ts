@@ -4,6 +4,7 @@ import { SqlClient } from "effect/sql"
 import { laneOf } from "../../../src/outbox/Lane.ts"
 import * as LowWaterMarks from "../../../src/postgres/fast/LowWaterMarks.ts"
 import { OutboxQueue, QueueSettings } from "../../../src/outbox/OutboxQueue.ts"
+import { DatabaseSettings } from "../../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../../src/postgres/Database.ts"
 import { Transaction } from "../../../src/platform/Transaction.ts"
 import * as Counters from "../../support/Counters.ts"
@@ -16,9 +17,7 @@ const unarchived = Layer.succeed(QueueSettings, { batchSize: 1_000, batchBytes: 
 
 /** Connections of their own. */
 const pool = Layer.fresh(
-  Layer.unwrap(
-    TestDatabase.useSync(({ url }) => Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url }))))
-  )
+  Layer.unwrap(TestDatabase.useSync(({ url }) => Database.layer.pipe(Layer.provide(DatabaseSettings.layerOf({ url })))))
 )
 
 /** A writer and the queue, without a dispatcher. */

@@ -10,6 +10,7 @@ import * as ServiceProcess from "../../../src/cli/ServiceProcess.ts"
 import { ordersTopic } from "../../../src/domain/Events.ts"
 import { type BrokerRecord, TopicSettings } from "../../../src/brokers/Broker.ts"
 import { laneOf, partitionOf } from "../../../src/outbox/Lane.ts"
+import { DatabaseSettings } from "../../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../../src/postgres/Database.ts"
 import * as KafkaMember from "../../brokers/kafkajs/KafkaMember.ts"
 import { compileCache } from "../../support/Fleet.ts"
@@ -121,9 +122,7 @@ const rest = Effect.fnUntraced(function* (client: Kafka, admin: Admin, prefix: s
 export const soak = Effect.fnUntraced(function* (options: Options): Effect.fn.Return<SoakReport, unknown, Scope.Scope> {
   const { blows, events, log = () => {}, poisonEvery, url } = options
   const pool = yield* Layer.build(
-    Database.layer.pipe(
-      Layer.provide(Database.DatabaseSettings.layerOf({ url, maxConnections: 4, applicationName: "soak" }))
-    )
+    Database.layer.pipe(Layer.provide(DatabaseSettings.layerOf({ url, maxConnections: 4, applicationName: "soak" })))
   )
   const kafka = yield* LocalKafka.make({
     nodes: 3,

@@ -2,12 +2,14 @@
  * Histories of orders as the outbox would send them: made by the domain's own transitions and the mechanism's own envelope, many orders at
  * once, each in version order. Some records come twice, some again much later, some before their predecessor, and a few are poison.
  */
+import { PaymentId } from "../../../src/domain/Ids.ts"
 import { type Random, Result } from "effect"
 import { randomBytes } from "node:crypto"
 import { type OrderEvent, orderAggregate, ordersTopic, schemaVersions } from "../../../src/domain/Events.ts"
 import { Currency } from "../../../src/domain/Money.ts"
+import { CustomerId, OrderId } from "../../../src/domain/Ids.ts"
+import type { OrderLine } from "../../../src/domain/OrderLines.ts"
 import * as Order from "../../../src/domain/Order.ts"
-import { PaymentId } from "../../../src/domain/Payment.ts"
 import type { BrokerRecord } from "../../../src/brokers/Broker.ts"
 import { toRecord } from "../../../src/brokers/Envelope.ts"
 
@@ -34,7 +36,7 @@ const early = 0.01
 
 interface Open {
   order: Order.Order
-  readonly lines: ReadonlyArray<Order.OrderLine>
+  readonly lines: ReadonlyArray<OrderLine>
   paymentId: PaymentId
   version: number
   /** One of its events is held back: nothing may be made unreadable behind it, or who waits for whom depends on the slices. */
@@ -61,12 +63,12 @@ export const make = (random: Pick<Random.Random, "nextDoubleUnsafe">, poisonEver
 
   const place = (): readonly [Open, OrderEvent] => {
     const lines = Array.from({ length: 1 + below(3) }, () => ({
-      sku: pick(skus) as Order.OrderLine["sku"],
+      sku: pick(skus) as OrderLine["sku"],
       quantity: 1 + below(4),
       unitAmountMinor: 1 + below(100_000)
     }))
-    const id = Order.OrderId.make(newId())
-    const customerId = Order.CustomerId.make(`customer-${below(500)}`)
+    const id = OrderId.make(newId())
+    const customerId = CustomerId.make(`customer-${below(500)}`)
     const { events, order } = Result.getOrThrow(Order.place({ id, customerId, currency: pick(currencies), lines }))
     const one: Open = { order, lines, paymentId: PaymentId.make(newId()), version: 0, isGapped: false }
     open.push(one)

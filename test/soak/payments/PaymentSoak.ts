@@ -6,6 +6,7 @@
 import { Effect, Fiber, Layer, Random, Redacted, Ref, Schedule, Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import * as ServiceProcess from "../../../src/cli/ServiceProcess.ts"
+import { DatabaseSettings } from "../../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../../src/postgres/Database.ts"
 import { GatewayServer, GatewayServerSettings } from "../../../src/sandbox/GatewayServer.ts"
 
@@ -75,7 +76,7 @@ export const soak = Effect.fnUntraced(function* (options: {
   readonly kills: number
 }): Effect.fn.Return<SoakReport, unknown, Scope.Scope> {
   const pool = yield* Layer.build(
-    Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url: options.url, maxConnections: 8 })))
+    Database.layer.pipe(Layer.provide(DatabaseSettings.layerOf({ url: options.url, maxConnections: 8 })))
   )
   const gateway = yield* GatewayServer.pipe(
     Effect.provide(

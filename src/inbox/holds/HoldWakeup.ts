@@ -1,0 +1,16 @@
+/** The wake-up of a consumer's holds: an operator's redrive is tried at once, and not at the next poll. */
+import { Effect, type Scope } from "effect"
+import { Wakeups } from "../../platform/Wakeups.ts"
+
+const subject = "inbox"
+
+/** Tells the consumer's members in all processes that one of its holds was changed from outside. A hint, as every wake-up. */
+export const announce = (consumer: string): Effect.Effect<void, never, Wakeups> =>
+  Effect.flatMap(Wakeups, (wakeups) => wakeups.send(subject, [consumer]))
+
+/** Runs `wake` at each wake-up of the consumer's holds, for as long as the scope lives. */
+export const onWake = (
+  consumer: string,
+  wake: Effect.Effect<void>
+): Effect.Effect<void, never, Wakeups | Scope.Scope> =>
+  Effect.flatMap(Wakeups, (wakeups) => wakeups.on(subject, (name) => (name === consumer ? wake : Effect.void)))
