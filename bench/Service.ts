@@ -2,20 +2,19 @@
 import { Effect, Layer, References } from "effect"
 import * as KafkaBroker from "../src/brokers/kafkajs/KafkaBroker.ts"
 import { TopicSettings } from "../src/brokers/Broker.ts"
-import { Dispatcher } from "../src/outbox/Dispatcher.ts"
-import { dispatcherDatabase, LaneWorkers, LaneWorkersSettings } from "../src/outbox/LaneWorkers.ts"
+import * as Dispatching from "../src/Dispatching.ts"
+import { TopicChecks } from "../src/operations/TopicChecks.ts"
 import { Outbox } from "../src/outbox/Outbox.ts"
-import { OutboxQueue, QueueSettings } from "../src/outbox/OutboxQueue.ts"
-import { Publisher } from "../src/outbox/Publisher.ts"
+import { Queue, QueueSettings } from "../src/outbox/Queue.ts"
 import { LaneWakeup } from "../src/outbox/LaneWakeup.ts"
 import { ControlConnection } from "../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../src/platform/DatabaseSettings.ts"
+import { LowWaterMarks } from "../src/postgres/fast/LowWaterMarks.ts"
 import * as Database from "../src/postgres/Database.ts"
 import { Ownership } from "../src/platform/Ownership.ts"
 import { Wakeups } from "../src/platform/Wakeups.ts"
 import { Fibers } from "../src/platform/Supervised.ts"
 import { Environment, pool } from "./Environment.ts"
-import { topic } from "./Workload.ts"
 
 /** The default of the service; it divides the 64 lanes. */
 export const partitions = 8
@@ -41,7 +40,7 @@ export const reservedFor = (purpose: string, connections: number, plans: Readonl
 
 const reserved = Layer.unwrap(
   Environment.useSync(({ databaseUrl }) =>
-    dispatcherDatabase.pipe(Layer.provide(DatabaseSettings.layerOf({ url: databaseUrl })))
+    Dispatching.dispatcherDatabase.pipe(Layer.provide(DatabaseSettings.layerOf({ url: databaseUrl })))
   )
 )
 
@@ -69,9 +68,8 @@ export const dispatcher = (options: {
   /** What to make of the broker, for a block that watches it. */
   readonly broker?: (layer: typeof kafka) => typeof kafka
 }) =>
-  Layer.mergeAll(LaneWorkers.layer, Outbox.layer).pipe(
-    Layer.provideMerge(Dispatcher.layer.pipe(Layer.provide(reserved))),
-    Layer.provideMerge(Layer.mergeAll(Layer.provide(OutboxQueue.layer, reserved), Publisher.layer)),
+  Layer.mergeAll(Layer.provide(Dispatching.layer, reserved), Outbox.layer).pipe(
+    Layer.provideMerge(TopicChecks.layer),
     Layer.provideMerge(Layer.mergeAll(LaneWakeup.layer, options.broker?.(kafka) ?? kafka)),
     Layer.provideMerge(platform),
     Layer.provideMerge(
@@ -81,10 +79,6 @@ export const dispatcher = (options: {
         Layer.effect(
           QueueSettings,
           Effect.map(QueueSettings, (defaults) => ({ ...defaults, archive: options.archive }))
-        ),
-        Layer.effect(
-          LaneWorkersSettings,
-          Effect.map(LaneWorkersSettings, (defaults) => ({ ...defaults, topics: [topic] }))
         )
       )
     ),
@@ -93,7 +87,7 @@ export const dispatcher = (options: {
 
 /** The dispatcher's statements without a dispatcher, on connections like its own. */
 export const queue = (options: { readonly archive: boolean; readonly batchSize?: number }) =>
-  Layer.provide(OutboxQueue.layer, reserved).pipe(
+  Layer.provide(Layer.provideMerge(LowWaterMarks.layerQueue, Queue.layer), reserved).pipe(
     Layer.provideMerge(pool),
     Layer.provideMerge(
       Layer.effect(

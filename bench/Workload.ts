@@ -5,7 +5,7 @@ import { Effect, Schedule } from "effect"
 import { randomUUID } from "node:crypto"
 import * as Envelope from "../src/brokers/Envelope.ts"
 import { laneOf } from "../src/outbox/Lane.ts"
-import { QueueSettings } from "../src/outbox/OutboxQueue.ts"
+import { QueueSettings } from "../src/outbox/Queue.ts"
 import { Side } from "./Environment.ts"
 
 export const aggregateCount = 1_000

@@ -8,8 +8,8 @@
  */
 import { Clock, Effect, Metric } from "effect"
 import { Lane, laneCount } from "../src/outbox/Lane.ts"
-import { LaneWorkers, LaneWorkersSettings } from "../src/outbox/LaneWorkers.ts"
-import { OutboxQueue } from "../src/outbox/OutboxQueue.ts"
+import { LaneWorkers } from "../src/outbox/LaneWorkers.ts"
+import { Queue } from "../src/outbox/Queue.ts"
 import { Publisher } from "../src/outbox/Publisher.ts"
 import { LaneWakeup } from "../src/outbox/LaneWakeup.ts"
 import * as Cpu from "./Cpu.ts"
@@ -20,6 +20,9 @@ import * as Service from "./Service.ts"
 import { fill, fullBatch, reset, topic, until } from "./Workload.ts"
 
 const lanes = Array.from({ length: laneCount }, (_, lane) => Lane.make(lane))
+
+/** Batches in flight, and lanes whose statements run at once, where the parts are measured alone: as many as the topic has partitions. */
+const sideBySide = Service.partitions
 
 /** What one block came to. */
 interface Block {
@@ -54,33 +57,33 @@ const published = Effect.map(Metric.snapshot, (metrics) =>
 const raw = (count: number) =>
   Effect.gen(function* () {
     const { brokers } = yield* Environment
-    const { lanesSideBySide } = yield* LaneWorkersSettings
     const producer = yield* RawClient.connect(brokers)
     const batches = RawClient.batches(fullBatch, Service.partitions)
     // Connections and metadata come before the clock.
     yield* RawClient.send(producer, topic, batches, 1, 1)
-    return yield* block("kafkajs alone", RawClient.send(producer, topic, batches, count, lanesSideBySide))
+    return yield* block("kafkajs alone", RawClient.send(producer, topic, batches, count, sideBySide))
   }).pipe(Effect.scoped)
 
-/** The dispatcher's statements alone, the lanes side by side as the dispatcher takes them. */
+/** The dispatcher's statements alone, several lanes side by side. */
 const statements = (count: number, archive: boolean) =>
   Effect.gen(function* () {
-    const queue = yield* OutboxQueue
-    const { lanesSideBySide } = yield* LaneWorkersSettings
+    const queue = yield* Queue
     yield* reset
     yield* fill(count)
     const drainLane = Effect.fnUntraced(function* (lane: Lane) {
       let drained = 0
       while (true) {
-        const events = yield* queue.fetch(lane, [])
+        const [fetched] = yield* queue.fetch([{ lane, events: fullBatch, bytes: Number.MAX_SAFE_INTEGER }])
+        const events = fetched?.events ?? []
         if (events.length === 0) return drained
-        yield* queue.mark(lane, events, { partition: lane % Service.partitions, baseOffset: BigInt(drained) })
+        const receipt = { partition: lane % Service.partitions, baseOffset: BigInt(drained) }
+        yield* queue.mark([{ lane, topic, events, receipt }])
         drained += events.length
       }
     })
     return yield* block(
       `Postgres alone, archive ${onOff(archive)}`,
-      Effect.map(Effect.forEach(lanes, drainLane, { concurrency: lanesSideBySide }), (counts) =>
+      Effect.map(Effect.forEach(lanes, drainLane, { concurrency: sideBySide }), (counts) =>
         counts.reduce((sum, drained) => sum + drained, 0)
       )
     )

@@ -13,11 +13,12 @@ import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { Lane, laneCount } from "../src/outbox/Lane.ts"
-import { OutboxQueue } from "../src/outbox/OutboxQueue.ts"
+import { Queue } from "../src/outbox/Queue.ts"
 import { Environment, Side } from "./Environment.ts"
 import { quantile, table } from "./Figures.ts"
 import * as Service from "./Service.ts"
-import { fill, fullBatch, reset } from "./Workload.ts"
+import { LowWaterMarks } from "../src/postgres/fast/LowWaterMarks.ts"
+import { fill, fullBatch, reset, topic } from "./Workload.ts"
 
 const lanes = Array.from({ length: laneCount }, (_, lane) => Lane.make(lane))
 
@@ -31,13 +32,12 @@ const millisOf = <E, R>(work: Effect.Effect<unknown, E, R>) =>
     return performance.now() - started
   })
 
+/** A full batch of the lane. */
+const batchOf = (lane: Lane) => ({ lane, events: fullBatch, bytes: Number.MAX_SAFE_INTEGER })
+
 /** Times in milliseconds, the median over all lanes. */
 const look = Effect.gen(function* () {
-  const queue = yield* OutboxQueue
-  const single = Context.get(yield* Layer.build(Service.queue({ archive: true, batchSize: 1 })), OutboxQueue)
-  // It has floors of its own: noted by the first round, raised by the second.
-  yield* single.raiseFloors(lanes)
-  yield* single.raiseFloors(lanes)
+  const queue = yield* Queue
   const perLane = (work: (lane: Lane) => Effect.Effect<unknown>) =>
     Effect.map(
       Effect.forEach(
@@ -47,11 +47,11 @@ const look = Effect.gen(function* () {
       (millis) => quantile(millis, 0.5)
     )
   return {
-    poll: yield* perLane(() => queue.ready(lanes, [])),
-    one: yield* perLane((lane) => single.fetch(lane, [])),
-    batch: yield* perLane((lane) => queue.fetch(lane, []))
+    poll: yield* perLane(() => queue.ready(lanes.map((lane) => ({ lane })))),
+    one: yield* perLane((lane) => queue.fetch([{ lane, events: 1, bytes: Number.MAX_SAFE_INTEGER }])),
+    batch: yield* perLane((lane) => queue.fetch([batchOf(lane)]))
   }
-}).pipe(Effect.scoped)
+})
 
 type Look = Effect.Success<typeof look>
 
@@ -75,14 +75,15 @@ const settle = Effect.gen(function* () {
 
 /** Takes everything out of the queue as publishing does. */
 const publishAll = Effect.gen(function* () {
-  const queue = yield* OutboxQueue
+  const queue = yield* Queue
   yield* Effect.forEach(
     lanes,
     Effect.fnUntraced(function* (lane) {
       while (true) {
-        const events = yield* queue.fetch(lane, [])
+        const [fetched] = yield* queue.fetch([batchOf(lane)])
+        const events = fetched?.events ?? []
         if (events.length === 0) return
-        yield* queue.mark(lane, events, { partition: 0, baseOffset: 0n })
+        yield* queue.mark([{ lane, topic, events, receipt: { partition: 0, baseOffset: 0n } }])
       }
     }),
     { concurrency: 8, discard: true }
@@ -119,15 +120,15 @@ const reader = (count: number) =>
     const { databaseUrl } = yield* Environment
     const old = yield* Layer.build(PgClient.layer({ url: databaseUrl, maxConnections: 1 }))
     const sql = Context.get(old, SqlClient.SqlClient)
-    const queue = yield* OutboxQueue
+    const marks = yield* LowWaterMarks
     const underReader = Effect.gen(function* () {
       // In ten parts, as time would have it: autovacuum comes by between them, and can take nothing away.
       for (let part = 0; part < 10; part++) {
         yield* fill(count / 10)
         yield* publishAll
         // The dispatcher does it each second: once to take note, once to find that all who wrote have ended.
-        yield* queue.raiseFloors(lanes)
-        yield* queue.raiseFloors(lanes)
+        yield* marks.raise(lanes)
+        yield* marks.raise(lanes)
       }
       yield* someEvents
       yield* settle

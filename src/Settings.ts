@@ -7,7 +7,6 @@ import { MailSettings } from "./application/mail/MailTransport.ts"
 import { RecoverySettings } from "./application/tasks/PaymentRecover.ts"
 import * as EmbeddedBroker from "./brokers/embedded/EmbeddedBroker.ts"
 import { type AppConfig, defaultPort } from "./Config.ts"
-import { ordersTopic } from "./domain/Events.ts"
 import { HttpSettings } from "./http/HttpServer.ts"
 import * as Consumer from "./inbox/Consumer.ts"
 import { ParkingSettings } from "./inbox/holds/Parking.ts"
@@ -15,7 +14,7 @@ import * as Maintenance from "./operations/Maintenance.ts"
 import { HoldSettings } from "./outbox/holds/Holds.ts"
 import { LaneWorkersSettings } from "./outbox/LaneWorkers.ts"
 import { OutboxSettings } from "./outbox/Outbox.ts"
-import { QueueSettings } from "./outbox/OutboxQueue.ts"
+import { QueueSettings } from "./outbox/Queue.ts"
 import { RetentionSettings } from "./platform/Retention.ts"
 import { TaskSettings } from "./tasks/TaskSettings.ts"
 import { ControlSettings } from "./platform/ControlConnection.ts"
@@ -73,8 +72,7 @@ export const settings = (config: AppConfig) =>
       LaneWorkersSettings,
       Effect.map(LaneWorkersSettings, (defaults) => ({
         ...defaults,
-        pollMillis: config.outboxPollMillis,
-        topics: [ordersTopic]
+        pollMillis: config.outboxPollMillis
       }))
     ),
     Layer.succeed(Consumer.ConsumerSettings, { sliceSize: config.consumerSliceSize }),

@@ -34,6 +34,7 @@ import * as Banner from "./Banner.ts"
 import type { AppConfig, Role } from "./Config.ts"
 import { eventTypes, ordersTopic } from "./domain/Events.ts"
 import * as BrokerHealth from "./http/BrokerHealth.ts"
+import * as Dispatching from "./Dispatching.ts"
 import * as DispatcherHealth from "./http/DispatcherHealth.ts"
 import { HealthParts, Readiness } from "./http/Health.ts"
 import * as HttpServer from "./http/HttpServer.ts"
@@ -48,15 +49,10 @@ import { InboxDeadLetters } from "./operations/InboxDeadLetters.ts"
 import { InboxReport } from "./operations/InboxReport.ts"
 import * as Maintenance from "./operations/Maintenance.ts"
 import { DeadLetters } from "./operations/DeadLetters.ts"
-import { Dispatcher } from "./outbox/Dispatcher.ts"
 import { History } from "./operations/History.ts"
-import { dispatcherDatabase, LaneWorkers } from "./outbox/LaneWorkers.ts"
 import { Outbox } from "./outbox/Outbox.ts"
 import * as OutboxMetrics from "./operations/OutboxMetrics.ts"
-import { OutboxQueue } from "./outbox/OutboxQueue.ts"
 import { OutboxReport } from "./operations/OutboxReport.ts"
-import { Publisher } from "./outbox/Publisher.ts"
-import * as PublishSpans from "./operations/PublishSpans.ts"
 import { TopicChecks } from "./operations/TopicChecks.ts"
 import { LaneWakeup } from "./outbox/LaneWakeup.ts"
 import { TaskClaim } from "./tasks/TaskClaim.ts"
@@ -149,9 +145,9 @@ const broker = (config: AppConfig) =>
 
 /** Keeps lanes drained, and watches the connections that it does so on. */
 const dispatcher = Layer.merge(
-  Layer.provide(DispatcherHealth.layer, LaneWorkers.layer),
-  Layer.provide(PoolMetrics.layer("dispatcher"), dispatcherDatabase)
-)
+  Layer.provide(DispatcherHealth.layer, Dispatching.layer),
+  PoolMetrics.layer("dispatcher")
+).pipe(Layer.provide(Dispatching.dispatcherDatabase))
 
 /** Outbox and inbox: the mechanism, which knows no order. */
 const messaging = (config: AppConfig) =>
@@ -160,18 +156,9 @@ const messaging = (config: AppConfig) =>
     Tasks.layer,
     History.layer,
     Layer.provide(Consumer.steps, Consumer.consumerDatabase),
-    Layer.provide(Dispatcher.layer, dispatcherDatabase),
     Availability.layer
   ).pipe(
-    Layer.provideMerge(Layer.provideMerge(PublishSpans.layer, OutboxMetrics.layerLatency)),
-    Layer.provideMerge(
-      Layer.mergeAll(
-        Layer.provide(OutboxQueue.layer, dispatcherDatabase),
-        Publisher.layer,
-        TopicChecks.layer,
-        OutboxMetrics.layerZero(eventTypes)
-      )
-    ),
+    Layer.provideMerge(Layer.merge(TopicChecks.layer, OutboxMetrics.layerZero(eventTypes))),
     Layer.provideMerge(Layer.mergeAll(LaneWakeup.layer, TaskWakeup.layer, Inbox.layer, broker(config)))
   )
 

@@ -1,112 +1,180 @@
 /**
- * Aggregates whose versions fall in the queue: to send them would break their order for good. Who wrote them gave a version that is not above those
- * before it. Nothing of them is sent, and the lane goes on without them, until somebody has taken the wrong row away.
+ * Aggregates with out-of-order versions in the queue: to send them would break their order for good. Their writer gave an event a version that is
+ * not above those before it. Nothing of them is sent, and the lane goes on without them, until somebody has taken the wrong row away.
  *
- * Rule 1, where it is cheap to see: a fall is found where one fetch sees both events. Versions need not be contiguous: the late mark of a
- * dispatcher that lost its lane may take events from behind one that is parked, and when that one comes back there is a hole behind it. What a
- * hole lacks was acknowledged, together with everything in front of it.
+ * This is rule 1 where it is cheap to check: within one fetch. Versions need not be contiguous. The late mark of a dispatcher that lost its lane
+ * may take events from behind a parked one, and when that one comes back there is a gap behind it. The events of the gap were acknowledged,
+ * together with everything in front of them.
+ *
+ * Decorates the {@link Queue}. Without it such an aggregate is sent in the order of the queue.
  */
-import { Effect, type Latch } from "effect"
-import * as Monotonic from "../platform/Monotonic.ts"
+import { Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
 import type { Lane } from "../outbox/Lane.ts"
-import type { Aggregate, OutboxQueueService, QueuedEvent } from "../outbox/OutboxQueue.ts"
+import { Looks } from "../outbox/Looks.ts"
+import { type Aggregate, aggregateKey, type Fetched, Queue, type QueuedEvent } from "../outbox/Queue.ts"
+import * as Monotonic from "../platform/Monotonic.ts"
 
-/** How often it is looked whether they still are, in a turn of their lane: as often as the poll comes by itself. */
-export const lookMillis = 1_000
-/** And so many times as long as the look took, which reads all of the lane: so it costs a tenth at most. */
-const lookFactor = 10
+/** How often the aggregates of a lane are checked again: as often as the poll comes. */
+const checkMillis = 1_000
+/** A check reads all of the lane. The next one comes after so many times as long as it took, so it costs a tenth of the time at most. */
+const checkFactor = 10
 
-/** With more of them in a lane it is no single aggregate's business any more: the lane stops, and says so. */
+/** With more of them in a lane it is no single aggregate's mistake any more: the lane stops, and says so. */
 const aggregateLimit = 1_000
 
-/** Unlike for any other aggregate: no text of Postgres has a NUL in it. */
-export const keyOf = ({ aggregateId, aggregateType }: Aggregate): string => `${aggregateType}\0${aggregateId}`
+/** Says which of the aggregates have out-of-order versions in the lane's queue. */
+export type Check = (lane: Lane, aggregates: ReadonlyArray<Aggregate>) => Effect.Effect<ReadonlyArray<Aggregate>>
 
-export interface OutOfOrderVersions {
-  /** Those of the lane, which are not to be fetched. Looks now and then whether they are in order again. */
-  readonly of: (lane: Lane) => Effect.Effect<ReadonlyArray<Aggregate>>
-  /** The events that may be sent, which are in order. Of the others it takes note. */
-  readonly sift: (lane: Lane, events: ReadonlyArray<QueuedEvent>) => Effect.Effect<ReadonlyArray<QueuedEvent>>
-  /** How many there are in which lane, as of the lane's last turn here, for health. */
-  readonly counts: Effect.Effect<ReadonlyArray<{ readonly lane: Lane; readonly aggregates: number }>>
-}
-
-/** `found` is opened when there is one more of them to look at. */
-export const make = (queue: Pick<OutboxQueueService, "misordered">, found: Latch.Latch): OutOfOrderVersions => {
-  const known = new Map<Lane, { readonly aggregates: ReadonlyMap<string, Aggregate>; readonly lookAtMillis: number }>()
-
-  const note = (lane: Lane, aggregates: ReadonlyMap<string, Aggregate>, lookAtMillis: number) => {
-    if (aggregates.size === 0) known.delete(lane)
-    else known.set(lane, { aggregates, lookAtMillis })
-    return [...aggregates.values()]
+export class OutOfOrderVersions extends Context.Service<
+  OutOfOrderVersions,
+  {
+    /** How many such aggregates there are in which lane, as of the lane's last fetch, for health. */
+    readonly counts: Effect.Effect<ReadonlyArray<{ readonly lane: Lane; readonly aggregates: number }>>
   }
+>()("paid-once/guards/OutOfOrderVersions") {
+  static readonly layerWith = (check: Check): Layer.Layer<OutOfOrderVersions | Queue, never, Queue | Looks> =>
+    Layer.effectContext(
+      Effect.gen(function* () {
+        const queue = yield* Queue
+        const looks = yield* Looks
+        const known = new Map<
+          Lane,
+          { readonly aggregates: ReadonlyMap<string, Aggregate>; readonly checkAtMillis: number }
+        >()
 
-  const look = Effect.fnUntraced(function* (lane: Lane, aggregates: ReadonlyArray<Aggregate>, began: number) {
-    const still = new Map((yield* queue.misordered(lane, aggregates)).map((one) => [keyOf(one), one]))
-    const ended = yield* Monotonic.millis
-    for (const { aggregateId, aggregateType } of aggregates.filter((one) => !still.has(keyOf(one)))) {
-      yield* Effect.logInfo("an aggregate is sent again: its versions rise").pipe(
-        Effect.annotateLogs({ lane, aggregate_type: aggregateType, aggregate_id: aggregateId })
-      )
-    }
-    return note(lane, still, ended + Math.max(lookMillis, lookFactor * (ended - began)))
-  })
+        const note = Effect.fnUntraced(function* (
+          lane: Lane,
+          aggregates: ReadonlyMap<string, Aggregate>,
+          waitMillis: number
+        ) {
+          if (aggregates.size === 0) known.delete(lane)
+          else {
+            known.set(lane, { aggregates, checkAtMillis: (yield* Monotonic.millis) + waitMillis })
+            yield* looks.after(waitMillis)
+          }
+          return [...aggregates.values()]
+        })
 
-  return {
-    of: Effect.fnUntraced(function* (lane) {
-      const those = known.get(lane)
-      if (those === undefined) return []
-      const aggregates = [...those.aggregates.values()]
-      const now = yield* Monotonic.millis
-      if (now < those.lookAtMillis) return aggregates
-      return yield* Effect.catchCause(look(lane, aggregates, now), (cause) =>
-        // A lane so long that the look takes more time than there is goes on as it was.
-        Effect.logWarning("aggregates that are not sent could not be looked at", cause).pipe(
-          Effect.annotateLogs({ lane }),
-          Effect.as(note(lane, those.aggregates, now + lookFactor * lookMillis))
-        )
-      )
-    }),
-    sift: Effect.fnUntraced(function* (lane, events) {
-      const fallen = fallenIn(events)
-      if (fallen.size === 0) return events
-      const all = new Map<string, Aggregate>([...(known.get(lane)?.aggregates ?? []), ...fallen])
-      if (all.size > aggregateLimit) {
-        return yield* Effect.die(
-          new Error(
-            `the versions of more than ${aggregateLimit} aggregates of the lane do not rise: nothing of it is sent`
+        const checkAgain = Effect.fnUntraced(function* (lane: Lane, aggregates: ReadonlyArray<Aggregate>) {
+          const began = yield* Monotonic.millis
+          const still = new Map((yield* check(lane, aggregates)).map((one) => [aggregateKey(one), one]))
+          const tookMillis = (yield* Monotonic.millis) - began
+          for (const { aggregateId, aggregateType } of aggregates.filter((one) => !still.has(aggregateKey(one)))) {
+            yield* Effect.logInfo("an aggregate is sent again: its versions rise").pipe(
+              Effect.annotateLogs({ lane, aggregate_type: aggregateType, aggregate_id: aggregateId })
+            )
+          }
+          return yield* note(lane, still, Math.max(checkMillis, checkFactor * tookMillis))
+        })
+
+        /** The aggregates that are not to be fetched from the lane. */
+        const leftOut = Effect.fnUntraced(function* (lane: Lane) {
+          const those = known.get(lane)
+          if (those === undefined) return []
+          const aggregates = [...those.aggregates.values()]
+          if ((yield* Monotonic.millis) < those.checkAtMillis) return aggregates
+          return yield* Effect.catchCause(checkAgain(lane, aggregates), (cause) =>
+            // A lane so long that the check takes more time than there is goes on as it was.
+            Effect.logWarning("aggregates with out-of-order versions could not be checked", cause).pipe(
+              Effect.annotateLogs({ lane }),
+              Effect.andThen(note(lane, those.aggregates, checkFactor * checkMillis))
+            )
           )
+        })
+
+        /** The lane's events without those that are out of order, which are noted. */
+        const sift = Effect.fnUntraced(function* (fetched: Fetched) {
+          const { events, lane } = fetched
+          const found = outOfOrderIn(events)
+          if (found.size === 0) return fetched
+          const all = new Map<string, Aggregate>([...(known.get(lane)?.aggregates ?? []), ...found])
+          if (all.size > aggregateLimit) {
+            return yield* Effect.die(
+              new Error(
+                `more than ${aggregateLimit} aggregates of the lane have out-of-order versions: nothing of it is sent`
+              )
+            )
+          }
+          yield* note(lane, all, checkMillis)
+          for (const { aggregateId, aggregateType, sentence } of found.values()) {
+            yield* Effect.logError(`an aggregate with out-of-order versions is not sent any more: ${sentence}`).pipe(
+              Effect.annotateLogs({ lane, aggregate_type: aggregateType, aggregate_id: aggregateId })
+            )
+          }
+          return { ...fetched, events: events.filter((event) => !found.has(aggregateKey(event))) }
+        })
+
+        return Context.make(
+          Queue,
+          Queue.of({
+            ...queue,
+            ready: Effect.fnUntraced(function* (views) {
+              const ready = yield* queue.ready(views)
+              if (known.size === 0) return ready
+              // A fetch is what checks them again, though the lane may have no other event.
+              return [...new Set([...ready, ...views.map(({ lane }) => lane).filter((lane) => known.has(lane))])]
+            }),
+            fetch: Effect.fnUntraced(function* (parts) {
+              const fetched = yield* queue.fetch(
+                known.size === 0
+                  ? parts
+                  : yield* Effect.forEach(parts, (part) =>
+                      Effect.map(leftOut(part.lane), (aggregates) =>
+                        aggregates.length === 0
+                          ? part
+                          : { ...part, withoutAggregates: [...(part.withoutAggregates ?? []), ...aggregates] }
+                      )
+                    )
+              )
+              return yield* Effect.forEach(fetched, sift)
+            })
+          })
+        ).pipe(
+          Context.add(OutOfOrderVersions, {
+            counts: Effect.sync(() =>
+              [...known].map(([lane, { aggregates }]) => ({ lane, aggregates: aggregates.size }))
+            )
+          })
         )
-      }
-      note(lane, all, (yield* Monotonic.millis) + lookMillis)
-      yield* found.open
-      for (const { aggregateId, aggregateType, sentence } of fallen.values()) {
-        yield* Effect.logError(`an aggregate is not sent any more, for its versions do not rise: ${sentence}`).pipe(
-          Effect.annotateLogs({ lane, aggregate_type: aggregateType, aggregate_id: aggregateId })
+      })
+    )
+
+  static readonly layer: Layer.Layer<OutOfOrderVersions | Queue, never, Queue | Looks | SqlClient.SqlClient> =
+    Layer.unwrap(
+      Effect.map(SqlClient.SqlClient, (sql) =>
+        OutOfOrderVersions.layerWith((lane, aggregates) =>
+          Effect.orDie(sql<Aggregate>`
+            SELECT DISTINCT aggregate_type AS "aggregateType", aggregate_id AS "aggregateId"
+            FROM (
+              SELECT aggregate_type, aggregate_id,
+                     aggregate_version <= lag(aggregate_version) OVER (PARTITION BY aggregate_type, aggregate_id ORDER BY seq) AS falls
+              FROM outbox_events
+              WHERE lane = ${lane}::int2 AND (aggregate_type, aggregate_id) IN (SELECT * FROM unnest(
+                ${aggregates.map(({ aggregateType }) => aggregateType)}::text[], ${aggregates.map(({ aggregateId }) => aggregateId)}::text[]))
+            ) AS versions
+            WHERE falls`)
         )
-      }
-      return events.filter((event) => !fallen.has(keyOf(event)))
-    }),
-    counts: Effect.sync(() => [...known].map(([lane, { aggregates }]) => ({ lane, aggregates: aggregates.size })))
-  }
+      )
+    )
 }
 
-/** The aggregates whose versions fall in `events`, with where. That the events themselves are out of order is a defect. */
-const fallenIn = (
+/** The aggregates with out-of-order versions in `events`, with where. That the events of one are not in order of `seq` is a defect. */
+const outOfOrderIn = (
   events: ReadonlyArray<QueuedEvent>
 ): ReadonlyMap<string, Aggregate & { readonly sentence: string }> => {
   const last = new Map<string, QueuedEvent>()
-  const fallen = new Map<string, Aggregate & { readonly sentence: string }>()
+  const found = new Map<string, Aggregate & { readonly sentence: string }>()
   for (const event of events) {
-    const key = keyOf(event)
+    const key = aggregateKey(event)
     const before = last.get(key)
     if (before !== undefined && event.aggregateVersion <= before.aggregateVersion) {
       const { aggregateId, aggregateType } = event
       const sentence = `${aggregateType} ${aggregateId}: version ${event.aggregateVersion} follows ${before.aggregateVersion} in the queue`
       if (event.seq <= before.seq) throw new Error(sentence)
-      fallen.set(key, { aggregateType, aggregateId, sentence })
+      found.set(key, { aggregateType, aggregateId, sentence })
     }
     last.set(key, event)
   }
-  return fallen
+  return found
 }

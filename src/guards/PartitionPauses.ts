@@ -1,286 +1,209 @@
 /**
- * Partitions that can't be reached: each waits for a jittered while before its next send, longer each time in a row. Of one process, and in memory:
- * what another process or a new start finds out for itself costs a send.
+ * Pauses failed partitions: after a failure the dispatcher neither fetches nor sends for the partition until its pause is over, and then tries it with
+ * one send. The rules are in PauseRules.ts.
  *
- * - A failure pauses its partition, and no other: where a part of a topic is away, the others flow.
- * - What has failed, and whose pause is over, is tried by one send at a time, and few such sends are under way in all. Each may take as long as a
- *   send may, for example at a broker that swallows what it gets, and the workers are there for those who are well.
- * - An outage of all is over for all at once: the other partitions of a topic wait no longer when one is reached that was away when they last
- *   failed, or when any is for the first time since they failed. What else is written to those that are well tells nothing new: a part that is away
- *   for long is tried ever more seldom, however busy the others are.
+ * Decorates {@link Queue}, {@link Publisher} and {@link Holds}. Without it every round sends to what is away, and each of those sends may take as
+ * long as a send may; its lanes' other topics wait as long.
  */
-import { Effect, Latch, Schema } from "effect"
+import { Context, Effect, Layer } from "effect"
+import { Holds } from "../outbox/holds/Holds.ts"
+import type { Lane } from "../outbox/Lane.ts"
+import { Looks } from "../outbox/Looks.ts"
+import { Publisher } from "../outbox/Publisher.ts"
+import { type Fetched, type LaneView, Queue } from "../outbox/Queue.ts"
+import { ControlSettings } from "../platform/ControlConnection.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
-import * as Supervised from "../platform/Supervised.ts"
-import type { PublishError } from "../brokers/Broker.ts"
-import { type Lane, partitionOf } from "../outbox/Lane.ts"
+import * as PauseRules from "./PauseRules.ts"
 
-/** A topic whose last send, to one of its partitions at least, failed. */
-export interface PausedTopic {
-  readonly topic: string
-  /** Failures in a row, where there were most. */
-  readonly attempt: number
-  readonly reason: string
-}
+/** The full-jitter backoff of a partition that can't be reached. */
+export const PauseSettings = Context.Reference<{
+  readonly backoffBaseMillis: number
+  readonly backoffCapMillis: number
+}>("paid-once/guards/PauseSettings", {
+  // A broker that comes back is noticed within half a minute, unless very many partitions wait for an attempt, and one that stays away costs
+  // next to nothing.
+  defaultValue: () => ({ backoffBaseMillis: 100, backoffCapMillis: 30_000 })
+})
 
-/** A partition of a topic: of the `count` that its lanes are spread over. Unknown for a topic that was never found fit, which is one then. */
-export interface Place {
-  readonly partition: number
-  readonly count: number
-}
+const leavingOut = <A extends LaneView>(view: A, topics: ReadonlyArray<string>): A =>
+  topics.length === 0 ? view : { ...view, withoutTopics: [...(view.withoutTopics ?? []), ...topics] }
 
-/** What can't be reached, or could not when it was last tried. Times are those of Monotonic.ts. */
-interface Failure {
-  readonly topic: string
-  readonly place: Place | undefined
-  /** Failures in a row. */
-  readonly attempt: number
-  /** When the first one in a row was seen. */
-  readonly sinceMillis: number
-  /** When the first of those that count as the last one was seen: what was sent before it tells nothing new. */
-  readonly seenMillis: number
-  /** The end of its pause. */
-  readonly untilMillis: number
-  /** When its pause ended before its time: what was sent before that belongs to the time before. */
-  readonly releasedMillis: number | undefined
-  readonly reason: string
-}
-
-/** Nothing was sent: the partition is paused, or somebody else finds out whether it is back. */
-export class TopicPaused extends Schema.TaggedError<TopicPaused>()("TopicPaused", { topic: Schema.String }) {
-  override get message() {
-    return `topic ${this.topic} is paused`
+export class PartitionPauses extends Context.Service<
+  PartitionPauses,
+  {
+    /** Topics whose last send failed, in one of their partitions at least, for health. */
+    readonly all: PauseRules.PauseRules["all"]
+    /** Topics that are not to be sent to from the lane now. */
+    readonly runningIn: PauseRules.PauseRules["runningIn"]
+    /** How long nothing was reached, of what is sent to; 0 where nothing has failed. */
+    readonly strandedMillis: PauseRules.PauseRules["strandedMillis"]
+    /** What has failed is tried again at once. */
+    readonly release: PauseRules.PauseRules["release"]
   }
-}
+>()("paid-once/guards/PartitionPauses") {
+  static readonly layer: Layer.Layer<
+    PartitionPauses | Queue | Publisher | Holds,
+    never,
+    Queue | Publisher | Holds | Looks
+  > = Layer.effectContext(
+    Effect.gen(function* () {
+      const queue = yield* Queue
+      const publisher = yield* Publisher
+      const holds = yield* Holds
+      const looks = yield* Looks
+      const { backoffBaseMillis, backoffCapMillis } = yield* PauseSettings
+      const { sessionTimeoutMillis } = yield* ControlSettings
+      const rules = yield* PauseRules.make({
+        baseMillis: backoffBaseMillis,
+        capMillis: backoffCapMillis,
+        // A send takes less than a session's silence may (Config.ts), as a rule some seconds.
+        forgottenAfterMillis: Math.max(60_000, 2 * sessionTimeoutMillis),
+        // What is held waits for pauses, too.
+        onChange: Effect.andThen(looks.now, holds.changed.open)
+      })
 
-/** Sends to what has failed that may be under way at once: a quarter of the workers, of which there are eight unless somebody says otherwise. */
-const maxProbes = 2
-
-export interface PartitionPauses {
-  /**
-   * Runs `send`, which is to call {@link begin} or {@link end} before it is over, unless it has to wait: then it fails, and {@link changed} is opened
-   * when it is worth another look.
-   */
-  readonly attempt: <A, E, R>(
-    topic: string,
-    place: Place | undefined,
-    send: Effect.Effect<A, E, R>
-  ) => Effect.Effect<A, E | TopicPaused, R>
-  /** Pauses the place for a send that began at `sentMillis`. Of sends that were under way together, one failure counts. */
-  readonly begin: (
-    topic: string,
-    place: Place | undefined,
-    error: PublishError,
-    sentMillis: number
-  ) => Effect.Effect<void>
-  /** The topic was reached, there, by a send that began at `sentMillis`. */
-  readonly end: (topic: string, place: Place | undefined, sentMillis: number) => Effect.Effect<void>
-  /** Since when the place has waited for a try; 0 for one that has not failed. A send to one that has may take long. */
-  readonly failedAtMillis: (topic: string, place: Place | undefined) => number
-  /** Topics that are not to be sent to from the lane now. */
-  readonly runningIn: (lane: Lane) => Effect.Effect<ReadonlyArray<string>>
-  /** Those that are not to be sent to from any of the lanes. */
-  readonly running: (lanes: ReadonlyArray<Lane>) => Effect.Effect<ReadonlyArray<string>>
-  /**
-   * Since when the lane's partition has waited for a try, in the topic where it has waited longest; 0 for one that has not failed. Who comes first
-   * when there is room for a try is not to be always the same.
-   */
-  readonly failedMillis: (lane: Lane) => number
-  /** Those that were not reached since they failed, for health. */
-  readonly all: Effect.Effect<ReadonlyArray<PausedTopic>>
-  /** Topics that have failed in the lane's partition, in alphabetical order: paused, or to be tried. */
-  readonly failedIn: (lane: Lane) => ReadonlyArray<string>
-  /** How long nothing at all was reached, of what is sent to: milliseconds; 0 where nothing has failed. */
-  readonly strandedMillis: Effect.Effect<number>
-  /** Forgets what has failed: it is known from elsewhere that the broker is back, and what is still away fails anew. */
-  readonly release: Effect.Effect<void>
-  /** Milliseconds until the next of the running pauses ends; undefined where there is none. */
-  readonly nextEndMillis: Effect.Effect<number | undefined>
-  /** Opened when a pause begins, or ends before its time, or what had failed was reached, or a try is over: what is waited for is to be looked at again. */
-  readonly changed: Latch.Latch
-}
-
-const keyOf = (topic: string, place: Place | undefined) =>
-  place === undefined ? topic : `${topic}\0${place.partition}/${place.count}`
-
-const isIn = (lane: Lane, place: Place | undefined) =>
-  place === undefined || partitionOf(lane, place.count) === place.partition
-
-export const make = Effect.fnUntraced(function* (options: {
-  /** Of the full jitter. */
-  readonly baseMillis: number
-  readonly capMillis: number
-  /**
-   * A pause that ended so long ago, and nobody has tried or waited for his turn since, is over: the events that it was for have gone to another
-   * process with their lane. Longer than a send may be under way.
-   */
-  readonly forgottenAfterMillis: number
-  /** Runs whenever {@link PartitionPauses.changed} is opened, for whoever waits elsewhere. */
-  readonly onChange?: Effect.Effect<unknown>
-}): Effect.fn.Return<PartitionPauses> {
-  const changed = yield* Latch.make(false)
-  const change = Effect.andThen(changed.open, options.onChange ?? Effect.void)
-  const failures = new Map<string, Failure>()
-  /** When a topic of which something has failed was last reached. */
-  const reached = new Map<string, number>()
-  /** When anything was last reached while something else had failed. */
-  let answeredMillis = Number.NEGATIVE_INFINITY
-  /** What is being tried, each by one send. */
-  const probed = new Set<string>()
-  /** When somebody last waited for there to be room for a try of it. */
-  const waited = new Map<string, number>()
-  const forget = (key: string) => {
-    failures.delete(key)
-    waited.delete(key)
-  }
-  /** The failures, less those that are forgotten. */
-  const at = (now: number): ReadonlyMap<string, Failure> => {
-    for (const [key, failure] of failures) {
-      const lastMillis = Math.max(failure.untilMillis, waited.get(key) ?? 0)
-      if (lastMillis + options.forgottenAfterMillis <= now && !probed.has(key)) forget(key)
-    }
-    return failures
-  }
-
-  /** Whether it is to be left out now. Remembers who waits for nothing but room. */
-  const mustWait = (failure: Failure, now: number) => {
-    if (failure.untilMillis > now) return true
-    const key = keyOf(failure.topic, failure.place)
-    if (probed.size < maxProbes && !probed.has(key)) return false
-    waited.set(key, now)
-    return true
-  }
-
-  const attempt = <A, E, R>(topic: string, place: Place | undefined, send: Effect.Effect<A, E, R>) =>
-    Effect.flatMap(Monotonic.millis, (now): Effect.Effect<A, E | TopicPaused, R> => {
-      const key = keyOf(topic, place)
-      const failure = at(now).get(key)
-      if (failure === undefined) return send
-      if (mustWait(failure, now)) return Effect.fail(new TopicPaused({ topic }))
-      return Effect.acquireUseRelease(
-        Effect.sync(() => probed.add(key)),
-        () => send,
-        () =>
-          Effect.andThen(
-            Effect.sync(() => probed.delete(key)),
-            change
+      /** Runs a send or a look at a topic, unless the place is paused, and notes whether it was reached. A refusal is an answer, too. */
+      const attempt = Effect.fnUntraced(function* <A, E extends PauseRules.SendError>(
+        topic: string,
+        place: PauseRules.Place | undefined,
+        send: Effect.Effect<A, E>
+      ) {
+        const sentMillis = yield* Monotonic.millis
+        const reached = Effect.suspend(() => rules.end(topic, place, sentMillis))
+        return yield* rules.attempt(
+          topic,
+          place,
+          send.pipe(
+            Effect.tap(() => reached),
+            Effect.tapError((error) =>
+              error._tag === "MessageRejected"
+                ? reached
+                : Effect.andThen(
+                    rules.begin(topic, place, error, sentMillis),
+                    Effect.flatMap(rules.nextEndMillis, (millis) =>
+                      millis === undefined ? Effect.void : looks.after(millis)
+                    )
+                  )
+            )
           )
+        )
+      })
+
+      const views = <A extends LaneView>(all: ReadonlyArray<A>) =>
+        Effect.forEach(all, (view) => Effect.map(rules.runningIn(view.lane), (topics) => leavingOut(view, topics)))
+
+      /**
+       * Which failed partitions this fetch is to try: those that have waited longest, as far as there is room, and one topic of a lane. By lane, the
+       * topic to try and those to leave out.
+       */
+      const choose = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {
+        const failed = yield* Effect.forEach(lanes, (lane) =>
+          Effect.map(rules.failedIn(lane), (places) => places.map((place) => ({ ...place, lane })))
+        )
+        const triable = failed
+          .flat()
+          .filter(({ waitMillis }) => waitMillis === 0)
+          .toSorted((one, other) => one.seenMillis - other.seenMillis)
+        const chosen = new Map<Lane, string>()
+        const places = new Set<string>()
+        for (const { lane, place, topic } of triable) {
+          const key = `${topic}/${place?.partition}`
+          if (chosen.has(lane) || (!places.has(key) && places.size >= rules.room())) yield* rules.waitFor(topic, place)
+          else {
+            chosen.set(lane, topic)
+            places.add(key)
+          }
+        }
+        return new Map(
+          failed.flatMap((of) => {
+            const [first] = of
+            if (first === undefined) return []
+            const toTry = chosen.get(first.lane)
+            const topics = [...new Set(of.map(({ topic }) => topic))]
+            return [[first.lane, { toTry, failed: topics, others: topics.filter((topic) => topic !== toTry) }]]
+          })
+        )
+      })
+
+      return Context.make(
+        Queue,
+        Queue.of({
+          ...queue,
+          ready: (all) => Effect.flatMap(views(all), queue.ready),
+          fetch: Effect.fnUntraced(function* (parts) {
+            const choices = yield* choose(parts.map(({ lane }) => lane))
+            if (choices.size === 0) return yield* queue.fetch(parts)
+            const first = yield* queue.fetch(
+              parts.map((part) => leavingOut(part, choices.get(part.lane)?.others ?? []))
+            )
+            // The backlog of a topic that is to be tried may fill its lane's part: what is behind it of healthy topics is not to wait for the attempt.
+            const hidden = first.filter(
+              ({ events, isCut, lane }) => isCut && events.some(({ topic }) => topic === choices.get(lane)?.toTry)
+            )
+            const behind = new Map(
+              (hidden.length === 0
+                ? []
+                : yield* queue.fetch(
+                    parts
+                      .filter(({ lane }) => hidden.some((one) => one.lane === lane))
+                      .map((part) => leavingOut(part, choices.get(part.lane)?.failed ?? []))
+                  )
+              ).map((fetched) => [fetched.lane, fetched])
+            )
+            return first.map((fetched): Fetched => {
+              const toTry = choices.get(fetched.lane)?.toTry
+              if (toTry === undefined) return fetched
+              const healthy = behind.get(fetched.lane)
+              return {
+                ...fetched,
+                events: [
+                  ...(healthy?.events ?? fetched.events.filter(({ topic }) => topic !== toTry)),
+                  ...fetched.events.filter(({ topic }) => topic === toTry)
+                ]
+              }
+            })
+          })
+        })
+      ).pipe(
+        Context.add(
+          Publisher,
+          Publisher.of({
+            ...publisher,
+            prepare: (topic) =>
+              // A failure of a topic whose partitions are known is one of the partition that is sent to.
+              publisher.partitionsOf(topic) === undefined
+                ? attempt(topic, undefined, publisher.prepare(topic))
+                : publisher.prepare(topic),
+            publish: (batch) =>
+              attempt(batch.topic, { partition: batch.partition, count: batch.partitions }, publisher.publish(batch))
+          })
+        ),
+        Context.add(
+          Holds,
+          Holds.of({
+            ...holds,
+            due: (all) => Effect.flatMap(views(all), holds.due),
+            nextDue: Effect.fnUntraced(function* (lanes) {
+              const next = yield* holds.nextDue(lanes)
+              return yield* Effect.forEach(next, (one) =>
+                Effect.map(rules.failedIn(one.lane), (places) => {
+                  const waits = places.filter(({ topic }) => topic === one.topic).map(({ waitMillis }) => waitMillis)
+                  return { ...one, waitMillis: Math.max(one.waitMillis, ...waits) }
+                })
+              )
+            })
+          })
+        ),
+        Context.add(
+          PartitionPauses,
+          PartitionPauses.of({
+            all: rules.all,
+            runningIn: rules.runningIn,
+            strandedMillis: rules.strandedMillis,
+            release: rules.release
+          })
+        )
       )
     })
-
-  const begin: PartitionPauses["begin"] = Effect.fnUntraced(function* (topic, place, error, sentMillis) {
-    const now = yield* Monotonic.millis
-    const key = keyOf(topic, place)
-    const before = at(now).get(key)
-    if (before !== undefined && before.untilMillis > now) return
-    // It was under way when the others were reached, and is tried again as they are.
-    if (before?.releasedMillis !== undefined && sentMillis < before.releasedMillis) {
-      yield* change
-      return
-    }
-    const isLate = before !== undefined && sentMillis < before.seenMillis
-    const { attempt, seenMillis } = isLate ? before : { attempt: (before?.attempt ?? 0) + 1, seenMillis: now }
-    const delay = yield* Supervised.fullJitterMillis(attempt - 1, options.baseMillis, options.capMillis)
-    failures.set(key, {
-      topic,
-      place,
-      attempt,
-      sinceMillis: before?.sinceMillis ?? now,
-      seenMillis,
-      untilMillis: now + delay,
-      releasedMillis: undefined,
-      reason: error.message
-    })
-    yield* change
-    yield* Effect.logWarning(`publishing to ${topic} failed; next try in ${Math.round(delay)} ms`).pipe(
-      Effect.annotateLogs({
-        topic,
-        ...(place === undefined ? {} : { partition: place.partition }),
-        attempt,
-        reason: error._tag,
-        detail: error.message
-      })
-    )
-  })
-
-  const end = Effect.fnUntraced(function* (topic: string, place: Place | undefined, sentMillis: number) {
-    const now = yield* Monotonic.millis
-    answeredMillis = now
-    // A topic that had not been found fit was one place, and is several now.
-    const keys = [keyOf(topic, place), keyOf(topic, undefined)]
-    const own = keys.flatMap((key) => failures.get(key) ?? [])
-    for (const key of keys) forget(key)
-    // Where its pause is over already, too: who looked while it was tried waits for more than the end of that.
-    let hasEnded = own.length > 0
-    const others = [...at(now)].filter(([, failure]) => failure.topic === topic)
-    const lastMillis = reached.get(topic) ?? Number.NEGATIVE_INFINITY
-    for (const [key, failure] of others) {
-      // One that failed while this send was under way may have failed after it had arrived.
-      if (failure.seenMillis >= sentMillis) continue
-      const isNews =
-        own.length === 0
-          ? lastMillis < failure.sinceMillis
-          : own.some(({ sinceMillis }) => sinceMillis <= failure.seenMillis)
-      if (!isNews) continue
-      hasEnded ||= failure.untilMillis > now
-      // It goes on counting.
-      failures.set(key, { ...failure, untilMillis: Math.min(failure.untilMillis, now), releasedMillis: now })
-    }
-    if (others.length === 0) reached.delete(topic)
-    else reached.set(topic, now)
-    if (hasEnded) yield* change
-  })
-
-  const waitingIn = (lane: Lane, now: number) =>
-    [...failures.values()].filter((failure) => isIn(lane, failure.place) && mustWait(failure, now))
-
-  return {
-    attempt: (topic, place, send) => Effect.suspend(() => (failures.size === 0 ? send : attempt(topic, place, send))),
-    begin,
-    end: (topic, place, sentMillis) =>
-      Effect.suspend(() => (failures.size === 0 ? Effect.void : end(topic, place, sentMillis))),
-    failedAtMillis: (topic, place) => failures.get(keyOf(topic, place))?.seenMillis ?? 0,
-    runningIn: (lane) =>
-      Effect.suspend(() =>
-        failures.size === 0
-          ? Effect.succeed([])
-          : Effect.map(Monotonic.millis, (now) => [...new Set(waitingIn(lane, now).map(({ topic }) => topic))])
-      ),
-    running: (lanes) =>
-      Effect.map(Monotonic.millis, (now) => {
-        const topics = new Set([...at(now).values()].map(({ topic }) => topic))
-        const waiting = lanes.map((lane) => new Set(waitingIn(lane, now).map(({ topic }) => topic)))
-        return topics.size === 0 ? [] : [...topics].filter((topic) => waiting.every((those) => those.has(topic)))
-      }),
-    failedMillis: (lane) => {
-      const times = [...failures.values()].filter(({ place }) => isIn(lane, place)).map(({ seenMillis }) => seenMillis)
-      return times.length === 0 ? 0 : Math.min(...times)
-    },
-    all: Effect.map(Monotonic.millis, (now) => {
-      const topics = new Map<string, PausedTopic>()
-      for (const { attempt, reason, topic } of at(now).values()) {
-        if (attempt > (topics.get(topic)?.attempt ?? 0)) topics.set(topic, { topic, attempt, reason })
-      }
-      return [...topics.values()]
-    }),
-    failedIn: (lane) =>
-      failures.size === 0
-        ? []
-        : [
-            ...new Set([...failures.values()].filter(({ place }) => isIn(lane, place)).map(({ topic }) => topic))
-          ].toSorted(),
-    strandedMillis: Effect.map(Monotonic.millis, (now) => {
-      const sinces = [...at(now).values()].map(({ sinceMillis }) => sinceMillis)
-      return sinces.length === 0 ? 0 : now - Math.max(answeredMillis, Math.min(...sinces))
-    }),
-    release: Effect.suspend(() => {
-      for (const key of failures.keys()) forget(key)
-      return change
-    }),
-    nextEndMillis: Effect.map(Monotonic.millis, (now) => {
-      const ends = [...at(now).values()].map(({ untilMillis }) => untilMillis).filter((millis) => millis > now)
-      return ends.length === 0 ? undefined : Math.min(...ends) - now
-    }),
-    changed
-  }
-})
+  )
+}

@@ -1,47 +1,52 @@
 /**
  * What topics have refused as too large together. A topic's limit counts the whole batch and may be far below ours, by mistake or on purpose, and it
- * may be raised again at any time. So a refusal is believed for a while: what is as large is divided before it is sent, and a backlog
- * does not go to the broker whole, half and quarter before it gets through.
+ * may be raised again at any time. So a refusal is believed for a while: a batch of that size is refused here, and divided without being sent, and
+ * a backlog does not go to the broker whole, half and quarter before it gets through.
+ *
+ * Decorates the {@link Publisher}. Without it each batch of a backlog is refused by the broker as often as it takes to divide it.
  */
-import { Array, Effect } from "effect"
+import { Effect, Layer } from "effect"
+import { MessageRejected } from "../brokers/Broker.ts"
+import { Publisher } from "../outbox/Publisher.ts"
+import type { QueuedEvent } from "../outbox/Queue.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
-import type { QueuedEvent } from "../outbox/OutboxQueue.ts"
 
 /** A limit that was raised is found out after this; until then batches are smaller than they could be, and nothing else. */
 const believedMillis = 10_000
 
-/** Of an event's record, beside its data: names, ids and times. Sizes are compared here, and need not be right. */
-const aroundData = 400
-
 const bytesOf = (events: ReadonlyArray<QueuedEvent>): number =>
-  events.reduce((sum, { data }) => sum + data.length + aroundData, 0)
+  events.reduce((sum, { recordBytes }) => sum + recordBytes, 0)
 
-export interface SizeLimits {
-  /** The topic has refused these, for they are too large together. */
-  readonly refused: (topic: string, events: Array.NonEmptyReadonlyArray<QueuedEvent>) => Effect.Effect<void>
-  /** Whether as much as these was refused lately. One event alone is always to be tried. */
-  readonly isOver: (topic: string, events: Array.NonEmptyReadonlyArray<QueuedEvent>) => Effect.Effect<boolean>
-}
-
-export const make = (): SizeLimits => {
-  /** The least that was refused, by topic. */
-  const limits = new Map<string, { readonly bytes: number; readonly untilMillis: number }>()
-  const limitOf = (topic: string) =>
-    Effect.map(Monotonic.millis, (now) => {
+export const layer: Layer.Layer<Publisher, never, Publisher> = Layer.effect(
+  Publisher,
+  Effect.gen(function* () {
+    const publisher = yield* Publisher
+    /** The least that was refused, by topic. */
+    const limits = new Map<string, { readonly bytes: number; readonly untilMillis: number }>()
+    const limitOf = (topic: string, now: number) => {
       const limit = limits.get(topic)
       if (limit !== undefined && limit.untilMillis <= now) limits.delete(topic)
       return limits.get(topic)?.bytes ?? Number.POSITIVE_INFINITY
+    }
+
+    return Publisher.of({
+      ...publisher,
+      publish: Effect.fnUntraced(function* (batch) {
+        const { events, partition, topic } = batch
+        // One event alone is always tried.
+        if (limits.size > 0 && events.length > 1 && bytesOf(events) >= limitOf(topic, yield* Monotonic.millis)) {
+          const reason = "as much was refused as too large a moment ago"
+          return yield* new MessageRejected({ topic, partition, reason, isTooLarge: true })
+        }
+        return yield* Effect.tapError(publisher.publish(batch), (error) =>
+          error._tag !== "MessageRejected" || error.isTooLarge !== true || events.length === 1
+            ? Effect.void
+            : Effect.map(Monotonic.millis, (now) => {
+                const bytes = Math.min(bytesOf(events), limitOf(topic, now))
+                limits.set(topic, { bytes, untilMillis: now + believedMillis })
+              })
+        )
+      })
     })
-  return {
-    refused: Effect.fnUntraced(function* (topic, events) {
-      const bytes = Math.min(bytesOf(events), yield* limitOf(topic))
-      limits.set(topic, { bytes, untilMillis: (yield* Monotonic.millis) + believedMillis })
-    }),
-    isOver: (topic, events) =>
-      Effect.suspend(() =>
-        limits.size === 0 || events.length === 1
-          ? Effect.succeed(false)
-          : Effect.map(limitOf(topic), (limit) => bytesOf(events) >= limit)
-      )
-  }
-}
+  })
+)

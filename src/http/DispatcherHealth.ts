@@ -1,28 +1,37 @@
 /** What health says of the dispatcher in this process: the lanes it owns, and what it can't send right now. */
 import { Effect, Layer } from "effect"
-import { Dispatcher } from "../outbox/Dispatcher.ts"
+import { BrokerReachability } from "../guards/BrokerReachability.ts"
+import { OutOfOrderVersions } from "../guards/OutOfOrderVersions.ts"
+import { PartitionPauses } from "../guards/PartitionPauses.ts"
 import { Holds } from "../outbox/holds/Holds.ts"
 import { LaneWorkers } from "../outbox/LaneWorkers.ts"
 import { HealthParts, type PartReport } from "./Health.ts"
 
 /** Adds the part. */
-export const layer: Layer.Layer<never, never, Dispatcher | HealthParts | Holds | LaneWorkers> = Layer.effectDiscard(
+export const layer: Layer.Layer<
+  never,
+  never,
+  HealthParts | Holds | LaneWorkers | PartitionPauses | OutOfOrderVersions | BrokerReachability
+> = Layer.effectDiscard(
   Effect.gen(function* () {
     const workers = yield* LaneWorkers
-    const dispatcher = yield* Dispatcher
+    const pauses = yield* PartitionPauses
+    const outOfOrder = yield* OutOfOrderVersions
+    const reachability = yield* BrokerReachability
     const holds = yield* Holds
     const { add } = yield* HealthParts
     const report = Effect.gen(function* (): Effect.fn.Return<PartReport> {
       const lanes = yield* workers.lanes
-      const pausedTopics = yield* dispatcher.pauses
+      const pausedTopics = yield* pauses.all
       const stoppedLanes = yield* workers.stopped
       // Of a lane that has gone elsewhere this process knows nothing any more.
-      const misordered = (yield* dispatcher.misordered).filter(({ lane }) => lanes.includes(lane))
+      const misordered = (yield* outOfOrder.counts).filter(({ lane }) => lanes.includes(lane))
       const { dead, parked } = yield* holds.counts
-      const reachesBroker = yield* workers.reachesBroker
-      const isWell = reachesBroker && pausedTopics.length === 0 && stoppedLanes.length === 0 && misordered.length === 0
+      const reachesBroker = yield* reachability.isReachable
+      const isHealthy =
+        reachesBroker && pausedTopics.length === 0 && stoppedLanes.length === 0 && misordered.length === 0
       return {
-        status: isWell ? "ready" : "degraded",
+        status: isHealthy ? "ready" : "degraded",
         lanesOwned: lanes.length,
         // Where not, and others reach it, they have the lanes.
         reachesBroker,

@@ -9,7 +9,7 @@ import { Wakeups } from "../platform/Wakeups.ts"
 import * as HeldRows from "../outbox/holds/HeldRows.ts"
 import * as HoldRetries from "../outbox/holds/HoldRetries.ts"
 import type { Lane } from "../outbox/Lane.ts"
-import type { Aggregate } from "../outbox/OutboxQueue.ts"
+import type { Aggregate } from "../outbox/Queue.ts"
 import { LaneWakeup } from "../outbox/LaneWakeup.ts"
 
 /** Who changes something, and why. Both end up in the audit. */

@@ -1,13 +1,39 @@
 /**
- * The outbox's metrics beside those that the dispatcher counts itself: how long events take to the broker, and every series at 0 from
- * the start, so that a rule over it has something to compare with before the first failure.
+ * The outbox's metrics: what is published and what fails, how long a batch takes and how long events take to the broker, and how much waits. Every
+ * series is there at 0 from the start, so that a rule over it has something to compare with before the first failure.
+ *
+ * Decorates {@link Queue} and {@link Publisher}. Without it nothing is counted.
  */
-import { Clock, Effect, Layer, Metric } from "effect"
+import { Array, Clock, Context, Effect, Layer, Metric } from "effect"
 import { SqlClient } from "effect/sql"
-import * as Supervised from "../platform/Supervised.ts"
-import { batchSeconds, failedTotal, publishedTotal } from "../outbox/Dispatcher.ts"
-import { eventTypeLabel } from "../outbox/EventTypeLabel.ts"
+import { Holds } from "../outbox/holds/Holds.ts"
+import type { Lane } from "../outbox/Lane.ts"
 import { Publisher } from "../outbox/Publisher.ts"
+import { Queue, type QueuedEvent, wholeQueue } from "../outbox/Queue.ts"
+import * as Monotonic from "../platform/Monotonic.ts"
+import * as Supervised from "../platform/Supervised.ts"
+import { eventTypeLabel } from "./EventTypeLabel.ts"
+
+const publishedTotal = Metric.counter("outbox_events_published_total", {
+  description: "Events acknowledged by the broker",
+  incremental: true
+})
+const failedTotal = Metric.counter("outbox_events_failed_total", {
+  description: "Events in sends that failed; of refusals, only those of an event by itself",
+  incremental: true
+})
+const batchSeconds = Metric.histogram("outbox_batch_duration_seconds", {
+  description: "From fetch to mark of one batch",
+  boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+})
+const pendingGauge = Metric.gauge("outbox_events_pending", { description: "Events in the queue, sampled" })
+const oldestGauge = Metric.gauge("outbox_oldest_pending_age_seconds", {
+  description: "Age of the oldest event in the queue, sampled"
+})
+const parkedGauge = Metric.gauge("outbox_events_parked", {
+  description: "Events that were refused or wait behind one that was, sampled"
+})
+const deadGauge = Metric.gauge("outbox_dead_letters", { description: "Events that wait for an operator, sampled" })
 
 /** The ways in which a send fails. */
 const reasons = ["BrokerUnavailable", "TopicUnavailable", "MessageRejected"] as const
@@ -63,18 +89,102 @@ export const layerLatency: Layer.Layer<Publisher, never, Publisher | SqlClient.S
 
       return Publisher.of({
         ...publisher,
-        publish: Effect.fnUntraced(function* (lane, topic, events) {
-          const receipt = yield* publisher.publish(lane, topic, events)
+        publish: Effect.fnUntraced(function* (batch) {
+          const receipt = yield* publisher.publish(batch)
           published = true
           if (aheadMillis !== undefined) {
             const ackedMillis = (yield* Clock.currentTimeMillis) + aheadMillis
-            yield* Metric.update(publishLatency, Math.max(0, ackedMillis - Date.parse(events[0].occurredAt)) / 1_000)
+            yield* Metric.update(
+              publishLatency,
+              Math.max(0, ackedMillis - Date.parse(batch.events[0].occurredAt)) / 1_000
+            )
           }
           return receipt
         })
       })
     })
   )
+
+const count = (
+  metric: typeof publishedTotal,
+  events: ReadonlyArray<QueuedEvent>,
+  labels: Readonly<Record<string, string>>
+) =>
+  Effect.forEach(
+    Object.entries(Array.groupBy(events, (event) => event.eventType)),
+    ([event_type, group]) =>
+      Metric.update(Metric.withAttributes(metric, { event_type: eventTypeLabel(event_type), ...labels }), group.length),
+    { discard: true }
+  )
+
+/** Counts what is published and what fails, and measures each batch from its fetch to its mark. */
+export const layerCounts: Layer.Layer<Queue | Publisher, never, Queue | Publisher> = Layer.effectContext(
+  Effect.gen(function* () {
+    const queue = yield* Queue
+    const publisher = yield* Publisher
+    const fetchedMillis = new Map<Lane, number>()
+    return Context.make(
+      Publisher,
+      Publisher.of({
+        ...publisher,
+        publish: (batch) =>
+          publisher.publish(batch).pipe(
+            Effect.tap(() => count(publishedTotal, batch.events, {})),
+            Effect.tapError((error) =>
+              // A batch that is refused is sent again in pieces.
+              error._tag === "MessageRejected" && batch.events.length > 1
+                ? Effect.void
+                : count(failedTotal, batch.events, { reason: error._tag })
+            )
+          )
+      })
+    ).pipe(
+      Context.add(
+        Queue,
+        Queue.of({
+          ...queue,
+          fetch: Effect.fnUntraced(function* (parts) {
+            const began = yield* Monotonic.millis
+            for (const { lane } of parts) fetchedMillis.set(lane, began)
+            return yield* queue.fetch(parts)
+          }),
+          mark: Effect.fnUntraced(function* (runs) {
+            yield* queue.mark(runs)
+            const now = yield* Monotonic.millis
+            // One lane stands for its batch: all of a batch were fetched together.
+            const batches = new Map(runs.map((run) => [`${run.topic}/${run.receipt.partition}`, run.lane]))
+            for (const lane of batches.values()) {
+              yield* Metric.update(batchSeconds, (now - (fetchedMillis.get(lane) ?? now)) / 1_000)
+            }
+          })
+        })
+      )
+    )
+  })
+)
+
+/** How often the queue's length is sampled: often enough for an alert of minutes, seldom enough to cost nothing. */
+const sizeMillis = 5_000
+
+/** Samples how much waits. */
+export const layerSizes: Layer.Layer<never, never, Queue | Holds | Supervised.Fibers> = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const queue = yield* Queue
+    const holds = yield* Holds
+    yield* Supervised.forkLoop(
+      "outbox sizes",
+      Effect.gen(function* () {
+        const pending = yield* queue.pending(wholeQueue)
+        yield* Metric.update(pendingGauge, pending.count)
+        yield* Metric.update(oldestGauge, pending.oldestSeconds)
+        const { dead, parked } = yield* holds.counts
+        yield* Metric.update(parkedGauge, parked)
+        yield* Metric.update(deadGauge, dead)
+        yield* Effect.sleep(sizeMillis)
+      })
+    )
+  })
+)
 
 /** Every series of these event types, at 0 until something happens. */
 export const layerZero = (eventTypes: ReadonlyArray<string>): Layer.Layer<never> =>

@@ -38,9 +38,10 @@ export const layer: Layer.Layer<Publisher, never, Publisher> = Layer.effect(
 
     return Publisher.of({
       ...publisher,
-      publish: Effect.fnUntraced(function* (lane, topic, events) {
+      publish: Effect.fnUntraced(function* (batch) {
+        const { events, topic } = batch
         const startTime = clock.currentTimeNanosUnsafe()
-        const exit = yield* Effect.exit(publisher.publish(lane, topic, events))
+        const exit = yield* Effect.exit(publisher.publish(batch))
         const endTime = clock.currentTimeNanosUnsafe()
         if (Exit.isFailure(exit)) begin(topic, events[0], startTime).end(endTime, exit)
         else {

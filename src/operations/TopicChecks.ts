@@ -18,7 +18,7 @@ import {
 import { RetentionSettings } from "../platform/Retention.ts"
 import { laneCount } from "../outbox/Lane.ts"
 import { OutboxSettings } from "../outbox/Outbox.ts"
-import { QueueSettings } from "../outbox/OutboxQueue.ts"
+import { QueueSettings } from "../outbox/Queue.ts"
 import { PartitionCounts } from "./PartitionCounts.ts"
 
 /**

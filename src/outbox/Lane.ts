@@ -39,7 +39,8 @@ export const murmur2 = (bytes: Uint8Array): number => {
   return hash ^ (hash >>> 15)
 }
 
-const lanes = Array.from({ length: laneCount }, (_, lane) => Lane.make(lane))
+/** Every lane, in order. */
+export const allLanes: ReadonlyArray<Lane> = Array.from({ length: laneCount }, (_, lane) => Lane.make(lane))
 
 /**
  * The lane that an aggregate's events travel in.
@@ -47,7 +48,7 @@ const lanes = Array.from({ length: laneCount }, (_, lane) => Lane.make(lane))
  * Equal keys give equal lanes for ever: stored rows depend on it. Where a topic's partition count divides {@link laneCount},
  * {@link partitionOf} is the partition that Kafka's own partitioner picks for the key, so a lane never spans two partitions.
  */
-export const laneOf = (key: string): Lane => lanes[(murmur2(Buffer.from(key)) & 0x7fffffff) % laneCount]!
+export const laneOf = (key: string): Lane => allLanes[(murmur2(Buffer.from(key)) & 0x7fffffff) % laneCount]!
 
 /** The partition that a lane's records go to. Valid where `partitions` divides {@link laneCount}. */
 export const partitionOf = (lane: Lane, partitions: number): number => lane % partitions

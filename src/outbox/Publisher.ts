@@ -1,60 +1,61 @@
-/**
- * Sends the events of one lane and topic as one batch to the one partition that the lane lies in.
- */
-import type { PgClient } from "@effect/sql-pg"
+/** Sends a batch to the one partition of its topic in which all its lanes lie. */
 import { Context, Effect, Layer } from "effect"
-import { Faults } from "../platform/Faults.ts"
-import { Broker, BrokerUnavailable, type PublishError, TopicUnavailable } from "../brokers/Broker.ts"
+import { Broker, BrokerUnavailable, type PublishError, TopicSettings, TopicUnavailable } from "../brokers/Broker.ts"
 import { toRecords } from "../brokers/Envelope.ts"
-import { type Lane, partitionOf } from "./Lane.ts"
+import { Faults } from "../platform/Faults.ts"
+import { laneCount } from "./Lane.ts"
 import type { NonEmpty } from "./Outbox.ts"
-import type { QueuedEvent, Receipt } from "./OutboxQueue.ts"
-import { TopicChecks } from "../operations/TopicChecks.ts"
-import type { Place } from "../guards/PartitionPauses.ts"
+import type { QueuedEvent, Receipt } from "./Queue.ts"
 
-export class Publisher extends Context.Service<
-  Publisher,
-  {
-    /**
-     * Over how many of the topic's partitions its lanes are spread. Looks whether it can carry lanes, making it if it is missing and the
-     * broker is set to; once it was found fit this costs nothing, until a later look finds that it is not. Then, and for as long as that
-     * is so, the topic is unavailable, and the first thing that is wrong is the reason.
-     *
-     * A topic that grows changes nothing here: lanes stay in the partitions that they were spread over (PartitionCounts.ts).
-     */
-    readonly prepare: (topic: string) => Effect.Effect<number, BrokerUnavailable | TopicUnavailable>
-    /** Where the lane lay in the topic when that was last found fit, whatever became of it since; undefined where it never was. */
-    readonly placeOf: (lane: Lane, topic: string) => Place | undefined
-    /** Whether the broker answers this process, which is asked about the topic. */
-    readonly canReach: (topic: string) => Effect.Effect<boolean>
-    /** Appends the events, in their order and as a whole; they are of one topic and one lane. */
-    readonly publish: (lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) => Effect.Effect<Receipt, PublishError>
-  }
->()("paid-once/outbox/Publisher") {
-  static readonly layerNoDeps: Layer.Layer<Publisher, never, Broker | TopicChecks> = Layer.effect(
+/** What is sent at once: of each lane a run in order of `seq`. All lanes lie in that partition where the topic's lanes are spread over `partitions`. */
+export interface Batch {
+  readonly topic: string
+  readonly partition: number
+  readonly partitions: number
+  readonly events: NonEmpty<QueuedEvent>
+}
+
+/** See {@link Publisher}. */
+export interface PublisherService {
+  /**
+   * Over how many of the topic's partitions its lanes are spread. Makes the topic if it is missing and the broker is set to. Once it is known
+   * this costs nothing, until a send finds the topic unavailable.
+   */
+  readonly prepare: (topic: string) => Effect.Effect<number, BrokerUnavailable | TopicUnavailable>
+  /** What {@link prepare} said last, whatever became of the topic since; undefined where it never succeeded. */
+  readonly partitionsOf: (topic: string) => number | undefined
+  /** Appends the events, in their order and as a whole. */
+  readonly publish: (batch: Batch) => Effect.Effect<Receipt, PublishError>
+}
+
+export class Publisher extends Context.Service<Publisher, PublisherService>()("paid-once/outbox/Publisher") {
+  static readonly layer: Layer.Layer<Publisher, never, Broker> = Layer.effect(
     Publisher,
     Effect.gen(function* () {
       const broker = yield* Broker
       const faults = yield* Faults
-      const checks = yield* TopicChecks
-      /** What `prepare` said last. */
+      const { partitions: wanted } = yield* TopicSettings
       const counts = new Map<string, number>()
+      /** Topics that are as they were when they were counted. */
+      const current = new Set<string>()
 
       const prepare = Effect.fnUntraced(function* (topic: string) {
-        const known = yield* checks.lastFit(topic)
-        if (known !== undefined) {
-          counts.set(topic, known)
-          return known
+        const known = counts.get(topic)
+        if (known !== undefined && current.has(topic)) return known
+        const { partitions } = yield* broker.ensureTopic(topic, wanted)
+        if (laneCount % partitions !== 0) {
+          const reason = `it has ${partitions} partitions: ${laneCount} lanes need a count that divides ${laneCount}`
+          return yield* new TopicUnavailable({ topic, reason })
         }
-        const { findings, partitions } = yield* checks.inspect(topic)
-        const broken = findings.find(({ kind }) => kind === "stops")
-        if (broken !== undefined) return yield* new TopicUnavailable({ topic, reason: broken.sentence })
         counts.set(topic, partitions)
+        current.add(topic)
         return partitions
       })
 
-      const publish = Effect.fnUntraced(function* (lane: Lane, topic: string, events: NonEmpty<QueuedEvent>) {
-        const partition = partitionOf(lane, yield* prepare(topic))
+      const publish = Effect.fnUntraced(function* ({ events, partition, partitions, topic }: Batch) {
+        // A decorator that counts partitions looks by itself.
+        if (counts.has(topic) && (yield* prepare(topic)) !== partitions)
+          return yield* changedSince({ topic, partitions })
         const { baseOffset } = yield* faults
           .around(
             "dispatcher.before-publish",
@@ -63,30 +64,19 @@ export class Publisher extends Context.Service<
               new BrokerUnavailable({ operation: "publish", cause: new Error("the ack was lost on purpose") })
           )
           .pipe(
-            // The topic may have been made anew with fewer partitions: look again before the next batch. An outage says nothing of the
-            // kind, and asking then takes longer than the send that fails.
-            Effect.tapError((error) => (error._tag === "TopicUnavailable" ? checks.forget(topic) : Effect.void))
+            // The topic may have been made anew with another number of partitions: it is counted again before the next batch.
+            Effect.tapError((error) =>
+              error._tag === "TopicUnavailable" ? Effect.sync(() => current.delete(topic)) : Effect.void
+            )
           )
         return { partition, baseOffset }
       })
 
-      return Publisher.of({
-        prepare,
-        placeOf: (lane, topic) => {
-          const count = counts.get(topic)
-          return count === undefined ? undefined : { partition: partitionOf(lane, count), count }
-        },
-        canReach: (topic) =>
-          broker.reach === undefined
-            ? Effect.succeed(true)
-            : Effect.match(broker.reach(topic), { onSuccess: () => true, onFailure: () => false }),
-        publish
-      })
+      return Publisher.of({ prepare, partitionsOf: (topic) => counts.get(topic), publish })
     })
   )
-
-  /** With the checks that stop it: where others use `TopicChecks.layer`, too, they are the same ones. */
-  static readonly layer: Layer.Layer<Publisher, never, Broker | PgClient.PgClient> = Publisher.layerNoDeps.pipe(
-    Layer.provide(TopicChecks.layer)
-  )
 }
+
+/** The topic was made anew with another number of partitions since the batch was put together. The next one goes by the new number. */
+export const changedSince = ({ partitions, topic }: Pick<Batch, "topic" | "partitions">) =>
+  new TopicUnavailable({ topic, reason: `its lanes are not spread over ${partitions} partitions any more` })

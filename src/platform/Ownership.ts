@@ -27,6 +27,11 @@ export interface Membership {
    * is given up when the last user is done. `None` when it is not held.
    */
   readonly use: <A, E, R>(share: number, effect: Effect.Effect<A, E, R>) => Effect.Effect<Option.Option<A>, E, R>
+  /** Whether `share` is held now. */
+  readonly holds: (share: number) => boolean
+  /** As {@link use}, for what begins in one fiber and ends in another: true where it may begin, and then {@link leave} is to follow. */
+  readonly enter: (share: number) => boolean
+  readonly leave: (share: number) => void
   /** Emits the shares held, now and after each change; also where one that was to be given up, and refused its users, is kept. */
   readonly changes: Stream.Stream<ReadonlyArray<number>>
   /** Tells the others whether this process can use its shares: at first it can. What it holds then goes to those who can, if there are any. */
@@ -289,6 +294,15 @@ const join = Effect.fnUntraced(function* ({
     if (last?.shares !== shares) last = { shares, sorted: [...shares].toSorted((a, b) => a - b) }
     return last.sorted
   }
+  const enter = (share: number) => {
+    if (!SubscriptionRef.getUnsafe(held).has(share) || leaving.has(share)) return false
+    users.set(share, (users.get(share) ?? 0) + 1)
+    return true
+  }
+  const leave = (share: number) => {
+    users.set(share, (users.get(share) ?? 1) - 1)
+    if (leaving.has(share)) wake.openUnsafe()
+  }
   const membership: Membership = {
     held: Effect.map(SubscriptionRef.get(held), sorted),
     changes: Stream.map(SubscriptionRef.changes(held), sorted),
@@ -299,19 +313,13 @@ const join = Effect.fnUntraced(function* ({
       }),
     use: (share, effect) =>
       Effect.acquireUseRelease(
-        Effect.map(SubscriptionRef.get(held), (shares) => {
-          if (!shares.has(share) || leaving.has(share)) return false
-          users.set(share, (users.get(share) ?? 0) + 1)
-          return true
-        }),
+        Effect.sync(() => enter(share)),
         (granted) => (granted ? Effect.asSome(effect) : Effect.succeedNone),
-        (granted) =>
-          Effect.suspend(() => {
-            if (!granted) return Effect.void
-            users.set(share, (users.get(share) ?? 1) - 1)
-            return leaving.has(share) ? Effect.asVoid(wake.open) : Effect.void
-          })
-      )
+        (granted) => Effect.sync(() => (granted ? leave(share) : undefined))
+      ),
+    holds: (share) => SubscriptionRef.getUnsafe(held).has(share),
+    enter,
+    leave
   }
   return membership
 })

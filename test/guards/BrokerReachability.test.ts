@@ -2,10 +2,10 @@
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer, Ref } from "effect"
 import { Broker, BrokerUnavailable } from "../../src/brokers/Broker.ts"
-import { Dispatcher, DispatcherSettings } from "../../src/outbox/Dispatcher.ts"
+import { PartitionPauses, PauseSettings } from "../../src/guards/PartitionPauses.ts"
 import { laneCount, laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
-import { ReachSettings } from "../../src/guards/BrokerReachability.ts"
+import { ReachabilitySettings } from "../../src/guards/BrokerReachability.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Ledger from "../support/Ledger.ts"
@@ -41,14 +41,14 @@ const start = Effect.fnUntraced(function* (isNear: Ref.Ref<boolean>) {
   const context = yield* Layer.build(
     Layer.fresh(
       TestProcess.dispatcherOver(over).pipe(
-        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 8, topics: [] })),
+        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50 })),
         // What ends a pause within the test is that the broker answers.
-        Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 2 ** 40, backoffCapMillis: 2 ** 40 }))
+        Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 2 ** 40, backoffCapMillis: 2 ** 40 }))
       )
     )
   )
   const workers = Context.get(context, LaneWorkers)
-  return { lanes: workers.lanes, pauses: Context.get(context, Dispatcher).pauses, unanswered: () => unanswered }
+  return { lanes: workers.lanes, pauses: Context.get(context, PartitionPauses).all, unanswered: () => unanswered }
 })
 
 type Process = Effect.Success<ReturnType<typeof start>>
@@ -67,7 +67,7 @@ const ids = Array.from({ length: laneCount }, (_, lane) => {
   for (let index = 0; ; index++) if (laneOf(`ledger-${index}`) === lane) return `ledger-${index}`
 })
 const write = Effect.forEach(ids, (id) => Transaction.run(Ledger.append(id, 1)), { discard: true })
-const soon = Effect.provideService(ReachSettings, { strandedMillis: 50, askMillis: 50 })
+const soon = Effect.provideService(ReachabilitySettings, { strandedMillis: 50, askMillis: 50 })
 
 it.live("its lanes go to those from whom it can, and come back to it when it can be reached from there, too", () =>
   Effect.gen(function* () {

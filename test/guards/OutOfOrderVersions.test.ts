@@ -1,16 +1,18 @@
 /** Aggregates whose versions fall in the queue: deleted and made anew under their names, say, or counted wrong. */
 import { assert, it } from "@effect/vitest"
-import { Context, Effect, Exit, Latch, Layer } from "effect"
+import { Context, Effect, Exit, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
-import * as OutOfOrderVersions from "../../src/guards/OutOfOrderVersions.ts"
+import { OutOfOrderVersions } from "../../src/guards/OutOfOrderVersions.ts"
 import { Outbox } from "../../src/outbox/Outbox.ts"
-import { type QueuedEvent, QueueSettings } from "../../src/outbox/OutboxQueue.ts"
+import { Queue, type QueuedEvent, QueueSettings } from "../../src/outbox/Queue.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
+import { Looks } from "../../src/outbox/Looks.ts"
 import * as Counters from "../support/Counters.ts"
+import * as Lanes from "../support/Lanes.ts"
 import * as ShortWaits from "../support/ShortWaits.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
@@ -48,7 +50,7 @@ const queued = Effect.gen(function* () {
 /** Turns of the lane for as long as one says that there is more at once. */
 const drain = Effect.gen(function* () {
   const { drainOnce } = yield* Dispatcher
-  yield* Effect.repeat(drainOnce(lane), { while: (result) => result === "more" })
+  yield* Effect.repeat(drainOnce([lane]), { while: (result) => result === "more" })
 })
 
 it.live(
@@ -56,21 +58,22 @@ it.live(
   () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      const { drainOnce, misordered } = yield* Dispatcher
+      const { drainOnce } = yield* Dispatcher
+      const { counts } = yield* OutOfOrderVersions
       yield* append("a", 7)
       yield* append("a", 1)
       yield* append(neighbours[0]!, 1)
       yield* drain
       yield* drain
       assert.deepStrictEqual(yield* queued, ["a 7", "a 1"])
-      assert.deepStrictEqual(yield* misordered, [{ lane, aggregates: 1 }])
+      assert.deepStrictEqual(yield* counts, [{ lane, aggregates: 1 }])
       yield* sql`DELETE FROM outbox_events WHERE aggregate_version = 1`
       yield* append("a", 8)
       yield* Counters.eventually(
         "the look that finds it in order",
         Effect.andThen(
-          drainOnce(lane),
-          Effect.map(misordered, (found) => found.length === 0)
+          drainOnce([lane]),
+          Effect.map(counts, (found) => found.length === 0)
         )
       )
       assert.deepStrictEqual(yield* queued, [])
@@ -96,13 +99,13 @@ it.live("however much waits of it, in front and behind, whatever else is in its 
 
 it.live("type and id tell aggregates apart, and not what the two read like together", () =>
   Effect.gen(function* () {
-    const { misordered } = yield* Dispatcher
+    const { counts } = yield* OutOfOrderVersions
     const id = neighbours.find((neighbour) => laneOf(`Line ${neighbour}`) === lane)!
     yield* append(id, 1, 1, "Order Line")
     yield* append(`Line ${id}`, 1, 1, "Order")
     yield* drain
     assert.deepStrictEqual(yield* queued, [])
-    assert.deepStrictEqual(yield* misordered, [])
+    assert.deepStrictEqual(yield* counts, [])
   }).pipe(Effect.provide(process))
 )
 
@@ -118,50 +121,76 @@ it.live("with more of them than can be single mistakes their lane stops, and the
                                  occurred_at, trace_id, span_id, record_bytes, data)
       SELECT lane, gen_random_uuid(), topic, event_type, schema_version, aggregate_type, id, 1, occurred_at, trace_id, span_id, record_bytes, data
       FROM outbox_events, unnest(${more}::text[]) WITH ORDINALITY AS other(id, turn), generate_series(1, 3) ORDER BY turn`
-    const turn = Effect.exit(Effect.repeat(drainOnce(lane), { while: (result) => result === "more" }))
+    const turn = Effect.exit(Effect.repeat(drainOnce([lane]), { while: (result) => result === "more" }))
     for (let time = 0; time < 2; time++) {
       const exit = yield* turn
       assert.isTrue(Exit.isFailure(exit))
-      assert.match(String(exit), /the versions of more than 1000 aggregates of the lane do not rise/)
+      assert.match(String(exit), /more than 1000 aggregates of the lane have out-of-order versions/)
     }
   }).pipe(Effect.provide(process))
 )
 
-it.effect("a look that fails leaves them as they are, and their lane goes on", () =>
+it.effect("a check that fails leaves them as they are, and their lane goes on", () =>
   Effect.gen(function* () {
-    let looks = 0
-    const found = yield* Latch.make(false)
-    const misordered = OutOfOrderVersions.make(
-      {
-        misordered: () =>
-          Effect.andThen(
-            Effect.sync(() => looks++),
-            Effect.die(new Error("it took too long"))
-          )
-      },
-      found
-    )
+    let checks = 0
     const event = (seq: bigint, aggregateVersion: number) =>
-      ({ seq, aggregateVersion, aggregateType: "Order", aggregateId: "a" }) as QueuedEvent
-    assert.deepStrictEqual(yield* misordered.sift(lane, [event(1n, 7), event(2n, 1)]), [])
-    const known = yield* misordered.of(lane)
-    assert.deepStrictEqual(
-      known.map(({ aggregateId }) => aggregateId),
-      ["a"]
-    )
-    yield* TestClock.adjust("1 second")
-    // And the next turn does not look again at once.
-    for (let turn = 0; turn < 2; turn++) assert.deepStrictEqual(yield* misordered.of(lane), known)
-    assert.strictEqual(looks, 1)
-    assert.deepStrictEqual(yield* misordered.counts, [{ lane, aggregates: 1 }])
+      ({ lane, seq, aggregateVersion, aggregateType: "Order", aggregateId: "a" }) as QueuedEvent
+    const left: Array<ReadonlyArray<string>> = []
+    const inner = Layer.succeed(Queue, {
+      ready: () => Effect.succeed([]),
+      fetch: ([part]) =>
+        Effect.sync(() => {
+          const without = part?.withoutAggregates ?? []
+          left.push(without.map(({ aggregateId }) => aggregateId))
+          return [{ lane, events: without.length === 0 ? [event(1n, 7), event(2n, 1)] : [], isCut: false }]
+        }),
+      mark: () => Effect.void,
+      pending: () => Effect.succeed({ count: 0, oldestSeconds: 0 })
+    })
+    const guarded = OutOfOrderVersions.layerWith(() =>
+      Effect.andThen(
+        Effect.sync(() => checks++),
+        Effect.die(new Error("it took too long"))
+      )
+    ).pipe(Layer.provide(inner), Layer.provide(Looks.layer))
+    yield* Effect.gen(function* () {
+      const queue = yield* Queue
+      const { counts } = yield* OutOfOrderVersions
+      assert.deepStrictEqual(yield* queue.fetch([Lanes.partOf(lane)]), [{ lane, events: [], isCut: false }])
+      yield* TestClock.adjust("1 second")
+      // And the next fetch does not check again at once.
+      for (let fetch = 0; fetch < 2; fetch++) yield* queue.fetch([Lanes.partOf(lane)])
+      assert.deepStrictEqual(left, [[], ["a"], ["a"]])
+      assert.strictEqual(checks, 1)
+      assert.deepStrictEqual(yield* counts, [{ lane, aggregates: 1 }])
+    }).pipe(Effect.provide(guarded))
   }).pipe(Effect.provide(TestProcess.quiet))
+)
+
+it.effect("a fetch that goes back is a defect, and nothing of it is sent", () =>
+  Effect.gen(function* () {
+    const event = (seq: bigint) =>
+      ({ lane, seq, aggregateVersion: Number(seq), aggregateType: "Order", aggregateId: "a" }) as QueuedEvent
+    const backwards = Layer.succeed(Queue, {
+      ready: () => Effect.succeed([]),
+      fetch: () => Effect.succeed([{ lane, events: [event(3n), event(2n)], isCut: false }]),
+      mark: () => Effect.void,
+      pending: () => Effect.succeed({ count: 0, oldestSeconds: 0 })
+    })
+    const guarded = OutOfOrderVersions.layerWith(() => Effect.succeed([])).pipe(
+      Layer.provide(backwards),
+      Layer.provide(Looks.layer)
+    )
+    const fetch = Effect.flatMap(Queue, (queue) => queue.fetch([Lanes.partOf(lane)])).pipe(Effect.provide(guarded))
+    assert.match(String(yield* Effect.exit(fetch)), /version 2 follows 3 in the queue/)
+  })
 )
 
 it.live("one that is mended is sent within seconds, though no poll ever comes", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const dispatcher = TestProcess.dispatcherOver((layer) => layer).pipe(
-      Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000, lanesSideBySide: 2, topics: [] }))
+      Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 }))
     )
     const context = yield* ShortWaits.upTo("5 seconds")(Layer.build(dispatcher))
     // Together: each by itself would be sent as it comes.
@@ -170,13 +199,13 @@ it.live("one that is mended is sent within seconds, though no poll ever comes", 
     yield* Transaction.run(Effect.andThen(appendTo("a", 12), appendTo("a", 10)))
     yield* Counters.eventually(
       "it to be found",
-      Effect.map(Context.get(context, Dispatcher).misordered, (lanes) => lanes.length === 1)
+      Effect.map(Context.get(context, OutOfOrderVersions).counts, (lanes) => lanes.length === 1)
     )
     yield* sql`DELETE FROM outbox_events WHERE aggregate_version = 10`
     yield* Counters.drained
     yield* Counters.eventually(
       "health to hear of it",
-      Effect.map(Context.get(context, Dispatcher).misordered, (lanes) => lanes.length === 0)
+      Effect.map(Context.get(context, OutOfOrderVersions).counts, (lanes) => lanes.length === 0)
     )
   }).pipe(
     Effect.scoped,

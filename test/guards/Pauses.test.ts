@@ -2,9 +2,10 @@
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer, Metric, Ref } from "effect"
 import { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../../src/brokers/Broker.ts"
-import { Dispatcher, DispatcherSettings } from "../../src/outbox/Dispatcher.ts"
-import { QueueSettings } from "../../src/outbox/OutboxQueue.ts"
-import { Lane, laneCount, laneOf, partitionOf } from "../../src/outbox/Lane.ts"
+import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
+import { PartitionPauses, PauseSettings } from "../../src/guards/PartitionPauses.ts"
+import { QueueSettings } from "../../src/outbox/Queue.ts"
+import { allLanes, Lane, laneOf, partitionOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { Faults, type FaultsService } from "../../src/platform/Faults.ts"
@@ -40,13 +41,11 @@ const dispatcherOver = (isBack: Ref.Ref<boolean>, backoffMillis: number) =>
         )
       )
     ),
-    Layer.provide(
-      Layer.succeed(DispatcherSettings, { backoffBaseMillis: backoffMillis, backoffCapMillis: backoffMillis })
-    )
+    Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: backoffMillis, backoffCapMillis: backoffMillis }))
   )
 
 const drainAll = Effect.flatMap(Dispatcher, ({ drainOnce }) =>
-  Effect.forEach(aggregates, (id) => drainOnce(laneOf(id)), { concurrency: "unbounded", discard: true })
+  Effect.forEach(aggregates, (id) => drainOnce([laneOf(id)]), { concurrency: "unbounded", discard: true })
 )
 
 it.live("sends that fail together are one failure of their topic, which is fetched no more while it is paused", () => {
@@ -59,17 +58,15 @@ it.live("sends that fail together are one failure of their topic, which is fetch
     for (const id of aggregates) yield* Transaction.run(Ledger.append(id, 1))
     const isBack = yield* Ref.make(false)
     yield* Effect.gen(function* () {
-      const { pausedTopics, pauses } = yield* Dispatcher
+      const pauses = yield* PartitionPauses
       yield* drainAll
       assert.deepStrictEqual(
-        (yield* pauses).map(({ attempt }) => attempt),
+        (yield* pauses.all).map(({ attempt }) => attempt),
         [1]
       )
-      assert.strictEqual((yield* pausedTopics(aggregates.map(laneOf))).length, 1)
-      assert.strictEqual(
-        (yield* pausedTopics(Array.from({ length: laneCount }, (_, lane) => Lane.make(lane)))).length,
-        0
-      )
+      for (const id of aggregates) assert.deepStrictEqual(yield* pauses.runningIn(laneOf(id)), [Ledger.topic])
+      const other = allLanes.find((lane) => aggregates.every((id) => lane % 8 !== laneOf(id) % 8))!
+      assert.deepStrictEqual(yield* pauses.runningIn(other), [])
       // Back, and nobody knows: what is paused is not tried.
       yield* Ref.set(isBack, true)
       yield* drainAll
@@ -85,17 +82,18 @@ it.live("the first send that succeeds ends the pause, and the failures in a row"
     for (const id of aggregates) yield* Transaction.run(Ledger.append(id, 1))
     const isBack = yield* Ref.make(false)
     yield* Effect.gen(function* () {
-      const { drainOnce, pauses } = yield* Dispatcher
-      yield* drainOnce(laneOf("a"))
-      yield* drainOnce(laneOf("a"))
+      const { drainOnce } = yield* Dispatcher
+      const pauses = yield* PartitionPauses
+      yield* drainOnce([laneOf("a")])
+      yield* drainOnce([laneOf("a")])
       assert.deepStrictEqual(
-        (yield* pauses).map(({ attempt }) => attempt),
+        (yield* pauses.all).map(({ attempt }) => attempt),
         [2]
       )
       yield* Ref.set(isBack, true)
       // What is in one partition is tried one at a time, and then all go.
       yield* drainAll
-      assert.deepStrictEqual(yield* pauses, [])
+      assert.deepStrictEqual(yield* pauses.all, [])
       yield* drainAll
       assert.strictEqual(yield* Ledger.countEmbedded, aggregates.length)
     }).pipe(Effect.provide(dispatcherOver(isBack, 0)))
@@ -108,9 +106,7 @@ const away = new BrokerUnavailable({ operation: "publish", cause: "away" })
 const dispatcherWith = <R>(steps: ReturnType<typeof TestProcess.dispatcherStepsOver<R>>, backoffMillis: number) =>
   Dispatcher.layer.pipe(
     Layer.provideMerge(steps),
-    Layer.provide(
-      Layer.succeed(DispatcherSettings, { backoffBaseMillis: backoffMillis, backoffCapMillis: backoffMillis })
-    )
+    Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: backoffMillis, backoffCapMillis: backoffMillis }))
   )
 
 const placeOf = (id: string) => partitionOf(laneOf(id), 8)
@@ -140,18 +136,19 @@ it.live.each(failures)(
         )
       )
       yield* Effect.gen(function* () {
-        const { drainOnce, pauses } = yield* Dispatcher
-        const other = yield* Effect.forkChild(drainOnce(laneOf(elsewhere)))
+        const { drainOnce } = yield* Dispatcher
+        const pauses = yield* PartitionPauses
+        const other = yield* Effect.forkChild(drainOnce([laneOf(elsewhere)]))
         // What began after the failure would be news of its topic.
         yield* Deferred.await(isUnderWay)
-        yield* drainOnce(laneOf("bad"))
+        yield* drainOnce([laneOf("bad")])
         yield* Deferred.succeed(hasFailed, undefined)
         yield* Fiber.join(other)
         assert.deepStrictEqual(
-          (yield* pauses).map(({ attempt }) => attempt),
+          (yield* pauses.all).map(({ attempt }) => attempt),
           [1]
         )
-        yield* drainOnce(laneOf("bad"))
+        yield* drainOnce([laneOf("bad")])
         assert.strictEqual(tries, 1)
         assert.strictEqual(yield* Ledger.countEmbedded, 1)
       }).pipe(
@@ -159,7 +156,7 @@ it.live.each(failures)(
           Dispatcher.layer.pipe(
             Layer.provideMerge(steps),
             // As above: shorter than the test once in a hundred million times.
-            Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 2 ** 40, backoffCapMillis: 2 ** 40 }))
+            Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 2 ** 40, backoffCapMillis: 2 ** 40 }))
           )
         )
       )
@@ -181,8 +178,8 @@ it.live.each(failures)(
       })
       const context = yield* Layer.build(
         TestProcess.dispatcherOver(broker).pipe(
-          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 4, topics: [] })),
-          Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 10, backoffCapMillis: 1_000 }))
+          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50 })),
+          Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 10, backoffCapMillis: 1_000 }))
         )
       )
       const traffic = yield* Effect.forkScoped(
@@ -192,7 +189,7 @@ it.live.each(failures)(
       yield* Effect.raceFirst(
         Counters.eventually(
           "the sixth failure in a row",
-          Effect.map(Context.get(context, Dispatcher).pauses, ([pause]) => (pause?.attempt ?? 0) >= 6)
+          Effect.map(Context.get(context, PartitionPauses).all, ([pause]) => (pause?.attempt ?? 0) >= 6)
         ),
         Fiber.join(traffic)
       )
@@ -224,8 +221,8 @@ it.live("whoever is well is sent to, however many partitions there are that do n
     for (const lane of [0, 1, 2]) yield* Transaction.run(Ledger.append(idIn(lane, "away"), 1))
     yield* Layer.build(
       TestProcess.dispatcherOver(broker).pipe(
-        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 3, topics: [] })),
-        Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 0, backoffCapMillis: 0 }))
+        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20 })),
+        Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 0, backoffCapMillis: 0 }))
       )
     )
     // A send that is under way is waited for by a stop.
@@ -262,8 +259,8 @@ it.live("a partition that is back gets its turn, though others that are not are 
     )
     yield* Layer.build(
       TestProcess.dispatcherOver(broker).pipe(
-        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000, lanesSideBySide: 4, topics: [] })),
-        Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 0, backoffCapMillis: 0 }))
+        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 })),
+        Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 0, backoffCapMillis: 0 }))
       )
     )
     yield* Counters.eventually(
@@ -282,16 +279,16 @@ it.live("what is behind the backlog of a topic that is away is sent, though it i
     )
     yield* Effect.gen(function* () {
       const { drainOnce } = yield* Dispatcher
-      yield* drainOnce(Lane.make(0))
+      yield* drainOnce([Lane.make(0)])
       assert.strictEqual(yield* Ledger.countEmbedded, 0)
-      yield* drainOnce(Lane.make(0))
+      yield* drainOnce([Lane.make(0)])
       assert.strictEqual(yield* Ledger.countEmbedded, 1)
     }).pipe(
       Effect.provide(
         Dispatcher.layer.pipe(
           Layer.provideMerge(steps),
           Layer.provide(Layer.succeed(QueueSettings, { archive: true, batchSize: 3, batchBytes: 900_000 })),
-          Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 2 ** 40, backoffCapMillis: 2 ** 40 }))
+          Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 2 ** 40, backoffCapMillis: 2 ** 40 }))
         )
       )
     )
@@ -318,9 +315,9 @@ it.live.each([
     )
     yield* Effect.gen(function* () {
       const { drainOnce } = yield* Dispatcher
-      yield* drainOnce(Lane.make(0))
+      yield* drainOnce([Lane.make(0)])
       yield* Transaction.run(Ledger.append(idIn(0, "well"), 1))
-      const turn = yield* Effect.forkChild(drainOnce(Lane.make(0)))
+      const turn = yield* Effect.forkChild(drainOnce([Lane.make(0)]))
       yield* Counters.eventually(
         "the other topic's event",
         Effect.map(Ledger.countEmbedded, (count) => count === 1)
@@ -348,10 +345,10 @@ it.live("of a lane's topics that are away one is tried at a time, the longest du
     yield* Effect.gen(function* () {
       const { drainOnce } = yield* Dispatcher
       // Nothing is known of them yet.
-      yield* drainOnce(Lane.make(0))
+      yield* drainOnce([Lane.make(0)])
       assert.deepStrictEqual(tries, ["one", "two"])
       for (const expected of ["one", "two", "one", "two"]) {
-        assert.strictEqual(yield* drainOnce(Lane.make(0)), "more")
+        yield* drainOnce([Lane.make(0)])
         assert.strictEqual(tries.at(-1), expected)
       }
       assert.strictEqual(tries.length, 6)
@@ -371,12 +368,13 @@ it.live("a topic that refuses an event was reached", () =>
       )
     )
     yield* Effect.gen(function* () {
-      const { drainOnce, pauses } = yield* Dispatcher
-      yield* drainOnce(laneOf("a"))
-      assert.strictEqual((yield* pauses).length, 1)
+      const { drainOnce } = yield* Dispatcher
+      const pauses = yield* PartitionPauses
+      yield* drainOnce([laneOf("a")])
+      assert.strictEqual((yield* pauses.all).length, 1)
       yield* Ref.set(isBack, true)
-      yield* drainOnce(laneOf("a"))
-      assert.deepStrictEqual(yield* pauses, [])
+      yield* drainOnce([laneOf("a")])
+      assert.deepStrictEqual(yield* pauses.all, [])
     }).pipe(Effect.provide(dispatcherWith(steps, 0)))
   }).pipe(Effect.provide(writer))
 )
@@ -406,15 +404,16 @@ it.live.each([
         )
       )
       yield* Effect.gen(function* () {
-        const { drainOnce, pauses } = yield* Dispatcher
-        const turn = yield* Effect.forkChild(drainOnce(zero))
+        const { drainOnce } = yield* Dispatcher
+        const pauses = yield* PartitionPauses
+        const turn = yield* Effect.forkChild(drainOnce([zero]))
         yield* Deferred.await(isUnderWay)
-        yield* drainOnce(eight)
+        yield* drainOnce([eight])
         yield* Deferred.succeed(arrives, undefined)
         yield* Fiber.join(turn)
         assert.strictEqual(tries, attempt)
         assert.deepStrictEqual(
-          (yield* pauses).map((pause) => [pause.topic, pause.attempt]),
+          (yield* pauses.all).map((pause) => [pause.topic, pause.attempt]),
           [["second", attempt]]
         )
       }).pipe(
@@ -422,7 +421,7 @@ it.live.each([
           Dispatcher.layer.pipe(
             Layer.provideMerge(steps),
             Layer.provide(
-              Layer.succeed(DispatcherSettings, { backoffBaseMillis: backoffMillis, backoffCapMillis: backoffMillis })
+              Layer.succeed(PauseSettings, { backoffBaseMillis: backoffMillis, backoffCapMillis: backoffMillis })
             )
           )
         )
@@ -443,7 +442,7 @@ it.live("of a batch in parts those count as failed that were in a send which fai
     const { drainOnce } = yield* Dispatcher
     yield* Transaction.run(Ledger.append("a", 8))
     const before = yield* failed
-    yield* drainOnce(laneOf("a"))
+    yield* drainOnce([laneOf("a")])
     assert.strictEqual(yield* Ledger.countEmbedded, 2)
     assert.strictEqual((yield* failed) - before, 2)
   }).pipe(

@@ -5,7 +5,7 @@ import { SqlClient } from "effect/sql"
 import { isDeepStrictEqual } from "node:util"
 import * as DispatcherHealth from "../../src/http/DispatcherHealth.ts"
 import { Health, HealthParts, Readiness } from "../../src/http/Health.ts"
-import { DispatcherSettings } from "../../src/outbox/Dispatcher.ts"
+import { PauseSettings } from "../../src/guards/PartitionPauses.ts"
 import { HoldSettings } from "../../src/outbox/holds/Holds.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
@@ -19,8 +19,8 @@ import * as TestProcess from "../support/TestProcess.ts"
 const serviceOver = (change: (layer: typeof TestProcess.broker) => typeof TestProcess.broker) =>
   Layer.mergeAll(Health.layer, DispatcherHealth.layer, Readiness.layerWorking).pipe(
     Layer.provide(TestProcess.dispatcherOver(change)),
-    Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 2, topics: [] })),
-    Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 1, backoffCapMillis: 20 })),
+    Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20 })),
+    Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 1, backoffCapMillis: 20 })),
     Layer.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 1, maxAttempts: 1, skipTopics: [] })),
     Layer.provideMerge(TestProcess.outbox),
     Layer.provideMerge(Layer.mergeAll(TestDatabase.layer, HealthParts.layer, Readiness.layer, TestProcess.quiet))

@@ -3,12 +3,12 @@ import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { BoundAddress } from "../../src/http/HttpServer.ts"
 import * as Maintenance from "../../src/operations/Maintenance.ts"
-import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
+import { Queue } from "../../src/outbox/Queue.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import { publishAll } from "../support/Published.ts"
 import { newOrder, send, service } from "./Service.ts"
 
-layer(Layer.provideMerge(OutboxQueue.layer, service), { excludeTestServices: true })("Timeline", (it) => {
+layer(Layer.provideMerge(Queue.layer, service), { excludeTestServices: true })("Timeline", (it) => {
   it.effect("is complete until retention has dropped events of the order, and says so from then on", () =>
     Effect.gen(function* () {
       const { url } = yield* BoundAddress

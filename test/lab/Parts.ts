@@ -29,11 +29,17 @@ import { Parking, ParkingSettings } from "../../src/inbox/holds/Parking.ts"
 import * as Maintenance from "../../src/operations/Maintenance.ts"
 import { RetentionSettings } from "../../src/platform/Retention.ts"
 import { DeadLetters } from "../../src/operations/DeadLetters.ts"
-import { Dispatcher, DispatcherSettings } from "../../src/outbox/Dispatcher.ts"
-import { HoldSettings } from "../../src/outbox/holds/Holds.ts"
+import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
+import { PartitionPauses, PauseSettings } from "../../src/guards/PartitionPauses.ts"
+import { Holds, HoldSettings } from "../../src/outbox/holds/Holds.ts"
 import { Outbox } from "../../src/outbox/Outbox.ts"
-import { OutboxQueue, QueueSettings } from "../../src/outbox/OutboxQueue.ts"
+import { Queue, QueueSettings } from "../../src/outbox/Queue.ts"
 import { PartitionCounts } from "../../src/operations/PartitionCounts.ts"
+import { OutOfOrderVersions } from "../../src/guards/OutOfOrderVersions.ts"
+import * as SizeLimits from "../../src/guards/SizeLimits.ts"
+import * as CheckedTopics from "../../src/operations/CheckedTopics.ts"
+import { Looks } from "../../src/outbox/Looks.ts"
+import { LowWaterMarks } from "../../src/postgres/fast/LowWaterMarks.ts"
 import { Publisher } from "../../src/outbox/Publisher.ts"
 import { TopicChecks } from "../../src/operations/TopicChecks.ts"
 import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
@@ -69,9 +75,9 @@ export interface Parts {
   readonly recoverPayment: Part<RecoverPayment, Payments | PaymentOutcomes>
   readonly taskClaim: Part<TaskClaim>
   readonly taskFinish: Part<TaskFinish>
-  readonly queue: Part<OutboxQueue>
+  readonly queue: Part<Queue>
   readonly publisher: Part<Publisher>
-  readonly dispatcher: Part<Dispatcher, OutboxQueue | Publisher>
+  readonly dispatcher: Part<Dispatcher, Queue | Publisher | Holds>
   readonly inbox: Part<Inbox>
   readonly deadLetters: Part<DeadLetters>
   readonly cursors: Part<Cursors>
@@ -99,9 +105,10 @@ export const realParts: Parts = {
   recoverPayment: RecoverPayment.layer,
   taskClaim: TaskClaim.layer,
   taskFinish: TaskFinish.layer,
-  queue: OutboxQueue.layer,
+  queue: Queue.layer,
   // The topic never changes here, so its count needs no statement of its own: it would be one more gate, at which nothing can go wrong.
-  publisher: Publisher.layerNoDeps.pipe(
+  publisher: CheckedTopics.layer.pipe(
+    Layer.provide(Publisher.layer),
     Layer.provide(TopicChecks.layerNoDeps),
     Layer.provide(
       Layer.succeed(PartitionCounts, { noted: () => Effect.undefined, note: (_, found) => Effect.succeed(found) })
@@ -172,7 +179,7 @@ export const settings = Layer.mergeAll(
   Layer.succeed(ParkingSettings, { retryBaseMillis: 1_000, maxAttempts: maxTries }),
   Layer.succeed(HoldSettings, { retryBaseMillis: 1, maxAttempts: 3, skipTopics: [] }),
   // Milliseconds of the lab's time, which passes with the steps: a pause is over before its case is.
-  Layer.succeed(DispatcherSettings, { backoffBaseMillis: 4, backoffCapMillis: 32 })
+  Layer.succeed(PauseSettings, { backoffBaseMillis: 4, backoffCapMillis: 32 })
 )
 
 /** What the use cases stand on. */
@@ -215,9 +222,18 @@ export const settingsOf = (
   batchBytes: seed % 5 === 4 ? 1_000 : 900_000
 })
 
+/** What decorates the steps, over those that a mistake may have changed. */
+const guards = SizeLimits.layer.pipe(
+  Layer.provideMerge(PartitionPauses.layer),
+  Layer.provideMerge(OutOfOrderVersions.layer),
+  Layer.provideMerge(LowWaterMarks.layerQueue),
+  Layer.provide(Looks.layer)
+)
+
 export const dispatcherOf = (parts: Parts, settings: ReturnType<typeof settingsOf>) =>
   parts.dispatcher.pipe(
-    Layer.provideMerge(Layer.mergeAll(parts.queue, parts.publisher)),
+    Layer.provideMerge(guards),
+    Layer.provideMerge(Layer.mergeAll(parts.queue, parts.publisher, Holds.layer)),
     Layer.provide(Layer.succeed(QueueSettings, { batchSize: parts.batchSize, ...settings }))
   )
 

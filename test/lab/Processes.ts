@@ -3,7 +3,7 @@
  */
 import { Context, Effect, Layer, Scope } from "effect"
 import type { Dispatcher } from "../../src/outbox/Dispatcher.ts"
-import type { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
+import type { LowWaterMarks } from "../../src/postgres/fast/LowWaterMarks.ts"
 import type { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
 import type { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import * as RecoverPayment from "../../src/application/RecoverPayment.ts"
@@ -42,7 +42,7 @@ export interface ClientProcess extends ProcessOf<"client", ClientServices> {
   readonly number: number
   readonly line: Array<Request>
 }
-export type DispatcherProcess = ProcessOf<"dispatcher", Dispatcher | OutboxQueue>
+export type DispatcherProcess = ProcessOf<"dispatcher", Dispatcher | LowWaterMarks>
 /** Its first actor applies slices, the second tries what is held. */
 export interface ConsumerProcess extends ProcessOf<"consumer", ApplySlice | ApplyHeld> {
   /** Where it goes on reading, by group and partition, as long as the partition is its own. */

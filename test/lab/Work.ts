@@ -8,7 +8,7 @@ import { DependencyDown, EventRefused } from "../../src/inbox/Subscriber.ts"
 import { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../../src/brokers/Broker.ts"
 import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
 import { Lane } from "../../src/outbox/Lane.ts"
-import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
+import { LowWaterMarks } from "../../src/postgres/fast/LowWaterMarks.ts"
 import { type Actor, usedLanes } from "./Actor.ts"
 import type { DispatcherProcess, Process } from "./Processes.ts"
 import type { Scheduler } from "./Scheduler.ts"
@@ -110,8 +110,8 @@ export class Work {
       actor.begin(
         {
           title: "floors",
-          effect: Effect.flatMap(OutboxQueue, (queue) =>
-            Effect.repeat(queue.raiseFloors(usedLanes.map((lane) => Lane.make(lane))), { times: 1 })
+          effect: Effect.flatMap(LowWaterMarks, (marks) =>
+            Effect.repeat(marks.raise(usedLanes.map((lane) => Lane.make(lane))), { times: 1 })
           ).pipe(Effect.provideContext(process.context)),
           ended: (exit) => this.tellFailure(actor, exit)
         },
@@ -120,41 +120,44 @@ export class Work {
     }
   }
 
+  /** All lanes that were woken, that the dispatcher owns, and that are not in flight there, in one round. */
   private drainJob(process: DispatcherProcess, actor: Actor) {
     const dispatchers = this.lab.processes.filter((one) => one.role === "dispatcher")
     const isAt = (one: DispatcherProcess, lane: number) =>
-      one.actors.some((other) => other.job?.title === `lane ${lane}`)
+      one.actors.some((other) => other.job?.lanes?.includes(lane) === true)
     const { lanesHaveOwners, workersPerLane } = this.lab.environment.parts
-    const lane = [...this.wokenLanes]
+    const lanes = [...this.wokenLanes]
       .toSorted((a, b) => a - b)
-      .find((candidate) => {
+      .filter((candidate) => {
         if (actor.lookedAt.has(candidate)) return false
         const owns = !lanesHaveOwners || this.owner(dispatchers, candidate, (one) => isAt(one, candidate)) === process
         return (
-          owns && process.actors.filter((other) => other.job?.title === `lane ${candidate}`).length < workersPerLane
+          owns &&
+          process.actors.filter((other) => other.job?.lanes?.includes(candidate) === true).length < workersPerLane
         )
       })
-    if (lane === undefined) return undefined
+      .map((lane) => Lane.make(lane))
+    if (lanes.length === 0) return undefined
     return () => {
-      if (this.lab.committed.queue.some((row) => row.lane === lane)) this.lab.ambush("dispatcher", actor)
-      // Where several may work on a lane, the same wake-up is for each of them.
-      if (lanesHaveOwners && workersPerLane === 1) this.wokenLanes.delete(lane)
-      else actor.lookedAt.add(lane)
+      if (this.lab.committed.queue.some((row) => lanes.some((lane) => lane === row.lane)))
+        this.lab.ambush("dispatcher", actor)
+      for (const lane of lanes) {
+        // Where several may work on a lane, the same wake-up is for each of them.
+        if (lanesHaveOwners && workersPerLane === 1) this.wokenLanes.delete(lane)
+        else actor.lookedAt.add(lane)
+      }
+      const held = lanes.filter((lane) => this.lab.committed.parked.includes(lane))
       actor.begin(
         {
-          title: `lane ${lane}`,
+          title: `lanes ${lanes.join(", ")}`,
+          lanes,
           effect: Effect.flatMap(Dispatcher, (dispatcher) =>
-            this.lab.committed.parked.includes(lane)
-              ? Effect.andThen(dispatcher.retryHeld(Lane.make(lane)), dispatcher.drainOnce(Lane.make(lane)))
-              : dispatcher.drainOnce(Lane.make(lane))
+            Effect.andThen(held.length === 0 ? Effect.void : dispatcher.retryHeld(held), dispatcher.drainOnce(lanes))
           ).pipe(Effect.provideContext(process.context)),
           ended: (exit) => {
-            if (
-              Exit.isSuccess(exit) &&
-              exit.value === "more" &&
-              this.lab.committed.queue.some((row) => row.lane === lane)
-            )
-              this.wake(lane)
+            if (Exit.isSuccess(exit) && exit.value === "more") {
+              for (const lane of lanes) if (this.lab.committed.queue.some((row) => row.lane === lane)) this.wake(lane)
+            }
             this.tellFailure(actor, exit)
           }
         },

@@ -3,8 +3,11 @@ import type { Mutant } from "./mutants.ts"
 
 const dispatcher = "src/outbox/Dispatcher.ts"
 const laneWorkers = "src/outbox/LaneWorkers.ts"
-const misordered = "src/guards/OutOfOrderVersions.ts"
-const topicPauses = "src/guards/PartitionPauses.ts"
+const topicPauses = "src/guards/PauseRules.ts"
+const pipeline = "src/outbox/Pipeline.ts"
+const flights = "src/outbox/Flights.ts"
+const partitionPauses = "src/guards/PartitionPauses.ts"
+const metrics = "src/operations/OutboxMetrics.ts"
 const laneFloors = "src/postgres/fast/LowWaterMarks.ts"
 const dispatcherHealth = "src/http/DispatcherHealth.ts"
 
@@ -36,17 +39,17 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "forgets-who-woke-it",
     breaks: "an event that is committed while its lane is busy waits for the next poll",
-    file: laneWorkers,
-    find: "            again.add(lane)\n",
-    replace: "",
+    file: flights,
+    find: "if (flight !== undefined) flight.isWoken = true",
+    replace: "if (flight !== undefined) return",
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what is committed while a batch of its lane" }
   },
   {
     name: "worker-sleeps-for-a-lane",
     breaks: "a few lanes that fail keep all others waiting, for as long as half a minute",
-    file: laneWorkers,
-    find: "          Effect.catchCause((cause) => failed(lane, cause)),\n",
-    replace: "",
+    file: pipeline,
+    find: "if (parts.length === 1) return fail(parts[0]![0], cause)",
+    replace: "if (parts.length === 1) return Effect.failCause(cause)",
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a lane that ends in a defect" }
   },
   {
@@ -68,17 +71,17 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "ignores-the-pause",
     breaks: "what stands behind the backlog of a topic that is away is never fetched",
-    file: "src/outbox/OutboxQueue.ts",
-    find: "                  AND topic <> ALL (${[...pausedTopics]}::text[])\n                  ${without",
-    replace: "                  ${without",
+    file: "src/outbox/Queue.ts",
+    find: "${topics.length === 0 ? sql`` : withoutTopics}",
+    replace: "",
     seenBy: { file: "test/guards/Pauses.test.ts", test: "what is behind the backlog" }
   },
   {
     name: "outage-without-end",
     breaks: "health goes on telling of an outage that is over, and the next one begins with the longest pause",
-    file: dispatcher,
-    find: "yield* reached\n        yield* count(publishedTotal, events",
-    replace: "yield* count(publishedTotal, events",
+    file: partitionPauses,
+    find: "Effect.tap(() => reached),",
+    replace: "",
     seenBy: { file: "test/guards/Pauses.test.ts", test: "the first send that succeeds" }
   },
   {
@@ -87,7 +90,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "isLate ? before : ",
     replace: "",
-    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "sends that were under way together" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "sends that were under way together" }
   },
   {
     name: "keeps-a-broken-session",
@@ -110,8 +113,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "skips-and-sleeps",
     breaks: "what waits behind an event that is dead at its first refusal, and skipped, waits for the next poll",
     file: dispatcher,
-    find: 'turn.hasSkipped ? ("more" as const) : left',
-    replace: "left",
+    find: "return hasReturned || ",
+    replace: "return ",
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "a turn in which an event was skipped" }
   },
   {
@@ -124,27 +127,19 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "one that the broker takes" }
   },
   {
-    name: "mended-and-left",
+    name: "looks-at-disorder-by-the-poll",
     breaks: "an aggregate whose versions rise again waits for the next poll, which an operator may have set to minutes",
     file: "src/guards/OutOfOrderVersions.ts",
-    find: "      yield* found.open\n",
-    replace: "",
-    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "one that is mended" }
-  },
-  {
-    name: "looks-at-disorder-by-the-poll",
-    breaks: "the same, where the poll was told of it",
-    file: laneWorkers,
-    find: "if (isMisordered) waits.push(OutOfOrderVersions.lookMillis)",
-    replace: "",
+    find: "yield* looks.after(waitMillis)",
+    replace: "yield* Effect.void",
     seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "one that is mended" }
   },
   {
     name: "fetches-from-what-is-away",
     breaks: "the backlog of a topic that is away is fetched over and over, though it is not to be sent",
-    file: dispatcher,
-    find: "...(yield* pauses.runningIn(lane)), ",
-    replace: "",
+    file: partitionPauses,
+    find: "return [[first.lane, { toTry, failed: topics, others: topics.filter((topic) => topic !== toTry) }]]",
+    replace: "return [[first.lane, { toTry, failed: topics, others: [] }]]",
     seenBy: { file: "test/guards/Pauses.test.ts", test: "sends that fail together" }
   },
   {
@@ -153,24 +148,24 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "untilMillis: Math.min(failure.untilMillis, now), ",
     replace: "untilMillis: failure.untilMillis, ",
-    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "of a topic that was away as a whole" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "of a topic that was away as a whole" }
   },
   {
     name: "the-same-topic-again",
     breaks: "of several topics that are away in a lane one is tried again and again, and the others are not",
-    file: dispatcher,
-    find: ".toSorted((one, other) => one.failedMillis - other.failedMillis)",
+    file: partitionPauses,
+    find: ".toSorted((one, other) => one.seenMillis - other.seenMillis)",
     replace: "",
     seenBy: { file: "test/guards/Pauses.test.ts", test: "of a lane's topics that are away" }
   },
   {
     name: "refused-and-not-reached",
     breaks: "health goes on telling of an outage though the broker answers, with a refusal",
-    file: dispatcher,
+    file: partitionPauses,
     find: `error._tag === "MessageRejected"
-            ? reached`,
+                ? reached`,
     replace: `error._tag === "MessageRejected"
-            ? Effect.void`,
+                ? Effect.void`,
     seenBy: { file: "test/guards/Pauses.test.ts", test: "a topic that refuses an event" }
   },
   {
@@ -184,25 +179,17 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "held-until-the-timer",
     breaks: "a refused event waits for the end of a pause that ended before its time",
-    file: dispatcher,
-    find: "        onChange: holds.changed.open\n",
-    replace: "",
+    file: partitionPauses,
+    find: "Effect.andThen(looks.now, holds.changed.open)",
+    replace: "looks.now",
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "one whose partition's pause ends" }
-  },
-  {
-    name: "due-and-forgotten",
-    breaks: "a refused event that is due while its lane is at work, in a partition that was away, waits for the poll",
-    file: "src/outbox/LaneWorkers.ts",
-    find: " && !retries.isDue(lane)",
-    replace: "",
-    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "nor is one forgotten" }
   },
   {
     name: "well-by-another-one",
     breaks: "an answer for one refused event says of another one, which can't be written down, that it is well",
-    file: dispatcher,
-    find: "return paused.length === 0",
-    replace: "return true",
+    file: "src/outbox/holds/HoldRetries.ts",
+    find: "if (!isDue && failing.get(lane) === before) failing.delete(lane)",
+    replace: "if (failing.get(lane) === before) failing.delete(lane)",
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "nor does an answer" }
   },
   {
@@ -211,7 +198,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "? lastMillis < failure.sinceMillis",
     replace: "? true",
-    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "so are several parts" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "so are several parts" }
   },
   {
     name: "back-one-by-one",
@@ -219,7 +206,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: ": own.some(({ sinceMillis }) => sinceMillis <= failure.seenMillis)",
     replace: ": lastMillis < failure.sinceMillis",
-    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "of a topic that was away as a whole" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "of a topic that was away as a whole" }
   },
   {
     name: "late-after-the-outage",
@@ -228,7 +215,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "before?.releasedMillis !== undefined && sentMillis < before.releasedMillis",
     replace: "before?.releasedMillis !== undefined && sentMillis < 0",
-    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "what was sent before the topic was back" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "what was sent before the topic was back" }
   },
   {
     name: "ended-and-untold",
@@ -236,7 +223,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "let hasEnded = own.length > 0",
     replace: "let hasEnded = false",
-    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "a pause that ends since another send" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a pause that ends since another send" }
   },
   {
     name: "all-at-the-dead",
@@ -250,9 +237,9 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "all-at-once",
     breaks: "all lanes of a partition that does not answer find that out at once, one after the other",
     file: topicPauses,
-    find: " && !probed.has(key)) return false",
-    replace: ") return false",
-    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "what has failed is tried by one send" }
+    find: "maxProbes && !probed.has(key)",
+    replace: "maxProbes",
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "what has failed is tried by one send" }
   },
   {
     name: "cuts-them-all",
@@ -273,9 +260,9 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "behind-a-backlog",
     breaks: "a topic's events wait behind another one's backlog while that is tried, for as long as a send may take",
-    file: dispatcher,
-    find: "isCut && failed.length > 0",
-    replace: "failed.length < 0",
+    file: partitionPauses,
+    find: "isCut && events.some(",
+    replace: "!isCut && events.some(",
     seenBy: { file: "test/guards/Pauses.test.ts", test: "also from behind a backlog" }
   },
   {
@@ -285,13 +272,13 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "let hasEnded = own.length > 0",
     replace: "let hasEnded = own.some(({ untilMillis }) => untilMillis > now)",
-    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "who waits for another one's try" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "who waits for another one's try" }
   },
   {
     name: "keeps-what-it-cannot-send",
     breaks: "what is in the lanes of a dispatcher that can't reach the broker waits, though others reach it",
     file: "src/guards/BrokerReachability.ts",
-    find: "yield* membership.setAble(answers)",
+    find: "yield* ownership.setAble(answers)",
     replace: "yield* Effect.void",
     seenBy: { file: "test/guards/BrokerReachability.test.ts", test: "its lanes go to those" }
   },
@@ -299,7 +286,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "waits-though-it-answers",
     breaks: "a dispatcher that reaches the broker again waits for the ends of its pauses, which may be half a minute",
     file: "src/guards/BrokerReachability.ts",
-    find: "if (answers) yield* dispatcher.release",
+    find: "if (answers) yield* pauses.release",
     replace: "",
     seenBy: { file: "test/guards/BrokerReachability.test.ts", test: "where it can be reached from nowhere" }
   },
@@ -314,9 +301,9 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "refused-each-time",
     breaks: "where a topic's limit is low each batch of a backlog goes to it whole, half and quarter first",
-    file: dispatcher,
-    find: "(isOver ? inParts : whole)",
-    replace: "(isOver ? whole : whole)",
+    file: "src/guards/SizeLimits.ts",
+    find: "if (limits.size > 0 && events.length > 1",
+    replace: "if (limits.size < 0 && events.length > 1",
     seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "a topic's limit is found once" }
   },
   {
@@ -341,7 +328,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "sinceMillis <= failure.seenMillis",
     replace: "sinceMillis <= Number.POSITIVE_INFINITY + failure.seenMillis",
-    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "one that comes and goes" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "one that comes and goes" }
   },
   {
     name: "forgotten-in-the-line",
@@ -349,40 +336,31 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "waited.set(key, now)\n",
     replace: "\n",
-    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "what waits for room to be tried" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "what waits for room to be tried" }
   },
   {
     name: "the-slow-one-first",
     breaks: "a topic's events wait in their lane for the send to another topic, which is away",
-    file: dispatcher,
-    find: "const sentWell = yield* send(well)",
-    replace: "yield* send(failed.slice(0, 1)); const sentWell = yield* send(well)",
+    file: partitionPauses,
+    find: "events: [\n",
+    replace: "events: [\n...fetched.events.filter(({ topic }) => topic === toTry),\n",
     seenBy: { file: "test/guards/Pauses.test.ts", test: "of a lane's topics those that are well" }
   },
   {
     name: "forgets-where-it-sent",
     breaks: "a partition that answers that it is not as it was is tried as often as something is written to the others",
-    file: "src/outbox/Publisher.ts",
-    find: "? checks.forget(topic)",
-    replace: "? (counts.delete(topic), checks.forget(topic))",
+    file: "src/operations/CheckedTopics.ts",
+    find: "? checks.forget(batch.topic)",
+    replace: "? (counts.delete(batch.topic), checks.forget(batch.topic))",
     seenBy: { file: "test/guards/Pauses.test.ts", test: "a lane whose partition is paused" }
   },
   {
     name: "tells-of-what-is-done",
     breaks: "health goes on telling of a refused event that could not be written down, long after it was",
     file: "src/outbox/holds/HoldRetries.ts",
-    find: "one.lane === lane && one.waitMillis <= 0",
+    find: "one.lane === lane && one.isDue",
     replace: "one.lane === lane",
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "nothing is told of it any more" }
-  },
-  {
-    name: "well-for-want-of-an-answer",
-    breaks:
-      "with each outage the backoff of what Postgres can't write down begins anew, and health says that it is well",
-    file: "src/outbox/holds/HoldRetries.ts",
-    find: "isWell && failing.delete(lane)",
-    replace: "failing.delete(lane)",
-    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "an outage in between" }
   },
   {
     name: "round-without-end",
@@ -391,7 +369,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "isLate ? before : {",
     replace: "isLate ? { attempt: before.attempt, seenMillis: now } : {",
-    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "failures in a row are counted" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "failures in a row are counted" }
   },
   {
     name: "looks-once",
@@ -404,8 +382,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "tells-of-lanes-of-others",
     breaks: "health goes on telling of a failed lane that has gone to another process",
-    file: laneWorkers,
-    find: "if (yield* owns(lane)) {",
+    file: "src/outbox/StoppedLanes.ts",
+    find: "if (options.owns(lane)) {",
     replace: "{",
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a lane that is lost while its turn ends" }
   },
@@ -415,7 +393,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/platform/Monotonic.ts",
     find: "Effect.map(Clock.monotonicTimeNanos",
     replace: "Effect.map(Clock.currentTimeNanos",
-    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "no pause is longer" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "no pause is longer" }
   },
   {
     name: "outage-that-went-elsewhere",
@@ -424,60 +402,60 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "if (lastMillis + options.forgottenAfterMillis <= now && !probed.has(key)) forget(key)",
     replace: "",
-    seenBy: { file: "test/guards/PartitionPauses.test.ts", test: "a pause after which nothing was sent" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a pause after which nothing was sent" }
   },
   {
     name: "counts-what-was-not-sent",
     breaks: "the figure of failed sends grows by whole batches, most of which were published",
-    file: dispatcher,
-    find: "count(failedTotal, events, { reason: error._tag })",
-    replace: "count(failedTotal, [...events, ...events], { reason: error._tag })",
+    file: metrics,
+    find: "count(failedTotal, batch.events, { reason",
+    replace: "count(failedTotal, [...batch.events, ...batch.events], { reason",
     seenBy: { file: "test/guards/Pauses.test.ts", test: "of a batch in parts" }
   },
   {
     name: "only-the-poll-looks",
     breaks: "after an outage of a moment its events wait for the next poll, which an operator may have set to minutes",
-    file: laneWorkers,
-    find: "(yield* dispatcher.nextTryMillis) ?? Infinity, ...waits",
-    replace: "Infinity, ...waits",
+    file: partitionPauses,
+    find: "looks.after(millis)",
+    replace: "Effect.void",
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what an outage stopped" }
   },
   {
     name: "only-the-poll-looks-at-lanes",
     breaks: "after a defect of a moment its lane waits for the next poll",
-    file: laneWorkers,
-    find: "?? Infinity, ...waits)",
-    replace: "?? Infinity)",
+    file: "src/outbox/StoppedLanes.ts",
+    find: "yield* options.wakeAfter(waitMillis)",
+    replace: "",
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what a defect stopped" }
   },
   {
     name: "unwell-for-ever",
     breaks: "health goes on telling of a lane that failed, and has nothing left to send, until its next event",
     file: laneWorkers,
-    find: "...inTurn, ...unwell, ",
-    replace: "...inTurn, ",
+    find: "new Set([...ready, ...failed.map(({ lane }) => lane)])",
+    replace: "new Set(ready)",
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a lane that failed and has nothing left" }
   },
   {
     name: "fetches-what-falls",
     breaks: "an aggregate whose versions fall stops its whole lane once it fills a batch",
-    file: dispatcher,
-    find: "[...(yield* misordered.of(lane)), ...others]",
-    replace: "[...others]",
+    file: "src/guards/OutOfOrderVersions.ts",
+    find: "{ ...part, withoutAggregates: [...(part.withoutAggregates ?? []), ...aggregates] }",
+    replace: "part",
     seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "however much waits of it" }
   },
   {
     name: "falls-for-ever",
     breaks: "an aggregate whose versions rise again is not sent before its process starts anew",
-    file: misordered,
-    find: "now < those.lookAtMillis",
-    replace: "now < Infinity",
+    file: "src/guards/OutOfOrderVersions.ts",
+    find: "if ((yield* Monotonic.millis) < those.checkAtMillis) return aggregates",
+    replace: "if (those.checkAtMillis > 0) return aggregates",
     seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "an aggregate whose versions fall is not sent" }
   },
   {
     name: "reads-names-together",
     breaks: "two aggregates whose types and ids only read alike are taken for one whose versions fall, and stop",
-    file: misordered,
+    file: "src/outbox/Queue.ts",
     find: "`${aggregateType}\\0${aggregateId}`",
     replace: "`${aggregateType} ${aggregateId}`",
     seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "type and id tell aggregates apart" }
@@ -519,8 +497,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "parks-in-front-of-all",
     breaks: "what is written to a held aggregate keeps its lane waiting until the last of it is put away",
     file: dispatcher,
-    find: "held.length > 0 && isCut ? yield* fetchBeside(lane, leftOut, held) : fetched",
-    replace: "fetched",
+    find: "ofHeld.length > 0 && isCut",
+    replace: "ofHeld.length < 0 && isCut",
     seenBy: { file: "test/outbox/HeldRows.test.ts", test: "however much a held aggregate has in the queue" }
   },
   {
@@ -560,25 +538,26 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "no-timer-for-retries",
     breaks: "a refused event is tried again with the next poll, however long ago it was due",
     file: "src/outbox/holds/HoldRetries.ts",
-    find: "if (millis > 0) waitMillis = Math.min(waitMillis, Math.ceil(millis))\n        else {",
-    replace: "if (millis <= 0) {",
+    find: `if (millis > 0) waitMillis = Math.min(waitMillis, Math.ceil(millis))
+        else `,
+    replace: "if (millis <= 0) ",
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "a refused event is tried again when it is due" }
   },
   {
     name: "lane-sleeps-after-a-refusal",
     breaks: "what stands behind a refused event in its lane waits for a while that is the refused one's",
     file: dispatcher,
-    find: `Effect.andThen(faults.at("dispatcher.after-hold"))`,
-    replace: `Effect.andThen(Effect.interruptible(Effect.sleep("1 hour")))`,
-    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "no other lane waits for a send" }
+    find: 'yield* faults.at("dispatcher.after-hold")',
+    replace: 'yield* Effect.interruptible(Effect.sleep("1 hour"))',
+    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "no other partition waits for a send" }
   },
   {
     name: "lane-sleeps-after-a-retry",
     breaks: "a lane waits when one of its refused events is refused again",
     file: dispatcher,
-    find: "yield* tell(event, event.attempts + 1, sent.failure, yield* holds.rejected(event, sent.failure))",
-    replace: `yield* Effect.andThen(holds.rejected(event, sent.failure), Effect.interruptible(Effect.sleep("1 hour")))`,
-    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "no other lane waits for a send" }
+    find: "yield* tell(head, head.attempts + 1, error, yield* holds.rejected(head, error))",
+    replace: 'yield* Effect.andThen(holds.rejected(head, error), Effect.interruptible(Effect.sleep("1 hour")))',
+    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "no other partition waits for a send" }
   },
   {
     name: "refusal-without-names",
@@ -604,7 +583,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "backlog-of-none",
     breaks: "the gauge of pending events says that there are none",
-    file: laneWorkers,
+    file: metrics,
     find: "Metric.update(pendingGauge, pending.count)",
     replace: "Metric.update(pendingGauge, 0)",
     seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
@@ -612,7 +591,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "nothing-is-old",
     breaks: "the age of the oldest pending event is 0, however long it waits",
-    file: laneWorkers,
+    file: metrics,
     find: "Metric.update(oldestGauge, pending.oldestSeconds)",
     replace: "Metric.update(oldestGauge, 0)",
     seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
@@ -620,7 +599,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "dead-for-parked",
     breaks: "the gauge of parked events counts the dead letters",
-    file: laneWorkers,
+    file: metrics,
     find: "Metric.update(parkedGauge, parked)",
     replace: "Metric.update(parkedGauge, dead)",
     seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
@@ -628,7 +607,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "nobody-is-dead",
     breaks: "the gauge of dead letters says that there are none",
-    file: laneWorkers,
+    file: metrics,
     find: "Metric.update(deadGauge, dead)",
     replace: "Metric.update(deadGauge, 0)",
     seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
@@ -636,9 +615,11 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "lane-fails-unseen",
     breaks: "lanes that end in a defect are not counted, and no rule can warn of them",
-    file: laneWorkers,
-    find: "yield* Metric.update(laneFailuresTotal, 1)\n",
-    replace: "\n",
+    file: "src/outbox/StoppedLanes.ts",
+    find: `yield* Metric.update(laneFailuresTotal, 1)
+`,
+    replace: `
+`,
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a lane that ends in a defect" }
   },
   {

@@ -7,13 +7,14 @@ import * as HeldRows from "../../src/outbox/holds/HeldRows.ts"
 import { Holds, HoldSettings } from "../../src/outbox/holds/Holds.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
-import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
+import { Queue } from "../../src/outbox/Queue.ts"
 import { OutboxReport } from "../../src/operations/OutboxReport.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
+import * as Lanes from "../support/Lanes.ts"
 
 /** An operator's process, which writes too, on a database of its own. */
 const process = Layer.effectDiscard(Counters.makeTables).pipe(
@@ -28,7 +29,7 @@ const settings = (skipTopics: ReadonlyArray<string> = []) =>
 
 /** No dispatcher: the test says what is refused, and once is enough. */
 const byHand = Holds.layer.pipe(
-  Layer.provideMerge(OutboxQueue.layer),
+  Layer.provideMerge(Queue.layer),
   Layer.provideMerge(process),
   Layer.provide(
     Layer.effect(
@@ -39,7 +40,7 @@ const byHand = Holds.layer.pipe(
 )
 
 /** Polls so rarely that only a signal explains what happens soon. */
-const seldom = Layer.succeed(LaneWorkersSettings, { pollMillis: 5_000, lanesSideBySide: 4, topics: [] })
+const seldom = Layer.succeed(LaneWorkersSettings, { pollMillis: 5_000 })
 
 const startDispatcher = (topic: Refusals.Topic) =>
   Effect.gen(function* () {
@@ -274,12 +275,12 @@ it.live("two operators who redrive all at once, and one who does so again, redri
   Effect.gen(function* () {
     const letters = yield* DeadLetters
     const holds = yield* Holds
-    const queue = yield* OutboxQueue
+    const queue = yield* Queue
     const sql = yield* SqlClient.SqlClient
     const ids = Array.from({ length: 250 }, (_, index) => `poison-${index}`)
     for (const id of ids) yield* Refusals.append(id, 1, 1)
     for (const lane of new Set(ids.map(laneOf))) {
-      for (const event of yield* queue.fetch(lane, [])) yield* holds.hold(lane, event, Refusals.rejection)
+      for (const event of yield* Lanes.fetch(queue, lane, [])) yield* holds.hold(lane, event, Refusals.rejection)
     }
     const both = yield* Effect.all([letters.retryAll({}, operator), letters.retryAll({}, operator)], {
       concurrency: "unbounded"
@@ -297,13 +298,13 @@ it.live("of two refused events with one id the dead one is decided on first, and
   Effect.gen(function* () {
     const letters = yield* DeadLetters
     const holds = yield* Holds
-    const queue = yield* OutboxQueue
+    const queue = yield* Queue
     const sql = yield* SqlClient.SqlClient
     for (const id of ["one", "two"]) {
       yield* Refusals.append(id, 1, 1)
       yield* sql`
         UPDATE outbox_events SET event_id = coalesce((SELECT event_id FROM outbox_dead_letters), event_id) WHERE aggregate_id = ${id}`
-      const [event] = yield* queue.fetch(laneOf(id), [])
+      const [event] = yield* Lanes.fetch(queue, laneOf(id), [])
       yield* holds.hold(laneOf(id), event!, Refusals.rejection)
     }
     const eventId = yield* Refusals.idOf("one", "dead")
@@ -319,7 +320,7 @@ it.live("of two refused events with one id the dead one is decided on first, and
       /is tried until the broker takes it, for another event with its id is among the dead letters/
     )
     assert.isTrue((yield* letters.retry(eventId, operator)).changed)
-    const [head] = yield* holds.due(laneOf("two"), [])
+    const [head] = yield* holds.due([{ lane: laneOf("two") }])
     assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 0n }))
   }).pipe(Effect.provide(byHand))
 )
@@ -328,9 +329,9 @@ it.live("of two operators who redrive one skipped event at once both are told th
   Effect.gen(function* () {
     const letters = yield* DeadLetters
     const holds = yield* Holds
-    const queue = yield* OutboxQueue
+    const queue = yield* Queue
     yield* Refusals.append("one", 1, 1)
-    const [event] = yield* queue.fetch(laneOf("one"), [])
+    const [event] = yield* Lanes.fetch(queue, laneOf("one"), [])
     assert.strictEqual(yield* holds.hold(laneOf("one"), event!, Refusals.rejection), "skipped")
     const eventId = yield* Refusals.idOf("one", "dead")
     // The first is at its last statement when the second comes.

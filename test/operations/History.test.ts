@@ -3,7 +3,7 @@ import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { History, type ReplayCursor, type ReplayRange } from "../../src/operations/History.ts"
-import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
+import { Queue } from "../../src/outbox/Queue.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
@@ -12,7 +12,7 @@ import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
 const world = Layer.effectDiscard(Effect.andThen(DatabaseClock.install, Counters.makeTables)).pipe(
-  Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, History.layer)),
+  Layer.provideMerge(Layer.mergeAll(Queue.layer, History.layer)),
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),
   Layer.provideMerge(TestProcess.quiet)

@@ -3,7 +3,7 @@ import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer } from "effect"
 import * as Maintenance from "../../src/operations/Maintenance.ts"
-import { OutboxQueue, QueueSettings } from "../../src/outbox/OutboxQueue.ts"
+import { Queue, QueueSettings } from "../../src/outbox/Queue.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { RetentionSettings } from "../../src/platform/Retention.ts"
 import * as Counters from "../support/Counters.ts"
@@ -14,7 +14,7 @@ import * as TestProcess from "../support/TestProcess.ts"
 
 /** A database of its own with the settable clock and the counters. */
 const world = Layer.effectDiscard(Effect.andThen(DatabaseClock.install, Counters.makeTables)).pipe(
-  Layer.provideMerge(OutboxQueue.layer),
+  Layer.provideMerge(Queue.layer),
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),
   Layer.provideMerge(TestProcess.quiet)

@@ -30,7 +30,7 @@ const firstSamples = (topic: Refusals.Topic) =>
     yield* Layer.build(
       Layer.fresh(
         TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
-          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 2, topics: [] }))
+          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50 }))
         )
       )
     ).pipe(Effect.provideService(Metric.MetricRegistry, registry))

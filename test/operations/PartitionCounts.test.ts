@@ -4,6 +4,7 @@ import { Array, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import { PartitionCounts } from "../../src/operations/PartitionCounts.ts"
+import * as CheckedTopics from "../../src/operations/CheckedTopics.ts"
 import { Publisher } from "../../src/outbox/Publisher.ts"
 import { TopicChecks } from "../../src/operations/TopicChecks.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
@@ -27,13 +28,16 @@ const processOf = <A, R>(layer: Layer.Layer<A, never, R>) =>
     )
   )
 const startDispatcher = processOf(
-  TestProcess.dispatcher.pipe(
-    Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 4, topics: [] }))
-  )
+  TestProcess.dispatcher.pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50 })))
 )
 /** Checks and publisher alone. */
 const startPublisher = Effect.map(
-  processOf(Layer.merge(Publisher.layer, TopicChecks.layer).pipe(Layer.provideMerge(TestProcess.broker))),
+  processOf(
+    CheckedTopics.layer.pipe(
+      Layer.provideMerge(Layer.merge(Publisher.layer, TopicChecks.layer)),
+      Layer.provideMerge(TestProcess.broker)
+    )
+  ),
   (context) => ({ ...Context.get(context, Publisher), ...Context.get(context, TopicChecks) })
 )
 

@@ -3,9 +3,10 @@ import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Ref, SubscriptionRef } from "effect"
 import { TestClock } from "effect/testing"
 import { Broker, type TopicInfo, TopicUnavailable } from "../../src/brokers/Broker.ts"
-import { laneOf } from "../../src/outbox/Lane.ts"
-import type { QueuedEvent } from "../../src/outbox/OutboxQueue.ts"
+import { laneOf, partitionOf } from "../../src/outbox/Lane.ts"
+import type { QueuedEvent } from "../../src/outbox/Queue.ts"
 import { PartitionCounts } from "../../src/operations/PartitionCounts.ts"
+import * as CheckedTopics from "../../src/operations/CheckedTopics.ts"
 import { Publisher } from "../../src/outbox/Publisher.ts"
 import { examine, examineCount, TopicChecks } from "../../src/operations/TopicChecks.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
@@ -25,6 +26,8 @@ const sound = {
 } satisfies TopicInfo
 
 const event: QueuedEvent = {
+  lane: laneOf("a"),
+  recordBytes: 100,
   seq: 1n,
   eventId: "01a1fd40-0000-7000-8000-000000000000",
   topic: "orders",
@@ -50,7 +53,8 @@ const firstLook = TestClock.adjust("1 second")
 /** The checks as a start begins them, and a publisher, over a broker whose topic is what `info` says. */
 const watched = (info: Ref.Ref<TopicInfo>) =>
   TopicChecks.layerStart(["orders"]).pipe(
-    Layer.provideMerge(Publisher.layerNoDeps),
+    Layer.provideMerge(CheckedTopics.layer),
+    Layer.provideMerge(Publisher.layer),
     Layer.provideMerge(TopicChecks.layerNoDeps),
     Layer.provide(
       Layer.succeed(PartitionCounts, { noted: () => Effect.undefined, note: (_, found) => Effect.succeed(found) })
@@ -215,7 +219,9 @@ describe("TopicChecks", () => {
       yield* Ref.set(info, { ...sound, partitions: 12 })
       assert.strictEqual(yield* prepare("orders"), 8)
       assert.strictEqual(
-        (yield* Effect.flip(publish(laneOf("a"), "orders", [event]))).message,
+        (yield* Effect.flip(
+          publish({ topic: "orders", partition: partitionOf(laneOf("a"), 8), partitions: 8, events: [event] })
+        )).message,
         "topic orders is unavailable: it is another one now"
       )
       assert.match((yield* Effect.flip(prepare("orders"))).message, /it has 12 partitions/)

@@ -5,12 +5,12 @@ import { Broker, BrokerUnavailable, MessageRejected } from "../../src/brokers/Br
 import * as Consumer from "../../src/inbox/Consumer.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import type { Subscriber } from "../../src/inbox/Subscriber.ts"
-import { Dispatcher, DispatcherSettings } from "../../src/outbox/Dispatcher.ts"
+import { PartitionPauses, PauseSettings } from "../../src/guards/PartitionPauses.ts"
 import { HoldSettings } from "../../src/outbox/holds/Holds.ts"
 import { Lane, laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import { Outbox } from "../../src/outbox/Outbox.ts"
-import { OutboxQueue, QueueSettings } from "../../src/outbox/OutboxQueue.ts"
+import { Queue, QueueSettings } from "../../src/outbox/Queue.ts"
 import { Ownership } from "../../src/platform/Ownership.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Faults from "../../src/platform/Faults.ts"
@@ -19,6 +19,7 @@ import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
+import * as Lanes from "../support/Lanes.ts"
 
 /** A writer's process: the outbox and no dispatcher, on a database of its own. */
 const writer = Layer.effectDiscard(Counters.makeTables).pipe(
@@ -178,7 +179,7 @@ it.live("with small batches and every wake-up lost, the poll drains the queue in
       Layer.mergeAll(
         Layer.succeed(QueueSettings, { batchSize: 3, batchBytes: 200, archive: true }),
         Layer.succeed(WakeupSettings, { crossProcess: false }),
-        Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 2, topics: [] })
+        Layer.succeed(LaneWorkersSettings, { pollMillis: 20 })
       )
     )
   )
@@ -232,7 +233,7 @@ it.live("an outage of the broker pauses its topic, and everything is delivered a
       "a few failed tries",
       Effect.map(Ref.get(attempts), (n) => n >= 3)
     )
-    const [paused] = yield* Effect.flatMap(Dispatcher, ({ pauses }) => pauses).pipe(Effect.provideContext(context))
+    const [paused] = yield* Effect.flatMap(PartitionPauses, ({ all }) => all).pipe(Effect.provideContext(context))
     assert.strictEqual(paused?.topic, Counters.topic)
     assert.strictEqual((yield* Counters.published).length, 0)
     yield* Ref.set(down, false)
@@ -343,13 +344,13 @@ it.live("a lane's events are fetched in their order, whatever order they lie in"
     }
     // Without statistics the planner takes the index, and the index has the order: what matters is that we ask for it.
     yield* sql`ANALYZE outbox_events`
-    const queue = yield* OutboxQueue
-    const events = yield* queue.fetch(Lane.make(0), [])
+    const queue = yield* Queue
+    const events = yield* Lanes.fetch(queue, Lane.make(0), [])
     assert.deepStrictEqual(
       events.map((event) => event.aggregateVersion),
       [1, 2, 3]
     )
-  }).pipe(Effect.scoped, Effect.provide(OutboxQueue.layer.pipe(Layer.provideMerge(writer))))
+  }).pipe(Effect.scoped, Effect.provide(Queue.layer.pipe(Layer.provideMerge(writer))))
 )
 
 it.live("a dispatcher sends only what is in its own lanes", () =>
@@ -468,8 +469,8 @@ const startDispatcherWith = (change: (broker: Broker["Service"]) => Broker["Serv
         ).pipe(
           Layer.provideMerge(TestProcess.outbox),
           Layer.provide(Layer.succeed(TestDatabase, database)),
-          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 4, topics: [] })),
-          Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 1, backoffCapMillis: 20 }))
+          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20 })),
+          Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 1, backoffCapMillis: 20 }))
         )
       )
     )

@@ -6,8 +6,9 @@ import { readFile } from "node:fs/promises"
 import { MessageRejected } from "../../src/brokers/Broker.ts"
 import { Holds } from "../../src/outbox/holds/Holds.ts"
 import { Lane } from "../../src/outbox/Lane.ts"
-import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
+import { Queue } from "../../src/outbox/Queue.ts"
 import { root, TestDatabase } from "../support/TestDatabase.ts"
+import * as Lanes from "../support/Lanes.ts"
 
 const sound = {
   lane: 5,
@@ -67,7 +68,7 @@ it.live("what waits behind a hold since before names had a limit goes back into 
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const holds = yield* Holds
-    const queue = yield* OutboxQueue
+    const queue = yield* Queue
     const lane = Lane.make(sound.lane)
     const migration = yield* Effect.promise(() =>
       readFile(`${root}/migrations/mechanism/0013_outbox_names.sql`, "utf8")
@@ -78,13 +79,13 @@ it.live("what waits behind a hold since before names had a limit goes back into 
     for (const version of [1, 2]) {
       yield* write({ ...long, aggregate_version: version, event_id: `01a1fd40-0000-7000-8000-00000000000${version}` })
     }
-    const [first] = yield* queue.fetch(lane, [])
+    const [first] = yield* Lanes.fetch(queue, lane, [])
     const rejection = new MessageRejected({ topic: "orders", partition: 0, reason: "too large" })
     assert.strictEqual(yield* holds.hold(lane, first!, rejection), "retrying")
     yield* sql.unsafe(limit)
     assert.isTrue(yield* holds.published({ ...first!, attempts: 1 }, { partition: 0, baseOffset: 0n }))
-    const [second] = yield* queue.fetch(lane, [])
+    const [second] = yield* Lanes.fetch(queue, lane, [])
     assert.strictEqual(second?.aggregateVersion, 2)
     assert.match(JSON.stringify((yield* Effect.flip(write(long))).reason), /23514/)
-  }).pipe(Effect.provide(Layer.provideMerge(Layer.mergeAll(Holds.layer, OutboxQueue.layer), TestDatabase.layerPool)))
+  }).pipe(Effect.provide(Layer.provideMerge(Layer.mergeAll(Holds.layer, Queue.layer), TestDatabase.layerPool)))
 )

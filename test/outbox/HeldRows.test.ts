@@ -6,27 +6,28 @@ import { SqlClient } from "effect/sql"
 import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
 import { Holds } from "../../src/outbox/holds/Holds.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
-import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
+import { Queue } from "../../src/outbox/Queue.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
+import * as Lanes from "../support/Lanes.ts"
 
 const writer = Layer.effectDiscard(Counters.makeTables).pipe(
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),
   Layer.provideMerge(TestProcess.quiet)
 )
-const holdsAlone = Holds.layer.pipe(Layer.provideMerge(OutboxQueue.layer), Layer.provideMerge(writer))
+const holdsAlone = Holds.layer.pipe(Layer.provideMerge(Queue.layer), Layer.provideMerge(writer))
 
 it.live("after send n the next one waits a random part of base · 2ⁿ, on the database's clock", () =>
   Effect.gen(function* () {
     const holds = yield* Holds
-    const queue = yield* OutboxQueue
+    const queue = yield* Queue
     const sql = yield* SqlClient.SqlClient
     const lane = laneOf("poison")
     yield* Refusals.append("poison", 1, 2)
-    const [event] = yield* queue.fetch(lane, [])
+    const [event] = yield* Lanes.fetch(queue, lane, [])
     yield* holds.hold(lane, event!, Refusals.rejection)
     for (let sends = 1; sends <= 8; sends++) {
       const expected = 0.5 * 100_000 * 2 ** sends
@@ -34,11 +35,15 @@ it.live("after send n the next one waits a random part of base · 2ⁿ, on the d
       const { attempts, waitMillis } = (yield* Refusals.holdOn("poison"))!
       assert.strictEqual(attempts, sends)
       assert.isTrue(waitMillis! <= expected && waitMillis! > expected - 60_000, `${waitMillis} of ${expected}`)
-      assert.deepStrictEqual(yield* holds.due(lane, []), [], "not before its time")
+      assert.deepStrictEqual(yield* holds.due([{ lane }]), [], "not before its time")
       yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
-      const [head] = yield* holds.due(lane, [])
+      const [head] = yield* holds.due([{ lane }])
       assert.strictEqual(head?.attempts, sends)
-      assert.deepStrictEqual(yield* holds.due(lane, [Counters.topic]), [], "not while its topic pauses")
+      assert.deepStrictEqual(
+        yield* holds.due([{ lane, withoutTopics: [Counters.topic] }]),
+        [],
+        "not while its topic pauses"
+      )
       assert.strictEqual(yield* holds.rejected(head!, Refusals.rejection), "retrying")
       assert.strictEqual(yield* holds.rejected(head!, Refusals.rejection), "gone", "the same send counts once")
     }
@@ -53,22 +58,22 @@ it.live("after send n the next one waits a random part of base · 2ⁿ, on the d
 it.live("a zombie's refusal of an event that its successor has dealt with counts nothing and holds nothing", () =>
   Effect.gen(function* () {
     const holds = yield* Holds
-    const queue = yield* OutboxQueue
+    const queue = yield* Queue
     const lane = laneOf("poison")
     yield* Refusals.append("poison", 1, 2)
-    const [first, second] = yield* queue.fetch(lane, [])
+    const [first, second] = yield* Lanes.fetch(queue, lane, [])
     assert.strictEqual(yield* holds.hold(lane, first!, Refusals.rejection), "retrying")
     assert.strictEqual(yield* holds.hold(lane, first!, Refusals.rejection), "gone")
     assert.strictEqual((yield* Refusals.holdOn("poison"))?.attempts, 1)
     // The zombie's ack comes late: its mark finds nothing, and the event stays where it is.
-    yield* queue.mark(lane, [first!, second!], { partition: 0, baseOffset: 7n })
+    yield* Lanes.mark(queue, lane, [first!, second!], { partition: 0, baseOffset: 7n })
     assert.deepStrictEqual(
       (yield* Refusals.statesOf("poison")).map((state) => state.status),
       ["retrying", "parked"]
     )
     const sql = yield* PgClient.PgClient
     yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
-    const [head] = yield* holds.due(lane, [])
+    const [head] = yield* holds.due([{ lane }])
     assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 8n }))
     assert.isFalse(
       yield* holds.published(head!, { partition: 0, baseOffset: 9n }),
@@ -84,17 +89,17 @@ it.live("a zombie's refusal of an event that its successor has dealt with counts
 it.live("a late answer about a head that was published says nothing about the one that is held now", () =>
   Effect.gen(function* () {
     const holds = yield* Holds
-    const queue = yield* OutboxQueue
+    const queue = yield* Queue
     const sql = yield* PgClient.PgClient
     const lane = laneOf("poison")
     yield* Refusals.append("poison", 1, 2)
-    const [first] = yield* queue.fetch(lane, [])
+    const [first] = yield* Lanes.fetch(queue, lane, [])
     yield* holds.hold(lane, first!, Refusals.rejection)
     yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
-    const [head] = yield* holds.due(lane, [])
+    const [head] = yield* holds.due([{ lane }])
     assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 0n }))
     // The next one is refused, too, as often as the first was.
-    const [second] = yield* queue.fetch(lane, [])
+    const [second] = yield* Lanes.fetch(queue, lane, [])
     assert.strictEqual(yield* holds.hold(lane, second!, Refusals.rejection), "retrying")
     assert.isFalse(yield* holds.published(head!, { partition: 0, baseOffset: 1n }))
     assert.strictEqual(yield* holds.rejected(head!, Refusals.rejection), "gone")
@@ -111,20 +116,20 @@ it.live(
   () =>
     Effect.gen(function* () {
       const holds = yield* Holds
-      const queue = yield* OutboxQueue
+      const queue = yield* Queue
       const sql = yield* PgClient.PgClient
       const lane = laneOf("poison")
       const neighbour = Array.from({ length: 10_000 }, (_, index) => `n${index}`).find((id) => laneOf(id) === lane)!
       yield* Refusals.append("poison", 1, 2)
       yield* Refusals.append(neighbour, 1, 1)
-      const [first, second, third] = yield* queue.fetch(lane, [])
+      const [first, second, third] = yield* Lanes.fetch(queue, lane, [])
       yield* holds.hold(lane, first!, Refusals.rejection)
       yield* holds.hold(lane, third!, Refusals.rejection)
       // What no code of ours does: the second one is made the head.
       yield* sql`UPDATE outbox_holds SET event_id = ${second!.eventId}::uuid, seq = ${second!.seq} WHERE aggregate_id = 'poison'`
       yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
       assert.deepStrictEqual(
-        (yield* holds.due(lane, [])).map(({ aggregateId }) => aggregateId),
+        (yield* holds.due([{ lane }])).map(({ aggregateId }) => aggregateId),
         [neighbour]
       )
       const published = holds.published({ ...second!, attempts: 1 }, { partition: 0, baseOffset: 0n })
@@ -139,10 +144,10 @@ it.live(
 it.live("a refused event whose id a dead letter has already is tried on, less and less often, and loses nothing", () =>
   Effect.gen(function* () {
     const holds = yield* Holds
-    const queue = yield* OutboxQueue
+    const queue = yield* Queue
     const sql = yield* PgClient.PgClient
     yield* Refusals.append("one", 1, 1)
-    yield* holds.hold(laneOf("one"), (yield* queue.fetch(laneOf("one"), []))[0]!, Refusals.rejection)
+    yield* holds.hold(laneOf("one"), (yield* Lanes.fetch(queue, laneOf("one"), []))[0]!, Refusals.rejection)
     assert.deepStrictEqual(
       (yield* Refusals.statesOf("one")).map(({ status }) => status),
       ["dead"]
@@ -151,7 +156,7 @@ it.live("a refused event whose id a dead letter has already is tried on, less an
     // By hand, or by a machine that was cloned together with its random numbers.
     yield* sql`
       UPDATE outbox_events SET event_id = (SELECT event_id FROM outbox_dead_letters) WHERE aggregate_id = 'two' AND aggregate_version = 1`
-    const [head] = yield* queue.fetch(laneOf("two"), [])
+    const [head] = yield* Lanes.fetch(queue, laneOf("two"), [])
     assert.strictEqual(yield* holds.hold(laneOf("two"), head!, Refusals.rejection), "retrying")
     assert.strictEqual(yield* holds.rejected({ ...head!, attempts: 1 }, Refusals.rejection), "retrying")
     assert.strictEqual((yield* Refusals.holdOn("two"))?.attempts, 2)
@@ -186,25 +191,26 @@ for (const [what, count, bytes, atOnce] of [
   it.live(`${what} than one statement moves is held, and released, in pieces`, () =>
     Effect.gen(function* () {
       const holds = yield* Holds
-      const queue = yield* OutboxQueue
+      const queue = yield* Queue
       const sql = yield* PgClient.PgClient
       const lane = laneOf("poison")
       yield* Refusals.append("poison", 1, 1)
       yield* appendBehind(count, bytes)
-      const [first] = yield* queue.fetch(lane, [])
+      const [first] = yield* Lanes.fetch(queue, lane, [])
       assert.strictEqual(yield* holds.hold(lane, first!, Refusals.rejection), "retrying")
       assert.deepStrictEqual(yield* places, { queued: count - atOnce, parked: atOnce })
       // What is still in the queue is held as well, and moves when it is met.
-      const met = yield* queue.fetch(lane, [])
+      const met = yield* Lanes.fetch(queue, lane, [])
       assert.isTrue(met.every(({ held }) => held === true))
       assert.strictEqual(yield* holds.park(lane, met), met.length)
-      for (let events = met; events.length > 0; events = yield* queue.fetch(lane, [])) yield* holds.park(lane, events)
+      for (let events = met; events.length > 0; events = yield* Lanes.fetch(queue, lane, []))
+        yield* holds.park(lane, events)
       assert.deepStrictEqual(yield* places, { queued: 0, parked: count })
       yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
-      const [head] = yield* holds.due(lane, [])
+      const [head] = yield* holds.due([{ lane }])
       assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 0n }))
       assert.deepStrictEqual(yield* places, { queued: count - 1, parked: 0 })
-      const [next] = yield* queue.fetch(lane, [])
+      const [next] = yield* Lanes.fetch(queue, lane, [])
       assert.deepStrictEqual([next?.aggregateVersion, next?.held], [2, false])
     }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(Refusals.soon()))
   )
@@ -214,14 +220,14 @@ it.live("however much a held aggregate has in the queue, the others of its lane 
   Effect.gen(function* () {
     const { drainOnce } = yield* Dispatcher
     const holds = yield* Holds
-    const queue = yield* OutboxQueue
+    const queue = yield* Queue
     const lane = laneOf("poison")
     const neighbour = Array.from({ length: 10_000 }, (_, index) => `n${index}`).find((id) => laneOf(id) === lane)!
     yield* Refusals.append("poison", 1, 1)
-    yield* holds.hold(lane, (yield* queue.fetch(lane, []))[0]!, Refusals.rejection)
+    yield* holds.hold(lane, (yield* Lanes.fetch(queue, lane, []))[0]!, Refusals.rejection)
     yield* Refusals.append("poison", 2, 5_000)
     yield* Refusals.append(neighbour, 1, 1)
-    assert.strictEqual(yield* drainOnce(lane), "more")
+    assert.strictEqual(yield* drainOnce([lane]), "more")
     assert.deepStrictEqual(yield* Counters.queuedVersions(neighbour), [])
     assert.deepStrictEqual(yield* places, { queued: 4_000, parked: 1_001 })
   }).pipe(

@@ -3,11 +3,11 @@ import { assert, it } from "@effect/vitest"
 import { Cause, Effect, Fiber, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
 import { DeadLetters } from "../../src/operations/DeadLetters.ts"
-import { Dispatcher, DispatcherSettings } from "../../src/outbox/Dispatcher.ts"
+import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
+import { PauseSettings } from "../../src/guards/PartitionPauses.ts"
 import { HoldSettings } from "../../src/outbox/holds/Holds.ts"
 import { type Lane, laneOf } from "../../src/outbox/Lane.ts"
-import { OutboxQueue, QueueSettings } from "../../src/outbox/OutboxQueue.ts"
-import { Publisher } from "../../src/outbox/Publisher.ts"
+import { QueueSettings } from "../../src/outbox/Queue.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -27,8 +27,7 @@ const zombie = (topic: Refusals.Topic) =>
     const context = yield* Layer.build(
       Layer.fresh(
         Dispatcher.layer.pipe(
-          Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer)),
-          Layer.provide(Refusals.over(topic)(TestProcess.broker)),
+          Layer.provideMerge(TestProcess.dispatcherStepsOver(Refusals.over(topic))),
           Layer.provide(TestProcess.outbox),
           Layer.provide(Layer.succeed(TestDatabase, database))
         )
@@ -67,9 +66,9 @@ it.live(
         dispatchers.flatMap((dispatcher) => lanes.map((lane) => ({ dispatcher, lane }))),
         ({ dispatcher, lane }) =>
           dispatcher
-            .retryHeld(lane)
+            .retryHeld([lane])
             .pipe(
-              Effect.andThen(dispatcher.drainOnce(lane)),
+              Effect.andThen(dispatcher.drainOnce([lane])),
               Effect.andThen(pause(10)),
               Effect.tapCause(note),
               Effect.forever,
@@ -163,7 +162,7 @@ it.live(
         Layer.mergeAll(
           Layer.succeed(HoldSettings, { retryBaseMillis: 2, maxAttempts: 3, skipTopics: [] }),
           Layer.succeed(QueueSettings, { batchSize: 7, batchBytes: 900_000, archive: true }),
-          Layer.succeed(DispatcherSettings, { backoffBaseMillis: 1, backoffCapMillis: 20 })
+          Layer.succeed(PauseSettings, { backoffBaseMillis: 1, backoffCapMillis: 20 })
         )
       )
     ),

@@ -3,7 +3,8 @@ import { assert, it } from "@effect/vitest"
 import { Clock, Context, Deferred, Effect, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
 import { type Broker, BrokerUnavailable } from "../../src/brokers/Broker.ts"
-import { Dispatcher, DispatcherSettings } from "../../src/outbox/Dispatcher.ts"
+import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
+import { PartitionPauses, PauseSettings } from "../../src/guards/PartitionPauses.ts"
 import { HoldSettings } from "../../src/outbox/holds/Holds.ts"
 import { laneOf, partitionOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
@@ -31,7 +32,7 @@ it.live("a refused event is tried again when it is due, though no poll ever come
     const topic = Refusals.makeTopic()
     topic.refused.add("poison/1")
     const dispatcher = TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
-      Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000, lanesSideBySide: 2, topics: [] }))
+      Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 }))
     )
     // Neither a poll nor the look that shows health that the fiber lives: what is waited for is the second that a retry takes to be due.
     yield* ShortWaits.upTo("5 seconds")(Layer.build(dispatcher))
@@ -53,8 +54,8 @@ it.live(
       const topic = Refusals.makeTopic()
       topic.refused.add("poison/1")
       const dispatcher = TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
-        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000, lanesSideBySide: 2, topics: [] })),
-        Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 20, backoffCapMillis: 20 }))
+        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 })),
+        Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 20, backoffCapMillis: 20 }))
       )
       yield* ShortWaits.upTo("5 seconds")(Layer.build(dispatcher))
       yield* Refusals.append("poison", 1, 2)
@@ -78,10 +79,10 @@ const pausedForLong = Effect.fnUntraced(function* (
   const topic = Refusals.makeTopic()
   for (const id of waiting) topic.refused.add(`${id}/1`)
   const dispatcher = TestProcess.dispatcherOver((layer) => change(Refusals.over(topic)(layer))).pipe(
-    Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000, lanesSideBySide: 3, topics: [] })),
-    Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 2 ** 40, backoffCapMillis: 2 ** 40 }))
+    Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 })),
+    Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 2 ** 40, backoffCapMillis: 2 ** 40 }))
   )
-  const { pausedTopics } = Context.get(yield* ShortWaits.upTo("5 seconds")(Layer.build(dispatcher)), Dispatcher)
+  const { runningIn } = Context.get(yield* ShortWaits.upTo("5 seconds")(Layer.build(dispatcher)), PartitionPauses)
   for (const id of waiting) yield* Refusals.append(id, 1, 2)
   for (const id of waiting) yield* Refusals.until(id, "retrying")
   topic.refused.clear()
@@ -89,7 +90,7 @@ const pausedForLong = Effect.fnUntraced(function* (
   for (const id of waiting) {
     yield* Counters.eventually(
       `a pause of ${id}`,
-      Effect.map(pausedTopics([laneOf(id)]), (topics) => topics.length > 0)
+      Effect.map(runningIn(laneOf(id)), (topics) => topics.length > 0)
     )
   }
   topic.down = false
@@ -141,7 +142,7 @@ it.live(
       const topic = Refusals.makeTopic()
       topic.refused.add("poison/2")
       const dispatcher = TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
-        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000, lanesSideBySide: 2, topics: [] }))
+        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 }))
       )
       yield* Layer.build(dispatcher)
       yield* Refusals.append("poison", 1, 4)
@@ -163,8 +164,8 @@ it.live("a turn in which an event was skipped says that there may be more", () =
     yield* Refusals.append("poison", 1, 4)
     yield* Effect.gen(function* () {
       const { drainOnce } = yield* Dispatcher
-      assert.strictEqual(yield* drainOnce(laneOf("poison")), "more")
-      assert.strictEqual(yield* drainOnce(laneOf("poison")), "idle")
+      assert.strictEqual(yield* drainOnce([laneOf("poison")]), "more")
+      assert.strictEqual(yield* drainOnce([laneOf("poison")]), "idle")
     }).pipe(
       Effect.provide(Dispatcher.layer.pipe(Layer.provideMerge(TestProcess.dispatcherStepsOver(Refusals.over(topic)))))
     )
@@ -189,14 +190,12 @@ const unwritable = Effect.fnUntraced(function* ({ backoffMillis = 20 }: { readon
   )
   const dispatcher = TestProcess.dispatcherOver((layer) => Refusals.over(topic)(reachable(layer))).pipe(
     // Looked at far more often than it may be sent.
-    Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 5, lanesSideBySide: 2, topics: [] })),
-    Layer.provide(
-      Layer.succeed(DispatcherSettings, { backoffBaseMillis: backoffMillis, backoffCapMillis: backoffMillis })
-    )
+    Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 5 })),
+    Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: backoffMillis, backoffCapMillis: backoffMillis }))
   )
   const context = yield* Layer.build(dispatcher)
   const { stopped } = Context.get(context, LaneWorkers)
-  const { pausedTopics } = Context.get(context, Dispatcher)
+  const { runningIn } = Context.get(context, PartitionPauses)
   yield* Refusals.append("poison", 1, 2)
   yield* Refusals.until("poison", "retrying")
   assert.deepStrictEqual(yield* stopped, [])
@@ -214,7 +213,7 @@ const unwritable = Effect.fnUntraced(function* ({ backoffMillis = 20 }: { readon
     untilPaused: (id: string, name: string) =>
       Counters.eventually(
         `a pause of ${name}`,
-        Effect.map(pausedTopics([laneOf(id)]), (topics) => topics.includes(name))
+        Effect.map(runningIn(laneOf(id)), (topics) => topics.includes(name))
       ),
     stopped,
     attempt,

@@ -3,17 +3,19 @@ import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer, Metric } from "effect"
 import { SqlClient } from "effect/sql"
-import { Dispatcher, DispatcherSettings } from "../../src/outbox/Dispatcher.ts"
+import { PartitionPauses } from "../../src/guards/PartitionPauses.ts"
+import { PauseSettings } from "../../src/guards/PartitionPauses.ts"
 import { Holds } from "../../src/outbox/holds/Holds.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
-import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
+import { Queue, wholeQueue } from "../../src/outbox/Queue.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
+import * as Lanes from "../support/Lanes.ts"
 
 /** A writer's process on a database of its own. */
 const writer = Layer.effectDiscard(Counters.makeTables).pipe(
@@ -31,8 +33,8 @@ const startDispatcher = (topic: Refusals.Topic) =>
         TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
           Layer.provideMerge(TestProcess.outbox),
           Layer.provide(Layer.succeed(TestDatabase, database)),
-          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 4, topics: [] })),
-          Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 1, backoffCapMillis: 20 }))
+          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50 })),
+          Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 1, backoffCapMillis: 20 }))
         )
       )
     )
@@ -104,8 +106,8 @@ it.live("what an operator sees, and metrics count, are refusals of the event by 
     assert.strictEqual((yield* refusals) - before, 4)
     const holds = yield* Effect.provideContext(Effect.service(Holds), context)
     assert.deepStrictEqual(yield* holds.counts, { parked: 2, dead: 1 })
-    const queue = yield* Effect.provideContext(Effect.service(OutboxQueue), context)
-    assert.strictEqual((yield* queue.pending).count, 0)
+    const queue = yield* Effect.provideContext(Effect.service(Queue), context)
+    assert.strictEqual((yield* queue.pending(wholeQueue)).count, 0)
   }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Refusals.soon({ maxAttempts: 4 })))
 )
 
@@ -207,12 +209,12 @@ it.live("an outage burns no attempt of a held event, and it is tried again after
     topic.refused.add("poison/1")
     yield* Refusals.append("poison", 1, 3)
     const context = yield* startDispatcher(topic)
-    const dispatcher = yield* Effect.provideContext(Effect.service(Dispatcher), context)
+    const pauses = yield* Effect.provideContext(Effect.service(PartitionPauses), context)
     yield* Refusals.until("poison", "retrying")
     topic.down = true
     yield* Counters.eventually(
       "the topic to pause for the held event alone",
-      Effect.map(dispatcher.pauses, (pauses) => pauses.length === 1)
+      Effect.map(pauses.all, (paused) => paused.length === 1)
     )
     const before = yield* Refusals.holdOn("poison")
     const sends = topic.sends.length
@@ -225,7 +227,7 @@ it.live("an outage burns no attempt of a held event, and it is tried again after
     topic.refused.clear()
     yield* Refusals.untilPublished("poison", 3)
     assert.deepStrictEqual(yield* publishedVersions("poison"), [1, 2, 3])
-    assert.deepStrictEqual(yield* dispatcher.pauses, [])
+    assert.deepStrictEqual(yield* pauses.all, [])
   }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Refusals.soon({ maxAttempts: 1_000 })))
 )
 
@@ -276,16 +278,16 @@ it.live("a process that starts finds the holds of the one that died, and goes on
 )
 
 /** The holds by themselves, with the jitter in the test's hand. */
-const holdsAlone = Holds.layer.pipe(Layer.provideMerge(OutboxQueue.layer), Layer.provideMerge(writer))
+const holdsAlone = Holds.layer.pipe(Layer.provideMerge(Queue.layer), Layer.provideMerge(writer))
 
 it.live("a hole that a zombie's late mark leaves behind a parked event stops nothing", () =>
   Effect.gen(function* () {
     const holds = yield* Holds
-    const queue = yield* OutboxQueue
+    const queue = yield* Queue
     const sql = yield* PgClient.PgClient
     const lane = laneOf("poison")
     yield* Refusals.append("poison", 1, 3)
-    const batch = yield* queue.fetch(lane, [])
+    const batch = yield* Lanes.fetch(queue, lane, [])
     // Somebody is at the third event while the first one's aggregate is held, so it stays where it is for the moment.
     yield* Transaction.run(
       Effect.gen(function* () {
@@ -300,14 +302,14 @@ it.live("a hole that a zombie's late mark leaves behind a parked event stops not
     )
     assert.deepStrictEqual(yield* Counters.queuedVersions("poison"), [3])
     // A zombie had sent all three as one batch, and its ack comes now.
-    yield* queue.mark(lane, batch, { partition: 0, baseOffset: 0n })
+    yield* Lanes.mark(queue, lane, batch, { partition: 0, baseOffset: 0n })
     yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
-    const [head] = yield* holds.due(lane, [])
+    const [head] = yield* holds.due([{ lane }])
     assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 3n }))
     yield* Refusals.append("poison", 4, 1)
     assert.deepStrictEqual(yield* Counters.queuedVersions("poison"), [2, 4])
     // A refusal of what is behind must not hold the aggregate with the wrong head.
-    const fourth = (yield* queue.fetch(lane, []))[1]
+    const fourth = (yield* Lanes.fetch(queue, lane, []))[1]
     assert.strictEqual(yield* holds.hold(lane, fourth!, Refusals.rejection), "gone")
     assert.isUndefined(yield* Refusals.holdOn("poison"))
     yield* startDispatcher(Refusals.makeTopic())

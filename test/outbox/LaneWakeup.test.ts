@@ -22,8 +22,7 @@ import * as TestProcess from "../support/TestProcess.ts"
 const never = 3_600_000
 const soon = 50
 
-const pollEvery = (pollMillis: number) =>
-  Layer.succeed(LaneWorkersSettings, { pollMillis, lanesSideBySide: 4, topics: [] })
+const pollEvery = (pollMillis: number) => Layer.succeed(LaneWorkersSettings, { pollMillis })
 
 const database = Layer.effectDiscard(Ledger.makeTables).pipe(
   Layer.provideMerge(TestDatabase.layerPool),

@@ -1,11 +1,12 @@
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Layer, Metric, Random, SubscriptionRef } from "effect"
 import { BrokerUnavailable } from "../../src/brokers/Broker.ts"
-import { Dispatcher, DispatcherSettings } from "../../src/outbox/Dispatcher.ts"
-import { type Lane, laneCount, laneOf } from "../../src/outbox/Lane.ts"
+import * as Dispatching from "../../src/Dispatching.ts"
+import { PauseSettings } from "../../src/guards/PartitionPauses.ts"
+import { laneCount, laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import { Outbox } from "../../src/outbox/Outbox.ts"
-import { OutboxQueue, QueueSettings } from "../../src/outbox/OutboxQueue.ts"
+import { type LaneView, Queue, QueueSettings } from "../../src/outbox/Queue.ts"
 import { Ownership } from "../../src/platform/Ownership.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Faults from "../../src/platform/Faults.ts"
@@ -21,12 +22,12 @@ const writer = Layer.effectDiscard(Counters.makeTables).pipe(
 )
 
 /** A poll that never comes by itself. */
-const unpolled = { pollMillis: 600_000, lanesSideBySide: 2, topics: [] }
+const unpolled = { pollMillis: 600_000 }
 
 const batchSize = 10
 const hotEvents = 1_000
 
-it.live("a hot lane can't starve the others: ready lanes take turns", () =>
+it.live("a hot lane can't starve the others: every ready lane is in the next round", () =>
   Effect.gen(function* () {
     const outbox = yield* Outbox
     const append = (id: string, count: number) => {
@@ -45,28 +46,24 @@ it.live("a hot lane can't starve the others: ready lanes take turns", () =>
     yield* append(hot, hotEvents)
     yield* Effect.forEach(others, (id) => append(id, 1), { discard: true })
 
-    const sends: Array<string> = []
+    const sends: Array<ReadonlyArray<string>> = []
     yield* Layer.build(
       TestProcess.dispatcherOver(
         TestProcess.publishing((batch, broker) =>
           Effect.andThen(
-            Effect.sync(() => sends.push(batch.records[0].key)),
+            Effect.sync(() => sends.push(batch.records.map(({ key }) => key))),
             broker.publish(batch)
           )
         )
-      ).pipe(
-        Layer.provide(Layer.succeed(QueueSettings, { batchSize, batchBytes: 900_000, archive: true })),
-        // A single worker: what comes first is a matter of the line alone.
-        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 1_000, lanesSideBySide: 1, topics: [] }))
-      )
+      ).pipe(Layer.provide(Layer.succeed(QueueSettings, { batchSize, batchBytes: 900_000, archive: true })))
     )
     yield* Counters.drained
+    assert.isAtMost(Math.max(...sends.map((keys) => keys.length)), batchSize)
     const lanes = new Set(others.map(laneOf)).size
-    const lastOfOthers = sends.findLastIndex((id) => id !== hot)
-    const hotBefore = sends.slice(0, lastOfOthers).filter((id) => id === hot).length
-    assert.strictEqual(sends.filter((id) => id === hot).length, hotEvents / batchSize)
-    // One turn before the others, and one or two more for those lanes that were taken while the process was still getting its share.
-    assert.isAtMost(hotBefore, 3, `of ${lanes} other lanes the last was sent as number ${lastOfOthers}`)
+    const lastOfOthers = sends.findLastIndex((keys) => keys.some((id) => id !== hot))
+    const hotBefore = sends.slice(0, lastOfOthers).filter((keys) => keys.includes(hot)).length
+    // A round before the others, and a few more for those lanes that were taken while the process was still getting its share.
+    assert.isAtMost(hotBefore, 5, `of ${lanes} other lanes the last was sent as number ${lastOfOthers}`)
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
@@ -86,7 +83,7 @@ it.live(
           )
         ).pipe(
           // An hour: far beyond what a test may take.
-          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 3_600_000, lanesSideBySide: 2, topics: [] }))
+          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 3_600_000 }))
         )
       )
       yield* Transaction.run(Counters.create("busy"))
@@ -125,7 +122,7 @@ it.live("a lane that ends in a defect waits by itself: no worker sleeps for it, 
               })
             : broker.publish(batch)
         )
-      ).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 2, topics: [] })))
+      ).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20 })))
     )
     const workers = Context.get(context, LaneWorkers)
     yield* Effect.forEach(ids, (id) => Transaction.run(Counters.create(id)), { concurrency: 8, discard: true })
@@ -143,9 +140,9 @@ it.live("a lane that ends in a defect waits by itself: no worker sleeps for it, 
     )
     assert.deepStrictEqual(
       (yield* (yield* Fibers).states)
-        .filter(({ name }) => name.startsWith("dispatcher worker"))
-        .map(({ restarts }) => restarts),
-      [0, 0]
+        .filter(({ name }) => name.startsWith("dispatcher "))
+        .filter(({ restarts }) => restarts > 0),
+      []
     )
     isBroken = false
     yield* Counters.drained
@@ -156,7 +153,10 @@ it.live("a lane that ends in a defect waits by itself: no worker sleeps for it, 
       Effect.map(workers.stopped, (stopped) => stopped.length === 0)
     )
     assert.isAtLeast(defects, 2 * broken.size)
-    assert.strictEqual((yield* laneFailures) - failuresBefore, defects)
+    // A batch of several lanes that ends in a defect is sent again lane by lane: that one counts for none of them.
+    const failures = (yield* laneFailures) - failuresBefore
+    assert.isAtLeast(failures, 2 * broken.size)
+    assert.isAtMost(failures, defects)
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
@@ -174,6 +174,9 @@ it.live("a lane that is lost while its turn ends in a defect is not told of any 
             Effect.flatMap(SubscriptionRef.get(held), (found) =>
               found.includes(share) ? Effect.asSome(effect) : Effect.succeedNone
             ),
+          holds: (share) => SubscriptionRef.getUnsafe(held).includes(share),
+          enter: (share) => SubscriptionRef.getUnsafe(held).includes(share),
+          leave: () => undefined,
           setAble: () => Effect.void
         })
     })
@@ -195,7 +198,7 @@ it.live("a lane that is lost while its turn ends in a defect is not told of any 
       ).pipe(
         Layer.provide(Layer.succeed(Ownership, shares)),
         // One worker: what it does next comes behind that turn.
-        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20, lanesSideBySide: 1, topics: [] }))
+        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20 }))
       )
     )
     const workers = Context.get(context, LaneWorkers)
@@ -263,20 +266,17 @@ for (const [name, fails, lookMillis] of [
         TestProcess.publishing((batch, broker) => (tries++ === 0 ? fails : broker.publish(batch)))
       )
       const slowly = Layer.effect(
-        OutboxQueue,
-        Effect.map(OutboxQueue, (queue) => ({
+        Queue,
+        Effect.map(Queue, (queue) => ({
           ...queue,
-          ready: (lanes: ReadonlyArray<Lane>, paused: ReadonlyArray<string>) =>
-            Effect.tap(queue.ready(lanes, paused), Effect.sleep(lookMillis))
+          ready: (views: ReadonlyArray<LaneView>) => Effect.tap(queue.ready(views), Effect.sleep(lookMillis))
         }))
       ).pipe(Layer.provideMerge(steps))
       yield* Layer.build(
-        LaneWorkers.layer
-          .pipe(Layer.provideMerge(Dispatcher.layer), Layer.provideMerge(slowly))
-          .pipe(
-            Layer.provide(Layer.succeed(LaneWorkersSettings, unpolled)),
-            Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 300, backoffCapMillis: 300 }))
-          )
+        Dispatching.over(slowly).pipe(
+          Layer.provide(Layer.succeed(LaneWorkersSettings, unpolled)),
+          Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 300, backoffCapMillis: 300 }))
+        )
       )
       yield* Transaction.run(Counters.create("a"))
       yield* Counters.drained

@@ -5,7 +5,7 @@ import { SqlClient, SqlError } from "effect/sql"
 import { randomBytes } from "node:crypto"
 import * as Envelope from "../../src/brokers/Envelope.ts"
 import { EventRefused, Outbox } from "../../src/outbox/Outbox.ts"
-import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
+import { Queue } from "../../src/outbox/Queue.ts"
 import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import * as Faults from "../../src/platform/Faults.ts"
@@ -13,6 +13,7 @@ import { Transaction, TransactionEnded } from "../../src/platform/Transaction.ts
 import { create, exists, increment, makeTables, queuedVersions } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
+import * as Lanes from "../support/Lanes.ts"
 
 const versions = queuedVersions
 
@@ -304,15 +305,15 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
           { eventType: name, schemaVersion: 1, data: {} }
         ])
       )
-      const queue = yield* OutboxQueue
-      const event = (yield* queue.fetch(laneOf(name), [])).find(({ aggregateId }) => aggregateId === name)
+      const queue = yield* Queue
+      const event = (yield* Lanes.fetch(queue, laneOf(name), [])).find(({ aggregateId }) => aggregateId === name)
       const read = Result.getOrThrow(Envelope.decode(Envelope.toRecord(event!)))
       assert.deepInclude(read, { aggregateType: name, aggregateId: name, eventType: name })
-      yield* queue.mark(laneOf(name), [event!], { partition: 0, baseOffset: 0n })
+      yield* Lanes.mark(queue, laneOf(name), [event!], { partition: 0, baseOffset: 0n })
       assert.deepStrictEqual(yield* versions(name), [])
       const consumer = "c".repeat(100)
       yield* sql`INSERT INTO consumer_cursors (consumer_name, aggregate_id, aggregate_type, version) VALUES (${consumer}, ${name}, ${name}, 1)`
-    }).pipe(Effect.provide(OutboxQueue.layer))
+    }).pipe(Effect.provide(Queue.layer))
   )
 
   it.effect(

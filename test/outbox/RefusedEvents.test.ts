@@ -10,7 +10,7 @@ import { HoldSettings } from "../../src/outbox/holds/Holds.ts"
 import { laneCount, laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import { Outbox } from "../../src/outbox/Outbox.ts"
-import { QueueSettings } from "../../src/outbox/OutboxQueue.ts"
+import { QueueSettings } from "../../src/outbox/Queue.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
@@ -36,80 +36,87 @@ const untilEach = (what: string, ids: ReadonlyArray<string>, count: number) =>
     })
   )
 
-it.live("no other lane waits for a send of a refused event, and its own lane waits for nothing but the answer", () =>
-  Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
-    const lane = laneOf("poison")
-    const neighbours = idsIn(lane, 4)
-    const elsewhere = Array.from({ length: laneCount }, (_, other) => other)
-      .filter((other) => other !== lane)
-      .flatMap((other) => idsIn(other, 1))
-    assert.strictEqual(elsewhere.length, laneCount - 1)
+it.live(
+  "no other partition waits for a send of a refused event, and its own lanes wait for nothing but the answer",
+  () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const lane = laneOf("poison")
+      const neighbours = idsIn(lane, 4)
+      const partitions = 8
+      const elsewhere = Array.from({ length: laneCount }, (_, other) => other)
+        .filter((other) => other % partitions !== lane % partitions)
+        .flatMap((other) => idsIn(other, 1))
+      assert.strictEqual(elsewhere.length, laneCount - laneCount / partitions)
+      // One send is in flight for each partition: the other lanes of this one wait for the answer, too.
+      const besides = Array.from({ length: laneCount }, (_, other) => other)
+        .filter((other) => other !== lane && other % partitions === lane % partitions)
+        .flatMap((other) => idsIn(other, 1))
 
-    /** The broker takes its time over the event when it is sent by itself, until the gate opens. */
-    const gate = yield* Latch.make(false)
-    let asked = 0
-    const topic = Refusals.makeTopic()
-    topic.refused.add("poison/2")
-    const dispatcher = TestProcess.dispatcherOver((layer) =>
-      Refusals.over(topic)(layer).pipe(
-        TestProcess.publishing((batch, broker) =>
-          batch.records.length === 1 && Refusals.nameOf(batch.records[0].value) === "poison/2"
-            ? Effect.andThen(
-                Effect.andThen(
-                  Effect.sync(() => asked++),
-                  gate.await
-                ),
-                broker.publish(batch)
-              )
-            : broker.publish(batch)
+      /** The broker takes its time over the event when it is sent by itself, until the gate opens. */
+      const gate = yield* Latch.make(false)
+      let asked = 0
+      const topic = Refusals.makeTopic()
+      topic.refused.add("poison/2")
+      const dispatcher = TestProcess.dispatcherOver((layer) =>
+        Refusals.over(topic)(layer).pipe(
+          TestProcess.publishing((batch, broker) =>
+            batch.records.length === 1 && Refusals.nameOf(batch.records[0].value) === "poison/2"
+              ? Effect.andThen(
+                  Effect.andThen(
+                    Effect.sync(() => asked++),
+                    gate.await
+                  ),
+                  broker.publish(batch)
+                )
+              : broker.publish(batch)
+          )
         )
+      ).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50 })))
+      const appendAll = (ids: ReadonlyArray<string>, version: number) =>
+        Effect.forEach(ids, (id) => Refusals.append(id, version, 1), { discard: true })
+      const atTheGate = (sends: number) =>
+        Counters.eventually(
+          `send ${sends} of the event by itself`,
+          Effect.sync(() => asked >= sends)
+        )
+
+      // In the middle of its lane's first batch.
+      yield* appendAll(neighbours.slice(0, 2), 1)
+      yield* Refusals.append("poison", 1, 3)
+      yield* appendAll([...neighbours.slice(2), ...besides, ...elsewhere], 1)
+      yield* Layer.build(dispatcher)
+      // A send is not cut off by the end, nor by that of a test that has failed.
+      yield* Effect.addFinalizer(() => gate.open)
+
+      yield* atTheGate(1)
+      yield* untilEach("every other partition's events, while the broker is at the refused one", elsewhere, 1)
+      yield* appendAll(elsewhere, 2)
+      yield* untilEach("what those lanes were given meanwhile", elsewhere, 2)
+      yield* gate.open
+      // The next try may be a day away.
+      yield* untilEach("the rest of the batch, behind the refusal", [...neighbours, ...besides], 1)
+      yield* appendAll(neighbours, 2)
+      yield* untilEach("what the lane was given since", neighbours, 2)
+
+      // And so it is with each further try.
+      yield* gate.close
+      yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
+      yield* HoldRetries.announce(lane)
+      yield* atTheGate(2)
+      yield* appendAll([...elsewhere, ...neighbours], 3)
+      yield* untilEach("the other lanes' events, while it is tried again", elsewhere, 3)
+      yield* gate.open
+      yield* untilEach("the lane's events, behind the second refusal", neighbours, 3)
+      assert.deepStrictEqual(
+        (yield* Refusals.statesOf("poison")).map(({ status }) => status),
+        ["published", "retrying", "parked"]
       )
-    ).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 2, topics: [] })))
-    const appendAll = (ids: ReadonlyArray<string>, version: number) =>
-      Effect.forEach(ids, (id) => Refusals.append(id, version, 1), { discard: true })
-    const atTheGate = (sends: number) =>
-      Counters.eventually(
-        `send ${sends} of the event by itself`,
-        Effect.sync(() => asked >= sends)
-      )
-
-    // In the middle of its lane's first batch.
-    yield* appendAll(neighbours.slice(0, 2), 1)
-    yield* Refusals.append("poison", 1, 3)
-    yield* appendAll([...neighbours.slice(2), ...elsewhere], 1)
-    yield* Layer.build(dispatcher)
-    // A send is not cut off by the end, nor by that of a test that has failed.
-    yield* Effect.addFinalizer(() => gate.open)
-
-    yield* atTheGate(1)
-    yield* untilEach("every other lane's event, while the broker is at the refused one", elsewhere, 1)
-    yield* appendAll(elsewhere, 2)
-    yield* untilEach("what those lanes were given meanwhile", elsewhere, 2)
-    yield* gate.open
-    // The next try may be a day away.
-    yield* untilEach("the rest of the lane's batch, behind the refusal", neighbours, 1)
-    yield* appendAll(neighbours, 2)
-    yield* untilEach("what the lane was given since", neighbours, 2)
-
-    // And so it is with each further try.
-    yield* gate.close
-    yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
-    yield* HoldRetries.announce(lane)
-    yield* atTheGate(2)
-    yield* appendAll([...elsewhere, ...neighbours], 3)
-    yield* untilEach("the other lanes' events, while it is tried again", elsewhere, 3)
-    yield* gate.open
-    yield* untilEach("the lane's events, behind the second refusal", neighbours, 3)
-    assert.deepStrictEqual(
-      (yield* Refusals.statesOf("poison")).map(({ status }) => status),
-      ["published", "retrying", "parked"]
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(writer),
+      Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 86_400_000, maxAttempts: 10, skipTopics: [] }))
     )
-  }).pipe(
-    Effect.scoped,
-    Effect.provide(writer),
-    Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 86_400_000, maxAttempts: 10, skipTopics: [] }))
-  )
 )
 
 it.effect("a topic's limit is found once for a while, and a backlog goes through it without being refused again", () =>
@@ -138,12 +145,12 @@ it.effect("a topic's limit is found once for a while, and a backlog goes through
         ])
       )
       yield* Refusals.append(well, 33, 95)
-      assert.strictEqual(yield* drainOnce(lane), "more")
+      assert.strictEqual(yield* drainOnce([lane]), "more")
       // 64, 32, 16, 8 and then fours; the part with the event that is too large alone is halved down to it.
       assert.isAtLeast(refusals, 5)
       const before = refusals
       sends.length = 0
-      yield* drainOnce(lane)
+      yield* drainOnce([lane])
       assert.strictEqual(refusals, before)
       assert.deepStrictEqual(new Set(sends), new Set([limit]))
       assert.strictEqual((yield* Refusals.statesOf(well)).filter(({ status }) => status === "published").length, 127)
@@ -155,7 +162,7 @@ it.effect("a topic's limit is found once for a while, and a backlog goes through
       yield* TestClock.adjust("11 seconds")
       sends.length = 0
       yield* Refusals.append(well, 128, 8)
-      yield* drainOnce(lane)
+      yield* drainOnce([lane])
       assert.strictEqual(sends[0], 8)
     }).pipe(
       Effect.provide(
@@ -183,7 +190,7 @@ it.live("each refusal leaves a line in the log with the event's names, its trace
     )
     yield* Layer.build(
       TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
-        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 2, topics: [] })),
+        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50 })),
         Layer.provide(Logger.layer([logger]))
       )
     ).pipe(Effect.provideService(References.MinimumLogLevel, "Warn"))

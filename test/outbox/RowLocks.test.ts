@@ -4,8 +4,8 @@ import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { laneOf } from "../../src/outbox/Lane.ts"
-import { dispatcherDatabase } from "../../src/outbox/LaneWorkers.ts"
-import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
+import { dispatcherDatabase } from "../../src/Dispatching.ts"
+import { Queue } from "../../src/outbox/Queue.ts"
 import { ControlSettings } from "../../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
@@ -13,6 +13,7 @@ import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
+import * as Lanes from "../support/Lanes.ts"
 
 const writer = Layer.effectDiscard(Counters.makeTables).pipe(
   Layer.provideMerge(TestProcess.outbox),
@@ -31,7 +32,7 @@ const startQueue = Effect.gen(function* () {
   const { url } = yield* TestDatabase
   return yield* Layer.build(
     Layer.fresh(
-      OutboxQueue.layer.pipe(Layer.provideMerge(dispatcherDatabase), Layer.provide(DatabaseSettings.layerOf({ url })))
+      Queue.layer.pipe(Layer.provideMerge(dispatcherDatabase), Layer.provide(DatabaseSettings.layerOf({ url })))
     )
   )
 })
@@ -62,9 +63,9 @@ it.live("a dispatcher that freezes inside a transaction loses its rows when it l
     const successor = yield* startQueue
     const awake = yield* Deferred.make<void>()
     const frozen = yield* freeze(zombie, awake)
-    const queue = Context.get(successor, OutboxQueue)
-    yield* queue.mark(lane, yield* queue.fetch(lane, []), receipt)
-    assert.deepStrictEqual(yield* queue.fetch(lane, []), [])
+    const queue = Context.get(successor, Queue)
+    yield* Lanes.mark(queue, lane, yield* Lanes.fetch(queue, lane, []), receipt)
+    assert.deepStrictEqual(yield* Lanes.fetch(queue, lane, []), [])
     yield* Deferred.succeed(awake, undefined)
     assert.isTrue(Exit.isFailure(yield* Fiber.join(frozen)), "the zombie's transaction is gone")
   }).pipe(
@@ -87,15 +88,15 @@ it.live("a mark that can't get its row gives up, and leaves nobody behind in Pos
     )
     const awake = yield* Deferred.make<void>()
     yield* freeze(foreign, awake)
-    const queue = Context.get(yield* startQueue, OutboxQueue)
+    const queue = Context.get(yield* startQueue, Queue)
     const impatient = Context.get(
       yield* Effect.provideService(startQueue, Database.PoolSettings, { silenceMillis: 600 }),
-      OutboxQueue
+      Queue
     )
     const sql = yield* SqlClient.SqlClient
-    const events = yield* queue.fetch(lane, [])
+    const events = yield* Lanes.fetch(queue, lane, [])
     for (let turn = 0; turn < 3; turn++) {
-      assert.isTrue(Exit.isFailure(yield* Effect.exit(impatient.mark(lane, events, receipt))))
+      assert.isTrue(Exit.isFailure(yield* Effect.exit(Lanes.mark(impatient, lane, events, receipt))))
     }
     // While the row is still locked.
     yield* Counters.eventually(
@@ -106,7 +107,7 @@ it.live("a mark that can't get its row gives up, and leaves nobody behind in Pos
       )
     )
     yield* Deferred.succeed(awake, undefined)
-    yield* queue.mark(lane, events, receipt)
-    assert.deepStrictEqual(yield* queue.fetch(lane, []), [])
+    yield* Lanes.mark(queue, lane, events, receipt)
+    assert.deepStrictEqual(yield* Lanes.fetch(queue, lane, []), [])
   }).pipe(Effect.timeout("45 seconds"), Effect.scoped, Effect.provide(writer))
 )

@@ -6,14 +6,16 @@ import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { Broker, BrokerUnavailable } from "../../src/brokers/Broker.ts"
-import { Dispatcher, DispatcherSettings, OneInFlight } from "../../src/outbox/Dispatcher.ts"
+import { Dispatcher, OneInFlight } from "../../src/outbox/Dispatcher.ts"
+import { PauseSettings } from "../../src/guards/PartitionPauses.ts"
 import { type Lane, laneOf } from "../../src/outbox/Lane.ts"
-import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
+import { Queue, type QueuedEvent, type QueueService } from "../../src/outbox/Queue.ts"
 import { Publisher } from "../../src/outbox/Publisher.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Ledger from "../support/Ledger.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
+import * as Lanes from "../support/Lanes.ts"
 
 const writer = Layer.effectDiscard(Ledger.makeTables).pipe(
   Layer.provideMerge(TestProcess.outbox),
@@ -42,7 +44,7 @@ const dispatcherOf = (plant: (steps: ReturnType<typeof stepsOf>) => ReturnType<t
   Dispatcher.layer.pipe(
     Layer.provideMerge(plant(stepsOf())),
     // The next try comes at once.
-    Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 0, backoffCapMillis: 0 }))
+    Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 0, backoffCapMillis: 0 }))
   )
 const stepsOf = () =>
   TestProcess.dispatcherStepsOver((layer) => Layer.effect(Broker, losesTheFirst).pipe(Layer.provide(layer)))
@@ -57,7 +59,7 @@ const rounds = 40
 const verdictOf = (
   plant: (steps: ReturnType<typeof stepsOf>) => ReturnType<typeof stepsOf>,
   drain: (dispatcher: Dispatcher["Service"], lane: Lane) => Effect.Effect<unknown> = ({ drainOnce }, lane) =>
-    drainOnce(lane)
+    drainOnce([lane])
 ) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
@@ -85,14 +87,13 @@ it.live("red when a batch is no version-prefix: a fetch that skips an event lets
       overQueue(steps, (queue) => ({
         ...queue,
         // As SKIP LOCKED does while another dispatcher has the row.
-        fetch: (lane, paused) =>
-          Effect.map(queue.fetch(lane, paused), (events) =>
-            events.filter(({ aggregateId, aggregateVersion }) => {
-              if (aggregateVersion !== 1 || skipped.has(aggregateId)) return true
-              skipped.add(aggregateId)
-              return false
-            })
-          )
+        fetch: overEvents(queue, (events) =>
+          events.filter(({ aggregateId, aggregateVersion }) => {
+            if (aggregateVersion !== 1 || skipped.has(aggregateId)) return true
+            skipped.add(aggregateId)
+            return false
+          })
+        )
       }))
     )
     assert.match(verdict.problems.join("\n"), /overtook v1/)
@@ -104,8 +105,14 @@ it.live("red when an event is marked before its ack: a send that fails then lose
     const verdict = yield* verdictOf((steps) =>
       overQueue(steps, (queue) => ({
         ...queue,
-        fetch: (lane, paused) =>
-          Effect.tap(queue.fetch(lane, paused), (events) => queue.mark(lane, events, { partition: 0, baseOffset: 0n }))
+        fetch: (parts) =>
+          Effect.tap(queue.fetch(parts), (fetched) =>
+            Effect.forEach(
+              fetched,
+              ({ events, lane }) => Lanes.mark(queue, lane, events, { partition: 0, baseOffset: 0n }),
+              { discard: true }
+            )
+          )
       }))
     )
     assert.match(verdict.problems.join("\n"), /a v1 is missing/)
@@ -119,16 +126,15 @@ it.live("red when two batches of a lane are in flight: the second lands, and the
       (steps) =>
         overQueue(steps, (queue) => ({
           ...queue,
-          fetch: (lane, paused) =>
-            Effect.map(queue.fetch(lane, paused), (events) => {
-              const next = events.filter(({ seq }) => !inFlight.has(seq)).slice(0, 2)
-              for (const { seq } of next) inFlight.add(seq)
-              return next
-            })
+          fetch: overEvents(queue, (events) => {
+            const next = events.filter(({ seq }) => !inFlight.has(seq)).slice(0, 2)
+            for (const { seq } of next) inFlight.add(seq)
+            return next
+          })
         })),
       ({ drainOnce }, lane) =>
         Effect.andThen(
-          Effect.all([drainOnce(lane), drainOnce(lane)], { concurrency: 2 }),
+          Effect.all([drainOnce([lane]), drainOnce([lane])], { concurrency: 2 }),
           Effect.sync(() => inFlight.clear())
         )
     )
@@ -143,26 +149,26 @@ it.live("a second batch of a lane beside the first is a defect, and nothing of i
     yield* Effect.gen(function* () {
       yield* Transaction.run(Ledger.append("a"))
       const { drainOnce, retryHeld } = yield* Dispatcher
-      const first = yield* Effect.forkChild(drainOnce(laneOf("a")))
+      const first = yield* Effect.forkChild(drainOnce([laneOf("a")]))
       yield* Deferred.await(fetched)
-      const beside: ReadonlyArray<Effect.Effect<unknown>> = [drainOnce(laneOf("a")), retryHeld(laneOf("a"))]
+      const beside: ReadonlyArray<Effect.Effect<unknown>> = [drainOnce([laneOf("a")]), retryHeld([laneOf("a")])]
       for (const second of beside) {
         assert.match(String(yield* Effect.exit(second)), /lane \d+ has a batch in flight already/)
       }
       assert.strictEqual(yield* Ledger.countEmbedded, 0)
       // Another lane is free all the while, and this one when its batch has ended.
-      assert.strictEqual(yield* drainOnce(laneOf("b")), "idle")
+      assert.strictEqual(yield* drainOnce([laneOf("b")]), "idle")
       yield* Deferred.succeed(go, undefined)
       yield* Fiber.join(first)
-      assert.strictEqual(yield* drainOnce(laneOf("a")), "idle")
+      assert.strictEqual(yield* drainOnce([laneOf("a")]), "idle")
       assert.strictEqual(yield* Ledger.countEmbedded, 1)
     }).pipe(
       Effect.provide(
         dispatcherOf((steps) =>
           overQueue(steps, (queue) => ({
             ...queue,
-            fetch: (lane, paused) =>
-              Effect.tap(queue.fetch(lane, paused), () =>
+            fetch: (parts) =>
+              Effect.tap(queue.fetch(parts), () =>
                 Effect.flatMap(Deferred.succeed(fetched, undefined), (isFirst) =>
                   isFirst ? Deferred.await(go) : Effect.void
                 )
@@ -181,10 +187,12 @@ it.live(
       const verdict = yield* verdictOf((steps) =>
         overPublisher(steps, (publisher) => ({
           ...publisher,
-          publish: (lane, topic, events) =>
+          publish: (batch) =>
             Effect.map(
               // Each piece gets its turn, whatever becomes of the others; the first failure is the answer.
-              Effect.partition(events, (event) => publisher.publish(lane, topic, [event]), { concurrency: 3 }),
+              Effect.partition(batch.events, (event) => publisher.publish({ ...batch, events: [event] }), {
+                concurrency: 3
+              }),
               ([[receipt], [failure]]) => ({ failure, receipt })
             ).pipe(
               Effect.flatMap(({ failure, receipt }) =>
@@ -197,31 +205,19 @@ it.live(
     })
 )
 
-it.live("a batch that goes back is a defect, and nothing of it is sent", () =>
-  Effect.gen(function* () {
-    yield* Transaction.run(Ledger.append("a", 3))
-    const { drainOnce } = yield* Dispatcher
-    const exit = yield* Effect.exit(drainOnce(laneOf("a")))
-    assert.match(String(exit), /version 2 follows 3 in the queue/)
-    assert.strictEqual(yield* Ledger.countEmbedded, 0)
-  }).pipe(
-    Effect.provide(
-      dispatcherOf((steps) =>
-        overQueue(steps, (queue) => ({
-          ...queue,
-          fetch: (lane, paused) => Effect.map(queue.fetch(lane, paused), (events) => events.toReversed())
-        }))
-      ).pipe(Layer.provideMerge(writer))
-    )
-  )
-)
+/** A fetch of which each lane's events are changed. */
+const overEvents =
+  (
+    queue: QueueService,
+    change: (events: ReadonlyArray<QueuedEvent>) => ReadonlyArray<QueuedEvent>
+  ): QueueService["fetch"] =>
+  (parts) =>
+    Effect.map(queue.fetch(parts), (fetched) => fetched.map((ofLane) => ({ ...ofLane, events: change(ofLane.events) })))
 
-const overQueue = <E, R>(
-  steps: Layer.Layer<OutboxQueue | Publisher | Broker, E, R>,
-  change: (queue: OutboxQueue["Service"]) => OutboxQueue["Service"]
-) => Layer.effect(OutboxQueue, Effect.map(OutboxQueue, change)).pipe(Layer.provideMerge(steps))
+const overQueue = <A, E, R>(steps: Layer.Layer<A | Queue, E, R>, change: (queue: QueueService) => QueueService) =>
+  Layer.effect(Queue, Effect.map(Queue, change)).pipe(Layer.provideMerge(steps))
 
-const overPublisher = <E, R>(
-  steps: Layer.Layer<OutboxQueue | Publisher | Broker, E, R>,
+const overPublisher = <A, E, R>(
+  steps: Layer.Layer<A | Publisher, E, R>,
   change: (publisher: Publisher["Service"]) => Publisher["Service"]
 ) => Layer.effect(Publisher, Effect.map(Publisher, change)).pipe(Layer.provideMerge(steps))

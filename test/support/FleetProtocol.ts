@@ -1,7 +1,7 @@
 /** What a test and the processes of its fleet tell each other: settings one way, in a variable, and lines of JSON the other way. */
 import { Config, Layer, Redacted, Schema } from "effect"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
-import { QueueSettings } from "../../src/outbox/OutboxQueue.ts"
+import { QueueSettings } from "../../src/outbox/Queue.ts"
 import { ControlSettings } from "../../src/platform/ControlConnection.ts"
 import { WakeupSettings } from "../../src/platform/Wakeups.ts"
 import * as TestDatabase from "./TestDatabase.ts"
@@ -70,6 +70,6 @@ export const layerOf = (settings: Settings) =>
       heartbeatMillis: settings.sessionTimeoutMillis / 5
     }),
     Layer.succeed(WakeupSettings, { crossProcess: settings.notify }),
-    Layer.succeed(LaneWorkersSettings, { pollMillis: settings.pollMillis, lanesSideBySide: 4, topics: [] }),
+    Layer.succeed(LaneWorkersSettings, { pollMillis: settings.pollMillis }),
     Layer.succeed(QueueSettings, { batchSize: settings.batchSize, batchBytes: 900_000, archive: true })
   )

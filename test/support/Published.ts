@@ -1,15 +1,16 @@
 /** Takes everything out of the queue, as a dispatcher does after the broker's ack, for tests that are about what comes after. */
 import { Effect } from "effect"
 import { Lane, laneCount } from "../../src/outbox/Lane.ts"
-import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
+import { Queue } from "../../src/outbox/Queue.ts"
+import * as Lanes from "./Lanes.ts"
 
 export const publishAll = Effect.gen(function* () {
-  const queue = yield* OutboxQueue
+  const queue = yield* Queue
   for (let lane = 0; lane < laneCount; lane++) {
     while (true) {
-      const events = yield* queue.fetch(Lane.make(lane), [])
+      const events = yield* Lanes.fetch(queue, Lane.make(lane), [])
       if (events.length === 0) break
-      yield* queue.mark(Lane.make(lane), events, { partition: lane % 8, baseOffset: 0n })
+      yield* Lanes.mark(queue, Lane.make(lane), events, { partition: lane % 8, baseOffset: 0n })
     }
   }
 })

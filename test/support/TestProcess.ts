@@ -4,11 +4,9 @@
 import { Effect, Layer, References } from "effect"
 import { type Batch, Broker } from "../../src/brokers/Broker.ts"
 import * as EmbeddedBroker from "../../src/brokers/embedded/EmbeddedBroker.ts"
-import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
-import { LaneWorkers } from "../../src/outbox/LaneWorkers.ts"
+import * as Dispatching from "../../src/Dispatching.ts"
+import { TopicChecks } from "../../src/operations/TopicChecks.ts"
 import * as Outbox from "../../src/outbox/Outbox.ts"
-import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
-import { Publisher } from "../../src/outbox/Publisher.ts"
 import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
 import { ControlConnection } from "../../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
@@ -39,13 +37,13 @@ export const outbox = Outbox.Outbox.layer.pipe(Layer.provideMerge(LaneWakeup.lay
 /** The embedded broker, as the service has it. */
 export const broker = EmbeddedBroker.layer
 
-/** The dispatcher's steps, over the broker that `change` makes of the embedded one. */
+/** The dispatcher's steps with all that decorates them, over the broker that `change` makes of the embedded one. */
 export const dispatcherStepsOver = <R>(change: (layer: typeof broker) => Layer.Layer<Broker, never, R>) =>
-  Layer.mergeAll(OutboxQueue.layer, Publisher.layer).pipe(Layer.provideMerge(change(broker)))
+  Dispatching.steps.pipe(Layer.provideMerge(TopicChecks.layer), Layer.provideMerge(change(broker)))
 
 /** A dispatcher over the broker that `change` makes of the embedded one. */
 export const dispatcherOver = <R>(change: (layer: typeof broker) => Layer.Layer<Broker, never, R>) =>
-  LaneWorkers.layer.pipe(Layer.provideMerge(Dispatcher.layer), Layer.provideMerge(dispatcherStepsOver(change)))
+  Dispatching.over(dispatcherStepsOver(change))
 
 /** What makes of a broker one that publishes in another way, which has the real one to go on with. */
 export const publishing =

@@ -109,16 +109,7 @@ const notYet: ReadonlyArray<string> = [
   "src/inbox/Consumer.ts imports src/operations/InboxMetrics.ts",
   "src/inbox/Consumer.ts imports src/operations/InboxReport.ts",
   "src/inbox/Consumer.ts imports src/postgres/Database.ts",
-  "src/inbox/Consumer.ts imports src/postgres/fast/CoalescedSlices.ts",
-  "src/outbox/Dispatcher.ts imports src/guards/OutOfOrderVersions.ts",
-  "src/outbox/Dispatcher.ts imports src/guards/PartitionPauses.ts",
-  "src/outbox/Dispatcher.ts imports src/guards/SizeLimits.ts",
-  "src/outbox/LaneWorkers.ts imports src/guards/BrokerReachability.ts",
-  "src/outbox/LaneWorkers.ts imports src/guards/OutOfOrderVersions.ts",
-  "src/outbox/LaneWorkers.ts imports src/postgres/Database.ts",
-  "src/outbox/OutboxQueue.ts imports src/postgres/fast/LowWaterMarks.ts",
-  "src/outbox/Publisher.ts imports src/guards/PartitionPauses.ts",
-  "src/outbox/Publisher.ts imports src/operations/TopicChecks.ts"
+  "src/inbox/Consumer.ts imports src/postgres/fast/CoalescedSlices.ts"
 ]
 
 describe("Layers", () => {

@@ -9,7 +9,7 @@ import { Effect } from "effect"
 import type { SqlError } from "effect/sql"
 import { Transaction } from "../../platform/Transaction.ts"
 import type { Lane } from "../Lane.ts"
-import { type Aggregate, type Receipt, warnOfSharedId } from "../OutboxQueue.ts"
+import { type Aggregate, type Receipt, warnOfSharedId } from "../Queue.ts"
 
 /** A hold, locked until the transaction ends. */
 export interface LockedHold extends Aggregate {
@@ -32,7 +32,8 @@ export const eventColumns = (table: string) =>
    ${table}.schema_version AS "schemaVersion", ${table}.aggregate_type AS "aggregateType", ${table}.aggregate_id AS "aggregateId",
    ${table}.aggregate_version AS "aggregateVersion",
    to_char(${table}.occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
-   ${table}.trace_id AS "traceId", ${table}.span_id AS "spanId", ${table}.data::text AS data`
+   ${table}.trace_id AS "traceId", ${table}.span_id AS "spanId",
+   ${table}.record_bytes AS "recordBytes", ${table}.data::text AS data`
 
 type InTransaction<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 

@@ -6,7 +6,6 @@ import { type Cause, Effect, type Scope, Stream } from "effect"
 import * as Monotonic from "../../platform/Monotonic.ts"
 import { Wakeups } from "../../platform/Wakeups.ts"
 import * as Supervised from "../../platform/Supervised.ts"
-import { Dispatcher } from "../Dispatcher.ts"
 import { Holds } from "./Holds.ts"
 import type { Lane } from "../Lane.ts"
 
@@ -19,33 +18,27 @@ export const announce = (lane: Lane): Effect.Effect<void, never, Wakeups> =>
 /** A wait that shows health now and then that it is one. */
 const stampMillis = 10_000
 
-/**
- * Watches the due times of `options.lanes` for as long as the scope lives, and hands lanes that have something due to `enqueue`, whose worker
- * then runs `run` before it drains the lane: retries and batches of a lane take turns in one worker.
- */
+/** Watches the due times of `options.lanes` for as long as the scope lives, and calls `wake` for each lane that has something due. */
 export const make = Effect.fnUntraced(function* (options: {
   readonly lanes: Effect.Effect<ReadonlyArray<Lane>>
   /** Emits when lanes come or go. */
   readonly laneChanges: Stream.Stream<unknown>
-  readonly enqueue: (lane: Lane) => Effect.Effect<void>
+  readonly wake: (lane: Lane) => void
   readonly pollMillis: number
-  /** The full-jitter backoff of a lane whose tries end in a defect: the broker may have taken what Postgres can't write down. */
+  /** The full-jitter backoff of a lane whose attempts end in a defect: the broker may have taken an event, and Postgres can't write that down. */
   readonly backoff: { readonly baseMillis: number; readonly capMillis: number }
 }): Effect.fn.Return<
   {
-    readonly run: (lane: Lane) => Effect.Effect<void>
-    /** Whether the lane was handed to `enqueue`, and `run` has not come to it since. */
-    readonly isDue: (lane: Lane) => boolean
-    /** Lanes whose last tries ended in a defect, with how many did in a row. */
+    /** An attempt ended in a defect. It keeps back held aggregates alone: the lane's queue goes on. */
+    readonly failed: (lane: Lane, cause: Cause.Cause<never>) => Effect.Effect<void>
+    /** Lanes whose last attempts ended in a defect, with how many did in a row. */
     readonly failing: () => ReadonlyMap<Lane, { readonly attempt: number }>
   },
   never,
-  Dispatcher | Holds | Wakeups | Supervised.Fibers | Scope.Scope
+  Holds | Wakeups | Supervised.Fibers | Scope.Scope
 > {
-  const dispatcher = yield* Dispatcher
   const holds = yield* Holds
   const wakeups = yield* Wakeups
-  const dueLanes = new Set<Lane>()
   const failing = new Map<Lane, { readonly attempt: number; readonly untilMillis: number }>()
 
   yield* wakeups.on(subject, () => Effect.asVoid(holds.changed.open))
@@ -56,58 +49,36 @@ export const make = Effect.fnUntraced(function* (options: {
       yield* holds.changed.close
       const lanes = yield* options.lanes
       for (const lane of failing.keys()) if (!lanes.includes(lane)) failing.delete(lane)
-      let waitMillis = Math.min(options.pollMillis, 1 + ((yield* dispatcher.nextTryMillis) ?? Infinity))
+      let waitMillis = options.pollMillis
       const failingBefore = new Map(failing)
-      const next = lanes.length === 0 ? [] : yield* holds.nextDue(lanes, yield* dispatcher.pausedTopics(lanes))
+      const next = lanes.length === 0 ? [] : yield* holds.nextDue(lanes)
       const now = yield* Monotonic.millis
       for (const { lane, waitMillis: dueMillis } of next) {
         const millis = Math.max(dueMillis, (failing.get(lane)?.untilMillis ?? 0) - now)
         if (millis > 0) waitMillis = Math.min(waitMillis, Math.ceil(millis))
-        else {
-          dueLanes.add(lane)
-          yield* options.enqueue(lane)
-        }
+        else options.wake(lane)
       }
-      // A head whose outcome could not be written is due as before, its topic paused or not. Where none is, somebody else has dealt with it.
-      const asked = failingBefore.size === 0 ? [] : yield* holds.nextDue([...failingBefore.keys()], [])
+      // A head whose outcome could not be written is due as before. Where none is due, somebody else has dealt with it.
       for (const [lane, before] of failingBefore) {
-        const isDue = asked.some((one) => one.lane === lane && one.waitMillis <= 0)
+        const isDue = next.some((one) => one.lane === lane && one.isDue)
         if (!isDue && failing.get(lane) === before) failing.delete(lane)
       }
       yield* holds.changed.await.pipe(Effect.timeoutOption(Math.min(waitMillis, stampMillis)), Effect.andThen(stamp))
     })
   )
 
-  /** Whatever goes wrong here keeps back held aggregates alone: the lane's queue goes on. */
-  const failed = Effect.fnUntraced(function* (lane: Lane, cause: Cause.Cause<never>) {
-    const attempt = (failing.get(lane)?.attempt ?? 0) + 1
-    const millis = yield* Supervised.fullJitterMillis(
-      attempt - 1,
-      options.backoff.baseMillis,
-      options.backoff.capMillis
-    )
-    failing.set(lane, { attempt, untilMillis: (yield* Monotonic.millis) + millis })
-    // A look that came during this try knew nothing of its failure.
-    dueLanes.delete(lane)
-    yield* holds.changed.open
-    yield* Effect.logError(
-      `lane ${lane}: a refused event could not be tried again; next try in ${Math.round(millis)} ms`,
-      cause
-    )
-  })
-
   return {
-    run: (lane) =>
-      Effect.suspend(() =>
-        dueLanes.delete(lane)
-          ? dispatcher.retryHeld(lane).pipe(
-              // As long as one is due it may be the one that can't be written down.
-              Effect.tap((isWell) => Effect.sync(() => isWell && failing.delete(lane))),
-              Effect.catchCause((cause) => failed(lane, cause))
-            )
-          : Effect.void
-      ),
-    isDue: (lane) => dueLanes.has(lane),
+    failed: Effect.fnUntraced(function* (lane, cause) {
+      const attempt = (failing.get(lane)?.attempt ?? 0) + 1
+      const { baseMillis, capMillis } = options.backoff
+      const millis = yield* Supervised.fullJitterMillis(attempt - 1, baseMillis, capMillis)
+      failing.set(lane, { attempt, untilMillis: (yield* Monotonic.millis) + millis })
+      yield* holds.changed.open
+      yield* Effect.logError(
+        `lane ${lane}: a refused event could not be tried again; next try in ${Math.round(millis)} ms`,
+        cause
+      )
+    }),
     failing: () => failing
   }
 })

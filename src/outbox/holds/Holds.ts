@@ -30,7 +30,7 @@ import * as Supervised from "../../platform/Supervised.ts"
 import type { MessageRejected } from "../../brokers/Broker.ts"
 import * as HeldRows from "./HeldRows.ts"
 import type { Lane } from "../Lane.ts"
-import { type QueuedEvent, QueueSettings, type Receipt } from "../OutboxQueue.ts"
+import { type LaneView, type QueuedEvent, QueueSettings, type Receipt } from "../Queue.ts"
 
 /** How long a refused event is tried, and what becomes of its aggregate after that. */
 export const HoldSettings = Context.Reference<{
@@ -57,30 +57,38 @@ export interface HeldEvent extends QueuedEvent {
 /** What a refusal came to. `gone`: the event is somebody else's business by now, and nothing was counted. */
 export type Refused = "retrying" | "dead" | "skipped" | "gone"
 
+/** When the next head of a lane and topic is due. */
+export interface NextDue {
+  readonly lane: Lane
+  readonly topic: string
+  readonly isDue: boolean
+  /** Milliseconds until it may be sent; not above 0 where it may be sent now. */
+  readonly waitMillis: number
+}
+
 /** See {@link Holds}. */
 export interface HoldsService {
   /** Holds the aggregate of an event that was refused when it was sent alone from the queue: its first attempt. */
   readonly hold: (lane: Lane, event: QueuedEvent, error: MessageRejected) => Effect.Effect<Refused>
   /** Takes events of held aggregates out of the queue, where a fetch met them. Returns how many it could move. */
   readonly park: (lane: Lane, events: ReadonlyArray<QueuedEvent>) => Effect.Effect<number>
-  /** The lane's heads whose time has come, the longest due first, at most {@link dueLimit}. */
-  readonly due: (lane: Lane, pausedTopics: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<HeldEvent>>
+  /** The lanes' heads whose next attempt is due: first one of each lane, its longest due, and at most {@link dueLimit} in all. */
+  readonly due: (views: ReadonlyArray<LaneView>) => Effect.Effect<ReadonlyArray<HeldEvent>>
+  /** Whether the head is still to be sent: an operator may have discarded it since it was found due. */
+  readonly isDue: (event: HeldEvent) => Effect.Effect<boolean>
   /** One more refusal of a head. */
   readonly rejected: (event: HeldEvent, error: MessageRejected) => Effect.Effect<Refused>
   /** The head is in the topic: archives it, ends the hold, and queues what waited. False if there was nothing to end any more. */
   readonly published: (event: HeldEvent, receipt: Receipt) => Effect.Effect<boolean>
-  /** When the next head of each lane is due, in milliseconds from now; not above 0 where one is due already. */
-  readonly nextDue: (
-    lanes: ReadonlyArray<Lane>,
-    pausedTopics: ReadonlyArray<string>
-  ) => Effect.Effect<ReadonlyArray<{ readonly lane: Lane; readonly waitMillis: number }>>
+  /** The earliest due time of each lane and topic with heads. */
+  readonly nextDue: (lanes: ReadonlyArray<Lane>) => Effect.Effect<ReadonlyArray<NextDue>>
   /** Parked events and dead letters, each counted up to {@link countLimit}. */
   readonly counts: Effect.Effect<{ readonly parked: number; readonly dead: number }>
   /** Opened when this process changed a hold: due times are to be looked at again. */
   readonly changed: Latch.Latch
 }
 
-/** Sends of held heads before a lane goes on with its queue: held aggregates must not delay the others either. */
+/** Heads that are sent in one round of the dispatcher: held aggregates must not delay the others either. */
 export const dueLimit = 8
 
 /** Refusals that a hold remembers. More than the attempts of most settings, and a bound for those that try for weeks. */
@@ -200,20 +208,26 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/out
         )
       }, Effect.orDie)
 
-      const due = Effect.fnUntraced(function* (lane: Lane, pausedTopics: ReadonlyArray<string>) {
+      const due = Effect.fnUntraced(function* (views: ReadonlyArray<LaneView>) {
+        const paused = views.flatMap(({ lane, withoutTopics = [] }) => withoutTopics.map((topic) => ({ lane, topic })))
         const rows = yield* sql<HeldEvent & { readonly isFirst: boolean }>`
-          SELECT ${sql.literal(HeldRows.eventColumns("p"))}, h.attempts,
-                 NOT EXISTS (SELECT FROM outbox_parked AS q
-                             WHERE q.aggregate_type = h.aggregate_type AND q.aggregate_id = h.aggregate_id AND q.seq < h.seq)
-                   AS "isFirst"
-          FROM outbox_holds AS h JOIN outbox_parked AS p ON p.lane = h.lane AND p.seq = h.seq
-          WHERE h.lane = ${lane}::int2 AND h.next_attempt_at <= (SELECT clock_now()) AND h.topic <> ALL (${[...pausedTopics]}::text[])
-          ORDER BY "isFirst" DESC, h.next_attempt_at, h.seq LIMIT ${dueLimit}`
+          SELECT * FROM (
+            SELECT ${sql.literal(HeldRows.eventColumns("p"))}, h.attempts, h.next_attempt_at AS "nextAttemptAt",
+                   row_number() OVER (PARTITION BY h.lane ORDER BY h.next_attempt_at, h.seq) AS turn,
+                   NOT EXISTS (SELECT FROM outbox_parked AS q
+                               WHERE q.aggregate_type = h.aggregate_type AND q.aggregate_id = h.aggregate_id AND q.seq < h.seq)
+                     AS "isFirst"
+            FROM outbox_holds AS h JOIN outbox_parked AS p ON p.lane = h.lane AND p.seq = h.seq
+            WHERE h.lane = ANY (${views.map(({ lane }) => lane)}::int2[]) AND h.next_attempt_at <= (SELECT clock_now())
+              AND (h.lane, h.topic) NOT IN (SELECT * FROM unnest(
+                ${paused.map(({ lane }) => lane)}::int2[], ${paused.map(({ topic }) => topic)}::text[]))
+          ) AS heads
+          ORDER BY "isFirst" DESC, turn, "nextAttemptAt", seq LIMIT ${dueLimit}`
         const wrong = rows.filter((row) => !row.isFirst)
         // Rule 1 again. It is that aggregate's own business.
         yield* Effect.forEach(
           wrong,
-          ({ aggregateId, aggregateType, eventId }) =>
+          ({ aggregateId, aggregateType, eventId, lane }) =>
             Effect.logError("a held aggregate is not tried again, for an event is parked in front of its head").pipe(
               Effect.annotateLogs({ lane, aggregate_type: aggregateType, aggregate_id: aggregateId, event_id: eventId })
             ),
@@ -249,12 +263,27 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/out
         )
       }, Effect.orDie)
 
-      const nextDue: HoldsService["nextDue"] = Effect.fnUntraced(function* (lanes, pausedTopics) {
-        return yield* sql<{ readonly lane: Lane; readonly waitMillis: number }>`
-          SELECT lane, (extract(epoch FROM min(next_attempt_at) - clock_now()) * 1000)::float8 AS "waitMillis"
-          FROM outbox_holds
-          WHERE lane = ANY (${[...lanes]}::int2[]) AND next_attempt_at IS NOT NULL AND topic <> ALL (${[...pausedTopics]}::text[])
-          GROUP BY lane`
+      const nextDue: HoldsService["nextDue"] = Effect.fnUntraced(function* (lanes) {
+        return yield* sql<NextDue>`
+          SELECT lane, topic, wait <= 0 AS "isDue", wait AS "waitMillis"
+          FROM (
+            SELECT lane, topic, (extract(epoch FROM min(next_attempt_at) - clock_now()) * 1000)::float8 AS wait
+            FROM outbox_holds WHERE lane = ANY (${[...lanes]}::int2[]) AND next_attempt_at IS NOT NULL
+            GROUP BY lane, topic
+          ) AS next`
+      }, Effect.orDie)
+
+      const isDue: HoldsService["isDue"] = Effect.fnUntraced(function* ({
+        aggregateId,
+        aggregateType,
+        attempts,
+        eventId
+      }) {
+        const rows = yield* sql`
+          SELECT 1 AS one FROM outbox_holds
+          WHERE aggregate_type = ${aggregateType} AND aggregate_id = ${aggregateId} AND event_id = ${eventId}::uuid
+            AND attempts = ${attempts}::int4 AND next_attempt_at IS NOT NULL`
+        return rows.length > 0
       }, Effect.orDie)
 
       const counts = Effect.gen(function* () {
@@ -264,7 +293,7 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/out
         return row ?? { parked: 0, dead: 0 }
       }).pipe(Effect.orDie)
 
-      return Holds.of({ hold, park, due, rejected, published, nextDue, counts, changed })
+      return Holds.of({ hold, park, due, isDue, rejected, published, nextDue, counts, changed })
     })
   )
 }

@@ -24,10 +24,13 @@
  * ours with the lanes' locks too, a lane that is lost loses its floor. And now and then the third step looks from the very beginning: should a foreign hand insert an event
  * without a lock of anything before it, that row is late and not lost.
  */
-import { Array, Effect } from "effect"
-import type { SqlClient } from "effect/sql"
+import { Array, Context, Effect, Layer, Stream } from "effect"
+import { SqlClient } from "effect/sql"
 import * as Monotonic from "../../platform/Monotonic.ts"
-import { type Lane, laneCount } from "../../outbox/Lane.ts"
+import * as Supervised from "../../platform/Supervised.ts"
+import { allLanes, type Lane, laneCount } from "../../outbox/Lane.ts"
+import { LaneOwnership } from "../../outbox/LaneOwnership.ts"
+import { type LaneView, Queue } from "../../outbox/Queue.ts"
 
 const queueTable = "outbox_events"
 
@@ -61,8 +64,8 @@ interface Candidate {
   readonly waited: number
 }
 
-/** The floors of one process, all at the beginning. They are facts about the table, whoever owns the lane. */
-export const make = (sql: SqlClient.SqlClient) => {
+/** The marks of one process, all at the beginning. They are facts about the table, whoever owns the lane. */
+const make = (sql: SqlClient.SqlClient) => {
   const floors = new BigInt64Array(laneCount)
   const known = new Set<Lane>()
   /** By lane: where rows of other topics than these begin. */
@@ -227,4 +230,102 @@ export const make = (sql: SqlClient.SqlClient) => {
           : Effect.void
       })
   }
+}
+
+/** A lane's dead entries pile up for so long before the next fetch steps past them: at 5,000 events/s some eighty a lane. */
+const raiseMillis = 1_000
+
+/** A topic counts as one that can't be sent to for so long after it was last left out: longer than the longest pause. */
+const leftOutMillis = 60_000
+
+export class LowWaterMarks extends Context.Service<
+  LowWaterMarks,
+  {
+    /** One round for the lanes: to be called about once a second. `topicsOf` are the topics that can't be sent to, as a rule those that views left out. */
+    readonly raise: (
+      lanes: ReadonlyArray<Lane>,
+      topicsOf?: (lane: Lane) => ReadonlyArray<string>
+    ) => Effect.Effect<void>
+    /** Lanes that this process has lost begin at the beginning again. */
+    readonly forget: (lanes: Iterable<Lane>) => Effect.Effect<void>
+  }
+>()("paid-once/postgres/LowWaterMarks") {
+  /** Lets the queue's statements begin at the marks. */
+  static readonly layerQueue: Layer.Layer<Queue | LowWaterMarks, never, Queue | SqlClient.SqlClient> =
+    Layer.effectContext(
+      Effect.gen(function* () {
+        const queue = yield* Queue
+        const marks = make(yield* SqlClient.SqlClient)
+        const leftOut = new Map<Lane, Map<string, number>>()
+        const remember = (views: ReadonlyArray<LaneView>) =>
+          Effect.map(Monotonic.millis, (now) => {
+            for (const { lane, withoutTopics = [] } of views) {
+              if (withoutTopics.length === 0) continue
+              const times = leftOut.get(lane) ?? new Map<string, number>()
+              leftOut.set(lane, times)
+              for (const topic of withoutTopics) times.set(topic, now)
+            }
+          })
+        const from = <A extends LaneView>(views: ReadonlyArray<A>): ReadonlyArray<A> => {
+          const server = marks.server()
+          if (server === "") return views
+          return views.map((view) => ({
+            ...view,
+            from: { seq: marks.of(view.lane, view.withoutTopics ?? []), server }
+          }))
+        }
+        return Context.make(
+          Queue,
+          Queue.of({
+            ready: (views) =>
+              Effect.andThen(
+                remember(views),
+                Effect.suspend(() => queue.ready(from(views)))
+              ),
+            fetch: (parts) => Effect.suspend(() => queue.fetch(from(parts))),
+            mark: (runs) =>
+              Effect.suspend(() => {
+                marks.died()
+                return queue.mark(runs)
+              }),
+            pending: (views) => Effect.suspend(() => queue.pending(from(views)))
+          })
+        ).pipe(
+          Context.add(
+            LowWaterMarks,
+            LowWaterMarks.of({
+              raise: (lanes, topicsOf) =>
+                Effect.flatMap(Monotonic.millis, (now) => {
+                  for (const [lane, times] of leftOut) {
+                    for (const [topic, millis] of times) if (millis + leftOutMillis <= now) times.delete(topic)
+                    if (times.size === 0) leftOut.delete(lane)
+                  }
+                  const known = (lane: Lane) => [...(leftOut.get(lane)?.keys() ?? [])].toSorted()
+                  return Effect.orDie(marks.raise(lanes, topicsOf ?? known))
+                }),
+              forget: (lanes) => Effect.sync(() => marks.forget(lanes))
+            })
+          )
+        )
+      })
+    )
+
+  /** Raises the marks of this process's lanes, and forgets those of the others. */
+  static readonly layerRaising: Layer.Layer<never, never, LowWaterMarks | LaneOwnership | Supervised.Fibers> =
+    Layer.effectDiscard(
+      Effect.gen(function* () {
+        const marks = yield* LowWaterMarks
+        const ownership = yield* LaneOwnership
+        yield* Effect.forkScoped(
+          Stream.runForEach(ownership.changes, (held) => marks.forget(allLanes.filter((lane) => !held.includes(lane))))
+        )
+        yield* Supervised.forkLoop(
+          "low-water marks",
+          Effect.andThen(
+            Effect.flatMap(ownership.held, (lanes) => marks.raise(lanes)),
+            Effect.sleep(raiseMillis)
+          )
+        )
+      })
+    )
 }

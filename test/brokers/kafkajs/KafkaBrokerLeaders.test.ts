@@ -15,7 +15,7 @@ import {
   within
 } from "../../contracts/BrokerHarness.ts"
 import { LaneWorkersSettings } from "../../../src/outbox/LaneWorkers.ts"
-import { Dispatcher, DispatcherSettings } from "../../../src/outbox/Dispatcher.ts"
+import { PartitionPauses, PauseSettings } from "../../../src/guards/PartitionPauses.ts"
 import * as KafkaBroker from "../../../src/brokers/kafkajs/KafkaBroker.ts"
 import * as KafkaErrors from "../../../src/brokers/kafkajs/KafkaErrors.ts"
 import { Transaction } from "../../../src/platform/Transaction.ts"
@@ -238,17 +238,17 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
             const start = Effect.map(
               Layer.build(
                 TestProcess.dispatcherOver(() => Layer.fresh(broker)).pipe(
-                  Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 8, topics: [] })),
-                  Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 20, backoffCapMillis: 500 })),
+                  Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50 })),
+                  Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 20, backoffCapMillis: 500 })),
                   Layer.fresh
                 )
               ),
-              (context) => Context.get(context, Dispatcher)
+              (context) => Context.get(context, PartitionPauses)
             )
             // Lanes of even numbers lie in partitions of even numbers.
             const waiting = sql<{ readonly what: string }>`
               SELECT DISTINCT topic || ' ' || lane % 2 AS what FROM outbox_events ORDER BY what`
-            const untilHalf = ({ pauses }: Dispatcher["Service"]) =>
+            const untilHalf = ({ all: pauses }: PartitionPauses["Service"]) =>
               Counters.eventually(
                 "a few failed tries, and all to be sent that has a leader",
                 Effect.all([waiting, pauses]).pipe(

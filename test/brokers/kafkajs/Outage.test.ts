@@ -7,10 +7,10 @@ import { randomUUID } from "node:crypto"
 import * as ServiceProcess from "../../../src/cli/ServiceProcess.ts"
 import { Broker } from "../../../src/brokers/Broker.ts"
 import * as KafkaBroker from "../../../src/brokers/kafkajs/KafkaBroker.ts"
-import { Dispatcher, DispatcherSettings } from "../../../src/outbox/Dispatcher.ts"
+import { PartitionPauses, PauseSettings } from "../../../src/guards/PartitionPauses.ts"
 import { laneCount } from "../../../src/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../../src/outbox/LaneWorkers.ts"
-import { ReachSettings } from "../../../src/guards/BrokerReachability.ts"
+import { ReachabilitySettings } from "../../../src/guards/BrokerReachability.ts"
 import { Transaction } from "../../../src/platform/Transaction.ts"
 import * as Counters from "../../support/Counters.ts"
 import * as KafkaSource from "../../support/KafkaSource.ts"
@@ -224,12 +224,12 @@ describe.skipIf(local._tag === "Unavailable")("with a Kafka that fails", () => {
           const context = yield* Layer.build(
             TestProcess.dispatcherOver(() => broker).pipe(
               Layer.provideMerge(TestProcess.outbox),
-              Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 8, topics: [] })),
-              Layer.provide(Layer.succeed(DispatcherSettings, { backoffBaseMillis: 20, backoffCapMillis: 500 })),
+              Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50 })),
+              Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 20, backoffCapMillis: 500 })),
               Layer.fresh
             )
           )
-          const { pauses } = Context.get(context, Dispatcher)
+          const { all: pauses } = Context.get(context, PartitionPauses)
           const run = Effect.provide(context)
           const sql = yield* PgClient.PgClient
           const queuedTopics = Effect.map(
@@ -303,8 +303,8 @@ describe.skipIf(local._tag === "Unavailable")("with a Kafka that fails", () => {
             const { broker, proxy } = yield* KafkaMember.make(bootstrapServers, { prefix, sendTimeoutMillis: 3_000 })
             const context = yield* Layer.build(
               TestProcess.dispatcherOver(() => Layer.succeed(Broker, broker)).pipe(
-                Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50, lanesSideBySide: 8, topics: [] })),
-                Layer.provide(Layer.succeed(ReachSettings, { strandedMillis: 500, askMillis: 500 })),
+                Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50 })),
+                Layer.provide(Layer.succeed(ReachabilitySettings, { strandedMillis: 500, askMillis: 500 })),
                 Layer.provideMerge(TestProcess.outbox),
                 Layer.fresh
               )

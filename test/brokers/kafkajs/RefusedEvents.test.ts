@@ -192,7 +192,7 @@ describe.skipIf(brokers === null)("a topic whose size limit is lowered", () => {
           Layer.mergeAll(
             // A wait is about as long as the refusals have lasted: it follows soon after the limit is raised.
             Layer.succeed(HoldSettings, { retryBaseMillis: 0.2, maxAttempts: 1_000, skipTopics: [] }),
-            Layer.succeed(LaneWorkersSettings, { pollMillis: 100, lanesSideBySide: 4, topics: [] })
+            Layer.succeed(LaneWorkersSettings, { pollMillis: 100 })
           )
         )
       ),

@@ -1,5 +1,6 @@
 import { Effect, Layer } from "effect"
-import { OutboxQueue } from "../../../src/outbox/OutboxQueue.ts"
+import { Queue } from "../../../src/outbox/Queue.ts"
+import { changed } from "./fetching.ts"
 import type { Mistake } from "./Mistake.ts"
 
 export const holdWithoutMoving: Mistake = {
@@ -10,12 +11,11 @@ export const holdWithoutMoving: Mistake = {
   read: "src/outbox/holds/Holds.ts",
   plant: (real) => ({
     queue: Layer.effect(
-      OutboxQueue,
-      Effect.map(OutboxQueue, (queue) =>
-        OutboxQueue.of({
+      Queue,
+      Effect.map(Queue, (queue) =>
+        Queue.of({
           ...queue,
-          fetch: (lane, paused) =>
-            Effect.map(queue.fetch(lane, paused), (events) => events.map((event) => ({ ...event, held: false })))
+          fetch: changed(queue, (events) => events.map((event) => ({ ...event, held: false })))
         })
       )
     ).pipe(Layer.provide(real.queue))

@@ -1,6 +1,7 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { OutboxQueue } from "../../../src/outbox/OutboxQueue.ts"
+import { Queue } from "../../../src/outbox/Queue.ts"
+import { changed } from "./fetching.ts"
 import type { Mistake } from "./Mistake.ts"
 
 /** What the relay remembers, here in one variable: a table would make no difference. */
@@ -9,23 +10,22 @@ export const idCursor: Mistake = {
   what: "The relay remembers the highest id that it has published, and asks for what is greater.",
   why: "Ids only grow, so nothing can come in behind the cursor. But an id is taken when a row is written, and seen when it commits.",
   rule: "Nothing remembers the last id: the queue is what is not yet acknowledged, and nothing else.",
-  read: "src/outbox/OutboxQueue.ts",
+  read: "src/outbox/Queue.ts",
   plant: (real) => {
     let cursor = 0n
     let highest = 0n
     return {
       queue: Layer.effect(
-        OutboxQueue,
+        Queue,
         Effect.gen(function* () {
-          const queue = yield* OutboxQueue
+          const queue = yield* Queue
           const sql = yield* SqlClient.SqlClient
-          return OutboxQueue.of({
+          return Queue.of({
             ...queue,
-            fetch: (lane, paused) =>
-              Effect.map(queue.fetch(lane, paused), (events) => events.filter((event) => event.seq > cursor)),
-            mark: Effect.fnUntraced(function* (lane, events, receipt) {
-              yield* queue.mark(lane, events, receipt)
-              for (const { seq } of events) if (seq > highest) highest = seq
+            fetch: changed(queue, (events) => events.filter((event) => event.seq > cursor)),
+            mark: Effect.fnUntraced(function* (runs) {
+              yield* queue.mark(runs)
+              for (const { events } of runs) for (const { seq } of events) if (seq > highest) highest = seq
               // It is careful not to pass what it can see in other lanes; what it can't see is the mistake.
               const [waiting] = yield* Effect.orDie(sql<{ readonly seq: bigint | null }>`
                 SELECT min(seq) AS seq FROM outbox_events WHERE seq > ${cursor}::int8`)

@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { OutboxQueue } from "../../../src/outbox/OutboxQueue.ts"
+import { Queue } from "../../../src/outbox/Queue.ts"
 import type { Mistake } from "./Mistake.ts"
 
 export const markBeforeAck: Mistake = {
@@ -11,16 +11,16 @@ export const markBeforeAck: Mistake = {
   read: "src/outbox/Dispatcher.ts",
   plant: (real) => ({
     queue: Layer.effect(
-      OutboxQueue,
+      Queue,
       Effect.gen(function* () {
-        const queue = yield* OutboxQueue
+        const queue = yield* Queue
         const sql = yield* SqlClient.SqlClient
-        return OutboxQueue.of({
+        return Queue.of({
           ...queue,
-          fetch: (lane, paused) =>
-            Effect.tap(queue.fetch(lane, paused), (events) =>
+          fetch: (parts) =>
+            Effect.tap(queue.fetch(parts), (fetched) =>
               Effect.orDie(sql`
-                DELETE FROM outbox_events WHERE lane = ${lane}::int2 AND seq = ANY (${events.map((event) => event.seq)}::int8[])`)
+                DELETE FROM outbox_events WHERE seq = ANY (${fetched.flatMap(({ events }) => events.map(({ seq }) => seq))}::int8[])`)
             )
         })
       })

@@ -21,11 +21,11 @@ export const outageBurnsAttempts: Mistake = {
         const attempts = new Map<bigint, number>()
         return Publisher.of({
           ...publisher,
-          publish: (lane, topic, events) =>
-            Effect.tapError(publisher.publish(lane, topic, events), () =>
+          publish: (batch) =>
+            Effect.tapError(publisher.publish(batch), () =>
               Effect.forEach(
-                events,
-                ({ seq }) => {
+                batch.events,
+                ({ lane, seq }) => {
                   const count = (attempts.get(seq) ?? 0) + 1
                   attempts.set(seq, count)
                   return count < maxAttempts

@@ -1,7 +1,8 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { Dispatcher } from "../../../src/outbox/Dispatcher.ts"
-import { OutboxQueue, type QueuedEvent } from "../../../src/outbox/OutboxQueue.ts"
+import { Queue, type QueuedEvent } from "../../../src/outbox/Queue.ts"
+import { eachLane } from "./fetching.ts"
 import type { Mistake } from "./Mistake.ts"
 import { columns } from "./columns.ts"
 
@@ -12,21 +13,22 @@ export const skipLocked: Mistake = {
     "It is the pattern of the popular articles: no row is sent by two dispatchers at once, and none waits for another. " +
     "But skipping a locked row means overtaking it.",
   rule: "A batch is a version-prefix of each aggregate's unpublished events, and a lane has one owner.",
-  read: "src/outbox/OutboxQueue.ts",
+  read: "src/outbox/Queue.ts",
   plant: (real) => ({
     batchSize: 1,
     lanesHaveOwners: false,
     queue: Layer.effect(
-      OutboxQueue,
+      Queue,
       Effect.gen(function* () {
-        const queue = yield* OutboxQueue
+        const queue = yield* Queue
         const sql = yield* SqlClient.SqlClient
-        return OutboxQueue.of({
+        return Queue.of({
           ...queue,
-          fetch: (lane) =>
-            Effect.orDie(sql<QueuedEvent>`
+          fetch: eachLane(
+            (lane) => sql<QueuedEvent>`
               SELECT ${sql.literal(columns)} FROM outbox_events WHERE lane = ${lane}::int2
-              ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED`)
+              ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED`
+          )
         })
       })
     ).pipe(Layer.provide(real.queue)),
@@ -37,7 +39,7 @@ export const skipLocked: Mistake = {
         const sql = yield* SqlClient.SqlClient
         return Dispatcher.of({
           ...dispatcher,
-          drainOnce: (lane) => Effect.orDie(sql.withTransaction(dispatcher.drainOnce(lane)))
+          drainOnce: (lanes) => Effect.orDie(sql.withTransaction(dispatcher.drainOnce(lanes)))
         })
       })
     ).pipe(Layer.provide(real.dispatcher))

@@ -1,7 +1,8 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { OutboxQueue, type QueuedEvent } from "../../../src/outbox/OutboxQueue.ts"
+import { Queue, type QueuedEvent } from "../../../src/outbox/Queue.ts"
 import { columns } from "./columns.ts"
+import { eachLane } from "./fetching.ts"
 import type { Mistake } from "./Mistake.ts"
 
 export const transactionIdOrder: Mistake = {
@@ -15,14 +16,14 @@ export const transactionIdOrder: Mistake = {
   plant: (real) => ({
     batchSize: 1,
     queue: Layer.effect(
-      OutboxQueue,
+      Queue,
       Effect.gen(function* () {
-        const queue = yield* OutboxQueue
+        const queue = yield* Queue
         const sql = yield* SqlClient.SqlClient
-        return OutboxQueue.of({
+        return Queue.of({
           ...queue,
-          fetch: (lane) =>
-            Effect.orDie(sql<QueuedEvent>`
+          fetch: eachLane(
+            (lane) => sql<QueuedEvent>`
               SELECT ${sql.literal(columns)} FROM outbox_events
               WHERE lane = ${lane}::int2 AND xmin::text::int8 < coalesce(
                 -- pg_snapshot_xmin, but for what runs in the cluster's other databases, and for an autovacuum that may come at any time:
@@ -30,7 +31,8 @@ export const transactionIdOrder: Mistake = {
                 (SELECT min(backend_xid::text::int8) FROM pg_stat_activity
                  WHERE datname = current_database() AND backend_type = 'client backend'),
                 9223372036854775807)
-              ORDER BY xmin::text::int8, seq LIMIT 1`)
+              ORDER BY xmin::text::int8, seq LIMIT 1`
+          )
         })
       })
     ).pipe(Layer.provide(real.queue))

@@ -1,9 +1,10 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { OneInFlight } from "../../../src/outbox/Dispatcher.ts"
-import { OutboxQueue, type QueuedEvent } from "../../../src/outbox/OutboxQueue.ts"
+import { Queue, type QueuedEvent } from "../../../src/outbox/Queue.ts"
 import { Publisher } from "../../../src/outbox/Publisher.ts"
 import { columns } from "./columns.ts"
+import { eachLane } from "./fetching.ts"
 import type { Mistake } from "./Mistake.ts"
 
 export const twoInFlight: Mistake = {
@@ -11,7 +12,7 @@ export const twoInFlight: Mistake = {
   what: "A dispatcher does not wait for the ack of a batch before it sends the lane's next one: two workers, and a list of what is under way.",
   why: "The list keeps both from taking the same event, and pipelining doubles the throughput. But when the first send fails, the second has overtaken it.",
   rule: "One batch is in flight per lane and topic.",
-  read: "src/outbox/LaneWorkers.ts",
+  read: "src/outbox/Pipeline.ts",
   plant: (real) => ({
     batchSize: 1,
     workersPerLane: 2,
@@ -32,21 +33,27 @@ export const twoInFlight: Mistake = {
 /** Fetches what is not under way, and notes that it is now. */
 const queueWithout = (inFlight: Set<bigint>) =>
   Layer.effect(
-    OutboxQueue,
+    Queue,
     Effect.gen(function* () {
-      const queue = yield* OutboxQueue
+      const queue = yield* Queue
       const sql = yield* SqlClient.SqlClient
-      return OutboxQueue.of({
+      return Queue.of({
         ...queue,
-        fetch: Effect.fnUntraced(function* (lane) {
-          const rows = yield* sql<QueuedEvent>`
-            SELECT ${sql.literal(columns)} FROM outbox_events
-            WHERE lane = ${lane}::int2 AND seq <> ALL (${[...inFlight]}::int8[]) ORDER BY seq LIMIT 1`
-          for (const { seq } of rows) inFlight.add(seq)
-          return rows
-        }, Effect.orDie),
-        mark: (lane, events, receipt) =>
-          Effect.tapCause(queue.mark(lane, events, receipt), () => Effect.sync(() => forget(inFlight, events)))
+        fetch: eachLane(
+          Effect.fnUntraced(function* (lane) {
+            const rows = yield* sql<QueuedEvent>`
+              SELECT ${sql.literal(columns)} FROM outbox_events
+              WHERE lane = ${lane}::int2 AND seq <> ALL (${[...inFlight]}::int8[]) ORDER BY seq LIMIT 1`
+            for (const { seq } of rows) inFlight.add(seq)
+            return rows
+          })
+        ),
+        mark: (runs) =>
+          Effect.tapCause(queue.mark(runs), () =>
+            Effect.sync(() => {
+              for (const { events } of runs) forget(inFlight, events)
+            })
+          )
       })
     })
   )
@@ -58,8 +65,8 @@ const publisherOf = (inFlight: Set<bigint>) =>
     Effect.map(Publisher, (publisher) =>
       Publisher.of({
         ...publisher,
-        publish: (lane, topic, events) =>
-          Effect.tapError(publisher.publish(lane, topic, events), () => Effect.sync(() => forget(inFlight, events)))
+        publish: (batch) =>
+          Effect.tapError(publisher.publish(batch), () => Effect.sync(() => forget(inFlight, batch.events)))
       })
     )
   )

@@ -9,9 +9,12 @@ import * as Consumer from "./inbox/Consumer.ts"
 import { Inbox } from "./inbox/Inbox.ts"
 import type { Subscriber } from "./inbox/Subscriber.ts"
 import { Dispatcher } from "./outbox/Dispatcher.ts"
+import { Holds } from "./outbox/holds/Holds.ts"
+import { LaneOwnership } from "./outbox/LaneOwnership.ts"
 import { LaneWorkers } from "./outbox/LaneWorkers.ts"
+import { Looks } from "./outbox/Looks.ts"
 import { Outbox } from "./outbox/Outbox.ts"
-import { OutboxQueue } from "./outbox/OutboxQueue.ts"
+import { Queue } from "./outbox/Queue.ts"
 import { Publisher } from "./outbox/Publisher.ts"
 import { LaneWakeup } from "./outbox/LaneWakeup.ts"
 import { ControlConnection } from "./platform/ControlConnection.ts"
@@ -55,9 +58,14 @@ const watcher: Subscriber = {
   })
 }
 
-const service = Layer.mergeAll(LaneWorkers.layer, Consumer.layer(watcher)).pipe(
-  Layer.provideMerge(Layer.mergeAll(Outbox.layer, Dispatcher.layer, Consumer.steps)),
-  Layer.provideMerge(Layer.mergeAll(OutboxQueue.layer, Publisher.layer)),
+/** The plain dispatcher: none of what decorates it is needed for it to be right. */
+const dispatcher = LaneWorkers.layer.pipe(
+  Layer.provide(Dispatcher.layer),
+  Layer.provide(Layer.mergeAll(Queue.layer, Publisher.layer, Holds.layer, LaneOwnership.layer, Looks.layer))
+)
+
+const service = Layer.mergeAll(dispatcher, Consumer.layer(watcher)).pipe(
+  Layer.provideMerge(Layer.mergeAll(Outbox.layer, Consumer.steps)),
   Layer.provideMerge(Layer.mergeAll(LaneWakeup.layer, Inbox.layer, EmbeddedBroker.layer)),
   Layer.provideMerge(Ownership.layer),
   Layer.provideMerge(Wakeups.layer),

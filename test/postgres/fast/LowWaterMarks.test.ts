@@ -2,8 +2,8 @@ import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { laneOf } from "../../../src/outbox/Lane.ts"
-import * as LowWaterMarks from "../../../src/postgres/fast/LowWaterMarks.ts"
-import { OutboxQueue, QueueSettings } from "../../../src/outbox/OutboxQueue.ts"
+import { LowWaterMarks, places } from "../../../src/postgres/fast/LowWaterMarks.ts"
+import { Queue, QueueSettings } from "../../../src/outbox/Queue.ts"
 import { DatabaseSettings } from "../../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../../src/postgres/Database.ts"
 import { Transaction } from "../../../src/platform/Transaction.ts"
@@ -11,6 +11,7 @@ import * as Counters from "../../support/Counters.ts"
 import * as Refusals from "../../support/Refusals.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
 import * as TestProcess from "../../support/TestProcess.ts"
+import * as Lanes from "../../support/Lanes.ts"
 
 /** Rows that a test puts back by hand would be in the archive already. */
 const unarchived = Layer.succeed(QueueSettings, { batchSize: 1_000, batchBytes: 900_000, archive: false })
@@ -22,7 +23,8 @@ const pool = Layer.fresh(
 
 /** A writer and the queue, without a dispatcher. */
 const writer = Layer.effectDiscard(Counters.makeTables).pipe(
-  Layer.provideMerge(OutboxQueue.layer),
+  Layer.provideMerge(LowWaterMarks.layerQueue),
+  Layer.provideMerge(Queue.layer),
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),
   Layer.provideMerge(TestProcess.quiet),
@@ -35,14 +37,14 @@ const neighbour = Array.from({ length: 10_000 }, (_, index) => `counter-${index}
 
 /** Publishes what the lane holds, as far as the queue is concerned, and returns whose events those were. */
 const publish = Effect.gen(function* () {
-  const queue = yield* OutboxQueue
-  const events = yield* queue.fetch(lane, [])
-  yield* queue.mark(lane, events, { partition: 0, baseOffset: 0n })
+  const queue = yield* Queue
+  const events = yield* Lanes.fetch(queue, lane, [])
+  yield* Lanes.mark(queue, lane, events, { partition: 0, baseOffset: 0n })
   return events.map((event) => event.aggregateId)
 })
 
 /** Far more rounds than it takes to note, to wait and to look. */
-const raise = Effect.flatMap(OutboxQueue, (queue) => Effect.repeat(queue.raiseFloors([lane]), { times: 5 }))
+const raise = Effect.flatMap(LowWaterMarks, (marks) => Effect.repeat(marks.raise([lane]), { times: 5 }))
 
 /**
  * Raises the floor above the row in `kept`, and puts that row back below it. A floor waits for every transaction of the server, those of
@@ -50,13 +52,13 @@ const raise = Effect.flatMap(OutboxQueue, (queue) => Effect.repeat(queue.raiseFl
  */
 const putBackBelowFloor = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  const queue = yield* OutboxQueue
+  const queue = yield* Queue
   yield* Counters.eventually(
     "the floor to be raised",
     Effect.gen(function* () {
       yield* raise
       yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM kept`
-      if ((yield* queue.fetch(lane, [])).length === 0) return true
+      if ((yield* Lanes.fetch(queue, lane, [])).length === 0) return true
       yield* publish
       return false
     })
@@ -98,18 +100,19 @@ it.live("a floor does not step over an event that waits", () =>
 /** More than is stepped over at once. */
 const backlog = Refusals.append("early", 1, 2_500, "away")
 /** Far more rounds than it takes, while a topic can't be sent to. */
-const raiseBeside = Effect.flatMap(OutboxQueue, (queue) =>
+const raiseBeside = Effect.flatMap(LowWaterMarks, (marks) =>
   Effect.repeat(
-    queue.raiseFloors([lane], () => ["away"]),
+    marks.raise([lane], () => ["away"]),
     { times: 5 }
   )
 )
-const fetchBeside = Effect.flatMap(OutboxQueue, (queue) => queue.fetch(lane, ["away", "closed"]))
+const fetchBeside = Effect.flatMap(Queue, (queue) => Lanes.fetch(queue, lane, ["away", "closed"]))
 
 it.live("what can't be sent is stepped over once, and not at each look for what is behind it", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const queue = yield* OutboxQueue
+    const queue = yield* Queue
+    const marks = yield* LowWaterMarks
     yield* backlog
     // Out of the middle: below the floor beside the topic, and not below that of all.
     yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events ORDER BY seq OFFSET 2000 LIMIT 1`
@@ -127,17 +130,17 @@ it.live("what can't be sent is stepped over once, and not at each look for what 
         return !isSeen
       })
     )
-    assert.deepStrictEqual(yield* queue.ready([lane], ["away"]), [])
+    assert.deepStrictEqual(yield* queue.ready([{ lane, withoutTopics: ["away"] }]), [])
     // What is appended now is behind it, and found.
     yield* Transaction.run(Counters.create(neighbour))
     assert.deepStrictEqual(
       (yield* fetchBeside).map(({ aggregateId }) => aggregateId),
       [neighbour]
     )
-    assert.deepStrictEqual(yield* queue.ready([lane], ["away"]), [lane])
+    assert.deepStrictEqual(yield* queue.ready([{ lane, withoutTopics: ["away"] }]), [lane])
     // Whoever leaves out less begins in front of it.
-    assert.strictEqual((yield* queue.fetch(lane, ["closed"]))[0]?.topic, "away")
-    yield* queue.forgetFloors([lane])
+    assert.strictEqual((yield* Lanes.fetch(queue, lane, ["closed"]))[0]?.topic, "away")
+    yield* marks.forget([lane])
     assert.strictEqual((yield* fetchBeside).length, 2)
   }).pipe(Effect.provide(writer))
 )
@@ -195,12 +198,13 @@ it.live("an event that a foreign hand puts below the floor is late, and not lost
     yield* Transaction.run(Counters.create(neighbour))
     yield* publish
     yield* putBackBelowFloor
-    const queue = yield* OutboxQueue
+    const queue = yield* Queue
+    const marks = yield* LowWaterMarks
     yield* Counters.eventually(
       "the whole lane to be looked at",
       Effect.andThen(
-        queue.raiseFloors([lane]),
-        Effect.map(queue.fetch(lane, []), (events) => events.length > 0)
+        marks.raise([lane]),
+        Effect.map(Lanes.fetch(queue, lane, []), (events) => events.length > 0)
       )
     )
     assert.deepStrictEqual(yield* publish, ["early"])
@@ -210,13 +214,13 @@ it.live("an event that a foreign hand puts below the floor is late, and not lost
 it.live("a lane that was lost has no floor when it comes back", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const queue = yield* OutboxQueue
+    const marks = yield* LowWaterMarks
     yield* Transaction.run(Counters.create("early"))
     yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events`
     yield* publish
     // As after a crash that lost a mark: the row is there again, with the number that it had.
     yield* putBackBelowFloor
-    yield* queue.forgetFloors([lane])
+    yield* marks.forget([lane])
     assert.deepStrictEqual(yield* publish, ["early"])
   }).pipe(Effect.provide(writer))
 )
@@ -224,16 +228,16 @@ it.live("a lane that was lost has no floor when it comes back", () =>
 it.live("a lane that is lost while its floor is looked for has none when it comes back", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const queue = yield* OutboxQueue
+    const marks = yield* LowWaterMarks
     yield* Transaction.run(Counters.create("early"))
     yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events`
     yield* publish
     // Both steps, and each of them overtaken by the loss.
     for (const step of [1, 2]) {
-      if (step === 2) yield* queue.raiseFloors([lane])
-      const raising = yield* Effect.forkChild(queue.raiseFloors([lane]))
+      if (step === 2) yield* marks.raise([lane])
+      const raising = yield* Effect.forkChild(marks.raise([lane]))
       yield* Effect.yieldNow
-      yield* queue.forgetFloors([lane])
+      yield* marks.forget([lane])
       yield* Fiber.join(raising)
       yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM kept`
       assert.deepStrictEqual(yield* publish, ["early"])
@@ -257,7 +261,14 @@ it.live("a floor counts for nothing on a server that was started anew", () =>
       yield* putBackBelowFloor
       yield* sql`UPDATE server_start SET at = clock_timestamp()`
       assert.deepStrictEqual(yield* publish, ["early"])
-    }).pipe(Effect.provide(Layer.fresh(OutboxQueue.layer).pipe(Layer.provide(pool), Layer.provide(unarchived))))
+    }).pipe(
+      Effect.provide(
+        Layer.fresh(LowWaterMarks.layerQueue.pipe(Layer.provideMerge(Queue.layer))).pipe(
+          Layer.provide(pool),
+          Layer.provide(unarchived)
+        )
+      )
+    )
   }).pipe(Effect.provide(writer))
 )
 
@@ -305,7 +316,7 @@ it.live("every table from which an event may come back into the queue is looked 
       ORDER BY c.relname`
     assert.deepStrictEqual(
       rows.map((row) => row.table),
-      LowWaterMarks.places.map(({ table }) => table).toSorted()
+      places.map(({ table }) => table).toSorted()
     )
   }).pipe(Effect.provide(writer))
 )

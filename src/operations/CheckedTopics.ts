@@ -1,0 +1,48 @@
+/**
+ * Lets events go only to topics that {@link TopicChecks} finds fit, and spreads lanes over the number of partitions that the database has noted
+ * (PartitionCounts.ts), so that a topic that grows moves no aggregate.
+ *
+ * Decorates the {@link Publisher}. Without it lanes are spread over the partitions that each process finds at its first send.
+ */
+import { Effect, Layer } from "effect"
+import { TopicUnavailable } from "../brokers/Broker.ts"
+import { changedSince, Publisher } from "../outbox/Publisher.ts"
+import { TopicChecks } from "./TopicChecks.ts"
+
+export const layer: Layer.Layer<Publisher, never, Publisher | TopicChecks> = Layer.effect(
+  Publisher,
+  Effect.gen(function* () {
+    const publisher = yield* Publisher
+    const checks = yield* TopicChecks
+    /** What `prepare` said last. */
+    const counts = new Map<string, number>()
+
+    const prepare = Effect.fnUntraced(function* (topic: string) {
+      const known = yield* checks.lastFit(topic)
+      if (known !== undefined) {
+        counts.set(topic, known)
+        return known
+      }
+      const { findings, partitions } = yield* checks.inspect(topic)
+      const broken = findings.find(({ kind }) => kind === "stops")
+      if (broken !== undefined) return yield* new TopicUnavailable({ topic, reason: broken.sentence })
+      counts.set(topic, partitions)
+      return partitions
+    })
+
+    return Publisher.of({
+      prepare,
+      partitionsOf: (topic) => counts.get(topic),
+      publish: (batch) =>
+        Effect.flatMap(prepare(batch.topic), (partitions) =>
+          partitions === batch.partitions
+            ? // The topic may have been made anew with fewer partitions. An outage says nothing of the kind, and asking then takes longer than the
+              // send that fails.
+              Effect.tapError(publisher.publish(batch), (error) =>
+                error._tag === "TopicUnavailable" ? checks.forget(batch.topic) : Effect.void
+              )
+            : changedSince(batch)
+        )
+    })
+  })
+)

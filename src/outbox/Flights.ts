@@ -1,0 +1,113 @@
+/** Which lanes are ready, and which are in flight: from its fetch until everything that was fetched of it has ended, once at a time (rule 3). */
+import { Clock, Effect, Latch } from "effect"
+import * as Monotonic from "../platform/Monotonic.ts"
+import type { Lane } from "./Lane.ts"
+import type { StoppedLanes } from "./StoppedLanes.ts"
+
+/** A lane in flight. */
+export interface Flight {
+  /** Batches, heads and marks of the lane that have not ended. */
+  open: number
+  /** Its size in batches (LaneParts.ts). */
+  load: number
+  /** The fetch left events behind. */
+  isCut: boolean
+  /** Of its batches none was acknowledged or refused: to fetch it again at once would be of no use. */
+  isStuck: boolean
+  /** Something of it ended in a defect. */
+  isFailed: boolean
+  /** There may be something new in it since it was fetched. */
+  isWoken: boolean
+}
+
+/** See {@link make}. */
+export interface Flights {
+  /** There may be something to send in the lane. For a lane in flight this counts once it is free. */
+  readonly wake: (lane: Lane) => void
+  /** Waits until a lane is ready. */
+  readonly isReady: Latch.Latch
+  /** Takes all lanes that are ready, not in flight, and still this process's, in the order in which they became ready. */
+  readonly board: () => ReadonlyArray<Lane>
+  readonly of: (lane: Lane) => Flight
+  /** One thing more to wait for, for each of the lanes. */
+  readonly open: (lanes: Iterable<Lane>) => void
+  /** One thing less to wait for. With the last one the lane is free. */
+  readonly close: (lanes: Iterable<Lane>) => Effect.Effect<void>
+  /** The size of all that is in flight. */
+  readonly load: () => number
+  /** Whether another send may have events of the lane. */
+  readonly isOurs: (lane: Lane) => boolean
+  readonly isStopping: () => boolean
+  /** From now on nothing more of any lane is sent. Waits until no lane is in flight. */
+  readonly stop: Effect.Effect<void>
+}
+
+export const make = Effect.fnUntraced(function* (options: {
+  /** Whether the lane is this process's now. */
+  readonly owns: (lane: Lane) => boolean
+  /** Takes the lane for a flight, if this process owns it and may keep it. */
+  readonly enter: (lane: Lane) => boolean
+  /** Gives it back. */
+  readonly leave: (lane: Lane) => void
+  readonly stopped: StoppedLanes
+}): Effect.fn.Return<Flights> {
+  const clock = yield* Clock.Clock
+  const isReady = yield* Latch.make(false)
+  const haveLanded = yield* Latch.make(false)
+  const ready = new Set<Lane>()
+  const flights = new Map<Lane, Flight>()
+  let isStopping = false
+
+  const wake = (lane: Lane) => {
+    const flight = flights.get(lane)
+    if (flight !== undefined) flight.isWoken = true
+    else if (!options.stopped.isWaiting(lane, Monotonic.millisUnsafe(clock))) {
+      ready.add(lane)
+      isReady.openUnsafe()
+    }
+  }
+  const land = (lane: Lane, flight: Flight) => {
+    flights.delete(lane)
+    options.leave(lane)
+    if (!flight.isFailed) options.stopped.forget(lane)
+    if (flight.isWoken || (flight.isCut && !flight.isStuck)) wake(lane)
+    if (flights.size === 0) haveLanded.openUnsafe()
+  }
+
+  return {
+    wake,
+    isReady,
+    board: () => {
+      const lanes = [...ready].filter((lane) => !flights.has(lane) && options.enter(lane))
+      ready.clear()
+      for (const lane of lanes) {
+        flights.set(lane, { open: 1, load: 0, isCut: false, isStuck: false, isFailed: false, isWoken: false })
+      }
+      return lanes
+    },
+    of: (lane) => flights.get(lane)!,
+    open: (lanes) => {
+      for (const lane of lanes) flights.get(lane)!.open++
+    },
+    close: (lanes) =>
+      Effect.sync(() => {
+        for (const lane of lanes) {
+          const flight = flights.get(lane)!
+          if (--flight.open === 0) land(lane, flight)
+        }
+      }),
+    load: () => {
+      let load = 0
+      for (const flight of flights.values()) load += flight.load
+      return load
+    },
+    isOurs: (lane) => !isStopping && options.owns(lane) && flights.get(lane)?.isFailed !== true,
+    isStopping: () => isStopping,
+    stop: Effect.suspend(() => {
+      isStopping = true
+      if (flights.size === 0) return Effect.void
+      haveLanded.closeUnsafe()
+      return haveLanded.await
+    })
+  }
+})

@@ -1,0 +1,46 @@
+/**
+ * How much of each lane is fetched at once. All sizes are in batches: a lane with 200 of 1,000 events, or with 20 % of a batch's bytes, has 0.2.
+ */
+import { Context } from "effect"
+import { type Lane, laneCount } from "./Lane.ts"
+import type { LanePart, QueuedEvent, QueueSettings } from "./Queue.ts"
+
+/** Of a batch. */
+export type Bounds = Pick<(typeof QueueSettings)["Service"], "batchSize" | "batchBytes">
+
+/**
+ * The bound of what is in memory between fetch and mark: so many batches, which all lanes share, and a small part that each lane may have in any
+ * case. So a lane never waits for room that other lanes have taken, and what is in memory is at most twice this, or an event of each lane.
+ */
+export const InFlightSettings = Context.Reference<{ readonly batches: number }>("paid-once/outbox/InFlightSettings", {
+  // Eight keep a broker and two cores busy; more only queue in the client.
+  defaultValue: () => ({ batches: 8 })
+})
+
+/** The size of these events. */
+export const loadOf = (events: ReadonlyArray<QueuedEvent>, { batchBytes, batchSize }: Bounds): number => {
+  let bytes = 0
+  for (const { recordBytes } of events) bytes += recordBytes
+  return Math.max(events.length / batchSize, bytes / batchBytes)
+}
+
+/**
+ * Deals the room that is left among `lanes`, in equal parts. Where some of them are `deep` (their last fetch left events behind), the other lanes
+ * get no more than their part in any case, and the deep ones share what these leave.
+ */
+export const deal = (
+  lanes: ReadonlyArray<Lane>,
+  options: Bounds & { readonly deep: ReadonlySet<Lane>; readonly batches: number; readonly load: number }
+): ReadonlyArray<LanePart> => {
+  const { batchBytes, batches, batchSize, deep, load } = options
+  const least = batches / laneCount
+  const equal = Math.max(0, batches - load) / lanes.length
+  const deepCount = lanes.filter((lane) => deep.has(lane)).length
+  const shallowCount = lanes.length - deepCount
+  const shallowPart = deepCount === 0 ? equal : Math.min(equal, least)
+  const deepPart = equal + (shallowCount * (equal - shallowPart)) / Math.max(1, deepCount)
+  return lanes.map((lane) => {
+    const part = Math.min(1, Math.max(least, deep.has(lane) ? deepPart : shallowPart))
+    return { lane, events: Math.max(1, Math.floor(part * batchSize)), bytes: Math.floor(part * batchBytes) }
+  })
+}

@@ -1,0 +1,55 @@
+/** When the poll looks for lanes with events before its own time comes: something that was waited for has happened, or will have by then. */
+import { Context, Effect, Latch, Layer } from "effect"
+import * as Monotonic from "../platform/Monotonic.ts"
+
+export class Looks extends Context.Service<
+  Looks,
+  {
+    /** A look is due now. */
+    readonly now: Effect.Effect<void>
+    /** A look will be due after so many milliseconds. */
+    readonly after: (millis: number) => Effect.Effect<void>
+    /** Waits for the next look that is due, for `longestMillis` at most. A look that is due while this is not waited for is not lost. */
+    readonly next: (longestMillis: number) => Effect.Effect<void>
+  }
+>()("paid-once/outbox/Looks") {
+  static readonly layer: Layer.Layer<Looks> = Layer.effect(
+    Looks,
+    Effect.gen(function* () {
+      const due = yield* Latch.make(true)
+      /** Opened when there is an earlier look to wait for. */
+      const sooner = yield* Latch.make(false)
+      const times = new Set<number>()
+
+      const next = Effect.fnUntraced(function* (longestMillis: number) {
+        const until = (yield* Monotonic.millis) + longestMillis
+        while (true) {
+          yield* sooner.close
+          const now = yield* Monotonic.millis
+          const first = Math.min(until, ...times)
+          if (first <= now) break
+          // A timer may be early by a fraction of a millisecond.
+          const isDue = yield* Effect.raceAllFirst([
+            Effect.as(due.await, true),
+            Effect.as(sooner.await, false),
+            Effect.as(Effect.sleep(first - now + 1), false)
+          ])
+          if (isDue) break
+        }
+        yield* due.close
+        const now = yield* Monotonic.millis
+        for (const time of times) if (time <= now) times.delete(time)
+      })
+
+      return Looks.of({
+        now: Effect.asVoid(due.open),
+        after: (millis) =>
+          Effect.flatMap(Monotonic.millis, (now) => {
+            times.add(now + millis)
+            return Effect.asVoid(sooner.open)
+          }),
+        next
+      })
+    })
+  )
+}

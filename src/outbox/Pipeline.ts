@@ -1,0 +1,288 @@
+/**
+ * Runs the dispatcher's steps for many lanes side by side, in three stages:
+ *
+ *     ready lanes ─→ fetcher ─→ a sender for each topic and partition ─→ marker ─→ free lanes
+ *
+ * - The *fetcher* takes all lanes that are ready and not in flight, in one statement.
+ * - A *sender* has one send in flight, and none waits for another (Senders.ts).
+ * - The *marker* marks in one statement what was acknowledged since its last one. Then the lanes are free.
+ *
+ * A lane is in flight from its fetch to its mark (Flights.ts), so it has one batch for each topic at a time (rule 3). While a statement or a send is
+ * under way more lanes become ready and more batches are acknowledged, so under load fetches and marks grow by themselves.
+ */
+import { Cause, Deferred, Effect, Latch, type Scope } from "effect"
+import { SqlError } from "effect/sql"
+import * as Supervised from "../platform/Supervised.ts"
+import type { Parcel } from "./Batches.ts"
+import { Dispatcher } from "./Dispatcher.ts"
+import type { Flights } from "./Flights.ts"
+import { dueLimit, type HeldEvent } from "./holds/Holds.ts"
+import type { Lane } from "./Lane.ts"
+import { deal, InFlightSettings, loadOf } from "./LaneParts.ts"
+import type { Batch } from "./Publisher.ts"
+import { type Acknowledged, type QueuedEvent, QueueSettings } from "./Queue.ts"
+import * as Senders from "./Senders.ts"
+import type { StoppedLanes } from "./StoppedLanes.ts"
+
+/** A stage that has lost its connection tries again after so long at most: nobody else sends what it has in hand. */
+const longestWaitMillis = 5_000
+
+const isConnectionLost = (cause: Cause.Cause<unknown>) =>
+  cause.reasons.some((reason) => {
+    const error: unknown = reason._tag === "Die" ? reason.defect : reason._tag === "Fail" ? reason.error : undefined
+    return SqlError.isSqlError(error) && error.reason._tag === "ConnectionError"
+  })
+
+/** What waits for the marker. */
+interface Mark {
+  readonly acknowledged: ReadonlyArray<Acknowledged>
+  readonly isDone?: Deferred.Deferred<void>
+}
+
+/** See {@link make}. */
+export interface Pipeline {
+  /** The lane has a head of a held aggregate whose next attempt is due. */
+  readonly wakeHeld: (lane: Lane) => void
+  /** The lane belongs to another process now. */
+  readonly forget: (lane: Lane) => void
+  /** Shows health that a stage without work is alive. */
+  readonly stamp: Effect.Effect<void>
+}
+
+/** Works until the scope closes: then sends that are under way end and are marked, and no other one begins. */
+export const make = Effect.fnUntraced(function* (options: {
+  readonly flights: Flights
+  readonly stopped: StoppedLanes
+  /** An attempt of a held head ended in a defect. */
+  readonly heldFailed: (lane: Lane, cause: Cause.Cause<never>) => Effect.Effect<void>
+}): Effect.fn.Return<Pipeline, never, Dispatcher | Supervised.Fibers | Scope.Scope> {
+  const { flights, stopped } = options
+  const dispatcher = yield* Dispatcher
+  const settings = yield* QueueSettings
+  const { batches } = yield* InFlightSettings
+  const enqueue = yield* Senders.make
+
+  /** Lanes with heads whose next attempt is due, in the order in which they were found. */
+  const due = new Set<Lane>()
+  /** Lanes whose last fetch left events behind. */
+  const deep = new Set<Lane>()
+  /** Acknowledgements whose mark failed alone: their lane is marked before it is fetched again, and nothing is sent twice. */
+  const unmarked = new Map<Lane, ReadonlyArray<Acknowledged>>()
+
+  const fail = (lane: Lane, cause: Cause.Cause<unknown>) => {
+    flights.of(lane).isFailed = true
+    return stopped.failed(lane, cause)
+  }
+
+  /** What fails for several lanes is done again for each of them; a lane that fails alone stops. A lost connection says nothing about any lane. */
+  const eachAlone = <A>(
+    all: ReadonlyArray<A>,
+    laneOf: (one: A) => Lane,
+    run: (some: ReadonlyArray<A>) => Effect.Effect<void>,
+    failedAlone: (one: A) => void = () => undefined
+  ): Effect.Effect<void> => {
+    const [first, ...others] = all
+    if (first === undefined) return Effect.void
+    return Effect.catchCause(run(all), (cause) => {
+      if (isConnectionLost(cause) && !flights.isStopping()) return Effect.failCause(cause)
+      if (others.length > 0) {
+        return Effect.forEach(all, (one) => eachAlone([one], laneOf, run, failedAlone), { discard: true })
+      }
+      failedAlone(first)
+      return fail(laneOf(first), cause)
+    })
+  }
+  const itself = (lane: Lane) => lane
+
+  // --- the fetcher
+
+  const fetchReady = Effect.suspend(() => {
+    const lanes = flights.isStopping() ? [] : flights.board()
+    if (lanes.length === 0) return Effect.void
+    const late = lanes.filter((lane) => unmarked.has(lane))
+    for (const lane of late) {
+      flights.of(lane).isWoken = true
+      addMark({ acknowledged: unmarked.get(lane)! })
+      unmarked.delete(lane)
+    }
+    const others = lanes.filter((lane) => !late.includes(lane))
+    return dispatcher.enter(lanes).pipe(
+      Effect.andThen(eachAlone(others, itself, fetch)),
+      Effect.andThen(eachAlone(lanes, itself, fetchHeads)),
+      Effect.onError(() =>
+        Effect.sync(() => {
+          // All of it comes again when the stage has waited.
+          for (const lane of lanes) flights.wake(lane)
+        })
+      ),
+      Effect.ensuring(flights.close(lanes))
+    )
+  })
+
+  const fetch = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {
+    const load = flights.load()
+    const { batches: parcels, cut } = yield* dispatcher.fetch(deal(lanes, { ...settings, batches, deep, load }))
+    for (const lane of lanes) {
+      flights.of(lane).isCut = cut.has(lane)
+      if (cut.has(lane)) deep.add(lane)
+      else deep.delete(lane)
+    }
+    for (const { events } of parcels) {
+      for (const [lane, ofLane] of Map.groupBy(events, (event) => event.lane)) {
+        flights.of(lane).load += loadOf(ofLane, settings)
+      }
+    }
+    handOver(parcels)
+  })
+
+  /** Heads go behind the batches of their partition. Those that don't fit into this round come with a later one. */
+  const fetchHeads = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {
+    const turn = [...due].filter((lane) => lanes.includes(lane)).slice(0, dueLimit)
+    if (turn.length === 0) return
+    const heads = yield* dispatcher.heads(turn)
+    for (const lane of turn) due.delete(lane)
+    for (const lane of lanes) if (due.has(lane)) flights.of(lane).isWoken = true
+    for (const head of heads) {
+      flights.open([head.lane])
+      enqueue(head.topic, dispatcher.partitionOf(head), () => retry(head))
+    }
+  })
+
+  // --- the senders
+
+  const handOver = (parcels: ReadonlyArray<Parcel>) => {
+    for (const parcel of parcels) {
+      const { events, partition, partitions, topic } = parcel
+      const lanes = new Set(events.map(({ lane }) => lane))
+      flights.open(lanes)
+      for (const lane of lanes) flights.of(lane).isStuck = true
+      enqueue(topic, partition, () =>
+        partition !== undefined && partitions !== undefined
+          ? send({ topic, partition, partitions, events }, lanes)
+          : // The first events of a topic: each partition's sender gets its own.
+            dispatcher.place(parcel).pipe(
+              Effect.map(handOver),
+              Effect.catchCause((cause) => Effect.forEach(lanes, (lane) => fail(lane, cause), { discard: true })),
+              Effect.andThen(flights.close(lanes))
+            )
+      )
+    }
+  }
+
+  const send = (batch: Batch, lanes: ReadonlySet<Lane>): Effect.Effect<void> => {
+    const marked = new Set<QueuedEvent>()
+    /** Of a batch in pieces each is marked before the next is sent. */
+    const mark = Effect.fnUntraced(function* (acknowledged: ReadonlyArray<Acknowledged>) {
+      const isDone = yield* Deferred.make<void>()
+      addMark({ acknowledged, isDone })
+      yield* Deferred.await(isDone)
+      for (const { events } of acknowledged) for (const event of events) marked.add(event)
+    })
+    return dispatcher.send(batch, { isOurs: flights.isOurs, mark }).pipe(
+      Effect.map(({ acknowledged, moved, returned }) => {
+        for (const lane of moved) flights.of(lane).isStuck = false
+        for (const lane of returned) flights.of(lane).isWoken = true
+        addMark({ acknowledged })
+      }),
+      Effect.catchCause((cause) => {
+        const left = batch.events.filter((event) => !marked.has(event))
+        const parts = [...Map.groupBy(left, ({ lane }) => lane)]
+        if (parts.length === 1) return fail(parts[0]![0], cause)
+        // Nobody knows which lane is to blame: each is sent by itself.
+        return Effect.forEach(
+          parts,
+          ([lane, [first, ...rest]]) => {
+            flights.open([lane])
+            return send({ ...batch, events: [first!, ...rest] }, new Set([lane]))
+          },
+          { discard: true }
+        )
+      }),
+      Effect.andThen(flights.close(lanes))
+    )
+  }
+
+  const retry = (head: HeldEvent): Effect.Effect<void> =>
+    (flights.isOurs(head.lane) ? dispatcher.retry(head) : Effect.void).pipe(
+      Effect.catchCause((cause) => {
+        // A look that found it due again while it was sent knew nothing of the failure.
+        due.delete(head.lane)
+        return options.heldFailed(head.lane, cause)
+      }),
+      Effect.andThen(
+        Effect.suspend(() => {
+          // What waited behind the head may be in the queue again.
+          flights.of(head.lane).isWoken = true
+          return flights.close([head.lane])
+        })
+      )
+    )
+
+  // --- the marker
+
+  let marks: Array<Mark> = []
+  const canMark = yield* Latch.make(false)
+  const addMark = (mark: Mark) => {
+    flights.open(mark.acknowledged.map(({ lane }) => lane))
+    marks.push(mark)
+    canMark.openUnsafe()
+  }
+
+  const markAll = Effect.suspend(() => {
+    const taken = marks
+    marks = []
+    const runs = taken.flatMap(({ acknowledged }) => acknowledged)
+    return eachAlone(
+      [...Map.groupBy(runs, ({ lane }) => lane)],
+      ([lane]) => lane,
+      (some) => dispatcher.mark(some.flatMap(([, ofLane]) => ofLane)),
+      ([lane, ofLane]) => void unmarked.set(lane, ofLane)
+    ).pipe(
+      Effect.andThen(
+        Effect.forEach(taken, ({ isDone }) =>
+          isDone === undefined ? Effect.void : Deferred.succeed(isDone, undefined)
+        )
+      ),
+      Effect.andThen(flights.close(runs.map(({ lane }) => lane))),
+      Effect.onError(() =>
+        Effect.sync(() => {
+          // What is in hand is marked when the stage has waited.
+          marks = [...taken, ...marks]
+          canMark.openUnsafe()
+        })
+      )
+    )
+  })
+
+  // --- the stages
+
+  const stage = (name: string, latch: Latch.Latch, step: Effect.Effect<void>) => {
+    const run = Effect.suspend(() => {
+      latch.closeUnsafe()
+      // A stop does not cut a statement off: the lanes stay owned until it has ended.
+      return Effect.uninterruptible(step)
+    })
+    return Supervised.forkLoop(name, Effect.andThen(latch.await, run), { restartCapMillis: longestWaitMillis })
+  }
+  yield* stage("dispatcher fetcher", flights.isReady, fetchReady)
+  yield* stage("dispatcher marker", canMark, markAll)
+  // Runs before the stages are interrupted.
+  yield* Effect.addFinalizer(() => flights.stop)
+
+  return {
+    wakeHeld: (lane) => {
+      due.add(lane)
+      flights.wake(lane)
+    },
+    forget: (lane) => {
+      unmarked.delete(lane)
+      deep.delete(lane)
+      due.delete(lane)
+      stopped.forget(lane)
+    },
+    stamp: Effect.sync(() => {
+      flights.isReady.openUnsafe()
+      canMark.openUnsafe()
+    })
+  }
+})

@@ -1,0 +1,297 @@
+/**
+ * The queue's statements: which lanes have events, what they have to send, and what the broker has acknowledged. Each is one statement for any
+ * number of lanes.
+ *
+ * Why `FOR UPDATE SKIP LOCKED` is not here: it hands different rows of one aggregate to two dispatchers, and the second may
+ * publish first. A lane has one owner instead (platform/Ownership.ts), and the fetch takes no locks at all.
+ */
+import { Context, Effect, Layer } from "effect"
+import { SqlClient, SqlError, Statement } from "effect/sql"
+import type { StoredEvent } from "../brokers/Envelope.ts"
+import { type Lane, allLanes } from "./Lane.ts"
+
+/** An event in the queue. `seq` is its position in the lane. */
+export interface QueuedEvent extends StoredEvent {
+  readonly lane: Lane
+  readonly seq: bigint
+  /** The size of its record, which the bounds of a batch count. */
+  readonly recordBytes: number
+  /** Its aggregate is held behind an event that the broker refused (holds/Holds.ts): it must not be sent from the queue. */
+  readonly held?: boolean
+}
+
+/** Where a batch was stored: its first event at `baseOffset`, the others behind it. */
+export interface Receipt {
+  readonly partition: number
+  readonly baseOffset: bigint
+}
+
+/** An aggregate, as rows name it. */
+export interface Aggregate {
+  readonly aggregateType: string
+  readonly aggregateId: string
+}
+
+/** Unlike for any other aggregate: no text in Postgres contains a NUL. */
+export const aggregateKey = ({ aggregateId, aggregateType }: Aggregate): string => `${aggregateType}\0${aggregateId}`
+
+/** A lane, and what a statement is to leave out of it. */
+export interface LaneView {
+  readonly lane: Lane
+  readonly withoutTopics?: ReadonlyArray<string>
+  readonly withoutAggregates?: ReadonlyArray<Aggregate>
+  /** No event of this view has a smaller `seq`: known as long as the server's start is this one. */
+  readonly from?: { readonly seq: bigint; readonly server: string }
+}
+
+/** How much of a lane is fetched: so many events and bytes of records at most, but one event in any case. */
+export interface LanePart extends LaneView {
+  readonly events: number
+  readonly bytes: number
+}
+
+/** What a fetch found in a lane, for each topic in order of `seq`. `isCut`: there is more behind it, or may be. */
+export interface Fetched {
+  readonly lane: Lane
+  readonly events: ReadonlyArray<QueuedEvent>
+  readonly isCut: boolean
+}
+
+/** Events of one lane and topic that a broker has acknowledged, in order of `seq`, at offsets that follow each other. */
+export interface Acknowledged {
+  readonly lane: Lane
+  readonly topic: string
+  readonly events: ReadonlyArray<QueuedEvent>
+  readonly receipt: Receipt
+}
+
+/** Bounds of a batch, and whether published events are kept. */
+export const QueueSettings = Context.Reference<{
+  readonly batchSize: number
+  readonly batchBytes: number
+  readonly archive: boolean
+}>("paid-once/outbox/QueueSettings", {
+  defaultValue: () => ({ batchSize: 1_000, batchBytes: 900_000, archive: true })
+})
+
+/** See {@link Queue}. */
+export interface QueueService {
+  /** The lanes that have events. */
+  readonly ready: (views: ReadonlyArray<LaneView>) => Effect.Effect<ReadonlyArray<Lane>>
+  /**
+   * The next events of each lane, an answer for each part in the order of the parts.
+   *
+   * Of each aggregate it returns a prefix of its unpublished events: an aggregate's events have rising `seq` in version order, all of them have
+   * one topic, and the bounds cut only at the end. Events of held aggregates are among them, marked `held`.
+   */
+  readonly fetch: (parts: ReadonlyArray<LanePart>) => Effect.Effect<ReadonlyArray<Fetched>>
+  /**
+   * Takes acknowledged events out of the queue and archives them with their offsets, in one statement. Marking twice is harmless: the second
+   * statement finds nothing. Of events that share an id the archive keeps the first, and a warning names the others.
+   */
+  readonly mark: (runs: ReadonlyArray<Acknowledged>) => Effect.Effect<void>
+  /** How many events wait (counted up to {@link pendingCountLimit}) and since how many seconds the oldest does. */
+  readonly pending: (
+    views: ReadonlyArray<LaneView>
+  ) => Effect.Effect<{ readonly count: number; readonly oldestSeconds: number }>
+}
+
+const isUniqueViolation = (error: SqlError.SqlError) => error.reason._tag === "UniqueViolation"
+
+/** Of a published event that is not archived, because its id is: a fault of whoever wrote it, and consumers take it for a duplicate. */
+export const warnOfSharedId = (eventId: string) =>
+  Effect.logWarning("an event was published under an id that another one has, which the archive keeps").pipe(
+    Effect.annotateLogs({ event_id: eventId })
+  )
+
+/** Counting stops here: that there are more is all that anyone needs to know, and counting a backlog costs what it least has. */
+export const pendingCountLimit = 100_000
+
+export class Queue extends Context.Service<Queue, QueueService>()("paid-once/outbox/Queue") {
+  static readonly layer: Layer.Layer<Queue, never, SqlClient.SqlClient> = Layer.effect(
+    Queue,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { archive } = yield* QueueSettings
+
+      /** Each lane of the views with the `seq` to begin at, as columns for `unnest`. */
+      const lanesOf = (views: ReadonlyArray<LaneView>) =>
+        sql`${views.map(({ lane }) => lane)}::int2[], ${views.map(({ from }) => from?.seq ?? 0n)}::int8[]`
+      /** The lane's start, where the server has not been started anew since it was found. Evaluated once a statement. */
+      const startIn = (views: ReadonlyArray<LaneView>) => {
+        const server = views.find(({ from }) => from !== undefined)?.from?.server
+        return server === undefined
+          ? sql`0`
+          : sql`CASE WHEN pg_postmaster_start_time()::text = ${server}::text THEN lane.start ELSE 0 END`
+      }
+      /** The conditions for what the views leave out. Few do, and a statement without them is planned without them. */
+      const beside = (views: ReadonlyArray<LaneView>) => {
+        const topics = views.flatMap(({ lane, withoutTopics = [] }) => withoutTopics.map((topic) => ({ lane, topic })))
+        const aggregates = views.flatMap(({ withoutAggregates = [] }) => withoutAggregates)
+        const withoutTopics = sql`
+          AND (e.lane, e.topic) NOT IN (SELECT * FROM unnest(
+            ${topics.map(({ lane }) => lane)}::int2[], ${topics.map(({ topic }) => topic)}::text[]))`
+        // An aggregate lies in one lane.
+        const withoutAggregates = sql`
+          AND (e.aggregate_type, e.aggregate_id) NOT IN (SELECT * FROM unnest(
+            ${aggregates.map(({ aggregateType }) => aggregateType)}::text[], ${aggregates.map(({ aggregateId }) => aggregateId)}::text[]))`
+        return sql`${topics.length === 0 ? sql`` : withoutTopics}${aggregates.length === 0 ? sql`` : withoutAggregates}`
+      }
+
+      /**
+       * Makes the statement's commit asynchronous. What a mark loses when Postgres dies is sent again, a duplicate; waiting for the disk
+       * would cost a lane some milliseconds, and the business transactions their turn at the disk.
+       */
+      const asynchronously = sql`SELECT clock_now() AS now, set_config('synchronous_commit', 'off', true) OFFSET 0`
+
+      /** Deletes one run. The lane's index gives its rows, and locks them, in order of `seq`. */
+      const deleted = ({ events, lane, receipt }: Acknowledged) => {
+        const seqs = events.map(({ seq }) => seq)
+        return archive
+          ? sql`
+              DELETE FROM outbox_events WHERE lane = ${lane}::int2 AND seq = ANY (${seqs}::int8[])
+              RETURNING *, ${receipt.partition}::int4 AS broker_partition,
+                        -- The event's index in the run, which is in order of seq: a binary search.
+                        ${receipt.baseOffset}::int8 + width_bucket(seq, ${seqs}::int8[]) - 1 AS broker_offset`
+          : sql`DELETE FROM outbox_events WHERE lane = ${lane}::int2 AND seq = ANY (${seqs}::int8[]) RETURNING 1`
+      }
+
+      return Queue.of({
+        ready: Effect.fnUntraced(function* (views) {
+          const rows = yield* sql<{ readonly lane: Lane }>`
+            SELECT lane
+            FROM unnest(${lanesOf(views)}) AS lane(lane, start)
+            CROSS JOIN LATERAL (
+              -- The LIMIT keeps this a probe of the index for each lane, however the planner estimates a queue that is mostly empty.
+              SELECT FROM outbox_events AS e
+              WHERE e.lane = lane.lane AND e.seq >= ${startIn(views)} ${beside(views)}
+              ORDER BY e.lane, e.seq LIMIT 1
+            ) AS first`
+          return rows.map((row) => row.lane)
+        }, Effect.orDie),
+
+        fetch: Effect.fnUntraced(function* (parts) {
+          const rows = yield* sql<QueuedEvent & { readonly followed: boolean }>`
+            SELECT e.lane, e.seq, e.event_id::text AS "eventId", e.topic, e.event_type AS "eventType", e.schema_version AS "schemaVersion",
+                   e.aggregate_type AS "aggregateType", e.aggregate_id AS "aggregateId", e.aggregate_version AS "aggregateVersion",
+                   to_char(e.occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
+                   e.trace_id AS "traceId", e.span_id AS "spanId", e.record_bytes AS "recordBytes", e.data::text AS data, e.followed,
+                   -- In the same snapshot as the rows. A hashed look into a table that is empty as a rule.
+                   (e.aggregate_type, e.aggregate_id) IN (
+                     SELECT aggregate_type, aggregate_id FROM outbox_holds WHERE lane = ANY (${parts.map(({ lane }) => lane)}::int2[])
+                   ) AS held
+            FROM unnest(${lanesOf(parts)}, ${parts.map(({ events }) => events)}::int4[], ${parts.map(({ bytes }) => bytes)}::int8[])
+              AS lane(lane, start, events, bytes)
+            CROSS JOIN LATERAL (
+              SELECT * FROM (
+                SELECT *, row_number() OVER in_order AS position, sum(record_bytes) OVER in_order AS bytes_to_here,
+                       lead(true, 1, false) OVER in_order AS followed
+                FROM (
+                  SELECT * FROM outbox_events AS e
+                  WHERE e.lane = lane.lane AND e.seq >= ${startIn(parts)} ${beside(parts)}
+                  -- One more than the part: so its last event tells whether the lane is worth another fetch.
+                  ORDER BY e.lane, e.seq LIMIT lane.events + 1
+                ) AS next
+                WINDOW in_order AS (ORDER BY seq ROWS UNBOUNDED PRECEDING)
+              ) AS measured
+              WHERE position <= lane.events AND (bytes_to_here <= lane.bytes OR position = 1)
+            ) AS e`
+          return dividedByLane(parts, rows)
+        }, Effect.orDie),
+
+        mark: Effect.fnUntraced(function* (runs) {
+          if (runs.length === 0) return
+          const named = padded(inLockOrder(runs)).map((run, index) => ({
+            name: sql(`run_${index}`),
+            rows: deleted(run)
+          }))
+          const runsOf = named.map(({ name, rows }) => sql`${name} AS (${rows})`)
+          const published = sql`(${unionAll(named.map(({ name }) => sql`SELECT * FROM ${name}`))}) AS published`
+          if (!archive) {
+            yield* sql`WITH ${sql.csv(runsOf)} SELECT count(*) FROM (${asynchronously}) AS asynchronous, ${published}`
+            return
+          }
+          const archiving = sql`
+            INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+                                   occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at)
+            SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+                   occurred_at, trace_id, span_id, data, broker_partition, broker_offset, asynchronous.now
+            FROM (${asynchronously}) AS asynchronous, ${published}`
+          yield* sql`WITH ${sql.csv(runsOf)} ${archiving}`.pipe(
+            Effect.catchIf(isUniqueViolation, () =>
+              // An id that the archive has. It must not keep its batch in the queue, to be sent again for ever.
+              Effect.flatMap(
+                sql<{ readonly eventId: string }>`
+                  WITH ${sql.csv([...runsOf, sql`archived AS (${archiving} ORDER BY seq ON CONFLICT DO NOTHING RETURNING event_id)`])}
+                  SELECT event_id::text AS "eventId" FROM ${published} EXCEPT ALL SELECT event_id::text FROM archived`,
+                Effect.forEach(({ eventId }) => warnOfSharedId(eventId), { discard: true })
+              )
+            )
+          )
+        }, Effect.orDie),
+
+        pending: Effect.fnUntraced(function* (views) {
+          const [row] = yield* sql<{ readonly count: number; readonly seconds: number }>`
+            WITH lane AS (SELECT * FROM unnest(${lanesOf(views)}) AS lane(lane, start))
+            SELECT (SELECT count(*) FROM (
+                      SELECT FROM lane CROSS JOIN LATERAL (
+                        SELECT FROM outbox_events AS e WHERE e.lane = lane.lane AND e.seq >= ${startIn(views)}
+                      ) AS waiting LIMIT ${pendingCountLimit}) AS sample)::float8 AS count,
+                   coalesce(extract(epoch FROM clock_now() - min(first.occurred_at)), 0)::float8 AS seconds
+            FROM lane
+            CROSS JOIN LATERAL (
+              SELECT occurred_at FROM outbox_events AS e WHERE e.lane = lane.lane AND e.seq >= ${startIn(views)}
+              ORDER BY e.lane, e.seq LIMIT 1
+            ) AS first`
+          return { count: row?.count ?? 0, oldestSeconds: Math.max(0, row?.seconds ?? 0) }
+        }, Effect.orDie)
+      })
+    })
+  )
+}
+
+/** Every lane, for what is asked of the whole queue. */
+export const wholeQueue: ReadonlyArray<LaneView> = allLanes.map((lane) => ({ lane }))
+
+const unionAll = Statement.join(" UNION ALL ", false)
+
+/** A statement is planned once for each number of runs: with empty ones there are as many as the next power of two, so seven numbers in all. */
+const padded = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> => {
+  const last = runs.at(-1)
+  if (last === undefined) return runs
+  const length = 2 ** Math.ceil(Math.log2(runs.length))
+  return [...runs, ...Array.from({ length: length - runs.length }, () => ({ ...last, events: [] }))]
+}
+
+const dividedByLane = (
+  parts: ReadonlyArray<LanePart>,
+  rows: ReadonlyArray<QueuedEvent & { readonly followed: boolean }>
+): ReadonlyArray<Fetched> => {
+  const lanes = new Map<Lane, Array<QueuedEvent & { readonly followed: boolean }>>()
+  let areInOrder = true
+  for (const row of rows) {
+    const events = lanes.get(row.lane)
+    if (events === undefined) lanes.set(row.lane, [row])
+    else {
+      if (events.at(-1)!.seq > row.seq) areInOrder = false
+      events.push(row)
+    }
+  }
+  return parts.map(({ lane }) => {
+    const events = lanes.get(lane) ?? []
+    // The plan gives them in order, so Postgres need not sort them all once more.
+    if (!areInOrder) events.sort((one, other) => Number(one.seq - other.seq))
+    return { lane, events, isCut: events.at(-1)?.followed === true }
+  })
+}
+
+/**
+ * Every mark locks rows in one order, by lane, topic and `seq`: so two marks of the same rows, a zombie's and its successor's, can't deadlock.
+ * Whatever else locks several rows of the queue skips those that are locked.
+ */
+const inLockOrder = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> =>
+  runs.toSorted(
+    (one, other) =>
+      one.lane - other.lane ||
+      (one.topic < other.topic ? -1 : one.topic > other.topic ? 1 : Number(one.events[0]!.seq - other.events[0]!.seq))
+  )

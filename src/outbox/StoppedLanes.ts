@@ -1,0 +1,51 @@
+/** Lanes whose last round ended in a defect: each waits by itself, longer each time in a row, and the others go on. */
+import { type Cause, Effect, Metric } from "effect"
+import * as Monotonic from "../platform/Monotonic.ts"
+import * as Supervised from "../platform/Supervised.ts"
+import type { Lane } from "./Lane.ts"
+
+/** See {@link make}. */
+export interface StoppedLane {
+  readonly lane: Lane
+  /** Failures in a row. */
+  readonly attempt: number
+}
+
+/** The full-jitter backoff of such a lane: a defect of a moment is forgotten at once, and one that stays costs little. */
+export const laneBackoff = { baseMillis: 100, capMillis: 30_000 }
+
+const laneFailuresTotal = Metric.counter("outbox_lane_failures_total", {
+  description: "Rounds of a lane that ended in a defect, after which it waits",
+  incremental: true
+})
+
+/** `wakeAfter` is told how long a lane waits. */
+export const make = Effect.fnUntraced(function* (options: {
+  readonly owns: (lane: Lane) => boolean
+  readonly wakeAfter: (millis: number) => Effect.Effect<void>
+}) {
+  const stopped = new Map<Lane, { readonly attempt: number; readonly untilMillis: number }>()
+  // There at 0 from the start: a rule compares with what was before the first failure.
+  yield* Metric.value(laneFailuresTotal)
+  return {
+    failed: Effect.fnUntraced(function* (lane: Lane, cause: Cause.Cause<unknown>) {
+      const attempt = (stopped.get(lane)?.attempt ?? 0) + 1
+      const { baseMillis, capMillis } = laneBackoff
+      const waitMillis = yield* Supervised.fullJitterMillis(attempt - 1, baseMillis, capMillis)
+      // A lane that was lost meanwhile is reported by its new owner.
+      if (options.owns(lane)) {
+        stopped.set(lane, { attempt, untilMillis: (yield* Monotonic.millis) + waitMillis })
+        yield* options.wakeAfter(waitMillis)
+      }
+      yield* Metric.update(laneFailuresTotal, 1)
+      yield* Effect.logError(`lane ${lane} failed; next try in ${Math.round(waitMillis)} ms`, cause)
+    }),
+    /** A round of the lane has ended without a defect, or the lane is somebody else's now. */
+    forget: (lane: Lane) => void stopped.delete(lane),
+    /** Whether the lane waits still. */
+    isWaiting: (lane: Lane, nowMillis: number) => (stopped.get(lane)?.untilMillis ?? 0) > nowMillis,
+    list: (): ReadonlyArray<StoppedLane> => [...stopped].map(([lane, { attempt }]) => ({ lane, attempt }))
+  }
+})
+
+export type StoppedLanes = Effect.Success<ReturnType<typeof make>>

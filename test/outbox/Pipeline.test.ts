@@ -1,0 +1,248 @@
+/** What the stages of the pipeline do when something is slow, fails or stops: with every part real, and a broker that waits where a test says so. */
+import { assert, it } from "@effect/vitest"
+import { Context, Deferred, Effect, Layer, SubscriptionRef } from "effect"
+import { SqlClient, SqlError } from "effect/sql"
+import * as Dispatching from "../../src/Dispatching.ts"
+import { type Batch, MessageRejected } from "../../src/brokers/Broker.ts"
+import { allLanes, laneOf } from "../../src/outbox/Lane.ts"
+import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
+import { Queue, type QueueService } from "../../src/outbox/Queue.ts"
+import { Ownership } from "../../src/platform/Ownership.ts"
+import { Fibers } from "../../src/platform/Supervised.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
+import * as Counters from "../support/Counters.ts"
+import * as Ledger from "../support/Ledger.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+const writer = Layer.effectDiscard(Ledger.makeTables).pipe(
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provideMerge(TestProcess.quiet)
+)
+
+/** An aggregate of the lane. Lane and partition are the same modulo 8. */
+const idIn = (lane: number) => {
+  for (let index = 0; ; index++) if (laneOf(`ledger-${index}`) === lane) return `ledger-${index}`
+}
+const append = (lane: number, count = 1) => Transaction.run(Ledger.append(idIn(lane), count))
+const lanesOf = (batch: Batch) => [...new Set(batch.records.map(({ key }) => laneOf(key)))]
+
+const published = (count: number) =>
+  Counters.eventually(
+    `${count} events`,
+    Effect.map(Ledger.countEmbedded, (found) => found === count)
+  )
+const inOrder = Effect.gen(function* () {
+  assert.deepStrictEqual(Ledger.check(yield* Ledger.deliveredEmbedded, yield* Ledger.committed).problems, [])
+})
+
+/** A dispatcher whose poll does not come within a test, over a queue and a broker that `change`s and `publish` are put in front of. */
+const start = (
+  publish: Parameters<typeof TestProcess.publishing>[0],
+  change: (queue: QueueService) => Partial<QueueService> = () => ({})
+) => {
+  const steps = Layer.effect(
+    Queue,
+    Effect.map(Queue, (queue) => Queue.of({ ...queue, ...change(queue) }))
+  ).pipe(Layer.provideMerge(TestProcess.dispatcherStepsOver(TestProcess.publishing(publish))))
+  return Layer.build(
+    Dispatching.over(steps).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 })))
+  )
+}
+
+it.live.each([[[0, 1, 2]], [[2, 0, 1]], [[1, 2, 0]]])(
+  "acknowledgements may come in any order of the partitions: %s",
+  ([order]) =>
+    Effect.gen(function* () {
+      const gates = yield* Effect.forEach([0, 1, 2], () => Deferred.make<void>())
+      const underWay = new Map<number, number>()
+      let most = 0
+      let all = 0
+      yield* start((batch, broker) =>
+        Effect.acquireUseRelease(
+          Effect.sync(() => {
+            const now = (underWay.get(batch.partition) ?? 0) + 1
+            underWay.set(batch.partition, now)
+            most = Math.max(most, now)
+            all = Math.max(
+              all,
+              [...underWay.values()].reduce((sum, count) => sum + count, 0)
+            )
+          }),
+          () => Effect.andThen(Deferred.await(gates[batch.partition]!), broker.publish(batch)),
+          () => Effect.sync(() => underWay.set(batch.partition, underWay.get(batch.partition)! - 1))
+        )
+      )
+      yield* Effect.addFinalizer(() => Effect.forEach(gates, (gate) => Deferred.succeed(gate, undefined)))
+      for (const lane of [0, 1, 2, 8, 9, 10]) yield* append(lane, 2)
+      yield* Counters.eventually(
+        "a send in each partition",
+        Effect.sync(() => all === 3)
+      )
+      // Behind the batch that is under way: the lane's next events, and another lane's.
+      for (const lane of [0, 1, 2, 16, 17, 18]) yield* append(lane)
+      let done = 0
+      for (const partition of order!) {
+        yield* Deferred.succeed(gates[partition]!, undefined)
+        done += 6
+        yield* published(done)
+      }
+      yield* Counters.drained
+      assert.strictEqual(most, 1, "one send in flight for each partition")
+      yield* inOrder
+    }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a failed mark is repeated lane by lane, without a send; only the lane that fails alone stops", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const gate = yield* Deferred.make<void>()
+    const sends: Array<ReadonlyArray<number>> = []
+    const context = yield* start((batch, broker) => {
+      sends.push(lanesOf(batch))
+      return Effect.andThen(Deferred.await(gate), broker.publish(batch))
+    })
+    const { stopped } = Context.get(context, LaneWorkers)
+    yield* sql`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no room'; END $$`
+    yield* sql.unsafe(`CREATE TRIGGER refuse BEFORE INSERT ON event_log FOR EACH ROW
+      WHEN (NEW.aggregate_id = '${idIn(8)}') EXECUTE FUNCTION refuse()`)
+    for (const lane of [0, 8, 16, 1]) yield* append(lane)
+    yield* Deferred.succeed(gate, undefined)
+    yield* Counters.eventually(
+      "the other lanes to be marked, and the one to have failed twice",
+      Effect.gen(function* () {
+        const queued = yield* sql<{ readonly lane: number }>`SELECT lane FROM outbox_events`
+        const waiting = yield* stopped
+        return (
+          queued.map(({ lane }) => lane).join() === "8" &&
+          waiting.map(({ lane }) => lane as number).join() === "8" &&
+          waiting.every(({ attempt }) => attempt >= 2)
+        )
+      })
+    )
+    yield* sql`DROP TRIGGER refuse ON event_log`
+    yield* Counters.drained
+    assert.strictEqual(sends.flat().filter((lane) => lane === 8).length, 1, "sent once")
+    assert.strictEqual(yield* Ledger.countEmbedded, 4)
+    yield* Counters.eventually(
+      "the lane to go on",
+      Effect.map(stopped, (waiting) => waiting.length === 0)
+    )
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a failed fetch is repeated lane by lane; only the lane that fails alone stops", () =>
+  Effect.gen(function* () {
+    let isBroken = true
+    const context = yield* start(
+      (batch, broker) => broker.publish(batch),
+      (queue) => ({
+        fetch: (parts) =>
+          isBroken && parts.some(({ lane }) => lane === 8)
+            ? Effect.die(new Error("broken on purpose"))
+            : queue.fetch(parts)
+      })
+    )
+    const { stopped } = Context.get(context, LaneWorkers)
+    yield* Effect.forEach([0, 8, 16, 1, 2], (lane) => append(lane), { concurrency: "unbounded", discard: true })
+    yield* published(4)
+    yield* Counters.eventually(
+      "the lane to stop",
+      Effect.map(stopped, (waiting) => waiting.length === 1 && waiting[0]?.lane === 8)
+    )
+    isBroken = false
+    yield* published(5)
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a lost connection stops no lane: the stage backs off once, and what is acknowledged is not sent again", () =>
+  Effect.gen(function* () {
+    const lost = new SqlError.SqlError({
+      reason: new SqlError.ConnectionError({ cause: new Error("lost"), message: "lost" })
+    })
+    let failures = 0
+    const sends: Array<number> = []
+    const gate = yield* Deferred.make<void>()
+    const context = yield* start(
+      (batch, broker) => {
+        sends.push(...lanesOf(batch))
+        return Effect.andThen(Deferred.await(gate), broker.publish(batch))
+      },
+      (queue) => ({ mark: (runs) => (failures++ === 0 ? Effect.die(lost) : queue.mark(runs)) })
+    )
+    for (const lane of [0, 8, 16, 1]) yield* append(lane)
+    yield* Deferred.succeed(gate, undefined)
+    yield* Counters.drained
+    assert.deepStrictEqual(
+      sends.toSorted((one, other) => one - other),
+      [0, 1, 8, 16]
+    )
+    assert.deepStrictEqual(yield* Context.get(context, LaneWorkers).stopped, [])
+    const states = yield* (yield* Fibers).states
+    assert.strictEqual(states.find(({ name }) => name === "dispatcher marker")?.restarts, 1)
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+/** Refuses every batch of several records, and waits in front of each single one. */
+const oneByOne = (gate: Deferred.Deferred<void>, asked: Deferred.Deferred<void>) =>
+  ((batch, broker) =>
+    batch.records.length > 1
+      ? Effect.fail(new MessageRejected({ topic: batch.topic, partition: batch.partition, reason: "too large" }))
+      : Deferred.succeed(asked, undefined).pipe(
+          Effect.andThen(Deferred.await(gate)),
+          Effect.andThen(broker.publish(batch))
+        )) satisfies Parameters<typeof TestProcess.publishing>[0]
+
+it.live("a stop lets the send end and marks it, and starts no further piece", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const [gate, asked] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+    yield* append(0, 4)
+    yield* Effect.scoped(
+      Effect.gen(function* () {
+        yield* start(oneByOne(gate, asked))
+        yield* Deferred.await(asked)
+        // The stop has begun when the gate opens.
+        yield* Effect.forkDetach(Effect.andThen(Effect.sleep("200 millis"), Deferred.succeed(gate, undefined)))
+      })
+    )
+    assert.strictEqual(yield* Ledger.countEmbedded, 1)
+    assert.strictEqual((yield* sql`SELECT 1 AS one FROM event_log`).length, 1)
+    assert.deepStrictEqual(yield* Counters.queuedVersions(idIn(0)), [2, 3, 4])
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("after a lost session the send in flight is the last: no further piece is sent, nor the lane fetched", () =>
+  Effect.gen(function* () {
+    const [gate, asked] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+    const held = yield* SubscriptionRef.make<ReadonlyArray<number>>(allLanes)
+    const holds = (lane: number) => SubscriptionRef.getUnsafe(held).includes(lane)
+    const ownership = Layer.succeed(Ownership, {
+      join: () =>
+        Effect.succeed({
+          held: SubscriptionRef.get(held),
+          changes: SubscriptionRef.changes(held),
+          use: (_, effect) => Effect.asSome(effect),
+          holds,
+          enter: holds,
+          leave: () => undefined,
+          setAble: () => Effect.void
+        })
+    })
+    yield* append(0, 4)
+    yield* start(oneByOne(gate, asked)).pipe(Effect.provide(ownership))
+    yield* Deferred.await(asked)
+    yield* SubscriptionRef.set(held, [])
+    yield* Deferred.succeed(gate, undefined)
+    yield* Counters.eventually(
+      "the send in flight to be marked",
+      Effect.map(Counters.queuedVersions(idIn(0)), (versions) => versions.join() === "2,3,4")
+    )
+    assert.strictEqual(yield* Ledger.countEmbedded, 1)
+    // It goes on from there when the lane comes back.
+    yield* SubscriptionRef.set(held, allLanes)
+    yield* published(4)
+    yield* inOrder
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
