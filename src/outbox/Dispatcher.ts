@@ -22,7 +22,8 @@
 import { Array, Context, Effect, Layer } from "effect"
 import type { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../brokers/Broker.ts"
 import { Faults } from "../platform/Faults.ts"
-import { dueLimit, type HeldEvent, Holds, type Refused } from "./holds/Holds.ts"
+import { dueLimit, type HeldEvent, Holds } from "./holds/Holds.ts"
+import { logRefusal } from "./holds/RefusalLog.ts"
 import { byPartition, type Parcel, toBatches, toRuns } from "./Batches.ts"
 import { type Lane, partitionOf } from "./Lane.ts"
 import { deal, InFlightSettings } from "./LaneParts.ts"
@@ -147,20 +148,6 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
               }))
             ).pipe(Effect.catch(unanswered(topic)))
 
-      /** Tells what became of an event that was refused alone. */
-      const tell = (event: QueuedEvent, attempt: number, error: MessageRejected, outcome: Refused) =>
-        Effect.logWarning(tellings[outcome]).pipe(
-          Effect.annotateLogs({
-            topic: event.topic,
-            event_id: event.eventId,
-            event_type: event.eventType,
-            aggregate_id: event.aggregateId,
-            trace_id: event.traceId,
-            attempt,
-            detail: error.message
-          })
-        )
-
       const send = Effect.fnUntraced(function* ({ events, ...place }: Batch, during: During) {
         const { topic } = place
         const moved = new Set<Lane>()
@@ -200,7 +187,7 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
           const outcome = yield* holds.hold(event.lane, event, rejected)
           moved.add(event.lane)
           if (outcome === "skipped") returned.add(event.lane)
-          yield* tell(event, 1, rejected, outcome)
+          yield* logRefusal(event, 1, rejected, outcome)
           yield* faults.at("dispatcher.after-hold")
           return []
         })
@@ -233,7 +220,7 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
           onFailure: Effect.fnUntraced(function* (error) {
             // No answer about the event: no attempt is counted, and it stays due.
             if (error._tag !== "MessageRejected") return
-            yield* tell(head, head.attempts + 1, error, yield* holds.rejected(head, error))
+            yield* logRefusal(head, head.attempts + 1, error, yield* holds.rejected(head, error))
           })
         })
       })
@@ -296,11 +283,4 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
       })
     })
   )
-}
-
-const tellings: Readonly<Record<Refused, string>> = {
-  retrying: "the broker refuses an event: its aggregate waits, and it is tried again",
-  dead: "the broker refuses an event for good: it is a dead letter, and its aggregate waits for an operator",
-  skipped: "the broker refuses an event for good: it is a dead letter, and its aggregate goes on without it",
-  gone: "the broker refuses an event that somebody else has dealt with meanwhile"
 }

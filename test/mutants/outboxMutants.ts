@@ -555,19 +555,19 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "lane-sleeps-after-a-retry",
     breaks: "a lane waits when one of its refused events is refused again",
     file: dispatcher,
-    find: "yield* tell(head, head.attempts + 1, error, yield* holds.rejected(head, error))",
+    find: "yield* logRefusal(head, head.attempts + 1, error, yield* holds.rejected(head, error))",
     replace: 'yield* Effect.andThen(holds.rejected(head, error), Effect.interruptible(Effect.sleep("1 hour")))',
     seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "no other partition waits for a send" }
   },
   {
     name: "refusal-without-names",
     breaks: "the log's line about a refused event does not say which one it was",
-    file: dispatcher,
-    find: `            event_id: event.eventId,
-            event_type: event.eventType,
-            aggregate_id: event.aggregateId,
-            trace_id: event.traceId,
-            attempt,
+    file: "src/outbox/holds/RefusalLog.ts",
+    find: `      event_id: event.eventId,
+      event_type: event.eventType,
+      aggregate_id: event.aggregateId,
+      trace_id: event.traceId,
+      attempt,
 `,
     replace: "",
     seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "each refusal leaves a line in the log" }
@@ -575,8 +575,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "refusal-without-trace",
     breaks: "the log's line about a refused event can't be joined with the request that it came from",
-    file: dispatcher,
-    find: "trace_id: event.traceId,\n            attempt",
+    file: "src/outbox/holds/RefusalLog.ts",
+    find: "trace_id: event.traceId,\n      attempt",
     replace: "attempt",
     seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "each refusal leaves a line in the log" }
   },

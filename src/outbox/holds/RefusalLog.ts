@@ -1,0 +1,30 @@
+/** What the log says of an event that the broker refuses when it is sent alone. */
+import { Effect } from "effect"
+import type { MessageRejected } from "../../brokers/Broker.ts"
+import type { QueuedEvent } from "../Queue.ts"
+import type { Refused } from "./Holds.ts"
+
+const sentences: Readonly<Record<Refused, string>> = {
+  retrying: "the broker refuses an event: its aggregate waits, and it is tried again",
+  dead: "the broker refuses an event for good: it is a dead letter, and its aggregate waits for an operator",
+  skipped: "the broker refuses an event for good: it is a dead letter, and its aggregate goes on without it",
+  gone: "the broker refuses an event that somebody else has dealt with meanwhile"
+}
+
+export const logRefusal = (
+  event: QueuedEvent,
+  attempt: number,
+  error: MessageRejected,
+  outcome: Refused
+): Effect.Effect<void> =>
+  Effect.logWarning(sentences[outcome]).pipe(
+    Effect.annotateLogs({
+      topic: event.topic,
+      event_id: event.eventId,
+      event_type: event.eventType,
+      aggregate_id: event.aggregateId,
+      trace_id: event.traceId,
+      attempt,
+      detail: error.message
+    })
+  )
