@@ -8,10 +8,58 @@ const pipeline = "src/outbox/Pipeline.ts"
 const flights = "src/outbox/Flights.ts"
 const partitionPauses = "src/guards/PartitionPauses.ts"
 const metrics = "src/operations/OutboxMetrics.ts"
-const laneFloors = "src/postgres/fast/LowWaterMarks.ts"
+const laneFloors = "src/postgres/fast/LowWaterMarkRounds.ts"
 const dispatcherHealth = "src/http/DispatcherHealth.ts"
 
 export const outboxMutants: ReadonlyArray<Mutant> = [
+  {
+    name: "sends-what-it-could-not-mark",
+    breaks: "a lane whose mark fails is sent again at each attempt, though its acknowledgements are in hand",
+    file: pipeline,
+    find: "([lane, ofLane]) => void unmarked.set(lane, ofLane)",
+    replace: "() => undefined",
+    seenBy: { file: "test/outbox/Pipeline.test.ts", test: "a failed mark is repeated lane by lane" }
+  },
+  {
+    name: "one-lane-stops-all",
+    breaks: "a lane whose rows can't be fetched keeps every other lane that is ready with it from being sent",
+    file: pipeline,
+    find: "if (others.length > 0) {",
+    replace: "if (others.length < 0) {",
+    seenBy: { file: "test/outbox/Pipeline.test.ts", test: "a failed fetch is repeated lane by lane" }
+  },
+  {
+    name: "lost-connection-stops-lanes",
+    breaks: "a connection that is lost for a moment stops every lane in hand, each with a backoff of its own",
+    file: pipeline,
+    find: "return SqlError.isSqlError(error) && ",
+    replace: "return !SqlError.isSqlError(error) && ",
+    seenBy: { file: "test/outbox/Pipeline.test.ts", test: "a lost connection stops no lane" }
+  },
+  {
+    name: "goes-on-after-the-stop",
+    breaks: "a stop waits for all pieces of a batch, which may be a thousand sends",
+    file: flights,
+    find: "isOurs: (lane) => !isStopping && ",
+    replace: "isOurs: (lane) => ",
+    seenBy: { file: "test/outbox/Pipeline.test.ts", test: "a stop lets the send end" }
+  },
+  {
+    name: "sends-without-its-session",
+    breaks: "a process that has lost its lanes goes on with all that it had fetched of them",
+    file: flights,
+    find: "options.owns(lane) && flights.get(lane)",
+    replace: "flights.get(lane)",
+    seenBy: { file: "test/outbox/Pipeline.test.ts", test: "after a lost session the send in flight" }
+  },
+  {
+    name: "one-sender-for-all",
+    breaks: "a partition that is slow keeps all the others waiting",
+    file: "src/outbox/Senders.ts",
+    find: "partition === undefined ? topic : `${topic}/${partition}`",
+    replace: "topic",
+    seenBy: { file: "test/outbox/Pipeline.test.ts", test: "acknowledgements may come in any order" }
+  },
   {
     name: "floor-over-parked",
     breaks: "what comes back from behind a hold lies below where the lane is read from, and is never sent",

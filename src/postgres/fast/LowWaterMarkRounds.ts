@@ -1,0 +1,230 @@
+/**
+ * Where each lane's events begin: a lower bound of `seq` for whoever reads a lane from its front.
+ *
+ * Published rows are deleted, but their index entries stay until no old snapshot can see them. Under a reader that is open for ten
+ * minutes (a report, a dump) each look at a lane's front would step over ten minutes of dead entries.
+ *
+ * Why this is no id cursor. "Greater than the last one seen" skips whoever took a smaller seq and commits later. A low-water mark is raised only
+ * over numbers that can't come any more:
+ *
+ * 1. the sequence's value is read, and after it a transaction id is drawn. Whoever had a number up to that value has a smaller
+ *    transaction id, for an event is inserted after a write or lock of its aggregate's row, which gave the transaction its id;
+ * 2. once all smaller transaction ids have ended (a snapshot's xmin tells; readers have no id and don't count), the rows up to
+ *    that value are there for everyone, or will never be;
+ * 3. in that same snapshot each lane's first row is looked up, from its old low-water mark on, in every table whose rows may stand in the queue
+ *    again with the number that they had. Nothing below it can appear.
+ *
+ * A lane's backlog of topics that can't be sent to is in front of whatever else is in it, too, and each look for that would step over all of it. So
+ * in step 3 the lane's first row *beside* such topics is looked up as well, and whoever leaves these topics out begins there. Rows of other topics can't
+ * appear below it, for the same reason. (It is never looked for from the very beginning again, as below: what a foreign hand puts in the midst of such a
+ * backlog is late until that can be sent.)
+ *
+ * Three nets. A new start or a failover of the server makes every low-water mark void, in the statement that uses it. The crash of a single backend
+ * makes the server recover *without* a new start: the numbers below a low-water mark are on disk by then (`propose`), and as it ends all sessions,
+ * ours with the lanes' locks too, a lane that is lost loses its low-water mark. And now and then the third step looks from the very beginning: should a foreign hand insert an event
+ * without a lock of anything before it, that row is late and not lost.
+ */
+import { Array, Effect } from "effect"
+import type { SqlClient } from "effect/sql"
+import { type Lane, laneCount } from "../../outbox/Lane.ts"
+import * as Monotonic from "../../platform/Monotonic.ts"
+
+const queueTable = "outbox_events"
+
+/**
+ * Every table that keeps a lane and a seq (test/postgres/fast/LowWaterMarks.test.ts asks the schema), and which of its rows may stand in the
+ * queue again: what is parked comes back, and a dead letter that is retried; what was discarded never does.
+ */
+export const places: ReadonlyArray<{ readonly table: string; readonly comesBack: string }> = [
+  { table: queueTable, comesBack: "true" },
+  { table: "outbox_parked", comesBack: "true" },
+  { table: "outbox_dead_letters", comesBack: "e.status = 'dead'" }
+]
+
+/** Rounds between two that look at the whole lane: half a minute at a round a second, for a net that nobody of ours falls into. */
+const roundsBetweenFullLooks = 30
+
+/** Rows of each lane that are stepped over at once, for the second low-water mark: some tenths of a second for all lanes, where they have to be read from a disk. */
+const pieceRows = 1_000
+
+/** A round steps over no more after so long: the next one goes on there. A backlog of many millions must not keep the low-water marks, or a connection, for itself. */
+const besideMillis = 500
+
+/** A round that waits for a transaction to end is given up after so many, so that it can't wait for one of another server. */
+const patienceRounds = 60
+
+/** What a low-water mark will be once every transaction below `xid` has ended. */
+interface Candidate {
+  readonly lastSeq: bigint
+  readonly xid: string
+  /** Rounds that it has waited for. */
+  readonly waited: number
+}
+
+/** The marks of one process, all at the beginning. They are facts about the table, whoever owns the lane. */
+export const make = (sql: SqlClient.SqlClient) => {
+  const floors = new BigInt64Array(laneCount)
+  const known = new Set<Lane>()
+  /** By lane: where rows of other topics than these begin. */
+  const beside = new Map<Lane, { readonly topics: ReadonlyArray<string>; readonly floor: bigint }>()
+  /** The lane's low-water mark for whoever leaves these topics out. */
+  const of = (lane: Lane, leftOut: ReadonlyArray<string>): bigint => {
+    const floor = floors[lane]!
+    const higher = beside.get(lane)
+    return higher !== undefined && higher.floor > floor && higher.topics.every((topic) => leftOut.includes(topic))
+      ? higher.floor
+      : floor
+  }
+  /** The server's start that the low-water marks belong to. */
+  let server = ""
+  let candidate: Candidate | undefined
+  let rounds = 0
+  let full = true
+  /** Whether rows died since the last round that was completed. */
+  let dirty = false
+  /** How often lanes were forgotten: what a statement found that was under way meanwhile is void. */
+  let forgotten = 0
+
+  const propose = Effect.gen(function* () {
+    const before = forgotten
+    const [last] = yield* sql<{ readonly seq: bigint; readonly server: string }>`
+      SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS seq, pg_postmaster_start_time()::text AS server
+      FROM outbox_events_seq_seq`
+    // A statement of its own, for it must come after the one above. Its message makes the commit flush the log, and with it the sequence's
+    // place: numbers up to there are not handed out again by a server that recovers from a crash.
+    const [drawn] = yield* sql<{ readonly xid: string; readonly server: string }>`
+      SELECT pg_current_xact_id()::text AS xid, pg_postmaster_start_time()::text AS server
+      FROM (SELECT pg_logical_emit_message(true, 'outbox floors', '') OFFSET 0) AS durable`
+    if (last === undefined || drawn === undefined || last.server !== drawn.server || forgotten !== before) return
+    if (drawn.server !== server) {
+      floors.fill(0n)
+      beside.clear()
+      known.clear()
+      server = drawn.server
+    }
+    dirty = false
+    candidate = { lastSeq: last.seq, xid: drawn.xid, waited: 0 }
+  })
+
+  /** In the same snapshot as what is looked up: every transaction below `xid` has ended, and the server is the one that it is of. */
+  const isTime = ({ xid }: Candidate) => sql`
+    pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8
+    AND pg_postmaster_start_time()::text = ${server}::text`
+  const firstOf = ({ comesBack, table }: (typeof places)[number], leftOut: ReadonlyArray<string>) => sql`
+    (SELECT e.seq FROM ${sql(table)} AS e
+     WHERE e.lane = lane.lane AND e.seq >= lane.floor AND ${sql.literal(comesBack)}
+       ${leftOut.length === 0 ? sql`` : sql`AND e.topic <> ALL (${[...leftOut]}::text[])`}
+     ORDER BY e.lane, e.seq LIMIT 1)`
+
+  /**
+   * Of each lane a piece of the queue from its low-water mark beside the topics on: its `first` row of other topics, from wherever it may come, and the `last`
+   * row of the piece, if there may be more.
+   */
+  const pieces = (lanes: ReadonlyArray<Lane>, topics: ReadonlyArray<string>, candidate: Candidate) =>
+    sql<{ readonly lane: Lane; readonly first: bigint | null; readonly last: bigint | null }>`
+      SELECT lane.lane,
+             least(${sql.csv([sql`piece.first`, ...places.filter(({ table }) => table !== queueTable).map((place) => firstOf(place, topics))])}) AS first,
+             CASE WHEN piece.count = ${pieceRows}::int8 THEN piece.last END AS last
+      FROM unnest(${[...lanes]}::int2[], ${lanes.map((lane) => of(lane, topics))}::int8[]) AS lane(lane, floor)
+      CROSS JOIN LATERAL (
+        SELECT min(seq) FILTER (WHERE topic <> ALL (${[...topics]}::text[])) AS first, max(seq) AS last, count(*) AS count
+        FROM (SELECT e.seq, e.topic FROM outbox_events AS e
+              WHERE e.lane = lane.lane AND e.seq >= lane.floor ORDER BY e.lane, e.seq LIMIT ${pieceRows}::int8) AS rows
+      ) AS piece
+      WHERE ${isTime(candidate)}`
+
+  /** Where each lane's rows beside its topics begin, lanes with the same ones together, as far as one round comes. */
+  const raiseBeside = Effect.fnUntraced(function* (
+    lanes: ReadonlyArray<Lane>,
+    topicsOf: (lane: Lane) => ReadonlyArray<string>,
+    candidate: Candidate
+  ) {
+    const before = forgotten
+    const began = yield* Monotonic.millis
+    for (const lane of lanes) if (topicsOf(lane).length === 0) beside.delete(lane)
+    const groups = Object.values(
+      Array.groupBy(
+        lanes.map((lane) => ({ lane, topics: topicsOf(lane) })).filter(({ topics }) => topics.length > 0),
+        ({ topics }) => topics.join("\0")
+      )
+    )
+    const end = candidate.lastSeq + 1n
+    for (const group of groups) {
+      const { topics } = group[0]
+      let left: ReadonlyArray<Lane> = group.map(({ lane }) => lane)
+      while (left.length > 0) {
+        if ((yield* Monotonic.millis) - began > besideMillis) return
+        const rows = yield* pieces(left, topics, candidate)
+        if (forgotten !== before) return
+        for (const { first, lane, last } of rows) {
+          const bounds = [end, ...(first === null ? [] : [first]), ...(last === null ? [] : [last + 1n])]
+          beside.set(lane, { topics, floor: bounds.reduce((one, other) => (other < one ? other : one)) })
+        }
+        left = rows
+          .filter(({ first, last }) => first === null && last !== null && last + 1n < end)
+          .map(({ lane }) => lane)
+      }
+    }
+  })
+
+  const raise = Effect.fnUntraced(function* (
+    lanes: ReadonlyArray<Lane>,
+    topicsOf: (lane: Lane) => ReadonlyArray<string>,
+    found: Candidate
+  ) {
+    const { lastSeq, waited, xid } = found
+    const before = forgotten
+    const rows = yield* sql<{ readonly lane: Lane; readonly first: bigint | null }>`
+      SELECT lane.lane, least(${sql.csv(places.map((place) => firstOf(place, [])))}) AS first
+      FROM unnest(${[...lanes]}::int2[], ${lanes.map((lane) => (full ? 0n : floors[lane]!))}::int8[]) AS lane(lane, floor)
+      WHERE ${isTime(found)}`
+    if (forgotten !== before) return
+    if (rows.length === 0) {
+      candidate = waited < patienceRounds ? { lastSeq, xid, waited: waited + 1 } : undefined
+      dirty = true
+      return
+    }
+    for (const { first, lane } of rows) {
+      floors[lane] = first === null || first > lastSeq ? lastSeq + 1n : first
+      known.add(lane)
+    }
+    candidate = undefined
+    full = false
+    yield* raiseBeside(lanes, topicsOf, found)
+  })
+
+  return {
+    /** The lane's low-water mark, for a statement that leaves these topics out. To be used where `server` is still the one. */
+    of,
+    /** Lanes that this process has lost begin at the beginning again; whatever was being prepared is void. */
+    forget: (lanes: Iterable<Lane>) => {
+      for (const lane of lanes) {
+        floors[lane] = 0n
+        beside.delete(lane)
+        known.delete(lane)
+        candidate = undefined
+        dirty = true
+        forgotten++
+      }
+    },
+    /** Names the server that the low-water marks belong to. */
+    server: () => server,
+    /** Rows of this process's lanes have died. */
+    died: () => {
+      dirty = true
+    },
+    /**
+     * One round for `lanes`, of which `topicsOf` tells what can't be sent there: to be called about once a second. Asks nothing where nothing has died
+     * since the last one, and all can be sent to.
+     */
+    raise: (lanes: ReadonlyArray<Lane>, topicsOf: (lane: Lane) => ReadonlyArray<string>) =>
+      Effect.suspend(() => {
+        if (++rounds % roundsBetweenFullLooks === 0) full = true
+        if (lanes.length === 0) return Effect.void
+        if (candidate !== undefined) return raise(lanes, topicsOf, candidate)
+        return dirty || full || lanes.some((lane) => !known.has(lane) || topicsOf(lane).length > 0)
+          ? propose
+          : Effect.void
+      })
+  }
+}
