@@ -73,6 +73,7 @@ import * as Database from "./postgres/Database.ts"
 import * as EmbeddedPostgres from "./postgres/embedded/EmbeddedPostgres.ts"
 import { Migrated, setOf } from "./postgres/Migrations.ts"
 import * as PoolMetrics from "./operations/PoolMetrics.ts"
+import { Ids } from "./platform/Ids.ts"
 import { Ownership } from "./platform/Ownership.ts"
 import { Wakeups } from "./platform/Wakeups.ts"
 import { Fibers } from "./platform/Supervised.ts"
@@ -125,7 +126,7 @@ const platform = (config: AppConfig) =>
   Layer.mergeAll(Ownership.layer, PoolMetrics.layer("requests"), HealthParts.layer, Readiness.layer).pipe(
     Layer.provideMerge(Wakeups.layer),
     Layer.provideMerge(ControlConnection.layer),
-    Layer.provideMerge(Fibers.layer),
+    Layer.provideMerge(Layer.merge(Fibers.layer, Ids.layer)),
     Layer.provideMerge(database(config))
   )
 
