@@ -1,4 +1,4 @@
-/** How long the mechanism remembers what is done. */
+/** How long finished things are kept. */
 import { Context } from "effect"
 
 /** How long published events, applied marks and finished tasks are kept, in days; 0 keeps them for ever. */
