@@ -403,7 +403,8 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
             meanwhile === "renewed"
               ? worker.heartbeatOnce
               : Effect.flatMap(worker.execute(task!), (result) => worker.finishOnce([{ task: task!, result }]))
-          let seen = 0
+          const client = yield* PgClient.PgClient
+        let seen = 0
           const recovered = yield* other.recoverOnce.pipe(
             Effect.provideService(Statement.CurrentTransformer, (statement) => {
               // Between the statement that reads the expired leases and the one that takes them back.
