@@ -42,10 +42,10 @@ import * as TopicsHealth from "./http/TopicsHealth.ts"
 import * as Availability from "./brokers/Availability.ts"
 import * as EmbeddedBroker from "./brokers/embedded/EmbeddedBroker.ts"
 import * as KafkaBroker from "./brokers/kafkajs/KafkaBroker.ts"
-import * as Consumer from "./inbox/Consumer.ts"
 import { Inbox } from "./inbox/Inbox.ts"
 import { InboxDeadLetters } from "./operations/InboxDeadLetters.ts"
 import { InboxReport } from "./operations/InboxReport.ts"
+import * as Consumers from "./main/Consumers.ts"
 import * as Maintenance from "./operations/Maintenance.ts"
 import { DeadLetters } from "./operations/DeadLetters.ts"
 import { Dispatcher } from "./outbox/Dispatcher.ts"
@@ -159,7 +159,7 @@ const messaging = (config: AppConfig) =>
     Outbox.layer,
     Tasks.layer,
     History.layer,
-    Layer.provide(Consumer.steps, Consumer.consumerDatabase),
+    Layer.provide(Consumers.steps, Consumers.database),
     Layer.provide(Dispatcher.layer, dispatcherDatabase),
     Availability.layer
   ).pipe(
@@ -236,12 +236,8 @@ const webhooks = Layer.effectDiscard(
 
 const http = Layer.provideMerge(webhooks, HttpServer.layer)
 
-/** Reads the topics, and watches the connections that it does so on. */
-const consumers = Layer.mergeAll(
-  InboxHealth.layer(consumerNames),
-  Layer.provide(PoolMetrics.layer("consumers"), Consumer.consumerDatabase),
-  ...subscribers.map((subscriber) => Consumer.layer<Tasks>(subscriber))
-)
+/** Reads the topics. */
+const consumers = Layer.merge(InboxHealth.layer(consumerNames), Consumers.layer<Tasks>(subscribers))
 
 /** The mail server of SMTP_URL, or files under the data directory. */
 const mailTransport = (config: AppConfig) =>

@@ -7,7 +7,9 @@ import { Broker, type Slice } from "../../src/brokers/Broker.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import * as Consumer from "../../src/inbox/Consumer.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
-import { DependencyDown } from "../../src/inbox/Subscriber.ts"
+import * as Consumers from "../../src/main/Consumers.ts"
+import * as InboxMetrics from "../../src/operations/InboxMetrics.ts"
+import { DependencyDown, type Subscriber } from "../../src/inbox/Subscriber.ts"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
@@ -17,14 +19,19 @@ import * as TcpProxy from "../support/TcpProxy.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
-const consumer = Consumer.steps.pipe(
-  Layer.provideMerge(Inbox.layer),
-  Layer.provideMerge(TestProcess.broker),
-  Layer.provideMerge(Layer.effectDiscard(Counters.makeTables)),
-  Layer.provideMerge(TestProcess.platform),
-  Layer.provideMerge(TestDatabase.layer),
-  Layer.provideMerge(TestProcess.quiet)
-)
+/** One process with these steps on a database of its own. */
+const processWith = <A>(steps: Layer.Layer<A, never, Inbox | Layer.Success<typeof TestProcess.platform>>) =>
+  steps.pipe(
+    Layer.provideMerge(Inbox.layer),
+    Layer.provideMerge(TestProcess.broker),
+    Layer.provideMerge(Layer.effectDiscard(Counters.makeTables)),
+    Layer.provideMerge(TestProcess.platform),
+    Layer.provideMerge(TestDatabase.layer),
+    Layer.provideMerge(TestProcess.quiet)
+  )
+/** As the service has them: slices are coalesced, and metrics look on. */
+const consumer = processWith(Consumers.steps)
+const plain = processWith(Consumer.steps)
 
 /** A record as any producer could write it. */
 const record = (eventId: string, data: unknown = {}, eventType = "Counted", aggregateId = "a") => ({
@@ -132,7 +139,8 @@ it.live("slices of several partitions that touch the same revenue rows in opposi
     const [row] = yield* sql<{ readonly deadlocks: number }>`
       SELECT deadlocks::int4 AS deadlocks FROM pg_stat_database WHERE datname = current_database()`
     assert.strictEqual(row?.deadlocks, 0)
-  }).pipe(Effect.provide(consumer))
+    // Each slice has a transaction of its own.
+  }).pipe(Effect.provide(plain))
 )
 
 it.live("a pool connection that gets no answer ends itself, and the next statement takes a new one", () =>
@@ -185,13 +193,14 @@ it.live("a slice that is cut off, its partition gone to another member, leaves n
       records: [{ ...record(randomUUID()), offset: 0n }],
       commit: Effect.void
     }
+    const subscriber: Subscriber = {
+      name: "cut-off",
+      topic: Counters.topic,
+      firstSight: "any-version",
+      handle: () => Effect.never
+    }
     yield* Layer.build(
-      Consumer.layer({
-        name: "cut-off",
-        topic: Counters.topic,
-        firstSight: "any-version",
-        handle: () => Effect.never
-      }).pipe(
+      Layer.merge(Consumer.layer(subscriber), InboxMetrics.layer([subscriber])).pipe(
         Layer.provide(
           Layer.succeed(Broker, {
             ...broker,

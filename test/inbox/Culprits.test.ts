@@ -2,10 +2,10 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Latch, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
-import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
-import { EventRefused, type Subscriber } from "../../src/inbox/Subscriber.ts"
+import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { PermanentFailure, type Subscriber } from "../../src/inbox/Subscriber.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Deliveries from "../support/Deliveries.ts"
@@ -13,8 +13,8 @@ import * as Deliveries from "../support/Deliveries.ts"
 const { deliver, effectsOf, holdOn, idOf, makePartition, makeSubscriber, parkedOf, record, retryAll } = Deliveries
 
 /** No waiting in between that a test would have to sit out. */
-const soon = Layer.succeed(ParkingSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
-const refused = Effect.fail(new EventRefused({ reason: "nobody here knows it" }))
+const soon = Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
+const refused = Effect.fail(new PermanentFailure({ reason: "nobody here knows it" }))
 const broken = Effect.fail(new Error("out of paper"))
 
 /** The transactions that left an effect. */
@@ -145,7 +145,7 @@ it.live("a consumer that is stopped while a handler runs blames nobody", () =>
 
 it.live("events that hang keep no other aggregate waiting: what comes to be due meanwhile is applied", () =>
   Effect.gen(function* () {
-    const { retryHeld } = yield* ApplyHeld
+    const { retryHeld } = yield* HoldRetries
     const { broken: failing, subscriber } = makeSubscriber("one")
     const sql = yield* SqlClient.SqlClient
     const partition = makePartition()
@@ -224,9 +224,9 @@ for (const [what, wrap] of [
         yield* deliver(summing, partitions[0].slice([record("x-2", 1), record("y-2", 1)]))
         assert.strictEqual(yield* transactions, 5)
         // Nor do they share a transaction, in which they would wait for one another.
-        const { run } = yield* ApplySlice
+        const { runTogether } = yield* ApplySlice
         const shared = [partitions[0].slice([record("x-3", 1)]), partitions[1].slice([record("y-3", 1)])] as const
-        assert.isTrue(Exit.isFailure(yield* Effect.exit(run(summing, ...shared))))
+        assert.isTrue(Exit.isFailure(yield* Effect.exit(runTogether(summing, shared))))
         assert.strictEqual(yield* transactions, 5)
         assert.deepStrictEqual(yield* sql`SELECT name, count FROM totals ORDER BY name`, [
           { name: "x", count: 3 },

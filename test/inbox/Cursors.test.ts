@@ -2,15 +2,14 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
-import { OneStatementClaim, never } from "../../src/postgres/fast/OneStatementClaim.ts"
 import { Cursors } from "../../src/inbox/Cursors.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { InboxReport } from "../../src/operations/InboxReport.ts"
-import { Parking, ParkingSettings } from "../../src/inbox/holds/Parking.ts"
-import { EventRefused } from "../../src/inbox/Subscriber.ts"
+import { Holds, HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { PermanentFailure } from "../../src/inbox/Subscriber.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import * as Counters from "../support/Counters.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
@@ -22,12 +21,12 @@ const upTo = (version: number) => Array.from({ length: version }, (_, index) => 
 const operator = { actor: "test", reason: "it is a test" }
 const process = Layer.provideMerge(
   Deliveries.process,
-  Layer.succeed(ParkingSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
+  Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
 )
 
 /** One round of what is due, at the clock's own time. */
 const retryDue = (subscriber: ReturnType<typeof makeSubscriber>["subscriber"]) =>
-  Effect.flatMap(ApplyHeld, ({ retryHeld }) => retryHeld(subscriber))
+  Effect.flatMap(HoldRetries, ({ retryHeld }) => retryHeld(subscriber))
 
 it.live(
   "an event that comes before an earlier one waits for it; once that comes, all follow at once in version order",
@@ -111,7 +110,7 @@ it.live("nobody waits for an event that an operator gave up before it was ever s
     assert.include(yield* holdOn("one", "b"), { status: "gap" })
     // Given up while somebody waits for it already.
     yield* discard("b", 2)
-    yield* Effect.flatMap(ApplyHeld, ({ sweepGaps }) => sweepGaps("one"))
+    yield* Effect.flatMap(HoldRetries, ({ sweepGaps }) => sweepGaps("one"))
     yield* retryDue(subscriber)
     assert.deepStrictEqual(yield* effectsOf("one", "b"), [1, 3])
   }).pipe(Effect.provide(process))
@@ -217,7 +216,7 @@ it.live("what is told of an event stays true: applied is applied after its mark 
     const inbox = yield* Inbox
     const letters = yield* InboxDeadLetters
     const { broken, subscriber } = makeSubscriber("one")
-    broken.set("a/2", Effect.fail(new EventRefused({ reason: "nobody reads this" })))
+    broken.set("a/2", Effect.fail(new PermanentFailure({ reason: "nobody reads this" })))
     yield* deliver(subscriber, makePartition().slice(upTo(4).map((version) => record("a", version))))
     const told = Effect.map(
       inbox.applied(
@@ -347,7 +346,7 @@ it.live(
     }).pipe(
       Effect.provide(
         Layer.fresh(ApplySlice.layerNoDeps).pipe(
-          Layer.provide([Cursors.layer, Parking.layer, Layer.succeed(OneStatementClaim, never)]),
+          Layer.provide([Cursors.layer, Holds.layer]),
           Layer.provide(
             Layer.succeed(Inbox, {
               markFirst: (_, eventIds) => Effect.succeed(new Set(eventIds)),

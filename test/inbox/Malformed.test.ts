@@ -4,15 +4,15 @@ import { Effect, Layer, Result } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Envelope from "../../src/brokers/Envelope.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
-import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
-import { EventRefused } from "../../src/inbox/Subscriber.ts"
+import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { PermanentFailure } from "../../src/inbox/Subscriber.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
 const { deliver, effectsOf, garbage, holdOn, idOf, makePartition, makeSubscriber, parkedOf, record, retryAll, topic } =
   Deliveries
 
 const operator = { actor: "test", reason: "it is a test" }
-const soon = Layer.succeed(ParkingSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
+const soon = Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
 const run = <A, E>(
   test: Effect.Effect<A, E, Layer.Success<typeof Deliveries.process>>
 ): Effect.Effect<A, E | Layer.Error<typeof Deliveries.process>> =>
@@ -154,7 +154,7 @@ describe("the last net", () => {
           const { broken: failing, subscriber } = makeSubscriber("one")
           const partition = makePartition()
           yield* sql.unsafe(`ALTER TABLE inbox_parked ADD CONSTRAINT refuses CHECK (${check})`)
-          failing.set("k/1", Effect.fail(new EventRefused({ reason: "no reader here" })))
+          failing.set("k/1", Effect.fail(new PermanentFailure({ reason: "no reader here" })))
           const bad = { ...record("k", 1), headers: { is: "poison" } }
           yield* deliver(subscriber, partition.slice([bad, record("b", 1)]))
           assert.strictEqual(partition.state.committed, 2n)
@@ -213,7 +213,7 @@ describe("an id that several events have", () => {
         const letters = yield* InboxDeadLetters
         const { broken: failing, subscriber } = makeSubscriber("one")
         for (const name of ["a/1", "b/1"])
-          failing.set(name, Effect.fail(new EventRefused({ reason: "no reader here" })))
+          failing.set(name, Effect.fail(new PermanentFailure({ reason: "no reader here" })))
         const both = [altered("a", { eventId }), altered("b", { eventId })]
         const partition = makePartition()
         yield* deliver(subscriber, partition.slice([...both, record("a", 2), record("b", 2)]))
@@ -262,8 +262,8 @@ describe("an id that several events have", () => {
             subscriber,
             makePartition(3).slice([record("old", 1), garbage("y"), record("old", 2), garbage("z")])
           )
-          failing.set("a/1", Effect.fail(new EventRefused({ reason: "no reader here" })))
-          failing.set("b/1", Effect.fail(new EventRefused({ reason: "no reader here" })))
+          failing.set("a/1", Effect.fail(new PermanentFailure({ reason: "no reader here" })))
+          failing.set("b/1", Effect.fail(new PermanentFailure({ reason: "no reader here" })))
           const partition = makePartition(3)
           const twins = [altered("a", { eventId }), altered("b", { eventId })]
           const behind = altered("b", { eventId }, 2)

@@ -4,9 +4,9 @@ import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
-import * as Consumer from "../../src/inbox/Consumer.ts"
 import { HandleSettings } from "../../src/inbox/Handle.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
+import * as Consumers from "../../src/main/Consumers.ts"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
@@ -21,9 +21,9 @@ const startMember = Effect.gen(function* () {
   const { url } = yield* TestDatabase
   return yield* Layer.build(
     Layer.fresh(
-      Consumer.steps.pipe(
+      Consumers.steps.pipe(
         Layer.provideMerge(Inbox.layer),
-        Layer.provideMerge(Consumer.consumerDatabase),
+        Layer.provideMerge(Consumers.database),
         Layer.provide(DatabaseSettings.layerOf({ url }))
       )
     )

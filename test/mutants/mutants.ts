@@ -129,10 +129,10 @@ export const mutants: ReadonlyArray<Mutant> = [
   {
     name: "tries-the-dead-again",
     breaks: "an event that a member has given up while another one was busy in front of it is tried again by itself",
-    file: "src/inbox/holds/ApplyHeld.ts",
+    file: "src/inbox/holds/RetryHold.ts",
     find: `hold === undefined || hold.status !== "retrying"`,
     replace: "hold === undefined",
-    seenBy: { file: "test/inbox/ParkingRaces.test.ts", test: "an event that another member gives up between" }
+    seenBy: { file: "test/inbox/HoldRaces.test.ts", test: "an event that another member gives up between" }
   },
   {
     name: "wakes-up-and-charges",

@@ -3,13 +3,14 @@ import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash } from "node:crypto"
 import type { ConsumedRecord, Slice } from "../../src/brokers/Broker.ts"
-import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import * as Consumer from "../../src/inbox/Consumer.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { InboxReport } from "../../src/operations/InboxReport.ts"
 import type { Subscriber } from "../../src/inbox/Subscriber.ts"
+import * as OneStatementClaim from "../../src/postgres/fast/OneStatementClaim.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "./Counters.ts"
 import { TestDatabase } from "./TestDatabase.ts"
@@ -17,15 +18,20 @@ import * as TestProcess from "./TestProcess.ts"
 
 export const topic = Counters.topic
 
-/** The steps of one process on a database of its own. */
-export const process = Layer.mergeAll(Consumer.steps, InboxDeadLetters.layer, InboxReport.layer).pipe(
-  Layer.provideMerge(Inbox.layer),
-  Layer.provideMerge(TestProcess.broker),
-  Layer.provideMerge(Layer.effectDiscard(Counters.makeTables)),
-  Layer.provideMerge(TestProcess.platform),
-  Layer.provideMerge(TestDatabase.layer),
-  Layer.provideMerge(TestProcess.quiet)
-)
+/** The steps of one process on a database of its own. `fastPath` is what the service adds; the inbox is correct with none (`Layer.empty`). */
+export const processWith = (fastPath: Layer.Layer<never>) =>
+  Layer.mergeAll(Consumer.steps, InboxDeadLetters.layer, InboxReport.layer).pipe(
+    Layer.provideMerge(Inbox.layer),
+    Layer.provideMerge(TestProcess.broker),
+    Layer.provideMerge(Layer.effectDiscard(Counters.makeTables)),
+    Layer.provideMerge(TestProcess.platform),
+    Layer.provideMerge(TestDatabase.layer),
+    Layer.provideMerge(TestProcess.quiet),
+    Layer.provide(fastPath)
+  )
+
+/** As in the service. Slices are not coalesced, so a test decides what is one transaction. */
+export const process = processWith(OneStatementClaim.layer)
 
 /** The steps of one more process on the same database. */
 export const again = Layer.unwrap(
@@ -34,6 +40,7 @@ export const again = Layer.unwrap(
       Layer.provideMerge(Inbox.layer),
       Layer.provideMerge(TestProcess.platform),
       Layer.provide(Layer.succeed(TestDatabase, database)),
+      Layer.provide(OneStatementClaim.layer),
       // Within a process that has its steps already, they would be those.
       Layer.fresh
     )
@@ -127,7 +134,7 @@ export const deliver = (subscriber: Subscriber, slice: Slice) =>
 export const retryAll = (subscriber: Subscriber, times = 1) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const { retryHeld } = yield* ApplyHeld
+    const { retryHeld } = yield* HoldRetries
     for (let time = 0; time < times; time++) {
       yield* sql`UPDATE inbox_holds SET next_attempt_at = clock_now() WHERE next_attempt_at IS NOT NULL`
       yield* retryHeld(subscriber)

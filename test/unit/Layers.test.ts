@@ -104,12 +104,6 @@ const circle = (): ReadonlyArray<string> => {
 const notYet: ReadonlyArray<string> = [
   "src/cli/Demo.ts imports src/postgres/embedded/EmbeddedPostgres.ts",
   "src/cli/Reset.ts imports src/postgres/embedded/EmbeddedPostgres.ts",
-  "src/inbox/ApplySlice.ts imports src/postgres/fast/CoalescedSlices.ts",
-  "src/inbox/ApplySlice.ts imports src/postgres/fast/OneStatementClaim.ts",
-  "src/inbox/Consumer.ts imports src/operations/InboxMetrics.ts",
-  "src/inbox/Consumer.ts imports src/operations/InboxReport.ts",
-  "src/inbox/Consumer.ts imports src/postgres/Database.ts",
-  "src/inbox/Consumer.ts imports src/postgres/fast/CoalescedSlices.ts",
   "src/outbox/Dispatcher.ts imports src/guards/OutOfOrderVersions.ts",
   "src/outbox/Dispatcher.ts imports src/guards/PartitionPauses.ts",
   "src/outbox/Dispatcher.ts imports src/guards/SizeLimits.ts",

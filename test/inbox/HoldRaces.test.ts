@@ -3,12 +3,12 @@ import { assert, it } from "@effect/vitest"
 import { Cause, Context, Deferred, Effect, Fiber, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Slice } from "../../src/brokers/Broker.ts"
-import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
-import * as ParkedRows from "../../src/inbox/holds/ParkedRows.ts"
-import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
-import { EventRefused, type Subscriber } from "../../src/inbox/Subscriber.ts"
+import * as HeldRows from "../../src/inbox/holds/HeldRows.ts"
+import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { PermanentFailure, type Subscriber } from "../../src/inbox/Subscriber.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { Faults } from "../../src/platform/Faults.ts"
 import * as Counters from "../support/Counters.ts"
@@ -54,7 +54,7 @@ it.live(
       // One that nobody mends, so that there is something to give up however slow the operators are.
       const stubborn = { id: aggregates[0]!, version: 6 }
       broken.set(`${stubborn.id}/${stubborn.version}`, Effect.fail(new Error("out of paper")))
-      const first = yield* Effect.context<ApplyHeld | ApplySlice>()
+      const first = yield* Effect.context<HoldRetries | ApplySlice>()
       const second = yield* Layer.build(Deliveries.again)
       const processes = [first, second]
       const member = (context: Context.Context<ApplySlice>, one: Subscriber) =>
@@ -68,7 +68,7 @@ it.live(
           { discard: true }
         ).pipe(Effect.provideContext(context))
       const retries = Effect.forEach(processes, (context) =>
-        Effect.flatMap(ApplyHeld, ({ retryHeld }) => retryHeld(subscriber)).pipe(
+        Effect.flatMap(HoldRetries, ({ retryHeld }) => retryHeld(subscriber)).pipe(
           Effect.andThen(pause(10)),
           Effect.tapCause(note),
           Effect.forever,
@@ -119,7 +119,7 @@ it.live(
         "all to be applied or given up",
         Effect.gen(function* () {
           // As a consumer does in front of its retries: a member that was late may have held what a gap was filled for meanwhile.
-          yield* Effect.flatMap(ApplyHeld, ({ sweepGaps }) => sweepGaps("one"))
+          yield* Effect.flatMap(HoldRetries, ({ sweepGaps }) => sweepGaps("one"))
           // What is no event is given up; it is not readable this time either.
           const dead = yield* sql<{ readonly id: string }>`SELECT event_id AS id FROM inbox_holds WHERE status = 'dead'`
           yield* Effect.forEach(dead, ({ id }) =>
@@ -155,7 +155,7 @@ it.live(
     }).pipe(
       Effect.scoped,
       Effect.provide(Deliveries.process),
-      Effect.provide(Layer.succeed(ParkingSettings, { retryBaseMillis: 2, maxAttempts: 3 }))
+      Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 2, maxAttempts: 3 }))
     ),
   120_000
 )
@@ -172,7 +172,7 @@ const meanwhile = (first: Effect.Effect<void, unknown, Transaction>, slice: Slic
     const other = yield* Effect.forkChild(
       Transaction.run(
         Effect.gen(function* () {
-          yield* ParkedRows.lockHold({ consumer: "one", aggregateId: "a" }, "try")
+          yield* HeldRows.lockHold({ consumer: "one", aggregateId: "a" }, "attempt")
           yield* first
           yield* Deferred.succeed(isDone, undefined)
           yield* Deferred.await(goOn)
@@ -198,8 +198,8 @@ it.live("an event that dies while another member parks it once more is a dead le
     const eventId = idOf("a", 1)
     yield* meanwhile(
       Effect.andThen(
-        ParkedRows.bury(held, eventId, "dead"),
-        ParkedRows.setWaiting(held, { status: "dead", eventId, error: "out of paper" })
+        HeldRows.bury(held, eventId, "dead"),
+        HeldRows.setWaiting(held, { status: "dead", eventId, error: "out of paper" })
       ),
       slice
     )
@@ -222,11 +222,11 @@ it.live("an unreadable record that is given up while another member looks at it 
     const [first, second] = yield* parkedOf("one", "a")
     yield* meanwhile(
       Effect.gen(function* () {
-        yield* ParkedRows.bury(held, second!, "discarded")
-        yield* ParkedRows.bury(held, first!, "discarded")
+        yield* HeldRows.bury(held, second!, "discarded")
+        yield* HeldRows.bury(held, first!, "discarded")
         const { sql } = yield* Transaction
         yield* sql`INSERT INTO consumer_cursors (consumer_name, aggregate_id, aggregate_type, version) VALUES ('one', 'a', 'Counter', 1)`
-        yield* ParkedRows.release(held)
+        yield* HeldRows.release(held)
       }),
       slice
     )
@@ -243,8 +243,8 @@ it.live("an event that another member gives up between two transactions of a try
     broken.set("a/1", Effect.fail(new Error("out of paper")))
     yield* deliver(subscriber, partition.slice([record("a", 1)]))
     broken.clear()
-    broken.set("a/2", Effect.fail(new EventRefused({ reason: "nobody can apply this" })))
-    const here = yield* Effect.context<ApplyHeld | ApplySlice | SqlClient.SqlClient>()
+    broken.set("a/2", Effect.fail(new PermanentFailure({ reason: "nobody can apply this" })))
+    const here = yield* Effect.context<HoldRetries | ApplySlice | SqlClient.SqlClient>()
     /** The next event comes to this process, and dies, while the other one has committed the first and not yet looked what is left. */
     let isFirst = true
     const meanwhile = Effect.suspend(() => {

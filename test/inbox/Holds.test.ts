@@ -4,8 +4,8 @@ import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Handle from "../../src/inbox/Handle.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
-import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
-import { DependencyDown, EventRefused } from "../../src/inbox/Subscriber.ts"
+import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { DependencyDown, PermanentFailure } from "../../src/inbox/Subscriber.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
 const {
@@ -27,7 +27,7 @@ const operator = { actor: "test", reason: "it is a test" }
 const broken = Effect.fail(new Error("out of paper"))
 
 /** Three tries, and no waiting in between that a test would have to sit out. */
-const soon = Layer.succeed(ParkingSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
+const soon = Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
 
 it.live(
   "one event that fails among 10,000 delays no other aggregate; its own waits, and ends complete and in order",
@@ -123,7 +123,7 @@ it.live("an event that nobody here can ever apply is dead at once, and its aggre
   Effect.gen(function* () {
     const letters = yield* InboxDeadLetters
     const { broken: failing, subscriber } = makeSubscriber("one")
-    failing.set("a/1", Effect.fail(new EventRefused({ reason: "no reader here for Counted version 9" })))
+    failing.set("a/1", Effect.fail(new PermanentFailure({ reason: "no reader here for Counted version 9" })))
     yield* deliver(subscriber, makePartition().slice([record("a", 1), record("a", 2)]))
     assert.include(yield* holdOn("one", "a"), { status: "dead", attempts: 1 })
     assert.deepStrictEqual(yield* parkedOf("one", "a"), [idOf("a", 2)])
