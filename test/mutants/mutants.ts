@@ -122,8 +122,8 @@ export const mutants: ReadonlyArray<Mutant> = [
     name: "claims-what-was-taken",
     breaks: "two members that have a version under two ids at once both apply it",
     file: "src/postgres/fast/OneStatementClaim.ts",
-    find: "if (row.moved !== moves.length) return",
-    replace: "if (false) return",
+    find: "if (row.moved !== moves.length) {",
+    replace: "if (false) {",
     seenBy: { file: "test/inbox/Cursors.test.ts", test: "a version that comes again under another id" }
   },
   {
