@@ -4,6 +4,7 @@
  */
 import { outboxMutants } from "./outboxMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
+import { taskMutants } from "./taskMutants.ts"
 
 export interface Mutant {
   /** What it does wrong, as a name. */
@@ -168,5 +169,6 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/platform/Ownership.test.ts", test: "the shares of a member that was killed" }
   },
   ...outboxMutants,
-  ...platformMutants
+  ...platformMutants,
+  ...taskMutants
 ]
