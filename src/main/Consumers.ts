@@ -1,13 +1,10 @@
 /** How the service runs its consumers: the inbox's steps with its fast layers, on connections of their own. */
 import { Effect, Layer } from "effect"
 import { ApplySlice } from "../inbox/ApplySlice.ts"
-import * as Consumer from "../inbox/Consumer.ts"
 import { HandleSettings } from "../inbox/Handle.ts"
 import { HoldRetries } from "../inbox/holds/HoldRetries.ts"
-import type { Subscriber } from "../inbox/Subscriber.ts"
 import * as InboxMetrics from "../operations/InboxMetrics.ts"
 import { InboxReport } from "../operations/InboxReport.ts"
-import * as PoolMetrics from "../operations/PoolMetrics.ts"
 import * as Database from "../postgres/Database.ts"
 import * as CoalescedSlices from "../postgres/fast/CoalescedSlices.ts"
 import * as OneStatementClaim from "../postgres/fast/OneStatementClaim.ts"
@@ -42,20 +39,19 @@ export const database = Layer.unwrap(
   })
 )
 
-/** Applying slices, each step with what makes it faster. Without the two fast layers it does the same, more slowly. */
-const applySlice = InboxMetrics.layerUnderWay.pipe(
-  Layer.provide(CoalescedSlices.layer({ sideBySide: connections })),
-  Layer.provide(ApplySlice.layer),
+const applySlice = ApplySlice.layer.pipe(
+  // Without this line a slice's marks and cursors take three statements more.
   Layer.provide(OneStatementClaim.layer)
 )
 
-/** The services that consumers need. */
-export const steps = Layer.mergeAll(applySlice, HoldRetries.layer, InboxReport.layer)
-
-/** The consumers of these subscribers, and the metrics of each and of their connections. */
-export const layer = <R = never>(subscribers: ReadonlyArray<Subscriber<R>>) =>
-  Layer.mergeAll(
-    InboxMetrics.layer(subscribers),
-    Layer.provide(PoolMetrics.layer("consumers"), database),
-    ...subscribers.map((subscriber) => Consumer.layer<R>(subscriber))
-  )
+/** The services that consumers need, each over its fast layers. */
+export const steps = Layer.mergeAll(
+  // Without it, and {@link InboxMetrics.layer}, nobody sees how old the oldest event is.
+  InboxMetrics.layerUnderWay.pipe(
+    // Without this line each slice has a transaction of its own, however small it is.
+    Layer.provide(CoalescedSlices.layer({ sideBySide: connections })),
+    Layer.provide(applySlice)
+  ),
+  HoldRetries.layer,
+  InboxReport.layer
+)

@@ -4,6 +4,7 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Exit, type Latch, Layer, Schema, type Scope, Semaphore } from "effect"
+import * as Backoff from "../../platform/Backoff.ts"
 import * as Rows from "../../platform/Rows.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { Transaction } from "../../platform/Transaction.ts"
@@ -20,10 +21,6 @@ import * as RetryRound from "./RetryRound.ts"
 
 /** Attempts of all consumers of a process side by side: they take connections of the pool, and slices must have some left. */
 const processLimit = 6
-
-/** The backoff of a hold that could not be tried: the database or a dependency is unavailable. */
-const transientBaseMillis = 200
-const transientCapMillis = 30_000
 
 /** The longest wait between two rounds, for a wake-up that was lost and an event that came while its gap was written down. */
 const pollMillis = 10_000
@@ -63,7 +60,7 @@ export class HoldRetries extends Context.Service<
         const postpone = Effect.fnUntraced(function* (held: HeldRows.Held) {
           const failures = transients.get(nameOf(held)) ?? 0
           transients.set(nameOf(held), failures + 1)
-          const waitMillis = yield* Supervised.fullJitterMillis(failures, transientBaseMillis, transientCapMillis)
+          const waitMillis = yield* Backoff.millisAfter(Backoff.inboxTransient, failures + 1)
           yield* Transaction.run(
             Effect.gen(function* () {
               const hold = yield* HeldRows.lockHold(held, "attempt")

@@ -20,9 +20,9 @@
  */
 import { Context, Effect, Latch, Layer, Result, Schema } from "effect"
 import type { SqlError } from "effect/sql"
+import * as Backoff from "../../platform/Backoff.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { toStorable } from "../../platform/StorableText.ts"
-import * as Supervised from "../../platform/Supervised.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import { type Arrival, otherId } from "../Arrival.ts"
 import { lostToConcurrent } from "../Cursors.ts"
@@ -39,7 +39,7 @@ export const HoldSettings = Context.Reference<{
   readonly maxAttempts: number
 }>("paid-once/inbox/holds/HoldSettings", {
   // Ten attempts take some two minutes on average: a row that another service is about to write is there by then.
-  defaultValue: () => ({ retryBaseMillis: 200, maxAttempts: 10 })
+  defaultValue: () => ({ retryBaseMillis: Backoff.inboxHoldBaseMillis, maxAttempts: 10 })
 })
 
 /** What becomes of an event after a failure. */
@@ -47,9 +47,6 @@ export type Refused = "retrying" | "dead"
 
 /** Failures that a hold remembers. More than the attempts of most settings. */
 const historyLimit = 20
-
-/** The longest wait between two attempts, whatever the settings come to. */
-const maxWaitMillis = 86_400_000
 
 /** See {@link Holds}. */
 export interface HoldsService {
@@ -176,7 +173,7 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/inb
           yield* HeldRows.setWaiting(hold, { status: "dead", eventId, error })
           return { outcome: "dead", attempts }
         }
-        const waitMillis = yield* Supervised.fullJitterMillis(attempts, retryBaseMillis, maxWaitMillis)
+        const waitMillis = yield* Backoff.millisAfter(Backoff.hold(retryBaseMillis), attempts)
         yield* HeldRows.setDue(hold, { waitMillis: Math.ceil(waitMillis) })
         return { outcome: "retrying", attempts }
       })
