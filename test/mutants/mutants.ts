@@ -3,6 +3,7 @@
  * mistake of the failure lab does, for that one replaces whole parts (`test/lab/mistakes`): on a socket, inside a transaction's frame, between sessions.
  */
 import { outboxMutants } from "./outboxMutants.ts"
+import { platformMutants } from "./platformMutants.ts"
 
 export interface Mutant {
   /** What it does wrong, as a name. */
@@ -166,5 +167,6 @@ export const mutants: ReadonlyArray<Mutant> = [
     replace: "const rebalanceMillis = 60_000",
     seenBy: { file: "test/platform/Ownership.test.ts", test: "the shares of a member that was killed" }
   },
-  ...outboxMutants
+  ...outboxMutants,
+  ...platformMutants
 ]
