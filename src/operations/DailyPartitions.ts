@@ -2,7 +2,7 @@
  * Tables that are partitioned by the day in their UUIDv7 key: days made ahead, and dropped whole when all they hold is old.
  *
  * Every step is short, safe to repeat, and gives up rather than wait: whoever reads or writes such a table goes first. A step takes an
- * advisory lock, so any number of processes may try. The functions in SQL are in migrations/mechanism/0006_retention.sql.
+ * advisory lock, so any number of processes may try. The functions in SQL are in migrations/mechanism/0103_daily_partitions.sql.
  *
  * What is old is decided by the row's own time (when it was published, when it was applied), never by the day in its key alone: an event
  * that waited out a long outage has an old key, and its row is young.

@@ -3,6 +3,7 @@
  * mistake of the failure lab does, for that one replaces whole parts (`test/lab/mistakes`): on a socket, inside a transaction's frame, between sessions.
  */
 import { netOutboxMutants } from "./netMutants.ts"
+import { inboxMutants } from "./inboxMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
 import { taskMutants } from "./taskMutants.ts"
@@ -174,5 +175,6 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...platformMutants,
   ...taskMutants,
   ...netOutboxMutants,
-  ...timeZoneMutants
+  ...timeZoneMutants,
+  ...inboxMutants
 ]

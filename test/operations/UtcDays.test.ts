@@ -4,6 +4,7 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import * as Maintenance from "../../src/operations/Maintenance.ts"
 import { RetentionSettings } from "../../src/platform/Retention.ts"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
@@ -65,6 +66,6 @@ it.live("a day is kept for its retention and an hour, though the clocks go forwa
       yield* standAt("2040-03-26 01:00:00Z")
       yield* Maintenance.runOnce()
       assert.strictEqual((yield* partitions)[0], dayOf(23))
-    }).pipe(Effect.provide(Layer.fresh(Database.layer.pipe(Layer.provide(Database.DatabaseSettings.layerOf({ url }))))))
+    }).pipe(Effect.provide(Layer.fresh(Database.layer.pipe(Layer.provide(DatabaseSettings.layerOf({ url }))))))
   }).pipe(retention(3), Effect.provide(TestDatabase.layerPool))
 )
