@@ -1,4 +1,5 @@
 /** Records handed to a consumer's steps as a broker would hand them out, and a subscriber that does as it is told. */
+import type { PgClient } from "@effect/sql-pg"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash } from "node:crypto"
@@ -19,34 +20,38 @@ import * as TestProcess from "./TestProcess.ts"
 
 export const topic = Counters.topic
 
-/** The steps of one process on a database of its own. `fastPath` is what the service adds; the inbox is correct with none (`Layer.empty`). */
-export const processWith = (fastPath: Layer.Layer<never>) =>
-  Layer.mergeAll(Consumer.steps, InboxDeadLetters.layer, InboxReport.layer).pipe(
+/** A consumer's steps, in any composition. */
+export type Steps = Layer.Layer<ApplySlice | HoldRetries, never, Inbox | PgClient.PgClient | SqlClient.SqlClient>
+
+/** The steps of one process on a database of its own. */
+export const processWith = (steps: Steps) =>
+  Layer.mergeAll(steps, InboxDeadLetters.layer, InboxReport.layer).pipe(
     Layer.provideMerge(Inbox.layer),
     Layer.provideMerge(TestProcess.broker),
     Layer.provideMerge(Layer.effectDiscard(Counters.makeTables)),
     Layer.provideMerge(TestProcess.platform),
     Layer.provideMerge(TestDatabase.layer),
-    Layer.provideMerge(TestProcess.quiet),
-    Layer.provide(fastPath)
+    Layer.provideMerge(TestProcess.quiet)
   )
-
-/** As in the service. Slices are not coalesced, so a test decides what is one transaction. */
-export const process = processWith(OneStatementClaim.layer)
 
 /** The steps of one more process on the same database. */
-export const again = Layer.unwrap(
-  Effect.map(TestDatabase, (database) =>
-    Consumer.steps.pipe(
-      Layer.provideMerge(Inbox.layer),
-      Layer.provideMerge(TestProcess.platform),
-      Layer.provide(Layer.succeed(TestDatabase, database)),
-      Layer.provide(OneStatementClaim.layer),
-      // Within a process that has its steps already, they would be those.
-      Layer.fresh
+export const againWith = (steps: Steps) =>
+  Layer.unwrap(
+    Effect.map(TestDatabase, (database) =>
+      steps.pipe(
+        Layer.provideMerge(Inbox.layer),
+        Layer.provideMerge(TestProcess.platform),
+        Layer.provide(Layer.succeed(TestDatabase, database)),
+        // Within a process that has its steps already, they would be those.
+        Layer.fresh
+      )
     )
   )
-)
+
+/** With the service's fast path. Slices are not coalesced, so a test decides what is one transaction. */
+const steps = Layer.provide(Consumer.steps, OneStatementClaim.layer)
+export const process = processWith(steps)
+export const again = againWith(steps)
 
 /** The id of an event, the same whenever it is asked for. */
 export const idOf = (aggregateId: string, version: number): string => {
