@@ -2,8 +2,8 @@
  * Finds the event that is to blame where a slice failed, and applies all others.
  *
  * The slice is applied again in parts: the events before the suspect, the suspect alone, and the rest; in halves where there is no suspect. An event
- * that fails alone is held, with everything that comes for its aggregate, and the partition goes on. So one failing event costs a few
- * transactions, and not one for each event of its slice.
+ * that fails alone is held, with everything that comes for its aggregate, and the partition goes on. A failing event costs a few
+ * transactions this way, and not one for each event of its slice.
  *
  * Slices of several partitions that write the same rows, each in the order of its own records, can deadlock. Postgres ends one of the
  * transactions after a second (`deadlock_timeout`), and the same slice again would mostly end in the next deadlock. For a while the consumer's

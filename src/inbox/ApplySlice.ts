@@ -11,7 +11,7 @@
  * 7. Only then commit the slice's offset.
  *
  * A crash before the commit leaves nothing. A crash between the commit and the offset brings the slice again, and every event in it is found
- * applied or parked. Where a handler fails, the transaction is rolled back, and ApplyParts.ts finds the event that is to blame.
+ * applied or parked. If a handler fails, the transaction is rolled back, and ApplyParts.ts finds the event that is to blame.
  */
 import { PgClient } from "@effect/sql-pg"
 import { type Array, Cause, Context, Effect, Layer } from "effect"

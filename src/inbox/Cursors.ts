@@ -66,9 +66,9 @@ export class Cursors extends Context.Service<
       before: number
     ) => Effect.Effect<boolean, never, Transaction>
     /**
-     * Moves each aggregate's cursor from where this transaction saw it. Where another transaction has moved one meanwhile, this
-     * transaction rolls back and runs again, and sees what the other one did. So the events of an aggregate are applied one after another,
-     * whatever other members of the group do.
+     * Moves each aggregate's cursor from where this transaction saw it. If another transaction has moved one meanwhile, this transaction
+     * rolls back and runs again, and sees the new cursor. Events of an aggregate are therefore applied one after another, whatever other
+     * members of the group do.
      */
     readonly advance: (consumer: string, moves: ReadonlyArray<CursorMove>) => Effect.Effect<void, never, Transaction>
   }

@@ -21,8 +21,8 @@ export const oneByOne = ({ arrivals, failures }: Part): ReadonlyArray<Part> =>
  * held by the part that is returned for it.
  *
  * `suspect` is the event whose handler failed. Another event may be to blame: one before it may have broken the transaction, or used up the
- * time. So the suspect is tried alone first. Only a permanent failure, which no other attempt can change, is taken at its word. Where there
- * is no suspect the part is halved. After a timeout each half would take the whole time again, so the records go one by one.
+ * time. The suspect is therefore tried alone first. Only a permanent failure, which no other attempt can change, is taken at its word. A part
+ * without a suspect is halved. After a timeout each half would take the whole time again, so the records go one by one.
  */
 export const divide = (
   { arrivals, failures }: Part,

@@ -21,8 +21,8 @@ export interface Subscriber<R = never> {
   readonly name: string
   readonly topic: string
   /**
-   * What the consumer does with an aggregate whose first event that it sees has a version above 1. `from-version-1`: it holds the
-   * aggregate until the earlier versions come. `any-version`: it starts there, and applies no smaller version later.
+   * How the consumer treats an aggregate that it first hears of above version 1. `from-version-1`: it holds the aggregate until the
+   * earlier versions come. `any-version`: it starts there, and applies no smaller version later.
    */
   readonly firstSight: "from-version-1" | "any-version"
   /**

@@ -52,42 +52,40 @@ const record = (eventId: string, data: unknown = {}, eventType = "Counted", aggr
   )
 })
 
-it.live(
-  "a dependency that is down is heard of: health names it, and the consumer is well again once the slice is applied",
-  () =>
-    Effect.gen(function* () {
-      const broker = yield* Broker
-      const { states } = yield* Fibers
-      const broken = yield* Ref.make(true)
-      const handled = yield* Ref.make(0)
-      yield* Layer.build(
-        Consumer.layer({
-          name: "flaky",
-          topic: Counters.topic,
-          firstSight: "any-version",
-          handle: () =>
-            Effect.flatMap(Ref.get(broken), (isBroken) =>
-              isBroken ? Effect.fail(new DependencyDown({ reason: "out of paper" })) : Ref.update(handled, (n) => n + 1)
-            )
-        })
-      )
-      yield* broker.ensureTopic(Counters.topic, 8)
-      yield* broker.publish({ topic: Counters.topic, partition: 0, records: [record(randomUUID())] })
-      const state = Effect.map(states, (all) => all.find(({ name }) => name === "consumer flaky"))
-      yield* Counters.eventually(
-        "the failure to show",
-        Effect.map(state, (now) => now?.status === "restarting" && now.lastError?.includes("out of paper") === true)
-      )
-      yield* Ref.set(broken, false)
-      yield* Counters.eventually(
-        "the recovery to show",
-        Effect.map(state, (now) => now?.status === "running")
-      )
-      assert.strictEqual(yield* Ref.get(handled), 1)
-    }).pipe(Effect.scoped, Effect.provide(consumer))
+it.live("health names a dependency that is down, and the consumer is healthy again once the slice is applied", () =>
+  Effect.gen(function* () {
+    const broker = yield* Broker
+    const { states } = yield* Fibers
+    const broken = yield* Ref.make(true)
+    const handled = yield* Ref.make(0)
+    yield* Layer.build(
+      Consumer.layer({
+        name: "flaky",
+        topic: Counters.topic,
+        firstSight: "any-version",
+        handle: () =>
+          Effect.flatMap(Ref.get(broken), (isBroken) =>
+            isBroken ? Effect.fail(new DependencyDown({ reason: "out of paper" })) : Ref.update(handled, (n) => n + 1)
+          )
+      })
+    )
+    yield* broker.ensureTopic(Counters.topic, 8)
+    yield* broker.publish({ topic: Counters.topic, partition: 0, records: [record(randomUUID())] })
+    const state = Effect.map(states, (all) => all.find(({ name }) => name === "consumer flaky"))
+    yield* Counters.eventually(
+      "the failure to show",
+      Effect.map(state, (now) => now?.status === "restarting" && now.lastError?.includes("out of paper") === true)
+    )
+    yield* Ref.set(broken, false)
+    yield* Counters.eventually(
+      "the recovery to show",
+      Effect.map(state, (now) => now?.status === "running")
+    )
+    assert.strictEqual(yield* Ref.get(handled), 1)
+  }).pipe(Effect.scoped, Effect.provide(consumer))
 )
 
-it.live("an event whose id a foreign writer spelled in capitals is applied, and once", () =>
+it.live("an event whose id another producer spelled in capitals is applied once", () =>
   Effect.gen(function* () {
     const { run } = yield* ApplySlice
     const id = randomUUID()
@@ -183,7 +181,7 @@ const slice = (records: ReadonlyArray<ReturnType<typeof record>>, partition = 0)
   return { topic: "orders", partition, records: [first!, ...rest], commit: Effect.void }
 }
 
-it.live("a slice that is cut off, its partition gone to another member, leaves no age behind", () =>
+it.live("a slice that is interrupted because its partition went to another member leaves no age behind", () =>
   Effect.gen(function* () {
     const broker = yield* Broker
     const cutOff = yield* Latch.make()

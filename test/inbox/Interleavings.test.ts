@@ -132,43 +132,45 @@ it.live("an arrival that waited for a hold's end knows how far its aggregate has
   }).pipe(Effect.provide(process))
 )
 
-it.live("a try that fails for the moment does not bring back what died between its two transactions", () =>
-  Effect.gen(function* () {
-    const { broken: failing, subscriber } = makeSubscriber("one")
-    const partition = makePartition()
-    failing.set("a/1", broken)
-    yield* deliver(subscriber, partition.slice([record("a", 1)]))
-    failing.clear()
-    failing.set("a/2", Effect.fail(new PermanentFailure({ reason: "nobody can apply this" })))
-    const here = yield* Effect.context<HoldRetries | ApplySlice | SqlClient.SqlClient>()
-    let isFirst = true
-    const meanwhile = Effect.suspend(() => {
-      if (!isFirst) return Effect.void
-      isFirst = false
-      return Effect.andThen(
-        Effect.andThen(deliver(subscriber, partition.slice([record("a", 2)])), Deliveries.retryAll(subscriber)).pipe(
-          Effect.provideContext(here),
-          Effect.orDie
-        ),
-        Effect.die(new FaultInjected("consumer.after-commit"))
+it.live(
+  "an attempt that fails transiently revives no event that became a dead letter between its two transactions",
+  () =>
+    Effect.gen(function* () {
+      const { broken: failing, subscriber } = makeSubscriber("one")
+      const partition = makePartition()
+      failing.set("a/1", broken)
+      yield* deliver(subscriber, partition.slice([record("a", 1)]))
+      failing.clear()
+      failing.set("a/2", Effect.fail(new PermanentFailure({ reason: "nobody can apply this" })))
+      const here = yield* Effect.context<HoldRetries | ApplySlice | SqlClient.SqlClient>()
+      let isFirst = true
+      const meanwhile = Effect.suspend(() => {
+        if (!isFirst) return Effect.void
+        isFirst = false
+        return Effect.andThen(
+          Effect.andThen(deliver(subscriber, partition.slice([record("a", 2)])), Deliveries.retryAll(subscriber)).pipe(
+            Effect.provideContext(here),
+            Effect.orDie
+          ),
+          Effect.die(new FaultInjected("consumer.after-commit"))
+        )
+      })
+      const other = yield* Layer.build(
+        Layer.provide(
+          Deliveries.again,
+          Layer.succeed(Faults, {
+            at: (point) => (point === "consumer.after-commit" ? meanwhile : Effect.void),
+            around: (_, operation) => operation
+          })
+        )
       )
-    })
-    const other = yield* Layer.build(
-      Layer.provide(
-        Deliveries.again,
-        Layer.succeed(Faults, {
-          at: (point) => (point === "consumer.after-commit" ? meanwhile : Effect.void),
-          around: (_, operation) => operation
-        })
-      )
-    )
-    yield* Deliveries.retryAll(subscriber).pipe(Effect.provideContext(Context.merge(here, other)))
-    assert.isFalse(isFirst)
-    assert.deepInclude(yield* holdOn("one", "a"), { status: "dead", eventId: idOf("a", 2), waitMillis: null })
-  }).pipe(Effect.scoped, Effect.provide(process))
+      yield* Deliveries.retryAll(subscriber).pipe(Effect.provideContext(Context.merge(here, other)))
+      assert.isFalse(isFirst)
+      assert.deepInclude(yield* holdOn("one", "a"), { status: "dead", eventId: idOf("a", 2), waitMillis: null })
+    }).pipe(Effect.scoped, Effect.provide(process))
 )
 
-it.live("an operator who waits for a try decides about what the try has left", () =>
+it.live("an operator's decision waits for a running attempt, and sees its result", () =>
   Effect.gen(function* () {
     const letters = yield* InboxDeadLetters
     const { broken: failing, subscriber } = makeSubscriber("one")
@@ -188,7 +190,7 @@ it.live("an operator who waits for a try decides about what the try has left", (
   }).pipe(Effect.provide(process))
 )
 
-it.live("a hold that another process put off after this one chose it is left alone", () =>
+it.live("a hold that another process postponed after this one chose it is not tried", () =>
   Effect.gen(function* () {
     const { broken: failing, handled, subscriber } = makeSubscriber("one")
     const { retryHeld } = yield* HoldRetries
@@ -265,7 +267,7 @@ it.live(
     }).pipe(Effect.provide(process))
 )
 
-it.live("a held event that another member has applied can't be discarded, and its next try takes it away", () =>
+it.live("a held event that another member has applied can't be discarded, and its next attempt removes it", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const letters = yield* InboxDeadLetters

@@ -1,6 +1,6 @@
 /**
- * What a consumer's statements read and lock: the cursors of their aggregates, and no others. A plan that was made while the table was small is kept,
- * and Postgres would rather read all cursors of a consumer that it takes for a few. Marks are locked before cursors, by whichever statement.
+ * The rows that a consumer's statements read and lock: the cursors of their own aggregates, and no others. Postgres keeps a plan that it made while
+ * the table was small, and such a plan could read all cursors of a consumer. Every statement locks marks before cursors.
  */
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Latch, Layer } from "effect"
@@ -62,32 +62,30 @@ it.live("a slice reads the cursors of its own aggregates only, also by plans tha
   ).pipe(Effect.provide(Cursors.layer), Effect.provide(process))
 )
 
-it.live(
-  "the usual slice's statement waits for a mark without a lock on the cursor: it and the long way form no ring",
-  () =>
-    Effect.gen(function* () {
-      const claim = yield* FastPath
-      yield* Transaction.run(claim("one", arrivals("a", 1)))
-      const second = arrivals("a", 2)
-      const isMarked = yield* Latch.make()
-      const claiming = yield* Effect.forkScoped(Effect.andThen(isMarked.await, Transaction.run(claim("one", second))))
-      yield* Transaction.run(
-        Effect.gen(function* () {
-          const { sql } = yield* Transaction
-          const inbox = yield* Inbox
-          yield* inbox.markFirst("one", [second[0]!.eventId])
-          yield* isMarked.open
-          yield* eventually(
-            "the claim to wait for the mark",
-            Effect.map(
-              sql`SELECT 1 AS one FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))`,
-              (rows) => rows.length === 1
-            )
+it.live("the fast path waits for a mark without a lock on the cursor, so it can't deadlock with the steps", () =>
+  Effect.gen(function* () {
+    const claim = yield* FastPath
+    yield* Transaction.run(claim("one", arrivals("a", 1)))
+    const second = arrivals("a", 2)
+    const isMarked = yield* Latch.make()
+    const claiming = yield* Effect.forkScoped(Effect.andThen(isMarked.await, Transaction.run(claim("one", second))))
+    yield* Transaction.run(
+      Effect.gen(function* () {
+        const { sql } = yield* Transaction
+        const inbox = yield* Inbox
+        yield* inbox.markFirst("one", [second[0]!.eventId])
+        yield* isMarked.open
+        yield* eventually(
+          "the claim to wait for the mark",
+          Effect.map(
+            sql`SELECT 1 AS one FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))`,
+            (rows) => rows.length === 1
           )
-          yield* sql`SELECT 1 AS one FROM consumer_cursors WHERE consumer_name = 'one' AND aggregate_id = 'a' FOR UPDATE NOWAIT`
-        })
-      )
-      const claimed = yield* Fiber.join(claiming)
-      assert.strictEqual(claimed?.first.size, 0)
-    }).pipe(Effect.scoped, Effect.provide(process))
+        )
+        yield* sql`SELECT 1 AS one FROM consumer_cursors WHERE consumer_name = 'one' AND aggregate_id = 'a' FOR UPDATE NOWAIT`
+      })
+    )
+    const claimed = yield* Fiber.join(claiming)
+    assert.strictEqual(claimed?.first.size, 0)
+  }).pipe(Effect.scoped, Effect.provide(process))
 )

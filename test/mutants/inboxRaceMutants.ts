@@ -36,7 +36,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: holdRetries,
     find: "if (hold?.isDue === true) yield*",
     replace: "if (hold !== undefined) yield*",
-    seenBy: { file: racesTest, test: "a try that fails for the moment" }
+    seenBy: { file: racesTest, test: "an attempt that fails transiently" }
   },
   {
     name: "inbox-operator-passes-by",
@@ -44,7 +44,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: letters,
     find: 'HeldRows.lockHold(held, "exclusive")',
     replace: 'HeldRows.lockHold(held, "attempt")',
-    seenBy: { file: racesTest, test: "an operator who waits for a try" }
+    seenBy: { file: racesTest, test: "an operator's decision waits for a running attempt" }
   },
   {
     name: "inbox-advances-what-was-taken",
@@ -52,7 +52,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: cursors,
     find: "if (row?.moved !== moves.length) {",
     replace: "if (false) {",
-    seenBy: { file: cursorsTest, test: "were there no marks" }
+    seenBy: { file: cursorsTest, test: "without marks the cursors alone" }
   },
   {
     name: "inbox-decides-beside-arrivals",
@@ -60,7 +60,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: '"FOR NO KEY UPDATE SKIP LOCKED" : "FOR UPDATE"',
     replace: '"FOR NO KEY UPDATE SKIP LOCKED" : "FOR NO KEY UPDATE"',
-    seenBy: { file: cursorsTest, test: "what arrives while a gap is written down" }
+    seenBy: { file: cursorsTest, test: "an event that arrives while its gap is written down" }
   },
   {
     name: "inbox-decides-without-lock",
@@ -68,7 +68,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: '"FOR NO KEY UPDATE SKIP LOCKED" : "FOR UPDATE"',
     replace: '"FOR NO KEY UPDATE SKIP LOCKED" : ""',
-    seenBy: { file: cursorsTest, test: "what arrives while a gap is written down" }
+    seenBy: { file: cursorsTest, test: "an event that arrives while its gap is written down" }
   },
   {
     name: "inbox-two-try-one-hold",
@@ -100,7 +100,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: park,
     find: "const withdrawn = yield* withdraw(\n    consumer,\n    inserted.map(({ id }) => id)\n  )",
     replace: "const withdrawn = new Set<string>()",
-    seenBy: { file: holdRacesTest, test: "an event that dies while another member parks" }
+    seenBy: { file: holdRacesTest, test: "an event that becomes a dead letter while another" }
   },
   {
     name: "inbox-discards-what-was-applied",
@@ -124,7 +124,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: retryHold,
     find: 'order === "ahead" ? "missing" : "duplicate"',
     replace: '"duplicate"',
-    seenBy: { file: cursorsTest, test: "an operator goes on without what is missing" }
+    seenBy: { file: cursorsTest, test: "an operator skips a missing version" }
   },
   {
     name: "inbox-parks-without-lock",

@@ -1,4 +1,4 @@
-/** Records handed to a consumer's steps as a broker would hand them out, and a subscriber that does as it is told. */
+/** Slices for a consumer's steps, as a broker hands them over, and a subscriber whose failures the test decides. */
 import type { PgClient } from "@effect/sql-pg"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -91,7 +91,7 @@ export const garbage = (key: string | null, text = "{broken") => ({
 
 export type Sent = Omit<ConsumedRecord, "offset">
 
-/** A partition of a topic that is never at a loss: it gives each record the next offset and remembers what was committed. */
+/** A partition in memory: it gives each record the next offset, and remembers the committed one. */
 export const makePartition = (partition = 0) => {
   let next = 0n
   const state = { committed: 0n }
@@ -113,7 +113,7 @@ export const makePartition = (partition = 0) => {
   }
 }
 
-/** A subscriber that writes each event down, and fails for those in `broken` with what stands there. */
+/** A subscriber that writes a row of effect for each event. For an event in `broken` it fails with the error there. */
 export const makeSubscriber = (name: string, firstSight: Subscriber["firstSight"] = "from-version-1") => {
   const broken = new Map<string, Effect.Effect<never, unknown, Transaction>>()
   const handled: Array<string> = []
@@ -136,7 +136,7 @@ export const makeSubscriber = (name: string, firstSight: Subscriber["firstSight"
 export const deliver = (subscriber: Subscriber, slice: Slice) =>
   Effect.flatMap(ApplySlice, ({ run }) => run(subscriber, slice))
 
-/** Applies what waits until nothing is due, however long it would have to wait by the clock: due times are brought forward. */
+/** Runs rounds of attempts at the consumer's holds, whose due times it brings forward. */
 export const retryAll = (subscriber: Subscriber, times = 1) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
@@ -186,7 +186,7 @@ export const holdOn = (consumer: string, id: string) =>
     return row
   })
 
-/** What waits of an aggregate, in turn. */
+/** The ids of the aggregate's parked events, in the order in which they are applied. */
 export const parkedOf = (consumer: string, id: string) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient

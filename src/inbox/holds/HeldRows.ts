@@ -2,9 +2,11 @@
  * How rows move between the holds, the parked rows behind them and the dead letters: one statement each, to be composed inside a
  * {@link Transaction}.
  *
- * Three strengths of lock on a hold's row keep the moves apart. A transaction that parks has the row FOR KEY SHARE. One that tries the
- * hold's events has it FOR NO KEY UPDATE, which lets others go on parking. One that ends the hold, or finds that it has to wait, has it FOR
- * UPDATE: it waits for those that are parking, and sees all that they parked.
+ * Three strengths of lock on a hold's row keep the moves apart:
+ *
+ * - FOR KEY SHARE, to park behind the hold.
+ * - FOR NO KEY UPDATE, to try the hold's events. Others go on parking.
+ * - FOR UPDATE, to end the hold or to stop its attempts. Its transaction waits for those that are parking, and sees what they parked.
  */
 import { Effect, Schema } from "effect"
 import type { SqlError } from "effect/sql"

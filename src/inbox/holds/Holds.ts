@@ -9,12 +9,12 @@
  *
  * - *Arrivals* have the hold's row FOR KEY SHARE while they park. A transaction that ends the hold takes it FOR UPDATE: it waits for them and sees
  *   what they have parked. A later arrival finds no hold, and the cursors as the end of the hold left them.
- * - *Two members with the same record* (one of them has lost the partition and does not know it): the hold, the parked row, the mark and the
+ * - *Two members with the same record*: one of them has lost the partition and does not know it. The hold, the parked row, the mark and the
  *   cursor are each made once, whatever the two of them see. If one parks an event that the other one applies, the parked row turns out to be a
  *   duplicate.
- * - *One member moves an event to the dead letters while another one parks it*: attempts don't wait for arrivals, so this can happen to a hold's
+ * - *One member moves an event to the dead letters while another one parks it.* Attempts don't wait for arrivals, so this can happen to a hold's
  *   head. The member that parks looks at the dead letters once more (ParkRecords.ts): no id is both parked and a dead letter.
- * - *Attempts in several processes* take a hold FOR NO KEY UPDATE SKIP LOCKED: one process tries, the others skip the hold, arrivals go on
+ * - *Attempts in several processes* take a hold FOR NO KEY UPDATE SKIP LOCKED. One process tries, the others skip the hold, and arrivals go on
  *   parking.
  * - *Redrive, discard and skip* take it FOR UPDATE, as the end of a hold does.
  */

@@ -1,4 +1,4 @@
-/** One round of attempts at the due holds of a consumer: some side by side, so a handler that hangs delays its own aggregate only. */
+/** A round of attempts at the due holds of a consumer: some side by side, so a handler that hangs delays its own aggregate only. */
 import { Context, Effect, Latch, Semaphore } from "effect"
 import * as Monotonic from "../../platform/Monotonic.ts"
 
@@ -49,7 +49,7 @@ export const run = Effect.fnUntraced(function* <E1, E2>(holds: {
       else yield* Effect.timeoutOption(idle.await, lookMillis)
     }
   })
-  // One worker is kept for holds whose heads have never failed: all the others may hang. It comes last, so it sees whether any attempt is running.
+  // The last worker takes only holds whose heads have never failed: all other workers may hang.
   yield* Effect.forEach(
     Array.from({ length: sideBySide }, (_, index) => sideBySide > 1 && index === sideBySide - 1),
     work,

@@ -1,9 +1,9 @@
 /**
  * Coalesces slices of several partitions into one transaction.
  *
- * At some hundred events a second a partition's next slice has one or two events, and its cost is that of its transaction. So slices that
- * arrive while a transaction is running wait for its end, and go together into the next one: the more there is to do, the more goes at
- * once.
+ * At some hundred events a second a partition's next slice has one or two events, and its cost is that of its transaction. Slices that
+ * arrive while a transaction is running therefore wait for its end, and go together into the next one. The higher the load, the more slices
+ * share a transaction.
  *
  * Partitions stay independent. A full slice waits for no other. A transaction that takes long is not waited for. Slices whose common
  * transaction failed are applied again one by one, side by side. A partition whose slice failed or took long alone goes alone, until one of
