@@ -1,8 +1,10 @@
 /** Coalescing slices: which share a transaction, and which must not wait for each other. */
 import { assert, it } from "@effect/vitest"
-import { Deferred, Effect, Exit, Fiber, Queue } from "effect"
+import { Deferred, Effect, Exit, Fiber, Layer, Queue } from "effect"
 import { TestClock } from "effect/testing"
-import type { Slice } from "../../../src/brokers/Broker.ts"
+import type { BrokerUnavailable, Slice } from "../../../src/brokers/Broker.ts"
+import { ApplySlice } from "../../../src/inbox/ApplySlice.ts"
+import type { Subscriber } from "../../../src/inbox/Subscriber.ts"
 import * as CoalescedSlices from "../../../src/postgres/fast/CoalescedSlices.ts"
 
 /** A slice of that many records. */
@@ -203,4 +205,42 @@ it.effect("a partition whose slices take long delays others once", () =>
       [[2], [3]]
     )
   }).pipe(Effect.scoped)
+)
+
+it.effect("as a layer it coalesces the slices of each consumer, and never those of two", () =>
+  Effect.gen(function* () {
+    const begun: Array<string> = []
+    const firstEnds = yield* Deferred.make<void>()
+    /** Notes the consumer and the partitions of each transaction. The first one of each consumer ends with `firstEnds`. */
+    const note = ({ name }: Subscriber, slices: ReadonlyArray<Slice>) =>
+      Effect.suspend(() => {
+        begun.push(`${name}: ${slices.map(({ partition }) => partition).join(" ")}`)
+        return slices.some(({ partition }) => partition === 0) ? Deferred.await(firstEnds) : Effect.void
+      })
+    const plain = Layer.succeed(ApplySlice, {
+      run: (subscriber, slice) => note(subscriber, [slice]),
+      runTogether: note
+    })
+    yield* Effect.gen(function* () {
+      const { run } = yield* ApplySlice
+      const subscribers = ["one", "two"].map((name): Subscriber => ({
+        name,
+        topic: "test",
+        firstSight: "any-version",
+        handle: () => Effect.void
+      }))
+      const fibers: Array<Fiber.Fiber<void, BrokerUnavailable>> = []
+      for (const partition of [0, 1, 2]) {
+        for (const subscriber of subscribers) {
+          fibers.push(yield* Effect.forkChild(run(subscriber, sliceOf(partition))))
+          yield* Effect.yieldNow
+        }
+        if (partition === 0) yield* TestClock.adjust("5 millis")
+      }
+      yield* Deferred.succeed(firstEnds, undefined)
+      yield* TestClock.adjust("20 millis")
+      yield* Effect.forEach(fibers, Fiber.join)
+    }).pipe(Effect.provide(Layer.provide(CoalescedSlices.layer({ sideBySide: 4 }), plain)))
+    assert.deepStrictEqual(begun.toSorted(), ["one: 0", "one: 1 2", "two: 0", "two: 1 2"])
+  })
 )
