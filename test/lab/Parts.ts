@@ -46,10 +46,12 @@ import { TaskWakeup } from "../../src/tasks/TaskWakeup.ts"
 import { Wakeups } from "../../src/platform/Wakeups.ts"
 import * as OneStatementClaim from "../../src/postgres/fast/OneStatementClaim.ts"
 import { webhookSecret } from "./MoneyRequests.ts"
+import type { Ids } from "../../src/platform/Ids.ts"
 import { keyRetentionMillis } from "./ModelGateway.ts"
 
 /** What every actor has around itself (Actor.ts), and the models of the two systems that are not ours. */
 export type Around =
+  | Ids
   | PgClient.PgClient
   | SqlClient.SqlClient
   | Broker
