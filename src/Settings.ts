@@ -22,15 +22,11 @@ import { ControlSettings } from "./platform/ControlConnection.ts"
 import * as Faults from "./platform/Faults.ts"
 import { GraceSettings } from "./platform/Grace.ts"
 import { WakeupSettings } from "./platform/Wakeups.ts"
-import * as Database from "./postgres/Database.ts"
-import * as DeferredBegin from "./postgres/fast/DeferredBegin.ts"
 import * as Telemetry from "./platform/Telemetry.ts"
 
 /** The settings of all layers, and the logger. */
 export const settings = (config: AppConfig) =>
   Layer.mergeAll(
-    // BEGIN in one packet with the statement that follows it. Without this line a transaction takes one round trip more.
-    Layer.succeed(Database.SocketSetup, DeferredBegin.install),
     config.faults === undefined ? Layer.empty : Faults.layer(config.faults),
     // What a command prints is on stdout; what happened meanwhile is on stderr.
     Logger.layer([

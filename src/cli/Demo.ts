@@ -10,9 +10,9 @@ import { SqlClient } from "effect/sql"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import * as Path from "node:path"
+import * as Main from "../main.ts"
 import { DatabaseSettings } from "../platform/DatabaseSettings.ts"
 import * as Database from "../postgres/Database.ts"
-import * as EmbeddedPostgres from "../postgres/embedded/EmbeddedPostgres.ts"
 import { ExitStatus } from "./Process.ts"
 import * as ServiceProcess from "./ServiceProcess.ts"
 
@@ -163,7 +163,7 @@ const run = Effect.gen(function* () {
     (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
   )
   yield* Console.log("Starting Postgres and the service …")
-  const postgres = yield* EmbeddedPostgres.acquire({ dataDirectory: directory })
+  const postgres = yield* Main.acquireEmbedded(directory)
   const env = { DATABASE_URL: Redacted.value(postgres.url), DATA_DIRECTORY: directory, PORT: "0", LOG_LEVEL: "None" }
   const scope = yield* Effect.scope
   const service = yield* ServiceProcess.start({ roles: "http,consumers,maintenance", env })

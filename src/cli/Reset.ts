@@ -4,7 +4,7 @@ import { Command } from "effect/cli"
 import { readdir, readFile, rm } from "node:fs/promises"
 import * as Path from "node:path"
 import * as Config from "../Config.ts"
-import * as EmbeddedPostgres from "../postgres/embedded/EmbeddedPostgres.ts"
+import * as Main from "../main.ts"
 
 /** A process of the machine still works on the data. */
 export class StillInUse extends Schema.TaggedError<StillInUse>()("StillInUse", {
@@ -33,11 +33,12 @@ export const reset = Command.make(
   "reset",
   {},
   Effect.fnUntraced(function* () {
-    const { dataDirectory } = yield* Config.load
+    const config = yield* Config.load
+    const { dataDirectory } = config
     const kafka = Path.join(dataDirectory, "kafka")
     const user = yield* userOf(kafka)
     if (user !== undefined) return yield* new StillInUse({ path: kafka, pid: user })
-    yield* EmbeddedPostgres.reset(Path.join(dataDirectory, "postgres"))
+    yield* Main.resetEmbedded(config)
     for (const name of ["postgres", "kafka", "service.pid"]) {
       yield* Effect.promise(() => rm(Path.join(dataDirectory, name), { recursive: true, force: true }))
     }

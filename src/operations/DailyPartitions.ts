@@ -122,11 +122,14 @@ export const makeAhead = Effect.fn("DailyPartitions.makeAhead")(function* (
   )
 })
 
-/** The moment before which rows are old, as one value for all steps of a run. */
+/**
+ * The moment before which rows are old, as one value for all steps of a run. Days have 24 hours here: one of an interval has 23 in a session whose
+ * time zone changes to summer time, and the margin would be gone.
+ */
 const cutoffOf = (sql: PgClient.PgClient, retentionDays: number) =>
   Effect.map(
     sql<{ readonly cutoff: string }>`
-      SELECT (clock_now() - make_interval(days => ${retentionDays}::int4) - ${marginInterval}::interval)::text AS cutoff`,
+      SELECT (clock_now() - make_interval(hours => 24 * ${retentionDays}::int4) - ${marginInterval}::interval)::text AS cutoff`,
     ([row]) => row!.cutoff
   )
 

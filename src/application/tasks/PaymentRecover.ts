@@ -17,6 +17,9 @@ export const paymentRecover: TaskType<typeof Payload.Type> = {
   timeoutMillis: 30_000
 }
 
+/** Whether a stored payload is one of {@link paymentRecover}. */
+export const isRecoverPayload = Schema.is(Payload)
+
 /** The key of the task that looks after the payment's charge, and of the one that looks after its refund. */
 export const recoveryKeyOf = (id: PaymentId, phase: "charge" | "refund"): string =>
   phase === "charge" ? id : refundKeyOf(id)
