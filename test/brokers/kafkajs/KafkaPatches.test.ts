@@ -34,6 +34,13 @@ const RequestQueue = createRequire(import.meta.url)("kafkajs/src/network/request
   options: object
 ) => RequestQueue
 
+interface BrokerPool {
+  readonly withBroker: <A>(ask: (one: { readonly nodeId: string }) => Promise<A>) => Promise<A>
+}
+const BrokerPool = createRequire(import.meta.url)("kafkajs/src/cluster/brokerPool.js") as {
+  readonly prototype: BrokerPool
+}
+
 const ConsumerGroup = createRequire(import.meta.url)("kafkajs/src/consumer/consumerGroup.js") as new (
   options: object
 ) => { memberId: string | null }
@@ -161,6 +168,24 @@ it("a connection polls its request queue only while requests wait or the broker 
   assert.isFalse(queueWith({}))
   assert.isTrue(queueWith({ pending: [{}] }))
   assert.isTrue(queueWith({ throttledUntil: Date.now() + 60_000 }))
+})
+
+it("a question that any broker can answer goes to connected brokers first, and to the next one after a failure", async () => {
+  const asked: Array<string> = []
+  const poolOf = (unreachable: ReadonlyArray<string>) =>
+    Object.assign(Object.create(BrokerPool.prototype) as BrokerPool, {
+      brokers: Object.fromEntries(["1", "2", "3"].map((nodeId) => [nodeId, { isConnected: () => nodeId === "2" }])),
+      findBroker: ({ nodeId }: { nodeId: string }) => {
+        asked.push(nodeId)
+        return unreachable.includes(nodeId) ? Promise.reject(new Error(`${nodeId} is down`)) : Promise.resolve({})
+      }
+    })
+  assert.strictEqual(await poolOf(["2", "3"]).withBroker(({ nodeId }) => Promise.resolve(nodeId)), "1")
+  assert.strictEqual(asked[0], "2")
+  const failure = await poolOf(["1", "2", "3"])
+    .withBroker(done)
+    .catch((cause: Error) => cause.message)
+  assert.match(String(failure), /^[13] is down$/)
 })
 
 const done = () => Promise.resolve()
