@@ -19,10 +19,10 @@ import { type AddressInfo, createServer, type Server } from "node:net"
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import { acquire, EmbeddedPostgresError, reset } from "../../../src/postgres/embedded/EmbeddedPostgres.ts"
-import { HostOptions, sheltersOf } from "../../../src/postgres/embedded/EmbeddedPostgresHost.ts"
-import { processStatus } from "../../../src/postgres/embedded/EmbeddedPostgresProcess.ts"
-import { freePort, inspect } from "../../../src/postgres/embedded/EmbeddedPostgresServer.ts"
-import { withLock } from "../../../src/postgres/embedded/EmbeddedPostgresUsers.ts"
+import { HostOptions, sheltersOf } from "../../../src/postgres/embedded/Host.ts"
+import { processStatus } from "../../../src/postgres/embedded/Process.ts"
+import { freePort, inspect } from "../../../src/postgres/embedded/Server.ts"
+import { withLock } from "../../../src/postgres/embedded/Users.ts"
 
 const isRoot = process.getuid?.() === 0
 const repository = join(import.meta.dirname, "../../..")
