@@ -135,7 +135,10 @@ const record = Effect.gen(function* () {
 
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$/
 
-/** The recorded payment's transactions for another order. The intent's two statements come first, and draw the payment's id. */
+/** The statements of the intent's transaction: the order locked, the payment's id drawn, the key claimed, the payment, its recovery. */
+const intentStatements = 5
+
+/** The recorded payment's transactions for another order. */
 const replay = (connection: PgConnection.PgConnection, recorded: Effect.Success<typeof record>, orderId: OrderId) =>
   Effect.gen(function* () {
     let paymentId: string = recorded.paymentId
@@ -150,15 +153,16 @@ const replay = (connection: PgConnection.PgConnection, recorded: Effect.Success<
               : value.replaceAll(recorded.orderId, orderId).replaceAll(recorded.paymentId, paymentId)
         )
       )
-    const [intent, ...rest] = recorded.statements
+    const [lock, draw, ...rest] = recorded.statements
+    const others = intentStatements - 2
     yield* connection.query("BEGIN")
-    const { rows } = yield* run(intent!)
-    const row = rows[0] as { readonly payment: { readonly id: string } }
-    paymentId = row.payment.id
-    yield* run(rest[0]!)
+    yield* run(lock!)
+    const { rows } = yield* run(draw!)
+    paymentId = (rows[0] as { readonly id: string }).id
+    for (const statement of rest.slice(0, others)) yield* run(statement)
     yield* connection.query("COMMIT")
     yield* connection.query("BEGIN")
-    for (const statement of rest.slice(1)) yield* run(statement)
+    for (const statement of rest.slice(others)) yield* run(statement)
     yield* connection.query("COMMIT")
   })
 

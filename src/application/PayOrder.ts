@@ -9,17 +9,18 @@
  * A process that dies between two phases leaves a `charging` payment. The next request with the same key takes it from there, and so
  * does {@link RecoverPayment} without any request. Once the gateway has left somebody without an answer, the recovery alone goes on.
  */
-import { type OrderId, PaymentId } from "../domain/Ids.ts"
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Fiber, FiberSet, Layer, Result, Schema } from "effect"
+import { type OrderId, PaymentId } from "../domain/Ids.ts"
 import { OrderStateConflict } from "../domain/Order.ts"
 import { type PaymentMethod } from "../domain/Payment.ts"
-import { Tasks } from "../tasks/Tasks.ts"
-import { Transaction } from "../platform/Transaction.ts"
 import { Faults } from "../platform/Faults.ts"
+import { Transaction } from "../platform/Transaction.ts"
+import { Tasks } from "../tasks/Tasks.ts"
+import { makeDrawId } from "./DrawId.ts"
 import { Gateway, GatewaySettings, mayRepeat, OutcomeUnknown, stopwatch } from "./Gateway.ts"
 import { type FinalAnswer, Idempotency, type KeyedRequest, type KeyReused } from "./Idempotency.ts"
-import type { OrderNotFound } from "./Orders.ts"
+import { type OrderNotFound, Orders } from "./Orders.ts"
 import { PaymentOutcomes } from "./PaymentOutcomes.ts"
 import { type OpenPayment, type PaymentOpen, Payments } from "./Payments.ts"
 import { paymentRecover, recoveryKeyOf, RecoverySettings } from "./tasks/PaymentRecover.ts"
@@ -76,10 +77,11 @@ export class PayOrder extends Context.Service<
   static readonly layer: Layer.Layer<
     PayOrder,
     never,
-    Payments | PaymentOutcomes | Idempotency | Gateway | GatewaySettings | Tasks | PgClient.PgClient
+    Orders | Payments | PaymentOutcomes | Idempotency | Gateway | GatewaySettings | Tasks | PgClient.PgClient
   > = Layer.effect(
     PayOrder,
     Effect.gen(function* () {
+      const orders = yield* Orders
       const payments = yield* Payments
       const outcomes = yield* PaymentOutcomes
       const idempotency = yield* Idempotency
@@ -87,6 +89,7 @@ export class PayOrder extends Context.Service<
       const tasks = yield* Tasks
       const faults = yield* Faults
       const database = yield* PgClient.PgClient
+      const drawId = yield* makeDrawId
       const { keyRetentionMillis, timeoutMillis } = yield* GatewaySettings
       const { delaysMillis } = yield* RecoverySettings
       const leaseMillis = timeoutMillis + leaseSlackMillis
@@ -129,27 +132,25 @@ export class PayOrder extends Context.Service<
         paymentMethod: PaymentMethod,
         request: KeyedRequest
       ) {
-        // Twice at the most: the key may expire between the two looks at it.
-        for (;;) {
-          const payment = yield* payments.open(request, orderId, paymentMethod, leaseMillis)
-          if (payment !== undefined) {
-            yield* tasks.enqueue(
-              paymentRecover,
-              { paymentId: payment.id },
-              {
-                idempotencyKey: recoveryKeyOf(payment.id, "charge"),
-                delayMillis: Math.max(leaseMillis, firstDelayMillis)
-              }
-            )
-            return { _tag: "Charge" as const, payment }
-          }
-          const found = yield* idempotency.find(request)
-          if (found === undefined) continue
-          const paymentId = PaymentId.make(found.subjectId)
-          return found._tag === "Answered"
-            ? { _tag: "Final" as const, paymentId, answer: found.answer }
-            : yield* resume(paymentId)
+        const { sql } = yield* Transaction
+        // The order's lock comes first, for everybody: two transactions in one lock order never deadlock.
+        const order = yield* orders.lock(orderId)
+        const paymentId = PaymentId.make(yield* drawId(sql))
+        const key = yield* idempotency.claim(request, paymentId)
+        if (key._tag === "Begun") return yield* resume(PaymentId.make(key.subjectId))
+        if (key._tag === "Answered") {
+          return { _tag: "Final" as const, paymentId: PaymentId.make(key.subjectId), answer: key.answer }
         }
+        if (order.status !== "pending") {
+          return yield* new OrderStateConflict({ orderId, status: order.status, wanted: "paid" })
+        }
+        const payment = yield* payments.open(order, paymentId, paymentMethod, leaseMillis)
+        yield* tasks.enqueue(
+          paymentRecover,
+          { paymentId },
+          { idempotencyKey: recoveryKeyOf(paymentId, "charge"), delayMillis: Math.max(leaseMillis, firstDelayMillis) }
+        )
+        return { _tag: "Charge" as const, payment }
       })
 
       /** Phases 2 and 3. */

@@ -3,18 +3,18 @@
  * together. The request's own fiber, the recovery, and the gateway's webhook all come here, in any order and any number of times; the
  * first one moves the payment, and the others find it moved.
  */
-import { PaymentId } from "../domain/Ids.ts"
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Metric, Result, Schema } from "effect"
+import { PaymentId } from "../domain/Ids.ts"
 import { type Change, declinePayment, markPaid, markRefunded, type OrderStateConflict } from "../domain/Order.ts"
 import { type PaymentStatus } from "../domain/Payment.ts"
-import { Tasks } from "../tasks/Tasks.ts"
-import { Transaction } from "../platform/Transaction.ts"
 import { Faults } from "../platform/Faults.ts"
+import { Transaction } from "../platform/Transaction.ts"
+import { Tasks } from "../tasks/Tasks.ts"
 import type { ChargeOutcome } from "./Gateway.ts"
-import { answering, type FinalAnswer, Idempotency } from "./Idempotency.ts"
+import { type FinalAnswer, Idempotency } from "./Idempotency.ts"
 import { type LockedOrder, Orders, OrderView, viewAfter } from "./Orders.ts"
-import { type Move, moveOf, moving, type OpenPayment, type PaymentNotFound, Payments } from "./Payments.ts"
+import { moveOf, type OpenPayment, PaymentNotFound, Payments } from "./Payments.ts"
 import { paymentRecover, recoveryKeyOf } from "./tasks/PaymentRecover.ts"
 
 /** What the payment has become, by this word or an earlier one, and what its key is answered for good, if it is answered so. */
@@ -69,26 +69,15 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
       const faults = yield* Faults
       const database = yield* PgClient.PgClient
 
-      /** Moves the payment together with its order, in one statement: `answer` is what the payment's key gets from now on. */
-      const save = Effect.fnUntraced(function* (
-        id: PaymentId,
-        { at }: LockedOrder,
-        change: Change,
-        move: Move,
-        answer: FinalAnswer | undefined
-      ) {
-        const { sql } = yield* Transaction
-        // The event was placed once with a larger body than this one can have: it is never refused.
-        yield* Effect.orDie(
-          orders.save(change, {
-            at,
-            also: (written) => [
-              moving(sql, id, move, written),
-              ...(answer === undefined ? [] : [answering(sql, id, answer)])
-            ]
-          })
-        )
+      /** The payment and its order, locked. The order first, as everywhere: two transactions in one lock order never deadlock. */
+      const lock = Effect.fnUntraced(function* (id: PaymentId) {
+        const locked = yield* orders.lockOfPayment(id)
+        if (locked === undefined) return yield* new PaymentNotFound({ paymentId: id })
+        return { locked, payment: yield* payments.lock(id) }
       })
+
+      /** Stores the order's change with its events. They are smaller than OrderPlaced was, which was accepted: a refusal is a defect. */
+      const save = (change: Change, { at }: LockedOrder) => Effect.orDie(orders.save(change, { at }))
 
       const ended = Effect.fnUntraced(function* (id: PaymentId, phase: "charge" | "refund", status: PaymentStatus) {
         const { afterCommit } = yield* Transaction
@@ -122,7 +111,7 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
         id: PaymentId,
         outcome: ChargeOutcome
       ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
-        const { locked, payment } = yield* payments.lockWithOrder(id)
+        const { locked, payment } = yield* lock(id)
         if (payment.status !== "charging" && !(payment.status === "manual" && payment.capturedMinor === 0)) {
           return { status: payment.status, answer: yield* idempotency.answerOf(id) }
         }
@@ -132,11 +121,9 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
         const change = Result.isSuccess(made) ? made.success : undefined
         const move = moveOf(outcome, change !== undefined)
         const answer = yield* Effect.orDie(answerTo(payment, outcome, locked, change))
-        if (change !== undefined) yield* save(id, locked, change, move, answer)
-        else {
-          yield* payments.move(payment, move)
-          if (answer !== undefined) yield* idempotency.answer(id, answer)
-        }
+        if (change !== undefined) yield* save(change, locked)
+        yield* payments.move(payment, move)
+        if (answer !== undefined) yield* idempotency.answer(id, answer)
         yield* ended(id, "charge", move.to)
         if (move.to === "refunding") {
           yield* tasks.enqueue(paymentRecover, { paymentId: id }, { idempotencyKey: recoveryKeyOf(id, "refund") })
@@ -148,11 +135,11 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
       const refunded = Effect.fn("PaymentOutcomes.refunded")(function* (
         id: PaymentId
       ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
-        const { locked, payment } = yield* payments.lockWithOrder(id)
+        const { locked, payment } = yield* lock(id)
         if (payment.status === "refunding" || (payment.status === "manual" && payment.capturedMinor > 0)) {
           const change = markRefunded(locked.order, id)
-          if (Result.isSuccess(change)) yield* save(id, locked, change.success, { to: "refunded" }, undefined)
-          else yield* payments.move(payment, { to: "refunded" })
+          if (Result.isSuccess(change)) yield* save(change.success, locked)
+          yield* payments.move(payment, { to: "refunded" })
           yield* ended(id, "refund", "refunded")
           yield* faults.at("refund.before-commit")
           return { status: "refunded", answer: undefined }

@@ -1,13 +1,13 @@
 /** Placing an order: the order, its lines and OrderPlaced commit together. */
-import type { OrderLine } from "../domain/OrderLines.ts"
-import { type CustomerId, OrderId } from "../domain/Ids.ts"
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
+import { type CustomerId, OrderId } from "../domain/Ids.ts"
 import { type Currency } from "../domain/Money.ts"
 import { place } from "../domain/Order.ts"
+import type { OrderLine } from "../domain/OrderLines.ts"
 import type { EventRefused } from "../outbox/Outbox.ts"
 import { Transaction } from "../platform/Transaction.ts"
-import { RandomUuid } from "../platform/RandomUuid.ts"
+import { makeDrawId } from "./DrawId.ts"
 import { type FinalAnswer, Idempotency, type KeyReused, type KeyedRequest } from "./Idempotency.ts"
 import { Orders, OrderView } from "./Orders.ts"
 
@@ -41,7 +41,7 @@ export class PlaceOrder extends Context.Service<
       const orders = yield* Orders
       const idempotency = yield* Idempotency
       const database = yield* PgClient.PgClient
-      const drawUuid = yield* RandomUuid
+      const drawId = yield* makeDrawId
 
       const placeNew = Effect.fnUntraced(function* (id: OrderId, order: NewOrder) {
         // The sum was checked when the lines were decoded: a failure here is a hole in that check.
@@ -53,24 +53,22 @@ export class PlaceOrder extends Context.Service<
       const placeOrder = Effect.fn("PlaceOrder.place")(
         function* (order: NewOrder, request: KeyedRequest | undefined) {
           // The lane follows from the id, so the id comes first; its time is the database's.
-          const [row] = yield* Effect.orDie(database<{ readonly id: string }>`
-          SELECT uuid_v7(clock_now(), ${drawUuid()}::uuid) AS id`)
-          const id = OrderId.make(row!.id)
+          const id = OrderId.make(yield* drawId(database))
           return yield* Transaction.run(
             Effect.gen(function* (): Effect.fn.Return<Placed, EventRefused | KeyReused, Transaction> {
               if (request === undefined) return { orderId: id, body: yield* placeNew(id, order) }
-              const claim = yield* idempotency.claim(request, id)
-              switch (claim._tag) {
+              const key = yield* idempotency.claim(request, id)
+              switch (key._tag) {
                 case "First": {
                   const body = yield* placeNew(id, order)
                   yield* idempotency.answer(id, { status: 201, body } satisfies FinalAnswer)
                   return { orderId: id, body }
                 }
                 case "Answered":
-                  return { orderId: OrderId.make(claim.subjectId), body: claim.answer.body }
+                  return { orderId: OrderId.make(key.subjectId), body: key.answer.body }
                 case "Begun":
                   // Claim and answer commit together here, so a claim without an answer can't be seen from outside.
-                  return yield* Effect.die(new Error(`the key of order ${claim.subjectId} has no answer`))
+                  return yield* Effect.die(new Error(`the key of order ${key.subjectId} has no answer`))
               }
             })
           )
