@@ -162,13 +162,15 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
         const newEvents: NonEmpty<NewEvent> = [toNewEvent(events[0]), ...events.slice(1).map(toNewEvent)]
         const write =
           order.version === 0
-            ? sql<{ readonly version: number }>`
+            ? // oxlint-disable-next-line paid-once/decoded-rows -- Outbox.save runs it and reads the version
+              sql<{ readonly version: number }>`
               INSERT INTO orders (id, customer_id, currency, status, version, total_amount_minor, created_at, updated_at)
               SELECT ${order.id}::uuid, ${order.customerId}, ${order.currency}, ${order.status}, ${events.length}::int4,
                      ${BigInt(order.totalAmountMinor)}, clock.now, clock.now
               FROM (SELECT clock_now() AS now) AS clock
               RETURNING version`
-            : sql<{ readonly version: number }>`
+            : // oxlint-disable-next-line paid-once/decoded-rows -- Outbox.save runs it and reads the version
+              sql<{ readonly version: number }>`
               UPDATE orders SET status = ${order.status}, version = version + ${events.length}::int4,
                                 updated_at = coalesce(${at}::timestamptz, clock_now())
               WHERE id = ${order.id}::uuid AND version = ${order.version}::int4

@@ -1,6 +1,7 @@
 /** How many payments wait for a person: the alarm to set a rule on. */
-import { Effect, Layer, Metric } from "effect"
+import { Effect, Layer, Metric, Schema } from "effect"
 import { SqlClient } from "effect/sql"
+import * as Rows from "../platform/Rows.ts"
 import * as Supervised from "../platform/Supervised.ts"
 
 export const manualPayments = Metric.gauge("payments_manual", {
@@ -12,12 +13,14 @@ const sampleMillis = 5_000
 /** Beyond this many the number says nothing more. */
 const maxCounted = 10_000
 
-/** One look, through an index that holds these payments only. */
+const counted = Rows.one(Schema.Struct({ count: Schema.Int }))
+
+/** One sample, through an index that holds these payments only. */
 export const sampleOnce = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  const [row] = yield* sql<{ readonly count: number }>`
-    SELECT count(*)::int4 AS count FROM (SELECT FROM payments WHERE status = 'manual' LIMIT ${maxCounted}) AS manual`
-  yield* Metric.update(manualPayments, row!.count)
+  const { count } = yield* counted(sql`
+    SELECT count(*)::int4 AS count FROM (SELECT FROM payments WHERE status = 'manual' LIMIT ${maxCounted}) AS manual`)
+  yield* Metric.update(manualPayments, count)
 })
 
 /** Samples for as long as the layer lives. */

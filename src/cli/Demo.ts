@@ -3,7 +3,7 @@
  * SIGKILL in the middle, the queue fills, a new dispatcher drains it, and at the end all sums agree.
  */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
-import { Console, Effect, Fiber, Layer, Redacted, Ref, Schedule, Scope } from "effect"
+import { Console, Effect, Fiber, Layer, Redacted, Ref, Schedule, Schema, Scope } from "effect"
 import { Command } from "effect/cli"
 import { HttpClient, HttpClientRequest, type HttpClientResponse } from "effect/http"
 import { SqlClient } from "effect/sql"
@@ -12,6 +12,7 @@ import { tmpdir } from "node:os"
 import * as Path from "node:path"
 import * as Main from "../main.ts"
 import { DatabaseSettings } from "../platform/DatabaseSettings.ts"
+import * as Rows from "../platform/Rows.ts"
 import * as Database from "../postgres/Database.ts"
 import { ExitStatus } from "./Process.ts"
 import * as ServiceProcess from "./ServiceProcess.ts"
@@ -27,18 +28,24 @@ const unitAmountMinor = 1_250
 const killAfter = orderCount / 3
 const reviveAfter = (orderCount * 2) / 3
 
+/** The figures that have to agree at the end. Amounts in minor units. */
+const figures = Rows.one(
+  Schema.Struct({
+    paid: Schema.Int,
+    queued: Schema.Int,
+    published: Schema.Int,
+    captured: Schema.Number,
+    revenue: Schema.Number,
+    charged: Schema.Number,
+    orders: Schema.Number,
+    /** Events whose version is not the one after their predecessor's in the topic. */
+    wrong: Schema.Int
+  })
+)
+
 const numbers = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  const [row] = yield* sql<{
-    readonly paid: number
-    readonly queued: number
-    readonly published: number
-    readonly captured: number
-    readonly revenue: number
-    readonly charged: number
-    readonly orders: number
-    readonly wrong: number
-  }>`
+  return yield* figures(sql`
     SELECT (SELECT count(*) FROM orders WHERE status = 'paid')::int4 AS paid,
            (SELECT count(*) FROM outbox_events)::int4 AS queued,
            (SELECT count(*) FROM event_log)::int4 AS published,
@@ -49,8 +56,7 @@ const numbers = Effect.gen(function* () {
            (SELECT count(*) FROM (
               SELECT aggregate_version - lag(aggregate_version, 1, 0)
                        OVER (PARTITION BY aggregate_id ORDER BY broker_partition, broker_offset) AS step
-              FROM event_log) AS steps WHERE step <> 1)::int4 AS wrong`
-  return row!
+              FROM event_log) AS steps WHERE step <> 1)::int4 AS wrong`)
 })
 
 const bar = (value: number, of: number, width = 24) => {

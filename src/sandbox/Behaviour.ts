@@ -4,6 +4,7 @@
  */
 import { Clock, Context, Effect, Layer, Ref, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import * as Rows from "../platform/Rows.ts"
 
 /**
  * - `normal`: as the payment method says
@@ -53,6 +54,8 @@ const normal: State = {
   webhooks: "once"
 }
 
+const firstStored = Rows.first(Schema.Struct({ state: State }))
+
 export class Behaviour extends Context.Service<
   Behaviour,
   {
@@ -66,10 +69,8 @@ export class Behaviour extends Context.Service<
     Behaviour,
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      const [stored] = yield* sql<{ readonly state: unknown }>`SELECT state FROM sandbox_gateway.behaviour`
-      const current = yield* Ref.make(
-        stored === undefined ? normal : yield* Effect.orDie(Schema.decodeUnknownEffect(State)(stored.state))
-      )
+      const stored = yield* firstStored(sql`SELECT state FROM sandbox_gateway.behaviour`)
+      const current = yield* Ref.make(stored?.state ?? normal)
       const store = (state: State) => sql`
         INSERT INTO sandbox_gateway.behaviour (state) VALUES (${JSON.stringify(state)}::text::jsonb)
         ON CONFLICT (the_one) DO UPDATE SET state = excluded.state`

@@ -3,9 +3,10 @@
  *
  * At least once, and in no order: a report may come before the answer that it speaks of, twice, or days later.
  */
-import { Clock, Context, Duration, Effect, Latch, Layer, Redacted, Ref } from "effect"
+import { Clock, Context, Duration, Effect, Latch, Layer, Redacted, Ref, Schema } from "effect"
 import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
 import { SqlClient, type SqlError } from "effect/sql"
+import * as Rows from "../platform/Rows.ts"
 import * as SignedMessage from "../platform/SignedMessage.ts"
 import * as Supervised from "../platform/Supervised.ts"
 
@@ -29,6 +30,8 @@ const retryCapMillis = 60_000
 const giveUpMillis = 259_200_000
 /** The net under what another process left behind, or was told to deliver later. */
 const pollMillis = 2_000
+
+const claimed = Rows.all(Schema.Struct({ id: Schema.String, body: Schema.String }))
 
 export class WebhookSender extends Context.Service<
   WebhookSender,
@@ -71,7 +74,7 @@ export class WebhookSender extends Context.Service<
       })
 
       /** Claims what is due: the next attempt is set before this one begins, so that a sender that dies is followed by another. */
-      const claim = sql<{ readonly id: string; readonly body: string }>`
+      const claim = claimed(sql`
         UPDATE sandbox_gateway.webhooks AS w
         SET attempts = w.attempts + 1,
             next_attempt_at = clock_now() + ${timeoutMillis}::float8 * interval '1 millisecond'
@@ -81,7 +84,7 @@ export class WebhookSender extends Context.Service<
           WHERE deliveries_left > 0 AND next_attempt_at <= clock_now()
             AND created_at > clock_now() - ${giveUpMillis}::float8 * interval '1 millisecond'
           ORDER BY next_attempt_at LIMIT ${batchSize} FOR UPDATE SKIP LOCKED)
-        RETURNING w.id, w.body`
+        RETURNING w.id, w.body`)
 
       yield* Supervised.forkLoop(
         "sandbox webhooks",

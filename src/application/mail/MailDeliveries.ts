@@ -6,9 +6,10 @@
  * begun anew, and each begin counts: only the outcome of the latest one is written.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Layer } from "effect"
-import type { TaskId } from "../../tasks/TaskType.ts"
+import { Context, Effect, Layer, Schema } from "effect"
+import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
+import type { TaskId } from "../../tasks/TaskType.ts"
 import type { EmailAddress } from "./MailTransport.ts"
 
 /**
@@ -29,6 +30,8 @@ export type Begun =
   | { readonly _tag: "AlreadySent" }
   /** An earlier send has no outcome, and the policy is not to send again. */
   | { readonly _tag: "Held" }
+
+const delivery = Rows.one(Schema.Struct({ status: Schema.String, sends: Schema.Int }))
 
 export class MailDeliveries extends Context.Service<
   MailDeliveries,
@@ -59,9 +62,8 @@ export class MailDeliveries extends Context.Service<
             FROM (SELECT clock_now() AS now) AS clock
             ON CONFLICT DO NOTHING RETURNING 1 AS one`
           if (added.length > 0) return { _tag: "Begun" as const, send: { taskId, number: 1 } }
-          const [row] = yield* sql<{ readonly status: string; readonly sends: number }>`
-            SELECT status, sends FROM mail_deliveries WHERE task_id = ${taskId}::uuid FOR UPDATE`
-          const { sends, status } = row!
+          const { sends, status } = yield* delivery(sql`
+            SELECT status, sends FROM mail_deliveries WHERE task_id = ${taskId}::uuid FOR UPDATE`)
           if (status === "sent") return { _tag: "AlreadySent" as const }
           // Its worker died, lost its lease, or could not write down what came of it. After that only an operator's retry leads here
           // for a mail that is held, and that is the decision to send it.

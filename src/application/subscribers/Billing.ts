@@ -3,8 +3,8 @@
  * balance by their shape; its key is its event's id, so no event is booked twice.
  */
 import { Effect } from "effect"
-import { ordersTopic } from "../../domain/Events.ts"
 import type { Envelope } from "../../brokers/Envelope.ts"
+import { ordersTopic } from "../../domain/Events.ts"
 import type { Subscriber } from "../../inbox/Subscriber.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import { decodeOrderEvents } from "../OrderEvents.ts"
