@@ -24,6 +24,7 @@ import {
   variable,
   type Parsed
 } from "./main/Variable.ts"
+import * as Backoff from "./platform/Backoff.ts"
 
 /** The start was refused: one line for each variable that is wrong. */
 export class InvalidConfig extends Schema.TaggedError<InvalidConfig>()("InvalidConfig", {
@@ -86,11 +87,11 @@ const variables = {
   /** Sends of an event that the broker refuses, the first included: some half an hour, in which a limit can be put right. */
   outboxMaxAttempts: variable("OUTBOX_MAX_ATTEMPTS", integer(1, 100), 10),
   /** After send n, n from 1, the next one waits random(0, base · 2ⁿ). */
-  outboxRetryBaseMillis: variable("OUTBOX_RETRY_BASE_MILLIS", millis, 2_000),
+  outboxRetryBaseMillis: variable("OUTBOX_RETRY_BASE_MILLIS", millis, Backoff.outboxHoldBaseMillis),
   /** Tries of an event whose handler fails, the first included: some two minutes, in which what it needs may come. */
   inboxMaxAttempts: variable("INBOX_MAX_ATTEMPTS", integer(1, 100), 10),
   /** After failure n, n from 1, the next try waits random(0, base · 2ⁿ). */
-  inboxRetryBaseMillis: variable("INBOX_RETRY_BASE_MILLIS", millis, 200),
+  inboxRetryBaseMillis: variable("INBOX_RETRY_BASE_MILLIS", millis, Backoff.inboxHoldBaseMillis),
   consumerSliceSize: variable("CONSUMER_SLICE_SIZE", integer(1, 10_000), 200),
   consumerSessionTimeoutMillis: variable("CONSUMER_SESSION_TIMEOUT_MILLIS", integer(1_000, 600_000), 10_000),
   /** How long published events are kept for timelines and replay; 0 keeps them. */
@@ -102,11 +103,7 @@ const variables = {
   /** How often a worker renews its leases: several times in a lease, for one renewal may be late. */
   taskHeartbeatMillis: variable("TASK_HEARTBEAT_MILLIS", integer(10, 86_400_000), 10_000),
   /** The waits between the runs of a task that fails; there is one run more than waits. From a minute to more than a day, over two days in all. */
-  taskRetryDelays: variable(
-    "TASK_RETRY_DELAYS",
-    durations,
-    [1, 5, 15, 30, 60, 120, 240, 480, 720, 1_440].map((minutes) => minutes * 60_000)
-  ),
+  taskRetryDelays: variable("TASK_RETRY_DELAYS", durations, Backoff.taskDelaysMillis),
   /** How long completed and cancelled tasks are kept, with their idempotency keys; 0 keeps them. */
   taskRetentionDays: variable("TASK_RETENTION_DAYS", integer(0, 36_500), 30),
   /** Unset: a sandbox gateway beside the service. */
@@ -134,11 +131,7 @@ const variables = {
     undefined
   ),
   /** When a payment whose outcome is unknown is looked up: some nine hours, inside the first half of the key's retention. */
-  paymentRecoverDelaysMillis: variable(
-    "PAYMENT_RECOVER_DELAYS",
-    durations,
-    [5_000, 15_000, 60_000, 300_000, 1_800_000, 7_200_000, 21_600_000]
-  ),
+  paymentRecoverDelaysMillis: variable("PAYMENT_RECOVER_DELAYS", durations, Backoff.paymentRecoverDelaysMillis),
   /** How long an Idempotency-Key is known once what it began is final; 0 keeps them. */
   idempotencyRetentionDays: variable("IDEMPOTENCY_RETENTION_DAYS", integer(0, 36_500), 7),
   /** Where mail goes, with user and password where the server asks for them. Unset: files under `DATA_DIRECTORY/mail`. */

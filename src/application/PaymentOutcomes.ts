@@ -15,13 +15,17 @@ import type { ChargeOutcome } from "./Gateway.ts"
 import { type FinalAnswer, Idempotency } from "./Idempotency.ts"
 import { type LockedOrder, Orders, OrderView, viewAfter } from "./Orders.ts"
 import { moveOf, type OpenPayment, PaymentNotFound, Payments } from "./Payments.ts"
-import { paymentRecover, recoveryKeyOf } from "./tasks/PaymentRecover.ts"
+import { isRecoverPayload, paymentRecover, recoveryKeyOf } from "./tasks/PaymentRecover.ts"
 
 /** What the payment has become, by this word or an earlier one, and what its key is answered for good, if it is answered so. */
 export interface Recorded {
   readonly status: PaymentStatus
   readonly answer: FinalAnswer | undefined
 }
+
+/** What the gateway is to do for the payment now, if anything. */
+const phaseOf = ({ status }: OpenPayment) =>
+  status === "charging" ? "charge" : status === "refunding" ? "refund" : undefined
 
 /** The body of a decline: a problem (RFC 9457) with the payment and the gateway's reason. */
 const DeclineBody = Schema.fromJsonString(
@@ -79,11 +83,13 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
       /** Stores the order's change with its events. They are smaller than OrderPlaced was, which was accepted: a refusal is a defect. */
       const save = (change: Change, { at }: LockedOrder) => Effect.orDie(orders.save(change, { at }))
 
-      const ended = Effect.fnUntraced(function* (id: PaymentId, phase: "charge" | "refund", status: PaymentStatus) {
+      const counted = Effect.fnUntraced(function* (status: PaymentStatus) {
         const { afterCommit } = yield* Transaction
-        yield* tasks.settleByKey(paymentRecover, recoveryKeyOf(id, phase))
         yield* afterCommit(Metric.update(Metric.withAttributes(settledTotal, { status }), 1))
       })
+
+      const ended = (id: PaymentId, phase: "charge" | "refund", status: PaymentStatus) =>
+        Effect.andThen(tasks.settleByKey(paymentRecover, recoveryKeyOf(id, phase)), counted(status))
 
       const answerTo = (
         payment: OpenPayment,
@@ -147,25 +153,43 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
         return { status: payment.status, answer: undefined }
       })
 
+      /** The caller holds the payment's lock. */
+      const toManual = Effect.fnUntraced(function* (payment: OpenPayment, phase: "charge" | "refund", reason: string) {
+        const { afterCommit } = yield* Transaction
+        const { amountMinor, currency, id, orderId } = payment
+        yield* payments.move(payment, { to: "manual" })
+        yield* counted("manual")
+        yield* afterCommit(
+          Effect.logError(
+            `payment ${id} of order ${orderId} needs a person: ${reason}. Look at the gateway whether its ` +
+              `${phase} of ${amountMinor} ${currency} was made; its webhook settles it`
+          )
+        )
+      })
+
       const manual = Effect.fn("PaymentOutcomes.manual")(function* (
         id: PaymentId,
         reason: string
       ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
-        const { afterCommit } = yield* Transaction
         const payment = yield* payments.lock(id)
-        if (payment.status !== "charging" && payment.status !== "refunding") {
-          return { status: payment.status, answer: yield* idempotency.answerOf(id) }
-        }
-        yield* payments.move(payment, { to: "manual" })
-        yield* ended(id, payment.status === "charging" ? "charge" : "refund", "manual")
-        yield* afterCommit(
-          Effect.logError(
-            `payment ${id} of order ${payment.orderId} needs a person: ${reason}. Look at the gateway whether its ` +
-              `${payment.status === "charging" ? "charge" : "refund"} of ${payment.amountMinor} ${payment.currency} was made; its webhook settles it`
-          )
-        )
+        const phase = phaseOf(payment)
+        if (phase === undefined) return { status: payment.status, answer: yield* idempotency.answerOf(id) }
+        yield* toManual(payment, phase, reason)
+        yield* tasks.settleByKey(paymentRecover, recoveryKeyOf(id, phase))
         return { status: "manual", answer: undefined }
       })
+
+      // Nobody looks after a payment whose recovery is cancelled. The task itself is left to whoever cancels it.
+      yield* tasks.onCancel(paymentRecover, ({ idempotencyKey, operator: { actor, reason }, payload }) =>
+        Effect.gen(function* () {
+          if (!isRecoverPayload(payload)) return
+          const payment = yield* payments.lock(payload.paymentId)
+          const phase = phaseOf(payment)
+          // A run of the charge's recovery can outlast the charge: the refund has a task of its own.
+          if (phase === undefined || idempotencyKey !== recoveryKeyOf(payment.id, phase)) return
+          yield* toManual(payment, phase, `${actor} has cancelled its recovery: ${reason}`)
+        }).pipe(Effect.catchTag("PaymentNotFound", () => Effect.void))
+      )
 
       const run = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
         Effect.provideService(Transaction.run(effect), PgClient.PgClient, database) as Effect.Effect<A, E>

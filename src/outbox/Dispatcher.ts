@@ -17,6 +17,7 @@
  */
 import type { PgClient } from "@effect/sql-pg"
 import { Array, Context, Effect, type Latch, Layer, Metric, Result } from "effect"
+import * as Backoff from "../platform/Backoff.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
 import { ControlSettings } from "../platform/ControlConnection.ts"
 import { Faults } from "../platform/Faults.ts"
@@ -38,7 +39,10 @@ export const DispatcherSettings = Context.Reference<{
 }>("paid-once/outbox/DispatcherSettings", {
   // A broker that comes back is noticed within half a minute, unless very many partitions wait for a try, and one that stays away costs
   // next to nothing.
-  defaultValue: () => ({ backoffBaseMillis: 100, backoffCapMillis: 30_000 })
+  defaultValue: () => ({
+    backoffBaseMillis: Backoff.partitionPauseBaseMillis,
+    backoffCapMillis: Backoff.partitionPauseCapMillis
+  })
 })
 
 /**

@@ -11,6 +11,7 @@ import * as Database from "../postgres/Database.ts"
 import { Ownership } from "../platform/Ownership.ts"
 import { Faults } from "../platform/Faults.ts"
 import type { Wakeups } from "../platform/Wakeups.ts"
+import * as Backoff from "../platform/Backoff.ts"
 import * as Supervised from "../platform/Supervised.ts"
 import { Dispatcher } from "./Dispatcher.ts"
 import * as HoldRetries from "./holds/HoldRetries.ts"
@@ -96,9 +97,6 @@ export interface StoppedLane {
   readonly attempt: number
 }
 
-/** The full-jitter backoff of such a lane: a database that was away for a moment is forgotten at once, and what keeps failing costs little. */
-const laneBackoff = { baseMillis: 100, capMillis: 30_000 }
-
 export class LaneWorkers extends Context.Service<
   LaneWorkers,
   {
@@ -161,15 +159,13 @@ export class LaneWorkers extends Context.Service<
         lanes: heldLanes,
         laneChanges: membership.changes,
         enqueue,
-        pollMillis: settings.pollMillis,
-        backoff: laneBackoff
+        pollMillis: settings.pollMillis
       })
 
       /** What goes wrong in a lane is that lane's business: a worker that slept for it would be missing to all the others. */
       const failed = Effect.fnUntraced(function* (lane: Lane, cause: Cause.Cause<never>) {
         const attempt = (stopped.get(lane)?.attempt ?? 0) + 1
-        const { baseMillis, capMillis } = laneBackoff
-        const waitMillis = yield* Supervised.fullJitterMillis(attempt - 1, baseMillis, capMillis)
+        const waitMillis = yield* Backoff.millisAfter(Backoff.lane, attempt)
         // One that was lost meanwhile is somebody else's to tell of.
         if (yield* owns(lane)) {
           stopped.set(lane, { attempt, untilMillis: (yield* Monotonic.millis) + waitMillis })

@@ -21,6 +21,7 @@ import {
   SubscriptionRef
 } from "effect"
 import { SqlError } from "effect/sql"
+import * as Backoff from "./Backoff.ts"
 import * as Supervised from "./Supervised.ts"
 import { DatabaseSettings } from "./DatabaseSettings.ts"
 
@@ -73,9 +74,6 @@ interface Parts {
 
 /** The channel that all notifications of the mechanism travel on; the payload says what happened. */
 export const channel = "paid_once"
-
-/** Spreads reconnects over a fifth of a second, which is little beside the session timeout. */
-const reconnectJitterMillis = 200
 
 const silent = () =>
   new SqlError.SqlError({
@@ -228,9 +226,7 @@ export class ControlConnection extends Context.Service<
           ),
           Effect.scoped,
           // When Postgres restarts, every process loses its session at the same moment: they must not all return at the same one.
-          Effect.andThen(
-            Effect.flatMap(Supervised.fullJitterMillis(0, reconnectJitterMillis, reconnectJitterMillis), Effect.sleep)
-          )
+          Effect.andThen(Effect.flatMap(Backoff.millisAfter(Backoff.reconnect, 1), Effect.sleep))
         )
       yield* Supervised.forkLoop("control-connection", serve)
 

@@ -8,7 +8,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Context, Effect } from "effect"
 import { SqlError, Statement } from "effect/sql"
 import type { SqlConnection } from "effect/sql"
-import { fullJitterMillis } from "./Supervised.ts"
+import * as Backoff from "./Backoff.ts"
 import * as TransactionControl from "./TransactionControl.ts"
 
 /**
@@ -37,8 +37,8 @@ export class Transaction extends Context.Service<
    * **Details**
    *
    * - Nested, it is a savepoint: a failure that the outer effect recovers from takes back the inner part only.
-   * - A serialization failure or a deadlock rolls back and runs the whole effect again, at most {@link maxRetries} times with
-   *   jitter, so the effect must do nothing but database work. Only the outermost transaction retries: after such a failure a
+   * - A serialization failure or a deadlock rolls back and runs the whole effect again, by `Backoff.transaction`
+   *   at most, so the effect must do nothing but database work. Only the outermost transaction retries: after such a failure a
    *   savepoint has nothing left to go on with.
    * - Any other `SqlError` becomes a defect: a caller can't act on it. One that a caller can act on (a unique violation, say) is
    *   caught at its statement.
@@ -59,27 +59,14 @@ export class Transaction extends Context.Service<
         )
       )
       const isWorthRetrying = (error: unknown) => isTransient(error) && (retryDeadlocks || !isDeadlock(error))
-      const run = (retries: number): typeof attempt =>
-        isNested || retries === maxRetries
-          ? attempt
-          : Effect.catchIf(attempt, isWorthRetrying, () =>
-              Effect.andThen(
-                Effect.flatMap(fullJitterMillis(retries, firstPauseMillis, longestPauseMillis), Effect.sleep),
-                run(retries + 1)
-              )
-            )
-      return Effect.catch(run(0), (error) =>
+      const outcome = isNested
+        ? attempt
+        : Effect.retry(attempt, { schedule: Backoff.transaction, while: isWorthRetrying })
+      return Effect.catch(outcome, (error) =>
         SqlError.isSqlError(error) ? Effect.die(error) : Effect.fail(error as Exclude<E, SqlError.SqlError>)
       )
     })
 }
-
-/** Enough for the collisions of a busy row; an effect that still collides after that has a problem that retrying hides. */
-export const maxRetries = 8
-
-/** The other one is over in a few milliseconds, as a rule; the eighth try comes within a second of the seventh. */
-const firstPauseMillis = 10
-const longestPauseMillis = 1_000
 
 /** Whether the whole transaction is worth another try: it lost against a concurrent one, and nothing is wrong with it. */
 export const isTransient = (error: unknown): boolean =>

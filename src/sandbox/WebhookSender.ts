@@ -8,6 +8,7 @@ import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
 import { SqlClient, type SqlError } from "effect/sql"
 import * as Rows from "../platform/Rows.ts"
 import * as SignedMessage from "../platform/SignedMessage.ts"
+import * as Backoff from "../platform/Backoff.ts"
 import * as Supervised from "../platform/Supervised.ts"
 
 /** Where reports go, and the secret that signs them. */
@@ -23,9 +24,8 @@ export const signatureHeader = "gateway-signature"
 const timeoutMillis = 5_000
 /** Reports of one claim, which are delivered side by side. */
 const batchSize = 10
-/** After n attempts that failed the next one waits base · 2ⁿ, at most the cap. */
-const retryBaseMillis = 500
-const retryCapMillis = 60_000
+/** The waits that a claim chooses from, by the attempts so far; the last one is the longest. */
+const retryDelays = Backoff.delaysMillis(Backoff.webhook, 10)
 /** What nobody has taken in three days is given up, as elsewhere. */
 const giveUpMillis = 259_200_000
 /** The net under what another process left behind, or was told to deliver later. */
@@ -52,6 +52,7 @@ export class WebhookSender extends Context.Service<
       const client = yield* HttpClient.HttpClient
       const target = yield* Ref.make<WebhookTarget | undefined>(undefined)
       const latch = yield* Latch.make(false)
+      const retries = yield* retryDelays
 
       const deliver = Effect.fnUntraced(function* (id: string, body: string) {
         const to = yield* Ref.get(target)
@@ -78,7 +79,7 @@ export class WebhookSender extends Context.Service<
         UPDATE sandbox_gateway.webhooks AS w
         SET attempts = w.attempts + 1,
             next_attempt_at = clock_now() + ${timeoutMillis}::float8 * interval '1 millisecond'
-                              + least(${retryCapMillis}::float8, ${retryBaseMillis}::float8 * 2 ^ least(w.attempts, 20)) * interval '1 millisecond'
+                              + (${retries}::float8[])[least(w.attempts + 1, ${retries.length}::int4)] * interval '1 millisecond'
         WHERE w.id IN (
           SELECT id FROM sandbox_gateway.webhooks
           WHERE deliveries_left > 0 AND next_attempt_at <= clock_now()

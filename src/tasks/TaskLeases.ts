@@ -1,17 +1,23 @@
 /** Leases: renewed while their tasks run, and taken back from workers that are gone. */
-import { Context, Effect, Layer, Random } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import * as Backoff from "../platform/Backoff.ts"
 import type { Ending } from "./TaskFinish.ts"
 import { historyLimit } from "./TaskFinish.ts"
 import { isoTime } from "./TaskRows.ts"
 import { TaskSettings } from "./TaskSettings.ts"
 import type { TaskId, TaskState } from "./TaskType.ts"
 
-/** What a task waits at most beyond its delay, and below it: a fifth, so that what failed together comes back one after the other. */
-export const jitter = 0.2
-
 /** Leases taken back in one statement; more come with the next one. */
 const sweepLimit = 1_000
+
+/** A run whose lease has run out. */
+interface Expired {
+  readonly taskId: TaskId
+  readonly token: number
+  readonly typeName: string
+  readonly attempts: number
+}
 
 /** The task of a lease that was taken back, and what became of it. */
 export interface Recovered {
@@ -53,16 +59,26 @@ export class TaskLeases extends Context.Service<
         }, Effect.orDie),
 
         recover: Effect.fnUntraced(function* (schedules) {
-          const random = yield* Random.next
+          const expired = yield* sql<Expired>`
+            SELECT t.task_id::text AS "taskId", t.token, t.task_type AS "typeName", t.attempts
+            FROM outbox_tasks AS t CROSS JOIN (SELECT clock_now() AS now) AS clock
+            WHERE t.state = 'processing' AND t.lease_until <= clock.now AND t.task_type = ANY (${[...schedules.keys()]}::text[])
+            ORDER BY t.lease_until LIMIT ${sweepLimit}`
+          if (expired.length === 0) return []
+          const delays = yield* Effect.forEach(expired, ({ attempts, typeName }) =>
+            Backoff.millisAfterOrEnd(Backoff.staircase(schedules.get(typeName) ?? []), attempts)
+          )
           return yield* sql<Recovered>`
             WITH expired AS (
-              SELECT t.task_id, clock.now, format('the worker %s was lost: its lease ran out', t.leased_by) AS error,
-                     -- Null behind the last wait. Multiples of the golden ratio spread any number of tasks evenly over the jitter.
-                     (${JSON.stringify(Object.fromEntries(schedules))}::text::jsonb -> t.task_type ->> (t.attempts - 1))::float8
-                       * (1 + ${jitter}::float8 * (2 * mod(${random}::float8::numeric + t.seq * 0.618033988749895, 1)::float8 - 1)) AS delay_millis
-              FROM outbox_tasks AS t CROSS JOIN (SELECT clock_now() AS now) AS clock
-              WHERE t.state = 'processing' AND t.lease_until <= clock.now AND t.task_type = ANY (${[...schedules.keys()]}::text[])
-              ORDER BY t.lease_until LIMIT ${sweepLimit}
+              SELECT t.task_id, clock.now, format('the worker %s was lost: its lease ran out', t.leased_by) AS error, seen.delay_millis
+              FROM unnest(${expired.map(({ taskId }) => taskId)}::uuid[], ${expired.map(({ token }) => token)}::int4[],
+                          -- As text: the client takes an array's type from its values, and whole and broken numbers have two.
+                          ${delays.map((millis) => (millis === undefined ? "" : String(millis)))}::text[])
+                     AS read(task_id, token, delay)
+              CROSS JOIN LATERAL (SELECT nullif(read.delay, '')::float8 AS delay_millis) AS seen
+              CROSS JOIN (SELECT clock_now() AS now) AS clock
+              -- The lease may have been renewed, or its run ended, since it was read.
+              JOIN outbox_tasks AS t ON t.task_id = read.task_id AND t.token = read.token AND t.lease_until <= clock.now
               -- A run that is being finished right now is not lost.
               FOR UPDATE OF t SKIP LOCKED
             )

@@ -1,13 +1,13 @@
 /** One run of a task: its handler with its time limit, and what the run's end means for the task. */
 import type { PgClient } from "@effect/sql-pg"
-import { Cause, Effect, Exit, Metric, Option, Random, Schema, Tracer } from "effect"
+import { Cause, Effect, Exit, Metric, Option, Schema, Tracer } from "effect"
 import { Faults } from "../platform/Faults.ts"
+import * as Backoff from "../platform/Backoff.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
 import * as Tracing from "../platform/Tracing.ts"
 import type { ClaimedTask } from "./TaskClaim.ts"
 import { type Ending, LeaseLost, TaskFinish } from "./TaskFinish.ts"
 import { type FinishingWrites, RetryAfter, type TaskHandler, TaskRefused } from "./TaskHandler.ts"
-import { jitter } from "./TaskLeases.ts"
 import { TaskSettings } from "./TaskSettings.ts"
 
 /** The handler was interrupted: its time was up. */
@@ -92,16 +92,13 @@ export const make = Effect.gen(function* () {
   ) {
     const error = textOf(cause)
     const failure = Option.getOrUndefined(Cause.findErrorOption(cause))
-    const wait = delaysOf(type, settings)[task.attempt - 1]
+    const wait = yield* Backoff.millisAfterOrEnd(Backoff.staircase(delaysOf(type, settings)), task.attempt)
     const { taskId, token } = task
     if (wait === undefined || failure instanceof TaskRefused) {
       yield* Effect.logError(`task ${type.name} is dead: ${error}`, cause)
       return { taskId, token, outcome: "dead", error } satisfies Ending
     }
-    const delayMillis =
-      failure instanceof RetryAfter
-        ? Math.max(0, failure.delayMillis)
-        : wait * (1 + jitter * (2 * (yield* Random.next) - 1))
+    const delayMillis = failure instanceof RetryAfter ? Math.max(0, failure.delayMillis) : wait
     yield* Effect.logWarning(
       `task ${type.name} failed, and will be run again in ${Math.round(delayMillis)} ms: ${error}`
     )

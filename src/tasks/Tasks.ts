@@ -69,6 +69,14 @@ export interface DeadTask {
   readonly lastError: string | null
 }
 
+/** A task that is being cancelled. */
+export interface CancelledTask {
+  /** As it is stored. */
+  readonly payload: unknown
+  readonly idempotencyKey: string | null
+  readonly operator: Operator
+}
+
 /** See {@link Tasks}. */
 export interface TasksService {
   /**
@@ -111,9 +119,22 @@ export interface TasksService {
   readonly dead: (typeName: string, limit: number) => Effect.Effect<ReadonlyArray<DeadTask>>
   /**
    * Gives a task up. One that waits or is dead is cancelled at once; one that runs (state `processing`) is told so, and is interrupted with its
-   * worker's next heartbeat, unless it ends before. Audited.
+   * worker's next heartbeat, unless it ends before. What {@link onCancel} has for its type commits with it. Audited.
    */
   readonly cancel: (taskId: TaskId, operator: Operator) => Effect.Effect<Handled, TaskNotFound | TaskNotPossible>
+  /**
+   * `effect` runs in each transaction that cancels a task of this type, or tells its worker to stop it: for tasks that look after something
+   * which nobody else would look after. A type has one such effect; the process that cancels must have it.
+   *
+   * **Gotchas**
+   *
+   * It runs before the task's row is locked, so that it locks its own rows first, as the type's other transactions do. The task may be
+   * cancelled already; if it is completed, the cancellation fails, and what the effect wrote is rolled back.
+   */
+  readonly onCancel: (
+    type: Pick<TaskType<unknown>, "name">,
+    effect: (task: CancelledTask) => Effect.Effect<void, never, Transaction>
+  ) => Effect.Effect<void>
   /** Runs a dead or cancelled task anew, with all its attempts; one that waits is due now. Audited. */
   readonly retry: (taskId: TaskId, operator: Operator) => Effect.Effect<Handled, TaskNotFound | TaskNotPossible>
 }
@@ -202,10 +223,22 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         return (yield* TaskRows.lock(taskId)) ?? (yield* new TaskNotFound({ taskId }))
       })
 
+      const cancelEffects = new Map<string, Parameters<TasksService["onCancel"]>[1]>()
+
+      const runCancelEffect = Effect.fnUntraced(function* (taskId: TaskId, operator: Operator) {
+        const { sql } = yield* Transaction
+        const [task] = yield* Effect.orDie(sql<Omit<CancelledTask, "operator"> & { readonly typeName: string }>`
+          SELECT task_type AS "typeName", payload, idempotency_key AS "idempotencyKey" FROM outbox_tasks
+          WHERE task_id = ${taskId}::uuid`)
+        const effect = task === undefined ? undefined : cancelEffects.get(task.typeName)
+        if (task !== undefined && effect !== undefined) yield* effect({ ...task, operator })
+      })
+
       const cancel = Effect.fn("Tasks.cancel")(function* (
         taskId: TaskId,
         operator: Operator
       ): Effect.fn.Return<Handled, TaskNotFound | TaskNotPossible, Transaction> {
+        yield* runCancelEffect(taskId, operator)
         const before = yield* lock(taskId)
         if (before.state === "cancelled") return { taskId, state: before.state, changed: false }
         if (before.state === "completed") return yield* new TaskNotPossible({ taskId, reason: "is completed" })
@@ -254,6 +287,7 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
           Effect.orDie(client<DeadTask>`
             SELECT task_id::text AS "taskId", payload, last_error AS "lastError" FROM outbox_tasks
             WHERE state = 'dead' AND task_type = ${typeName} ORDER BY finished_at LIMIT ${limit}`),
+        onCancel: ({ name }, effect) => Effect.sync(() => void cancelEffects.set(name, effect)),
         cancel: (taskId, operator) => transaction(cancel(taskId, operator)),
         retry: (taskId, operator) => transaction(retry(taskId, operator))
       })

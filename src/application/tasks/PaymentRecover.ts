@@ -2,6 +2,7 @@
 import { PaymentId } from "../../domain/Ids.ts"
 import { Context, Schema } from "effect"
 import { refundKeyOf } from "../../domain/Payment.ts"
+import * as Backoff from "../../platform/Backoff.ts"
 import type { TaskType } from "../../tasks/TaskType.ts"
 
 const Payload = Schema.Struct({ paymentId: PaymentId })
@@ -16,11 +17,12 @@ export const paymentRecover: TaskType<typeof Payload.Type> = {
   timeoutMillis: 30_000
 }
 
+/** Whether a stored payload is one of {@link paymentRecover}. */
+export const isRecoverPayload = Schema.is(Payload)
+
 /** The key of the task that looks after the payment's charge, and of the one that looks after its refund. */
 export const recoveryKeyOf = (id: PaymentId, phase: "charge" | "refund"): string =>
   phase === "charge" ? id : refundKeyOf(id)
-
-const minute = 60_000
 
 /** When a payment whose outcome is unknown is looked up; there are as many runs as delays, and then it is `manual`. */
 export const RecoverySettings = Context.Reference<{
@@ -28,7 +30,5 @@ export const RecoverySettings = Context.Reference<{
   readonly delaysMillis: ReadonlyArray<number>
 }>("paid-once/application/tasks/RecoverySettings", {
   // Some nine hours, inside the first half of a day, in which the key may be used again.
-  defaultValue: () => ({
-    delaysMillis: [5_000, 15_000, minute, 5 * minute, 30 * minute, 120 * minute, 360 * minute]
-  })
+  defaultValue: () => ({ delaysMillis: Backoff.paymentRecoverDelaysMillis })
 })

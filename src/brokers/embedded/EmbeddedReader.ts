@@ -7,13 +7,9 @@
 import { Deferred, Effect, Exit, Latch, Option, Semaphore } from "effect"
 import type { SqlError } from "effect/sql"
 import type { Membership } from "../../platform/Ownership.ts"
-import * as Supervised from "../../platform/Supervised.ts"
+import * as Backoff from "../../platform/Backoff.ts"
 import type { BrokerUnavailable, ConsumeOptions, Slice } from "../Broker.ts"
 import type * as EmbeddedLog from "./EmbeddedLog.ts"
-
-/** The waits of a handler that keeps failing: soon again after a hiccup, and not a burden for whatever is down. */
-const retryBaseMillis = 50
-const retryCapMillis = 10_000
 
 /** The time from taking a partition over to losing it. */
 interface Tenure {
@@ -142,10 +138,7 @@ export const make = <E, R>({
         return
       case "failed":
         // Outside of the share, so that it can go to another member meanwhile.
-        return yield* Effect.flatMap(
-          Supervised.fullJitterMillis(tenure?.failures ?? 0, retryBaseMillis, retryCapMillis),
-          Effect.sleep
-        )
+        return yield* Effect.flatMap(Backoff.millisAfter(Backoff.embeddedSlice, tenure?.failures ?? 1), Effect.sleep)
       case "caught-up":
       case "lost":
         return yield* Effect.asVoid(Effect.timeoutOption(latch.await, pollMillis))

@@ -9,7 +9,7 @@
  * later costs nothing, and one that is lost brings back records which are found applied.
  */
 import { Effect, Latch } from "effect"
-import * as Supervised from "../../platform/Supervised.ts"
+import * as Backoff from "../../platform/Backoff.ts"
 import { BrokerUnavailable } from "../Broker.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
 
@@ -31,10 +31,6 @@ export interface Owner {
 
 /** From the end of one request to the next: what a crash brings back is that much older, and the requests of an hour of load are few. */
 const gapMillis = 100
-
-/** The waits of a commit that fails: soon again after a hiccup, and not a burden for a broker that comes back. */
-const retryBaseMillis = 100
-const retryCapMillis = 5_000
 
 /** Between two tries at the end, for which there are seconds only. */
 const endingMillis = 50
@@ -130,9 +126,7 @@ export const make = ({
           )
       })
       failures = failed ? failures + 1 : 0
-      const waitMillis = failed
-        ? yield* Supervised.fullJitterMillis(failures - 1, retryBaseMillis, retryCapMillis)
-        : gapMillis
+      const waitMillis = failed ? yield* Backoff.millisAfter(Backoff.kafkaCommit, failures) : gapMillis
       yield* ending.isOpen()
         ? Effect.sleep(Math.min(waitMillis, endingMillis))
         : Effect.timeoutOption(ending.await, waitMillis)

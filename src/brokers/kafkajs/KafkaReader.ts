@@ -7,13 +7,9 @@
  */
 import { Effect, Latch } from "effect"
 import type { EachBatchPayload, KafkaMessage } from "kafkajs"
-import * as Supervised from "../../platform/Supervised.ts"
+import * as Backoff from "../../platform/Backoff.ts"
 import type { ConsumedRecord, Slice } from "../Broker.ts"
 import type * as KafkaOffsets from "./KafkaOffsets.ts"
-
-/** The waits of a handler that keeps failing: soon again after a hiccup, and not a burden for whatever is down. */
-const retryBaseMillis = 200
-const retryCapMillis = 30_000
 
 /**
  * Bytes of keys and values that wait in a reader before its partition is paused, and below which it is resumed. Some slices ahead,
@@ -145,7 +141,7 @@ export const make = <E, R>({
         `slice at offset ${slice.records[0].offset} of ${topic}/${partition} failed and comes again`,
         exit.cause
       )
-      yield* Effect.flatMap(Supervised.fullJitterMillis(failures, retryBaseMillis, retryCapMillis), Effect.sleep)
+      yield* Effect.flatMap(Backoff.millisAfter(Backoff.kafkaSlice, failures + 1), Effect.sleep)
     }
   })
 

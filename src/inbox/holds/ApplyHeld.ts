@@ -7,7 +7,7 @@ import { Context, Effect, Exit, type Latch, Layer, Result, Semaphore } from "eff
 import type { SqlError } from "effect/sql"
 import { Transaction } from "../../platform/Transaction.ts"
 import { Faults } from "../../platform/Faults.ts"
-import * as Supervised from "../../platform/Supervised.ts"
+import * as Backoff from "../../platform/Backoff.ts"
 import type { ReadableArrival } from "../Arrival.ts"
 import { annotate } from "../ApplySlice.ts"
 import { type Aggregate, compare, Cursors, keyOf } from "../Cursors.ts"
@@ -29,10 +29,6 @@ const drainLimit = 100
 
 /** Transactions for one hold in a round: an aggregate on which more waits than these take gets its next turn in the next round. */
 const drainRounds = 20
-
-/** The waits of a hold whose database or dependency is away. */
-const transientBaseMillis = 200
-const transientCapMillis = 30_000
 
 /** What a transaction at a hold came to. `rest`: more may wait. `stopped`: the next one failed. `gone`: nothing to do. */
 type Drained = { readonly went: "rest" | "stopped" | "gone"; readonly counts: InboxCounters.Counts }
@@ -204,7 +200,7 @@ export class ApplyHeld extends Context.Service<
           const key = nameOf(held)
           const failures = transients.get(key) ?? 0
           transients.set(key, failures + 1)
-          const waitMillis = yield* Supervised.fullJitterMillis(failures, transientBaseMillis, transientCapMillis)
+          const waitMillis = yield* Backoff.millisAfter(Backoff.inboxTransient, failures + 1)
           yield* transaction(
             Effect.gen(function* () {
               const hold = yield* ParkedRows.lockHold(held, "try")

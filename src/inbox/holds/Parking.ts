@@ -19,7 +19,7 @@
 import { Context, Effect, Latch, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Transaction } from "../../platform/Transaction.ts"
-import * as Supervised from "../../platform/Supervised.ts"
+import * as Backoff from "../../platform/Backoff.ts"
 import { toStorable } from "../../platform/StorableText.ts"
 import { overtaken } from "../Cursors.ts"
 import { errorLength } from "../Failures.ts"
@@ -36,7 +36,7 @@ export const ParkingSettings = Context.Reference<{
   readonly maxAttempts: number
 }>("paid-once/inbox/holds/ParkingSettings", {
   // Ten tries take some two minutes on average: a row that another service is about to write is there by then.
-  defaultValue: () => ({ retryBaseMillis: 200, maxAttempts: 10 })
+  defaultValue: () => ({ retryBaseMillis: Backoff.inboxHoldBaseMillis, maxAttempts: 10 })
 })
 
 /** What became of an event that failed. */
@@ -44,9 +44,6 @@ export type Refused = "retrying" | "dead"
 
 /** Failures that a hold remembers. More than the attempts of most settings. */
 const historyLimit = 20
-
-/** The longest wait between two tries, whatever the settings come to. */
-const maxWaitMillis = 86_400_000
 
 /** See {@link Parking}. */
 export interface ParkingService {
@@ -143,7 +140,7 @@ export class Parking extends Context.Service<Parking, ParkingService>()("paid-on
           yield* ParkedRows.setWaiting(hold, { status: "dead", eventId, error })
           return { outcome: "dead", attempts }
         }
-        const waitMillis = yield* Supervised.fullJitterMillis(attempts, retryBaseMillis, maxWaitMillis)
+        const waitMillis = yield* Backoff.millisAfter(Backoff.hold(retryBaseMillis), attempts)
         yield* ParkedRows.setDue(hold, { waitMillis: Math.ceil(waitMillis) })
         return { outcome: "retrying", attempts }
       })

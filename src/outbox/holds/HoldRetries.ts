@@ -5,6 +5,7 @@
 import { type Cause, Effect, type Scope, Stream } from "effect"
 import * as Monotonic from "../../platform/Monotonic.ts"
 import { Wakeups } from "../../platform/Wakeups.ts"
+import * as Backoff from "../../platform/Backoff.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { Dispatcher } from "../Dispatcher.ts"
 import { Holds } from "./Holds.ts"
@@ -29,8 +30,6 @@ export const make = Effect.fnUntraced(function* (options: {
   readonly laneChanges: Stream.Stream<unknown>
   readonly enqueue: (lane: Lane) => Effect.Effect<void>
   readonly pollMillis: number
-  /** The full-jitter backoff of a lane whose tries end in a defect: the broker may have taken what Postgres can't write down. */
-  readonly backoff: { readonly baseMillis: number; readonly capMillis: number }
 }): Effect.fn.Return<
   {
     readonly run: (lane: Lane) => Effect.Effect<void>
@@ -81,11 +80,7 @@ export const make = Effect.fnUntraced(function* (options: {
   /** Whatever goes wrong here keeps back held aggregates alone: the lane's queue goes on. */
   const failed = Effect.fnUntraced(function* (lane: Lane, cause: Cause.Cause<never>) {
     const attempt = (failing.get(lane)?.attempt ?? 0) + 1
-    const millis = yield* Supervised.fullJitterMillis(
-      attempt - 1,
-      options.backoff.baseMillis,
-      options.backoff.capMillis
-    )
+    const millis = yield* Backoff.millisAfter(Backoff.lane, attempt)
     failing.set(lane, { attempt, untilMillis: (yield* Monotonic.millis) + millis })
     // A look that came during this try knew nothing of its failure.
     dueLanes.delete(lane)

@@ -1,0 +1,52 @@
+/** Mistakes in `src/platform` and `src/tasks`. */
+import type { Mutant } from "./mutants.ts"
+
+const backoff = "src/platform/Backoff.ts"
+const supervised = "src/platform/Supervised.ts"
+
+export const platformMutants: ReadonlyArray<Mutant> = [
+  {
+    name: "jitters-a-fifth",
+    breaks: "processes that failed at the same moment come back at nearly the same moment",
+    file: backoff,
+    find: "random * Duration.toMillis(duration)",
+    replace: "(0.8 + 0.4 * random) * Duration.toMillis(duration)",
+    seenBy: { file: "test/platform/Backoff.test.ts", test: "full jitter is random" }
+  },
+  {
+    name: "backs-off-for-ever",
+    breaks: "a dependency that comes back after an hour is tried again after another hour",
+    file: backoff,
+    find: "Effect.succeed(Math.min(capMillis, Duration.toMillis(duration)))",
+    replace: "Effect.succeed(Duration.toMillis(duration))",
+    seenBy: { file: "test/platform/Backoff.test.ts", test: "full jitter is random" }
+  },
+  {
+    name: "remembers-failures-after-a-long-run",
+    breaks: "a fiber that ran for days is restarted as one that never worked",
+    file: backoff,
+    find: "- startedMillis > millis) step",
+    replace: "- startedMillis > Infinity) step",
+    seenBy: { file: "test/platform/Backoff.test.ts", test: "a run that was longer" }
+  },
+  {
+    name: "remembers-failures-after-a-success",
+    breaks: "a fiber that has worked since is restarted as one that never worked",
+    file: supervised,
+    find: `    Effect.retry(restart),
+    Effect.andThen(stamp),
+    Effect.forever,`,
+    replace: `    Effect.andThen(stamp),
+    Effect.forever,
+    Effect.retry(restart),`,
+    seenBy: { file: "test/platform/Supervised.test.ts", test: "success resets the backoff" }
+  },
+  {
+    name: "dies-of-a-defect",
+    breaks: "a defect ends a supervised fiber for good, and nobody is told",
+    file: supervised,
+    find: "    Effect.sandbox,\n    // Inside",
+    replace: "    Effect.mapError(Cause.fail),\n    // Inside",
+    seenBy: { file: "test/platform/Supervised.test.ts", test: "a step that fails or dies" }
+  }
+]
