@@ -135,8 +135,8 @@ const record = Effect.gen(function* () {
 
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$/
 
-/** The statements of the intent's transaction: the order locked, the payment's id drawn, the key claimed, the payment, its recovery. */
-const intentStatements = 5
+/** The statements of the intent's transaction: the order's lock, the key with the payment's id, the payment, its recovery. */
+const intentStatements = 4
 
 /** The recorded payment's transactions for another order. */
 const replay = (connection: PgConnection.PgConnection, recorded: Effect.Success<typeof record>, orderId: OrderId) =>
@@ -153,12 +153,12 @@ const replay = (connection: PgConnection.PgConnection, recorded: Effect.Success<
               : value.replaceAll(recorded.orderId, orderId).replaceAll(recorded.paymentId, paymentId)
         )
       )
-    const [lock, draw, ...rest] = recorded.statements
+    const [lock, claim, ...rest] = recorded.statements
     const others = intentStatements - 2
     yield* connection.query("BEGIN")
     yield* run(lock!)
-    const { rows } = yield* run(draw!)
-    paymentId = (rows[0] as { readonly id: string }).id
+    const { rows } = yield* run(claim!)
+    paymentId = (rows[0] as { readonly subjectId: string }).subjectId
     for (const statement of rest.slice(0, others)) yield* run(statement)
     yield* connection.query("COMMIT")
     yield* connection.query("BEGIN")

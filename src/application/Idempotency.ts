@@ -1,5 +1,5 @@
 /**
- * Idempotency keys: the same request, sent again, gets the answer that the first one got, byte for byte, and changes nothing.
+ * Idempotency keys: a repeated request gets the first one's answer, byte for byte, and changes nothing.
  *
  * A key belongs to a method and a path. "The same request" compares the decoded body, so spaces and the order of fields do not
  * matter. Source: the IETF draft "The Idempotency-Key HTTP Header Field".
@@ -8,10 +8,11 @@ import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
 import { shortText } from "../domain/Text.ts"
+import { RandomUuid } from "../platform/RandomUuid.ts"
 import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 
-/** A key as the client chose it. */
+/** A key, chosen by the client. */
 export const IdempotencyKey = shortText(255).pipe(Schema.brand("IdempotencyKey"))
 export type IdempotencyKey = typeof IdempotencyKey.Type
 
@@ -23,7 +24,7 @@ export interface KeyedRequest {
   readonly body: unknown
 }
 
-/** An answer that stands for good: its status and its body's exact text. */
+/** A final answer: its status and its body's exact text. */
 export interface FinalAnswer {
   readonly status: 200 | 201 | 402
   readonly body: string
@@ -36,10 +37,10 @@ export class KeyReused extends Schema.TaggedError<KeyReused>()("KeyReused", { ke
   }
 }
 
-/** What a key stands for. `subjectId` is the order or payment that the request made. */
+/** What a key stands for. `subjectId` is the id of the order or payment that the request makes. */
 export type KeyState =
-  /** It was free, and is the caller's now. */
-  | { readonly _tag: "First" }
+  /** The key was free, and is the caller's now. The id was drawn with it. */
+  | { readonly _tag: "First"; readonly subjectId: string }
   /** A request with it has begun, and has no final answer yet. */
   | { readonly _tag: "Begun"; readonly subjectId: string }
   | { readonly _tag: "Answered"; readonly subjectId: string; readonly answer: FinalAnswer }
@@ -56,7 +57,7 @@ const firstKey = Rows.first(
 )
 const firstAnswer = Rows.first(Schema.Struct({ status: Status, body: Schema.String }))
 
-/** What a key that was found taken stands for; undefined where it has expired in the moment between. */
+/** The state of a key that an insert found taken; undefined where the key has expired since. */
 const find = Effect.fnUntraced(function* (
   request: KeyedRequest
 ): Effect.fn.Return<KeyState | undefined, KeyReused, Transaction> {
@@ -76,20 +77,20 @@ const find = Effect.fnUntraced(function* (
     : { _tag: "Answered", subjectId, answer: { status, body } }
 })
 
-/** How long a key is known, in days, once what it began is final: a client that repeats a request does so within hours. 0 keeps them. */
+/** How long a key is kept once its payment or order is final, in days: clients repeat a request within hours. 0 keeps all keys. */
 export const IdempotencySettings = Context.Reference<{ readonly retentionDays: number }>(
   "paid-once/application/IdempotencySettings",
   { defaultValue: () => ({ retentionDays: 7 }) }
 )
 
-/** Keys of one statement: its locks last for milliseconds. */
+/** Keys that one statement deletes: its locks last for milliseconds. */
 const expiryChunk = 1_000
-/** Chunks of a round: what is left is for the next one. */
+/** Chunks of one round. The next round continues. */
 const maxChunks = 100
 
 /**
- * Deletes the keys that are older than their retention, but none whose payment is still open: whoever repeats that request must find it.
- * Returns how many; a dry run counts the first chunk only.
+ * Deletes the keys that are older than their retention. A key whose payment is still open is kept: a repeated request must find it.
+ * Returns how many it deleted; a dry run counts the first chunk only.
  */
 export const dropExpired = Effect.fn("Idempotency.dropExpired")(function* (
   options: { readonly dryRun?: boolean } = {}
@@ -118,48 +119,54 @@ export class Idempotency extends Context.Service<
   Idempotency,
   {
     /**
-     * Claims the key for `subjectId`, or tells what it stands for already. Of two transactions that claim one key the second waits for the
-     * first to end, and sees what came of it.
+     * Claims the key and draws the id of what the request is to make, or returns what the key stands for already. Of two transactions that
+     * claim one key, the second waits for the first to end and sees its result.
      */
-    readonly claim: (request: KeyedRequest, subjectId: string) => Effect.Effect<KeyState, KeyReused, Transaction>
+    readonly claim: (request: KeyedRequest) => Effect.Effect<KeyState, KeyReused, Transaction>
     /** Stores the final answer of the request that made `subjectId`, if that had a key and has no answer yet. */
     readonly answer: (subjectId: string, answer: FinalAnswer) => Effect.Effect<void, never, Transaction>
     /** The final answer of the request that made `subjectId`, if there is one yet. */
     readonly answerOf: (subjectId: string) => Effect.Effect<FinalAnswer | undefined, never, Transaction>
   }
 >()("paid-once/application/Idempotency") {
-  static readonly layer = Layer.succeed(Idempotency, {
-    claim: Effect.fn("Idempotency.claim")(function* (request, subjectId) {
-      const { sql } = yield* Transaction
-      const { body, key, method, path } = request
-      // Twice at the most: the key may expire between the two statements, and a fresh one does not.
-      for (;;) {
-        const inserted = yield* Effect.orDie(
-          insertedKey(sql`
-            INSERT INTO idempotency_keys (method, path, idempotency_key, body_hash, subject_id, created_at)
-            VALUES (${method}, ${path}, ${key}, ${bodyHash(body)}, ${subjectId}::uuid, clock_now())
-            ON CONFLICT DO NOTHING RETURNING subject_id AS "subjectId"`)
-        )
-        if (inserted !== undefined) return { _tag: "First" as const }
-        const found = yield* find(request)
-        if (found !== undefined) return found
-      }
-    }),
-    answer: Effect.fn("Idempotency.answer")(function* (subjectId, answer) {
-      const { sql } = yield* Transaction
-      yield* Effect.orDie(sql`
-        UPDATE idempotency_keys SET response_status = ${answer.status}::int2, response_body = ${answer.body}
-        WHERE subject_id = ${subjectId}::uuid AND response_status IS NULL`)
-    }),
-    answerOf: Effect.fn("Idempotency.answerOf")(function* (subjectId) {
-      const { sql } = yield* Transaction
-      return yield* Effect.orDie(
-        firstAnswer(sql`
-          SELECT response_status AS status, response_body AS body FROM idempotency_keys
-          WHERE subject_id = ${subjectId}::uuid AND response_status IS NOT NULL`)
-      )
-    })
-  })
+  static readonly layer: Layer.Layer<Idempotency> = Layer.effect(
+    Idempotency,
+    Effect.map(RandomUuid, (drawUuid) =>
+      Idempotency.of({
+        claim: Effect.fn("Idempotency.claim")(function* (request) {
+          const { sql } = yield* Transaction
+          const { body, key, method, path } = request
+          // At most two rounds: a key may expire between the two statements, but one that was just inserted does not.
+          for (;;) {
+            const inserted = yield* Effect.orDie(
+              insertedKey(sql`
+                INSERT INTO idempotency_keys (method, path, idempotency_key, body_hash, subject_id, created_at)
+                SELECT ${method}, ${path}, ${key}, ${bodyHash(body)}, uuid_v7(clock.now, ${drawUuid()}::uuid), clock.now
+                FROM (SELECT clock_now() AS now) AS clock
+                ON CONFLICT DO NOTHING RETURNING subject_id AS "subjectId"`)
+            )
+            if (inserted !== undefined) return { _tag: "First" as const, ...inserted }
+            const found = yield* find(request)
+            if (found !== undefined) return found
+          }
+        }),
+        answer: Effect.fn("Idempotency.answer")(function* (subjectId, answer) {
+          const { sql } = yield* Transaction
+          yield* Effect.orDie(sql`
+            UPDATE idempotency_keys SET response_status = ${answer.status}::int2, response_body = ${answer.body}
+            WHERE subject_id = ${subjectId}::uuid AND response_status IS NULL`)
+        }),
+        answerOf: Effect.fn("Idempotency.answerOf")(function* (subjectId) {
+          const { sql } = yield* Transaction
+          return yield* Effect.orDie(
+            firstAnswer(sql`
+              SELECT response_status AS status, response_body AS body FROM idempotency_keys
+              WHERE subject_id = ${subjectId}::uuid AND response_status IS NOT NULL`)
+          )
+        })
+      })
+    )
+  )
 }
 
 /** SHA-256 over the body's JSON with sorted keys: equal values have equal hashes, however they were written. */

@@ -39,15 +39,15 @@ export interface OrderPage {
   readonly nextCursor: OrderId | null
 }
 
-/** What a save takes beside the change. */
+/** Further input of a save. */
 export interface SaveExtra {
-  /** With the first change only. */
+  /** The order's lines, with its first change only. */
   readonly lines?: ReadonlyArray<OrderLine>
-  /** When it happened, by the database's clock ({@link LockedOrder}); else now. */
+  /** When the change happened, by the database's clock ({@link LockedOrder}). Default: now. */
   readonly at?: string
 }
 
-/** An order under its lock, with all that it takes to show what a change made of it. */
+/** A locked order, with its lines and times: enough to compute its view after a change. */
 export interface LockedOrder {
   readonly order: Order
   readonly lines: ReadonlyArray<OrderLine>
@@ -56,7 +56,7 @@ export interface LockedOrder {
   readonly at: string
 }
 
-/** How readers will see the order once `change` is saved with `at`. */
+/** The order's view once `change` is saved with `at`. */
 export const viewAfter = ({ at, createdAt, lines }: LockedOrder, { events, order }: Change): OrderView => ({
   ...order,
   version: order.version + events.length,
@@ -68,13 +68,13 @@ export const viewAfter = ({ at, createdAt, lines }: LockedOrder, { events, order
 /** See {@link Orders}. */
 export interface OrdersService {
   /**
-   * Stores what `change` makes of the order, with its events, in one statement.
+   * Stores the changed order with its events, in one statement.
    *
-   * The order must have been read with {@link OrdersService.lock} in this transaction (or be new): a version that is not the
-   * present one is then impossible, and a defect.
+   * The order is new, or was read with {@link OrdersService.lock} in this transaction. Its version can't have changed since, so another
+   * version is a defect.
    */
   readonly save: (change: Change, extra?: SaveExtra) => Effect.Effect<void, EventRefused, Transaction>
-  /** Reads the order and locks its row to the end of the transaction: changes of one order happen one after another. */
+  /** Reads the order and locks its row until the transaction ends: changes of one order happen one after another. */
   readonly lock: (id: OrderId) => Effect.Effect<Order, OrderNotFound, Transaction>
   /** {@link lock}, with the order's lines and times. */
   readonly lockWhole: (id: OrderId) => Effect.Effect<LockedOrder, OrderNotFound, Transaction>
@@ -90,7 +90,7 @@ export interface OrdersService {
   }) => Effect.Effect<OrderPage>
 }
 
-/** A time as the API and the events show it. */
+/** The format of times in the API and in events. */
 const isoFormat = `YYYY-MM-DD"T"HH24:MI:SS.MS"Z"`
 
 const OrderRow = Schema.Struct({
@@ -136,13 +136,13 @@ const toNewEvent = (event: OrderEvent): NewEvent => ({
   data: event.data
 })
 
-/** How a status that readers see is stored. */
+/** The stored status behind a status that readers see. */
 const storedStatusOf = (status: OrderStatus): StoredStatus =>
   status === "paying" ? "pending" : status === "refunding" ? "paid" : status
 
 /**
- * `paying` and `refunding` are not stored: they say that a payment of the order is under way, or that nobody knows yet what the gateway
- * made of it (`manual`). Null where none is.
+ * The statuses `paying` and `refunding`, which are derived and not stored: the order has a payment that is under way, or whose outcome is
+ * unknown (`manual`). Null for an order without one.
  */
 const underWaySql = `
   (CASE WHEN o.status = 'pending' AND p.status IN ('charging', 'manual') THEN 'paying'

@@ -1,16 +1,17 @@
-/** How many payments wait for a person: the alarm to set a rule on. */
+/** The metric `payments_manual`: how many payments wait for a person. An alert belongs on it. */
 import { Effect, Layer, Metric, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Rows from "../platform/Rows.ts"
 import * as Supervised from "../platform/Supervised.ts"
 
 export const manualPayments = Metric.gauge("payments_manual", {
-  description: "Payments whose outcome nobody here can find out: each waits for a person, or for the gateway's report"
+  description:
+    "Payments whose outcome is unknown and no longer looked up: each waits for a person or the gateway's webhook"
 })
 
 /** As often as the other sampled metrics. */
 const sampleMillis = 5_000
-/** Beyond this many the number says nothing more. */
+/** Bounds the cost of the count; a larger number would not change the alert. */
 const maxCounted = 10_000
 
 const counted = Rows.one(Schema.Struct({ count: Schema.Int }))

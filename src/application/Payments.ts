@@ -24,13 +24,13 @@ export class PaymentOpen extends Schema.TaggedError<PaymentOpen>()("PaymentOpen"
   }
 }
 
-/** A payment with what it takes to settle it. Ages in milliseconds of the database's clock. */
+/** A payment, with what its settlement needs. Ages in milliseconds by the database's clock. */
 export const OpenPayment = Schema.Struct({
   ...Payment.fields,
   paymentMethod: PaymentMethod,
-  /** Another attempt may still be at work on it. */
+  /** Another attempt may be charging it. */
   leased: Schema.Boolean,
-  /** The gateway has left somebody without an answer. */
+  /** An attempt got no answer from the gateway. */
   isUnknown: Schema.Boolean,
   /** Since the intent to charge. */
   ageMillis: Schema.Number,
@@ -39,12 +39,12 @@ export const OpenPayment = Schema.Struct({
 })
 export type OpenPayment = typeof OpenPayment.Type
 
-/** What a payment becomes. */
+/** The next status of a payment. */
 export type Move =
   | { readonly to: "captured" | "refunding" | "refunded" | "manual" }
   | { readonly to: "declined"; readonly reason: string }
 
-/** How the gateway's word on the charge moves the payment: a capture that nobody wants any more is given back. */
+/** How the outcome of the charge moves the payment. A capture for a cancelled order is not wanted, and is refunded. */
 export const moveOf = (outcome: ChargeOutcome, isWanted: boolean): Move =>
   outcome._tag === "Declined" ? { to: "declined", reason: outcome.reason } : { to: isWanted ? "captured" : "refunding" }
 
@@ -67,7 +67,7 @@ export interface PaymentsService {
   readonly lockOpenOf: (orderId: OrderId) => Effect.Effect<OpenPayment | undefined, never, Transaction>
   /** Leases a charging payment for `leaseMillis` from now. */
   readonly lease: (id: PaymentId, leaseMillis: number) => Effect.Effect<void, never, Transaction>
-  /** Gives the lease back, and notes that the gateway has not told the outcome. */
+  /** Gives the lease back, and stores that the gateway gave no outcome. */
   readonly noteUnknown: (id: PaymentId) => Effect.Effect<void, never, Transaction>
   /** Moves the payment on. The caller holds its lock and saw a state that allows it: anything else is a defect. */
   readonly move: (payment: OpenPayment, move: Move) => Effect.Effect<void, never, Transaction>

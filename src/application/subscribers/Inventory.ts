@@ -1,5 +1,5 @@
 /**
- * Inventory: an order that is placed reserves what it asks for; one that is cancelled or refunded gives it back.
+ * Inventory: a placed order reserves its quantities, and a cancelled or refunded order releases them.
  *
  * A sku that is not listed in `inventory_stock` is unlimited. Each sku of an order is decided by itself, first come, first served; one
  * that has run out is stored in `inventory_reservations` as `out_of_stock`.
@@ -24,7 +24,7 @@ type Reservation = typeof Reservation.Type
 const reservations = Rows.all(Reservation)
 const stockOf = Rows.all(Schema.Struct({ sku: Schema.String, available: Schema.BigInt }))
 
-/** What these orders hold. */
+/** The reservations of these orders. */
 const heldBy = Effect.fnUntraced(function* (orderIds: ReadonlyArray<string>) {
   const { sql } = yield* Transaction
   return yield* reservations(sql`
@@ -32,7 +32,7 @@ const heldBy = Effect.fnUntraced(function* (orderIds: ReadonlyArray<string>) {
     WHERE order_id = ANY(${orderIds}::uuid[]) AND status = 'reserved'`)
 })
 
-/** What is left of the listed ones among these skus, locked. All slices lock in the order of the skus, so two of them never deadlock. */
+/** The available quantities of these skus, of those that are listed, locked. All slices lock in the order of the skus, so two never deadlock. */
 const lockStock = Effect.fnUntraced(function* (skus: ReadonlyArray<string>) {
   const { sql } = yield* Transaction
   const rows = yield* stockOf(sql`
@@ -96,7 +96,7 @@ const handleMany = Effect.fn("Inventory.handleMany")(function* (envelopes: Reado
   yield* store([...held.values()].flat(), stock)
 })
 
-/** How much of each sku: an order may name one in several lines. */
+/** The quantity of each sku: an order may name a sku in several lines. */
 const quantities = (lines: ReadonlyArray<{ readonly sku: string; readonly quantity: number }>) => {
   const sums = new Map<string, bigint>()
   for (const { quantity, sku } of lines) sums.set(sku, (sums.get(sku) ?? 0n) + BigInt(quantity))

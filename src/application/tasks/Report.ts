@@ -1,8 +1,8 @@
 /**
  * The task `report`: what was captured and refunded, by UTC day and currency, from the payments.
  *
- * All figures are those of one moment, `asOf`: one snapshot, read day by day, so that no statement runs long and no day is held in memory but
- * as its few lines.
+ * All figures come from one snapshot, taken at `asOf`. It is read day by day, so that no statement runs long and memory holds a few lines
+ * for each day.
  */
 import { Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
@@ -11,7 +11,7 @@ import { Transaction } from "../../platform/Transaction.ts"
 import * as TaskHandler from "../../tasks/TaskHandler.ts"
 import type { TaskType } from "../../tasks/TaskType.ts"
 
-/** A year and a day: longer ranges are asked for in parts, and a report stays below some ten thousand lines. */
+/** A leap year. It bounds a report to some ten thousand lines; a longer range is requested in parts. */
 export const maxDays = 366
 
 /** A day that exists, in UTC. Reports begin with this century: the bound keeps out years that no payment has. */
@@ -43,13 +43,13 @@ const daysOf = ({ from, to }: { readonly from: string; readonly to: string }): R
     isoDay(Date.parse(from) + index * millisADay)
   )
 
-/** For whoever asks for a report. */
+/** The task type, for its callers. */
 export const reportType: TaskType<ReportRange> = {
   name: "report",
   payload: ReportRange,
-  // Each reads a year of payments, and holds a connection and a snapshot meanwhile.
+  // A run may read a year of payments, and holds a connection and a snapshot meanwhile.
   concurrency: 1,
-  // Millions of payments take a minute or so; a snapshot that is older keeps vacuum from its work.
+  // Millions of payments take about a minute; an older snapshot would hold back vacuum.
   timeoutMillis: 300_000
 }
 
@@ -74,12 +74,12 @@ export const ReportResult = Schema.Struct({
 })
 export type ReportResult = typeof ReportResult.Type
 
-/** The bigints of one day, or of all. */
+/** Sums of one day, or of the whole range, as exact bigints. */
 type Sums = Readonly<Record<"captured" | "refunded" | "captures" | "refunds", bigint>>
 
 const figuresOf = Effect.fnUntraced(function* (currency: string, sums: Sums) {
   const { captured, captures, refunded, refunds } = sums
-  // JSON's numbers end there, and nothing is ever rounded here.
+  // A larger number is not exact in JSON, and amounts are never rounded.
   if (captured > Number.MAX_SAFE_INTEGER || refunded > Number.MAX_SAFE_INTEGER) {
     return yield* new TaskHandler.TaskRefused({ reason: `the total in ${currency} passes 2^53: ask for fewer days` })
   }
