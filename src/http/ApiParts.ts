@@ -1,4 +1,4 @@
-/** What the groups of the API share: ids, problems, and the examples of the documentation. */
+/** Shared parts of the API's groups: ids, problems, and examples for the documentation. */
 import { Schema } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { contentType as problemType } from "./Problems.ts"

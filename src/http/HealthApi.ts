@@ -23,5 +23,5 @@ export const HealthGroup = HttpApiGroup.make("health")
   )
   .annotateMerge(OpenApi.annotations({ title: "Health" }))
 
-/** What a process that takes no requests answers beside /metrics. Its name is the whole API's: the handlers are the same. */
+/** The API of a process without the role `http`; it answers /metrics, too. It has the name of `Api`, so that both share their handlers. */
 export const HealthApi = HttpApi.make("paid-once").add(HealthGroup).middleware(RequestProblems)

@@ -16,7 +16,7 @@ const exampleLines = [{ sku: "book-42", quantity: 2, unitAmountMinor: 1_250 }]
 
 const OrderIdText = uuidV7("The order's id").pipe(Schema.decodeTo(OrderId, SchemaTransformation.toLowerCase()))
 
-/** A key as it may stand in a header: a tab gets through HTTP's own parser, and the C1 controls do as Latin-1. */
+/** An idempotency key in a header, without control characters. HTTP's parser lets a tab pass, and the C1 controls as Latin-1. */
 const KeyHeader = IdempotencyKey.check(
   Schema.makeFilter(
     // oxlint-disable-next-line no-control-regex -- to refuse them
@@ -46,7 +46,7 @@ export const PayBody = Schema.Struct({ paymentMethod: PaymentMethod }).annotate(
   examples: [{ paymentMethod: PaymentMethod.make("pm_ok") }]
 })
 
-/** The most orders a page may have: with 1,000 lines each it is some ten megabytes, and usually it is fifty kilobytes. */
+/** Bounds a page to some ten megabytes, for orders with 1,000 lines each. Usual orders take fifty kilobytes. */
 export const maxPageSize = 100
 /** Twenty orders fill a screen. */
 export const defaultPageSize = 20
@@ -73,7 +73,7 @@ const OrderList = Schema.Struct({ items: Schema.Array(OrderView), nextCursor: Sc
   description: "Newest first. `nextCursor` is null on the last page."
 })
 
-/** The answer 202 of a payment whose outcome the gateway has not told. */
+/** The answer 202 of a payment whose outcome is not known yet. */
 export const PaymentPending = Schema.Struct({
   paymentId: PaymentId,
   orderId: OrderId,
