@@ -25,6 +25,7 @@ import { Currency } from "../src/domain/Money.ts"
 import { PaymentMethod } from "../src/domain/Payment.ts"
 import { Tasks } from "../src/tasks/Tasks.ts"
 import { TaskWakeup } from "../src/tasks/TaskWakeup.ts"
+import { generator } from "../src/platform/Ids.ts"
 import { RandomUuid } from "../src/platform/RandomUuid.ts"
 import { TestDatabase } from "../test/support/TestDatabase.ts"
 import { Environment, Side } from "./Environment.ts"
@@ -133,37 +134,36 @@ const record = Effect.gen(function* () {
   return { statements, orderId, paymentId: result.paymentId, key }
 })
 
-const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$/
+const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$/
+const ids = generator(Date.now, randomUUID)
 
-/** The statements of the intent's transaction: the order's lock, the key with the payment's id, the payment, its recovery. */
+/** The statements of the intent's transaction: the order's lock, the key, the payment, its recovery. */
 const intentStatements = 4
 
-/** The recorded payment's transactions for another order. */
+/** The recorded payment's transactions for another order, with ids of its own. */
 const replay = (connection: PgConnection.PgConnection, recorded: Effect.Success<typeof record>, orderId: OrderId) =>
   Effect.gen(function* () {
-    let paymentId: string = recorded.paymentId
-    const run = ({ params, sql }: Recorded) =>
-      connection.query(
-        sql,
-        params.map((value) =>
-          typeof value !== "string"
-            ? value
-            : uuid.test(value)
-              ? randomUUID()
-              : value.replaceAll(recorded.orderId, orderId).replaceAll(recorded.paymentId, paymentId)
-        )
-      )
-    const [lock, claim, ...rest] = recorded.statements
-    const others = intentStatements - 2
-    yield* connection.query("BEGIN")
-    yield* run(lock!)
-    const { rows } = yield* run(claim!)
-    paymentId = (rows[0] as { readonly subjectId: string }).subjectId
-    for (const statement of rest.slice(0, others)) yield* run(statement)
-    yield* connection.query("COMMIT")
-    yield* connection.query("BEGIN")
-    for (const statement of rest.slice(others)) yield* run(statement)
-    yield* connection.query("COMMIT")
+    const known = new Map<string, string>([
+      [recorded.orderId, orderId],
+      [recorded.paymentId, ids.next()]
+    ])
+    const replaced = (value: string) =>
+      uuid.test(value)
+        ? (known.get(value) ?? ids.next())
+        : [...known].reduce((text, [from, to]) => text.replaceAll(from, to), value)
+    const transaction = (statements: ReadonlyArray<Recorded>) =>
+      Effect.gen(function* () {
+        yield* connection.query("BEGIN")
+        for (const { params, sql } of statements) {
+          yield* connection.query(
+            sql,
+            params.map((value) => (typeof value === "string" ? replaced(value) : value))
+          )
+        }
+        yield* connection.query("COMMIT")
+      })
+    yield* transaction(recorded.statements.slice(0, intentStatements))
+    yield* transaction(recorded.statements.slice(intentStatements))
   })
 
 /** The clients take the orders one by one; the times of each, and how many a second. */

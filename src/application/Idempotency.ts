@@ -8,7 +8,6 @@ import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
 import { shortText } from "../domain/Text.ts"
-import { RandomUuid } from "../platform/RandomUuid.ts"
 import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 
@@ -39,8 +38,8 @@ export class KeyReused extends Schema.TaggedError<KeyReused>()("KeyReused", { ke
 
 /** What a key stands for. `subjectId` is the id of the order or payment that the request makes. */
 export type KeyState =
-  /** The key was free, and is the caller's now. The id was drawn with it. */
-  | { readonly _tag: "First"; readonly subjectId: string }
+  /** The key was free, and is the caller's now. */
+  | { readonly _tag: "First" }
   /** A request with it has begun, and has no final answer yet. */
   | { readonly _tag: "Begun"; readonly subjectId: string }
   | { readonly _tag: "Answered"; readonly subjectId: string; readonly answer: FinalAnswer }
@@ -119,54 +118,48 @@ export class Idempotency extends Context.Service<
   Idempotency,
   {
     /**
-     * Claims the key and draws the id of what the request is to make, or returns what the key stands for already. Of two transactions that
-     * claim one key, the second waits for the first to end and sees its result.
+     * Claims the key for `subjectId`, or returns what the key stands for already. Of two transactions that claim one key, the second waits
+     * for the first to end and sees its result.
      */
-    readonly claim: (request: KeyedRequest) => Effect.Effect<KeyState, KeyReused, Transaction>
+    readonly claim: (request: KeyedRequest, subjectId: string) => Effect.Effect<KeyState, KeyReused, Transaction>
     /** Stores the final answer of the request that made `subjectId`, if that had a key and has no answer yet. */
     readonly answer: (subjectId: string, answer: FinalAnswer) => Effect.Effect<void, never, Transaction>
     /** The final answer of the request that made `subjectId`, if there is one yet. */
     readonly answerOf: (subjectId: string) => Effect.Effect<FinalAnswer | undefined, never, Transaction>
   }
 >()("paid-once/application/Idempotency") {
-  static readonly layer: Layer.Layer<Idempotency> = Layer.effect(
-    Idempotency,
-    Effect.map(RandomUuid, (drawUuid) =>
-      Idempotency.of({
-        claim: Effect.fn("Idempotency.claim")(function* (request) {
-          const { sql } = yield* Transaction
-          const { body, key, method, path } = request
-          // At most two rounds: a key may expire between the two statements, but one that was just inserted does not.
-          for (;;) {
-            const inserted = yield* Effect.orDie(
-              insertedKey(sql`
-                INSERT INTO idempotency_keys (method, path, idempotency_key, body_hash, subject_id, created_at)
-                SELECT ${method}, ${path}, ${key}, ${bodyHash(body)}, uuid_v7(clock.now, ${drawUuid()}::uuid), clock.now
-                FROM (SELECT clock_now() AS now) AS clock
-                ON CONFLICT DO NOTHING RETURNING subject_id AS "subjectId"`)
-            )
-            if (inserted !== undefined) return { _tag: "First" as const, ...inserted }
-            const found = yield* find(request)
-            if (found !== undefined) return found
-          }
-        }),
-        answer: Effect.fn("Idempotency.answer")(function* (subjectId, answer) {
-          const { sql } = yield* Transaction
-          yield* Effect.orDie(sql`
-            UPDATE idempotency_keys SET response_status = ${answer.status}::int2, response_body = ${answer.body}
-            WHERE subject_id = ${subjectId}::uuid AND response_status IS NULL`)
-        }),
-        answerOf: Effect.fn("Idempotency.answerOf")(function* (subjectId) {
-          const { sql } = yield* Transaction
-          return yield* Effect.orDie(
-            firstAnswer(sql`
-              SELECT response_status AS status, response_body AS body FROM idempotency_keys
-              WHERE subject_id = ${subjectId}::uuid AND response_status IS NOT NULL`)
-          )
-        })
-      })
-    )
-  )
+  static readonly layer: Layer.Layer<Idempotency> = Layer.succeed(Idempotency, {
+    claim: Effect.fn("Idempotency.claim")(function* (request, subjectId) {
+      const { sql } = yield* Transaction
+      const { body, key, method, path } = request
+      // At most two rounds: a key may expire between the two statements, but one that was just inserted does not.
+      for (;;) {
+        const inserted = yield* Effect.orDie(
+          insertedKey(sql`
+            INSERT INTO idempotency_keys (method, path, idempotency_key, body_hash, subject_id, created_at)
+            VALUES (${method}, ${path}, ${key}, ${bodyHash(body)}, ${subjectId}::uuid, clock_now())
+            ON CONFLICT DO NOTHING RETURNING subject_id AS "subjectId"`)
+        )
+        if (inserted !== undefined) return { _tag: "First" as const }
+        const found = yield* find(request)
+        if (found !== undefined) return found
+      }
+    }),
+    answer: Effect.fn("Idempotency.answer")(function* (subjectId, answer) {
+      const { sql } = yield* Transaction
+      yield* Effect.orDie(sql`
+        UPDATE idempotency_keys SET response_status = ${answer.status}::int2, response_body = ${answer.body}
+        WHERE subject_id = ${subjectId}::uuid AND response_status IS NULL`)
+    }),
+    answerOf: Effect.fn("Idempotency.answerOf")(function* (subjectId) {
+      const { sql } = yield* Transaction
+      return yield* Effect.orDie(
+        firstAnswer(sql`
+          SELECT response_status AS status, response_body AS body FROM idempotency_keys
+          WHERE subject_id = ${subjectId}::uuid AND response_status IS NOT NULL`)
+      )
+    })
+  })
 }
 
 /** SHA-256 over the body's JSON with sorted keys: equal values have equal hashes, however they were written. */

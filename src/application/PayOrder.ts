@@ -15,6 +15,7 @@ import { type OrderId, PaymentId } from "../domain/Ids.ts"
 import { OrderStateConflict } from "../domain/Order.ts"
 import { type PaymentMethod } from "../domain/Payment.ts"
 import { Faults } from "../platform/Faults.ts"
+import { Ids } from "../platform/Ids.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { Gateway, GatewaySettings, mayRepeat, OutcomeUnknown, stopwatch } from "./Gateway.ts"
@@ -76,7 +77,7 @@ export class PayOrder extends Context.Service<
   static readonly layer: Layer.Layer<
     PayOrder,
     never,
-    Orders | Payments | PaymentOutcomes | Idempotency | Gateway | GatewaySettings | Tasks | PgClient.PgClient
+    Orders | Payments | PaymentOutcomes | Idempotency | Gateway | GatewaySettings | Ids | Tasks | PgClient.PgClient
   > = Layer.effect(
     PayOrder,
     Effect.gen(function* () {
@@ -87,6 +88,7 @@ export class PayOrder extends Context.Service<
       const gateway = yield* Gateway
       const tasks = yield* Tasks
       const faults = yield* Faults
+      const ids = yield* Ids
       const database = yield* PgClient.PgClient
       const { keyRetentionMillis, timeoutMillis } = yield* GatewaySettings
       const { delaysMillis } = yield* RecoverySettings
@@ -132,10 +134,12 @@ export class PayOrder extends Context.Service<
       ) {
         // The order's lock comes first, for everybody: two transactions in one lock order never deadlock.
         const order = yield* orders.lock(orderId)
-        const key = yield* idempotency.claim(request)
-        const paymentId = PaymentId.make(key.subjectId)
-        if (key._tag === "Begun") return yield* resume(paymentId)
-        if (key._tag === "Answered") return { _tag: "Final" as const, paymentId, answer: key.answer }
+        const paymentId = PaymentId.make(ids.next())
+        const key = yield* idempotency.claim(request, paymentId)
+        if (key._tag === "Begun") return yield* resume(PaymentId.make(key.subjectId))
+        if (key._tag === "Answered") {
+          return { _tag: "Final" as const, paymentId: PaymentId.make(key.subjectId), answer: key.answer }
+        }
         if (order.status !== "pending") {
           return yield* new OrderStateConflict({ orderId, status: order.status, wanted: "paid" })
         }

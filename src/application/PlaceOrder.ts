@@ -6,8 +6,7 @@ import { type Currency } from "../domain/Money.ts"
 import { place } from "../domain/Order.ts"
 import type { OrderLine } from "../domain/OrderLines.ts"
 import type { EventRefused } from "../outbox/Outbox.ts"
-import { RandomUuid } from "../platform/RandomUuid.ts"
-import * as Rows from "../platform/Rows.ts"
+import { Ids } from "../platform/Ids.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { type FinalAnswer, Idempotency, type KeyReused, type KeyedRequest } from "./Idempotency.ts"
 import { Orders, OrderView } from "./Orders.ts"
@@ -25,7 +24,6 @@ export interface Placed {
   readonly body: string
 }
 
-const drawn = Rows.one(Schema.Struct({ id: OrderId }))
 const encodeView = Schema.encodeUnknownEffect(Schema.fromJsonString(OrderView))
 
 export class PlaceOrder extends Context.Service<
@@ -37,13 +35,13 @@ export class PlaceOrder extends Context.Service<
     ) => Effect.Effect<Placed, EventRefused | KeyReused>
   }
 >()("paid-once/application/PlaceOrder") {
-  static readonly layer: Layer.Layer<PlaceOrder, never, Orders | Idempotency | PgClient.PgClient> = Layer.effect(
+  static readonly layer: Layer.Layer<PlaceOrder, never, Orders | Idempotency | Ids | PgClient.PgClient> = Layer.effect(
     PlaceOrder,
     Effect.gen(function* () {
       const orders = yield* Orders
       const idempotency = yield* Idempotency
       const database = yield* PgClient.PgClient
-      const drawUuid = yield* RandomUuid
+      const ids = yield* Ids
 
       const placeAs = Effect.fnUntraced(function* (id: OrderId, order: NewOrder) {
         // The sum was checked when the lines were decoded: a failure here is a hole in that check.
@@ -54,14 +52,13 @@ export class PlaceOrder extends Context.Service<
 
       /** Without a key: a repeated request places another order. */
       const placeNew = Effect.fnUntraced(function* (order: NewOrder) {
-        const { sql } = yield* Transaction
-        const { id } = yield* Effect.orDie(drawn(sql`SELECT uuid_v7(clock_now(), ${drawUuid()}::uuid) AS id`))
+        const id = OrderId.make(ids.next())
         return { orderId: id, body: yield* placeAs(id, order) }
       })
 
       const placeOnce = Effect.fnUntraced(function* (order: NewOrder, request: KeyedRequest) {
-        const key = yield* idempotency.claim(request)
-        const orderId = OrderId.make(key.subjectId)
+        const orderId = OrderId.make(ids.next())
+        const key = yield* idempotency.claim(request, orderId)
         switch (key._tag) {
           case "First": {
             const body = yield* placeAs(orderId, order)
@@ -69,10 +66,10 @@ export class PlaceOrder extends Context.Service<
             return { orderId, body }
           }
           case "Answered":
-            return { orderId, body: key.answer.body }
+            return { orderId: OrderId.make(key.subjectId), body: key.answer.body }
           case "Begun":
             // Claim and answer commit together, so no other transaction sees a claim without its answer.
-            return yield* Effect.die(new Error(`the key of order ${orderId} has no answer`))
+            return yield* Effect.die(new Error(`the key of order ${key.subjectId} has no answer`))
         }
       })
 

@@ -1,7 +1,7 @@
 /** Mistakes of one line that were planted by a stranger and seen by no test at first: each class has its tests now. */
 import type { Mutant } from "./mutants.ts"
 
-const statusView = "migrations/mechanism/0013_outbox_names.sql"
+const statusView = "migrations/mechanism/0105_outbox_holds.sql"
 const deadLetters = "src/operations/DeadLetters.ts"
 const inboxDeadLetters = "src/operations/InboxDeadLetters.ts"
 const laneFloors = "src/postgres/fast/LowWaterMarks.ts"
@@ -54,10 +54,10 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
       "the owner of a lane looks at what an operator has changed before it is committed, and then waits for its poll",
     file: deadLetters,
     find: `          afterCommit(
-            Effect.andThen(Effect.provideService(HoldRetries.announce(lane), Wakeups, signals), wakeup.wake(lane))
+            Effect.andThen(Effect.provideService(HoldRetries.announce(lane), Wakeups, wakeups), wakeup.wake(lane))
           )`,
     replace: `
-            Effect.andThen(Effect.provideService(HoldRetries.announce(lane), Wakeups, signals), wakeup.wake(lane))
+            Effect.andThen(Effect.provideService(HoldRetries.announce(lane), Wakeups, wakeups), wakeup.wake(lane))
           `,
     seenBy: { file: "test/outbox/OperatorWakeups.test.ts", test: "a retry of " }
   },
@@ -73,15 +73,15 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
     name: "discard-wakes-nobody-for-the-queue",
     breaks: "what waits behind a discarded event waits for the next poll",
     file: deadLetters,
-    find: "signals), wakeup.wake(lane))",
-    replace: "signals), Effect.void)",
+    find: "wakeups), wakeup.wake(lane))",
+    replace: "wakeups), Effect.void)",
     seenBy: { file: "test/outbox/OperatorWakeups.test.ts", test: "a discard of " }
   },
   {
     name: "retry-wakes-nobody-for-the-holds",
     breaks: "a dead letter that is tried again waits for the next look at the holds",
     file: deadLetters,
-    find: "Effect.andThen(Effect.provideService(HoldRetries.announce(lane), Wakeups, signals), wakeup.wake(lane))",
+    find: "Effect.andThen(Effect.provideService(HoldRetries.announce(lane), Wakeups, wakeups), wakeup.wake(lane))",
     replace: "wakeup.wake(lane)",
     seenBy: { file: "test/outbox/OperatorWakeups.test.ts", test: "a retry of " }
   },
@@ -105,8 +105,8 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
     name: "wakes-consumer-before-the-commit",
     breaks: "a consumer looks at what an operator has changed before it is committed, and then waits for its poll",
     file: inboxDeadLetters,
-    find: "afterCommit(Effect.provideService(announce(consumer), Wakeups, signals))",
-    replace: "Effect.provideService(announce(consumer), Wakeups, signals)",
+    find: "afterCommit(Effect.provideService(announce(consumer), Wakeups, wakeups))",
+    replace: "Effect.provideService(announce(consumer), Wakeups, wakeups)",
     seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "the consumer is woken after the commit" }
   },
   {
@@ -145,8 +145,8 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "consumer-hears-no-operator",
     breaks: "a consumer finds out about an operator's decision by its poll alone",
-    file: "src/inbox/Consumer.ts",
-    find: "consumer === subscriber.name ? Effect.asVoid(changed.open) : Effect.void",
+    file: "src/inbox/holds/HoldWakeup.ts",
+    find: "name === consumer ? wake : Effect.void",
     replace: "Effect.void",
     seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "a consumer that never polls" }
   }

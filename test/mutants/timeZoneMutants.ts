@@ -69,7 +69,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   {
     name: "partitions-begin-at-local-midnight",
     breaks: "a day's partition begins hours beside the day that it is named after",
-    file: "migrations/mechanism/0001_clock.sql",
+    file: "migrations/mechanism/0102_ids.sql",
     find: "(extract(epoch FROM day) * 1000)",
     replace: "(extract(epoch FROM day::timestamptz) * 1000)",
     seenBy: { file: "test/operations/UtcDays.test.ts", test: "partitions are made by the UTC day" }
