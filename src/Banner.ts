@@ -1,4 +1,4 @@
-/** What a process says once it is ready: what runs, where it answers, and three lines to try. */
+/** The banner of a process that is ready: its parts, its URLs, and three commands to try. */
 import { Console, Effect, Layer, Option } from "effect"
 import type { AppConfig, Role } from "./Config.ts"
 import { BoundAddress } from "./http/HttpServer.ts"

@@ -1,6 +1,6 @@
 /**
- * `paid-once demo`: the story of the outbox in half a minute. Orders are placed and paid over HTTP, the dispatcher is killed with
- * SIGKILL in the middle, the queue fills, a new dispatcher drains it, and at the end all sums agree.
+ * `paid-once demo`: shows the outbox in half a minute. Orders are placed and paid over HTTP. The dispatcher is killed with SIGKILL, the queue
+ * fills, and a new dispatcher drains it. At the end all sums agree.
  */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Console, Effect, Fiber, Layer, Redacted, Ref, Schedule, Schema, Scope } from "effect"
@@ -17,9 +17,9 @@ import * as Database from "../postgres/Database.ts"
 import { ExitStatus } from "./Process.ts"
 import * as ServiceProcess from "./ServiceProcess.ts"
 
-/** Enough to see the queue breathe, and few enough to be over in half a minute on two slow cores. */
+/** Enough to see the queue fill and drain, and few enough for half a minute on two slow cores. */
 const orderCount = 240
-/** Customers side by side, and how long each thinks between two orders: slow enough to watch. */
+/** Concurrent customers, and how long each waits between two orders: slow enough to watch. */
 const concurrency = 4
 const thinkMillis = 120
 const unitAmountMinor = 1_250
@@ -75,7 +75,7 @@ const show = Effect.gen(function* () {
   )
 })
 
-/** Places one order and pays it; the key makes the repeat of a lost answer harmless. */
+/** Places one order and pays it, with idempotency keys. */
 const buy = Effect.fnUntraced(function* (url: string, index: number) {
   const client = yield* HttpClient.HttpClient
   const post = (path: string, key: string, body: unknown) =>
@@ -98,7 +98,7 @@ const expectSuccess = (response: HttpClientResponse.HttpClientResponse) =>
     ? response.json
     : Effect.flatMap(response.text, (text) => Effect.die(new Error(`the service answered ${response.status}: ${text}`)))
 
-/** Waits until `condition` says yes, at most as long as something can sensibly take. */
+/** Waits until `condition` is true, at most 15 seconds. */
 const until = <E, R>(condition: Effect.Effect<boolean, E, R>) =>
   condition.pipe(
     Effect.repeat({ until: (yes) => yes, schedule: Schedule.spaced("100 millis") }),

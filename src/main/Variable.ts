@@ -6,7 +6,7 @@ import * as Faults from "../platform/Faults.ts"
 /** A value, or what is allowed in its place. */
 export type Parsed<A> = Result.Result<A, string>
 
-/** A variable: reads as its default when it is unset or empty. A secret's value is never shown. */
+/** A variable. It has its default where it is unset or empty. A secret's value is never shown. */
 export const variable = <A>(
   name: string,
   parse: (text: string) => Parsed<A>,
@@ -79,7 +79,7 @@ export const millis = integer(1, 86_400_000)
 
 const unitMillis: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 
-/** A time like `90s`, `5m`, `2h` or `1d`, in milliseconds. Longer than a year is a mistaken unit. */
+/** A time like `90s`, `5m`, `2h` or `1d`, in milliseconds. More than a year is taken for a mistaken unit. */
 export const duration = (value: string): Parsed<number> => {
   const match = /^(\d{1,9})(ms|s|m|h|d)$/.exec(value)
   const result = match === null ? 0 : Number(match[1]) * (unitMillis[match[2] ?? ""] ?? 0)
@@ -88,7 +88,7 @@ export const duration = (value: string): Parsed<number> => {
     : Result.fail("a time like 500ms, 30s, 5m, 2h or 1d, above 0 and below a year")
 }
 
-/** Several of them with commas between. */
+/** A comma-separated list of times. */
 export const durations = (value: string): Parsed<ReadonlyArray<number>> => {
   const parts = value.split(",").map((part) => duration(part.trim()))
   return parts.length > 50 || parts.some(Result.isFailure)
@@ -122,7 +122,7 @@ export const smtpUrl = (value: string): Parsed<Redacted.Redacted> => {
 export const mailAddress = (value: string): Parsed<EmailAddress> =>
   Schema.is(EmailAddress)(value) ? Result.succeed(value) : Result.fail("an address as shop@host.example")
 
-/** Room for the name in front of it: an address has at most 254 characters. */
+/** Leaves room for the name: an address has at most 254 characters. */
 export const mailHost = (value: string): Parsed<string> =>
   value.length <= 180 && Schema.is(EmailAddress)(`a@${value}`)
     ? Result.succeed(value)

@@ -1,18 +1,18 @@
 /**
- * The sandbox gateway's books: charges, refunds, and the keys that make each of them once. A key is known for
- * {@link BooksSettings}' retention and no longer: after it the same key charges anew, as it would elsewhere.
+ * The sandbox gateway's books: charges, refunds, and the idempotency keys that make each of them once. A key is kept for the retention of
+ * {@link BooksSettings}. After that the same key charges again, as at a real gateway.
  */
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import * as Rows from "../platform/Rows.ts"
 
-/** How long a key is known, in milliseconds of the database's clock. */
+/** How long a key is kept, in milliseconds by the database's clock. */
 export const BooksSettings = Context.Reference<{ readonly keyRetentionMillis: number }>(
   "paid-once/sandbox/BooksSettings",
   { defaultValue: () => ({ keyRetentionMillis: 86_400_000 }) }
 )
 
-/** What a client asks to be charged. */
+/** A charge that a client requests. */
 export interface NewCharge {
   readonly key: string
   readonly amountMinor: number
@@ -30,7 +30,7 @@ const Charge = Schema.Struct({
 })
 export type Charge = typeof Charge.Type
 
-/** What a client asks to have given back: money of the charge that was made with `chargeKey`. */
+/** A refund that a client requests, of the charge with `chargeKey`. */
 const NewRefund = Schema.Struct({
   key: Schema.String,
   chargeKey: Schema.String,
@@ -39,14 +39,14 @@ const NewRefund = Schema.Struct({
 })
 export type NewRefund = typeof NewRefund.Type
 
-/** A report to be delivered so many times once its charge or refund is made. */
+/** A webhook report of a charge or refund, and how often it is to be delivered. */
 export interface Report {
   readonly id: string
   readonly body: string
   readonly deliveries: number
 }
 
-/** `isNew`: made by this request, and not by an earlier one with its key. */
+/** `isNew`: made by this request, not by an earlier one with its key. */
 export interface Made<A> {
   readonly entry: A
   readonly isNew: boolean
@@ -54,22 +54,22 @@ export interface Made<A> {
 
 /** See {@link Books}. */
 export interface BooksService {
-  /** Makes the charge, unless its key has made one already: then that one, whatever it was for. */
+  /** Makes the charge. Where its key has made one already, returns that one, even if it was for something else. */
   readonly charge: (
     charge: NewCharge,
     declineReason: string | null,
     report: Report | undefined
   ) => Effect.Effect<Made<Charge>, SqlError.SqlError>
   readonly findCharge: (key: string) => Effect.Effect<Option.Option<Charge>, SqlError.SqlError>
-  /** Makes the refund, unless its key has made one already; or says why not. */
+  /** Makes the refund. Where its key has made one already, returns that one. Refuses with a reason. */
   readonly refund: (
     refund: NewRefund,
     report: Report | undefined
   ) => Effect.Effect<Made<NewRefund> | { readonly refused: string }, SqlError.SqlError>
   readonly findRefund: (key: string) => Effect.Effect<Option.Option<NewRefund>, SqlError.SqlError>
-  /** Counts the tries of a key; 1 for the first. */
+  /** Counts a request with the key, and returns the count: 1 for the first. */
   readonly tries: (key: string) => Effect.Effect<number, SqlError.SqlError>
-  /** Totals by currency over everything, and the newest `limit` charges and refunds. */
+  /** Totals by currency, and the newest `limit` charges and refunds. */
   readonly ledger: (limit: number) => Effect.Effect<object, SqlError.SqlError>
 }
 
@@ -164,8 +164,8 @@ export class Books extends Context.Service<Books, BooksService>()("paid-once/san
           const { amountMinor, chargeKey, currency, key } = wanted
           const earlier = yield* findRefund(key)
           if (Option.isSome(earlier)) return { entry: earlier.value, isNew: false }
-          // The newest charge of its key: that is the one which the key stood for when the client last heard of it. Its lock makes
-          // refunds of one charge follow one another.
+          // The newest charge of the key: the one that the client was last told about. Its lock makes refunds of one charge
+          // happen one after another.
           const charge = yield* firstCaptured(sql`
             SELECT c.id, c.currency, c.amount_minor::float8 AS "amountMinor" FROM sandbox_gateway.charges AS c
             WHERE c.idempotency_key = ${chargeKey} AND c.status = 'captured' ORDER BY c.charged_at DESC LIMIT 1 FOR UPDATE`)
@@ -179,7 +179,7 @@ export class Books extends Context.Service<Books, BooksService>()("paid-once/san
             return { refused: `only ${charge.amountMinor - sum} of the charge are left` }
           }
           const claimed = yield* claim("refund", key)
-          // Taken between the look and now, for another charge.
+          // A refund of another charge has taken the key since it was looked for.
           if (claimed === undefined) return { entry: Option.getOrThrow(yield* findRefund(key)), isNew: false }
           yield* sql`
             INSERT INTO sandbox_gateway.refunds (id, charge_id, idempotency_key, charge_key, amount_minor, currency, refunded_at)
