@@ -4,8 +4,6 @@
  * (OutboxKind.ts), without a dispatcher; the gateway answers at once. The SQL is what the use case ran when it was watched, transaction by
  * transaction.
  */
-import { Sku } from "../src/domain/OrderLines.ts"
-import { CustomerId, type OrderId } from "../src/domain/Ids.ts"
 import { PgConnection } from "@effect/sql-pg"
 import { Effect, Layer, Random, Redacted } from "effect"
 import { Statement } from "effect/sql"
@@ -21,16 +19,18 @@ import { Payments } from "../src/application/Payments.ts"
 import { PayOrder } from "../src/application/PayOrder.ts"
 import { PlaceOrder } from "../src/application/PlaceOrder.ts"
 import * as ServiceProcess from "../src/cli/ServiceProcess.ts"
+import { CustomerId, type OrderId } from "../src/domain/Ids.ts"
 import { Currency } from "../src/domain/Money.ts"
+import { Sku } from "../src/domain/OrderLines.ts"
 import { PaymentMethod } from "../src/domain/Payment.ts"
-import { Tasks } from "../src/tasks/Tasks.ts"
-import { TaskWakeup } from "../src/tasks/TaskWakeup.ts"
 import { generator } from "../src/platform/Ids.ts"
 import { RandomUuid } from "../src/platform/RandomUuid.ts"
+import { Tasks } from "../src/tasks/Tasks.ts"
+import { TaskWakeup } from "../src/tasks/TaskWakeup.ts"
 import { TestDatabase } from "../test/support/TestDatabase.ts"
 import { Environment, Side } from "./Environment.ts"
-import { outboxKindOf, outboxKinds, type OutboxKind } from "./OutboxKind.ts"
 import { interval, quantile, show, spread, table } from "./Figures.ts"
+import { outboxKindOf, outboxKinds, type OutboxKind } from "./OutboxKind.ts"
 import * as Service from "./Service.ts"
 
 /** A gateway that captures whatever it is asked, at once. */

@@ -16,13 +16,13 @@ import { HoldSettings } from "./outbox/holds/Holds.ts"
 import { LaneWorkersSettings } from "./outbox/LaneWorkers.ts"
 import { OutboxSettings } from "./outbox/Outbox.ts"
 import { QueueSettings } from "./outbox/OutboxQueue.ts"
-import { RetentionSettings } from "./platform/Retention.ts"
-import { TaskSettings } from "./tasks/TaskSettings.ts"
 import { ControlSettings } from "./platform/ControlConnection.ts"
 import * as Faults from "./platform/Faults.ts"
 import { GraceSettings } from "./platform/Grace.ts"
-import { WakeupSettings } from "./platform/Wakeups.ts"
+import { RetentionSettings } from "./platform/Retention.ts"
 import * as Telemetry from "./platform/Telemetry.ts"
+import { WakeupSettings } from "./platform/Wakeups.ts"
+import { TaskSettings } from "./tasks/TaskSettings.ts"
 
 /** The settings of all layers, and the logger. */
 export const settings = (config: AppConfig) =>

@@ -1,9 +1,9 @@
 /**
  * The payment gateway, as the use cases need it. Money moves there and nowhere else.
  */
-import type { PaymentId } from "../domain/Ids.ts"
 import { Clock, Context, Effect, Layer, Option, Schema } from "effect"
 import { HttpClient, HttpClientRequest, HttpClientResponse } from "effect/http"
+import type { PaymentId } from "../domain/Ids.ts"
 import type { Money } from "../domain/Money.ts"
 import { type PaymentMethod, refundKeyOf } from "../domain/Payment.ts"
 

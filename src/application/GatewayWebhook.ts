@@ -3,12 +3,12 @@
  *
  * A report counts as much as an answer, and both are recorded by {@link PaymentOutcomes}: their order does not matter.
  */
-import { PaymentId } from "../domain/Ids.ts"
 import { Clock, Context, Effect, Layer, Option, type Redacted, Result, Schema } from "effect"
+import { PaymentId } from "../domain/Ids.ts"
 import { paymentOfRefundKey } from "../domain/Payment.ts"
 import * as SignedMessage from "../platform/SignedMessage.ts"
-import { type PaymentNotFound, Payments } from "./Payments.ts"
 import { PaymentOutcomes } from "./PaymentOutcomes.ts"
+import { type PaymentNotFound, Payments } from "./Payments.ts"
 
 /** The secret that the gateway signs with. Without one every report is refused. */
 export const WebhookSettings = Context.Reference<{ readonly secret: Redacted.Redacted | undefined }>(

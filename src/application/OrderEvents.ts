@@ -1,7 +1,7 @@
 /** Reads an order's event out of its envelope, by type and schema version. */
 import { Effect, Schema } from "effect"
-import { OrderEvent, schemaVersions } from "../domain/Events.ts"
 import type { Envelope } from "../brokers/Envelope.ts"
+import { OrderEvent, schemaVersions } from "../domain/Events.ts"
 import { EventRefused } from "../inbox/Subscriber.ts"
 
 const decode = Schema.decodeUnknownEffect(OrderEvent)

@@ -13,8 +13,8 @@ import { Transaction } from "../platform/Transaction.ts"
 import * as TaskHandler from "../tasks/TaskHandler.ts"
 import { Gateway, GatewaySettings, mayRepeat, OutcomeUnknown, stopwatch } from "./Gateway.ts"
 import { PaymentOutcomes, type Recorded } from "./PaymentOutcomes.ts"
-import { leaseSlackMillis } from "./PayOrder.ts"
 import { type OpenPayment, type PaymentNotFound, Payments } from "./Payments.ts"
+import { leaseSlackMillis } from "./PayOrder.ts"
 import { paymentRecover } from "./tasks/PaymentRecover.ts"
 
 /** Another attempt has the payment leased. */

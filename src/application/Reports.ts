@@ -1,9 +1,9 @@
 /** Revenue reports: requested, computed by a task, fetched once they are ready. */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
-import { TaskId, TaskState } from "../tasks/TaskType.ts"
-import { Tasks } from "../tasks/Tasks.ts"
 import { Transaction } from "../platform/Transaction.ts"
+import { Tasks } from "../tasks/Tasks.ts"
+import { TaskId, TaskState } from "../tasks/TaskType.ts"
 import { type ReportRange, ReportResult, reportType } from "./tasks/Report.ts"
 
 /** There is no report with this id, or it was deleted after its retention. */

@@ -4,9 +4,9 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Layer } from "effect"
-import { Tasks } from "../tasks/Tasks.ts"
-import { Transaction } from "../platform/Transaction.ts"
 import * as Supervised from "../platform/Supervised.ts"
+import { Transaction } from "../platform/Transaction.ts"
+import { Tasks } from "../tasks/Tasks.ts"
 import { PaymentOutcomes } from "./PaymentOutcomes.ts"
 import { isRecoverPayload, paymentRecover } from "./tasks/PaymentRecover.ts"
 

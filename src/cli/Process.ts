@@ -4,8 +4,8 @@
  */
 import { Cause, Console, Effect, Exit, type Fiber, Option, Runtime } from "effect"
 import { writeSync } from "node:fs"
-import * as EarlySignals from "./EarlySignals.ts"
 import * as Grace from "../platform/Grace.ts"
+import * as EarlySignals from "./EarlySignals.ts"
 
 /** The exit status of a command: 0 success, 1 problems found, 2 wrong usage. */
 export class ExitStatus extends Error {

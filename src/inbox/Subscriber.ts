@@ -1,8 +1,8 @@
 /** What a subscriber is, and how it says what went wrong. */
 import { Context, Effect, Schema } from "effect"
 import type { NonEmptyReadonlyArray } from "effect/Array"
-import type { Transaction } from "../platform/Transaction.ts"
 import type { Envelope } from "../brokers/Envelope.ts"
+import type { Transaction } from "../platform/Transaction.ts"
 
 /**
  * Who consumes, and what an event does.

@@ -4,11 +4,11 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Result, Schema } from "effect"
+import { announce } from "../inbox/holds/HoldWakeup.ts"
+import * as ParkedRows from "../inbox/holds/ParkedRows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { Wakeups } from "../platform/Wakeups.ts"
 import type { Operator } from "./DeadLetters.ts"
-import { announce } from "../inbox/holds/HoldWakeup.ts"
-import * as ParkedRows from "../inbox/holds/ParkedRows.ts"
 import type { Filter } from "./InboxReport.ts"
 
 /** This consumer has nothing of that name that waits or is dead. */

@@ -1,11 +1,11 @@
 /** What is sampled of a consumer: how far it is behind, and what waits. Nothing is counted when somebody looks. */
 import { Clock, Effect, Metric, type Scope } from "effect"
-import * as Supervised from "../platform/Supervised.ts"
 import { Broker, type ConsumedRecord } from "../brokers/Broker.ts"
 import * as Envelope from "../brokers/Envelope.ts"
 import * as InboxCounters from "../inbox/InboxCounters.ts"
-import { InboxReport } from "./InboxReport.ts"
 import type { Subscriber } from "../inbox/Subscriber.ts"
+import * as Supervised from "../platform/Supervised.ts"
+import { InboxReport } from "./InboxReport.ts"
 
 const lag = Metric.gauge("inbox_lag", { description: "Records of the topic behind the consumer's place, sampled" })
 const lagSeconds = Metric.gauge("inbox_lag_seconds", {

@@ -14,9 +14,9 @@
  * must therefore be harmless when done twice; the lock makes it rare, and a fencing token or an order rule makes it safe.
  */
 import { Context, Effect, Latch, Layer, Option, Random, type Scope, Stream, SubscriptionRef } from "effect"
-import { Wakeups } from "./Wakeups.ts"
-import * as Supervised from "./Supervised.ts"
 import { ControlConnection, type ControlSession } from "./ControlConnection.ts"
+import * as Supervised from "./Supervised.ts"
+import { Wakeups } from "./Wakeups.ts"
 
 /** This process's part of a group. */
 export interface Membership {

@@ -6,9 +6,9 @@
 import { Clock, Context, Duration, Effect, Latch, Layer, Redacted, Ref, Schema } from "effect"
 import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
 import { SqlClient, type SqlError } from "effect/sql"
+import * as Backoff from "../platform/Backoff.ts"
 import * as Rows from "../platform/Rows.ts"
 import * as SignedMessage from "../platform/SignedMessage.ts"
-import * as Backoff from "../platform/Backoff.ts"
 import * as Supervised from "../platform/Supervised.ts"
 
 /** Where reports go, and the secret that signs them. */

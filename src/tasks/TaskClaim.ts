@@ -6,8 +6,8 @@
  */
 import { Context, Effect, Layer, Schedule } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
-import { TaskSettings } from "./TaskSettings.ts"
 import { isoTime } from "./TaskRows.ts"
+import { TaskSettings } from "./TaskSettings.ts"
 import { priorities, type TaskId } from "./TaskType.ts"
 
 /** A task that was taken, with what its run and its end need. */

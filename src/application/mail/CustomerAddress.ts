@@ -1,7 +1,7 @@
 /** The address of a customer. The sample knows customers by their ids alone; a real shop would look the address up here. */
-import type { CustomerId } from "../../domain/Ids.ts"
 import { Effect } from "effect"
 import { createHash } from "node:crypto"
+import type { CustomerId } from "../../domain/Ids.ts"
 import { EmailAddress, MailSettings } from "./MailTransport.ts"
 
 /**

@@ -5,9 +5,9 @@
  * the commit of its outcome. Then the mail is `uncertain`, and its kind decides whether it is sent again.
  */
 import { Effect, Schema } from "effect"
+import { Faults } from "../../platform/Faults.ts"
 import * as TaskHandler from "../../tasks/TaskHandler.ts"
 import type { TaskType } from "../../tasks/TaskType.ts"
-import { Faults } from "../../platform/Faults.ts"
 import { MailDeliveries, type UncertainPolicy } from "../mail/MailDeliveries.ts"
 import { EmailAddress, MailSettings, MailTransport, Subject } from "../mail/MailTransport.ts"
 

@@ -7,8 +7,8 @@
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect } from "effect"
 import type { SqlError, Statement } from "effect/sql"
-import { batchBytes } from "../Envelope.ts"
 import type { Batch, ConsumedRecord, TopicInfo } from "../Broker.ts"
+import { batchBytes } from "../Envelope.ts"
 
 /** A group's place in a partition, and the fencing token of the owner that asked for it. */
 export interface Claim {

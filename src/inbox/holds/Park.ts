@@ -1,12 +1,12 @@
 /** How what comes for a held aggregate is put down behind its hold: once, under an id of its own, whatever is in its record. */
 import { Effect } from "effect"
 import type { SqlError } from "effect/sql"
-import type { Transaction } from "../../platform/Transaction.ts"
 import type { ConsumedRecord } from "../../brokers/Broker.ts"
 import { toStorable } from "../../platform/StorableText.ts"
+import type { Transaction } from "../../platform/Transaction.ts"
 import { type Arrival, otherId, ownId } from "../Arrival.ts"
-import { columns, type InTransaction, transact } from "./ParkedRows.ts"
 import type { Turn } from "../SlicePlan.ts"
+import { columns, type InTransaction, transact } from "./ParkedRows.ts"
 
 /** What came of parking: what each turn is called from now on, and how many are new. */
 export interface Parked {

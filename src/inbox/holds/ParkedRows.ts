@@ -7,8 +7,8 @@
  */
 import { Effect } from "effect"
 import type { SqlError } from "effect/sql"
-import { Transaction } from "../../platform/Transaction.ts"
 import type { ConsumedRecord } from "../../brokers/Broker.ts"
+import { Transaction } from "../../platform/Transaction.ts"
 import { type Arrival, make } from "../Arrival.ts"
 import type { Turn } from "../SlicePlan.ts"
 

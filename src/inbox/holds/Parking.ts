@@ -18,15 +18,15 @@
  */
 import { Context, Effect, Latch, Layer } from "effect"
 import type { SqlError } from "effect/sql"
-import { Transaction } from "../../platform/Transaction.ts"
 import * as Backoff from "../../platform/Backoff.ts"
 import { toStorable } from "../../platform/StorableText.ts"
+import { Transaction } from "../../platform/Transaction.ts"
+import type { Arrival } from "../Arrival.ts"
 import { overtaken } from "../Cursors.ts"
 import { errorLength } from "../Failures.ts"
-import type { Arrival } from "../Arrival.ts"
+import type { Reason, Turn, Waiting } from "../SlicePlan.ts"
 import { park, storedOf } from "./Park.ts"
 import * as ParkedRows from "./ParkedRows.ts"
-import type { Reason, Turn, Waiting } from "../SlicePlan.ts"
 
 /** How long an event is tried whose handler fails. */
 export const ParkingSettings = Context.Reference<{

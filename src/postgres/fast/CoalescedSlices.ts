@@ -8,8 +8,8 @@
  * done again slice by slice, side by side; and where a slice fails or takes long by itself its partition goes alone, until one was quick.
  */
 import { Array, Deferred, Effect, Exit, Fiber, FiberSet, Latch, Semaphore } from "effect"
-import * as Monotonic from "../../platform/Monotonic.ts"
 import type { Slice } from "../../brokers/Broker.ts"
+import * as Monotonic from "../../platform/Monotonic.ts"
 
 /**
  * What comes within {@link busyMillis} of the last transaction is waited for a little: one event in a transaction of its own takes as much

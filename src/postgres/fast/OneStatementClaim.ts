@@ -3,9 +3,9 @@
  * the marks are set and the cursors are moved at once; otherwise nothing is written, and the slice goes the long way (SlicePlan.ts).
  */
 import { Context, Effect, Result } from "effect"
-import { Transaction } from "../../platform/Transaction.ts"
 import type { Arrival, ReadableArrival } from "../../inbox/Arrival.ts"
 import { keyOf, overtaken } from "../../inbox/Cursors.ts"
+import { Transaction } from "../../platform/Transaction.ts"
 
 interface Run {
   readonly aggregateId: string
