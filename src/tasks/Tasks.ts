@@ -1,10 +1,10 @@
 /** Durable work beside business data: asked for in a transaction, run after its commit, and never without it. */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
-import { Transaction } from "../platform/Transaction.ts"
 import { Ids } from "../platform/Ids.ts"
 import * as Rows from "../platform/Rows.ts"
 import * as Tracing from "../platform/Tracing.ts"
+import { Transaction } from "../platform/Transaction.ts"
 import * as TaskRows from "./TaskRows.ts"
 import { TaskView, viewColumns } from "./TaskRows.ts"
 import { TaskSettings } from "./TaskSettings.ts"
