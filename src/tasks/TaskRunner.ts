@@ -1,8 +1,8 @@
 /** Runs a task once: its handler, its time limit, and the meaning of its end for the task. */
 import type { PgClient } from "@effect/sql-pg"
 import { Cause, Effect, Exit, Metric, Option, Schema, Tracer } from "effect"
-import { Faults } from "../platform/Faults.ts"
 import * as Backoff from "../platform/Backoff.ts"
+import { Faults } from "../platform/Faults.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
 import * as Tracing from "../platform/Tracing.ts"
 import type { ClaimedTask } from "./TaskClaim.ts"

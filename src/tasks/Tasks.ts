@@ -1,10 +1,10 @@
 /** Durable tasks beside business data: enqueued in a transaction, run after its commit, and never without it. */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
-import { Transaction } from "../platform/Transaction.ts"
 import { Ids } from "../platform/Ids.ts"
 import * as Rows from "../platform/Rows.ts"
 import * as Tracing from "../platform/Tracing.ts"
+import { Transaction } from "../platform/Transaction.ts"
 import { type EnqueueOptions, mistakeOf } from "./EnqueueOptions.ts"
 import * as TaskRows from "./TaskRows.ts"
 import { TaskView, viewColumns } from "./TaskRows.ts"
@@ -55,7 +55,18 @@ const decodeDead = Rows.all(DeadTask)
 const decodeView = Rows.first(TaskView)
 const decodeFirst = Rows.first(Schema.Struct({ taskId: TaskId }))
 const decodeSettled = Rows.first(Schema.Struct({ typeName: Schema.String, keyed: Schema.Boolean }))
+const decodeCancelled = Rows.first(
+  Schema.Struct({ typeName: Schema.String, payload: Schema.Unknown, idempotencyKey: Schema.NullOr(Schema.String) })
+)
 const decodeHastened = Rows.first(Schema.Struct({ typeName: Schema.String }))
+
+/** A task that is being cancelled. */
+export interface CancelledTask {
+  /** As it is stored. */
+  readonly payload: unknown
+  readonly idempotencyKey: string | null
+  readonly operator: Operator
+}
 
 /** See {@link Tasks}. */
 export interface TasksService {
@@ -99,9 +110,22 @@ export interface TasksService {
   readonly dead: (typeName: string, limit: number) => Effect.Effect<ReadonlyArray<DeadTask>>
   /**
    * Cancels a task. A task that waits or is dead is cancelled at once. A running task (state `processing`) is marked, and its worker interrupts it
-   * with the next heartbeat, unless it ends before. Audited.
+   * with the next heartbeat, unless it ends before. The effect of {@link onCancel} for its type commits with it. Audited.
    */
   readonly cancel: (taskId: TaskId, operator: Operator) => Effect.Effect<Handled, TaskNotFound | TaskNotPossible>
+  /**
+   * `effect` runs in each transaction that cancels a task of this type, or marks a running one: for tasks that nobody else would replace. A type
+   * has one such effect, and the process that cancels must have it.
+   *
+   * **Gotchas**
+   *
+   * It runs before the task's row is locked, so that it locks its own rows first, as the type's other transactions do. The task may be
+   * cancelled already. If it is completed, the cancellation fails, and the writes of the effect are rolled back.
+   */
+  readonly onCancel: (
+    type: Pick<TaskType<unknown>, "name">,
+    effect: (task: CancelledTask) => Effect.Effect<void, never, Transaction>
+  ) => Effect.Effect<void>
   /** Runs a dead or cancelled task anew, with all its attempts; a waiting task becomes due now. Audited. */
   readonly retry: (taskId: TaskId, operator: Operator) => Effect.Effect<Handled, TaskNotFound | TaskNotPossible>
 }
@@ -196,10 +220,24 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         return (yield* TaskRows.lock(taskId)) ?? (yield* new TaskNotFound({ taskId }))
       })
 
+      const cancelEffects = new Map<string, Parameters<TasksService["onCancel"]>[1]>()
+
+      const runCancelEffect = Effect.fnUntraced(function* (taskId: TaskId, operator: Operator) {
+        const { sql } = yield* Transaction
+        const task = yield* Effect.orDie(
+          decodeCancelled(sql`
+            SELECT task_type AS "typeName", payload, idempotency_key AS "idempotencyKey" FROM outbox_tasks
+            WHERE task_id = ${taskId}::uuid`)
+        )
+        const effect = task === undefined ? undefined : cancelEffects.get(task.typeName)
+        if (task !== undefined && effect !== undefined) yield* effect({ ...task, operator })
+      })
+
       const cancel = Effect.fn("Tasks.cancel")(function* (
         taskId: TaskId,
         operator: Operator
       ): Effect.fn.Return<Handled, TaskNotFound | TaskNotPossible, Transaction> {
+        yield* runCancelEffect(taskId, operator)
         const before = yield* lock(taskId)
         if (before.state === "cancelled") return { taskId, state: before.state, changed: false }
         if (before.state === "completed") return yield* new TaskNotPossible({ taskId, reason: "is completed" })
@@ -250,6 +288,7 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
               SELECT task_id::text AS "taskId", payload, last_error AS "lastError" FROM outbox_tasks
               WHERE state = 'dead' AND task_type = ${typeName} ORDER BY finished_at LIMIT ${limit}`)
           ),
+        onCancel: ({ name }, effect) => Effect.sync(() => void cancelEffects.set(name, effect)),
         cancel: (taskId, operator) => transaction(cancel(taskId, operator)),
         retry: (taskId, operator) => transaction(retry(taskId, operator))
       })

@@ -2,8 +2,12 @@
  * Mistakes of one line in the service's own source, each with the test that turns red. They stand for guarantees that no
  * mistake of the failure lab does, for that one replaces whole parts (`test/lab/mistakes`): on a socket, inside a transaction's frame, between sessions.
  */
+import { netOutboxMutants } from "./netMutants.ts"
+import { inboxMutants } from "./inboxMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
+import { taskMutants } from "./taskMutants.ts"
+import { timeZoneMutants } from "./timeZoneMutants.ts"
 
 export interface Mutant {
   /** What it does wrong, as a name. */
@@ -123,17 +127,17 @@ export const mutants: ReadonlyArray<Mutant> = [
     name: "claims-what-was-taken",
     breaks: "two members that have a version under two ids at once both apply it",
     file: "src/postgres/fast/OneStatementClaim.ts",
-    find: "if (row.moved !== moves.length) return",
-    replace: "if (false) return",
+    find: "if (row.moved !== moves.length) {",
+    replace: "if (false) {",
     seenBy: { file: "test/inbox/Cursors.test.ts", test: "a version that comes again under another id" }
   },
   {
     name: "tries-the-dead-again",
     breaks: "an event that a member has given up while another one was busy in front of it is tried again by itself",
-    file: "src/inbox/holds/ApplyHeld.ts",
+    file: "src/inbox/holds/RetryHold.ts",
     find: `hold === undefined || hold.status !== "retrying"`,
     replace: "hold === undefined",
-    seenBy: { file: "test/inbox/ParkingRaces.test.ts", test: "an event that another member gives up between" }
+    seenBy: { file: "test/inbox/HoldRaces.test.ts", test: "an event that another member gives up between" }
   },
   {
     name: "wakes-up-and-charges",
@@ -168,5 +172,9 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/platform/Ownership.test.ts", test: "the slots of a member that was killed" }
   },
   ...outboxMutants,
-  ...platformMutants
+  ...platformMutants,
+  ...taskMutants,
+  ...netOutboxMutants,
+  ...timeZoneMutants,
+  ...inboxMutants
 ]

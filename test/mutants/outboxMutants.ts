@@ -265,7 +265,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "a-part-for-the-whole",
     breaks: "a partition without a leader stops its whole topic in every process that asks for its metadata",
-    file: "src/brokers/kafkajs/KafkaPatches.ts",
+    file: "src/brokers/kafkajs/patches/Metadata.ts",
     find: "partition.partitionErrorCode === leaderNotAvailable",
     replace: "partition.partitionErrorCode === 0",
     seenBy: { file: "test/brokers/kafkajs/KafkaBrokerLeaders.test.ts", test: "while half of a topic's partitions" }

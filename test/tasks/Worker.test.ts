@@ -404,7 +404,7 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
               ? worker.heartbeatOnce
               : Effect.flatMap(worker.execute(task!), (result) => worker.finishOnce([{ task: task!, result }]))
           const client = yield* PgClient.PgClient
-        let seen = 0
+          let seen = 0
           const recovered = yield* other.recoverOnce.pipe(
             Effect.provideService(Statement.CurrentTransformer, (statement) => {
               // Between the statement that reads the expired leases and the one that takes them back.
