@@ -28,7 +28,7 @@ import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { Parking, ParkingSettings } from "../../src/inbox/holds/Parking.ts"
 import * as Maintenance from "../../src/operations/Maintenance.ts"
 import { RetentionSettings } from "../../src/platform/Retention.ts"
-import { DeadLetters } from "../../src/operations/DeadLetters.ts"
+import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/outbox/Dispatcher.ts"
 import { HoldSettings } from "../../src/outbox/holds/Holds.ts"
 import { Outbox } from "../../src/outbox/Outbox.ts"
@@ -73,7 +73,7 @@ export interface Parts {
   readonly publisher: Part<Publisher>
   readonly dispatcher: Part<Dispatcher, OutboxQueue | Publisher>
   readonly inbox: Part<Inbox>
-  readonly deadLetters: Part<DeadLetters>
+  readonly deadLetters: Part<OutboxDeadLetters>
   readonly cursors: Part<Cursors>
   readonly parking: Part<Parking>
   readonly applySlice: Part<ApplySlice, Inbox | Cursors | Parking>
@@ -108,7 +108,7 @@ export const realParts: Parts = {
     )
   ),
   dispatcher: Dispatcher.layer,
-  deadLetters: DeadLetters.layer,
+  deadLetters: OutboxDeadLetters.layer,
   inbox: Inbox.layer,
   cursors: Cursors.layer,
   parking: Parking.layer,

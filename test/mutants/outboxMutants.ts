@@ -396,7 +396,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "looks-once",
     breaks: "of two operators who redrive an event at once the second is told that it waits behind itself",
-    file: "src/operations/DeadLetters.ts",
+    file: "src/operations/OutboxDeadLetters.ts",
     find: "return hasMoved ? yield* lockOnce(eventId) : found",
     replace: "return found",
     seenBy: { file: "test/operations/DeadLetters.test.ts", test: "of two operators who redrive one skipped event" }

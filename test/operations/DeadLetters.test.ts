@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { DeadLetters } from "../../src/operations/DeadLetters.ts"
+import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import * as HeldRows from "../../src/outbox/holds/HeldRows.ts"
 import { Holds, HoldSettings } from "../../src/outbox/holds/Holds.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
@@ -17,7 +17,7 @@ import * as TestProcess from "../support/TestProcess.ts"
 
 /** An operator's process, which writes too, on a database of its own. */
 const process = Layer.effectDiscard(Counters.makeTables).pipe(
-  Layer.provideMerge(Layer.mergeAll(DeadLetters.layer, OutboxReport.layer)),
+  Layer.provideMerge(Layer.mergeAll(OutboxDeadLetters.layer, OutboxReport.layer)),
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),
   Layer.provideMerge(TestProcess.quiet)
@@ -75,7 +75,7 @@ const statuses = (id: string) => Effect.map(Refusals.statesOf(id), (states) => s
 
 it.live("a redriven dead letter goes first again, with its id and version, and with all its attempts", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const topic = Refusals.makeTopic()
     yield* startDispatcher(topic)
     topic.refused.add("poison/2")
@@ -112,7 +112,7 @@ it.live("a redriven dead letter goes first again, with its id and version, and w
 
 it.live("a discarded event is sent no more, stays visible, and the rest of its aggregate goes on", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const topic = Refusals.makeTopic()
     yield* startDispatcher(topic)
     topic.refused.add("poison/2")
@@ -136,7 +136,7 @@ it.live("a discarded event is sent no more, stays visible, and the rest of its a
 
 it.live("an event that is being retried can be tried at once, or discarded", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const topic = Refusals.makeTopic()
     yield* startDispatcher(topic)
     for (const id of ["now", "never"]) {
@@ -167,7 +167,7 @@ it.live("an event that is being retried can be tried at once, or discarded", () 
 
 it.live("what can't be retried or discarded is refused in a sentence, and nothing changes", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const topic = Refusals.makeTopic()
     yield* startDispatcher(topic)
     topic.refused.add("poison/1")
@@ -198,7 +198,7 @@ it.live("what can't be retried or discarded is refused in a sentence, and nothin
 
 it.live("redriving many takes a bounded number in each transaction, and only those that match", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const topic = Refusals.makeTopic()
     yield* startDispatcher(topic)
     const ids = Array.from({ length: 130 }, (_, index) => `poison-${index}`)
@@ -239,7 +239,7 @@ it.live("redriving many takes a bounded number in each transaction, and only tho
 
 it.live("an event that was skipped can be redriven by itself while its aggregate goes on writing", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const topic = Refusals.makeTopic()
     yield* startDispatcher(topic)
     for (const version of [2, 4]) topic.refused.add(`poison/${version}`)
@@ -272,7 +272,7 @@ it.live("an event that was skipped can be redriven by itself while its aggregate
 
 it.live("two operators who redrive all at once, and one who does so again, redrive each event once", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const holds = yield* Holds
     const queue = yield* OutboxQueue
     const sql = yield* SqlClient.SqlClient
@@ -295,7 +295,7 @@ it.live("two operators who redrive all at once, and one who does so again, redri
 
 it.live("of two refused events with one id the dead one is decided on first, and then the one that is tried", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const holds = yield* Holds
     const queue = yield* OutboxQueue
     const sql = yield* SqlClient.SqlClient
@@ -326,7 +326,7 @@ it.live("of two refused events with one id the dead one is decided on first, and
 
 it.live("of two operators who redrive one skipped event at once both are told that it is tried", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const holds = yield* Holds
     const queue = yield* OutboxQueue
     yield* Refusals.append("one", 1, 1)
