@@ -18,8 +18,12 @@ export class Inbox extends Context.Service<
       eventIds: ReadonlyArray<string>
     ) => Effect.Effect<ReadonlySet<string>, never, Transaction>
     /**
-     * Of these events of an aggregate, the pairs of consumer and event that have been applied, as `consumer eventId`: those that are marked,
-     * and those whose marks retention may have dropped and which the consumer has passed, unless they were given up.
+     * Which of an aggregate's events have been applied, as `consumer eventId`. `events` holds all that are known of the aggregate: a skip is
+     * recorded under the event that it went on with.
+     *
+     * Retention drops marks. An event whose mark may be gone counts as applied if the consumer's cursor has passed its version, except for
+     * three ways to pass it without an effect, each of which leaves a row for good: the event was discarded at the inbox, an operator skipped its
+     * version, or it is a dead letter of the outbox.
      */
     readonly applied: (
       consumers: ReadonlyArray<string>,
@@ -43,17 +47,25 @@ export class Inbox extends Context.Service<
           return new Set(rows.map((row) => row.event_id))
         }, Effect.orDie),
         applied: Effect.fn("Inbox.applied")(function* (consumers, aggregateId, events) {
+          const ids = events.map(({ eventId }) => eventId)
           const rows = yield* client<{ readonly pair: string }>`
             SELECT consumer_name || ' ' || event_id::text AS pair FROM processed_events
-            WHERE event_id = ANY(${events.map(({ eventId }) => eventId)}::uuid[]) AND consumer_name = ANY(${[...consumers]}::text[])
+            WHERE event_id = ANY(${ids}::uuid[]) AND consumer_name = ANY(${[...consumers]}::text[])
             UNION
             SELECT c.consumer_name || ' ' || e.id::text
-            FROM unnest(${events.map(({ eventId }) => eventId)}::uuid[], ${events.map(({ version }) => version)}::int4[]) AS e(id, version)
+            FROM unnest(${ids}::uuid[], ${events.map(({ version }) => version)}::int4[]) AS e(id, version)
             JOIN consumer_cursors AS c ON c.version >= e.version
             WHERE c.consumer_name = ANY(${[...consumers]}::text[]) AND c.aggregate_id = ${aggregateId}
               AND ${inboxDays}::int4 > 0 AND uuid_v7_time(e.id) < clock_now() - ${inboxDays}::int4 * interval '1 day'
               AND NOT EXISTS (SELECT FROM inbox_dead_letters AS d
-                              WHERE d.consumer_name = c.consumer_name AND d.event_id = e.id::text)`
+                              WHERE d.consumer_name = c.consumer_name AND d.event_id = e.id::text)
+              AND NOT EXISTS (SELECT FROM outbox_dead_letters AS d WHERE d.event_id = e.id)
+              AND NOT EXISTS (
+                SELECT FROM operator_audit AS a
+                WHERE a.subject = 'inbox event' AND a.action = 'skip'
+                  -- An ARRAY is looked up in the index. Without it Postgres would read every skip there ever was.
+                  AND a.subject_id = ANY (ARRAY(SELECT c.consumer_name || ' ' || id::text FROM unnest(${ids}::uuid[]) AS id))
+                  AND (a.before ->> 'version')::int4 < e.version AND (a.after ->> 'version')::int4 >= e.version)`
           return new Set(rows.map((row) => row.pair))
         }, Effect.orDie)
       })

@@ -2,7 +2,7 @@
  * Tables that are partitioned by the day in their UUIDv7 key: days made ahead, and dropped whole when all they hold is old.
  *
  * Every step is short, safe to repeat, and gives up rather than wait: whoever reads or writes such a table goes first. A step takes an
- * advisory lock, so any number of processes may try. The functions in SQL are in migrations/mechanism/0006_retention.sql.
+ * advisory lock, so any number of processes may try. The functions in SQL are in migrations/mechanism/0103_daily_partitions.sql.
  *
  * What is old is decided by the row's own time (when it was published, when it was applied), never by the day in its key alone: an event
  * that waited out a long outage has an old key, and its row is young.
@@ -122,11 +122,14 @@ export const makeAhead = Effect.fn("DailyPartitions.makeAhead")(function* (
   )
 })
 
-/** The moment before which rows are old, as one value for all steps of a run. */
+/**
+ * The moment before which rows are old, as one value for all steps of a run. Days have 24 hours here: one of an interval has 23 in a session whose
+ * time zone changes to summer time, and the margin would be gone.
+ */
 const cutoffOf = (sql: PgClient.PgClient, retentionDays: number) =>
   Effect.map(
     sql<{ readonly cutoff: string }>`
-      SELECT (clock_now() - make_interval(days => ${retentionDays}::int4) - ${marginInterval}::interval)::text AS cutoff`,
+      SELECT (clock_now() - make_interval(hours => 24 * ${retentionDays}::int4) - ${marginInterval}::interval)::text AS cutoff`,
     ([row]) => row!.cutoff
   )
 

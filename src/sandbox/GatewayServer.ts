@@ -8,7 +8,7 @@
  */
 import { Cause, Context, Effect, Layer, Option, Schema } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
 import * as Path from "node:path"
 import { shortText } from "../domain/Text.ts"
 import * as Body from "../http/Body.ts"
@@ -139,130 +139,130 @@ export class GatewayServer extends Context.Service<
   }
 >()("paid-once/sandbox/GatewayServer") {
   /** Makes its schema if it is missing, and serves until the scope ends. */
-  static readonly layer: Layer.Layer<
-    GatewayServer,
-    ListenFailed | Migrations.MigrationFailed | SqlError.SqlError,
-    SqlClient.SqlClient
-  > = Layer.effect(
-    GatewayServer,
-    Effect.gen(function* () {
-      const { port } = yield* GatewayServerSettings
-      const books = yield* Books
-      const behaviour = yield* Behaviour
-      const webhooks = yield* WebhookSender
-      const drawUuid = yield* RandomUuid
+  static readonly layer: Layer.Layer<GatewayServer, ListenFailed | Migrations.MigrationsError, SqlClient.SqlClient> =
+    Layer.effect(
+      GatewayServer,
+      Effect.gen(function* () {
+        const { port } = yield* GatewayServerSettings
+        const books = yield* Books
+        const behaviour = yield* Behaviour
+        const webhooks = yield* WebhookSender
+        const drawUuid = yield* RandomUuid
 
-      /** The report of what is about to be made, if anybody wants it. */
-      const reportOf = Effect.fnUntraced(function* (event: object) {
-        const { webhooks: mode } = yield* behaviour.get
-        if (mode === "never" || !(yield* webhooks.isWanted)) return undefined
-        const id = drawUuid()
-        const report: Report = { id, body: JSON.stringify({ id, ...event }), deliveries: mode === "twice" ? 2 : 1 }
-        return report
-      })
-      const sendReport = Effect.fnUntraced(function* (report: Report | undefined) {
-        if (report === undefined) return
-        if ((yield* behaviour.get).webhooks === "first") yield* webhooks.deliver(report.id, report.body)
-        yield* webhooks.wake
-      })
-
-      const charge = Effect.gen(function* () {
-        const key = yield* keyOf("a charge")
-        const body = yield* Body.decode(ChargeBody)
-        const { delayMillis, mode } = yield* behaviour.take
-        yield* before(mode)
-        const { declineReason, every, first } = treatmentOf(body.paymentMethod)
-        const own = first !== "normal" && (yield* books.tries(key)) === 1 ? first : every
-        yield* before(own)
-        const report = yield* reportOf(
-          declineReason === null
-            ? { type: "charge.captured", key }
-            : { type: "charge.declined", key, reason: declineReason }
-        )
-        const { entry, isNew } = yield* books.charge({ key, ...body }, declineReason, report)
-        if (isNew) yield* sendReport(report)
-        if (
-          entry.amountMinor !== body.amountMinor ||
-          entry.currency !== body.currency ||
-          entry.paymentMethod !== body.paymentMethod
-        )
-          return yield* keyReused(key)
-        yield* after(mode, delayMillis)
-        yield* after(own, delayMillis)
-        return answer(entry)
-      })
-
-      const refund = Effect.gen(function* () {
-        const key = yield* keyOf("a refund")
-        const { charge: chargeKey, ...amount } = yield* Body.decode(RefundBody)
-        const { delayMillis, mode } = yield* behaviour.take
-        yield* before(mode)
-        const report = yield* reportOf({ type: "refund.made", key, charge: chargeKey })
-        const made = yield* books.refund({ key, chargeKey, ...amount }, report)
-        if ("refused" in made) return yield* new Problem({ status: 422, detail: made.refused })
-        if (made.isNew) yield* sendReport(report)
-        const { entry } = made
-        if (
-          entry.chargeKey !== chargeKey ||
-          entry.amountMinor !== amount.amountMinor ||
-          entry.currency !== amount.currency
-        )
-          return yield* keyReused(key)
-        yield* after(mode, delayMillis)
-        return HttpServerResponse.jsonUnsafe({ status: "refunded" })
-      })
-
-      const lookUp = <E>(what: string, find: (key: string) => Effect.Effect<Option.Option<Charge | NewRefund>, E>) =>
-        Effect.gen(function* () {
-          const { delayMillis, mode } = yield* behaviour.take
-          yield* before(mode)
-          yield* after(mode, delayMillis)
-          const { key = "" } = yield* HttpRouter.params
-          // What Postgres can't store was never made.
-          const found = key.includes("\u0000") ? Option.none() : yield* find(key)
-          return Option.isNone(found)
-            ? yield* new Problem({ status: 404, detail: `there is no ${what} ${key}` })
-            : HttpServerResponse.jsonUnsafe(found.value)
+        /** The report of what is about to be made, if anybody wants it. */
+        const reportOf = Effect.fnUntraced(function* (event: object) {
+          const { webhooks: mode } = yield* behaviour.get
+          if (mode === "never" || !(yield* webhooks.isWanted)) return undefined
+          const id = drawUuid()
+          const report: Report = { id, body: JSON.stringify({ id, ...event }), deliveries: mode === "twice" ? 2 : 1 }
+          return report
+        })
+        const sendReport = Effect.fnUntraced(function* (report: Report | undefined) {
+          if (report === undefined) return
+          if ((yield* behaviour.get).webhooks === "first") yield* webhooks.deliver(report.id, report.body)
+          yield* webhooks.wake
         })
 
-      const ledger = Effect.gen(function* () {
-        const { url } = yield* HttpServerRequest.HttpServerRequest
-        const limit = Number(new URL(url, "http://gateway").searchParams.get("limit") ?? ledgerSize)
-        if (!Number.isInteger(limit) || limit < 1 || limit > maxLedgerSize)
-          return yield* new Problem({ status: 400, detail: `limit must be a whole number from 1 to ${maxLedgerSize}` })
-        return HttpServerResponse.jsonUnsafe(yield* books.ledger(limit))
-      })
+        const charge = Effect.gen(function* () {
+          const key = yield* keyOf("a charge")
+          const body = yield* Body.decode(ChargeBody)
+          const { delayMillis, mode } = yield* behaviour.take
+          yield* before(mode)
+          const { declineReason, every, first } = treatmentOf(body.paymentMethod)
+          const own = first !== "normal" && (yield* books.tries(key)) === 1 ? first : every
+          yield* before(own)
+          const report = yield* reportOf(
+            declineReason === null
+              ? { type: "charge.captured", key }
+              : { type: "charge.declined", key, reason: declineReason }
+          )
+          const { entry, isNew } = yield* books.charge({ key, ...body }, declineReason, report)
+          if (isNew) yield* sendReport(report)
+          if (
+            entry.amountMinor !== body.amountMinor ||
+            entry.currency !== body.currency ||
+            entry.paymentMethod !== body.paymentMethod
+          )
+            return yield* keyReused(key)
+          yield* after(mode, delayMillis)
+          yield* after(own, delayMillis)
+          return answer(entry)
+        })
 
-      const router = yield* HttpRouter.make
-      yield* router.add("POST", "/charges", answering(charge))
-      yield* router.add("GET", "/charges/:key", answering(lookUp("charge", books.findCharge)))
-      yield* router.add("POST", "/refunds", answering(refund))
-      yield* router.add("GET", "/refunds/:key", answering(lookUp("refund", books.findRefund)))
-      yield* router.add("GET", "/ledger", answering(ledger))
-      yield* router.add(
-        "GET",
-        "/behaviour",
-        answering(Effect.map(behaviour.get, (state) => HttpServerResponse.jsonUnsafe(state)))
-      )
-      yield* router.add(
-        "PUT",
-        "/behaviour",
-        answering(
-          Effect.map(Effect.flatMap(Body.decode(Command), behaviour.set), (state) =>
-            HttpServerResponse.jsonUnsafe(state)
+        const refund = Effect.gen(function* () {
+          const key = yield* keyOf("a refund")
+          const { charge: chargeKey, ...amount } = yield* Body.decode(RefundBody)
+          const { delayMillis, mode } = yield* behaviour.take
+          yield* before(mode)
+          const report = yield* reportOf({ type: "refund.made", key, charge: chargeKey })
+          const made = yield* books.refund({ key, chargeKey, ...amount }, report)
+          if ("refused" in made) return yield* new Problem({ status: 422, detail: made.refused })
+          if (made.isNew) yield* sendReport(report)
+          const { entry } = made
+          if (
+            entry.chargeKey !== chargeKey ||
+            entry.amountMinor !== amount.amountMinor ||
+            entry.currency !== amount.currency
+          )
+            return yield* keyReused(key)
+          yield* after(mode, delayMillis)
+          return HttpServerResponse.jsonUnsafe({ status: "refunded" })
+        })
+
+        const lookUp = <E>(what: string, find: (key: string) => Effect.Effect<Option.Option<Charge | NewRefund>, E>) =>
+          Effect.gen(function* () {
+            const { delayMillis, mode } = yield* behaviour.take
+            yield* before(mode)
+            yield* after(mode, delayMillis)
+            const { key = "" } = yield* HttpRouter.params
+            // What Postgres can't store was never made.
+            const found = key.includes("\u0000") ? Option.none() : yield* find(key)
+            return Option.isNone(found)
+              ? yield* new Problem({ status: 404, detail: `there is no ${what} ${key}` })
+              : HttpServerResponse.jsonUnsafe(found.value)
+          })
+
+        const ledger = Effect.gen(function* () {
+          const { url } = yield* HttpServerRequest.HttpServerRequest
+          const limit = Number(new URL(url, "http://gateway").searchParams.get("limit") ?? ledgerSize)
+          if (!Number.isInteger(limit) || limit < 1 || limit > maxLedgerSize)
+            return yield* new Problem({
+              status: 400,
+              detail: `limit must be a whole number from 1 to ${maxLedgerSize}`
+            })
+          return HttpServerResponse.jsonUnsafe(yield* books.ledger(limit))
+        })
+
+        const router = yield* HttpRouter.make
+        yield* router.add("POST", "/charges", answering(charge))
+        yield* router.add("GET", "/charges/:key", answering(lookUp("charge", books.findCharge)))
+        yield* router.add("POST", "/refunds", answering(refund))
+        yield* router.add("GET", "/refunds/:key", answering(lookUp("refund", books.findRefund)))
+        yield* router.add("GET", "/ledger", answering(ledger))
+        yield* router.add(
+          "GET",
+          "/behaviour",
+          answering(Effect.map(behaviour.get, (state) => HttpServerResponse.jsonUnsafe(state)))
+        )
+        yield* router.add(
+          "PUT",
+          "/behaviour",
+          answering(
+            Effect.map(Effect.flatMap(Body.decode(Command), behaviour.set), (state) =>
+              HttpServerResponse.jsonUnsafe(state)
+            )
           )
         )
-      )
 
-      const { address, drain, server } = yield* listen({ host, port }, "GATEWAY_PORT")
-      yield* server.serve(answering(router.asHttpEffect()))
-      yield* Effect.addFinalizer(() => drain(graceMillis))
-      return GatewayServer.of({ url: address.url, reportTo: webhooks.target })
-    })
-  ).pipe(
-    Layer.provide(Layer.mergeAll(Books.layer, Behaviour.layer, WebhookSender.layer)),
-    // Fibers of its own: the service's health does not speak of another company's.
-    Layer.provide(Fibers.layer),
-    Layer.provide(Layer.effectDiscard(migrate))
-  )
+        const { address, drain, server } = yield* listen({ host, port }, "GATEWAY_PORT")
+        yield* server.serve(answering(router.asHttpEffect()))
+        yield* Effect.addFinalizer(() => drain(graceMillis))
+        return GatewayServer.of({ url: address.url, reportTo: webhooks.target })
+      })
+    ).pipe(
+      Layer.provide(Layer.mergeAll(Books.layer, Behaviour.layer, WebhookSender.layer)),
+      // Fibers of its own: the service's health does not speak of another company's.
+      Layer.provide(Fibers.layer),
+      Layer.provide(Layer.effectDiscard(migrate))
+    )
 }

@@ -6,6 +6,7 @@ import * as Handle from "../../src/inbox/Handle.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
 import { DependencyDown, EventRefused } from "../../src/inbox/Subscriber.ts"
+import * as Tracing from "../../src/platform/Tracing.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
 const {
@@ -138,6 +139,35 @@ it.live("an event that nobody here can ever apply is dead at once, and its aggre
     // It may come again from the topic: given up is given up.
     yield* deliver(subscriber, makePartition().slice([record("a", 1), record("a", 2), record("a", 3)]))
     assert.deepStrictEqual(yield* effectsOf("one", "a"), [2, 3])
+  }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
+)
+
+it.live("an event that was parked, dead and redriven is applied in the trace of the request that wrote it", () =>
+  Effect.gen(function* () {
+    const letters = yield* InboxDeadLetters
+    const { broken: failing, subscriber } = makeSubscriber("one")
+    const parents: Array<string | undefined> = []
+    const traced = {
+      ...subscriber,
+      handle: (one: Parameters<typeof subscriber.handle>[0]) =>
+        Effect.andThen(
+          Effect.map(Tracing.current, (span) => parents.push(span && Tracing.toTraceparent(span))),
+          subscriber.handle(one)
+        )
+    }
+    const traceparentOf = (version: number) => `00-${String(version).repeat(32)}-${String(version).repeat(16)}-01`
+    const withTrace = (version: number) => {
+      const { headers, ...rest } = record("a", version)
+      return { ...rest, headers: { ...headers, traceparent: traceparentOf(version) } }
+    }
+    failing.set("a/1", Effect.fail(new EventRefused({ reason: "no reader here yet" })))
+    yield* deliver(traced, makePartition().slice([withTrace(1), withTrace(2)]))
+    assert.include(yield* holdOn("one", "a"), { status: "dead" })
+    failing.clear()
+    parents.length = 0
+    yield* letters.retry("one", idOf("a", 1), operator)
+    yield* retryAll(traced)
+    assert.deepStrictEqual(parents, [traceparentOf(1), traceparentOf(2)])
   }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
 )
 

@@ -2,9 +2,12 @@
  * Mistakes of one line in the service's own source, each with the test that turns red. They stand for guarantees that no
  * mistake of the failure lab does, for that one replaces whole parts (`test/lab/mistakes`): on a socket, inside a transaction's frame, between sessions.
  */
+import { netOutboxMutants } from "./netMutants.ts"
+import { inboxMutants } from "./inboxMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
 import { taskMutants } from "./taskMutants.ts"
+import { timeZoneMutants } from "./timeZoneMutants.ts"
 
 export interface Mutant {
   /** What it does wrong, as a name. */
@@ -170,5 +173,8 @@ export const mutants: ReadonlyArray<Mutant> = [
   },
   ...outboxMutants,
   ...platformMutants,
-  ...taskMutants
+  ...taskMutants,
+  ...netOutboxMutants,
+  ...timeZoneMutants,
+  ...inboxMutants
 ]

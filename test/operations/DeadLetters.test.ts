@@ -14,6 +14,7 @@ import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
+import * as Wakeups from "../support/Wakeups.ts"
 
 /** An operator's process, which writes too, on a database of its own. */
 const process = Layer.effectDiscard(Counters.makeTables).pipe(
@@ -38,8 +39,8 @@ const byHand = Holds.layer.pipe(
   )
 )
 
-/** Polls so rarely that only a signal explains what happens soon. */
-const seldom = Layer.succeed(LaneWorkersSettings, { pollMillis: 5_000, lanesSideBySide: 4, topics: [] })
+/** The poll is an hour away: only a wake-up explains what happens. */
+const seldom = Layer.succeed(LaneWorkersSettings, { pollMillis: 3_600_000, lanesSideBySide: 4, topics: [] })
 
 const startDispatcher = (topic: Refusals.Topic) =>
   Effect.gen(function* () {
@@ -48,7 +49,8 @@ const startDispatcher = (topic: Refusals.Topic) =>
       Layer.fresh(
         TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
           Layer.provideMerge(TestProcess.outbox),
-          Layer.provide(Layer.succeed(TestDatabase, database))
+          Layer.provide(Layer.succeed(TestDatabase, database)),
+          Layer.provide(Wakeups.withoutPolls)
         )
       )
     )

@@ -10,6 +10,7 @@ import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { InboxReport } from "../../src/operations/InboxReport.ts"
 import type { Subscriber } from "../../src/inbox/Subscriber.ts"
+import { laneOf } from "../../src/outbox/Lane.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "./Counters.ts"
 import { TestDatabase } from "./TestDatabase.ts"
@@ -133,6 +134,18 @@ export const retryAll = (subscriber: Subscriber, times = 1) =>
       yield* retryHeld(subscriber)
     }
   })
+
+/** Puts an event among the outbox's dead letters, as if it had never been sent. */
+export const buryInOutbox = (aggregateId: string, version: number, status: "dead" | "discarded") =>
+  Effect.flatMap(
+    SqlClient.SqlClient,
+    (sql) => sql`
+      INSERT INTO outbox_dead_letters (lane, seq, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,
+        aggregate_version, occurred_at, trace_id, span_id, record_bytes, data, status, attempts, history, ended_at)
+      VALUES (${laneOf(aggregateId)}::int2, ${version}::int8, ${idOf(aggregateId, version)}::uuid, ${topic}, 'Counted', 1::int2, 'Counter',
+        ${aggregateId}, ${version}::int4, clock_now(), ${"0".repeat(32)}, ${"0".repeat(16)}, 100, '{}'::json, ${status}, 1, '[]'::jsonb,
+        clock_now())`
+  )
 
 /** The effects of a consumer on an aggregate, in the order in which they were written. */
 export const effectsOf = (consumer: string, id: string) =>

@@ -1,5 +1,5 @@
 /**
- * The tables of the embedded broker (migrations/mechanism/0004_broker.sql) and every statement on them.
+ * The tables of the embedded broker (migrations/mechanism/0110_embedded_broker.sql) and every statement on them.
  *
  * Each statement commits by itself, also where its caller has a transaction open: a broker's append and a group's place are no
  * part of a business transaction, and must behave here as they do with Kafka.

@@ -15,6 +15,7 @@ import { OutboxQueue } from "./outbox/OutboxQueue.ts"
 import { Publisher } from "./outbox/Publisher.ts"
 import { LaneWakeup } from "./outbox/LaneWakeup.ts"
 import { ControlConnection } from "./platform/ControlConnection.ts"
+import { Ids } from "./platform/Ids.ts"
 import { DatabaseSettings } from "./platform/DatabaseSettings.ts"
 import * as Database from "./postgres/Database.ts"
 import { Migrated, setOf } from "./postgres/Migrations.ts"
@@ -62,7 +63,7 @@ const service = Layer.mergeAll(LaneWorkers.layer, Consumer.layer(watcher)).pipe(
   Layer.provideMerge(Ownership.layer),
   Layer.provideMerge(Wakeups.layer),
   Layer.provideMerge(ControlConnection.layer),
-  Layer.provideMerge(Fibers.layer),
+  Layer.provideMerge(Layer.merge(Fibers.layer, Ids.layer)),
   Layer.provideMerge(Migrated.layer([setOf(import.meta.dirname, "mechanism")])),
   Layer.provideMerge(Database.layer),
   Layer.provide(DatabaseSettings.layerOf({ url: Redacted.make(process.argv[2] ?? "") }))

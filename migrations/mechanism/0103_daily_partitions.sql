@@ -1,15 +1,7 @@
--- The time in a UUIDv7.
-CREATE FUNCTION uuid_v7_time(id uuid) RETURNS timestamptz
-  LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT
-  AS $$ SELECT to_timestamp(('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint / 1000.0) $$;
+-- Daily partitions, so that a day is dropped whole instead of being deleted row by row. A table of this kind is partitioned by
+-- event_id, a UUID of version 7, and has a default partition: rows are taken even where nobody has made the day's partition.
 
--- The smallest UUID version 7 of a moment, for ranges of time over ids.
-CREATE FUNCTION uuid_v7_floor_at(moment timestamptz) RETURNS uuid
-  LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT
-  AS $$ SELECT (lpad(to_hex(floor(extract(epoch FROM moment) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid $$;
-
--- The partitions of a table that is partitioned by a UUIDv7 key, with the times that their bounds stand for. The default partition
--- has neither.
+-- The partitions of a table with the times of their bounds. The default partition has no bounds.
 CREATE FUNCTION time_partitions(parent text)
   RETURNS TABLE (child regclass, is_default boolean, from_time timestamptz, to_time timestamptz)
   LANGUAGE sql STABLE
@@ -23,14 +15,16 @@ CREATE FUNCTION time_partitions(parent text)
     ORDER BY 3 NULLS FIRST
   $$;
 
--- Makes the partition of one day: 'made', 'present', or 'blocked' where the default partition holds more than `max_moved` rows of that
--- day. Up to so many rows move over with it; more would keep their writers waiting, so they stay where they are.
+-- Makes the partition of one UTC day. Any number of processes may call it at any time. The outcome is
+--   made      the partition is new; `moved` rows of its day came over from the default partition
+--   present   a partition already covers a part of the day
+--   blocked   the default partition holds more than max_moved rows of the day: moving them would keep writers waiting
 --
--- A table made beside its parent and then attached lets writers of the other partitions go on; CREATE TABLE … PARTITION OF would stop
--- them all. The parent's key column is called event_id.
+-- The table is made by itself and then attached, so writers of the other partitions go on. CREATE TABLE … PARTITION OF would lock
+-- the parent against all of them.
 CREATE FUNCTION make_daily_partition(parent text, day date, max_moved integer, OUT outcome text, OUT moved bigint)
   LANGUAGE plpgsql
-  -- Better to try again later than to queue up in front of readers and writers.
+  -- A lock that is not free at once is tried again later: waiting for it would stop the readers and writers that come after.
   SET lock_timeout = '100ms'
   AS $$
     DECLARE
@@ -41,7 +35,7 @@ CREATE FUNCTION make_daily_partition(parent text, day date, max_moved integer, O
     BEGIN
       moved := 0;
       PERFORM pg_advisory_xact_lock(hashtext('daily partitions'), hashtext(parent));
-      -- By their bounds, not by name: an operator may have merged days.
+      -- By bounds and not by name: an operator may have merged days.
       IF EXISTS (
         SELECT FROM time_partitions(parent)
         WHERE from_time < uuid_v7_time(upper_bound) AND to_time > uuid_v7_time(lower_bound)
@@ -61,7 +55,7 @@ CREATE FUNCTION make_daily_partition(parent text, day date, max_moved integer, O
       END IF;
       EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', child, parent);
       IF moved > 0 THEN
-        -- What attaching needs anyway, taken before the rows move: none may come after them.
+        -- ATTACH PARTITION takes this lock in any case. Taken before the rows move, it lets no further row of the day in.
         EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', fallback);
         EXECUTE format('WITH taken AS (DELETE FROM %s WHERE event_id >= %L AND event_id < %L RETURNING *) INSERT INTO %I SELECT * FROM taken',
           fallback, lower_bound, upper_bound, child);
