@@ -1,6 +1,8 @@
 /** Mistakes by which a time or a day is taken in the time zone of the database's session. Test databases have one far from UTC. */
 import type { Mutant } from "./mutants.ts"
 
+const retentionTest = "test/operations/RetentionHours.test.ts"
+
 export const timeZoneMutants: ReadonlyArray<Mutant> = [
   {
     name: "revenue-by-local-day",
@@ -81,6 +83,39 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
     find: `make_interval(hours => 24 * \${retentionDays}::int4)`,
     replace: `make_interval(days => \${retentionDays}::int4)`,
     seenBy: { file: "test/operations/UtcDays.test.ts", test: "a day is kept for its retention and an hour" }
+  },
+  {
+    name: "task-retention-in-local-days",
+    breaks: "in the week after a change to summer time a finished task is deleted an hour early",
+    file: "src/tasks/TaskCleanup.ts",
+    find: "            AND finished_at < clock.now - make_interval(hours => 24 * ${retentionDays}::int4)\n          ORDER BY",
+    replace:
+      "            AND finished_at < clock.now - make_interval(days => ${retentionDays}::int4)\n          ORDER BY",
+    seenBy: { file: retentionTest, test: "a finished task" }
+  },
+  {
+    name: "log-retention-in-local-days",
+    breaks: "in the week after a change to summer time the embedded broker drops records an hour early",
+    file: "src/brokers/embedded/EmbeddedLog.ts",
+    find: "make_interval(hours => 24 * ${retentionDays}::int4) AS oldest_kept",
+    replace: "make_interval(days => ${retentionDays}::int4) AS oldest_kept",
+    seenBy: { file: retentionTest, test: "a record of the embedded broker" }
+  },
+  {
+    name: "key-retention-in-local-days",
+    breaks: "in the week after a change to summer time a request's key is forgotten an hour early",
+    file: "src/application/Idempotency.ts",
+    find: "interval '24 hours'",
+    replace: "interval '1 day'",
+    seenBy: { file: retentionTest, test: "an idempotency key" }
+  },
+  {
+    name: "mark-retention-in-local-days",
+    breaks: "in the week after a change to summer time an event without a mark counts as applied an hour early",
+    file: "src/inbox/Inbox.ts",
+    find: "interval '24 hours'",
+    replace: "interval '1 day'",
+    seenBy: { file: retentionTest, test: "the mark of an applied event" }
   },
   {
     name: "sends-local-time",

@@ -179,7 +179,7 @@ export const make = (client: PgClient.PgClient) => {
       Effect.map(
         alone(client<{ readonly dropped: bigint; readonly last_offset: bigint | null }>`
           WITH bound AS MATERIALIZED (
-            SELECT clock_now() - make_interval(days => ${retentionDays}::int4) AS oldest_kept
+            SELECT clock_now() - make_interval(hours => 24 * ${retentionDays}::int4) AS oldest_kept
           ), head AS MATERIALIZED (
             SELECT record_offset, appended_at FROM broker_log
             WHERE topic = ${topic} AND partition = ${partition} AND record_offset >= ${fromOffset}
@@ -263,7 +263,7 @@ export const countExpired: (retentionDays: number) => Effect.Effect<number, SqlE
       WITH oldest_kept AS (
         -- A partition's records go up to the first one to keep, as in dropHead.
         SELECT topic, partition, min(record_offset) AS record_offset FROM broker_log
-        WHERE appended_at >= clock_now() - make_interval(days => ${retentionDays}::int4) GROUP BY topic, partition
+        WHERE appended_at >= clock_now() - make_interval(hours => 24 * ${retentionDays}::int4) GROUP BY topic, partition
       )
       SELECT count(*)::float8 AS rows FROM broker_log LEFT JOIN oldest_kept AS kept USING (topic, partition)
       WHERE ${retentionDays}::int4 > 0 AND (kept.record_offset IS NULL OR broker_log.record_offset < kept.record_offset)`
