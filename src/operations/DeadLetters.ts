@@ -47,7 +47,7 @@ export class NotPossible extends Schema.TaggedError<NotPossible>()("NotPossible"
 /** Why a decision was not carried out. */
 export type Refusal = EventUnknown | NotPossible
 
-/** What became of an event. `changed` is false where it was so already. */
+/** An event after a decision. `changed` is false where it was in this state before. */
 export type Handled<Key extends EventKey, Status extends string> = Key & {
   readonly status: Status
   readonly changed: boolean
@@ -61,7 +61,7 @@ export interface Redriven {
   readonly refusedCount: number
 }
 
-/** What a decision did to an event. */
+/** The effect of a decision on an event. */
 export interface Outcome<Status extends string, R> {
   readonly status: Status
   /** Absent where the event was in this state already, and nothing was written. */
@@ -88,9 +88,9 @@ export interface Range<Key extends EventKey> {
   readonly limit: number
 }
 
-/** What redriving needs to know of its side. */
+/** One side's statements for redriving. */
 export interface Side<Key extends EventKey, Filter, Status extends string, R> {
-  /** What `operator_audit` calls an event of this side. */
+  /** This side's name for an event in `operator_audit`. */
   readonly subject: string
   readonly subjectId: (key: Key) => string
   readonly retry: Decision<Key, Status, R>

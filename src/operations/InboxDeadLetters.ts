@@ -1,4 +1,4 @@
-/** What an operator does with events that a consumer could not apply: retry, discard, skip a gap, redrive many. */
+/** An operator's decisions about events that a consumer could not apply: retry, discard, skip a gap, redrive many. */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
 import { announce } from "../inbox/holds/HoldWakeup.ts"
@@ -19,7 +19,7 @@ interface Key {
   readonly eventId: string
 }
 
-/** What became of an event. */
+/** An event after a decision. */
 export type Handled = DeadLetters.Handled<Key, "retrying" | "applied" | "discarded">
 
 type Decide = (

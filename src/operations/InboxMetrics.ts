@@ -1,4 +1,4 @@
-/** What is sampled of a consumer: how far it is behind, and what waits. Nothing is counted when somebody looks. */
+/** Gauges of a consumer: its lag, its holds, its dead letters. They are sampled; a scrape reads the last sample. */
 import { Clock, Effect, Metric, type Scope } from "effect"
 import * as Supervised from "../platform/Supervised.ts"
 import { Broker, type ConsumedRecord } from "../brokers/Broker.ts"
@@ -7,7 +7,9 @@ import * as InboxCounters from "../inbox/InboxCounters.ts"
 import { InboxReport } from "./InboxReport.ts"
 import type { Subscriber } from "../inbox/Subscriber.ts"
 
-const lag = Metric.gauge("inbox_lag", { description: "Records of the topic behind the consumer's place, sampled" })
+const lag = Metric.gauge("inbox_lag", {
+  description: "Records of the topic that the consumer has not applied yet, sampled"
+})
 const lagSeconds = Metric.gauge("inbox_lag_seconds", {
   description:
     "Age of the oldest event that this process is applying or failing to apply; 0 when there is none, sampled"
@@ -18,10 +20,10 @@ const gaps = Metric.gauge("inbox_gaps", {
   description: "Aggregates that wait for an event that has not come, sampled"
 })
 
-/** Often enough for an alert's minutes; a round is three short counts, and a question to the broker. */
+/** Alerts look at minutes. A sample is three short counts and one request to the broker. */
 const sampleMillis = 5_000
 
-/** The age of the oldest of these records, by what their writers say; one that can't be read has none. */
+/** The age of the oldest of these records, in seconds, by their `occurredAt`. A record that can't be read has no age; 0 where none has. */
 export const ageSeconds = (records: Iterable<ConsumedRecord>, nowMillis: number): number => {
   let oldest = nowMillis
   for (const record of records) {
@@ -32,7 +34,7 @@ export const ageSeconds = (records: Iterable<ConsumedRecord>, nowMillis: number)
   return (nowMillis - oldest) / 1_000
 }
 
-/** Samples for as long as the scope lives. `underWay` are the first records of the slices that are being applied. */
+/** Samples for as long as the scope lives. `underWay` gives the first record of each slice that is being applied. */
 export const forkSampler = Effect.fnUntraced(function* (
   subscriber: Subscriber,
   underWay: () => Iterable<ConsumedRecord>
@@ -41,7 +43,7 @@ export const forkSampler = Effect.fnUntraced(function* (
   const report = yield* InboxReport
   const consumer = subscriber.name
   const set = (gauge: typeof lag, value: number) => Metric.update(Metric.withAttributes(gauge, { consumer }), value)
-  // There at 0 from the start: a rule compares with what was before the first one.
+  // Each series starts at 0: an alert's rule needs a value from before the first event.
   for (const outcome of InboxCounters.outcomes) yield* Metric.value(InboxCounters.ofOutcome(consumer, outcome))
 
   yield* Supervised.forkLoop(
@@ -52,7 +54,7 @@ export const forkSampler = Effect.fnUntraced(function* (
       yield* set(dead, counts.dead)
       yield* set(gaps, counts.gaps)
       yield* set(lagSeconds, ageSeconds(underWay(), yield* Clock.currentTimeMillis))
-      // A broker that is away says so elsewhere; the last figure stays.
+      // While the broker is unreachable the gauge keeps its last value; broker health reports the outage.
       if (broker.lag !== undefined) {
         yield* Effect.matchEffect(broker.lag(consumer, subscriber.topic), {
           onSuccess: (records) => set(lag, records),

@@ -1,4 +1,4 @@
-/** What an operator sees of the inbox: how much waits, and which events. */
+/** The operator's view of the inbox: counts of waiting events, and a list of them. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { isoTime } from "../platform/IsoTime.ts"
@@ -29,7 +29,7 @@ export const Entry = Schema.Struct({
 })
 export type Entry = typeof Entry.Type
 
-/** How much waits, of one consumer. Each is counted up to `countLimit`. */
+/** Waiting events of one consumer. Each is counted up to `countLimit`. */
 export const Counts = Schema.Struct({
   parked: Schema.Number,
   dead: Schema.Number,

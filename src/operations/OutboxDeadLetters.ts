@@ -1,4 +1,4 @@
-/** What an operator does with events that the broker refused: retry, discard, redrive many. */
+/** An operator's decisions about events that the broker refused: retry, discard, redrive many. */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
 import * as HeldRows from "../outbox/holds/HeldRows.ts"
@@ -21,7 +21,7 @@ interface Key {
   readonly eventId: string
 }
 
-/** What became of an event; the names are those of `outbox_status`. */
+/** An event after a decision; its states have the names of `outbox_status`. */
 export type Handled = DeadLetters.Handled<Key, "retrying" | "queued" | "published" | "discarded">
 
 /** See {@link OutboxDeadLetters}. */

@@ -1,4 +1,4 @@
-/** What an operator sees of the outbox: counts by state, a list of events, and all that is known of one event. */
+/** The operator's view of the outbox: counts by state, a list of events, and all that is known of one event. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { isoTime } from "../platform/IsoTime.ts"

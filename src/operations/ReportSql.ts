@@ -1,4 +1,4 @@
-/** What the statements of both reports and both redrives share: bounded counts, bounded lists, and filters. */
+/** Parts of the SQL of both reports and both redrives: bounded counts, bounded lists, and filters. */
 import type { Statement } from "effect/sql"
 
 /** Which events; a field that is not set matches all. */

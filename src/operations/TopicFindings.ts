@@ -1,6 +1,6 @@
 /**
- * What a topic's settings mean for the guarantees of outbox and inbox: a table of checks, each a pure function from the settings to a
- * sentence for the operator. {@link TopicChecks} says when they run.
+ * Checks of a topic's settings against the guarantees of outbox and inbox: a table of pure functions from the settings to a sentence for
+ * the operator. {@link TopicChecks} says when they run.
  */
 import type { TopicInfo } from "../brokers/Broker.ts"
 import { laneCount } from "../outbox/Lane.ts"
@@ -92,7 +92,7 @@ const sizes: Check = (info, { batchBytes, maxEventBytes }) => {
   }
 }
 
-/** A record that the topic still has, and that the inbox has forgotten, would be applied again by a consumer that starts over. */
+/** The inbox must remember an event for as long as the topic keeps its record. Otherwise a consumer that starts over applies it again. */
 const dedupeMemory: Check = (info, { inboxDays }) => {
   if (info.retention === undefined) return undefined
   const { millis, segmentMillis } = info.retention

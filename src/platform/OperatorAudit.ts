@@ -1,4 +1,4 @@
-/** The audit of decisions: who did what to which thing of the mechanism, and why. */
+/** The audit of operators' decisions: who, what, to which event or task, and why. */
 import { Effect } from "effect"
 import type { SqlError } from "effect/sql"
 import { Transaction } from "./Transaction.ts"
@@ -12,7 +12,7 @@ export interface Operator {
 /** One decision. `before` and `after` hold what it changed, in words that the operator knows from the commands. */
 export interface Entry extends Operator {
   readonly action: string
-  /** What kind of thing it was done to, for example `outbox event`. */
+  /** The kind of thing that was decided about, for example `outbox event`. */
   readonly subject: string
   readonly subjectId: string
   readonly before: Readonly<Record<string, unknown>>

@@ -552,8 +552,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "each-its-own-partition-count",
     breaks: "dispatchers that saw a topic before and after it grew send one aggregate to two partitions",
     file: "src/operations/PartitionCounts.ts",
-    find: "return row?.partitions ?? found",
-    replace: "return found",
+    find: "RETURNING t.partitions`)\n          return partitions",
+    replace: "RETURNING t.partitions`)\n          return found",
     seenBy: { file: "test/operations/PartitionCounts.test.ts", test: "of any number that ask at once" }
   },
   {
