@@ -3,7 +3,6 @@ import { Console, Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
 import { type Details, type Entry, OutboxReport } from "../operations/OutboxReport.ts"
-import { ExitStatus } from "./Process.ts"
 import {
   by,
   eventFilters,
@@ -17,6 +16,7 @@ import {
   reason,
   table
 } from "./Operator.ts"
+import { ExitStatus } from "./Process.ts"
 
 const eventId = Argument.String("event-id").pipe(
   Argument.withDescription("the event's id, as `outbox list` shows it"),

@@ -1,8 +1,8 @@
 /** An operator's decisions about events that a consumer could not apply: retry, discard, skip a gap, redrive many. */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
+import * as HeldRows from "../inbox/holds/HeldRows.ts"
 import { announce } from "../inbox/holds/HoldWakeup.ts"
-import * as ParkedRows from "../inbox/holds/ParkedRows.ts"
 import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import type { Wakeups } from "../platform/Wakeups.ts"
@@ -70,7 +70,7 @@ const find = Effect.fnUntraced(function* ({ consumer, eventId }: Key) {
   if (aggregate === undefined) return undefined
   const held = { consumer, aggregateId: aggregate.aggregateId }
   // The hold is locked before any other row, as in every transaction that changes one.
-  const hold = yield* ParkedRows.lockHold(held, "decide")
+  const hold = yield* HeldRows.lockHold(held, "exclusive")
   const row = yield* firstRow(sql`
     SELECT status, aggregate_version AS version, aggregate_type AS type FROM inbox_dead_letters
     WHERE consumer_name = ${consumer} AND event_id = ${eventId}
@@ -107,7 +107,7 @@ const headOf = (key: Key, { hold, isHead }: Found) => {
 }
 
 /** The consumer's cursor, locked, as it is about to move. */
-const cursorOf = Effect.fnUntraced(function* ({ aggregateId, consumer }: ParkedRows.Held, type: string) {
+const cursorOf = Effect.fnUntraced(function* ({ aggregateId, consumer }: HeldRows.Held, type: string) {
   const { sql } = yield* Transaction
   const cursor = yield* firstVersion(sql`
     SELECT version FROM consumer_cursors
@@ -117,11 +117,7 @@ const cursorOf = Effect.fnUntraced(function* ({ aggregateId, consumer }: ParkedR
 })
 
 /** Moves the cursor forward to `version`, which then counts as done. */
-const passOver = Effect.fnUntraced(function* (
-  { aggregateId, consumer }: ParkedRows.Held,
-  type: string,
-  version: number
-) {
+const passOver = Effect.fnUntraced(function* ({ aggregateId, consumer }: HeldRows.Held, type: string, version: number) {
   const { sql } = yield* Transaction
   yield* sql`
     INSERT INTO consumer_cursors (consumer_name, aggregate_id, aggregate_type, version)
@@ -138,8 +134,8 @@ const retry = Effect.fnUntraced(function* (key: Key) {
   const hold = yield* headOf(key, found)
   const isDead = row.status === "dead"
   const attempts = isDead ? 0 : hold.attempts
-  if (isDead) yield* ParkedRows.unbury(key.consumer, key.eventId)
-  yield* ParkedRows.setDue(held, { attempts, waitMillis: 0 })
+  if (isDead) yield* HeldRows.unbury(key.consumer, key.eventId)
+  yield* HeldRows.setDue(held, { attempts, waitMillis: 0 })
   const status = "retrying" as const
   const before = { status: hold.status, attempts: hold.attempts }
   return { status, change: { before, after: { status, attempts, due: "now" }, wake: announce(key.consumer) } }
@@ -168,12 +164,12 @@ const discard = Effect.fnUntraced(function* (key: Key) {
     yield* sql`
       UPDATE inbox_dead_letters SET status = 'discarded', ended_at = clock_now()
       WHERE consumer_name = ${consumer} AND event_id = ${eventId}`
-  } else yield* ParkedRows.bury(held, eventId, status)
+  } else yield* HeldRows.bury(held, eventId, status)
   if (row.version !== null && row.type !== null) yield* passOver(held, row.type, row.version)
   // The event behind it is the next head. The consumer sees whether a version is missing in between.
-  const [next] = yield* ParkedRows.first(held, 1)
-  if (next === undefined) yield* ParkedRows.release(held)
-  else yield* ParkedRows.setDue(held, { eventId: next.id, attempts: 0, waitMillis: 0 })
+  const [next] = yield* HeldRows.first(held, 1)
+  if (next === undefined) yield* HeldRows.release(held)
+  else yield* HeldRows.setDue(held, { eventId: next.id, attempts: 0, waitMillis: 0 })
   const { attempts } = hold
   return {
     status,
@@ -191,7 +187,7 @@ const skip = Effect.fnUntraced(function* (key: Key) {
   const passed = row.version - 1
   const before = { status: "gap", version: yield* cursorOf(held, row.type) }
   yield* passOver(held, row.type, passed)
-  yield* ParkedRows.setDue(held, { attempts: 0, waitMillis: 0 })
+  yield* HeldRows.setDue(held, { attempts: 0, waitMillis: 0 })
   const status = "retrying" as const
   return { status, change: { before, after: { status, version: passed }, wake: announce(key.consumer) } }
 })

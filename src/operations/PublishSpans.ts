@@ -1,8 +1,8 @@
 /** Spans of publishing: one for each event, in the trace of the request that wrote it. */
 import { Clock, Effect, Exit, Layer, Option, Tracer, Context } from "effect"
-import * as Tracing from "../platform/Tracing.ts"
 import type { StoredEvent } from "../brokers/Envelope.ts"
 import { Publisher } from "../outbox/Publisher.ts"
+import * as Tracing from "../platform/Tracing.ts"
 
 /**
  * Adds spans to the {@link Publisher} where a tracer is installed. Without one it is the publisher itself.
