@@ -399,7 +399,10 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/operations/OutboxDeadLetters.ts",
     find: "return hasMoved ? yield* lockOnce(eventId) : found",
     replace: "return found",
-    seenBy: { file: "test/operations/DeadLetters.test.ts", test: "of two operators who redrive one skipped event" }
+    seenBy: {
+      file: "test/operations/OutboxDeadLetters.test.ts",
+      test: "of two operators who redrive one skipped event"
+    }
   },
   {
     name: "tells-of-lanes-of-others",
