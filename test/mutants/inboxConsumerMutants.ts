@@ -234,7 +234,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: letters,
     find: "SELECT aggregate_id FROM inbox_parked WHERE consumer_name = ${consumer} AND event_id",
     replace: "SELECT aggregate_id FROM inbox_parked WHERE event_id",
-    seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
+    seenBy: { file: consumersTest, test: "an id that another consumer knows" }
   },
   {
     name: "inbox-reads-anybodys-dead",

@@ -112,7 +112,7 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
     file: inboxDeadLetters,
     find: "after: { status, attempts }, wake: announce(consumer)",
     replace: "after: { status, attempts }, wake: Effect.void",
-    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "a consumer that never polls" }
+    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "the consumer is woken after the commit" }
   },
   {
     name: "inbox-retry-wakes-nobody",
@@ -120,7 +120,7 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
     file: inboxDeadLetters,
     find: 'due: "now" }, wake: announce(key.consumer)',
     replace: 'due: "now" }, wake: Effect.void',
-    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "a consumer that never polls" }
+    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "the consumer is woken after the commit" }
   },
   {
     name: "inbox-skip-wakes-nobody",
@@ -128,7 +128,7 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
     file: inboxDeadLetters,
     find: "version: passed }, wake: announce(key.consumer)",
     replace: "version: passed }, wake: Effect.void",
-    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "a consumer that never polls" }
+    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "the consumer is woken after the commit" }
   },
   {
     name: "consumer-hears-no-operator",
