@@ -8,6 +8,7 @@ import { Outbox } from "../src/outbox/Outbox.ts"
 import { OutboxQueue, QueueSettings } from "../src/outbox/OutboxQueue.ts"
 import { Publisher } from "../src/outbox/Publisher.ts"
 import { LaneWakeup } from "../src/outbox/LaneWakeup.ts"
+import { Ids } from "../src/platform/Ids.ts"
 import { ControlConnection } from "../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../src/platform/DatabaseSettings.ts"
 import * as Database from "../src/postgres/Database.ts"
@@ -25,7 +26,7 @@ const quiet = Layer.succeed(References.MinimumLogLevel, "Error")
 export const platform = Ownership.layer.pipe(
   Layer.provideMerge(Wakeups.layer),
   Layer.provideMerge(ControlConnection.layer),
-  Layer.provideMerge(Fibers.layer),
+  Layer.provideMerge(Layer.merge(Fibers.layer, Ids.layer)),
   Layer.provideMerge(pool)
 )
 

@@ -56,7 +56,7 @@ export const service = Layer.mergeAll(Plain.dispatcher, Plain.consumer(totals)).
 
 const total = Rows.first(Schema.Struct({ deposits: Schema.Int, amount: Schema.Int }))
 
-/** Deposits three times, and waits until the subscriber has seen it. */
+/** Deposits three times, waits until the subscriber has seen that, and returns the account. */
 export const program = Effect.gen(function* () {
   yield* createTables
   const sql = yield* PgClient.PgClient
@@ -67,6 +67,7 @@ export const program = Effect.gen(function* () {
     Effect.timeout("60 seconds")
   )
   yield* Console.log(`The subscriber saw ${seen?.deposits} deposits, ${seen?.amount} in all.`)
+  return account
 })
 
 if (import.meta.main) {

@@ -1,19 +1,7 @@
 -- Event, order, payment and task ids are UUIDs of version 7 (RFC 9562, section 5.7): the first 48 bits are Unix milliseconds.
 -- Tables that are partitioned by such an id are partitioned by time.
 
--- Makes an id of a time and of a random UUID, version 4, that the caller drew.
--- STABLE, although the result depends on the arguments alone: extract(epoch FROM timestamptz) is STABLE, and Postgres inlines a
--- function only where its body is no more volatile than it declares. A call that is not inlined starts an executor of its own,
--- which took more than half of the time of an event's INSERT.
-CREATE FUNCTION uuid_v7(at timestamptz, random uuid) RETURNS uuid
-  LANGUAGE sql STABLE PARALLEL SAFE
-  AS $$
-    SELECT encode(
-      set_byte(
-        overlay(uuid_send(random) PLACING substring(int8send(floor(extract(epoch FROM at) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
-        6, (get_byte(uuid_send(random), 6) & 15) | 112),
-      'hex')::uuid
-  $$;
+-- Processes draw ids themselves (src/platform/Ids.ts): as a function here it cost more than an event's INSERT.
 
 -- The time in an id.
 CREATE FUNCTION uuid_v7_time(id uuid) RETURNS timestamptz

@@ -5,7 +5,7 @@ import { SqlClient, type Statement } from "effect/sql"
 import { OrderStateConflict, StoredStatus } from "../domain/Order.ts"
 import { Payment, PaymentMethod, type PaymentStatus, sourcesOf } from "../domain/Payment.ts"
 import { Transaction } from "../platform/Transaction.ts"
-import { RandomUuid } from "../platform/RandomUuid.ts"
+import { Ids } from "../platform/Ids.ts"
 import type { ChargeOutcome } from "./Gateway.ts"
 import { claiming, type KeyedRequest } from "./Idempotency.ts"
 import { type LockedOrder, lockedOrderColumns, lockedOrderOf, LockedOrderRow, OrderNotFound } from "./Orders.ts"
@@ -115,11 +115,11 @@ const openColumns = (alias: string) => `${columns(alias)},
   (extract(epoch FROM clock_now() - ${alias}.refund_begun_at) * 1000)::float8 AS "refundAgeMillis"`
 
 export class Payments extends Context.Service<Payments, PaymentsService>()("paid-once/application/Payments") {
-  static readonly layer: Layer.Layer<Payments, never, SqlClient.SqlClient> = Layer.effect(
+  static readonly layer: Layer.Layer<Payments, never, Ids | SqlClient.SqlClient> = Layer.effect(
     Payments,
     Effect.gen(function* () {
       const client = yield* SqlClient.SqlClient
-      const drawUuid = yield* RandomUuid
+      const ids = yield* Ids
       const open_ = client.literal(openColumns("p"))
 
       return Payments.of({
@@ -138,7 +138,7 @@ export class Payments extends Context.Service<Payments, PaymentsService>()("paid
           const [row] = yield* Effect.orDie(sql`
             WITH locked AS (SELECT * FROM orders WHERE id = ${orderId}::uuid FOR UPDATE),
             fresh AS MATERIALIZED (
-              SELECT clock.now, uuid_v7(clock.now, ${drawUuid()}::uuid) AS id
+              SELECT clock.now, ${ids.next()}::uuid AS id
               FROM locked, LATERAL (SELECT clock_now() AS now) AS clock),
             claimed AS (${claiming(sql, request, sql`fresh`)}),
             opened AS (

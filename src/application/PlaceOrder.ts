@@ -7,7 +7,7 @@ import { type Currency } from "../domain/Money.ts"
 import { place } from "../domain/Order.ts"
 import type { EventRefused } from "../outbox/Outbox.ts"
 import { Transaction } from "../platform/Transaction.ts"
-import { RandomUuid } from "../platform/RandomUuid.ts"
+import { Ids } from "../platform/Ids.ts"
 import { type FinalAnswer, Idempotency, type KeyReused, type KeyedRequest } from "./Idempotency.ts"
 import { Orders, OrderView } from "./Orders.ts"
 
@@ -35,13 +35,13 @@ export class PlaceOrder extends Context.Service<
     ) => Effect.Effect<Placed, EventRefused | KeyReused>
   }
 >()("paid-once/application/PlaceOrder") {
-  static readonly layer: Layer.Layer<PlaceOrder, never, Orders | Idempotency | PgClient.PgClient> = Layer.effect(
+  static readonly layer: Layer.Layer<PlaceOrder, never, Orders | Idempotency | Ids | PgClient.PgClient> = Layer.effect(
     PlaceOrder,
     Effect.gen(function* () {
       const orders = yield* Orders
       const idempotency = yield* Idempotency
       const database = yield* PgClient.PgClient
-      const drawUuid = yield* RandomUuid
+      const ids = yield* Ids
 
       const placeNew = Effect.fnUntraced(function* (id: OrderId, order: NewOrder) {
         // The sum was checked when the lines were decoded: a failure here is a hole in that check.
@@ -52,10 +52,7 @@ export class PlaceOrder extends Context.Service<
 
       const placeOrder = Effect.fn("PlaceOrder.place")(
         function* (order: NewOrder, request: KeyedRequest | undefined) {
-          // The lane follows from the id, so the id comes first; its time is the database's.
-          const [row] = yield* Effect.orDie(database<{ readonly id: string }>`
-          SELECT uuid_v7(clock_now(), ${drawUuid()}::uuid) AS id`)
-          const id = OrderId.make(row!.id)
+          const id = OrderId.make(ids.next())
           return yield* Transaction.run(
             Effect.gen(function* (): Effect.fn.Return<Placed, EventRefused | KeyReused, Transaction> {
               if (request === undefined) return { orderId: id, body: yield* placeNew(id, order) }

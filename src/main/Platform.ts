@@ -5,6 +5,7 @@ import type { AppConfig } from "../Config.ts"
 import { HealthParts, Readiness } from "../http/Health.ts"
 import * as PoolMetrics from "../operations/PoolMetrics.ts"
 import { ControlConnection } from "../platform/ControlConnection.ts"
+import { Ids } from "../platform/Ids.ts"
 import { Ownership } from "../platform/Ownership.ts"
 import { Fibers } from "../platform/Supervised.ts"
 import * as Telemetry from "../platform/Telemetry.ts"
@@ -18,7 +19,7 @@ export const platform = (config: AppConfig) =>
     Layer.provideMerge(PoolMetrics.layer("requests")),
     Layer.provideMerge(Wakeups.layer),
     Layer.provideMerge(ControlConnection.layer),
-    Layer.provideMerge(Fibers.layer),
+    Layer.provideMerge(Layer.merge(Fibers.layer, Ids.layer)),
     Layer.provideMerge(database(config))
   )
 

@@ -6,6 +6,7 @@ import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import type { StoredEvent } from "../brokers/Envelope.ts"
 import { laneOf } from "../outbox/Lane.ts"
+import { skewInterval } from "../platform/Ids.ts"
 
 /** The states of an event on its way. */
 export const DeliveryState = Schema.Literals(["queued", "retrying", "parked", "published", "dead", "discarded"])
@@ -107,9 +108,19 @@ export class History extends Context.Service<
                 SELECT * FROM event_log
                 WHERE ${sql.and([
                   sql`topic = ${range.topic}`,
-                  // The bounds are on the ids, whose time it is, so that days outside of the range are not looked at.
-                  ...(range.from === undefined ? [] : [sql`event_id >= uuid_v7_floor_at(${range.from}::timestamptz)`]),
-                  ...(range.to === undefined ? [] : [sql`event_id < uuid_v7_floor_at(${range.to}::timestamptz)`]),
+                  // The bounds on the ids keep Postgres from looking at days outside of the range.
+                  ...(range.from === undefined
+                    ? []
+                    : [
+                        sql`occurred_at >= ${range.from}::timestamptz`,
+                        sql`event_id >= uuid_v7_floor_at(${range.from}::timestamptz - ${skewInterval}::interval)`
+                      ]),
+                  ...(range.to === undefined
+                    ? []
+                    : [
+                        sql`occurred_at < ${range.to}::timestamptz`,
+                        sql`event_id < uuid_v7_floor_at(${range.to}::timestamptz + ${skewInterval}::interval)`
+                      ]),
                   ...(range.aggregateId === undefined ? [] : [sql`aggregate_id = ${range.aggregateId}`]),
                   ...(after === undefined
                     ? []

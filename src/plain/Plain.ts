@@ -21,6 +21,7 @@ import { Outbox } from "../outbox/Outbox.ts"
 import { OutboxQueue } from "../outbox/OutboxQueue.ts"
 import { Publisher } from "../outbox/Publisher.ts"
 import { ControlConnection } from "../platform/ControlConnection.ts"
+import { Ids } from "../platform/Ids.ts"
 import { Ownership } from "../platform/Ownership.ts"
 import { Fibers } from "../platform/Supervised.ts"
 import { Wakeups } from "../platform/Wakeups.ts"
@@ -28,7 +29,7 @@ import * as Database from "../postgres/Database.ts"
 import { mechanism, Migrated, type MigrationSet } from "../postgres/Migrations.ts"
 
 /** What the processes of a service share through the database: one pool, the schema, wake-ups, and who owns what. */
-type Platform = PgClient.PgClient | SqlClient.SqlClient | Ownership | Wakeups | Fibers
+type Platform = PgClient.PgClient | SqlClient.SqlClient | Ids | Ownership | Wakeups | Fibers
 
 /**
  * The pool, checked and migrated, and all that several processes need to work on one database.
@@ -39,13 +40,13 @@ export const database = (...own: ReadonlyArray<MigrationSet>) =>
   Ownership.layer.pipe(
     Layer.provideMerge(Wakeups.layer),
     Layer.provideMerge(ControlConnection.layer),
-    Layer.provideMerge(Fibers.layer),
+    Layer.provideMerge(Layer.merge(Fibers.layer, Ids.layer)),
     Layer.provideMerge(Layer.provide(Migrated.layer([mechanism, ...own]), Database.layerPatient)),
     Layer.provideMerge(Database.layerChecked)
   )
 
 /** Writes events in the transaction of their aggregate. */
-export const outbox: Layer.Layer<Outbox | LaneWakeup, never, Wakeups> = Layer.provideMerge(
+export const outbox: Layer.Layer<Outbox | LaneWakeup, never, Ids | Wakeups> = Layer.provideMerge(
   Outbox.layer,
   LaneWakeup.layer
 )

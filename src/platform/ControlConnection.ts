@@ -21,6 +21,7 @@ import {
   SubscriptionRef
 } from "effect"
 import { SqlError } from "effect/sql"
+import { Ids, timeQuery } from "./Ids.ts"
 import * as Backoff from "./Backoff.ts"
 import * as Supervised from "./Supervised.ts"
 import { DatabaseSettings } from "./DatabaseSettings.ts"
@@ -123,6 +124,7 @@ export class ControlConnection extends Context.Service<
     Effect.gen(function* () {
       const { applicationName, url } = yield* DatabaseSettings
       const { heartbeatMillis, sessionTimeoutMillis } = yield* ControlSettings
+      const ids = yield* Ids
       const session = yield* SubscriptionRef.make<ControlSession | undefined>(undefined)
       const handlers = new Set<(payload: string) => Effect.Effect<void>>()
       /** Open once anybody waits for notifications. */
@@ -156,8 +158,8 @@ export class ControlConnection extends Context.Service<
         )
 
       const heartbeat = (connection: PgConnection.PgConnection, stamp: Effect.Effect<void>, parts: Parts) =>
-        connection
-          .query("SELECT 1")
+        ids
+          .sampleBy(Effect.map(connection.query(timeQuery), ({ rows }) => rows))
           .pipe(
             Effect.raceFirst(overdue(parts)),
             Effect.andThen(stamp),

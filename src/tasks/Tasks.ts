@@ -2,7 +2,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
 import { Transaction } from "../platform/Transaction.ts"
-import { RandomUuid } from "../platform/RandomUuid.ts"
+import { Ids } from "../platform/Ids.ts"
 import * as Tracing from "../platform/Tracing.ts"
 import * as TaskRows from "./TaskRows.ts"
 import { TaskView, viewColumns } from "./TaskRows.ts"
@@ -140,12 +140,12 @@ export interface TasksService {
 }
 
 export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tasks/Tasks") {
-  static readonly layer: Layer.Layer<Tasks, never, PgClient.PgClient | TaskWakeup> = Layer.effect(
+  static readonly layer: Layer.Layer<Tasks, never, PgClient.PgClient | Ids | TaskWakeup> = Layer.effect(
     Tasks,
     Effect.gen(function* () {
       const client = yield* PgClient.PgClient
       const wakeup = yield* TaskWakeup
-      const drawUuid = yield* RandomUuid
+      const ids = yield* Ids
       const { pollMillis } = yield* TaskSettings
       const decodeView = Schema.decodeUnknownEffect(TaskView)
       const transaction = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
@@ -171,7 +171,7 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         const [added] = yield* Effect.orDie(sql<{ readonly taskId: TaskId; readonly delayMillis: number }>`
           INSERT INTO outbox_tasks (task_id, task_type, state, payload, priority, ordering_key, idempotency_key, enqueued_at, execute_at,
                                     attempts, token, trace_id, span_id)
-          SELECT uuid_v7(clock.now, ${drawUuid()}::uuid), ${type.name}::text, 'pending', ${text}::text::json, ${priority}::int2,
+          SELECT ${ids.next()}::uuid, ${type.name}::text, 'pending', ${text}::text::json, ${priority}::int2,
                  ${orderingKey}::text, ${idempotencyKey}::text, clock.now,
                  coalesce(${executeAt}::timestamptz, clock.now) + ${delayMillis}::float8 * interval '1 millisecond',
                  0, 0, ${span?.traceId ?? null}::text, ${span?.spanId ?? null}::text

@@ -45,10 +45,12 @@ import { TaskSettings } from "../../src/tasks/TaskSettings.ts"
 import { TaskWakeup } from "../../src/tasks/TaskWakeup.ts"
 import { Wakeups } from "../../src/platform/Wakeups.ts"
 import { webhookSecret } from "./MoneyRequests.ts"
+import type { Ids } from "../../src/platform/Ids.ts"
 import { keyRetentionMillis } from "./ModelGateway.ts"
 
 /** What every actor has around itself (Actor.ts), and the models of the two systems that are not ours. */
 export type Around =
+  | Ids
   | PgClient.PgClient
   | SqlClient.SqlClient
   | Broker

@@ -18,7 +18,9 @@ const timeoutMillis = 900_000
 
 /** The commands find the Node that runs this test. What npm has told this run it does not tell to theirs. */
 const environment = {
-  ...Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(npm_.*|NODE_OPTIONS|INIT_CWD)$/i.test(name))),
+  ...Object.fromEntries(
+    Object.entries(process.env).filter(([name]) => !/^(npm_.*|NODE_OPTIONS|INIT_CWD)$/i.test(name))
+  ),
   PATH: `${Path.dirname(process.execPath)}${Path.delimiter}${process.env["PATH"]}`
 }
 
@@ -87,14 +89,20 @@ describe("the package", () => {
           const { devDependencies } = JSON.parse(await readFile(Path.join(root, "package.json"), "utf8"))
           const modules = packed.files.flatMap(({ path }) => /^dist\/(.+)\.js$/.exec(path)?.[1] ?? [])
           const everything = modules.map((name, index) => `export * as module${index} from "paid-once/${name}"`)
-          await writeFile(Path.join(project, "package.json"), `{ "name": "stranger", "private": true, "type": "module" }`)
+          await writeFile(
+            Path.join(project, "package.json"),
+            `{ "name": "stranger", "private": true, "type": "module" }`
+          )
           await writeFile(Path.join(project, "tsconfig.json"), JSON.stringify(tsconfig))
           await writeFile(Path.join(project, "everything.ts"), everything.join("\n"))
           for (const file of ["minimal-outbox.ts", "Location.ts"]) {
             await copyFile(Path.join(root, "examples", file), Path.join(project, file))
           }
           await execute(project, "npm", [
-            ...["install", "--prefer-offline", "--no-audit", "--no-fund"],
+            "install",
+            "--prefer-offline",
+            "--no-audit",
+            "--no-fund",
             `./${packed.filename}`,
             `typescript@${devDependencies.typescript}`,
             `@types/node@${devDependencies["@types/node"]}`
@@ -105,7 +113,7 @@ describe("the package", () => {
         const { stdout } = yield* Effect.promise(() =>
           execute(project, process.execPath, ["minimal-outbox.ts"], { DATABASE_URL: Redacted.value(url) })
         )
-        assert.strictEqual(stdout, "The subscriber saw 3 deposits, 60 in all.\n")
+        assert.match(stdout, /^The subscriber saw 3 deposits, 60 in all\.$/m)
       }),
     timeoutMillis
   )

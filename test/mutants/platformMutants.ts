@@ -2,6 +2,7 @@
 import type { Mutant } from "./mutants.ts"
 
 const backoff = "src/platform/Backoff.ts"
+const ids = "src/platform/Ids.ts"
 const supervised = "src/platform/Supervised.ts"
 
 export const platformMutants: ReadonlyArray<Mutant> = [
@@ -48,5 +49,29 @@ export const platformMutants: ReadonlyArray<Mutant> = [
     find: "    Effect.sandbox,\n    // Inside",
     replace: "    Effect.mapError(Cause.fail),\n    // Inside",
     seenBy: { file: "test/platform/Supervised.test.ts", test: "a step that fails or dies" }
+  },
+  {
+    name: "ids-by-the-host",
+    breaks: "ids begin with the time of a host, and those of two hosts fall into different days",
+    file: ids,
+    find: "aheadMillis = databaseMillis - atMillis",
+    replace: "aheadMillis = Date.now() - atMillis + 0 * databaseMillis",
+    seenBy: { file: "test/platform/Ids.test.ts", test: "the layer has taken the database's time" }
+  },
+  {
+    name: "ids-of-the-first-sample",
+    breaks: "after a failover ids keep the time of the old server for as long as the process lives",
+    file: "src/platform/ControlConnection.ts",
+    find: ".sampleBy(Effect.map(connection.query(timeQuery), ({ rows }) => rows))",
+    replace: ".sampleBy(Effect.as(connection.query(timeQuery), [{ millis: 0 }]))",
+    seenBy: { file: "test/platform/Ids.test.ts", test: "a heartbeat of the control connection" }
+  },
+  {
+    name: "ids-that-repeat-their-time",
+    breaks: "ids of one millisecond come in any order, and an index takes them all over its pages",
+    file: ids,
+    find: "++counter === counterLimit",
+    replace: "(counter = parseInt(random.slice(15, 18), 16)) === counterLimit",
+    seenBy: { file: "test/platform/Ids.test.ts", test: "is greater than the one before" }
   }
 ]

@@ -79,6 +79,25 @@ it.live("a replay of a range of days reads what occurred in it", () =>
   }).pipe(Effect.provide(world))
 )
 
+it.live("a range of time is exact where an id was drawn a moment before its event was written", () =>
+  Effect.gen(function* () {
+    const sql = yield* PgClient.PgClient
+    const { topic } = Counters
+    yield* Transaction.run(Counters.create("skewed-1"))
+    yield* publishAll
+    const [event] = yield* sql<{ readonly at: Date; readonly from: Date; readonly to: Date }>`
+      UPDATE event_log SET occurred_at = uuid_v7_time(event_id) + interval '5 seconds' WHERE aggregate_id = 'skewed-1'
+      RETURNING occurred_at AS at, occurred_at - interval '1 second' AS "from", occurred_at + interval '1 second' AS "to"`
+    assert.strictEqual((yield* replay({ topic, from: event!.from, to: event!.to }, 2)).length, 1)
+    assert.strictEqual((yield* replay({ topic, to: event!.from }, 2)).length, 0)
+    assert.strictEqual((yield* replay({ topic, from: event!.to }, 2)).length, 0)
+    // An id ahead of its event: a process that learned of the database's clock before it was set back.
+    yield* sql`UPDATE event_log SET occurred_at = uuid_v7_time(event_id) - interval '5 seconds' WHERE aggregate_id = 'skewed-1'`
+    const earlier = (date: Date) => new Date(date.getTime() - 10_000)
+    assert.strictEqual((yield* replay({ topic, from: earlier(event!.from), to: earlier(event!.to) }, 2)).length, 1)
+  }).pipe(Effect.provide(world))
+)
+
 it.live("a page ends where its events get too large to hold many of them", () =>
   Effect.gen(function* () {
     for (let n = 0; n < 12; n++) yield* Transaction.run(Counters.create(`large-${10 + n}`, "x".repeat(800_000)))

@@ -10,6 +10,7 @@ import * as Counters from "../support/Counters.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import { publishAll } from "../support/Published.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
+import { idAt } from "../support/SqlIds.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
 /** A database of its own with the settable clock and the counters. */
@@ -267,7 +268,7 @@ it.live("too many rows of a day stay in the default partition, and leave it in b
     yield* DatabaseClock.advance("7 days")
     yield* sql`
       INSERT INTO processed_events
-      SELECT 'consumer', uuid_v7(clock_now(), gen_random_uuid()), clock_now() FROM generate_series(1, 12000)`
+      SELECT 'consumer', ${sql.literal(idAt("clock_now()"))}, clock_now() FROM generate_series(1, 12000)`
     const first = yield* Maintenance.runOnce()
     assert.include(outcomes(first), "processed_events blocked")
     assert.strictEqual(yield* count("processed_events_default"), 12_000)

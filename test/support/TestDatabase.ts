@@ -11,6 +11,7 @@ import { tmpdir } from "node:os"
 import * as Path from "node:path"
 import { inject } from "vitest"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
+import { Ids } from "../../src/platform/Ids.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import * as DeferredBegin from "../../src/postgres/fast/DeferredBegin.ts"
 import { plantedSql } from "../mutants/planted.ts"
@@ -76,10 +77,14 @@ export class TestDatabase extends Context.Service<
   /** The round trip that the service saves at each BEGIN, its pools in tests save, too. */
   static readonly fastBegin = Layer.succeed(Database.SocketSetup, DeferredBegin.install)
 
-  /** The clone with the pool that the service itself would have. */
+  /** The clone with the pool that the service itself would have, and ids by its clock. */
   static readonly layerPool = Layer.unwrap(
     TestDatabase.useSync(({ url }) =>
-      Database.layer.pipe(Layer.provide(TestDatabase.fastBegin), Layer.provideMerge(DatabaseSettings.layerOf({ url })))
+      Ids.layer.pipe(
+        Layer.provideMerge(Database.layer),
+        Layer.provide(TestDatabase.fastBegin),
+        Layer.provideMerge(DatabaseSettings.layerOf({ url }))
+      )
     )
   ).pipe(Layer.provideMerge(TestDatabase.layer))
 }

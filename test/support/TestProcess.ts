@@ -10,6 +10,7 @@ import * as Outbox from "../../src/outbox/Outbox.ts"
 import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
 import { Publisher } from "../../src/outbox/Publisher.ts"
 import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
+import { Ids } from "../../src/platform/Ids.ts"
 import { ControlConnection } from "../../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
@@ -26,6 +27,7 @@ export const platform = Layer.fresh(
   Ownership.layer.pipe(
     Layer.provideMerge(Wakeups.layer),
     Layer.provideMerge(ControlConnection.layer),
+    Layer.provideMerge(Ids.layer),
     Layer.provideMerge(Layer.mergeAll(Layer.provide(Database.layer, TestDatabase.fastBegin), Fibers.layer)),
     Layer.provideMerge(
       Layer.unwrap(TestDatabase.useSync(({ url }) => DatabaseSettings.layerOf({ url, maxConnections: 8 })))

@@ -4,6 +4,7 @@ import { Context, Effect, Layer, References, Redacted, Schedule } from "effect"
 import { inject } from "vitest"
 import { Broker } from "../../../src/brokers/Broker.ts"
 import * as EmbeddedBroker from "../../../src/brokers/embedded/EmbeddedBroker.ts"
+import { Ids } from "../../../src/platform/Ids.ts"
 import { ControlConnection, ControlSettings } from "../../../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../../src/postgres/Database.ts"
@@ -22,7 +23,7 @@ export const platform = (url: Redacted.Redacted, settings = controlSettings) =>
   Layer.mergeAll(Ownership.layer, Wakeups.layer).pipe(
     Layer.provideMerge(Wakeups.layer),
     Layer.provideMerge(ControlConnection.layer),
-    Layer.provideMerge(Fibers.layer),
+    Layer.provideMerge(Layer.merge(Fibers.layer, Ids.layer)),
     Layer.provideMerge(Database.layer),
     Layer.provide(DatabaseSettings.layerOf({ url, maxConnections: 8 })),
     Layer.provide(Layer.succeed(ControlSettings, settings))

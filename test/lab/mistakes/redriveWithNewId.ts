@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DeadLetters } from "../../../src/operations/DeadLetters.ts"
-import { RandomUuid } from "../../../src/platform/RandomUuid.ts"
+import { Ids } from "../../../src/platform/Ids.ts"
 import type { Mistake } from "./Mistake.ts"
 
 export const redriveWithNewId: Mistake = {
@@ -16,13 +16,13 @@ export const redriveWithNewId: Mistake = {
       Effect.gen(function* () {
         const deadLetters = yield* DeadLetters
         const sql = yield* SqlClient.SqlClient
-        const drawUuid = yield* RandomUuid
+        const ids = yield* Ids
         return DeadLetters.of({
           ...deadLetters,
           retry: (eventId, operator) =>
             Effect.tap(deadLetters.retry(eventId, operator), () =>
               Effect.orDie(sql`
-                WITH fresh AS (SELECT uuid_v7(clock_now(), ${drawUuid()}::uuid) AS id),
+                WITH fresh AS (SELECT ${ids.next()}::uuid AS id),
                      hold AS (UPDATE outbox_holds SET event_id = fresh.id FROM fresh WHERE event_id = ${eventId}::uuid)
                 UPDATE outbox_parked SET event_id = fresh.id FROM fresh WHERE event_id = ${eventId}::uuid`)
             )
