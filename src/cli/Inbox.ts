@@ -1,11 +1,11 @@
 /** `paid-once inbox list|retry|discard|skip`: what a consumer could not apply, for the person who has to decide about it. */
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import * as Main from "../main.ts"
 import { type Handled, InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
 import { type Entry, InboxReport, State } from "../operations/InboxReport.ts"
-import * as Main from "../main.ts"
-import { ExitStatus } from "./Process.ts"
 import { by, eventFilters, json, limit, onDatabase, operatorOf, print, reason, table } from "./Operator.ts"
+import { ExitStatus } from "./Process.ts"
 
 const consumer = Argument.String("consumer").pipe(
   Argument.withDescription("the consumer's name, as `inbox list` shows it")

@@ -1,4 +1,4 @@
-/** What the commands for operators share: flags, the audit's who and why, and how a list is printed. */
+/** Shared parts of the operator's commands: flags, the audit's actor and reason, and the printing of lists. */
 import { Console, Effect, Option, Schema } from "effect"
 import { Flag } from "effect/cli"
 import { hostname, userInfo } from "node:os"
@@ -32,7 +32,7 @@ export const limit = Flag.Int("limit").pipe(
   Flag.withDefault(50)
 )
 
-/** What events may be chosen by at the outbox and at an inbox alike. */
+/** Filters of events that outbox and inbox share. */
 export const eventFilters = {
   type: Flag.String("type").pipe(Flag.withDescription("only events of this type"), Flag.optional),
   aggregate: Flag.String("aggregate").pipe(

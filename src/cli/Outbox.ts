@@ -3,8 +3,8 @@ import { Console, Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { DeadLetters, type Handled } from "../operations/DeadLetters.ts"
 import { type Details, type Entry, OutboxReport } from "../operations/OutboxReport.ts"
-import { ExitStatus } from "./Process.ts"
 import { by, eventFilters, json, limit, onDatabase, operatorOf, print, reason, table } from "./Operator.ts"
+import { ExitStatus } from "./Process.ts"
 
 const eventId = Argument.String("event-id").pipe(
   Argument.withDescription("the event's id, as `outbox list` shows it"),

@@ -1,4 +1,4 @@
-/** What the operator's commands work with, beside running services. */
+/** The services of the operator's commands, which run beside the service's processes. */
 import { Layer } from "effect"
 import { DeadLetters } from "../operations/DeadLetters.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"

@@ -4,13 +4,13 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Result, Schema } from "effect"
-import { Transaction } from "../platform/Transaction.ts"
-import { Wakeups } from "../platform/Wakeups.ts"
 import * as HeldRows from "../outbox/holds/HeldRows.ts"
 import * as HoldRetries from "../outbox/holds/HoldRetries.ts"
 import type { Lane } from "../outbox/Lane.ts"
-import type { Aggregate } from "../outbox/OutboxQueue.ts"
 import { LaneWakeup } from "../outbox/LaneWakeup.ts"
+import type { Aggregate } from "../outbox/OutboxQueue.ts"
+import { Transaction } from "../platform/Transaction.ts"
+import { Wakeups } from "../platform/Wakeups.ts"
 
 /** Who changes something, and why. Both end up in the audit. */
 export interface Operator {

@@ -7,10 +7,10 @@
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
-import * as DailyPartitions from "./DailyPartitions.ts"
-import * as Supervised from "../platform/Supervised.ts"
 import { RetentionSettings } from "../platform/Retention.ts"
+import * as Supervised from "../platform/Supervised.ts"
 import * as TaskCleanup from "../tasks/TaskCleanup.ts"
+import * as DailyPartitions from "./DailyPartitions.ts"
 
 /** Days made ahead: upkeep that stands still over a long weekend is noticed before the default partition fills. */
 const daysAhead = 4

@@ -4,10 +4,10 @@
  */
 import { Clock, Effect, Layer, Metric } from "effect"
 import { SqlClient } from "effect/sql"
-import * as Supervised from "../platform/Supervised.ts"
 import { batchSeconds, failedTotal, publishedTotal } from "../outbox/Dispatcher.ts"
 import { eventTypeLabel } from "../outbox/EventTypeLabel.ts"
 import { Publisher } from "../outbox/Publisher.ts"
+import * as Supervised from "../platform/Supervised.ts"
 
 /** The ways in which a send fails. */
 const reasons = ["BrokerUnavailable", "TopicUnavailable", "MessageRejected"] as const

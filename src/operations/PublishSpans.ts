@@ -1,8 +1,8 @@
 /** The publisher, seen by a tracer: a span for each event, in the trace of the request that wrote it. */
 import { Clock, Effect, Exit, Layer, Option, Tracer, Context } from "effect"
-import * as Tracing from "../platform/Tracing.ts"
 import type { StoredEvent } from "../brokers/Envelope.ts"
 import { Publisher } from "../outbox/Publisher.ts"
+import * as Tracing from "../platform/Tracing.ts"
 
 /**
  * Puts spans around the {@link Publisher} where a tracer is installed, and leaves it alone elsewhere.

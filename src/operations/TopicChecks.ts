@@ -7,7 +7,6 @@
  */
 import type { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Ref, Result, Schema } from "effect"
-import * as Supervised from "../platform/Supervised.ts"
 import {
   Broker,
   type BrokerUnavailable,
@@ -15,10 +14,11 @@ import {
   TopicSettings,
   type TopicUnavailable
 } from "../brokers/Broker.ts"
-import { RetentionSettings } from "../platform/Retention.ts"
 import { laneCount } from "../outbox/Lane.ts"
 import { OutboxSettings } from "../outbox/Outbox.ts"
 import { QueueSettings } from "../outbox/OutboxQueue.ts"
+import { RetentionSettings } from "../platform/Retention.ts"
+import * as Supervised from "../platform/Supervised.ts"
 import { PartitionCounts } from "./PartitionCounts.ts"
 
 /**

@@ -21,10 +21,10 @@ import {
   SubscriptionRef
 } from "effect"
 import { SqlError } from "effect/sql"
-import { Ids, timeQuery } from "./Ids.ts"
 import * as Backoff from "./Backoff.ts"
-import * as Supervised from "./Supervised.ts"
 import { DatabaseSettings } from "./DatabaseSettings.ts"
+import { Ids, timeQuery } from "./Ids.ts"
+import * as Supervised from "./Supervised.ts"
 
 /** Timing of the control connection, in milliseconds. */
 export const ControlSettings = Context.Reference<{

@@ -6,8 +6,8 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Latch, Layer, Scope } from "effect"
-import * as Monotonic from "./Monotonic.ts"
 import { channel, ControlConnection } from "./ControlConnection.ts"
+import * as Monotonic from "./Monotonic.ts"
 import * as Supervised from "./Supervised.ts"
 
 /** Whether signals reach other processes. Off, everything still happens, at the pace of the polls. */

@@ -1,8 +1,8 @@
 /** One run of a task: its handler with its time limit, and what the run's end means for the task. */
 import type { PgClient } from "@effect/sql-pg"
 import { Cause, Effect, Exit, Metric, Option, Schema, Tracer } from "effect"
-import { Faults } from "../platform/Faults.ts"
 import * as Backoff from "../platform/Backoff.ts"
+import { Faults } from "../platform/Faults.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
 import * as Tracing from "../platform/Tracing.ts"
 import type { ClaimedTask } from "./TaskClaim.ts"

@@ -1,8 +1,8 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, SubscriptionRef } from "effect"
 import { SqlClient } from "effect/sql"
-import { BoundAddress } from "../../src/http/HttpServer.ts"
 import { Broker } from "../../src/brokers/Broker.ts"
+import { BoundAddress } from "../../src/http/HttpServer.ts"
 import { GatewayServer } from "../../src/sandbox/GatewayServer.ts"
 import { type Answer, newOrder, send, service } from "./Service.ts"
 

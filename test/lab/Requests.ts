@@ -230,11 +230,11 @@ export const decline = (number: number, order: number, events: 1 | 2, known: Kno
       const subjectOf = (event: number) => `0000000${event}-0000-7000-8000-${String(number).padStart(12, "0")}`
       yield* Transaction.run(
         Effect.gen(function* () {
-          const claim = yield* idempotency.claim(
+          const key = yield* idempotency.claim(
             { method: "POST", path: `/orders/${id}/decline`, key: keyOf(number), body: {} },
             subjectOf(0)
           )
-          if (claim._tag !== "First") return
+          if (key._tag !== "First") return
           const locked = yield* orders.lock(OrderId.make(id))
           const change = declinePayment(locked, PaymentId.make(subjectOf(0)), "noted")
           // A paid order is not declined any more: the key is used up all the same.
