@@ -8,7 +8,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Console, Effect, Layer, Schedule, Schema } from "effect"
 import { randomUUID } from "node:crypto"
 import * as EmbeddedBroker from "paid-once/brokers/embedded/EmbeddedBroker"
-import { EventRefused, type Subscriber } from "paid-once/inbox/Subscriber"
+import { PermanentFailure, type Subscriber } from "paid-once/inbox/Subscriber"
 import { InboxReport } from "paid-once/operations/InboxReport"
 import { Outbox } from "paid-once/outbox/Outbox"
 import * as Plain from "paid-once/plain/Plain"
@@ -27,7 +27,7 @@ const readScanned = Schema.decodeUnknownEffect(Schema.Struct({ place: Schema.Str
 /**
  * What `handle` does to the database commits with the mark "applied", and so takes place once for each event.
  *
- * `EventRefused`: another try would fail, too, so the event is a dead letter at once. `DependencyDown`: the partition waits. Any other failure
+ * `PermanentFailure`: another try would fail, too, so the event is a dead letter at once. `DependencyDown`: the partition waits. Any other failure
  * is tried again after a growing wait. Later events of the same aggregate wait behind a failed one; other aggregates go on.
  */
 const tracking: Subscriber = {
@@ -37,7 +37,7 @@ const tracking: Subscriber = {
   handle: Effect.fn("tracking.handle")(function* (event) {
     const { sql } = yield* Transaction
     const { place } = yield* readScanned(event.data).pipe(
-      Effect.mapError((error) => new EventRefused({ reason: error.message }))
+      Effect.mapError((error) => new PermanentFailure({ reason: error.message }))
     )
     yield* sql`
       INSERT INTO parcels VALUES (${event.aggregateId}, ${place}, 1)
