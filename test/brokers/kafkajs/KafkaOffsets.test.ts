@@ -56,9 +56,13 @@ it.live("offsets that were noted during a request go into the next one together,
 it.live("no offset is committed for a reader that has lost its partition", () =>
   Effect.gen(function* () {
     const { next, note, settled } = yield* make
-    const [one, two] = [ownerOf(1), ownerOf(2)]
+    const [one, two, three] = [ownerOf(1), ownerOf(2), ownerOf(3)]
+    // Lost after its offset was noted, and before the request.
+    yield* note(three, 4n)
+    three.lose()
     yield* note(one, 5n)
     const first = yield* next
+    assert.deepStrictEqual(first.offsets, { 1: "5" })
     yield* note(one, 6n)
     yield* note(two, 3n)
     one.lose()
