@@ -6,9 +6,9 @@
  */
 import { Array, Result, Schema } from "effect"
 import type { NonEmptyReadonlyArray } from "effect/Array"
-import type { BrokerRecord, ConsumedRecord } from "./Broker.ts"
 import { isStorable } from "../platform/StorableText.ts"
 import { utf8Length, writeText } from "../platform/Utf8.ts"
+import type { BrokerRecord, ConsumedRecord } from "./Broker.ts"
 
 /** An event as it is stored; `data` is JSON text. */
 export interface StoredEvent {

@@ -7,11 +7,11 @@ import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Redacted } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import * as Net from "node:net"
-import { innermost } from "../platform/Innermost.ts"
 import { DatabaseSettings } from "../platform/DatabaseSettings.ts"
+import { innermost } from "../platform/Innermost.ts"
+import * as TransactionControl from "../platform/TransactionControl.ts"
 import { DatabaseUnusable } from "./StartChecks.ts"
 import * as StartChecks from "./StartChecks.ts"
-import * as TransactionControl from "../platform/TransactionControl.ts"
 
 /**
  * How long a connection of the pool may be silent, idle or waiting for a response. Statements take milliseconds, so a longer silence

@@ -8,11 +8,10 @@
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Stream, SubscriptionRef } from "effect"
 import type { SqlError } from "effect/sql"
-import { Ownership } from "../../platform/Ownership.ts"
 import * as Grace from "../../platform/Grace.ts"
-import { Wakeups } from "../../platform/Wakeups.ts"
+import { Ownership } from "../../platform/Ownership.ts"
 import * as Supervised from "../../platform/Supervised.ts"
-import { batchBytes } from "../Envelope.ts"
+import { Wakeups } from "../../platform/Wakeups.ts"
 import {
   type Batch,
   Broker,
@@ -23,6 +22,7 @@ import {
   TopicUnavailable,
   topicName
 } from "../Broker.ts"
+import { batchBytes } from "../Envelope.ts"
 import * as EmbeddedLog from "./EmbeddedLog.ts"
 import { countExpired, dropExpired, retentionDays } from "./EmbeddedLog.ts"
 import * as EmbeddedReader from "./EmbeddedReader.ts"

@@ -6,8 +6,8 @@
  */
 import { Deferred, Effect, Exit, Latch, Option, Semaphore } from "effect"
 import type { SqlError } from "effect/sql"
-import type { Membership } from "../../platform/Ownership.ts"
 import * as Backoff from "../../platform/Backoff.ts"
+import type { Membership } from "../../platform/Ownership.ts"
 import type { BrokerUnavailable, ConsumeOptions, Slice } from "../Broker.ts"
 import type * as EmbeddedLog from "./EmbeddedLog.ts"
 
