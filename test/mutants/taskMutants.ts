@@ -6,6 +6,7 @@ const leases = "src/tasks/TaskLeases.ts"
 const cleanup = "src/tasks/TaskCleanup.ts"
 
 const tasks = "src/tasks/Tasks.ts"
+const enqueueOptions = "src/tasks/EnqueueOptions.ts"
 
 const taskRows = "src/tasks/TaskRows.ts"
 const idempotency = "src/application/Idempotency.ts"
@@ -137,7 +138,7 @@ export const taskMutants: ReadonlyArray<Mutant> = [
   {
     name: "delays-for-ages",
     breaks: "a delay in a wrong unit is taken, and its task never runs",
-    file: tasks,
+    file: enqueueOptions,
     find: " && delayMillis <= maxDelayMillis",
     replace: "",
     seenBy: { file: states, test: "the lowest and highest priority" }
@@ -145,7 +146,7 @@ export const taskMutants: ReadonlyArray<Mutant> = [
   {
     name: "takes-documents",
     breaks: "a task takes a payload of any size",
-    file: tasks,
+    file: enqueueOptions,
     find: "if (length > maxPayloadLength)",
     replace: "if (false)",
     seenBy: { file: states, test: "the lowest and highest priority" }
