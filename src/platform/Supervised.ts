@@ -53,10 +53,6 @@ const restartsTotal = Metric.counter("fiber_restarts_total", {
   incremental: true
 })
 
-/** `Backoff.fullJitter` for the n-th wait, n from 0. For files that are still to name their policy in Backoff.ts. */
-export const fullJitterMillis = (n: number, baseMillis: number, capMillis: number): Effect.Effect<number> =>
-  Backoff.millisAfter(Backoff.fullJitter(baseMillis, capMillis), n + 1)
-
 /**
  * Runs `step` for ever in a fiber of the surrounding scope.
  *
