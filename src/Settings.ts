@@ -10,7 +10,7 @@ import { type AppConfig, defaultPort } from "./Config.ts"
 import { ordersTopic } from "./domain/Events.ts"
 import { HttpSettings } from "./http/HttpServer.ts"
 import * as Consumer from "./inbox/Consumer.ts"
-import { ParkingSettings } from "./inbox/holds/Parking.ts"
+import { HoldSettings as InboxHoldSettings } from "./inbox/holds/Holds.ts"
 import * as Maintenance from "./operations/Maintenance.ts"
 import { HoldSettings } from "./outbox/holds/Holds.ts"
 import { LaneWorkersSettings } from "./outbox/LaneWorkers.ts"
@@ -74,7 +74,7 @@ export const settings = (config: AppConfig) =>
       }))
     ),
     Layer.succeed(Consumer.ConsumerSettings, { sliceSize: config.consumerSliceSize }),
-    Layer.succeed(ParkingSettings, {
+    Layer.succeed(InboxHoldSettings, {
       maxAttempts: config.inboxMaxAttempts,
       retryBaseMillis: config.inboxRetryBaseMillis
     }),

@@ -4,11 +4,11 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Result, Schema } from "effect"
-import { announce } from "../inbox/holds/HoldWakeup.ts"
-import * as ParkedRows from "../inbox/holds/ParkedRows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { Wakeups } from "../platform/Wakeups.ts"
 import type { Operator } from "./DeadLetters.ts"
+import { announce } from "../inbox/holds/HoldWakeup.ts"
+import * as HeldRows from "../inbox/holds/HeldRows.ts"
 import type { Filter } from "./InboxReport.ts"
 
 /** This consumer has nothing of that name that waits or is dead. */
@@ -98,7 +98,7 @@ export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDea
         if (aggregate === undefined) return undefined
         const held = { consumer, aggregateId: aggregate.aggregateId }
         // The hold first, as everybody does.
-        const hold = yield* ParkedRows.lockHold(held, "decide")
+        const hold = yield* HeldRows.lockHold(held, "exclusive")
         const [row] = yield* sql<{
           readonly status: "dead" | "discarded" | "parked"
           readonly attempts: number
@@ -145,10 +145,10 @@ export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDea
         const { held, hold, isHead, row } = found
         if (row.status === "discarded") return yield* notPossible(consumer, eventId, "was discarded, which is final")
         if (!isHead || hold === undefined || hold.status === "gap") return yield* explain(found, eventId)
-        if (row.status === "dead") yield* ParkedRows.unbury(consumer, eventId)
+        if (row.status === "dead") yield* HeldRows.unbury(consumer, eventId)
         const attempts = row.status === "dead" ? 0 : hold.attempts
-        yield* ParkedRows.setDue(held, { attempts, waitMillis: 0 })
-        yield* ParkedRows.audit(consumer, {
+        yield* HeldRows.setDue(held, { attempts, waitMillis: 0 })
+        yield* HeldRows.audit(consumer, {
           ...operator,
           action: "retry",
           eventId,
@@ -161,7 +161,7 @@ export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDea
 
       /** Sets the cursor so that `version` counts as done. */
       const passOver = Effect.fnUntraced(function* (
-        { aggregateId, consumer }: ParkedRows.Held,
+        { aggregateId, consumer }: HeldRows.Held,
         type: string,
         version: number
       ) {
@@ -198,13 +198,13 @@ export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDea
           yield* sql`
             UPDATE inbox_dead_letters SET status = 'discarded', ended_at = clock_now()
             WHERE consumer_name = ${consumer} AND event_id = ${eventId}`
-        } else yield* ParkedRows.bury(held, eventId, "discarded")
+        } else yield* HeldRows.bury(held, eventId, "discarded")
         if (row.version !== null && row.type !== null) yield* passOver(held, row.type, row.version)
         // What waits behind it is next; the consumer sees whether something is missing in between.
-        const [next] = yield* ParkedRows.first(held, 1)
-        if (next === undefined) yield* ParkedRows.release(held)
-        else yield* ParkedRows.setDue(held, { eventId: next.id, attempts: 0, waitMillis: 0 })
-        yield* ParkedRows.audit(consumer, {
+        const [next] = yield* HeldRows.first(held, 1)
+        if (next === undefined) yield* HeldRows.release(held)
+        else yield* HeldRows.setDue(held, { eventId: next.id, attempts: 0, waitMillis: 0 })
+        yield* HeldRows.audit(consumer, {
           ...operator,
           action: "discard",
           eventId,
@@ -228,8 +228,8 @@ export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDea
           SELECT version FROM consumer_cursors
           WHERE consumer_name = ${consumer} AND aggregate_id = ${held.aggregateId} AND aggregate_type = ${row.type} FOR UPDATE`
         yield* passOver(held, row.type, row.version - 1)
-        yield* ParkedRows.setDue(held, { attempts: 0, waitMillis: 0 })
-        yield* ParkedRows.audit(consumer, {
+        yield* HeldRows.setDue(held, { attempts: 0, waitMillis: 0 })
+        yield* HeldRows.audit(consumer, {
           ...operator,
           action: "skip",
           eventId,

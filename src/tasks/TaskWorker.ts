@@ -3,8 +3,9 @@
  * and the handlers; TaskWorkers.ts puts them into loops.
  */
 import type { PgClient } from "@effect/sql-pg"
-import { Clock, Effect, type Fiber, Metric, Schema } from "effect"
+import { Effect, type Fiber, Metric, Schema } from "effect"
 import { Faults } from "../platform/Faults.ts"
+import * as Monotonic from "../platform/Monotonic.ts"
 import { RandomUuid } from "../platform/RandomUuid.ts"
 import { type ClaimedTask, TaskClaim } from "./TaskClaim.ts"
 import { type Ending, TaskFinish } from "./TaskFinish.ts"
@@ -89,10 +90,6 @@ export interface TaskWorker<R> {
   readonly interruptAll: Effect.Effect<void>
 }
 
-const monotonicMillis = Clock.clockWith((clock) =>
-  Effect.sync(() => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n))
-)
-
 /** Makes a worker. Two handlers for one type are refused. */
 export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler<R>>) {
   const claims = yield* TaskClaim
@@ -124,7 +121,7 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
     const wanted = typeNames
       .map((typeName) => ({ typeName, free: Math.min(free(typeName), maxClaim) }))
       .filter((want) => want.free > 0)
-    const leaseEndsMillis = (yield* monotonicMillis) + settings.leaseMillis
+    const leaseEndsMillis = (yield* Monotonic.millis) + settings.leaseMillis
     const tasks = yield* claims.claim(wanted, worker)
     yield* faults.at("task.after-claim")
     const taken = new Map<string, number>()
@@ -187,7 +184,7 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
 
   const heartbeatOnce = Effect.gen(function* () {
     const beating = [...runs.values()].filter((run) => !run.ending)
-    const sentMillis = yield* monotonicMillis
+    const sentMillis = yield* Monotonic.millis
     const renewed = yield* Effect.exit(
       leases.renew(beating.map(({ task }) => task)).pipe(
         // Until the lease ends there is time for another one, on another connection.
@@ -212,7 +209,7 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
       return
     }
     // Nobody knows whether the leases stand. Those that have run out by our own clock may be somebody else's.
-    const nowMillis = yield* monotonicMillis
+    const nowMillis = yield* Monotonic.millis
     for (const run of beating) if (run.leaseEndsMillis <= nowMillis && !run.ending) interrupt(run, "lost")
     return yield* renewed
   })

@@ -2,12 +2,13 @@
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
 import { Ids } from "../platform/Ids.ts"
+import * as Rows from "../platform/Rows.ts"
 import * as Tracing from "../platform/Tracing.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import * as TaskRows from "./TaskRows.ts"
 import { TaskView, viewColumns } from "./TaskRows.ts"
 import { TaskSettings } from "./TaskSettings.ts"
-import { priorities, type TaskId, type TaskState, type TaskType } from "./TaskType.ts"
+import { priorities, TaskId, type TaskState, type TaskType } from "./TaskType.ts"
 import { TaskWakeup } from "./TaskWakeup.ts"
 
 /** When and how a task is to be run. */
@@ -62,12 +63,19 @@ export interface Handled {
 export const maxPayloadLength = 1_000_000
 
 /** A task that will not be run again. */
-export interface DeadTask {
-  readonly taskId: TaskId
+const DeadTask = Schema.Struct({
+  taskId: TaskId,
   /** As it is stored. */
-  readonly payload: unknown
-  readonly lastError: string | null
-}
+  payload: Schema.Unknown,
+  lastError: Schema.NullOr(Schema.String)
+})
+export type DeadTask = typeof DeadTask.Type
+const decodeDead = Rows.all(DeadTask)
+
+const decodeView = Rows.first(TaskView)
+const decodeFirst = Rows.first(Schema.Struct({ taskId: TaskId }))
+const decodeSettled = Rows.first(Schema.Struct({ typeName: Schema.String, keyed: Schema.Boolean }))
+const decodeHastened = Rows.first(Schema.Struct({ typeName: Schema.String }))
 
 /** A task that is being cancelled. */
 export interface CancelledTask {
@@ -147,7 +155,6 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
       const wakeup = yield* TaskWakeup
       const ids = yield* Ids
       const { pollMillis } = yield* TaskSettings
-      const decodeView = Schema.decodeUnknownEffect(TaskView)
       const transaction = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
         Effect.provideService(Transaction.run(effect), PgClient.PgClient, client)
 
@@ -168,6 +175,7 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         const wrong = mistake({ delayMillis, executeAt, priority, length: text.length })
         if (wrong !== undefined) return yield* Effect.die(new Error(`task of type ${type.name}: ${wrong}`))
         const span = yield* Tracing.current
+        // oxlint-disable-next-line paid-once/decoded-rows -- part of business transactions
         const [added] = yield* Effect.orDie(sql<{ readonly taskId: TaskId; readonly delayMillis: number }>`
           INSERT INTO outbox_tasks (task_id, task_type, state, payload, priority, ordering_key, idempotency_key, enqueued_at, execute_at,
                                     attempts, token, trace_id, span_id)
@@ -183,9 +191,11 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
           return { taskId: added.taskId, isNew: true }
         }
         // A statement of its own: only a new snapshot sees what a concurrent transaction has committed meanwhile.
-        const [first] = yield* Effect.orDie(sql<{ readonly taskId: TaskId }>`
-          SELECT task_id::text AS "taskId" FROM outbox_tasks
-          WHERE task_type = ${type.name} AND idempotency_key = ${idempotencyKey}`)
+        const first = yield* Effect.orDie(
+          decodeFirst(sql`
+            SELECT task_id::text AS "taskId" FROM outbox_tasks
+            WHERE task_type = ${type.name} AND idempotency_key = ${idempotencyKey}`)
+        )
         if (first === undefined) {
           return yield* Effect.die(
             new Error(`task ${type.name} ${idempotencyKey} was cleaned up while it was enqueued again`)
@@ -201,10 +211,12 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
 
       const settle = Effect.fn("Tasks.settle")(function* (which: ReturnType<typeof byId>) {
         const { sql } = yield* Transaction
-        const [settled] = yield* Effect.orDie(sql<{ readonly typeName: string; readonly keyed: boolean }>`
-          UPDATE outbox_tasks SET state = 'completed', finished_at = clock_now()
-          WHERE ${which} AND state IN ('pending', 'failed', 'dead')
-          RETURNING task_type AS "typeName", ordering_key IS NOT NULL AS keyed`)
+        const settled = yield* Effect.orDie(
+          decodeSettled(sql`
+            UPDATE outbox_tasks SET state = 'completed', finished_at = clock_now()
+            WHERE ${which} AND state IN ('pending', 'failed', 'dead')
+            RETURNING task_type AS "typeName", ordering_key IS NOT NULL AS keyed`)
+        )
         if (settled?.keyed === true) yield* announce(settled.typeName, 0)
         return settled !== undefined
       })
@@ -212,10 +224,12 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
       const hasten = Effect.fn("Tasks.hasten")(function* (which: ReturnType<typeof byId>, delayMillis = 0) {
         const { sql } = yield* Transaction
         const due = sql`clock_now() + ${delayMillis}::float8 * interval '1 millisecond'`
-        const [hastened] = yield* Effect.orDie(sql<{ readonly typeName: string }>`
-          UPDATE outbox_tasks SET execute_at = ${due}
-          WHERE ${which} AND state IN ('pending', 'failed') AND execute_at > ${due}
-          RETURNING task_type AS "typeName"`)
+        const hastened = yield* Effect.orDie(
+          decodeHastened(sql`
+            UPDATE outbox_tasks SET execute_at = ${due}
+            WHERE ${which} AND state IN ('pending', 'failed') AND execute_at > ${due}
+            RETURNING task_type AS "typeName"`)
+        )
         if (hastened !== undefined) yield* announce(hastened.typeName, delayMillis)
       })
 
@@ -278,15 +292,17 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         hasten: (taskId, delayMillis) => hasten(byId(taskId), delayMillis),
         hastenByKey: (type, key, delayMillis) => hasten(byKey(type, key), delayMillis),
         get: Effect.fn("Tasks.get")(function* (taskId) {
-          const [row] = yield* Effect.orDie(
-            client`SELECT ${client.literal(viewColumns)} FROM outbox_tasks WHERE task_id = ${taskId}::uuid`
+          const view = yield* Effect.orDie(
+            decodeView(client`SELECT ${client.literal(viewColumns)} FROM outbox_tasks WHERE task_id = ${taskId}::uuid`)
           )
-          return row === undefined ? yield* new TaskNotFound({ taskId }) : yield* Effect.orDie(decodeView(row))
+          return view ?? (yield* new TaskNotFound({ taskId }))
         }),
         dead: (typeName, limit) =>
-          Effect.orDie(client<DeadTask>`
-            SELECT task_id::text AS "taskId", payload, last_error AS "lastError" FROM outbox_tasks
-            WHERE state = 'dead' AND task_type = ${typeName} ORDER BY finished_at LIMIT ${limit}`),
+          Effect.orDie(
+            decodeDead(client`
+              SELECT task_id::text AS "taskId", payload, last_error AS "lastError" FROM outbox_tasks
+              WHERE state = 'dead' AND task_type = ${typeName} ORDER BY finished_at LIMIT ${limit}`)
+          ),
         onCancel: ({ name }, effect) => Effect.sync(() => void cancelEffects.set(name, effect)),
         cancel: (taskId, operator) => transaction(cancel(taskId, operator)),
         retry: (taskId, operator) => transaction(retry(taskId, operator))

@@ -148,7 +148,7 @@ it.live("every metric is there from the start, with its meaning, and counts what
       "database",
       "fiber:control-connection",
       "fiber:signals",
-      "fiber:shares of dispatcher",
+      "fiber:ownership of dispatcher",
       "fiber:dispatcher worker 0",
       "fiber:dispatcher poll",
       "fiber:dispatcher metrics",

@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
@@ -33,7 +33,7 @@ const dropMarks = Effect.gen(function* () {
 it.live("a version that an operator skipped is never told of as applied, also not when it comes later", () =>
   Effect.gen(function* () {
     const letters = yield* InboxDeadLetters
-    const { retryHeld } = yield* ApplyHeld
+    const { retryHeld } = yield* HoldRetries
     const one = makeSubscriber("one").subscriber
     const two = makeSubscriber("two").subscriber
     const records = [record("a", 1), record("a", 4), record("a", 5)]
@@ -56,7 +56,7 @@ for (const status of ["discarded", "dead"] as const) {
   it.live(`an event that is ${status} in the outbox is never told of as applied, whatever passed it`, () =>
     Effect.gen(function* () {
       const letters = yield* InboxDeadLetters
-      const { retryHeld } = yield* ApplyHeld
+      const { retryHeld } = yield* HoldRetries
       const { subscriber } = makeSubscriber("one")
       yield* Deliveries.buryInOutbox("a", 2, status)
       yield* deliver(subscriber, makePartition().slice([record("a", 1), record("a", 3)]))

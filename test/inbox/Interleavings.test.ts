@@ -2,13 +2,13 @@
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
-import * as ParkedRows from "../../src/inbox/holds/ParkedRows.ts"
-import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
-import { EventRefused, type Subscriber } from "../../src/inbox/Subscriber.ts"
+import * as HeldRows from "../../src/inbox/holds/HeldRows.ts"
+import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { PermanentFailure, type Subscriber } from "../../src/inbox/Subscriber.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { FaultInjected, Faults } from "../../src/platform/Faults.ts"
 import * as Counters from "../support/Counters.ts"
@@ -20,7 +20,7 @@ const { deliver, effectsOf, holdOn, idOf, makePartition, makeSubscriber, parkedO
 const operator = { actor: "test", reason: "a race" }
 const process = Layer.provideMerge(
   Deliveries.process,
-  Layer.succeed(ParkingSettings, { retryBaseMillis: 3_600_000, maxAttempts: 3 })
+  Layer.succeed(HoldSettings, { retryBaseMillis: 3_600_000, maxAttempts: 3 })
 )
 const broken = Effect.fail(new Error("out of paper"))
 
@@ -72,7 +72,7 @@ it.live("a skip that waits for a member which applies the missing version skips 
     const inbox = yield* Inbox
     const letters = yield* InboxDeadLetters
     const { subscriber } = makeSubscriber("one")
-    const { retryHeld } = yield* ApplyHeld
+    const { retryHeld } = yield* HoldRetries
     const partition = makePartition()
     yield* deliver(subscriber, partition.slice([record("a", 1)]))
     const { goOn, isInside, slow } = yield* slowly(subscriber)
@@ -112,10 +112,10 @@ it.live("an arrival that waited for a hold's end knows how far its aggregate has
       Transaction.run(
         Effect.gen(function* () {
           const { sql } = yield* Transaction
-          yield* ParkedRows.lockHold(held, "decide")
-          yield* ParkedRows.remove("one", idOf("a", 1))
+          yield* HeldRows.lockHold(held, "exclusive")
+          yield* HeldRows.remove("one", idOf("a", 1))
           yield* sql`INSERT INTO consumer_cursors VALUES ('one', 'a', 'Counter', 1)`
-          yield* ParkedRows.release(held)
+          yield* HeldRows.release(held)
           yield* Deferred.succeed(isDone, undefined)
           yield* Deferred.await(goOn)
         })
@@ -132,43 +132,45 @@ it.live("an arrival that waited for a hold's end knows how far its aggregate has
   }).pipe(Effect.provide(process))
 )
 
-it.live("a try that fails for the moment does not bring back what died between its two transactions", () =>
-  Effect.gen(function* () {
-    const { broken: failing, subscriber } = makeSubscriber("one")
-    const partition = makePartition()
-    failing.set("a/1", broken)
-    yield* deliver(subscriber, partition.slice([record("a", 1)]))
-    failing.clear()
-    failing.set("a/2", Effect.fail(new EventRefused({ reason: "nobody can apply this" })))
-    const here = yield* Effect.context<ApplyHeld | ApplySlice | SqlClient.SqlClient>()
-    let isFirst = true
-    const meanwhile = Effect.suspend(() => {
-      if (!isFirst) return Effect.void
-      isFirst = false
-      return Effect.andThen(
-        Effect.andThen(deliver(subscriber, partition.slice([record("a", 2)])), Deliveries.retryAll(subscriber)).pipe(
-          Effect.provideContext(here),
-          Effect.orDie
-        ),
-        Effect.die(new FaultInjected("consumer.after-commit"))
+it.live(
+  "an attempt that fails transiently revives no event that became a dead letter between its two transactions",
+  () =>
+    Effect.gen(function* () {
+      const { broken: failing, subscriber } = makeSubscriber("one")
+      const partition = makePartition()
+      failing.set("a/1", broken)
+      yield* deliver(subscriber, partition.slice([record("a", 1)]))
+      failing.clear()
+      failing.set("a/2", Effect.fail(new PermanentFailure({ reason: "nobody can apply this" })))
+      const here = yield* Effect.context<HoldRetries | ApplySlice | SqlClient.SqlClient>()
+      let isFirst = true
+      const meanwhile = Effect.suspend(() => {
+        if (!isFirst) return Effect.void
+        isFirst = false
+        return Effect.andThen(
+          Effect.andThen(deliver(subscriber, partition.slice([record("a", 2)])), Deliveries.retryAll(subscriber)).pipe(
+            Effect.provideContext(here),
+            Effect.orDie
+          ),
+          Effect.die(new FaultInjected("consumer.after-commit"))
+        )
+      })
+      const other = yield* Layer.build(
+        Layer.provide(
+          Deliveries.again,
+          Layer.succeed(Faults, {
+            at: (point) => (point === "consumer.after-commit" ? meanwhile : Effect.void),
+            around: (_, operation) => operation
+          })
+        )
       )
-    })
-    const other = yield* Layer.build(
-      Layer.provide(
-        Deliveries.again,
-        Layer.succeed(Faults, {
-          at: (point) => (point === "consumer.after-commit" ? meanwhile : Effect.void),
-          around: (_, operation) => operation
-        })
-      )
-    )
-    yield* Deliveries.retryAll(subscriber).pipe(Effect.provideContext(Context.merge(here, other)))
-    assert.isFalse(isFirst)
-    assert.deepInclude(yield* holdOn("one", "a"), { status: "dead", eventId: idOf("a", 2), waitMillis: null })
-  }).pipe(Effect.scoped, Effect.provide(process))
+      yield* Deliveries.retryAll(subscriber).pipe(Effect.provideContext(Context.merge(here, other)))
+      assert.isFalse(isFirst)
+      assert.deepInclude(yield* holdOn("one", "a"), { status: "dead", eventId: idOf("a", 2), waitMillis: null })
+    }).pipe(Effect.scoped, Effect.provide(process))
 )
 
-it.live("an operator who waits for a try decides about what the try has left", () =>
+it.live("an operator's decision waits for a running attempt, and sees its result", () =>
   Effect.gen(function* () {
     const letters = yield* InboxDeadLetters
     const { broken: failing, subscriber } = makeSubscriber("one")
@@ -188,10 +190,10 @@ it.live("an operator who waits for a try decides about what the try has left", (
   }).pipe(Effect.provide(process))
 )
 
-it.live("a hold that another process put off after this one chose it is left alone", () =>
+it.live("a hold that another process postponed after this one chose it is not tried", () =>
   Effect.gen(function* () {
     const { broken: failing, handled, subscriber } = makeSubscriber("one")
-    const { retryHeld } = yield* ApplyHeld
+    const { retryHeld } = yield* HoldRetries
     failing.set("a/1", broken)
     yield* deliver(subscriber, makePartition().slice([record("a", 1)]))
     const sql = yield* SqlClient.SqlClient
@@ -220,7 +222,7 @@ it.live("a hold that one process tries does not keep another process waiting", (
     const trying = yield* Effect.forkChild(Deliveries.retryAll(slow))
     yield* isInside
     // The round of the other process ends while the first one's try is under way.
-    yield* Effect.flatMap(ApplyHeld, ({ retryHeld }) => retryHeld(subscriber)).pipe(Effect.provide(Deliveries.again))
+    yield* Effect.flatMap(HoldRetries, ({ retryHeld }) => retryHeld(subscriber)).pipe(Effect.provide(Deliveries.again))
     assert.deepStrictEqual(handled, ["a/1"])
     yield* goOn
     yield* Fiber.join(trying)
@@ -247,10 +249,10 @@ it.live(
           yield* Effect.forkChild(
             Transaction.run(
               Effect.gen(function* () {
-                yield* ParkedRows.lockHold({ consumer: "one", aggregateId: "a" }, "decide")
+                yield* HeldRows.lockHold({ consumer: "one", aggregateId: "a" }, "exclusive")
                 yield* Deferred.succeed(isMade, undefined)
                 yield* Deferred.await(mayEnd)
-                yield* ParkedRows.release({ consumer: "one", aggregateId: "a" })
+                yield* HeldRows.release({ consumer: "one", aggregateId: "a" })
               })
             )
           )
@@ -265,7 +267,7 @@ it.live(
     }).pipe(Effect.provide(process))
 )
 
-it.live("a held event that another member has applied can't be discarded, and its next try takes it away", () =>
+it.live("a held event that another member has applied can't be discarded, and its next attempt removes it", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const letters = yield* InboxDeadLetters

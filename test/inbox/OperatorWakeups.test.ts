@@ -2,10 +2,10 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import * as Consumer from "../../src/inbox/Consumer.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
-import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
+import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 import * as Wakeups from "../support/Wakeups.ts"
@@ -15,7 +15,7 @@ const { deliver, effectsOf, holdOn, idOf, makePartition, makeSubscriber, record 
 const operator = { actor: "ada", reason: "the printer has paper again" }
 const outOfPaper = Effect.fail(new Error("out of paper"))
 /** The next try by itself is a day away. */
-const settings = (maxAttempts: number) => Layer.succeed(ParkingSettings, { retryBaseMillis: 86_400_000, maxAttempts })
+const settings = (maxAttempts: number) => Layer.succeed(HoldSettings, { retryBaseMillis: 86_400_000, maxAttempts })
 
 const audited = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -91,7 +91,7 @@ for (const { action, decide, effects, isGap, maxAttempts, what } of decisions) {
   it.live(`a consumer that never polls goes on after ${what}`, () =>
     Effect.gen(function* () {
       const subscriber = yield* hold(isGap)
-      const { nextDueMillis } = yield* ApplyHeld
+      const { nextDueMillis } = yield* HoldRetries
       yield* Layer.build(Consumer.layer(subscriber).pipe(Layer.provide(Wakeups.withoutPolls)))
       assert.isAbove((yield* nextDueMillis("one")) ?? Infinity, 0, "nothing is due by itself")
       yield* decide

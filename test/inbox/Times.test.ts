@@ -3,7 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { InboxReport } from "../../src/operations/InboxReport.ts"
-import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
+import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
 it.live("a held event's failures and its next try tell their times", () =>
@@ -26,6 +26,6 @@ it.live("a held event's failures and its next try tell their times", () =>
     assert.strictEqual(Date.parse(entry!.nextAttemptAt!), Math.floor(hold!.dueMillis))
   }).pipe(
     Effect.provide(Deliveries.process),
-    Effect.provide(Layer.succeed(ParkingSettings, { retryBaseMillis: 60_000, maxAttempts: 3 }))
+    Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts: 3 }))
   )
 )

@@ -2,11 +2,11 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
-import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
-import { EventRefused, type Subscriber } from "../../src/inbox/Subscriber.ts"
+import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { PermanentFailure, type Subscriber } from "../../src/inbox/Subscriber.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
@@ -15,10 +15,10 @@ const { deliver, effectsOf, garbage, holdOn, idOf, makePartition, makeSubscriber
 const operator = { actor: "test", reason: "it is a test" }
 const process = Layer.provideMerge(
   Deliveries.process,
-  Layer.succeed(ParkingSettings, { retryBaseMillis: 3_600_000, maxAttempts: 3 })
+  Layer.succeed(HoldSettings, { retryBaseMillis: 3_600_000, maxAttempts: 3 })
 )
 const broken = Effect.fail(new Error("out of paper"))
-const refused = Effect.fail(new EventRefused({ reason: "no reader here" }))
+const refused = Effect.fail(new PermanentFailure({ reason: "no reader here" }))
 
 /** The consumer under test stands between two others, by name and by the order in which their rows are written. */
 const makeThree = () => ({ before: makeSubscriber("alpha"), one: makeSubscriber("one"), after: makeSubscriber("two") })
@@ -51,7 +51,7 @@ const round = (subscriber: Subscriber) =>
     const sql = yield* SqlClient.SqlClient
     yield* sql`
       UPDATE inbox_holds SET next_attempt_at = clock_now() WHERE consumer_name = ${subscriber.name} AND next_attempt_at IS NOT NULL`
-    return yield* Effect.flatMap(ApplyHeld, ({ retryHeld }) => retryHeld(subscriber))
+    return yield* Effect.flatMap(HoldRetries, ({ retryHeld }) => retryHeld(subscriber))
   })
 
 it.live("an event that all hold: one consumer fails, buries, redrives and applies it alone", () =>
@@ -144,7 +144,7 @@ it.live("a gap is one consumer's own: filled, skipped or looked at, it leaves th
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const letters = yield* InboxDeadLetters
-    const { nextDueMillis, retryHeld, sweepGaps } = yield* ApplyHeld
+    const { nextDueMillis, retryHeld, sweepGaps } = yield* HoldRetries
     const { after, before, one } = makeThree()
     const partition = makePartition()
     for (const id of ["a", "b"]) {

@@ -4,7 +4,7 @@
  */
 import { Array as EffectArray, Effect, Exit } from "effect"
 import { ordersTopic } from "../../src/domain/Events.ts"
-import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import type { Subscriber } from "../../src/inbox/Subscriber.ts"
 import type { Actor } from "./Actor.ts"
@@ -50,8 +50,8 @@ export class ConsumerWork {
   }
 
   /** Whether slices of several partitions share a transaction. */
-  private get gathers(): boolean {
-    return this.lab.environment.settings.gathers
+  private get coalesces(): boolean {
+    return this.lab.environment.settings.coalesces
   }
 
   get groups(): ReadonlyArray<string> {
@@ -126,7 +126,7 @@ export class ConsumerWork {
       const ready = Array.from({ length: partitionCount }, (_, partition) => this.sliceFor(process, group, partition))
         .filter((one) => one !== undefined)
         // What failed together comes again one by one, and goes alone until it has succeeded.
-        .filter(({ key }, index) => index === 0 || (this.gathers && !this.apart.has(key)))
+        .filter(({ key }, index) => index === 0 || (this.coalesces && !this.apart.has(key)))
       const [first, ...rest] = ready
       if (first === undefined) continue
       const taken = [first, ...(this.apart.has(first.key) ? [] : rest)] as const
@@ -151,9 +151,9 @@ export class ConsumerWork {
         actor.begin(
           {
             title: "slices",
-            effect: Effect.flatMap(ApplySlice, (applySlice) => applySlice.run(subscriber, ...slices)).pipe(
-              Effect.provideContext(process.context)
-            ),
+            effect: Effect.flatMap(ApplySlice, ({ run, runTogether }) =>
+              slices.length === 1 ? run(subscriber, slices[0]) : runTogether(subscriber, slices)
+            ).pipe(Effect.provideContext(process.context)),
             ended: (exit) => {
               process.reading = undefined
               for (const { behind, key } of taken) {
@@ -200,7 +200,7 @@ export class ConsumerWork {
       actor.begin(
         {
           title: "held",
-          effect: Effect.flatMap(ApplyHeld, (held) =>
+          effect: Effect.flatMap(HoldRetries, (held) =>
             Effect.andThen(held.sweepGaps(subscriber.name), held.retryHeld(subscriber))
           ).pipe(Effect.provideContext(process.context)),
           ended: (exit) => this.lab.work.tellFailure(actor, exit)

@@ -4,7 +4,7 @@ import type { NonEmptyReadonlyArray } from "effect/Array"
 import { decodeOrderEvents } from "../../src/application/OrderEvents.ts"
 import { analytics } from "../../src/application/subscribers/Analytics.ts"
 import { ordersTopic } from "../../src/domain/Events.ts"
-import { DependencyDown, EventRefused, type Subscriber } from "../../src/inbox/Subscriber.ts"
+import { DependencyDown, PermanentFailure, type Subscriber } from "../../src/inbox/Subscriber.ts"
 import type { Envelope } from "../../src/brokers/Envelope.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { CurrentActor } from "./Actor.ts"
@@ -69,7 +69,7 @@ const traced = (
       const actor = yield* CurrentActor
       actor?.tell(`fails at ${poison?.name ?? ""}`)
       return yield* poison?.isRefused === true
-        ? new EventRefused({ reason: "nobody here knows it" })
+        ? new PermanentFailure({ reason: "nobody here knows it" })
         : new HandlerFailed()
     })
     if (poison?.moment === "before") return yield* fail

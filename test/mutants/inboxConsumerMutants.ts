@@ -4,10 +4,10 @@ import type { Mutant } from "./mutants.ts"
 const inbox = "src/inbox/Inbox.ts"
 const cursors = "src/inbox/Cursors.ts"
 const claim = "src/postgres/fast/OneStatementClaim.ts"
-const applyHeld = "src/inbox/holds/ApplyHeld.ts"
-const parking = "src/inbox/holds/Parking.ts"
-const parkedRows = "src/inbox/holds/ParkedRows.ts"
-const park = "src/inbox/holds/Park.ts"
+const holdRetries = "src/inbox/holds/HoldRetries.ts"
+const holds = "src/inbox/holds/Holds.ts"
+const heldRows = "src/inbox/holds/HeldRows.ts"
+const park = "src/inbox/holds/ParkRecords.ts"
 const letters = "src/operations/InboxDeadLetters.ts"
 const consumersTest = "test/inbox/TwoConsumers.test.ts"
 
@@ -47,15 +47,15 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-round-takes-all",
     breaks: "a round is spent on the holds of other consumers",
-    file: applyHeld,
-    find: "WHERE consumer_name = ${subscriber.name} AND next_attempt_at",
-    replace: "WHERE next_attempt_at",
+    file: holdRetries,
+    find: "WHERE consumer_name = ${consumer} AND next_attempt_at <=",
+    replace: "WHERE next_attempt_at <=",
     seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
   },
   {
     name: "inbox-due-for-all",
     breaks: "a consumer wakes up for the holds of other consumers",
-    file: applyHeld,
+    file: holdRetries,
     find: "FROM inbox_holds WHERE consumer_name = ${consumer} AND next_attempt_at IS NOT NULL",
     replace: "FROM inbox_holds WHERE next_attempt_at IS NOT NULL",
     seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
@@ -63,7 +63,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-sweeps-all",
     breaks: "a sweep makes the holds of other consumers due",
-    file: applyHeld,
+    file: holdRetries,
     find: "WHERE h.consumer_name = ${consumer} AND h.status",
     replace: "WHERE h.status",
     seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
@@ -71,7 +71,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-sweep-by-any-parked",
     breaks: "a gap is looked at because of what waits for another consumer",
-    file: applyHeld,
+    file: holdRetries,
     find: "WHERE consumer_name = h.consumer_name AND aggregate_id = h.aggregate_id ORDER BY",
     replace: "WHERE aggregate_id = h.aggregate_id ORDER BY",
     seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
@@ -79,7 +79,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-sweep-by-any-cursor",
     breaks: "a gap is looked at because of how far another consumer is",
-    file: applyHeld,
+    file: holdRetries,
     find: "ON c.consumer_name = h.consumer_name AND c.aggregate_id = h.aggregate_id",
     replace: "ON c.aggregate_id = h.aggregate_id",
     seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
@@ -87,7 +87,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-turn-behind-others",
     breaks: "a record that can't be read goes behind what waits for another consumer",
-    file: parking,
+    file: holds,
     find: "WHERE p.consumer_name = h.consumer_name AND p.aggregate_id",
     replace: "WHERE p.aggregate_id",
     seenBy: { file: consumersTest, test: "a record that can't be read keeps" }
@@ -95,7 +95,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-locks-all-holds",
     breaks: "a consumer takes the hold of another one for its own",
-    file: parking,
+    file: holds,
     find: "WHERE h.consumer_name = ${consumer} AND h.aggregate_id = ANY",
     replace: "WHERE h.aggregate_id = ANY",
     seenBy: { file: consumersTest, test: "a record that can't be read keeps" }
@@ -103,7 +103,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-known-to-anybody",
     breaks: "a record that another consumer discarded is lost for this one",
-    file: parking,
+    file: holds,
     find: "ON there.consumer_name = ${consumer} AND there.event_id",
     replace: "ON there.event_id",
     seenBy: { file: consumersTest, test: "a record that can't be read keeps" }
@@ -111,7 +111,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-wakes-all",
     breaks: "an event that comes for one consumer makes the gaps of the others due",
-    file: parking,
+    file: holds,
     find: "WHERE consumer_name = ${consumer} AND aggregate_id = ANY (${[...aggregateIds]}::text[]) AND status",
     replace: "WHERE aggregate_id = ANY (${[...aggregateIds]}::text[]) AND status",
     seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
@@ -119,15 +119,15 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-tries-any-hold",
     breaks: "a consumer tries, or decides about, the hold of another one",
-    file: parkedRows,
-    find: "FROM inbox_holds WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}\n        ${sql.literal(mode",
-    replace: "FROM inbox_holds WHERE aggregate_id = ${aggregateId}\n        ${sql.literal(mode",
+    file: heldRows,
+    find: "FROM inbox_holds WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}\n      ${sql.literal(mode",
+    replace: "FROM inbox_holds WHERE aggregate_id = ${aggregateId}\n      ${sql.literal(mode",
     seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
   },
   {
     name: "inbox-first-of-any",
     breaks: "a consumer applies what waits for another one",
-    file: parkedRows,
+    file: heldRows,
     find: "FROM inbox_parked WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}\n        ORDER",
     replace: "FROM inbox_parked WHERE aggregate_id = ${aggregateId}\n        ORDER",
     seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
@@ -135,7 +135,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-removes-for-all",
     breaks: "an event that one consumer has applied is lost for all others that hold it",
-    file: parkedRows,
+    file: heldRows,
     find: "DELETE FROM inbox_parked WHERE consumer_name = ${consumer} AND event_id",
     replace: "DELETE FROM inbox_parked WHERE event_id",
     seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
@@ -143,7 +143,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-counts-for-all",
     breaks: "a failure counts for all consumers",
-    file: parkedRows,
+    file: heldRows,
     find: "${failure.historyLimit}::int4)\n      WHERE consumer_name = ${consumer} AND aggregate_id",
     replace: "${failure.historyLimit}::int4)\n      WHERE aggregate_id",
     seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
@@ -151,15 +151,15 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-due-by-another",
     breaks: "one consumer's retry makes the holds of the others due",
-    file: parkedRows,
-    find: "ELSE '[]' END\n      WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}`)\n  )\n\n/** The head can't",
-    replace: "ELSE '[]' END\n      WHERE aggregate_id = ${aggregateId}`)\n  )\n\n/** The head can't",
+    file: heldRows,
+    find: "ELSE '[]' END\n      WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}`)\n  )\n\n/** Stops the attempts",
+    replace: "ELSE '[]' END\n      WHERE aggregate_id = ${aggregateId}`)\n  )\n\n/** Stops the attempts",
     seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
   },
   {
     name: "inbox-waits-for-all",
     breaks: "the aggregate of a dead letter stands still for all consumers",
-    file: parkedRows,
+    file: heldRows,
     find: "THEN '[]' ELSE history END\n      WHERE consumer_name = ${consumer} AND aggregate_id",
     replace: "THEN '[]' ELSE history END\n      WHERE aggregate_id",
     seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
@@ -167,7 +167,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-buries-for-all",
     breaks: "an event that is dead for one consumer is dead for all",
-    file: parkedRows,
+    file: heldRows,
     find: "DELETE FROM inbox_parked WHERE consumer_name = ${held.consumer} AND event_id",
     replace: "DELETE FROM inbox_parked WHERE event_id",
     seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
@@ -175,7 +175,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-buries-with-any-history",
     breaks: "a dead letter takes the failures of another consumer for its own",
-    file: parkedRows,
+    file: heldRows,
     find: "FROM head JOIN inbox_holds AS h USING (consumer_name, aggregate_id)",
     replace: "FROM head JOIN inbox_holds AS h ON h.aggregate_id = head.aggregate_id",
     seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
@@ -183,7 +183,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-unburies-for-all",
     breaks: "one redrive takes the dead letters of all consumers",
-    file: parkedRows,
+    file: heldRows,
     find: "DELETE FROM inbox_dead_letters WHERE consumer_name = ${consumer} AND event_id",
     replace: "DELETE FROM inbox_dead_letters WHERE event_id",
     seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
@@ -191,7 +191,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-releases-all",
     breaks: "a hold that ends for one consumer ends for all",
-    file: parkedRows,
+    file: heldRows,
     find: "DELETE FROM inbox_holds WHERE consumer_name = ${consumer} AND aggregate_id",
     replace: "DELETE FROM inbox_holds WHERE aggregate_id",
     seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
@@ -208,8 +208,8 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     name: "inbox-parks-nobodys-dead",
     breaks: "an event that is dead for one consumer is not parked for another",
     file: park,
-    find: "WHERE d.consumer_name = ${consumer} AND d.event_id = turn.event_id",
-    replace: "WHERE d.event_id = turn.event_id",
+    find: "WHERE d.consumer_name = ${consumer} AND d.event_id = parking.event_id",
+    replace: "WHERE d.event_id = parking.event_id",
     seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
   },
   {

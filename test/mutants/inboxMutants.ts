@@ -5,11 +5,11 @@ import type { Mutant } from "./mutants.ts"
 
 const inbox = "src/inbox/Inbox.ts"
 const cursors = "src/inbox/Cursors.ts"
-const park = "src/inbox/holds/Park.ts"
+const park = "src/inbox/holds/ParkRecords.ts"
 
 const appliedTest = "test/inbox/Applied.test.ts"
 const cursorsTest = "test/inbox/Cursors.test.ts"
-const parkingTest = "test/inbox/Parking.test.ts"
+const holdsTest = "test/inbox/Holds.test.ts"
 
 export const inboxMutants: ReadonlyArray<Mutant> = [
   {
@@ -55,7 +55,7 @@ export const inboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-sweeps-past-the-dead",
     breaks: "what waits for an event that is dead in the outbox is looked at again in every round",
-    file: "src/inbox/holds/ApplyHeld.ts",
+    file: "src/inbox/holds/HoldRetries.ts",
     find: "AND d.topic = h.topic AND d.status = 'discarded'",
     replace: "AND d.topic = h.topic",
     seenBy: { file: cursorsTest, test: "an event that is dead in the outbox" }
@@ -66,7 +66,7 @@ export const inboxMutants: ReadonlyArray<Mutant> = [
     file: park,
     find: "record_headers: storableHeaders(record.headers)",
     replace: "record_headers: {}",
-    seenBy: { file: parkingTest, test: "an event that was parked, dead and redriven" }
+    seenBy: { file: holdsTest, test: "an event that was parked, dead and redriven" }
   },
   ...inboxConsumerMutants,
   ...inboxRaceMutants

@@ -2,15 +2,16 @@
 import type { Mutant } from "./mutants.ts"
 
 const cursors = "src/inbox/Cursors.ts"
-const applyHeld = "src/inbox/holds/ApplyHeld.ts"
+const holdRetries = "src/inbox/holds/HoldRetries.ts"
 const applySlice = "src/inbox/ApplySlice.ts"
-const parking = "src/inbox/holds/Parking.ts"
-const parkedRows = "src/inbox/holds/ParkedRows.ts"
-const park = "src/inbox/holds/Park.ts"
+const retryHold = "src/inbox/holds/RetryHold.ts"
+const holds = "src/inbox/holds/Holds.ts"
+const heldRows = "src/inbox/holds/HeldRows.ts"
+const park = "src/inbox/holds/ParkRecords.ts"
 const letters = "src/operations/InboxDeadLetters.ts"
 const racesTest = "test/inbox/Interleavings.test.ts"
 const cursorsTest = "test/inbox/Cursors.test.ts"
-const parkingRacesTest = "test/inbox/ParkingRaces.test.ts"
+const holdRacesTest = "test/inbox/HoldRaces.test.ts"
 
 export const inboxRaceMutants: ReadonlyArray<Mutant> = [
   {
@@ -25,54 +26,54 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     name: "inbox-cursor-from-before-the-lock",
     breaks: "an arrival that waited for a hold's end takes the next version for one that is too early",
     file: applySlice,
-    find: "return { places: yield* cursors.read(consumer, aggregates), waiting }",
-    replace: "return { places, waiting }",
+    find: "return { cursors: yield* cursors.read(consumer, aggregates), holds: locked }",
+    replace: "return { cursors: found, holds: locked }",
     seenBy: { file: racesTest, test: "an arrival that waited for a hold's end" }
   },
   {
     name: "inbox-postpones-the-dead",
     breaks: "a try that failed for the moment brings back what died between its two transactions",
-    file: applyHeld,
+    file: holdRetries,
     find: "if (hold?.isDue === true) yield*",
     replace: "if (hold !== undefined) yield*",
-    seenBy: { file: racesTest, test: "a try that fails for the moment" }
+    seenBy: { file: racesTest, test: "an attempt that fails transiently" }
   },
   {
     name: "inbox-operator-passes-by",
     breaks: "an operator who comes while an event is tried is told that it can't be decided about",
     file: letters,
-    find: 'ParkedRows.lockHold(held, "decide")',
-    replace: 'ParkedRows.lockHold(held, "try")',
-    seenBy: { file: racesTest, test: "an operator who waits for a try" }
+    find: 'HeldRows.lockHold(held, "exclusive")',
+    replace: 'HeldRows.lockHold(held, "attempt")',
+    seenBy: { file: racesTest, test: "an operator's decision waits for a running attempt" }
   },
   {
     name: "inbox-advances-what-was-taken",
     breaks: "two members that apply the same version both keep their effect",
     file: cursors,
-    find: "if (row?.moved !== moves.length) return",
-    replace: "if (false) return",
-    seenBy: { file: cursorsTest, test: "were there no marks" }
+    find: "if (row?.moved !== moves.length) {",
+    replace: "if (false) {",
+    seenBy: { file: cursorsTest, test: "without marks the cursors alone" }
   },
   {
     name: "inbox-decides-beside-arrivals",
     breaks: "a hold ends while an arrival parks behind it",
-    file: parkedRows,
+    file: heldRows,
     find: '"FOR NO KEY UPDATE SKIP LOCKED" : "FOR UPDATE"',
     replace: '"FOR NO KEY UPDATE SKIP LOCKED" : "FOR NO KEY UPDATE"',
-    seenBy: { file: cursorsTest, test: "what arrives while a gap is written down" }
+    seenBy: { file: cursorsTest, test: "an event that arrives while its gap is written down" }
   },
   {
     name: "inbox-decides-without-lock",
     breaks: "a hold ends, or is decided about, while it is tried",
-    file: parkedRows,
+    file: heldRows,
     find: '"FOR NO KEY UPDATE SKIP LOCKED" : "FOR UPDATE"',
     replace: '"FOR NO KEY UPDATE SKIP LOCKED" : ""',
-    seenBy: { file: cursorsTest, test: "what arrives while a gap is written down" }
+    seenBy: { file: cursorsTest, test: "an event that arrives while its gap is written down" }
   },
   {
     name: "inbox-two-try-one-hold",
     breaks: "two processes try one hold at once",
-    file: parkedRows,
+    file: heldRows,
     find: '"FOR NO KEY UPDATE SKIP LOCKED" :',
     replace: '"" :',
     seenBy: { file: racesTest, test: "a hold that one process tries" }
@@ -80,7 +81,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-tries-wait-for-each-other",
     breaks: "a round waits for the hold that another process is at",
-    file: parkedRows,
+    file: heldRows,
     find: '"FOR NO KEY UPDATE SKIP LOCKED" :',
     replace: '"FOR NO KEY UPDATE" :',
     seenBy: { file: racesTest, test: "a hold that one process tries" }
@@ -88,10 +89,10 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-holds-without-head",
     breaks: "a hold is made for an event that was given up meanwhile, and never ends",
-    file: parking,
+    file: holds,
     find: "if (parked === 0) return yield*",
     replace: "if (false) return yield*",
-    seenBy: { file: parkingRacesTest, test: "an unreadable record that is given up while" }
+    seenBy: { file: holdRacesTest, test: "an unreadable record that is given up while" }
   },
   {
     name: "inbox-parks-what-was-buried",
@@ -99,7 +100,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: park,
     find: "const withdrawn = yield* withdraw(\n    consumer,\n    inserted.map(({ id }) => id)\n  )",
     replace: "const withdrawn = new Set<string>()",
-    seenBy: { file: parkingRacesTest, test: "an event that dies while another member parks" }
+    seenBy: { file: holdRacesTest, test: "an event that becomes a dead letter while another" }
   },
   {
     name: "inbox-discards-what-was-applied",
@@ -120,15 +121,15 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-ends-a-hold-early",
     breaks: "what is ahead is applied",
-    file: applyHeld,
-    find: 'if (place === "ahead") return end("rest")',
-    replace: "",
-    seenBy: { file: cursorsTest, test: "an operator goes on without what is missing" }
+    file: retryHold,
+    find: 'order === "ahead" ? "missing" : "duplicate"',
+    replace: '"duplicate"',
+    seenBy: { file: cursorsTest, test: "an operator skips a missing version" }
   },
   {
     name: "inbox-parks-without-lock",
     breaks: "a hold ends while an arrival parks behind it",
-    file: parking,
+    file: holds,
     find: "ORDER BY h.aggregate_id FOR KEY SHARE OF h`",
     replace: "ORDER BY h.aggregate_id`",
     seenBy: { file: racesTest, test: "an arrival that waited for a hold's end" }

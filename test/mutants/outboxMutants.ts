@@ -102,9 +102,9 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "kept-and-untold",
     breaks: "a turn that was refused because its lane was to be given up is lost when the lane is kept",
     file: "src/platform/Ownership.ts",
-    find: "wereLeaving.some((share) => mine.includes(share) && !leaving.has(share))",
+    find: "wereLeaving.some((slot) => mine.includes(slot) && !leaving.has(slot))",
     replace: "wereLeaving.length > count",
-    seenBy: { file: "test/platform/Ownership.test.ts", test: "a share that was to be given up" }
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "a slot that was being given up" }
   },
   {
     name: "skips-and-sleeps",
@@ -265,7 +265,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "a-part-for-the-whole",
     breaks: "a partition without a leader stops its whole topic in every process that asks for its metadata",
-    file: "src/brokers/kafkajs/KafkaPatches.ts",
+    file: "src/brokers/kafkajs/patches/Metadata.ts",
     find: "partition.partitionErrorCode === leaderNotAvailable",
     replace: "partition.partitionErrorCode === 0",
     seenBy: { file: "test/brokers/kafkajs/KafkaBrokerLeaders.test.ts", test: "while half of a topic's partitions" }
@@ -305,11 +305,11 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "nobody-can-so-nobody-has",
-    breaks: "in an outage of the broker all give their shares up, and nobody has any when it is over",
-    file: "src/platform/Ownership.ts",
-    find: "dealtTo: able.length > 0 ? able : roll",
+    breaks: "in an outage of the broker all members give their lanes up, and nobody owns any when it is over",
+    file: "src/platform/OwnershipLocks.ts",
+    find: "dealtTo: able.length > 0 ? able : members",
     replace: "dealtTo: able",
-    seenBy: { file: "test/platform/Ownership.test.ts", test: "who can't use its shares leaves" }
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "a member that can't use its slots leaves" }
   },
   {
     name: "refused-each-time",

@@ -153,7 +153,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-failures-in-local-time",
     breaks: "an operator reads when an event failed in the time of the database's zone, as if it were UTC",
-    file: "src/inbox/holds/ParkedRows.ts",
+    file: "src/inbox/holds/HeldRows.ts",
     find: "to_char(clock_now() AT TIME ZONE 'UTC'",
     replace: "to_char(clock_now()",
     seenBy: { file: "test/inbox/Times.test.ts", test: "a held event's failures" }

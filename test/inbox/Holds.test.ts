@@ -1,11 +1,11 @@
-/** An event that a consumer can't apply: its own aggregate waits, for that consumer, in order; and nobody else does. */
+/** An event that a consumer can't apply: its own aggregate waits for that consumer, in order, and no other one does. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Handle from "../../src/inbox/Handle.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
-import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
-import { DependencyDown, EventRefused } from "../../src/inbox/Subscriber.ts"
+import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { DependencyDown, PermanentFailure } from "../../src/inbox/Subscriber.ts"
 import * as Tracing from "../../src/platform/Tracing.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
@@ -27,8 +27,8 @@ const upTo = (version: number) => Array.from({ length: version }, (_, index) => 
 const operator = { actor: "test", reason: "it is a test" }
 const broken = Effect.fail(new Error("out of paper"))
 
-/** Three tries, and no waiting in between that a test would have to sit out. */
-const soon = Layer.succeed(ParkingSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
+/** Three attempts. Due times lie far ahead: a test brings them forward, and waits for none. */
+const soon = Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
 
 it.live(
   "one event that fails among 10,000 delays no other aggregate; its own waits, and ends complete and in order",
@@ -44,7 +44,7 @@ it.live(
       for (const id of upTo(100)) {
         assert.deepStrictEqual(yield* effectsOf("one", `id-${id}`), upTo(id === 7 ? 39 : 100))
       }
-      // Nothing that waits is marked as applied.
+      // No parked event is marked as applied.
       const marked = yield* markedOf("one")
       const parked = yield* parkedOf("one", "id-7")
       assert.deepStrictEqual(
@@ -59,7 +59,7 @@ it.live(
       yield* retryAll(subscriber)
       assert.deepStrictEqual(yield* effectsOf("one", "id-7"), upTo(100))
       assert.isUndefined(yield* holdOn("one", "id-7"))
-      // The topic goes on where the parked ones ended.
+      // After the parked events the next one comes from the topic.
       yield* deliver(subscriber, partition.slice([record("id-7", 101)]))
       assert.deepStrictEqual(yield* effectsOf("one", "id-7"), upTo(101))
     }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
@@ -120,11 +120,11 @@ it.live("what fails for one consumer is applied by the others", () =>
   }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
 )
 
-it.live("an event that nobody here can ever apply is dead at once, and its aggregate waits for an operator", () =>
+it.live("an event that fails permanently is a dead letter at once, and its aggregate waits for an operator", () =>
   Effect.gen(function* () {
     const letters = yield* InboxDeadLetters
     const { broken: failing, subscriber } = makeSubscriber("one")
-    failing.set("a/1", Effect.fail(new EventRefused({ reason: "no reader here for Counted version 9" })))
+    failing.set("a/1", Effect.fail(new PermanentFailure({ reason: "no reader here for Counted version 9" })))
     yield* deliver(subscriber, makePartition().slice([record("a", 1), record("a", 2)]))
     assert.include(yield* holdOn("one", "a"), { status: "dead", attempts: 1 })
     assert.deepStrictEqual(yield* parkedOf("one", "a"), [idOf("a", 2)])
@@ -136,7 +136,7 @@ it.live("an event that nobody here can ever apply is dead at once, and its aggre
     assert.deepStrictEqual(yield* effectsOf("one", "a"), [2])
     const final = yield* Effect.flip(letters.retry("one", idOf("a", 1), operator))
     assert.include(final.message, "discarded, which is final")
-    // It may come again from the topic: given up is given up.
+    // It may come again from the topic, and stays given up.
     yield* deliver(subscriber, makePartition().slice([record("a", 1), record("a", 2), record("a", 3)]))
     assert.deepStrictEqual(yield* effectsOf("one", "a"), [2, 3])
   }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
@@ -160,7 +160,7 @@ it.live("an event that was parked, dead and redriven is applied in the trace of 
       const { headers, ...rest } = record("a", version)
       return { ...rest, headers: { ...headers, traceparent: traceparentOf(version) } }
     }
-    failing.set("a/1", Effect.fail(new EventRefused({ reason: "no reader here yet" })))
+    failing.set("a/1", Effect.fail(new PermanentFailure({ reason: "no reader here yet" })))
     yield* deliver(traced, makePartition().slice([withTrace(1), withTrace(2)]))
     assert.include(yield* holdOn("one", "a"), { status: "dead" })
     failing.clear()
@@ -230,7 +230,7 @@ for (const [what, text] of [
   )
 }
 
-it.live("while a dependency is down nothing is counted and nothing parked: the slice comes again", () =>
+it.live("while a dependency is down no attempt is counted and no event parked: the slice comes again", () =>
   Effect.gen(function* () {
     const { broken: failing, handled, subscriber } = makeSubscriber("one")
     failing.set("a/2", Effect.fail(new DependencyDown({ reason: "the stock server" })))
@@ -241,7 +241,7 @@ it.live("while a dependency is down nothing is counted and nothing parked: the s
     }
     assert.strictEqual(partition.state.committed, 0n)
     assert.isUndefined(yield* holdOn("one", "a"))
-    // As one slice each time, never event by event: nothing has been found wrong with one.
+    // The whole slice was tried each time, and never event by event: no event is to blame.
     assert.strictEqual(handled.length, 40)
     failing.clear()
     yield* deliver(subscriber, slice)
@@ -265,7 +265,7 @@ it.live("a parked event whose dependency is down is tried later, without limit, 
 )
 
 // The time is that of a whole transaction: the others of the slice must be done within it.
-it.live("a handler that never ends has failed after its time, and its slice goes on", () =>
+it.live("a handler that never ends fails at its time limit, and its slice goes on", () =>
   Effect.gen(function* () {
     const { broken: failing, subscriber } = makeSubscriber("one")
     failing.set("a/1", Effect.never)

@@ -1,16 +1,19 @@
 /**
- * How rows move between the holds, what is parked behind them and the dead letters: one statement each, to be composed inside a
+ * How rows move between the holds, the parked rows behind them and the dead letters: one statement each, to be composed inside a
  * {@link Transaction}.
  *
- * Who parks behind a hold has its row FOR KEY SHARE; who tries its events has it FOR NO KEY UPDATE, which lets others go on parking; who
- * ends it, or finds that it has to wait, has it FOR UPDATE and sees all that was parked.
+ * Three strengths of lock on a hold's row keep the moves apart:
+ *
+ * - FOR KEY SHARE, to park behind the hold.
+ * - FOR NO KEY UPDATE, to try the hold's events. Others go on parking.
+ * - FOR UPDATE, to end the hold or to stop its attempts. Its transaction waits for those that are parking, and sees what they parked.
  */
-import { Effect } from "effect"
+import { Effect, Schema } from "effect"
 import type { SqlError } from "effect/sql"
-import type { ConsumedRecord } from "../../brokers/Broker.ts"
+import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
-import { type Arrival, make } from "../Arrival.ts"
-import type { Turn } from "../SlicePlan.ts"
+import { make } from "../Arrival.ts"
+import type { HeldArrival } from "../SlicePlan.ts"
 
 /** An aggregate of a consumer. */
 export interface Held {
@@ -19,44 +22,49 @@ export interface Held {
 }
 
 /** A hold, locked until the transaction ends. */
-export interface LockedHold extends Held {
-  readonly topic: string
-  /** The head's. */
-  readonly eventId: string
-  readonly status: "retrying" | "dead" | "gap"
-  readonly attempts: number
-  readonly isDue: boolean
-}
+const LockedHold = Schema.Struct({
+  consumer: Schema.String,
+  aggregateId: Schema.String,
+  topic: Schema.String,
+  /** The id of the hold's head. */
+  eventId: Schema.String,
+  status: Schema.Literals(["retrying", "dead", "gap"]),
+  /** Failed attempts of the head. */
+  attempts: Schema.Number,
+  isDue: Schema.Boolean
+})
+export type LockedHold = typeof LockedHold.Type
+const firstHold = Rows.first(LockedHold)
 
 export type InTransaction<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 
 export const transact = <A>(use: (sql: Transaction["Service"]["sql"]) => Effect.Effect<A, SqlError.SqlError>) =>
   Effect.flatMap(Transaction, ({ sql }) => use(sql))
 
-/** A row's columns among what is parked and among the dead letters. */
+/** The columns that parked rows and dead letters have in common. */
 export const columns = `consumer_name, aggregate_id, position, event_id, event_type, aggregate_type, aggregate_version, topic, broker_partition, broker_offset,
   record_key, record_value, record_headers, parked_at`
 
-/** Locks the aggregate's hold; `undefined` where there is none. `try` leaves one alone that somebody else has. */
+/**
+ * Locks the aggregate's hold; undefined where there is none. For an `attempt` a hold that another process has locked is skipped, and so undefined,
+ * too. `exclusive` waits for all who have it.
+ */
 export const lockHold = (
   { aggregateId, consumer }: Held,
-  mode: "try" | "decide"
+  mode: "attempt" | "exclusive"
 ): InTransaction<LockedHold | undefined> =>
   transact((sql) =>
-    Effect.map(
-      sql<LockedHold>`
-        SELECT consumer_name AS consumer, aggregate_id AS "aggregateId", topic, event_id AS "eventId", status, attempts,
-               coalesce(next_attempt_at <= clock_now(), false) AS "isDue"
-        FROM inbox_holds WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}
-        ${sql.literal(mode === "try" ? "FOR NO KEY UPDATE SKIP LOCKED" : "FOR UPDATE")}`,
-      ([row]) => row
-    )
+    firstHold(sql`
+      SELECT consumer_name AS consumer, aggregate_id AS "aggregateId", topic, event_id AS "eventId", status, attempts,
+             coalesce(next_attempt_at <= clock_now(), false) AS "isDue"
+      FROM inbox_holds WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}
+      ${sql.literal(mode === "attempt" ? "FOR NO KEY UPDATE SKIP LOCKED" : "FOR UPDATE")}`)
   )
 
-/** Makes the aggregate's hold with this head; false where there is one. */
+/** Makes the aggregate's hold with this head. False where the aggregate is held already. */
 export const makeHold = (
   { aggregateId, consumer }: Held,
-  head: Arrival,
+  head: HeldArrival["arrival"],
   status: "retrying" | "gap"
 ): InTransaction<boolean> =>
   transact((sql) =>
@@ -71,29 +79,34 @@ export const makeHold = (
     )
   )
 
-/** A parked row. `id` is what it is called, also once its record can be read. */
-export interface ParkedRow extends Turn {
+/** A parked row. */
+export interface ParkedRow extends HeldArrival {
+  /** The row's id, which may be another one than the arrival's: a record that could not be read when it was parked may be readable now. */
   readonly id: string
 }
 
-/** What waits behind the hold, in turn. */
+const parkedRows = Rows.all(
+  Schema.Struct({
+    id: Schema.String,
+    position: Schema.Number,
+    topic: Schema.String,
+    partition: Schema.Number,
+    offset: Schema.BigInt,
+    key: Schema.NullOr(Schema.String),
+    value: Schema.NullOr(Schema.Uint8Array),
+    headers: Schema.Record(Schema.String, Schema.String)
+  })
+)
+
+/** The first rows behind the hold, in the order in which they are applied. */
 export const first = ({ aggregateId, consumer }: Held, limit: number): InTransaction<ReadonlyArray<ParkedRow>> =>
   transact((sql) =>
     Effect.map(
-      sql<{
-        readonly id: string
-        readonly position: number
-        readonly topic: string
-        readonly partition: number
-        readonly offset: bigint
-        readonly key: string | null
-        readonly value: Uint8Array | null
-        readonly headers: ConsumedRecord["headers"]
-      }>`
+      parkedRows(sql`
         SELECT event_id AS id, position, topic, broker_partition AS partition, broker_offset AS "offset", record_key AS key, record_value AS value,
                record_headers AS headers
         FROM inbox_parked WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}
-        ORDER BY position, broker_offset LIMIT ${limit}`,
+        ORDER BY position, broker_offset LIMIT ${limit}`),
       (rows) =>
         rows.map(({ id, partition, position, topic, ...record }) => ({
           id,
@@ -103,7 +116,7 @@ export const first = ({ aggregateId, consumer }: Held, limit: number): InTransac
     )
   )
 
-/** Takes an event out of what waits: it is applied, or was before. */
+/** Removes a parked event: it is applied, or was before. */
 export const remove = (consumer: string, eventId: string): InTransaction<void> =>
   transact((sql) =>
     Effect.asVoid(sql`DELETE FROM inbox_parked WHERE consumer_name = ${consumer} AND event_id = ${eventId}`)
@@ -131,7 +144,7 @@ export const countFailure = (
       WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}`)
   )
 
-/** The hold's next look at its head. */
+/** Sets when the hold's head is tried next. With `eventId` and `attempts` that is another head, or the same one with a new budget. */
 export const setDue = (
   { aggregateId, consumer }: Held,
   due: { readonly eventId?: string; readonly attempts?: number; readonly waitMillis: number }
@@ -145,7 +158,7 @@ export const setDue = (
       WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}`)
   )
 
-/** The head can't be tried by itself any more: it is dead, or something is missing in front of it. */
+/** Stops the attempts: the head is dead, or an earlier version is missing. */
 export const setWaiting = (
   { aggregateId, consumer }: Held,
   waiting: { readonly status: "dead" | "gap"; readonly eventId: string; readonly error: string }
@@ -159,7 +172,7 @@ export const setWaiting = (
       WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}`)
   )
 
-/** Takes a parked event out from in front of its aggregate and keeps it, with the hold's history, among what nobody tries any more. */
+/** Moves a parked event, with its hold's history, to the dead letters. Its hold stays. */
 export const bury = (held: Held, eventId: string, status: "dead" | "discarded"): InTransaction<void> =>
   transact((sql) =>
     Effect.asVoid(sql`
@@ -171,7 +184,7 @@ export const bury = (held: Held, eventId: string, status: "dead" | "discarded"):
       FROM head JOIN inbox_holds AS h USING (consumer_name, aggregate_id)`)
   )
 
-/** Brings a dead letter back in front of its aggregate, which is held. */
+/** Moves a dead letter back behind its aggregate's hold, where it is first. */
 export const unbury = (consumer: string, eventId: string): InTransaction<void> =>
   transact((sql) =>
     Effect.asVoid(sql`
@@ -181,13 +194,13 @@ export const unbury = (consumer: string, eventId: string): InTransaction<void> =
       INSERT INTO inbox_parked (${sql.literal(columns)}) SELECT ${sql.literal(columns)} FROM head`)
   )
 
-/** Ends a hold behind which nothing waits: what comes next is applied from the topic. */
+/** Ends a hold behind which nothing waits: the aggregate's next event is applied from the topic. */
 export const release = ({ aggregateId, consumer }: Held): InTransaction<void> =>
   transact((sql) =>
     Effect.asVoid(sql`DELETE FROM inbox_holds WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}`)
   )
 
-/** Writes down who did what to a consumer's event, and why. */
+/** Records in `operator_audit` who did what to a consumer's event, and why. */
 export const audit = (
   consumer: string,
   entry: {

@@ -1,56 +1,55 @@
-/** How the due holds of a consumer take turns: some side by side, so that one whose handler hangs keeps no other waiting. */
+/** A round of attempts at the due holds of a consumer: some side by side, so a handler that hangs delays its own aggregate only. */
 import { Context, Effect, Latch, Semaphore } from "effect"
 import * as Monotonic from "../../platform/Monotonic.ts"
 
 /**
- * For so long a round takes up holds that have failed before; then it ends with the last try, so that gaps are looked for again. What never
- * failed is taken up as long as a try is under way.
+ * How long a round takes up holds whose heads have failed before. Then it ends with its last attempt, so that gaps are looked at again. Holds
+ * whose heads have never failed are taken up as long as an attempt is running.
  */
 const roundMillis = 5_000
 
-/** How a round goes about its holds. */
-export const HeldRoundSettings = Context.Reference<{
-  /** Holds of a consumer that are tried side by side: a handler that hangs keeps its own aggregate waiting, and no other. */
+export const RetryRoundSettings = Context.Reference<{
+  /** Attempts of a consumer that run side by side. */
   readonly sideBySide: number
-}>("paid-once/inbox/holds/HeldRoundSettings", { defaultValue: () => ({ sideBySide: 4 }) })
+}>("paid-once/inbox/holds/RetryRoundSettings", { defaultValue: () => ({ sideBySide: 4 }) })
 
-/** How often a round looks for what has become due while its last tries take their time. */
+/** How often a round looks for holds that have become due while its last attempts are running. */
 const lookMillis = 200
 
 /**
- * One round over the due holds, each of which has one turn in it. Returns how many had.
+ * Runs `attempt` once for each hold that is due. Returns for how many.
  *
- * `take` finds an aggregate that is due and not among `taken`, with `onlyFresh` one whose head never failed.
+ * `take` finds an aggregate whose hold is due and not in `taken`; with `onlyFresh` one whose head has never failed.
  */
 export const run = Effect.fnUntraced(function* <E1, E2>(holds: {
   readonly take: (taken: ReadonlySet<string>, onlyFresh: boolean) => Effect.Effect<string | undefined, E1>
   readonly attempt: (aggregateId: string) => Effect.Effect<void, E2>
 }): Effect.fn.Return<number, E1 | E2> {
-  const { sideBySide } = yield* HeldRoundSettings
+  const { sideBySide } = yield* RetryRoundSettings
   const endMillis = (yield* Monotonic.millis) + roundMillis
   const taken = new Set<string>()
   const looking = yield* Semaphore.make(1)
   const idle = yield* Latch.make(true)
-  let busy = 0
+  let running = 0
   const take = Effect.fnUntraced(function* (onlyFresh: boolean) {
     const aggregateId = yield* holds.take(taken, onlyFresh)
     if (aggregateId === undefined) return undefined
     taken.add(aggregateId)
-    busy += 1
+    running += 1
     yield* idle.close
     return aggregateId
   })
-  const ended = Effect.suspend(() => (--busy === 0 ? Effect.asVoid(idle.open) : Effect.void))
+  const ended = Effect.suspend(() => (--running === 0 ? Effect.asVoid(idle.open) : Effect.void))
   const work = Effect.fnUntraced(function* (onlyFresh: boolean) {
     const untilMillis = onlyFresh ? Infinity : endMillis
     while ((yield* Monotonic.millis) < untilMillis) {
       const aggregateId = yield* looking.withPermit(take(onlyFresh))
       if (aggregateId !== undefined) yield* Effect.ensuring(holds.attempt(aggregateId), ended)
-      else if (busy === 0) return
+      else if (running === 0) return
       else yield* Effect.timeoutOption(idle.await, lookMillis)
     }
   })
-  // One place is kept for what never failed: the others may all hang. It looks last, when it can see whether there is a round at all.
+  // The last worker takes only holds whose heads have never failed: all other workers may hang.
   yield* Effect.forEach(
     Array.from({ length: sideBySide }, (_, index) => sideBySide > 1 && index === sideBySide - 1),
     work,

@@ -1,14 +1,14 @@
-/** Everything that can happen to a held aggregate at once: members that believe to own its partition, retries in two processes, operators. */
+/** Races at a held aggregate: members that believe to own its partition, attempts in two processes, and operators. */
 import { assert, it } from "@effect/vitest"
 import { Cause, Context, Deferred, Effect, Fiber, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Slice } from "../../src/brokers/Broker.ts"
-import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
-import * as ParkedRows from "../../src/inbox/holds/ParkedRows.ts"
-import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
-import { EventRefused, type Subscriber } from "../../src/inbox/Subscriber.ts"
+import * as HeldRows from "../../src/inbox/holds/HeldRows.ts"
+import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { PermanentFailure, type Subscriber } from "../../src/inbox/Subscriber.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { Faults } from "../../src/platform/Faults.ts"
 import * as Counters from "../support/Counters.ts"
@@ -27,7 +27,7 @@ it.live(
       const sql = yield* SqlClient.SqlClient
       const letters = yield* InboxDeadLetters
       const { broken, subscriber } = makeSubscriber("one")
-      /** A fiber that dies does so silently: nothing may have died here. */
+      /** Defects of the test's fibers, which must have none. */
       const defects: Array<Cause.Cause<unknown>> = []
       const note = (cause: Cause.Cause<unknown>) =>
         Effect.sync(() => {
@@ -35,7 +35,7 @@ it.live(
         })
       const pause = (millis: number) => Effect.flatMap(Random.next, (random) => Effect.sleep(random * millis))
 
-      // Some events come twice, some too early, and some records are none.
+      // Some events come twice, some too early, and some records can't be read.
       const partition = makePartition()
       const slices: Array<Slice> = []
       for (let version = 1; version <= versions; version++) {
@@ -51,10 +51,10 @@ it.live(
           if ((yield* Random.next) < 0.15) broken.set(`${id}/${version}`, Effect.fail(new Error("out of paper")))
         }
       }
-      // One that nobody mends, so that there is something to give up however slow the operators are.
+      // One event fails to the end, so that there is something to give up however slow the operators are.
       const stubborn = { id: aggregates[0]!, version: 6 }
       broken.set(`${stubborn.id}/${stubborn.version}`, Effect.fail(new Error("out of paper")))
-      const first = yield* Effect.context<ApplyHeld | ApplySlice>()
+      const first = yield* Effect.context<HoldRetries | ApplySlice>()
       const second = yield* Layer.build(Deliveries.again)
       const processes = [first, second]
       const member = (context: Context.Context<ApplySlice>, one: Subscriber) =>
@@ -68,7 +68,7 @@ it.live(
           { discard: true }
         ).pipe(Effect.provideContext(context))
       const retries = Effect.forEach(processes, (context) =>
-        Effect.flatMap(ApplyHeld, ({ retryHeld }) => retryHeld(subscriber)).pipe(
+        Effect.flatMap(HoldRetries, ({ retryHeld }) => retryHeld(subscriber)).pipe(
           Effect.andThen(pause(10)),
           Effect.tapCause(note),
           Effect.forever,
@@ -77,7 +77,7 @@ it.live(
         )
       )
       let givenUp = false
-      /** An operator who can't make up his mind, but for the first event that he sees: that one he gives up. */
+      /** An operator who discards the first event, and then decides at random. */
       const decide = Effect.gen(function* () {
         const rows = yield* sql<{ readonly id: string }>`
           SELECT event_id AS id FROM inbox_holds UNION ALL (SELECT event_id FROM inbox_parked LIMIT 3) ORDER BY 1 LIMIT 8`
@@ -91,7 +91,7 @@ it.live(
               })
             ),
             Effect.tap((exit) =>
-              // Refused is fine, a defect is not.
+              // A decision may be refused; a defect is a mistake.
               exit._tag === "Failure" && exit.cause.reasons.some((reason) => reason._tag === "Die")
                 ? Effect.failCause(exit.cause)
                 : Effect.void
@@ -108,7 +108,7 @@ it.live(
       })
       yield* retries
       const others = yield* Effect.forEach([mend, decide, decide], (one) => Effect.forkScoped(Effect.forever(one)))
-      // Two members in two processes at the same records; neither knows that the partition is not its own.
+      // Two members in two processes have the same records. Each believes that it owns the partition.
       yield* Effect.forEach(processes, (context) => member(context, subscriber), { concurrency: "unbounded" })
 
       yield* Effect.forEach(others, Fiber.interrupt)
@@ -118,9 +118,9 @@ it.live(
       yield* Counters.eventually(
         "all to be applied or given up",
         Effect.gen(function* () {
-          // As a consumer does in front of its retries: a member that was late may have held what a gap was filled for meanwhile.
-          yield* Effect.flatMap(ApplyHeld, ({ sweepGaps }) => sweepGaps("one"))
-          // What is no event is given up; it is not readable this time either.
+          // As a consumer does before each round: a late member may have written a gap down after the missing event came.
+          yield* Effect.flatMap(HoldRetries, ({ sweepGaps }) => sweepGaps("one"))
+          // A record that can't be read is given up: another attempt can't read it either.
           const dead = yield* sql<{ readonly id: string }>`SELECT event_id AS id FROM inbox_holds WHERE status = 'dead'`
           yield* Effect.forEach(dead, ({ id }) =>
             Effect.ignore(id.includes(":") ? letters.discard("one", id, operator) : letters.retry("one", id, operator))
@@ -145,7 +145,7 @@ it.live(
         for (const version of given) assert.isFalse(marked.has(idOf(id, version)), "what was given up is not marked")
       }
       assert.deepStrictEqual(defects, [])
-      // The test is worth nothing where nothing happened.
+      // The races must have happened for this test to mean anything.
       assert.isAbove(discarded, 0)
       const [count] = yield* sql<{ readonly retries: number; readonly parked: number }>`
         SELECT (SELECT count(*) FROM operator_audit WHERE action = 'retry')::int4 AS retries,
@@ -155,7 +155,7 @@ it.live(
     }).pipe(
       Effect.scoped,
       Effect.provide(Deliveries.process),
-      Effect.provide(Layer.succeed(ParkingSettings, { retryBaseMillis: 2, maxAttempts: 3 }))
+      Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 2, maxAttempts: 3 }))
     ),
   120_000
 )
@@ -172,7 +172,7 @@ const meanwhile = (first: Effect.Effect<void, unknown, Transaction>, slice: Slic
     const other = yield* Effect.forkChild(
       Transaction.run(
         Effect.gen(function* () {
-          yield* ParkedRows.lockHold({ consumer: "one", aggregateId: "a" }, "try")
+          yield* HeldRows.lockHold({ consumer: "one", aggregateId: "a" }, "attempt")
           yield* first
           yield* Deferred.succeed(isDone, undefined)
           yield* Deferred.await(goOn)
@@ -187,7 +187,7 @@ const meanwhile = (first: Effect.Effect<void, unknown, Transaction>, slice: Slic
     yield* Fiber.join(arrival)
   })
 
-it.live("an event that dies while another member parks it once more is a dead letter and does not wait as well", () =>
+it.live("an event that becomes a dead letter while another member parks it again is not parked as well", () =>
   Effect.gen(function* () {
     const letters = yield* InboxDeadLetters
     const { broken, subscriber } = makeSubscriber("one")
@@ -198,8 +198,8 @@ it.live("an event that dies while another member parks it once more is a dead le
     const eventId = idOf("a", 1)
     yield* meanwhile(
       Effect.andThen(
-        ParkedRows.bury(held, eventId, "dead"),
-        ParkedRows.setWaiting(held, { status: "dead", eventId, error: "out of paper" })
+        HeldRows.bury(held, eventId, "dead"),
+        HeldRows.setWaiting(held, { status: "dead", eventId, error: "out of paper" })
       ),
       slice
     )
@@ -222,11 +222,11 @@ it.live("an unreadable record that is given up while another member looks at it 
     const [first, second] = yield* parkedOf("one", "a")
     yield* meanwhile(
       Effect.gen(function* () {
-        yield* ParkedRows.bury(held, second!, "discarded")
-        yield* ParkedRows.bury(held, first!, "discarded")
+        yield* HeldRows.bury(held, second!, "discarded")
+        yield* HeldRows.bury(held, first!, "discarded")
         const { sql } = yield* Transaction
         yield* sql`INSERT INTO consumer_cursors (consumer_name, aggregate_id, aggregate_type, version) VALUES ('one', 'a', 'Counter', 1)`
-        yield* ParkedRows.release(held)
+        yield* HeldRows.release(held)
       }),
       slice
     )
@@ -236,15 +236,15 @@ it.live("an unreadable record that is given up while another member looks at it 
   }).pipe(Effect.provide(Deliveries.process))
 )
 
-it.live("an event that another member gives up between two transactions of a try stays given up", () =>
+it.live("an event that another member gives up between two transactions of an attempt stays given up", () =>
   Effect.gen(function* () {
     const { broken, handled, subscriber } = makeSubscriber("one")
     const partition = makePartition()
     broken.set("a/1", Effect.fail(new Error("out of paper")))
     yield* deliver(subscriber, partition.slice([record("a", 1)]))
     broken.clear()
-    broken.set("a/2", Effect.fail(new EventRefused({ reason: "nobody can apply this" })))
-    const here = yield* Effect.context<ApplyHeld | ApplySlice | SqlClient.SqlClient>()
+    broken.set("a/2", Effect.fail(new PermanentFailure({ reason: "nobody can apply this" })))
+    const here = yield* Effect.context<HoldRetries | ApplySlice | SqlClient.SqlClient>()
     /** The next event comes to this process, and dies, while the other one has committed the first and not yet looked what is left. */
     let isFirst = true
     const meanwhile = Effect.suspend(() => {
