@@ -24,7 +24,7 @@ export interface Recorded {
   readonly answer: FinalAnswer | undefined
 }
 
-/** What the gateway is to do for the payment now, if anything. */
+/** The operation that the gateway has yet to complete for the payment, if any. */
 const phaseOf = ({ status }: OpenPayment) =>
   status === "charging" ? "charge" : status === "refunding" ? "refund" : undefined
 

@@ -95,7 +95,7 @@ layer(services, { excludeTestServices: true })("report", (it) => {
     })
   )
 
-  it.effect("all figures are of one moment: what commits while it is computed is not in it", () =>
+  it.effect("all figures come from one snapshot: a commit during the computation is not in them", () =>
     Effect.gen(function* () {
       yield* clear
       const sql = yield* SqlClient.SqlClient
@@ -137,7 +137,7 @@ layer(services, { excludeTestServices: true })("report", (it) => {
     })
   )
 
-  it.effect("a total that JSON's numbers can't carry is refused, and never rounded", () =>
+  it.effect("a total above 2^53 is refused, and never rounded", () =>
     Effect.gen(function* () {
       yield* clear
       yield* payment(Number.MAX_SAFE_INTEGER, "EUR", "2026-03-01T12:00:00.000Z")
@@ -148,7 +148,7 @@ layer(services, { excludeTestServices: true })("report", (it) => {
     })
   )
 
-  it.effect("the same days are one report, however many ask for it at once; its result is there with its end", () =>
+  it.effect("the same days are one report, for concurrent requests too; its result commits with the task's end", () =>
     Effect.gen(function* () {
       yield* clear
       const sql = yield* SqlClient.SqlClient
@@ -187,7 +187,7 @@ layer(services, { excludeTestServices: true })("report", (it) => {
     })
   )
 
-  it.effect("a report whose computation is dead is computed anew when it is asked for again", () =>
+  it.effect("a report whose task is dead is computed again on the next request", () =>
     Effect.gen(function* () {
       yield* clear
       const sql = yield* SqlClient.SqlClient
@@ -200,7 +200,7 @@ layer(services, { excludeTestServices: true })("report", (it) => {
     })
   )
 
-  it.effect("a payment is stamped when its money moves, whoever moves it", () =>
+  it.effect("a payment stores the times of its capture and its refund, whatever statement moved it", () =>
     Effect.gen(function* () {
       yield* clear
       const sql = yield* SqlClient.SqlClient

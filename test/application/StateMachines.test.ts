@@ -77,7 +77,7 @@ test("a payment moves along the arrows, and every other move is refused by the g
     }
   }))
 
-test("hands that write SQL can't store a payment or an order that no state allows", () =>
+test("SQL written by hand can't store a payment or an order in an impossible state", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const { paymentId }: { readonly paymentId: PaymentId } = yield* pay(yield* place, "k")

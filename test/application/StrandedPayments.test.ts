@@ -182,7 +182,7 @@ test("the recovery of a settled payment can't be cancelled, and the payment stay
     assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
   }))
 
-test("the sweep goes on: a recovery that dies later is found as well", (gateway) =>
+test("the sweep continues: a recovery that dies later is found, too", (gateway) =>
   Effect.gen(function* () {
     const { until } = yield* Ticking.start(Layer.build(StrandedPayments.layer))
     for (let round = 1; round <= 3; round++) {

@@ -269,7 +269,7 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
     })
   )
 
-  it.effect("a broker that is away degrades the service and keeps it ready", () =>
+  it.effect("an unavailable broker degrades the service and keeps it ready", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual((yield* get("/health/live")).json, { status: "live" })
       const ready = yield* get("/health/ready")

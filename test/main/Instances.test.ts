@@ -96,6 +96,6 @@ it.live("a process with all roles has one of each: layers, listeners, sessions, 
     // Each of the counts has seen its parts.
     assert.isAbove(builds.size, 50)
     assert.includeMembers(parts, ["dispatcher", "inbox"])
-    assert.includeMembers(ended, ["signals", "consumer analytics", "pool metrics of workers", "payment metrics"])
+    assert.includeMembers(ended, ["wake-ups", "consumer analytics", "pool metrics of workers", "payment metrics"])
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
 )

@@ -221,6 +221,6 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     file: "src/application/StrandedPayments.ts",
     find: "Effect.andThen(sweepOnce, Effect.sleep(sweepMillis))",
     replace: "Effect.andThen(sweepOnce, Effect.never)",
-    seenBy: { file: strandedPayments, test: "the sweep goes on" }
+    seenBy: { file: strandedPayments, test: "the sweep continues" }
   }
 ]

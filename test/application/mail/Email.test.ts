@@ -107,7 +107,7 @@ layer(services, { excludeTestServices: true })("email", (it) => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("before the first byte leaves it is on record that it may", () =>
+  it.effect("a send is stored as begun before its first byte leaves", () =>
     Effect.gen(function* () {
       const seen = yield* Ref.make<unknown>(undefined)
       const taskId = yield* enqueue()
@@ -134,7 +134,7 @@ layer(services, { excludeTestServices: true })("email", (it) => {
     })
   )
 
-  it.effect("a receipt whose worker dies after the send goes again, with the same Message-ID", () =>
+  it.effect("a receipt whose worker dies after the send is sent again, with the same Message-ID", () =>
     Effect.gen(function* () {
       const server = yield* MailServer.make()
       const taskId = yield* enqueue()
@@ -149,7 +149,7 @@ layer(services, { excludeTestServices: true })("email", (it) => {
   )
 
   it.effect(
-    "a refund's notice in the same place is held as uncertain, and goes when an operator retries its task",
+    "a refund notice whose worker dies after the send is held as uncertain, and sent when an operator retries its task",
     () =>
       Effect.gen(function* () {
         const server = yield* MailServer.make()
@@ -165,7 +165,7 @@ layer(services, { excludeTestServices: true })("email", (it) => {
   )
 
   it.effect(
-    "a server that hangs with the mail in its hands makes it uncertain: a receipt is tried again, a notice is held",
+    "a server that hangs after the message makes the mail uncertain: a receipt is sent again, a notice is held",
     () =>
       Effect.gen(function* () {
         const server = yield* MailServer.make()
