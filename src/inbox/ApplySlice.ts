@@ -30,7 +30,7 @@ import * as SliceParts from "./SliceParts.ts"
 import * as SlicePlan from "./SlicePlan.ts"
 import type { Subscriber } from "./Subscriber.ts"
 
-/** What a transaction did, to be counted and logged after its commit. */
+/** The result of a transaction, to be counted and logged after its commit. */
 interface Done {
   readonly counts: InboxCounters.Counts
   readonly held: ReadonlyArray<{ readonly arrival: Arrival.Arrival; readonly outcome: string; readonly text: string }>

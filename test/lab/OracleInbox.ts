@@ -24,7 +24,7 @@ export interface InboxWorld {
   readonly failed: ReadonlySet<string>
   /** Whether an actor has an open transaction, which may still commit. */
   readonly inTransaction: boolean
-  /** What a story calls an event or a record by its id. */
+  /** The name of an event or a record in a story, by its id. */
   readonly nameOf: (event: string) => string
 }
 
@@ -161,8 +161,8 @@ export const inboxSafety = (world: InboxWorld, named: Named): Violation | undefi
 }
 
 /**
- * What must hold when all faults have stopped but handlers are as they were: everything is applied, or waits behind an event of its own
- * aggregate that can't be, or was given up.
+ * The invariants once all faults have stopped, with handlers as they were. Each event is applied, given up, or waits behind an event of its own
+ * aggregate that can't be applied.
  */
 export const inboxSettled = (world: InboxWorld): Violation | undefined => {
   const outboxDiscarded = givenUp(world.committed)
