@@ -1,4 +1,4 @@
-/** `paid-once reset`: removes what this machine keeps under the data directory, and nothing that a living process uses. */
+/** `paid-once reset`: deletes the data under the data directory. Refused while a living process uses it. */
 import { Console, Effect, Schema } from "effect"
 import { Command } from "effect/cli"
 import { readdir, readFile, rm } from "node:fs/promises"
@@ -6,7 +6,7 @@ import * as Path from "node:path"
 import * as Config from "../Config.ts"
 import * as Main from "../main.ts"
 
-/** A process of the machine still works on the data. */
+/** A living process uses the data. */
 export class StillInUse extends Schema.TaggedError<StillInUse>()("StillInUse", {
   path: Schema.String,
   pid: Schema.String
@@ -21,7 +21,7 @@ const userOf = (path: string) =>
   Effect.promise(async () => {
     const pids = (await readdir("/proc").catch(() => [])).filter((name) => /^\d+$/.test(name))
     for (const pid of pids) {
-      // A process may end while we look.
+      // The process may have ended meanwhile.
       const commandLine = await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")
       if (commandLine.includes(path)) return pid
     }

@@ -6,11 +6,11 @@
  * pauses their partitions alone.
  */
 import { Context, Effect } from "effect"
+import { Dispatcher } from "../outbox/Dispatcher.ts"
+import { Publisher } from "../outbox/Publisher.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
 import type { Membership } from "../platform/Ownership.ts"
 import * as Supervised from "../platform/Supervised.ts"
-import { Dispatcher } from "../outbox/Dispatcher.ts"
-import { Publisher } from "../outbox/Publisher.ts"
 
 export const ReachSettings = Context.Reference<{
   /** After so long without any answer, though something was sent, the broker is asked. */

@@ -7,9 +7,9 @@
  * hole lacks was acknowledged, together with everything in front of it.
  */
 import { Effect, type Latch } from "effect"
-import * as Monotonic from "../platform/Monotonic.ts"
 import type { Lane } from "../outbox/Lane.ts"
 import type { Aggregate, OutboxQueueService, QueuedEvent } from "../outbox/OutboxQueue.ts"
+import * as Monotonic from "../platform/Monotonic.ts"
 
 /** How often it is looked whether they still are, in a turn of their lane: as often as the poll comes by itself. */
 export const lookMillis = 1_000

@@ -10,10 +10,10 @@
  *   for long is tried ever more seldom, however busy the others are.
  */
 import { Effect, Latch, Schema } from "effect"
-import * as Monotonic from "../platform/Monotonic.ts"
-import * as Backoff from "../platform/Backoff.ts"
 import type { PublishError } from "../brokers/Broker.ts"
 import { type Lane, partitionOf } from "../outbox/Lane.ts"
+import * as Backoff from "../platform/Backoff.ts"
+import * as Monotonic from "../platform/Monotonic.ts"
 
 /** A topic whose last send, to one of its partitions at least, failed. */
 export interface PausedTopic {

@@ -4,8 +4,8 @@
  * does not go to the broker whole, half and quarter before it gets through.
  */
 import { Array, Effect } from "effect"
-import * as Monotonic from "../platform/Monotonic.ts"
 import type { QueuedEvent } from "../outbox/OutboxQueue.ts"
+import * as Monotonic from "../platform/Monotonic.ts"
 
 /** A limit that was raised is found out after this; until then batches are smaller than they could be, and nothing else. */
 const believedMillis = 10_000

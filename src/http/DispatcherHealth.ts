@@ -1,4 +1,4 @@
-/** What health says of the dispatcher in this process: the lanes it owns, and what it can't send right now. */
+/** The part `dispatcher` of health: the lanes that this process owns, and those that it can't send at present. */
 import { Effect, Layer } from "effect"
 import { Dispatcher } from "../outbox/Dispatcher.ts"
 import { Holds } from "../outbox/holds/Holds.ts"
@@ -16,7 +16,7 @@ export const layer: Layer.Layer<never, never, Dispatcher | HealthParts | Holds |
       const lanes = yield* workers.lanes
       const pausedTopics = yield* dispatcher.pauses
       const stoppedLanes = yield* workers.stopped
-      // Of a lane that has gone elsewhere this process knows nothing any more.
+      // Only owned lanes: this process has no current state of the others.
       const misordered = (yield* dispatcher.misordered).filter(({ lane }) => lanes.includes(lane))
       const { dead, parked } = yield* holds.counts
       const reachesBroker = yield* workers.reachesBroker
@@ -24,13 +24,13 @@ export const layer: Layer.Layer<never, never, Dispatcher | HealthParts | Holds |
       return {
         status: isWell ? "ready" : "degraded",
         lanesOwned: lanes.length,
-        // Where not, and others reach it, they have the lanes.
+        // Where other processes reach the broker, they own the lanes.
         reachesBroker,
-        // Why, the log says.
+        // The log has the reason.
         stoppedLanes: stoppedLanes.map(({ attempt, lane }) => ({ lane, attempt })),
         misorderedAggregates: misordered.reduce((sum, { aggregates }) => sum + aggregates, 0),
         pausedTopics: pausedTopics.map(({ attempt, topic }) => ({ topic, attempt })),
-        // A refused event is a case for an operator, and no outage: all others flow.
+        // A refused event needs an operator, but is no outage: all other aggregates are published.
         parkedEvents: parked,
         deadLetters: dead
       }

@@ -1,8 +1,8 @@
 /** Runs a subscriber's handlers: each in the trace of its event, and within a time limit. */
 import { Cause, Context, Effect } from "effect"
-import type { Transaction } from "../platform/Transaction.ts"
 import { Faults } from "../platform/Faults.ts"
 import * as Tracing from "../platform/Tracing.ts"
+import type { Transaction } from "../platform/Transaction.ts"
 import type { ReadableArrival } from "./Arrival.ts"
 import type { Subscriber } from "./Subscriber.ts"
 

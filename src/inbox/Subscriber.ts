@@ -1,8 +1,8 @@
 /** A subscriber: a consumer's name, its topic, and what an event does. And the failures that its handler can report. */
 import { Context, Effect, Schema } from "effect"
 import type { NonEmptyReadonlyArray } from "effect/Array"
-import type { Transaction } from "../platform/Transaction.ts"
 import type { Envelope } from "../brokers/Envelope.ts"
+import type { Transaction } from "../platform/Transaction.ts"
 
 /**
  * A consumer's name, its topic, and what an event does.

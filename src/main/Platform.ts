@@ -1,4 +1,4 @@
-/** What several processes need to work on one database, and what each of them reports about itself. */
+/** The platform: ownership, wake-ups and supervision for processes that share a database, and their health and metrics. */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Layer } from "effect"
 import type { AppConfig } from "../Config.ts"

@@ -17,20 +17,20 @@
  */
 import type { PgClient } from "@effect/sql-pg"
 import { Array, Context, Effect, type Latch, Layer, Metric, Result } from "effect"
+import type { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../brokers/Broker.ts"
+import * as OutOfOrderVersions from "../guards/OutOfOrderVersions.ts"
+import * as PartitionPauses from "../guards/PartitionPauses.ts"
+import * as SizeLimits from "../guards/SizeLimits.ts"
 import * as Backoff from "../platform/Backoff.ts"
-import * as Monotonic from "../platform/Monotonic.ts"
 import { ControlSettings } from "../platform/ControlConnection.ts"
 import { Faults } from "../platform/Faults.ts"
-import type { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../brokers/Broker.ts"
+import * as Monotonic from "../platform/Monotonic.ts"
+import { eventTypeLabel } from "./EventTypeLabel.ts"
 import { dueLimit, type HeldEvent, Holds, type Refused } from "./holds/Holds.ts"
 import type { Lane } from "./Lane.ts"
-import * as OutOfOrderVersions from "../guards/OutOfOrderVersions.ts"
 import type { NonEmpty } from "./Outbox.ts"
 import { type Aggregate, OutboxQueue, type QueuedEvent } from "./OutboxQueue.ts"
 import { Publisher } from "./Publisher.ts"
-import { eventTypeLabel } from "./EventTypeLabel.ts"
-import * as SizeLimits from "../guards/SizeLimits.ts"
-import * as PartitionPauses from "../guards/PartitionPauses.ts"
 
 /** The full-jitter backoff of a topic that can't be reached. */
 export const DispatcherSettings = Context.Reference<{

@@ -5,23 +5,23 @@
  * A lane is drained by one worker at a time, and by one process at a time (Shares): one batch in flight per lane.
  */
 import { type Cause, Clock, Context, Effect, Latch, Layer, Metric, Option, Queue, Stream } from "effect"
-import * as Monotonic from "../platform/Monotonic.ts"
-import { ControlSettings } from "../platform/ControlConnection.ts"
-import * as Database from "../postgres/Database.ts"
-import { Ownership } from "../platform/Ownership.ts"
-import { Faults } from "../platform/Faults.ts"
-import type { Wakeups } from "../platform/Wakeups.ts"
+import * as Reach from "../guards/BrokerReachability.ts"
+import * as OutOfOrderVersions from "../guards/OutOfOrderVersions.ts"
 import * as Backoff from "../platform/Backoff.ts"
+import { ControlSettings } from "../platform/ControlConnection.ts"
+import { Faults } from "../platform/Faults.ts"
+import * as Monotonic from "../platform/Monotonic.ts"
+import { Ownership } from "../platform/Ownership.ts"
 import * as Supervised from "../platform/Supervised.ts"
+import type { Wakeups } from "../platform/Wakeups.ts"
+import * as Database from "../postgres/Database.ts"
 import { Dispatcher } from "./Dispatcher.ts"
 import * as HoldRetries from "./holds/HoldRetries.ts"
 import { Holds } from "./holds/Holds.ts"
 import { Lane, laneCount } from "./Lane.ts"
-import * as OutOfOrderVersions from "../guards/OutOfOrderVersions.ts"
+import { LaneWakeup } from "./LaneWakeup.ts"
 import { OutboxQueue } from "./OutboxQueue.ts"
 import { Publisher } from "./Publisher.ts"
-import * as Reach from "../guards/BrokerReachability.ts"
-import { LaneWakeup } from "./LaneWakeup.ts"
 
 /** How the workers pace themselves. */
 export const LaneWorkersSettings = Context.Reference<{

@@ -3,13 +3,13 @@
  */
 import { Context, Effect, Layer, Result, Schema } from "effect"
 import type { Statement } from "effect/sql"
-import { Transaction } from "../platform/Transaction.ts"
+import { topicName } from "../brokers/Broker.ts"
+import * as Envelope from "../brokers/Envelope.ts"
 import { Faults } from "../platform/Faults.ts"
 import { Ids } from "../platform/Ids.ts"
 import { RandomUuid } from "../platform/RandomUuid.ts"
 import * as Tracing from "../platform/Tracing.ts"
-import { topicName } from "../brokers/Broker.ts"
-import * as Envelope from "../brokers/Envelope.ts"
+import { Transaction } from "../platform/Transaction.ts"
 import { Lane, laneCount, laneOf } from "./Lane.ts"
 import { LaneWakeup } from "./LaneWakeup.ts"
 

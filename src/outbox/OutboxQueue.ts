@@ -7,8 +7,8 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient, SqlError, type Statement } from "effect/sql"
 import type { StoredEvent } from "../brokers/Envelope.ts"
-import { Lane, laneCount } from "./Lane.ts"
 import * as LowWaterMarks from "../postgres/fast/LowWaterMarks.ts"
+import { Lane, laneCount } from "./Lane.ts"
 
 /** An event in the queue. `seq` is its place in the lane. */
 export interface QueuedEvent extends StoredEvent {

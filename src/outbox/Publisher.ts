@@ -3,14 +3,14 @@
  */
 import type { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer } from "effect"
-import { Faults } from "../platform/Faults.ts"
 import { Broker, BrokerUnavailable, type PublishError, TopicUnavailable } from "../brokers/Broker.ts"
 import { toRecords } from "../brokers/Envelope.ts"
+import type { Place } from "../guards/PartitionPauses.ts"
+import { TopicChecks } from "../operations/TopicChecks.ts"
+import { Faults } from "../platform/Faults.ts"
 import { type Lane, partitionOf } from "./Lane.ts"
 import type { NonEmpty } from "./Outbox.ts"
 import type { QueuedEvent, Receipt } from "./OutboxQueue.ts"
-import { TopicChecks } from "../operations/TopicChecks.ts"
-import type { Place } from "../guards/PartitionPauses.ts"
 
 export class Publisher extends Context.Service<
   Publisher,

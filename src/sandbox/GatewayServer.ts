@@ -1,10 +1,8 @@
 /**
- * The sandbox payment gateway: an HTTP server of its own, with state of its own, as another company would run it. The service
- * knows it by its URL alone.
+ * The sandbox payment gateway: an HTTP server with a state of its own, as another company would run it. The service knows only its URL.
  *
- * It does what makes paying once possible: a key is charged once for as long as the key is known, and asking again with it gives the first
- * answer. And it does what makes paying once hard: it is slow, away, or silent by the payment method ({@link treatmentOf}) and on command
- * ({@link Behaviour}), and it reports what it did by webhook whenever it likes.
+ * It honours idempotency keys: a repeated request with a known key gets the first answer, and charges nothing. It also fails as real gateways do:
+ * it is slow, away or silent, by the payment method ({@link treatmentOf}) or on command ({@link Behaviour}), and its webhooks come in any order.
  */
 import { Cause, Context, Effect, Layer, Option, Schema } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -14,15 +12,15 @@ import { shortText } from "../domain/Text.ts"
 import * as Body from "../http/Body.ts"
 import { listen, type ListenFailed } from "../http/HttpServer.ts"
 import { Problem, toResponse } from "../http/Problems.ts"
-import * as Migrations from "../postgres/Migrations.ts"
 import { RandomUuid } from "../platform/RandomUuid.ts"
 import { Fibers } from "../platform/Supervised.ts"
+import * as Migrations from "../postgres/Migrations.ts"
 import { Behaviour, Command, type Mode } from "./Behaviour.ts"
 import { Books, type Charge, type NewRefund, type Report } from "./Books.ts"
 import { treatmentOf } from "./Methods.ts"
 import { WebhookSender, type WebhookTarget } from "./WebhookSender.ts"
 
-/** Where the gateway listens: on this machine only, for it gives money away. Port 0 picks a free one. */
+/** The gateway's port. It listens on this machine only. Port 0 picks a free one. */
 export const GatewayServerSettings = Context.Reference<{ readonly port: number }>(
   "paid-once/sandbox/GatewayServerSettings",
   {
@@ -31,25 +29,25 @@ export const GatewayServerSettings = Context.Reference<{ readonly port: number }
 )
 
 const host = "127.0.0.1"
-/** Its requests are single statements; what is not done in a second hangs. */
+/** Its requests take a few statements: one that is not done in a second hangs. */
 const graceMillis = 1_000
-/** Above any client's timeout: an answer that never comes. */
+/** Above any client's timeout. */
 const silenceMillis = 120_000
 
 const Amount = {
   amountMinor: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })),
   currency: Schema.String.check(Schema.isPattern(/^[A-Z]{3}$/))
 }
-/** What a client asks to be charged. */
+/** A charge that a client requests. */
 const ChargeBody = Schema.Struct({ ...Amount, paymentMethod: shortText(100) })
-/** What a client asks to have given back, of the charge with that key. */
+/** A refund that a client requests, of the charge with that key. */
 const RefundBody = Schema.Struct({ ...Amount, charge: shortText(255) })
 
-/** Enough for a person to read, and for a demo's last orders; more on request (`?limit=`). */
+/** Enough for a person to read. More on request (`?limit=`). */
 const ledgerSize = 100
 const maxLedgerSize = 10_000
 
-/** Any number that no one else locks: processes that start together take turns in making the schema. */
+/** An advisory lock's number that nothing else uses: processes that start together create the schema one after another. */
 const migrationLock = 7_315_946
 
 const migrate = Effect.gen(function* () {
@@ -69,10 +67,10 @@ const answer = (charge: Charge) =>
     ? HttpServerResponse.jsonUnsafe({ status: "captured" })
     : HttpServerResponse.jsonUnsafe({ status: "declined", reason: charge.reason }, { status: 402 })
 
-/** Every failure as its problem; a defect is logged. */
+/** Answers every failure with its problem. A defect is logged. */
 const answering = <E, R>(handler: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>) =>
   Effect.catchCause(handler, (cause) => {
-    // The client has hung up: there is nobody to answer.
+    // The client has hung up: nobody waits for an answer.
     if (Cause.hasInterruptsOnly(cause)) return Effect.interrupt
     const failure: unknown = Cause.squash(cause)
     if (failure instanceof Problem) return Effect.succeed(toResponse(failure))
@@ -84,7 +82,8 @@ const answering = <E, R>(handler: Effect.Effect<HttpServerResponse.HttpServerRes
         )
   })
 
-const keyOf = (what: string) =>
+/** The request's Idempotency-Key; a {@link Problem} without one. */
+const idempotencyKey = (what: string) =>
   Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ headers }) => {
     const key = headers["idempotency-key"]
     return key === undefined || key === ""
@@ -101,7 +100,7 @@ const keyOf = (what: string) =>
 const keyReused = (key: string) =>
   new Problem({ status: 422, detail: `the key ${key} was already used for something else` })
 
-/** What strikes a request before anything is done. */
+/** The fault before a request is processed. */
 const before = (mode: Mode) => {
   switch (mode) {
     case "down":
@@ -115,7 +114,7 @@ const before = (mode: Mode) => {
   }
 }
 
-/** What strikes it once everything is done. */
+/** The fault after a request was processed. */
 const after = (mode: Mode, delayMillis: number) => {
   switch (mode) {
     case "slow":
@@ -134,11 +133,11 @@ export class GatewayServer extends Context.Service<
   GatewayServer,
   {
     readonly url: string
-    /** From now on, what it does is reported there. */
+    /** Sets the receiver of webhook reports, from now on. */
     readonly reportTo: (target: WebhookTarget) => Effect.Effect<void>
   }
 >()("paid-once/sandbox/GatewayServer") {
-  /** Makes its schema if it is missing, and serves until the scope ends. */
+  /** Creates its schema if it is missing, and serves until the scope ends. */
   static readonly layer: Layer.Layer<GatewayServer, ListenFailed | Migrations.MigrationsError, SqlClient.SqlClient> =
     Layer.effect(
       GatewayServer,
@@ -149,7 +148,7 @@ export class GatewayServer extends Context.Service<
         const webhooks = yield* WebhookSender
         const drawUuid = yield* RandomUuid
 
-        /** The report of what is about to be made, if anybody wants it. */
+        /** The report of a charge or refund, if webhooks are sent. */
         const reportOf = Effect.fnUntraced(function* (event: object) {
           const { webhooks: mode } = yield* behaviour.get
           if (mode === "never" || !(yield* webhooks.isWanted)) return undefined
@@ -164,7 +163,7 @@ export class GatewayServer extends Context.Service<
         })
 
         const charge = Effect.gen(function* () {
-          const key = yield* keyOf("a charge")
+          const key = yield* idempotencyKey("a charge")
           const body = yield* Body.decode(ChargeBody)
           const { delayMillis, mode } = yield* behaviour.take
           yield* before(mode)
@@ -190,7 +189,7 @@ export class GatewayServer extends Context.Service<
         })
 
         const refund = Effect.gen(function* () {
-          const key = yield* keyOf("a refund")
+          const key = yield* idempotencyKey("a refund")
           const { charge: chargeKey, ...amount } = yield* Body.decode(RefundBody)
           const { delayMillis, mode } = yield* behaviour.take
           yield* before(mode)
@@ -215,7 +214,7 @@ export class GatewayServer extends Context.Service<
             yield* before(mode)
             yield* after(mode, delayMillis)
             const { key = "" } = yield* HttpRouter.params
-            // What Postgres can't store was never made.
+            // A key that Postgres can't store was never used.
             const found = key.includes("\u0000") ? Option.none() : yield* find(key)
             return Option.isNone(found)
               ? yield* new Problem({ status: 404, detail: `there is no ${what} ${key}` })
@@ -261,7 +260,7 @@ export class GatewayServer extends Context.Service<
       })
     ).pipe(
       Layer.provide(Layer.mergeAll(Books.layer, Behaviour.layer, WebhookSender.layer)),
-      // Fibers of its own: the service's health does not speak of another company's.
+      // Fibers of its own: the service's health does not report the gateway's.
       Layer.provide(Fibers.layer),
       Layer.provide(Layer.effectDiscard(migrate))
     )

@@ -1,7 +1,7 @@
-import type { PaymentId } from "../../src/domain/Ids.ts"
 import { assert } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { GatewayWebhook } from "../../src/application/GatewayWebhook.ts"
+import type { PaymentId } from "../../src/domain/Ids.ts"
 import { refundKeyOf } from "../../src/domain/Payment.ts"
 import * as SignedMessage from "../../src/platform/SignedMessage.ts"
 import { silence } from "../support/ScriptedGateway.ts"

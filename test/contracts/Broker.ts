@@ -128,7 +128,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       })
     )
 
-    promise("what was not committed comes again to the next member", () =>
+    promise("records that were not committed are delivered again to the next member", () =>
       Effect.gen(function* () {
         const member = yield* newMember
         const { group, topic } = yield* newTopic(member)
@@ -144,7 +144,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       })
     )
 
-    promise("what was committed does not come again, and a commit covers what came before it", () =>
+    promise("committed records are not delivered again, and a commit covers all earlier ones", () =>
       Effect.gen(function* () {
         const member = yield* newMember
         const { group, topic } = yield* newTopic(member)
@@ -204,7 +204,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
         })
     )
 
-    promise("a member that joins gets its share, and the share of one that leaves goes to the rest", () =>
+    promise("a member that joins gets partitions, and those of a member that leaves go to the others", () =>
       Effect.gen(function* () {
         const [one, two] = [yield* newMember, yield* newMember]
         const { group, topic } = yield* newTopic(one, 4)
@@ -246,7 +246,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       })
     )
 
-    promise("an old owner's commit changes nothing and succeeds: the new owner's place stands", () =>
+    promise("a commit of an old owner succeeds and changes nothing: the new owner's offset stays", () =>
       Effect.gen(function* () {
         const [old, next] = [yield* newMember, yield* newMember]
         const { group, topic } = yield* newTopic(old, 2)
@@ -280,7 +280,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       })
     )
 
-    promise("a member goes on after the broker was restarted, and nothing is lost", () =>
+    promise("a member continues after a restart of the broker, and no record is lost", () =>
       Effect.gen(function* () {
         const { restartBroker } = yield* BrokerHarness
         const member = yield* newMember
@@ -309,7 +309,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       })
     )
 
-    promise("a member can ask whether the broker answers it, where that may be its own misfortune", () =>
+    promise("a member can ask whether it reaches the broker", () =>
       Effect.gen(function* () {
         const member = yield* newMember
         const { reach } = member.broker
@@ -368,7 +368,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       })
     )
 
-    promise("a topic that is there keeps its partitions, whoever asks for it", () =>
+    promise("an existing topic keeps its partition count", () =>
       Effect.gen(function* () {
         const [one, two] = [yield* newMember, yield* newMember]
         const { info, topic } = yield* newTopic(one, 2)
@@ -408,7 +408,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       })
     )
 
-    promise("an interrupted consumer lets the slice under way end", () =>
+    promise("an interrupted consumer waits for the slice in flight", () =>
       Effect.gen(function* () {
         const member = yield* newMember
         const { group, topic } = yield* newTopic(member)

@@ -1,10 +1,10 @@
-import { OrderLine, OrderLines, Sku, maxLines } from "../../src/domain/OrderLines.ts"
-import { CustomerId, OrderId, PaymentId } from "../../src/domain/Ids.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Result, Schema } from "effect"
 import type { OrderEvent } from "../../src/domain/Events.ts"
+import { CustomerId, OrderId, PaymentId } from "../../src/domain/Ids.ts"
 import { AmountMinor, Currency, maxTotalMinor, totalOf } from "../../src/domain/Money.ts"
 import { declinePayment, markPaid, type Order, place, StoredStatus } from "../../src/domain/Order.ts"
+import { OrderLine, OrderLines, Sku, maxLines } from "../../src/domain/OrderLines.ts"
 import { shortText } from "../../src/domain/Text.ts"
 
 const id = OrderId.make("01890a5d-ac96-774b-bcce-b302099a8057")

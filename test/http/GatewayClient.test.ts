@@ -1,14 +1,14 @@
-import { PaymentId } from "../../src/domain/Ids.ts"
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Option } from "effect"
 import { Gateway, GatewaySettings } from "../../src/application/Gateway.ts"
+import { PaymentId } from "../../src/domain/Ids.ts"
 import { AmountMinor, Currency } from "../../src/domain/Money.ts"
 import { PaymentMethod } from "../../src/domain/Payment.ts"
 import { GatewayServer } from "../../src/sandbox/GatewayServer.ts"
 import { gatewayContract } from "../contracts/Gateway.ts"
-import { TestDatabase } from "../support/TestDatabase.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
 import { gateway, send } from "./Service.ts"
 
 /** A client that waits so long for an answer. */

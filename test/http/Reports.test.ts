@@ -1,10 +1,10 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { emailType } from "../../src/application/tasks/Email.ts"
 import { EmailAddress } from "../../src/application/mail/MailTransport.ts"
+import { emailType } from "../../src/application/tasks/Email.ts"
 import { BoundAddress } from "../../src/http/HttpServer.ts"
-import { Tasks } from "../../src/tasks/Tasks.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
+import { Tasks } from "../../src/tasks/Tasks.ts"
 import { send, service } from "./Service.ts"
 
 layer(service, { excludeTestServices: true })("reports", (it) => {

@@ -1,8 +1,8 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import { BoundAddress } from "../../src/http/HttpServer.ts"
-import { Tasks } from "../../src/tasks/Tasks.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
+import { Tasks } from "../../src/tasks/Tasks.ts"
 import { send, service } from "./Service.ts"
 
 const type = { name: "note", payload: Schema.Struct({ secret: Schema.String }), concurrency: 1, timeoutMillis: 1_000 }

@@ -24,7 +24,7 @@ export interface Mutant {
 
 const deferredBegin = "src/postgres/fast/DeferredBegin.ts"
 const transactionControl = "src/platform/TransactionControl.ts"
-const shares = "src/platform/Ownership.ts"
+const ownership = "src/platform/Ownership.ts"
 
 export const mutants: ReadonlyArray<Mutant> = [
   {
@@ -100,9 +100,9 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/Outbox.test.ts", test: "a serialization failure runs the whole transaction again" }
   },
   {
-    name: "lost-session-keeps-shares",
+    name: "lost-session-keeps-slots",
     breaks: "a process whose session has ended goes on as the owner of its lanes",
-    file: shares,
+    file: ownership,
     find: "return Effect.andThen(SubscriptionRef.set(held, new Set<number>()), wake.open)",
     replace: "return wake.open",
     seenBy: { file: "test/platform/Ownership.test.ts", test: "a member whose session is ended" }
@@ -110,18 +110,18 @@ export const mutants: ReadonlyArray<Mutant> = [
   {
     name: "hands-over-in-use",
     breaks: "a lane is given up with its batch in flight",
-    file: shares,
-    find: "        [...leaving].filter((share) => (users.get(share) ?? 0) === 0)\n",
-    replace: "        [...leaving]\n",
-    seenBy: { file: "test/platform/Ownership.test.ts", test: "a share in use is kept" }
+    file: ownership,
+    find: "release(session, idle(leaving))",
+    replace: "release(session, [...leaving])",
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "a slot in use is kept" }
   },
   {
     name: "leaves-with-the-door-open",
     breaks: "a process that stops begins new batches, and waits for ever for those in flight",
-    file: shares,
-    find: "      for (const share of yield* SubscriptionRef.get(held)) leaving.add(share)\n",
+    file: ownership,
+    find: "      for (const slot of yield* SubscriptionRef.get(held)) leaving.add(slot)\n",
     replace: "",
-    seenBy: { file: "test/platform/Ownership.test.ts", test: "who leaves waits for those" }
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "a member that leaves waits" }
   },
   {
     name: "claims-what-was-taken",
@@ -166,10 +166,10 @@ export const mutants: ReadonlyArray<Mutant> = [
   {
     name: "looks-once-a-minute",
     breaks: "the lanes of a process that was killed stand still for a minute",
-    file: shares,
+    file: ownership,
     find: "const rebalanceMillis = 1_000",
     replace: "const rebalanceMillis = 60_000",
-    seenBy: { file: "test/platform/Ownership.test.ts", test: "the shares of a member that was killed" }
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "the slots of a member that was killed" }
   },
   ...outboxMutants,
   ...platformMutants,

@@ -11,7 +11,7 @@ const pool = Layer.fresh(
   Layer.unwrap(TestDatabase.useSync(({ url }) => Database.layer.pipe(Layer.provide(DatabaseSettings.layerOf({ url })))))
 )
 
-it.live("a transaction sees what others have committed since, whatever the database has as its default", () =>
+it.live("a transaction is read committed, whatever the database's default is", () =>
   Effect.gen(function* () {
     const { name } = yield* TestDatabase
     yield* SqlClient.SqlClient.use(

@@ -65,7 +65,7 @@ it.live("synchronous_commit = off refuses the start, wherever it was set", () =>
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )
 
-it.live("synchronous_commit = local refuses the start where there are standbys that a commit could wait for", () =>
+it.live("synchronous_commit = local refuses the start where synchronous standbys exist", () =>
   Effect.gen(function* () {
     // On a server of its own: the standbys are the whole server's, and a commit that waits for these would wait for ever.
     const { url } = yield* EmbeddedPostgres.acquire({
@@ -87,7 +87,7 @@ it.live("synchronous_commit = local refuses the start where there are standbys t
   }).pipe(Effect.scoped)
 )
 
-it.live("fsync and full_page_writes that are off are warned of, each by name", () =>
+it.live("a warning names fsync and full_page_writes where they are off", () =>
   Effect.gen(function* () {
     const { url } = yield* TestDatabase
     const sql = yield* PgClient.PgClient
@@ -103,7 +103,7 @@ it.live("fsync and full_page_writes that are off are warned of, each by name", (
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )
 
-it.live("a pooler in transaction mode refuses the start; something that only passes bytes on does not", () =>
+it.live("a pooler in transaction mode refuses the start, and a plain TCP proxy does not", () =>
   Effect.gen(function* () {
     const { url } = yield* TestDatabase
     const proxy = yield* TcpProxy.make({ upstream: addressOf(url) })

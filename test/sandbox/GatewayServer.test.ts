@@ -3,8 +3,8 @@ import { Context, Effect, Layer } from "effect"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { GatewayServer } from "../../src/sandbox/GatewayServer.ts"
-import { TestDatabase } from "../support/TestDatabase.ts"
 import { gateway, send } from "../http/Service.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
 
 const charge = (key: string, change: object = {}) =>
   Effect.flatMap(GatewayServer, ({ url }) =>

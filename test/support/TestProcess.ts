@@ -22,7 +22,7 @@ import { TestDatabase } from "./TestDatabase.ts"
 /** For tests that make failures on purpose: what is logged about them is noise. */
 export const quiet = Layer.succeed(References.MinimumLogLevel, "None")
 
-/** Pool, control connection, signals and shares of one process. */
+/** Pool, ids, control connection, wake-ups and ownership of one process. */
 export const platform = Layer.fresh(
   Ownership.layer.pipe(
     Layer.provideMerge(Wakeups.layer),

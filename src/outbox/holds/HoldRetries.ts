@@ -3,13 +3,13 @@
  * when a hold changes, here or in another process, with a poll as the net.
  */
 import { type Cause, Effect, type Scope, Stream } from "effect"
-import * as Monotonic from "../../platform/Monotonic.ts"
-import { Wakeups } from "../../platform/Wakeups.ts"
 import * as Backoff from "../../platform/Backoff.ts"
+import * as Monotonic from "../../platform/Monotonic.ts"
 import * as Supervised from "../../platform/Supervised.ts"
+import { Wakeups } from "../../platform/Wakeups.ts"
 import { Dispatcher } from "../Dispatcher.ts"
-import { Holds } from "./Holds.ts"
 import type { Lane } from "../Lane.ts"
+import { Holds } from "./Holds.ts"
 
 const subject = "holds"
 

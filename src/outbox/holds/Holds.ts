@@ -25,12 +25,12 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Latch, Layer } from "effect"
-import { Transaction } from "../../platform/Transaction.ts"
-import * as Backoff from "../../platform/Backoff.ts"
 import type { MessageRejected } from "../../brokers/Broker.ts"
-import * as HeldRows from "./HeldRows.ts"
+import * as Backoff from "../../platform/Backoff.ts"
+import { Transaction } from "../../platform/Transaction.ts"
 import type { Lane } from "../Lane.ts"
 import { type QueuedEvent, QueueSettings, type Receipt } from "../OutboxQueue.ts"
+import * as HeldRows from "./HeldRows.ts"
 
 /** How long a refused event is tried, and what becomes of its aggregate after that. */
 export const HoldSettings = Context.Reference<{

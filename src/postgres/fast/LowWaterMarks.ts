@@ -26,8 +26,8 @@
  */
 import { Array, Effect } from "effect"
 import type { SqlClient } from "effect/sql"
-import * as Monotonic from "../../platform/Monotonic.ts"
 import { type Lane, laneCount } from "../../outbox/Lane.ts"
+import * as Monotonic from "../../platform/Monotonic.ts"
 
 const queueTable = "outbox_events"
 

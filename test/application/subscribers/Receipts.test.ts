@@ -5,8 +5,8 @@ import { receipts } from "../../../src/application/subscribers/Receipts.ts"
 import { Tasks } from "../../../src/tasks/Tasks.ts"
 import { TaskWakeup } from "../../../src/tasks/TaskWakeup.ts"
 import * as Subscribed from "../../support/Subscribed.ts"
-import * as TestProcess from "../../support/TestProcess.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
+import * as TestProcess from "../../support/TestProcess.ts"
 
 const services = Subscribed.inbox.pipe(
   Layer.provideMerge(Tasks.layer),

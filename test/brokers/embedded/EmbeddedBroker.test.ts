@@ -53,7 +53,7 @@ const blocked = (count: number) =>
 layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.MinimumLogLevel, "Fatal"))), {
   excludeTestServices: true
 })("EmbeddedBroker", (it) => {
-  it.effect("the order of the offsets is the order of the commits: a reader never sees one appear behind it", () =>
+  it.effect("offset order is commit order: no record appears below an offset that a reader has seen", () =>
     Effect.gen(function* () {
       const sql = yield* PgClient.PgClient
       const { broker, kill } = yield* member()
@@ -82,7 +82,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a zombie's commit that arrives late changes nothing", () =>
+  it.effect("a late commit of a zombie changes nothing", () =>
     Effect.gen(function* () {
       const sql = yield* PgClient.PgClient
       const [zombie, heir] = [yield* member(), yield* member()]
@@ -107,29 +107,27 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect(
-    "an owner that finds itself fenced reads on from the group's place once the partition is its own again",
-    () =>
-      Effect.gen(function* () {
-        const sql = yield* PgClient.PgClient
-        const one = yield* member({ pollMillis: 50 })
-        const { group, topic } = yield* newTopic(one)
-        const reader = yield* read(one, { topic, group })
-        yield* publish(one, topic, ["0"])
-        yield* reader.take(1)
-        // As another owner would have done in between, unnoticed.
-        yield* sql`UPDATE broker_offsets SET generation = generation + 1, next_offset = 0 WHERE consumer_group = ${group}`
-        yield* publish(one, topic, ["1"])
-        const seen = (yield* reader.take(3)).map((each) => textOf(each.record))
-        assert.deepStrictEqual(seen, ["1", "0", "1"])
-        const place = sql<{
-          readonly next_offset: bigint
-        }>`SELECT next_offset FROM broker_offsets WHERE consumer_group = ${group}`
-        assert.strictEqual((yield* place)[0]?.next_offset, 2n)
-      })
+  it.effect("a fenced owner continues from the group's offset once it owns the partition again", () =>
+    Effect.gen(function* () {
+      const sql = yield* PgClient.PgClient
+      const one = yield* member({ pollMillis: 50 })
+      const { group, topic } = yield* newTopic(one)
+      const reader = yield* read(one, { topic, group })
+      yield* publish(one, topic, ["0"])
+      yield* reader.take(1)
+      // As another owner would have done in between, unnoticed.
+      yield* sql`UPDATE broker_offsets SET generation = generation + 1, next_offset = 0 WHERE consumer_group = ${group}`
+      yield* publish(one, topic, ["1"])
+      const seen = (yield* reader.take(3)).map((each) => textOf(each.record))
+      assert.deepStrictEqual(seen, ["1", "0", "1"])
+      const place = sql<{
+        readonly next_offset: bigint
+      }>`SELECT next_offset FROM broker_offsets WHERE consumer_group = ${group}`
+      assert.strictEqual((yield* place)[0]?.next_offset, 2n)
+    })
   )
 
-  it.effect("a member that loses its session stops what it is at, and the slice comes again", () =>
+  it.effect("a member that loses its session interrupts its slice, and the slice is delivered again", () =>
     Effect.gen(function* () {
       const one = yield* member()
       const control = Context.get(one.context, ControlConnection)
@@ -156,7 +154,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("a commit never moves its own place back", () =>
+  it.effect("a commit never moves the group's offset back", () =>
     Effect.gen(function* () {
       const sql = yield* PgClient.PgClient
       const one = yield* member()
@@ -173,7 +171,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("another process's append wakes a reader at once, without the poll", () =>
+  it.effect("an append of another process wakes a reader without a poll", () =>
     Effect.gen(function* () {
       // Its next poll comes after the test has failed.
       const [one, two] = [yield* member({ pollMillis: 600_000 }), yield* member()]
@@ -206,7 +204,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("an append is no part of a transaction that happens to be open around it", () =>
+  it.effect("an append does not join the caller's open transaction", () =>
     Effect.gen(function* () {
       const one = yield* member()
       const { topic } = yield* newTopic(one)
@@ -219,7 +217,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("what Postgres cannot store is the message's fault, and what is not there is the topic's", () =>
+  it.effect("text that Postgres can't store is a rejected message, and a missing partition an unavailable topic", () =>
     Effect.gen(function* () {
       const one = yield* member()
       const { info, topic } = yield* newTopic(one, 2)
@@ -238,7 +236,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("a consumer that is to end waits for a handler that hangs only so long", () =>
+  it.effect("a consumer that ends waits for a hanging handler only as long as its grace", () =>
     Effect.gen(function* () {
       const one = yield* member({ graceMillis: 100 })
       const { group, topic } = yield* newTopic(one)
@@ -256,7 +254,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("an outage shows, and its end does too", () =>
+  it.effect("an outage and its end show in `available`", () =>
     Effect.gen(function* () {
       const one = yield* member()
       const { topic } = yield* newTopic(one)
@@ -273,7 +271,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("retention drops what is older, from each partition's start, and readers go on behind it", () =>
+  it.effect("retention deletes old records from each partition's start, and readers continue after them", () =>
     Effect.gen(function* () {
       const sql = yield* PgClient.PgClient
       const one = yield* member()

@@ -61,7 +61,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
     "on the wire",
     (it) => {
       it.effect(
-        "a lost answer is an unknown outcome: the batch is in the log once, and sending it again duplicates it whole",
+        "a lost response is an unknown outcome: the batch is in the log once, and publishing it again duplicates it as a whole",
         () =>
           Effect.gen(function* () {
             const it = yield* member()
@@ -91,7 +91,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a black hole is noticed within the send's timeout, and the next send has a fresh connection",
+        "a connection without responses fails within the send's timeout, and the next send opens a new one",
         () =>
           Effect.gen(function* () {
             const it = yield* member({ sendTimeoutMillis: KafkaMember.impatientMillis })
@@ -124,7 +124,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a late answer, and resets in the middle of many sends: nothing acknowledged is lost, and nothing goes out twice by itself",
+        "late responses and resets during many sends: no acknowledged batch is lost, and none is sent twice",
         () =>
           Effect.gen(function* () {
             const it = yield* member({ sendTimeoutMillis: KafkaMember.impatientMillis })
@@ -183,7 +183,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "of concurrent sends none that was acknowledged is lost when one answer is, and none is sent twice",
+        "when one of several concurrent sends loses its response, no acknowledged batch is lost and none is sent twice",
         () =>
           Effect.gen(function* () {
             const it = yield* member()
@@ -224,7 +224,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a slice that takes longer than the session keeps its partition",
+        "a slice that takes longer than the session timeout keeps its partition",
         () =>
           Effect.gen(function* () {
             const [one, two] = [yield* member(), yield* member()]
@@ -250,7 +250,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a record of somebody else's without key, value or headers arrives, and of a header that repeats the last value",
+        "a foreign record without key, value or headers is delivered, and of a repeated header the last value",
         () =>
           Effect.gen(function* () {
             const it = yield* member()
@@ -283,7 +283,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "the prefix stands before the names of topics and groups on the wire, and nowhere else",
+        "the prefix is put before the names of topics and groups on the wire, and only there",
         () =>
           Effect.gen(function* () {
             const prefix = `p${randomUUID()}.`
@@ -311,7 +311,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a missing topic is not made when that is switched off, and a partition that is not there is said to be",
+        "a missing topic is not created when KAFKA_CREATE_TOPICS is off, and a missing partition is an error",
         () =>
           Effect.gen(function* () {
             const it = yield* member({ createTopics: false })
@@ -337,7 +337,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a topic that many members make at once is made once",
+        "a topic that many members create at once is created once",
         () =>
           Effect.gen(function* () {
             const topic = `race-${randomUUID()}`
@@ -360,7 +360,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "more than a reader holds arrives in order and whole, however slow its handler is",
+        "more records than a reader buffers are delivered in order and completely, however slow the handler is",
         () =>
           Effect.gen(function* () {
             const it = yield* member()
@@ -384,7 +384,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a group whose place has expired goes on with the first record that is left",
+        "a group whose next record was deleted continues with the first record that is left",
         () =>
           Effect.gen(function* () {
             const it = yield* member()
@@ -412,7 +412,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a broker that is down does not hide the others of the list",
+        "a broker that is down does not hide the other bootstrap servers",
         () =>
           Effect.gen(function* () {
             const { bootstrapServers } = yield* Servers

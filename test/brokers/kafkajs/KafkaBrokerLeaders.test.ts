@@ -86,7 +86,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
     timeout: 120_000
   })((it) => {
     it.effect(
-      "while leaders move, nothing is lost between a publisher and a reader, and nothing overtakes",
+      "while leaders move, no record between a publisher and a reader is lost or overtaken",
       () =>
         Effect.gen(function* () {
           const { bootstrapServers } = yield* Cluster
@@ -144,7 +144,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
     )
 
     it.effect(
-      "a broker that swallows what it gets is felt by the partitions that it leads, and by no other",
+      "a broker that swallows requests delays the partitions that it leads, and no others",
       () =>
         Effect.gen(function* () {
           const { bootstrapServers, brokers } = yield* Cluster
@@ -202,7 +202,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
     )
 
     it.effect(
-      "while half of a topic's partitions have no leader nothing burns, the other half flows, also from a process that starts meanwhile, other topics do, and all of it follows when they are back",
+      "while half of a topic's partitions have no leader, no attempt is counted, the other half and other topics flow, also from a new process, and the rest follows when the leaders are back",
       () =>
         Effect.gen(function* () {
           const { bootstrapServers, brokers } = yield* Cluster

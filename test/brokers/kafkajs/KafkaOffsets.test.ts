@@ -34,28 +34,26 @@ const make = Effect.gen(function* () {
   return { note, settled: offsets.settled, next: Queue.take(requests), said }
 })
 
-it.live(
-  "what was noted while a request was under way goes together into the next, the last place of each partition",
-  () =>
-    Effect.gen(function* () {
-      const { next, note, settled } = yield* make
-      const [one, two] = [ownerOf(1), ownerOf(2)]
-      yield* note(one, 5n)
-      const first = yield* next
-      assert.deepStrictEqual(first.places, { 1: "5" })
-      yield* note(two, 3n)
-      yield* note(one, 6n)
-      yield* note(one, 7n)
-      first.answer()
-      const second = yield* next
-      assert.deepStrictEqual(second.places, { 1: "7", 2: "3" })
-      const waiting = yield* Effect.forkChild(settled)
-      second.answer()
-      yield* Fiber.join(waiting)
-    }).pipe(Effect.scoped)
+it.live("offsets that were noted during a request go into the next one together, the last of each partition", () =>
+  Effect.gen(function* () {
+    const { next, note, settled } = yield* make
+    const [one, two] = [ownerOf(1), ownerOf(2)]
+    yield* note(one, 5n)
+    const first = yield* next
+    assert.deepStrictEqual(first.places, { 1: "5" })
+    yield* note(two, 3n)
+    yield* note(one, 6n)
+    yield* note(one, 7n)
+    first.answer()
+    const second = yield* next
+    assert.deepStrictEqual(second.places, { 1: "7", 2: "3" })
+    const waiting = yield* Effect.forkChild(settled)
+    second.answer()
+    yield* Fiber.join(waiting)
+  }).pipe(Effect.scoped)
 )
 
-it.live("nothing is committed for who has lost the partition", () =>
+it.live("no offset is committed for a reader that has lost its partition", () =>
   Effect.gen(function* () {
     const { next, note, settled } = yield* make
     const [one, two] = [ownerOf(1), ownerOf(2)]
@@ -72,7 +70,7 @@ it.live("nothing is committed for who has lost the partition", () =>
   }).pipe(Effect.scoped)
 )
 
-it.live("an old generation loses its partitions, and nobody waits for its places", () =>
+it.live("an old generation loses its partitions, and its offsets are not waited for", () =>
   Effect.gen(function* () {
     const { next, note, said, settled } = yield* make
     const one = ownerOf(1)
@@ -85,7 +83,7 @@ it.live("an old generation loses its partitions, and nobody waits for its places
   }).pipe(Effect.scoped)
 )
 
-it.effect("a commit that fails is tried again, and the broker is said to be away", () =>
+it.effect("a commit that fails is retried, and the broker is reported unavailable", () =>
   Effect.gen(function* () {
     const { next, note, said, settled } = yield* make
     yield* note(ownerOf(1), 5n)
@@ -110,7 +108,7 @@ it.effect("a commit that fails is tried again, and the broker is said to be away
   }).pipe(Effect.scoped)
 )
 
-it.effect("a consumer that ends waits neither for the pause after a failure nor for the next one's", () =>
+it.effect("a consumer that ends waits for no long pause after a failed commit", () =>
   Effect.gen(function* () {
     const { next, note, settled } = yield* make
     const failing = Effect.flatMap(next, ({ answer }) => Effect.sync(() => answer(new Error("no connection"))))

@@ -1,15 +1,15 @@
-/** Who uses a data directory: the lock between processes, and the register of living users. Both survive `kill -9`. */
+/** The users of a data directory: the lock between processes, and the register of living users. Both stay right after a `kill -9`. */
 import { Effect, Option } from "effect"
 import { createHash, randomUUID } from "node:crypto"
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises"
 import { connect, createServer, type Server, type Socket } from "node:net"
 import { join } from "node:path"
 import * as Monotonic from "../../platform/Monotonic.ts"
-import { attempt, type EmbeddedPostgresError, fail, processStatus, whereExists } from "./EmbeddedPostgresProcess.ts"
+import { attempt, type EmbeddedPostgresError, fail, processStatus, whereExists } from "./Process.ts"
 
-const lockLimitMillis = 300_000 // above the sum of all that a holder may wait for: past it, the holder hangs
-const lockGlanceMillis = 1_000 // the deadline is looked at this often while the holder is at work
-const lockRetryMillis = 10 // between two tries, so that a refused connection (a full backlog) does not spin
+const lockLimitMillis = 300_000 // above the sum of all waits of a holder: a longer one means that the holder hangs
+const lockCheckMillis = 1_000 // how often the deadline is checked while the holder works
+const lockRetryMillis = 10 // between two attempts, so that a refused connection (a full backlog) does not spin
 
 interface Held {
   readonly server: Server
@@ -17,10 +17,10 @@ interface Held {
 }
 
 /**
- * Runs `effect` while no other process (nor fiber) does so for the same `home`.
+ * Runs `effect` under the lock of `home`, which excludes other processes and fibers.
  *
- * The lock is a listening socket in Linux's abstract namespace: the kernel frees it when its holder dies, however it dies. It
- * holds among processes of one network namespace, which is to say: not between containers that share a directory.
+ * The lock is a listening socket in Linux's abstract namespace, which the kernel frees however its holder dies. It works between processes
+ * of one network namespace, so not between containers that share a directory.
  */
 export const withLock = <A, E, R>(home: string, effect: Effect.Effect<A, E, R>) =>
   Effect.uninterruptibleMask((restore) =>
@@ -62,27 +62,27 @@ const bind = (path: string) =>
 const free = ({ server, waiting }: Held) =>
   Effect.callback<void>((resume) => {
     server.close(() => resume(Effect.void))
-    for (const socket of waiting) socket.destroy() // this is what the waiting processes wait for
+    for (const socket of waiting) socket.destroy() // the waiting processes wait for this
   })
 
-/** Ends when the holder frees the lock or dies, both of which cut the connection; or after a glance's time. */
+/** Ends when the holder frees the lock or dies, both of which close the connection, and after {@link lockCheckMillis}. */
 const holderGone = (path: string) =>
   Effect.callback<void>((resume) => {
     const socket = connect(path)
-    socket.setTimeout(lockGlanceMillis, () => socket.destroy())
+    socket.setTimeout(lockCheckMillis, () => socket.destroy())
     socket.on("error", () => {}).on("close", () => resume(Effect.void))
     return Effect.sync(() => socket.destroy())
   })
 
 const usersOf = (home: string) => join(home, "users")
 
-// Start times count from the boot, so after a reboot a number and a start time can come back together.
+// Start times count from the boot, so after a reboot another process can have the same pid and start time.
 const bootId = Effect.map(
   whereExists("read the boot id", () => readFile("/proc/sys/kernel/random/boot_id", "utf8")),
   (id) => (id ?? "").trim()
 )
 
-/** Enters this process as a user, once more for each call. Only under the lock. */
+/** Registers this process as a user, once for each call. Only under the lock. */
 export const register = Effect.fnUntraced(function* (home: string) {
   const status = Option.getOrThrow(yield* processStatus(process.pid))
   const boot = yield* bootId
@@ -96,7 +96,7 @@ export const register = Effect.fnUntraced(function* (home: string) {
 
 export const unregister = (file: string) => attempt("unregister as a user", () => rm(file, { force: true }))
 
-/** The processes that use `home`, ours included. Entries of dead ones are removed. Only under the lock. */
+/** The processes that use `home`, including this one. Removes the entries of dead processes. Only under the lock. */
 export const livingUsers = Effect.fnUntraced(function* (home: string) {
   const boot = yield* bootId
   const names = (yield* whereExists("list the users", () => readdir(usersOf(home)))) ?? []

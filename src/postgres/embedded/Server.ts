@@ -1,12 +1,12 @@
-/** One Postgres server on one directory: finding it, starting it, stopping it. Everything here wants the lock. */
+/** The server of one directory: found, started and stopped. All callers must hold the directory's lock (Users.ts). */
 import { Clock, Effect, Exit, Option } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import { chown, open, readFile, readlink, realpath, rename, rm, stat, writeFile } from "node:fs/promises"
 import { createServer } from "node:net"
 import { join } from "node:path"
 import * as Monotonic from "../../platform/Monotonic.ts"
-import { dataOf, logOf, type Settings } from "./EmbeddedPostgresData.ts"
-import { type Host, HostOptions } from "./EmbeddedPostgresHost.ts"
+import { dataOf, logOf, type Settings } from "./Data.ts"
+import { type Host, HostOptions } from "./Host.ts"
 import {
   attempt,
   type EmbeddedPostgresError,
@@ -15,24 +15,24 @@ import {
   spawnArguments,
   spawned,
   whereExists
-} from "./EmbeddedPostgresProcess.ts"
+} from "./Process.ts"
 
 const defaults: Settings = {
-  shared_buffers: "128MB", // holds the demo's working set; a laptop does not notice it
-  max_connections: "200", // several processes of ours, each with pools, lanes' control connections and listeners
+  shared_buffers: "128MB", // fits the demo's working set, and is small for a laptop
+  max_connections: "200", // several service processes, each with its pools and control connection
   shared_preload_libraries: "",
-  log_checkpoints: "off" // noise in a log that people read when something is wrong
+  log_checkpoints: "off" // noise in a log that is read after failures
 }
 
-const readyLimitSeconds = 60 // a start takes tenths of a second, crash recovery of max_wal_size (1 GB) tens of seconds
+const readyLimitSeconds = 60 // a start takes tenths of a second, a crash recovery of max_wal_size (1 GB) tens of seconds
 const stopLimitSeconds = 30 // a fast shutdown writes one checkpoint
-const quitLimitSeconds = 10 // after SIGQUIT there is nothing left to write
-const pollMillis = 15 // well below what a start takes, and one small file to read
-const retryMillis = 200 // between starts that failed for a passing reason, such as backends of a killed server that still end
-const logLimitBytes = 1_000_000 // weeks of warnings; larger, it is set aside at the next start, one generation deep
+const quitLimitSeconds = 10 // after SIGQUIT Postgres writes nothing
+const pollMillis = 15 // well below the time of a start, and a poll reads one small file
+const retryMillis = 200 // between starts that failed for a passing reason, such as backends of a killed server that are still ending
+const logLimitBytes = 1_000_000 // weeks of warnings. A larger log is renamed at the next start, and one older log is kept
 const tailBytes = 2_000 // the last dozen lines: the FATAL and what led to it
 
-/** A living server: its process, and what it says of itself in postmaster.pid. */
+/** A living server, as its process and postmaster.pid describe it. */
 export interface Running {
   readonly pid: number
   readonly startedAtTicks: string
@@ -40,7 +40,7 @@ export interface Running {
   readonly phase: "starting" | "ready" | "stopping"
 }
 
-/** The server that runs on `base`, if one does. */
+/** The server that runs on `base`; undefined where none does. */
 export const inspect = Effect.fnUntraced(function* (
   base: string
 ): Effect.fn.Return<Running | undefined, EmbeddedPostgresError> {
@@ -57,23 +57,23 @@ export const inspect = Effect.fnUntraced(function* (
 
 const pidFileOf = (base: string) => join(dataOf(base), "postmaster.pid")
 
-/** A number in a pid file proves nothing after a reboot: the process must have this directory as its own. */
+/** Whether the process runs on this directory. A pid alone proves nothing: after a reboot it may belong to another process. */
 const runsOn = (pid: number, data: string) =>
   attempt("look at the server's process", async () => {
     const real = await realpath(data)
     if ((await readlink(`/proc/${pid}/cwd`).catch(() => undefined)) === real) return true
-    // The link of another user's process is closed to a container's root; its arguments are open to all.
+    // A container's root can't read the cwd link of another user's process, but can read its arguments.
     const args = (await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")).split("\0")
     return args[args.indexOf("-D") + 1] === real
   })
 
-const writingLimitMillis = 2_000 // Postgres fills its new pid file within microseconds
-const impossiblePid = 2_147_483_647 // far above the kernel's largest, 2^22
+const writingLimitMillis = 2_000 // Postgres fills a new pid file within microseconds
+const impossiblePid = 2_147_483_647 // above the kernel's largest pid, 2^22
 
 /**
- * Makes Postgres see that the pid file of a dead server is stale, also where a living process has got the number.
+ * Marks the pid file of a dead server as stale, also where a living process has its pid.
  *
- * It is not removed: Postgres reads from it which shared memory to look at for orphaned backends that may still write.
+ * The file is not removed. Postgres reads the shared memory's key from it, and checks there for orphaned backends that still write.
  */
 const disown = Effect.fnUntraced(function* (base: string) {
   const file = pidFileOf(base)
@@ -82,7 +82,7 @@ const disown = Effect.fnUntraced(function* (base: string) {
     const lines = (await readFile(file, "utf8")).split("\n")
     const { gid, mtimeMs, uid } = await stat(file)
     if (lines.length < 2) {
-      // Cut off by a crash of the machine, for which Postgres would refuse it; or just being written by the orphan of a killed run.
+      // Either a crash of the machine cut the file off, and Postgres would refuse it; or a server of a killed run is writing it.
       return now - mtimeMs > writingLimitMillis ? rm(file) : undefined
     }
     await writeFile(`${file}.half`, [impossiblePid, ...lines.slice(1)].join("\n"), { mode: 0o600 })
@@ -91,7 +91,7 @@ const disown = Effect.fnUntraced(function* (base: string) {
   })
 })
 
-/** Starts the server of `host`, or joins the one that runs. A starting one is waited for, and so is the end of a stopping one. */
+/** Starts the server of `host`, or joins a running one. Waits for a server that is starting, and for the end of one that is stopping. */
 export const start = Effect.fn("EmbeddedPostgres.start")(function* (home: string, host: Host, settings: Settings) {
   const deadline = (yield* Monotonic.millis) + readyLimitSeconds * 1_000
   let joined = true
@@ -112,11 +112,11 @@ export const start = Effect.fn("EmbeddedPostgres.start")(function* (home: string
   )
 })
 
-// What a next try can mend: the port was taken in between; an orphan of a killed run won the start, or its backends still end.
+// Another attempt can succeed: the port was taken meanwhile, or a server of a killed run has started first or is still ending.
 const passing =
   /could not create any TCP\/IP sockets|lock file "postmaster\.pid" (already exists|is empty)|is still in use/
 
-/** Starts one server process and follows it until it is ready (true), or has ended for a passing reason (false). */
+/** Starts a server process and waits until it is ready (true), or has ended for a passing reason (false). */
 const launch = (home: string, host: Host, settings: Settings, deadline: number) =>
   Effect.uninterruptibleMask((restore) =>
     Effect.gen(function* () {
@@ -138,20 +138,20 @@ const launch = (home: string, host: Host, settings: Settings, deadline: number) 
         }
         return false
       })
-      // Not ready means nobody's: an interrupted or failed start leaves no server behind.
+      // An interrupted or failed start leaves no server behind.
       return yield* restore(follow).pipe(
         Effect.onExit((exit) => (Exit.isSuccess(exit) && exit.value ? Effect.void : Effect.ignore(endChild(child))))
       )
     })
   )
 
-// Once a child has ended, its number may be another process's.
+// The pid of a child that has ended may belong to another process.
 const endChild = (child: ChildProcess) =>
   Effect.suspend(() =>
     child.pid === undefined || child.exitCode !== null || child.signalCode !== null ? Effect.void : end(child.pid)
   )
 
-/** A port of 127.0.0.1 that nobody listens on at this moment. */
+/** A port of 127.0.0.1 that is free at this moment. */
 export const freePort = Effect.callback<number, EmbeddedPostgresError>((resume) => {
   const server = createServer().on("error", (cause) =>
     resume(Effect.fail(fail("StartFailed", "no free port on 127.0.0.1", cause)))
@@ -163,7 +163,7 @@ export const freePort = Effect.callback<number, EmbeddedPostgresError>((resume) 
 })
 
 const spawnServer = Effect.fnUntraced(function* (home: string, { account, base, binaries }: Host, settings: Settings) {
-  // Ours last: whatever the caller sets, the server is reached by TCP on this machine only, and needs no path for a socket.
+  // These override the caller's settings: the server listens on this machine only, and needs no directory for a Unix socket.
   const all = { ...settings, listen_addresses: "127.0.0.1", unix_socket_directories: "" }
   const args = ["-D", dataOf(base), ...Object.entries(all).flatMap(([name, value]) => ["-c", `${name}=${value}`])]
   const how = spawnArguments(account, join(binaries.native, "bin/postgres"), args)
@@ -173,13 +173,13 @@ const spawnServer = Effect.fnUntraced(function* (home: string, { account, base, 
       resume(Effect.fail(fail("StartFailed", `cannot run Postgres: ${cause.message}`, cause)))
     const child = spawned(() => spawn(how.command, how.args, { ...how.options, stdio: ["ignore", log.fd, log.fd] }))
     if (child instanceof Error) return refused(child)
-    child.unref() // it outlives us where others use it
+    child.unref() // it outlives this process while others use it
     child.once("error", refused)
     child.once("spawn", () => resume(Effect.succeed(child)))
   }).pipe(Effect.ensuring(Effect.promise(() => log.close())))
 })
 
-/** Stops the server of `base`, where one runs: clients are cut off, everything is written. Returns when its process has ended. */
+/** Stops the server of `base`, where one runs: it disconnects its clients and writes a checkpoint. Waits for the end of its process. */
 export const stop = Effect.fn("EmbeddedPostgres.stop")(function* (base: string) {
   const server = yield* inspect(base)
   if (server !== undefined) yield* end(server.pid)
@@ -211,7 +211,7 @@ const end = Effect.fnUntraced(function* (pid: number) {
   )
 })
 
-/** Sets a large log aside. Returns where in the log the coming start's lines begin. */
+/** Renames a large log. Returns the offset in the log at which the lines of the next start begin. */
 const rotateLog = Effect.fnUntraced(function* (home: string) {
   const size = (yield* whereExists("look at the log", () => stat(logOf(home))))?.size ?? 0
   if (size < logLimitBytes) return size

@@ -1,10 +1,10 @@
-/** The data of one Postgres server: made whole or not at all, of a version that the binaries can read, and removed. */
+/** The data of a server: created completely or not at all, checked for the version of the binaries, and removed. */
 import { Effect } from "effect"
 import { randomBytes } from "node:crypto"
 import { chown, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
 import { join } from "node:path"
-import type { Host } from "./EmbeddedPostgresHost.ts"
-import { attempt, fail, run, whereExists } from "./EmbeddedPostgresProcess.ts"
+import type { Host } from "./Host.ts"
+import { attempt, fail, run, whereExists } from "./Process.ts"
 
 /** The name of the database and of its owner. */
 export const databaseName = "paid_once"
@@ -23,7 +23,7 @@ export const logOf = (home: string) => join(home, "postgres.log")
 const passwordOf = (home: string) => join(home, "password")
 const unfinished = "initializing-"
 
-/** The server's password; made where there is none and no data that an earlier one protects. */
+/** The server's password. Created where there is none, unless there is data that an earlier password protects. */
 export const password = Effect.fnUntraced(function* (home: string, base: string) {
   const found = (yield* whereExists("read the password", () => readFile(passwordOf(home), "utf8")))?.trim()
   if (found !== undefined && found !== "") return found
@@ -39,7 +39,7 @@ export const password = Effect.fnUntraced(function* (home: string, base: string)
   return made
 })
 
-/** Makes the data of a new server. Until the rename that ends it there is no data, so a killed one is begun anew. */
+/** Creates the data of a new server. It ends with a rename, so the data of a killed run does not count and is created again. */
 export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function* (
   host: Host,
   secret: string,
@@ -51,7 +51,7 @@ export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function* (
     return yield* checkMajor(host)
   }
   const directory = join(base, `${unfinished}${randomBytes(4).toString("hex")}`)
-  const secretFile = `${directory}.password` // initdb wants a file, and its directory empty
+  const secretFile = `${directory}.password` // initdb needs a file, and an empty directory
   const step = Effect.fnUntraced(function* (what: string, args: ReadonlyArray<string>, input?: string) {
     const { code, output } = yield* run(account, join(binaries.native, "bin", what), args, input).pipe(
       Effect.timeoutOrElse({
@@ -70,7 +70,7 @@ export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function* (
       await chown(directory, account.uid, account.gid)
       await chown(secretFile, account.uid, account.gid)
     })
-    // The builtin C.UTF-8 sorts by code point and does not change under a system's feet as libc's and ICU's locales do.
+    // The builtin C.UTF-8 sorts by code point. Locales of libc and ICU change with system updates, which breaks indexes.
     const locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     const login = [`--username=${databaseName}`, "--auth=scram-sha-256", `--pwfile=${secretFile}`]
     const sync = durable ? [] : ["--no-sync"]
@@ -79,7 +79,7 @@ export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function* (
     yield* step("postgres", ["--single", "-D", directory, ...single, "postgres"], `CREATE DATABASE ${databaseName}\n`)
     yield* attempt("finish the data", async () => {
       await rename(directory, dataOf(base))
-      // Without this a power cut could take back the rename, and with it all that was committed since.
+      // Without this a power cut could undo the rename, and so lose everything committed since.
       const parent = await open(base)
       try {
         if (durable) await parent.sync()
@@ -93,7 +93,7 @@ export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function* (
 const removeUnfinished = Effect.fnUntraced(function* (base: string) {
   const names = (yield* whereExists("list the data", () => readdir(base))) ?? []
   for (const name of names.filter((name) => name.startsWith(unfinished))) {
-    // Tried several times: the initdb of a killed run may still write there.
+    // Several attempts: the initdb of a killed run may still write there.
     yield* attempt(`remove ${name}`, () => rm(join(base, name), { recursive: true, force: true, maxRetries: 5 }))
   }
 })

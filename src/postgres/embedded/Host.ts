@@ -1,6 +1,6 @@
 /**
- * Where the embedded Postgres's binaries are and who may run them here: the npm package made whole, and an account that is not
- * root. Postgres refuses root, and its files may lie under a home that only root can enter.
+ * The binaries and the account of the embedded Postgres: the npm package with its links restored, and an account that is not root.
+ * Postgres refuses to run as root, and its files may be in a home directory that only root can enter.
  */
 import { Context, Effect, Schema } from "effect"
 import { createHash } from "node:crypto"
@@ -22,14 +22,14 @@ import {
 import { createRequire } from "node:module"
 import { userInfo } from "node:os"
 import { basename, dirname, join, relative } from "node:path"
-import { type Account, attempt, fail, run, whereExists } from "./EmbeddedPostgresProcess.ts"
+import { type Account, attempt, fail, run, whereExists } from "./Process.ts"
 
-/** Overrides for tests: another copy of the package, a port that is lost to a race, and a machine that refuses user namespaces. */
+/** Overrides for tests: another copy of the package, a port that is already taken, and a machine that refuses user namespaces. */
 export const HostOptions = Context.Reference<{
   readonly packageDirectory?: string
   readonly choosePort?: Effect.Effect<number>
   readonly refuseUserNamespaces?: boolean
-}>("paid-once/postgres/embedded/EmbeddedPostgresHostOptions", { defaultValue: () => ({}) })
+}>("paid-once/postgres/embedded/HostOptions", { defaultValue: () => ({}) })
 
 /** The binaries of one Postgres version. `native` holds `bin`, `lib` and `share`. */
 export interface Binaries {
@@ -38,7 +38,7 @@ export interface Binaries {
   readonly major: number
 }
 
-/** What it takes to run the server of one data directory: `base` is that directory, or its shelter outside a closed home. */
+/** How to run the server of one data directory. `base` is that directory, or its shelter outside a closed home. */
 export interface Host {
   readonly account: Account
   readonly binaries: Binaries
@@ -96,33 +96,33 @@ export const findBinaries = Effect.fn("EmbeddedPostgres.findBinaries")(function*
 
 const restoreLink = async (directory: string, link: { readonly source: string; readonly target: string }) => {
   const target = join(directory, link.target)
-  // Looked at first: an install that is whole may be read-only, or somebody else's.
+  // Checked first: a complete install may be read-only, or owned by another user.
   if (await lstat(target).catch(() => undefined)) return
   await symlink(relative(dirname(target), join(directory, link.source)), target).catch(
     (cause: NodeJS.ErrnoException) => {
-      if (cause.code !== "EEXIST") throw cause // another process restored it meanwhile
+      if (cause.code !== "EEXIST") throw cause // another process has restored it meanwhile
     }
   )
 }
 
 const makeExecutable = async (file: string) => {
-  const everybody = 0o111 // the account that runs it need not be the one that installed it
+  const everybody = 0o111 // another account may run it than the one that installed it
   const { mode } = await stat(file)
   if ((mode & everybody) === everybody) return
   await chmod(file, mode | everybody).catch(() => access(file, constants.X_OK))
 }
 
-// Not /var/tmp first: systemd deletes there what was not written for 30 days, and a database has such files.
+// Not /var/tmp first: systemd deletes files there that were not written for 30 days, and a database has such files.
 const shelterRoots = ["/var/lib", "/var/tmp"]
 const pointerOf = (home: string) => join(home, "elsewhere")
 
-/** The names a data directory's shelter can have. The path is hashed: a copied directory never takes over the original's data. */
+/** The possible shelters of a data directory. Their names contain a hash of its path: a copied directory never uses the original's data. */
 export const sheltersOf = (home: string) => {
   const hash = createHash("sha256").update(home).digest("hex").slice(0, 16)
   return shelterRoots.map((root) => join(root, `paid-once-${hash}`))
 }
 
-/** Where the data of `home` lies: in `home`, or in the shelter that its pointer names. */
+/** The directory with the data of `home`: `home` itself, or the shelter that its pointer names. */
 export const baseOf = Effect.fnUntraced(function* (home: string) {
   const pointer = (yield* whereExists("read the pointer", () => readFile(pointerOf(home), "utf8")))?.trim()
   if (pointer === undefined) return home
@@ -136,7 +136,10 @@ export const baseOf = Effect.fnUntraced(function* (home: string) {
   )
 })
 
-/** Decides who runs the server of `home`, and moves what that account cannot reach. The data's owner decides, once there is data. */
+/**
+ * Chooses the account that runs the server of `home`: the owner of the data, once there is data. Copies the binaries and moves the data
+ * to a shelter, where that account can't reach them.
+ */
 export const settle = Effect.fn("EmbeddedPostgres.settle")(function* (home: string, binaries: Binaries) {
   const base = yield* baseOf(home)
   const data = yield* whereExists("look at the data", () => stat(join(base, "data")))
@@ -148,7 +151,7 @@ export const settle = Effect.fn("EmbeddedPostgres.settle")(function* (home: stri
   }
   const users = yield* passwd
   if (self !== 0 && hasName()) return { account: { _tag: "Self" }, binaries, base } satisfies Host
-  // A shelter is another user's, which a namespace cannot enter.
+  // A shelter belongs to another user, and a user namespace can't enter it.
   if (base === home && (data === undefined || data.uid === self)) {
     const account = yield* namespaceAccount(users)
     if (account !== undefined) return { account, binaries, base } satisfies Host
@@ -202,12 +205,12 @@ const passwd = Effect.map(
       }))
 )
 
-/** A namespace account, if the machine grants one: tried for real, since containers and sysctls refuse it in many ways. */
+/** An account in a user namespace, where the machine allows one. Tried by a command, because containers and sysctls refuse it in many ways. */
 const namespaceAccount = Effect.fnUntraced(function* (
   users: ReadonlyArray<{ readonly uid: number; readonly gid: number }>
 ) {
-  const overflow = 65_534 // shown for every file of an unmapped user, so an account of that number would mistake them for its own
-  // initdb asks for the name of its user, so the number has to be one of /etc/passwd.
+  const overflow = 65_534 // the kernel shows it for files of unmapped users, so an account with this id would take them for its own
+  // initdb asks for the name of its user, so the id must be in /etc/passwd.
   const user = users.find(({ uid }) => uid > 0 && uid !== overflow) ?? { uid: overflow, gid: overflow }
   const account: Account = { _tag: "UserNamespace", uid: user.uid, gid: user.gid }
   if ((yield* HostOptions).refuseUserNamespaces === true) return undefined
@@ -223,8 +226,9 @@ const makeShelter = (home: string, account: { readonly uid: number; readonly gid
           if (cause.code !== "EEXIST") throw cause
         })
         const found = await lstat(shelter)
-        // In a directory that all may write, whoever knows our path could have put their own there first.
-        if (!found.isDirectory() || (found.uid !== 0 && found.uid !== account.uid)) throw new Error("somebody else's")
+        // The parent may be writable for everybody, so another user could have created this path first.
+        if (!found.isDirectory() || (found.uid !== 0 && found.uid !== account.uid))
+          throw new Error("it belongs to another user")
         await chown(shelter, account.uid, account.gid)
         return shelter
       })
@@ -238,7 +242,7 @@ const copyBinaries = Effect.fnUntraced(function* (
 ) {
   const native = join(shelter, `native-${binaries.version}`)
   if ((yield* whereExists("look for the copied binaries", () => stat(native))) === undefined) {
-    const half = `${native}.half` // renamed when whole: a killed copy must not look like one
+    const half = `${native}.half` // renamed when complete, so that the copy of a killed run is not used
     yield* attempt(`copy the binaries to ${shelter}`, async () => {
       await rm(half, { recursive: true, force: true })
       const needed = (source: string) => !source.endsWith(".a") && basename(source) !== "pkgconfig"

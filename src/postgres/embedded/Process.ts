@@ -1,21 +1,21 @@
-/** What the embedded Postgres's files share: their error, running a command as an account, and what the kernel knows of a process. */
+/** Helpers of the embedded Postgres: its error, commands that run as an account, and the state of a process. */
 import { Effect, Option, Schema } from "effect"
 import { spawn } from "node:child_process"
 import { readFile } from "node:fs/promises"
 
-/** Why there is no embedded Postgres. The message says what is wrong, where, and what the reader can do about it. */
+/** A failure of the embedded Postgres. The message says what is wrong, where, and what the user can do. */
 export class EmbeddedPostgresError extends Schema.TaggedError<EmbeddedPostgresError>()("EmbeddedPostgresError", {
   reason: Schema.Literals([
     "UnsupportedPlatform", // no binaries for this machine
     "BrokenPackage", // binaries installed, but not runnable
-    "NoAccount", // nobody here may run Postgres
-    "WrongOwner", // the data belongs to an account that this process cannot become
+    "NoAccount", // no account on this machine can run Postgres
+    "WrongOwner", // the data belongs to an account that this process can't use
     "DataMissing", // a part of the data is gone
     "IncompatibleMajor", // the data is of another major version
     "InitFailed",
     "StartFailed",
     "StopFailed",
-    "Locked", // another process starts or stops the server, for too long
+    "Locked", // another process has held the lock for too long
     "InUse", // reset while living processes use the server
     "FileSystem"
   ]),
@@ -25,7 +25,7 @@ export class EmbeddedPostgresError extends Schema.TaggedError<EmbeddedPostgresEr
 
 type Reason = EmbeddedPostgresError["reason"]
 
-/** The account Postgres runs as. In a namespace the real user stays ours, so a home that is closed to others stays open to it. */
+/** The account that runs Postgres. In a user namespace it is still this process's user, so it can enter a home that is closed to others. */
 export type Account =
   | { readonly _tag: "Self" }
   | { readonly _tag: "UserNamespace"; readonly uid: number; readonly gid: number }
@@ -34,9 +34,9 @@ export type Account =
 export const fail = (reason: Reason, message: string, cause?: unknown) =>
   new EmbeddedPostgresError({ reason, message, ...(cause === undefined ? {} : { cause }) })
 
-/** A short step on the file system (or its like) whose failure says what was being done. It is not interrupted half-way. */
+/** A short step, usually on the file system. Its failure names the step. It is not interrupted half-way. */
 export const attempt = <A>(doing: string, step: () => Promise<A>, reason: Reason = "FileSystem") =>
-  // A promise cannot be called back: interrupted, it would go on and write after the clean-up.
+  // A promise can't be cancelled: after an interruption it would go on and write after the clean-up.
   Effect.uninterruptible(
     Effect.tryPromise({
       try: step,
@@ -44,7 +44,7 @@ export const attempt = <A>(doing: string, step: () => Promise<A>, reason: Reason
     })
   )
 
-/** The value of `step`, or undefined where the file it wants is not there. */
+/** The value of `step`, or undefined where its file does not exist. */
 export const whereExists = <A>(doing: string, step: () => Promise<A>) =>
   attempt(doing, () =>
     step().catch((cause: NodeJS.ErrnoException) => {
@@ -53,7 +53,7 @@ export const whereExists = <A>(doing: string, step: () => Promise<A>) =>
     })
   )
 
-/** The arguments of node's `spawn` that run `command` as `account`, in a session of its own: a terminal's Ctrl-C is not for it. */
+/** The arguments of `spawn` that run `command` as `account`, in a session of its own that a terminal's Ctrl-C does not reach. */
 export const spawnArguments = (account: Account, command: string, args: ReadonlyArray<string>) => {
   const mapped =
     account._tag === "UserNamespace"
@@ -61,8 +61,8 @@ export const spawnArguments = (account: Account, command: string, args: Readonly
       : { command, args: [...args] }
   const options = {
     detached: true,
-    cwd: "/", // ours may be closed to the account
-    // LC_ALL: we read Postgres's messages. No LD_LIBRARY_PATH or PG*: they would outrank the package's own libraries and our settings.
+    cwd: "/", // this process's directory may be closed to the account
+    // LC_ALL: the messages of Postgres are parsed. No LD_LIBRARY_PATH or PG*: they would override the package's libraries and the settings.
     env: { PATH: process.env.PATH ?? "/usr/bin:/bin", LC_ALL: "C" },
     ...(account._tag === "OtherUser" ? { uid: account.uid, gid: account.gid } : {})
   }
@@ -75,7 +75,7 @@ const namespaceFlags = (account: { readonly uid: number; readonly gid: number })
   `--map-group=${account.gid}`
 ]
 
-/** What `start` spawns, or why not: node reports a missing command by an event, but throws where it may not become the user. */
+/** The child of `start`, or its error. Node reports a missing command by an event, but throws where it may not change the user. */
 export const spawned = <A>(start: () => A): A | Error => {
   try {
     return start()
@@ -84,9 +84,9 @@ export const spawned = <A>(start: () => A): A | Error => {
   }
 }
 
-const outputLimit = 4_000 // characters: the end of an initdb report, where the reason stands; more would flood a log line
+const outputLimit = 4_000 // characters: the end of initdb's output, which contains the reason, short enough for a log line
 
-/** Runs a command to its end. Interrupted, it kills the whole process group and waits until nobody of it writes any more. */
+/** Runs a command to its end. An interruption kills its process group and waits until no process of it writes any more. */
 export const run = (account: Account, command: string, args: ReadonlyArray<string>, input = "") =>
   Effect.callback<{ readonly code: number | null; readonly output: string }, EmbeddedPostgresError>((resume) => {
     const how = spawnArguments(account, command, args)
@@ -99,7 +99,7 @@ export const run = (account: Account, command: string, args: ReadonlyArray<strin
     }
     child.stdout.on("data", collect)
     child.stderr.on("data", collect)
-    child.stdin.on("error", () => {}) // it exited without reading: its exit code tells
+    child.stdin.on("error", () => {}) // it exited without reading: the exit code is the result
     child.on("error", (cause) =>
       resume(Effect.fail(fail("BrokenPackage", `cannot run ${command}: ${cause.message}`, cause)))
     )
@@ -111,22 +111,22 @@ export const run = (account: Account, command: string, args: ReadonlyArray<strin
       try {
         process.kill(-child.pid, "SIGKILL")
       } catch {
-        // It has ended by itself: "close" is on its way.
+        // It has already ended, and "close" follows.
       }
     })
   })
 
-/** What the kernel knows of a process. The start time tells it from a later one that got the same number. */
+/** The state of a process. The start time distinguishes it from a later process with the same pid. */
 export interface ProcessStatus {
   readonly command: string
   readonly startedAtTicks: string
 }
 
-/** A living process, or none. A zombie is dead: its parent merely has not asked (an init that never asks is common in containers). */
+/** A living process, or none. A zombie counts as dead: in containers, often no parent reaps it. */
 export const processStatus = (pid: number): Effect.Effect<Option.Option<ProcessStatus>> =>
   Effect.promise(() => readFile(`/proc/${pid}/stat`, "utf8").catch(() => "")).pipe(
     Effect.map((text) => {
-      // The command stands in parentheses and may hold any character, so the fields are counted from the last ")".
+      // The command is in parentheses and may contain any character, so the fields are counted from the last ")".
       const end = text.lastIndexOf(")")
       const fields = text.slice(end + 2).split(" ")
       const [state, startedAtTicks] = [fields[0], fields[19]]
