@@ -30,7 +30,7 @@ import * as SliceParts from "./SliceParts.ts"
 import * as SlicePlan from "./SlicePlan.ts"
 import type { Subscriber } from "./Subscriber.ts"
 
-/** What a transaction did, to be counted and logged after its commit. */
+/** The result of a transaction, to be counted and logged after its commit. */
 interface Done {
   readonly counts: InboxCounters.Counts
   readonly held: ReadonlyArray<{ readonly arrival: Arrival.Arrival; readonly outcome: string; readonly text: string }>
@@ -137,13 +137,6 @@ export class ApplySlice extends Context.Service<
           running: Handle.Running
         ): Effect.fn.Return<Done, unknown, Transaction> {
           const consumer = subscriber.name
-          running.arrival = undefined
-          const marked = part.failures.size === 0 ? yield* fastPath(consumer, part.arrivals) : undefined
-          if (marked !== undefined) {
-            const applied = yield* handle(subscriber, marked.events, marked.first, running)
-            yield* faults.at("consumer.before-commit")
-            return { counts: { ...InboxCounters.none, applied, duplicate: part.arrivals.length - applied }, held: [] }
-          }
           const { arrivals, buried } = yield* holds.identify(consumer, part.arrivals)
           const known = yield* locate(consumer, arrivals)
           const plan = yield* decide(subscriber, arrivals, { ...known, buried, failures: part.failures })
@@ -152,8 +145,30 @@ export class ApplySlice extends Context.Service<
           const first = ids.length === 0 ? new Set<string>() : yield* inbox.markFirst(consumer, ids)
           const applied = yield* handle(subscriber, plan.apply, first, running)
           yield* cursors.advance(consumer, SlicePlan.movesOf(plan.apply, known.cursors))
-          yield* faults.at("consumer.before-commit")
           return { counts: { applied, parked, dead, duplicate: plan.duplicates.length + ids.length - applied }, held }
+        })
+
+        /** The same for a slice in which nothing is unusual, where the inbox has a fast path; else undefined. */
+        const settleFast = Effect.fnUntraced(function* (
+          subscriber: Subscriber,
+          part: SliceParts.Part,
+          running: Handle.Running
+        ): Effect.fn.Return<Done | undefined, unknown, Transaction> {
+          const marked = part.failures.size === 0 ? yield* fastPath(subscriber.name, part.arrivals) : undefined
+          if (marked === undefined) return undefined
+          const applied = yield* handle(subscriber, marked.events, marked.first, running)
+          return { counts: { ...InboxCounters.none, applied, duplicate: part.arrivals.length - applied }, held: [] }
+        })
+
+        const settleAny = Effect.fnUntraced(function* (
+          subscriber: Subscriber,
+          part: SliceParts.Part,
+          running: Handle.Running
+        ) {
+          running.arrival = undefined
+          const done = (yield* settleFast(subscriber, part, running)) ?? (yield* settle(subscriber, part, running))
+          yield* faults.at("consumer.before-commit")
+          return done
         })
 
         /** Counts and logs what a transaction did. */
@@ -174,7 +189,7 @@ export class ApplySlice extends Context.Service<
           (subscriber: Subscriber): ApplyParts.ApplyPart =>
           (part, running) =>
             // A part of one event can't be divided: after a deadlock the same thing again is all that is left.
-            Transaction.run(settle(subscriber, part, running), { retryDeadlocks: part.arrivals.length === 1 }).pipe(
+            Transaction.run(settleAny(subscriber, part, running), { retryDeadlocks: part.arrivals.length === 1 }).pipe(
               Effect.provideService(PgClient.PgClient, database),
               (transaction) => Handle.bounded(transaction, timeoutMillis),
               Effect.flatMap((done) => report(subscriber.name, done))

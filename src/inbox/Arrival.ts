@@ -62,7 +62,7 @@ export const aggregateOf = ({ aggregateId, read }: Arrival) => ({
 })
 
 /**
- * What can be parked of any record: the bytes of its value and of its key, under its own id. The first result is parked behind its
+ * The parts of a record that can always be parked: the bytes of its value and of its key, under its own id. The first result is parked behind its
  * aggregate. The second one is parked alone, for a record whose aggregate's id can't be stored either; the next version of that aggregate
  * then finds a gap.
  */

@@ -18,7 +18,7 @@ export interface Aggregate {
 export const aggregateKey = ({ aggregateId, aggregateType = "" }: Aggregate): string =>
   `${aggregateType.length} ${aggregateType}${aggregateId}`
 
-/** What a consumer knows of an aggregate. */
+/** A consumer's state for an aggregate. */
 export interface CursorState {
   /** The version that was applied last; undefined for an aggregate that the consumer has not heard of. */
   readonly version: number | undefined
@@ -34,7 +34,7 @@ export interface CursorMove {
   readonly to: number
 }
 
-/** What a version is to a consumer: `behind` is a duplicate, `next` is to be applied, `ahead` leaves a gap. */
+/** Compares a version with a consumer's cursor: `behind` is a duplicate, `next` is to be applied, `ahead` leaves a gap. */
 export const compare = (
   firstSight: Subscriber["firstSight"],
   cursor: number | undefined,

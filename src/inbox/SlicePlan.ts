@@ -47,7 +47,7 @@ export interface HoldState {
   readonly lastPosition: number
 }
 
-/** Where the consumer is with the aggregates of a slice. */
+/** The consumer's state for the aggregates of a slice. */
 export interface Known {
   /** By {@link aggregateKey}. */
   readonly cursors: ReadonlyMap<string, CursorState>

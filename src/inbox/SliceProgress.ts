@@ -1,4 +1,4 @@
-/** What health knows of a consumer's slices: whether one hangs, and whether one fails and comes again. */
+/** Tells health about a consumer's slices that hang, or that fail and come again. */
 import { Cause, Effect, Exit, Metric } from "effect"
 import type { Slice } from "../brokers/Broker.ts"
 import * as Monotonic from "../platform/Monotonic.ts"

@@ -34,7 +34,7 @@ const earliestDue = Rows.one(Schema.Struct({ waitMillis: Schema.NullOr(Schema.Nu
 export class HoldRetries extends Context.Service<
   HoldRetries,
   {
-    /** One round: tries the consumer's due holds, some side by side, for a bounded time. Returns how many it tried. */
+    /** Runs one round: tries the consumer's due holds, some side by side, for a bounded time. Returns how many it tried. */
     readonly retryHeld: (subscriber: Subscriber) => Effect.Effect<number>
     /** Milliseconds until the consumer's next hold is due, 0 or less where one is due; undefined where none has a due time. */
     readonly nextDueMillis: (consumer: string) => Effect.Effect<number | undefined>

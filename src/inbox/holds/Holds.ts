@@ -42,7 +42,7 @@ export const HoldSettings = Context.Reference<{
   defaultValue: () => ({ retryBaseMillis: Backoff.inboxHoldBaseMillis, maxAttempts: 10 })
 })
 
-/** What becomes of an event after a failure. */
+/** The state of an event after a failure. */
 export type Refused = "retrying" | "dead"
 
 /** Failures that a hold remembers. More than the attempts of most settings. */
@@ -87,7 +87,7 @@ export interface HoldsService {
   readonly changed: (consumer: string) => Latch.Latch
 }
 
-/** What an operator reads about an event that came too early. */
+/** The error of an event that came too early, for an operator. */
 export const gapText = (missing: number): string => `version ${missing} of its aggregate has not come`
 
 const lockedRows = Rows.all(

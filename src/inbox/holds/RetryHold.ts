@@ -27,7 +27,7 @@ const drainRounds = 20
 /** `applied` by an earlier mark, or with a version behind the cursor, is a `duplicate`. `missing`: an earlier version has not come. */
 type Tried = "applied" | "duplicate" | "missing" | Failure
 
-/** What a transaction at a hold came to. `rest`: more may wait. `stopped`: an event failed. `gone`: the hold is not due any more. */
+/** The result of a transaction at a hold. `rest`: more may wait. `stopped`: an event failed. `gone`: the hold is not due any more. */
 type Drained = { readonly went: "rest" | "stopped" | "gone"; readonly counts: InboxCounters.Counts }
 
 const onlyOne = (outcome: InboxCounters.Outcome) => ({ ...InboxCounters.none, [outcome]: 1 })
