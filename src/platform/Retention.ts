@@ -1,4 +1,4 @@
-/** How long the mechanism remembers what is done. */
+/** How long finished things are kept. */
 import { Context } from "effect"
 
 /**

@@ -122,3 +122,6 @@ export const setOf = (root: string, name: string): MigrationSet => ({
   table: `migrations_${name}`,
   directory: Path.join(root, "migrations", name)
 })
+
+/** The mechanism's own tables. The files lie two folders above this one: in the repository, and in the package that `npm pack` makes. */
+export const mechanism: MigrationSet = setOf(Path.resolve(import.meta.dirname, "../.."), "mechanism")

@@ -137,7 +137,7 @@ export const taskMutants: ReadonlyArray<Mutant> = [
   {
     name: "delays-for-ages",
     breaks: "a delay in a wrong unit is taken, and its task never runs",
-    file: tasks,
+    file: "src/tasks/EnqueueOptions.ts",
     find: " && delayMillis <= maxDelayMillis",
     replace: "",
     seenBy: { file: states, test: "the lowest and highest priority" }
@@ -145,7 +145,7 @@ export const taskMutants: ReadonlyArray<Mutant> = [
   {
     name: "takes-documents",
     breaks: "a task takes a payload of any size",
-    file: tasks,
+    file: "src/tasks/EnqueueOptions.ts",
     find: "if (length > maxPayloadLength)",
     replace: "if (false)",
     seenBy: { file: states, test: "the lowest and highest priority" }

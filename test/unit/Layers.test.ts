@@ -5,7 +5,7 @@ import * as Path from "node:path"
 
 const src = Path.resolve(import.meta.dirname, "../../src")
 
-const mechanism = ["brokers", "guards", "inbox", "operations", "outbox", "platform", "postgres", "tasks"]
+const mechanism = ["brokers", "guards", "inbox", "operations", "outbox", "plain", "platform", "postgres", "tasks"]
 
 /**
  * What each room may import from, besides itself. `domain` knows `effect` alone; the mechanism knows neither an order nor a
@@ -21,6 +21,8 @@ const mayImport: Readonly<Record<string, ReadonlyArray<string>>> = {
   tasks: ["platform"],
   guards: ["brokers", "outbox", "platform"],
   operations: ["brokers", "guards", "inbox", "outbox", "platform", "postgres", "tasks"],
+  // Composes the plain services of the other rooms, for a service that lifts them out.
+  plain: ["brokers", "inbox", "outbox", "platform", "postgres", "tasks"],
   application: ["brokers", "domain", "inbox", "operations", "outbox", "platform", "tasks"],
   http: ["application", "domain", ...mechanism],
   // An edge as `http` is, and served by the same means. Of the domain it knows how text must look, and no order.
@@ -132,6 +134,16 @@ describe("Layers", () => {
       [...Object.keys(armour), ...Object.keys(mayImport)].filter((room) => !rooms.has(room)),
       []
     )
+  })
+
+  it("the package has the mechanism's rooms: all of them are built and exported", () => {
+    const read = (file: string) => readFileSync(Path.join(src, file), "utf8").replaceAll(/^\s*\/\/.*$/gm, "")
+    const { exports } = JSON.parse(read("../package.json"))
+    assert.deepStrictEqual(
+      Object.keys(exports).toSorted(),
+      mechanism.map((room) => `./${room}/*`)
+    )
+    assert.deepStrictEqual(JSON.parse(read("tsconfig.package.json")).include.toSorted(), mechanism)
   })
 
   it("the mechanism does not speak of orders or payments", () => {
