@@ -7,9 +7,9 @@
  */
 import { Context, Effect, Layer, Schedule, Schema } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
+import { isoTime } from "../platform/IsoTime.ts"
 import * as Rows from "../platform/Rows.ts"
 import { TaskSettings } from "./TaskSettings.ts"
-import { isoTime } from "./TaskRows.ts"
 import { priorities, type TaskId } from "./TaskType.ts"
 
 /** A claimed task. */

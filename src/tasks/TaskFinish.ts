@@ -5,8 +5,8 @@
 import type { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError, type Statement } from "effect/sql"
+import { isoTime } from "../platform/IsoTime.ts"
 import { Transaction } from "../platform/Transaction.ts"
-import { isoTime } from "./TaskRows.ts"
 import type { TaskId } from "./TaskType.ts"
 
 /** How a run ended. */

@@ -2,10 +2,10 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Backoff from "../platform/Backoff.ts"
+import { isoTime } from "../platform/IsoTime.ts"
 import * as Rows from "../platform/Rows.ts"
 import type { Ending } from "./TaskFinish.ts"
 import { historyLimit } from "./TaskFinish.ts"
-import { isoTime } from "./TaskRows.ts"
 import { TaskSettings } from "./TaskSettings.ts"
 import { TaskId, TaskState } from "./TaskType.ts"
 

@@ -1,5 +1,7 @@
 /** Statements on a single task that does not run: for `Tasks`, and for the operator. */
 import { Effect, Schema } from "effect"
+import { isoTime } from "../platform/IsoTime.ts"
+import * as OperatorAudit from "../platform/OperatorAudit.ts"
 import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { TaskId, TaskState } from "./TaskType.ts"
@@ -22,10 +24,6 @@ export const TaskView = Schema.Struct({
   history: Schema.Array(Schema.Struct({ attempt: Schema.Int, at: Schema.String, error: Schema.String }))
 }).annotate({ identifier: "Task" })
 export type TaskView = typeof TaskView.Type
-
-/** A SQL expression: the timestamptz `expression` as ISO 8601 in UTC, with milliseconds. */
-export const isoTime = (expression: string) =>
-  `to_char(${expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
 
 /** The columns of a {@link TaskView}. */
 export const viewColumns = `task_id::text AS "taskId", task_type AS type, state, attempts, priority, ${isoTime("enqueued_at")} AS "enqueuedAt",
@@ -74,18 +72,13 @@ export const revive = Effect.fnUntraced(function* (taskId: TaskId) {
 }, Effect.orDie)
 
 /** Records an operator's action on a task. */
-export const audit = Effect.fnUntraced(function* (entry: {
-  readonly actor: string
-  readonly reason: string
+export const audit = ({
+  before: { attempts, state },
+  taskId,
+  ...entry
+}: OperatorAudit.Operator & {
   readonly action: "cancel" | "retry"
   readonly taskId: TaskId
   readonly before: LockedTask
   readonly after: Readonly<Record<string, unknown>>
-}) {
-  const { sql } = yield* Transaction
-  const { attempts, state } = entry.before
-  yield* sql`
-    INSERT INTO operator_audit (at, actor, action, reason, subject, subject_id, before, after)
-    VALUES (clock_now(), ${entry.actor}, ${entry.action}, ${entry.reason}, 'task', ${entry.taskId},
-            ${JSON.stringify({ state, attempts })}::text::jsonb, ${JSON.stringify(entry.after)}::text::jsonb)`
-}, Effect.orDie)
+}) => Effect.orDie(OperatorAudit.record({ ...entry, subject: "task", subjectId: taskId, before: { state, attempts } }))

@@ -333,7 +333,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/operations/TopicChecks.ts",
     find: "[...topics, ...others]",
     replace: "topics",
-    seenBy: { file: "test/operations/TopicChecks.test.ts", test: "what is unsafe is asked for again" }
+    seenBy: { file: "test/operations/TopicChecks.test.ts", test: "an unsafe topic is checked again" }
   },
   {
     name: "wakes-with-the-restless",
@@ -557,7 +557,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/operations/PartitionCounts.ts",
     find: "RETURNING t.partitions`)\n          return partitions",
     replace: "RETURNING t.partitions`)\n          return found",
-    seenBy: { file: "test/operations/PartitionCounts.test.ts", test: "of any number that ask at once" }
+    seenBy: { file: "test/operations/PartitionCounts.test.ts", test: "all processes that note different counts" }
   },
   {
     name: "no-timer-for-retries",

@@ -196,7 +196,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   {
     name: "task-in-local-time",
     breaks: "a task's times are those of the database's zone, as if they were UTC",
-    file: "src/tasks/TaskRows.ts",
+    file: "src/platform/IsoTime.ts",
     find: `to_char(\${expression} AT TIME ZONE 'UTC'`,
     replace: `to_char(\${expression}`,
     seenBy: { file: "test/application/Times.test.ts", test: "a task tells when" }

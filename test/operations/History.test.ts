@@ -1,4 +1,4 @@
-/** Reading what was published once more. */
+/** Replays of published events. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
@@ -70,7 +70,7 @@ it.live("a replay of a range of days reads what occurred in it", () =>
     assert.deepStrictEqual(yield* replay({ topic, to: noons[1]! }, 2), all([1]))
     assert.deepStrictEqual(yield* replay({ topic, from: noons[1]!, to: noons[2]! }, 2), all([2, 3]))
     assert.deepStrictEqual(yield* replay({ topic, from: noons[2]! }, 2), all([4, 5]))
-    // Days outside of the range are not even looked at.
+    // Postgres does not read the partitions of days outside of the range.
     const plan = yield* sql<Record<string, string>>`
       EXPLAIN SELECT * FROM event_log
       WHERE event_id >= uuid_v7_floor_at(${noons[1]!}::timestamptz) AND event_id < uuid_v7_floor_at(${noons[2]!}::timestamptz)`

@@ -34,7 +34,7 @@ const standAt = Effect.fnUntraced(function* (time: string) {
   )
 })
 
-/** What is kept, how a row of it is written, and how many of these rows are past their retention. */
+/** Each kept thing: the statement that writes one, and the counts of those past their retention. */
 const kept = [
   {
     what: "a finished task",
@@ -63,7 +63,7 @@ const kept = [
     what: "the mark of an applied event",
     write: `
       INSERT INTO consumer_cursors (consumer_name, aggregate_id, aggregate_type, version) VALUES ('one', 'a', 'Counter', 1)`,
-    // The cursor speaks for a mark once retention may have dropped it.
+    // Past the retention the cursor alone makes the event applied, as its mark may be gone.
     expired: [
       Effect.gen(function* () {
         const sql = yield* PgClient.PgClient

@@ -44,7 +44,7 @@ it.live("partitions are made by the UTC day, up to its last moment and from its 
     yield* standAt("2040-03-11 00:00:00Z")
     yield* Maintenance.runOnce()
     assert.deepStrictEqual(yield* partitions, days(9, 15))
-    // Hours later, which is the day before in the zone of these sessions.
+    // Hours later. In the zone of these sessions this is still the day before.
     yield* standAt("2040-03-11 09:29:00Z")
     assert.deepStrictEqual(yield* Maintenance.runOnce(), [])
   }).pipe(retention(3), Effect.provide(TestDatabase.layerPool))
@@ -54,7 +54,7 @@ it.live("a day is kept for its retention and an hour, though the clocks go forwa
   Effect.gen(function* () {
     const sql = yield* PgClient.PgClient
     const { name, url } = yield* TestDatabase
-    // There a day of this week has 23 hours: the 25th.
+    // In Berlin the 25th of this month has 23 hours.
     yield* sql`ALTER DATABASE ${sql(name)} SET timezone = 'Europe/Berlin'`
     yield* Effect.gen(function* () {
       yield* standAt("2040-03-23 12:00:00Z")
