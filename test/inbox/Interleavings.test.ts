@@ -43,7 +43,7 @@ const whileLocked = <A, E, R, E1, R1 = never>(
   lock: Effect.Effect<unknown, E1>,
   start: Effect.Effect<A, E, R>,
   change: Effect.Effect<unknown, E1>,
-  beside: Effect.Effect<unknown, E1, R1> = Effect.void as never
+  beside: Effect.Effect<unknown, E1, R1> = Effect.void
 ) =>
   Effect.gen(function* () {
     const isLocked = yield* Deferred.make<void>()
