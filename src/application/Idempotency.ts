@@ -99,7 +99,7 @@ export const dropExpired = Effect.fn("Idempotency.dropExpired")(function* (
   if (retentionDays === 0) return 0
   const expired = sql`
     SELECT k.ctid FROM idempotency_keys AS k
-    WHERE k.created_at < clock_now() - ${retentionDays}::int4 * interval '1 day'
+    WHERE k.created_at < clock_now() - ${retentionDays}::int4 * interval '24 hours'
       AND NOT EXISTS (SELECT FROM payments AS p
                       WHERE p.id = k.subject_id AND p.status IN ('charging', 'manual', 'refunding'))
     ORDER BY k.created_at LIMIT ${expiryChunk}`

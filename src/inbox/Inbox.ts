@@ -61,7 +61,7 @@ export class Inbox extends Context.Service<
             FROM unnest(${ids}::uuid[], ${events.map(({ version }) => version)}::int4[]) AS e(id, version)
             JOIN consumer_cursors AS c ON c.version >= e.version
             WHERE c.consumer_name = ANY(${[...consumers]}::text[]) AND c.aggregate_id = ${aggregateId}
-              AND ${inboxDays}::int4 > 0 AND uuid_v7_time(e.id) < clock_now() - ${inboxDays}::int4 * interval '1 day'
+              AND ${inboxDays}::int4 > 0 AND uuid_v7_time(e.id) < clock_now() - ${inboxDays}::int4 * interval '24 hours'
               AND NOT EXISTS (SELECT FROM inbox_dead_letters AS d
                               WHERE d.consumer_name = c.consumer_name AND d.event_id = e.id::text)
               AND NOT EXISTS (SELECT FROM outbox_dead_letters AS d WHERE d.event_id = e.id)

@@ -1,6 +1,6 @@
 /** The services of the operator's commands, which run beside the service's processes. */
 import { Layer } from "effect"
-import { DeadLetters } from "../operations/DeadLetters.ts"
+import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
 import { InboxReport } from "../operations/InboxReport.ts"
 import { OutboxReport } from "../operations/OutboxReport.ts"
@@ -9,7 +9,7 @@ import { Wakeups } from "../platform/Wakeups.ts"
 
 /** Dead letters and reports, and a way to wake the dispatchers and consumers that run elsewhere. */
 export const operations = Layer.mergeAll(
-  DeadLetters.layer,
+  OutboxDeadLetters.layer,
   OutboxReport.layer,
   InboxDeadLetters.layer,
   InboxReport.layer

@@ -1,37 +1,40 @@
 /**
- * The outbox's metrics beside those that the dispatcher counts itself: how long events take to the broker, and every series at 0 from
- * the start, so that a rule over it has something to compare with before the first failure.
+ * The outbox's metrics beside those that the dispatcher counts: how long events take to the broker. Every series starts at 0, because an
+ * alert's rule needs a value from before the first failure.
  */
-import { Clock, Effect, Layer, Metric } from "effect"
+import { Clock, Effect, Layer, Metric, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { batchSeconds, failedTotal, publishedTotal } from "../outbox/Dispatcher.ts"
 import { eventTypeLabel } from "../outbox/EventTypeLabel.ts"
 import { Publisher } from "../outbox/Publisher.ts"
+import * as Rows from "../platform/Rows.ts"
 import * as Supervised from "../platform/Supervised.ts"
 
 /** The ways in which a send fails. */
 const reasons = ["BrokerUnavailable", "TopicUnavailable", "MessageRejected"] as const
 
-/** From the wake-up that finds everything ready to an outage that lasts. */
+/** From a send right after the commit to an outage of minutes. */
 const publishLatency = Metric.histogram("outbox_publish_latency_seconds", {
   description:
     "Of each acknowledged send, the time since its first event was written (just before its commit), by the database's clock",
   boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600]
 })
 
-/** How often the database's clock is read where something was published since: two clocks drift by less than a millisecond in between. */
+/** How often the database's clock is read while events are published: two clocks drift by less than a millisecond in that time. */
 const sampleMillis = 5_000
 
-/** An answer that took longer says too little about when the clock was read. */
+/** A slower answer does not say precisely enough when the clock was read. */
 const maxRoundTripMillis = 250
 
+const oneNow = Rows.one(Schema.Struct({ now: Schema.Number }))
+
 /**
- * Puts a stopwatch around the {@link Publisher}: from `occurred_at`, which the database's clock wrote, to the ack, by the same clock.
+ * Measures the {@link Publisher}: the time from `occurred_at`, which the database's clock wrote, to the acknowledgement, by the same clock.
  *
  * **Details**
  *
- * The clock is not asked for each send: its distance from this process's own is measured every few seconds while something is published.
- * Of a send only the first event counts, which waited longest; to look at each would cost more than it tells.
+ * The database's clock is not read for each send. Its difference from this process's clock is measured every few seconds while events are
+ * published. Only the first event of a send counts: it has waited longest.
  */
 export const layerLatency: Layer.Layer<Publisher, never, Publisher | SqlClient.SqlClient | Supervised.Fibers> =
   Layer.effect(
@@ -44,12 +47,10 @@ export const layerLatency: Layer.Layer<Publisher, never, Publisher | SqlClient.S
 
       const measure = Effect.gen(function* () {
         const before = yield* Clock.currentTimeMillis
-        const [row] = yield* sql<{
-          readonly now: number
-        }>`SELECT (extract(epoch FROM clock_now()) * 1000)::float8 AS now`
+        const { now } = yield* oneNow(sql`SELECT (extract(epoch FROM clock_now()) * 1000)::float8 AS now`)
         const after = yield* Clock.currentTimeMillis
         if (aheadMillis === undefined || after - before <= maxRoundTripMillis) {
-          aheadMillis = row!.now - (before + after) / 2
+          aheadMillis = now - (before + after) / 2
         }
       })
       yield* Supervised.forkLoop(
@@ -76,7 +77,7 @@ export const layerLatency: Layer.Layer<Publisher, never, Publisher | SqlClient.S
     })
   )
 
-/** Every series of these event types, at 0 until something happens. */
+/** Starts every series of these event types at 0. */
 export const layerZero = (eventTypes: ReadonlyArray<string>): Layer.Layer<never> =>
   Layer.effectDiscard(
     Effect.gen(function* () {

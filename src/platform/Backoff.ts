@@ -2,16 +2,13 @@
  * Every wait between two attempts, as a named policy. A policy is a `Schedule`: it says how long to wait after the first failure, the second,
  * and so on, and whether it ends. No other file computes a backoff (test/platform/Backoff.test.ts), and docs/backoff.md draws each policy.
  *
- * A policy is used in one of two ways:
- *
- * - `Effect.retry(effect, policy)`, where one fiber fails, waits and tries again;
- * - {@link millisAfter}, where the attempts are counted elsewhere: in a row of the database that stores when the next one is due, or in the
- *   memory of a loop that serves others meanwhile.
+ * A fiber that fails, waits and tries again uses `Effect.retry(effect, policy)`. Where attempts are counted elsewhere, {@link millisAfter} gives the
+ * delay for the count: in a row that stores its next due time, or in a loop that does other work meanwhile.
  */
 import { Duration, Effect, Pull, Random, Schedule } from "effect"
 import * as Monotonic from "./Monotonic.ts"
 
-/** Delays between attempts. What the schedule outputs is of no use to anybody. */
+/** Delays between attempts. The outputs of the schedule are not used. */
 export type Policy = Schedule.Schedule<unknown>
 
 /** After the n-th failure, n from 0: `min(cap, base · 2ⁿ)`, never ending. */
@@ -21,8 +18,8 @@ export const capped = (baseMillis: number, capMillis: number): Policy =>
   )
 
 /**
- * After the n-th failure, n from 0: `random(0, min(cap, base · 2ⁿ))`, never ending. The random part is the whole delay, so that processes that
- * failed at the same moment do not come back at the same moment. (`Schedule.jittered` changes a delay by a fifth, which leaves them together.)
+ * After the n-th failure, n from 0: `random(0, min(cap, base · 2ⁿ))`, never ending. The whole delay is random, so processes that failed together
+ * come back apart. `Schedule.jittered` changes a delay by a fifth only, which leaves them together.
  *
  * Source: "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
  */
@@ -114,7 +111,7 @@ export const partitionPause = (baseMillis: number, capMillis: number): Policy =>
 export const partitionPauseBaseMillis = 100
 export const partitionPauseCapMillis = 30 * second
 
-/** A lane whose turn ended in a defect: a database that was away for a moment is forgotten at once, and what keeps failing costs little. */
+/** A lane whose turn ended in a defect: a short outage of the database delays it little, and a lane that keeps failing costs little. */
 export const lane: Policy = fullJitter(100, 30 * second)
 
 /**
@@ -140,13 +137,13 @@ export const kafkaCommit: Policy = fullJitter(100, 5 * second)
 /** A report of the sandbox gateway that nobody took. Not random: there is one sender. */
 export const webhook: Policy = capped(500, minute)
 
-/** The waits between the runs of a task that fails: over a night and a working day, so that an operator can repair what it needs meanwhile. */
+/** The delays between the runs of a failing task. They last over a night and a working day, in which an operator can repair the cause. */
 export const taskDelaysMillis: ReadonlyArray<number> = [
   ...[1, 5, 15, 30].map((minutes) => minutes * minute),
   ...[1, 2, 4, 8, 12, 24].map((hours) => hours * hour)
 ]
 
-/** The waits before the runs that ask the gateway what became of a payment without an answer, the first run included. */
+/** The delays before each run that asks the gateway about a payment without an answer, the first run included. */
 export const paymentRecoverDelaysMillis: ReadonlyArray<number> = [
   5 * second,
   15 * second,

@@ -1,11 +1,11 @@
 /**
  * Ids of events, orders, payments and tasks: UUIDs of version 7 (RFC 9562, section 5.7), which begin with a time in milliseconds.
  *
- * They are drawn here and not by a SQL function, which would cost more than the INSERT of an event. Their time is still the database's: what its
- * clock said at the last sample, and what has passed since by this machine's monotonic clock, which nobody sets. The control connection samples
- * with each heartbeat, and the layer before anything can draw.
+ * They are drawn here and not by a SQL function, which would cost more than the INSERT of an event. Their time is still the database's: its clock at
+ * the last sample, plus the time elapsed since by this machine's monotonic clock. The control connection samples with each heartbeat. The layer
+ * takes the first sample, before anything can draw.
  *
- * What rests on that time, and why an id that is a little behind or ahead is harmless:
+ * An id that is a little behind or ahead of the database's clock is harmless:
  *
  * - `event_log` and `processed_events` are partitioned by the id's day. The id alone picks the partition, so a row is looked up where it was
  *   written, whatever any clock says. There is a partition for yesterday and for days ahead.
@@ -23,8 +23,8 @@ import { RandomUuid } from "./RandomUuid.ts"
 import * as Rows from "./Rows.ts"
 
 /**
- * How far the time of an id may be from the time of the statement that wrote it, as far as any reader relies on it: heartbeats are at most some
- * seconds apart, and a statement that waits for a lock gives up within seconds.
+ * The largest difference between the time of an id and that of the statement that wrote it that readers allow for. Heartbeats are seconds apart,
+ * and a statement that waits for a lock gives up within seconds.
  */
 export const skewInterval = "1 hour"
 

@@ -7,8 +7,8 @@
  * (`count / members`, the first `count mod members` one more), gives up the slots beyond it, and takes free ones up to it. The parts add up to
  * all slots, so none is left over.
  *
- * A member that says it can't use its slots gets none for as long as another member can. Where no member can, the slots are divided among all:
- * each slot needs an owner for the moment when it can be used again.
+ * A member that says it can't use its slots gets none for as long as another member can. If no member can, all of them
+ * divide the slots: each slot needs an owner at the moment when it can be used again.
  *
  * An owner that was frozen, or has lost its session, may believe for a moment longer that a slot is its own. Work under a slot must therefore be
  * harmless when it is done twice: ownership makes that rare, and a fencing token or an order rule makes it safe.

@@ -1,9 +1,9 @@
 /**
  * The session advisory locks behind `Ownership`, as statements on one session. A lock has two keys: the kind with the group's name, and a number.
  *
- * - a *slot* lock: this session owns the slot of that number
- * - a *member* lock: this session is a member of the group, under that number
- * - an *unable* lock: the member of that number can't use its slots
+ * - A *slot* lock: this session owns the slot of that number.
+ * - A *member* lock: this session is a member of the group, under that number.
+ * - An *unable* lock: the member of that number can't use its slots.
  *
  * Postgres frees them all when the session ends, so there is no table that could say something else.
  */
@@ -11,10 +11,10 @@ import { Effect, Random } from "effect"
 import type { SqlError } from "effect/sql"
 import type { ControlSession } from "./ControlConnection.ts"
 
-/** What the locks of a group say. Members are in ascending order of their numbers, which is the same order for everyone. */
+/** The locks of a group at one moment. Members are in ascending order, so all of them compute the same ranks. */
 export interface Survey {
   readonly members: ReadonlyArray<number>
-  /** The members that slots are dealt to: those that can use them, or all where none can. */
+  /** The members that get slots: those that can use them, or all if none can. */
   readonly dealtTo: ReadonlyArray<number>
   readonly taken: ReadonlySet<number>
 }

@@ -1,4 +1,4 @@
-/** Where random UUIDs come from: the system's secure source, or a test's seed. */
+/** The source of random UUIDs: the system's secure one, or a test's seed. */
 import { Context } from "effect"
 import { randomUUID } from "node:crypto"
 

@@ -1,12 +1,12 @@
 /**
- * The one way a long-lived fiber is started here. A fiber forked by hand dies without a word; one started by {@link forkLoop}
- * is logged, restarted with jittered backoff, defects included, and stamps its progress, which health watches.
+ * Supervised fibers: every long-lived fiber is started by {@link forkLoop}, which logs its failures and defects, retries them by a schedule with
+ * jittered backoff, and stamps its progress for health. A fiber that is forked by hand ends without a message.
  */
 import { Cause, Context, Duration, Effect, Layer, Metric, Schedule, type Scope } from "effect"
 import * as Backoff from "./Backoff.ts"
 import * as Monotonic from "./Monotonic.ts"
 
-/** What is known of a supervised fiber. Times are those of Monotonic.ts. */
+/** The state of a supervised fiber. Times are those of Monotonic.ts. */
 export interface FiberState {
   readonly name: string
   readonly status: "running" | "restarting"
@@ -15,7 +15,7 @@ export interface FiberState {
   readonly lastError: string | undefined
 }
 
-/** A fiber whose last stamp is older than this is reported as stuck: many polls, and longer than any single wait of ours. */
+/** Health reports a fiber as stuck when its last stamp is older than this: many polls, and longer than any single wait of a loop. */
 export const stuckAfterMillis = 60_000
 
 /** The supervised fibers of this process, for health and metrics. */
@@ -28,7 +28,7 @@ export class Fibers extends Context.Service<
   }
 >()("paid-once/platform/Fibers") {
   static readonly layer = Layer.sync(Fibers, () => {
-    // Changed in place: a loop's turn is stamped here, and there may be thousands of them a second.
+    // Changed in place: loops stamp their progress up to thousands of times a second.
     const states = new Map<string, FiberState>()
     return Fibers.of({
       states: Effect.sync(() => [...states.values()]),
@@ -74,7 +74,7 @@ export const forkLoop = Effect.fnUntraced(function* <A, E, R>(
 ): Effect.fn.Return<void, never, R | Fibers | Scope.Scope> {
   const fibers = yield* Fibers
   const restarts = Metric.withAttributes(restartsTotal, { fiber: name })
-  // There at 0 from the start: a rule compares with what was before the first restart.
+  // Shown as 0 from the start: an alert compares with the value before the first restart.
   yield* Metric.value(restarts)
   yield* fibers.update(name, (state) => state)
   yield* Effect.addFinalizer(() => fibers.remove(name))
@@ -102,7 +102,7 @@ export const forkLoop = Effect.fnUntraced(function* <A, E, R>(
     Effect.retry(restart),
     Effect.andThen(stamp),
     Effect.forever,
-    // Its polls and samples belong to nobody's trace; what it does for somebody says so (Tracing.within).
+    // Polls and samples belong to no trace. Work for a request joins its trace by Tracing.within.
     Effect.withTracerEnabled(false),
     Effect.forkScoped
   )

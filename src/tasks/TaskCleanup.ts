@@ -24,7 +24,7 @@ export const deleteExpired: (retentionDays: number) => Effect.Effect<number, Sql
         WITH expired AS (
           SELECT task_id, finished_at FROM outbox_tasks, (SELECT clock_now() AS now) AS clock
           WHERE state IN ('completed', 'cancelled') AND finished_at >= ${from}::timestamptz
-            AND finished_at < clock.now - make_interval(days => ${retentionDays}::int4)
+            AND finished_at < clock.now - make_interval(hours => 24 * ${retentionDays}::int4)
           ORDER BY finished_at LIMIT ${chunkSize} FOR UPDATE OF outbox_tasks SKIP LOCKED
         ), gone AS (
           DELETE FROM outbox_tasks WHERE task_id = ANY (ARRAY(SELECT task_id FROM expired)) RETURNING finished_at
@@ -42,6 +42,6 @@ export const countExpired = Effect.fn("TaskCleanup.countExpired")(function* (ret
   const { count } = yield* decodeCount(sql`
     SELECT count(*)::float8 AS count FROM outbox_tasks, (SELECT clock_now() AS now) AS clock
     WHERE ${retentionDays}::int4 > 0 AND state IN ('completed', 'cancelled')
-      AND finished_at < clock.now - make_interval(days => ${retentionDays}::int4)`)
+      AND finished_at < clock.now - make_interval(hours => 24 * ${retentionDays}::int4)`)
   return count
 })

@@ -1,4 +1,4 @@
-/** How tasks are leased, repeated and looked for. */
+/** The timing of leases, retries and polls. */
 import { Context } from "effect"
 import * as Backoff from "../platform/Backoff.ts"
 

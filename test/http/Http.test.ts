@@ -274,7 +274,7 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
       assert.deepStrictEqual((yield* get("/health/live")).json, { status: "live" })
       const ready = yield* get("/health/ready")
       assert.deepStrictEqual([ready.status, ready.json.status], [200, "ready"])
-      assert.strictEqual(ready.json.parts["fiber:signals"].status, "ready")
+      assert.strictEqual(ready.json.parts["fiber:wake-ups"].status, "ready")
       const { available } = yield* Broker
       yield* SubscriptionRef.set(available, false)
       const degraded = yield* get("/health/ready")

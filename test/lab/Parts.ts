@@ -28,7 +28,7 @@ import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import * as InboxHolds from "../../src/inbox/holds/Holds.ts"
 import * as Maintenance from "../../src/operations/Maintenance.ts"
 import { RetentionSettings } from "../../src/platform/Retention.ts"
-import { DeadLetters } from "../../src/operations/DeadLetters.ts"
+import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import { Dispatcher, DispatcherSettings } from "../../src/outbox/Dispatcher.ts"
 import { HoldSettings } from "../../src/outbox/holds/Holds.ts"
 import { Outbox } from "../../src/outbox/Outbox.ts"
@@ -76,7 +76,7 @@ export interface Parts {
   readonly publisher: Part<Publisher>
   readonly dispatcher: Part<Dispatcher, OutboxQueue | Publisher>
   readonly inbox: Part<Inbox>
-  readonly deadLetters: Part<DeadLetters>
+  readonly deadLetters: Part<OutboxDeadLetters>
   readonly cursors: Part<Cursors>
   readonly inboxHolds: Part<InboxHolds.Holds>
   readonly applySlice: Part<ApplySlice, Inbox | Cursors | InboxHolds.Holds>
@@ -113,7 +113,7 @@ export const realParts: Parts = {
     )
   ),
   dispatcher: Dispatcher.layer,
-  deadLetters: DeadLetters.layer,
+  deadLetters: OutboxDeadLetters.layer,
   inbox: Inbox.layer,
   cursors: Cursors.layer,
   inboxHolds: InboxHolds.Holds.layer,

@@ -18,7 +18,7 @@ import { Currency } from "../../src/domain/Money.ts"
 import { type Change, declinePayment } from "../../src/domain/Order.ts"
 import { PaymentMethod } from "../../src/domain/Payment.ts"
 import type { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
-import { DeadLetters } from "../../src/operations/DeadLetters.ts"
+import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import type { Tasks } from "../../src/tasks/Tasks.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import type { Answer, Refusal, Violation } from "./Oracle.ts"
@@ -44,7 +44,7 @@ type Heard =
 /** What a client process has. */
 export type ClientServices =
   | InboxDeadLetters
-  | DeadLetters
+  | OutboxDeadLetters
   | PlaceOrder
   | PayOrder
   | CancelOrder
@@ -258,7 +258,7 @@ export const operate = (what: "redrive" | "discard", event: { readonly name: str
     -1,
     false,
     Effect.gen(function* () {
-      const deadLetters = yield* DeadLetters
+      const deadLetters = yield* OutboxDeadLetters
       const operator = { actor: "operator", reason: "as the case says" }
       yield* Effect.result(
         what === "redrive" ? deadLetters.retry(event.id, operator) : deadLetters.discard(event.id, operator)

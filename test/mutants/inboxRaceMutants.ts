@@ -18,8 +18,8 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     name: "inbox-skip-without-lock",
     breaks: "a skip that waits for an open slice is written down with versions that the slice has applied",
     file: letters,
-    find: "AND aggregate_type = ${row.type} FOR UPDATE`",
-    replace: "AND aggregate_type = ${row.type}`",
+    find: "AND aggregate_type = ${type}\n    FOR UPDATE`",
+    replace: "AND aggregate_type = ${type}`",
     seenBy: { file: racesTest, test: "a skip that waits for a member" }
   },
   {
@@ -106,7 +106,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     name: "inbox-discards-what-was-applied",
     breaks: "an event that another member has applied is written down as discarded",
     file: letters,
-    find: "if (row.version !== null && (cursor?.version ?? 0) >= version)",
+    find: "if (row.version !== null && cursor >= version)",
     replace: "if (false)",
     seenBy: { file: racesTest, test: "a held event that another member has applied" }
   },
@@ -114,7 +114,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     name: "inbox-discards-past-a-gap",
     breaks: "an earlier version that is missing is given up unseen",
     file: letters,
-    find: "version > (cursor?.version ?? 0) + 1)",
+    find: "version > cursor + 1)",
     replace: "version > 2 ** 31)",
     seenBy: { file: racesTest, test: "an event that has become due and was not tried" }
   },

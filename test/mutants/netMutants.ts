@@ -2,7 +2,8 @@
 import type { Mutant } from "./mutants.ts"
 
 const statusView = "migrations/mechanism/0105_outbox_holds.sql"
-const deadLetters = "src/operations/DeadLetters.ts"
+const bothDeadLetters = "src/operations/DeadLetters.ts"
+const deadLetters = "src/operations/OutboxDeadLetters.ts"
 const inboxDeadLetters = "src/operations/InboxDeadLetters.ts"
 const laneFloors = "src/postgres/fast/LowWaterMarks.ts"
 
@@ -52,95 +53,82 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
     name: "wakes-before-the-commit",
     breaks:
       "the owner of a lane looks at what an operator has changed before it is committed, and then waits for its poll",
-    file: deadLetters,
-    find: `          afterCommit(
-            Effect.andThen(Effect.provideService(HoldRetries.announce(lane), Wakeups, wakeups), wakeup.wake(lane))
-          )`,
-    replace: `
-            Effect.andThen(Effect.provideService(HoldRetries.announce(lane), Wakeups, wakeups), wakeup.wake(lane))
-          `,
+    file: bothDeadLetters,
+    find: "yield* afterCommit(Effect.provideContext(wake, context))",
+    replace: "yield* Effect.provideContext(wake, context)",
     seenBy: { file: "test/outbox/OperatorWakeups.test.ts", test: "a retry of " }
   },
   {
     name: "discard-wakes-nobody",
     breaks: "what waits behind a discarded event waits for the next poll, which an operator may have set to minutes",
     file: deadLetters,
-    find: "if (head !== undefined) yield* announce(head.lane)",
-    replace: "",
+    find: "after: { status, attempts }, wake: wake(lane)",
+    replace: "after: { status, attempts }, wake: Effect.void",
     seenBy: { file: "test/outbox/OperatorWakeups.test.ts", test: "a discard of " }
   },
   {
     name: "discard-wakes-nobody-for-the-queue",
     breaks: "what waits behind a discarded event waits for the next poll",
     file: deadLetters,
-    find: "wakeups), wakeup.wake(lane))",
-    replace: "wakeups), Effect.void)",
+    find: "Effect.flatMap(LaneWakeup, (wakeup) => wakeup.wake(lane))",
+    replace: "Effect.void",
     seenBy: { file: "test/outbox/OperatorWakeups.test.ts", test: "a discard of " }
   },
   {
     name: "retry-wakes-nobody-for-the-holds",
     breaks: "a dead letter that is tried again waits for the next look at the holds",
     file: deadLetters,
-    find: "Effect.andThen(Effect.provideService(HoldRetries.announce(lane), Wakeups, wakeups), wakeup.wake(lane))",
-    replace: "wakeup.wake(lane)",
+    find: "HoldRetries.announce(lane),",
+    replace: "Effect.void,",
     seenBy: { file: "test/outbox/OperatorWakeups.test.ts", test: "a retry of " }
   },
   {
     name: "skipped-retry-wakes-nobody",
     breaks: "a dead letter that is tried again waits for the next look at the holds",
     file: deadLetters,
-    find: "yield* announce(dead.lane)",
-    replace: "",
+    find: "wake: wake(dead.lane)",
+    replace: "wake: Effect.void",
     seenBy: { file: "test/outbox/OperatorWakeups.test.ts", test: "a retry of " }
   },
   {
     name: "hastening-wakes-nobody",
     breaks: "a refused event that an operator wants to be tried now waits for the next look at the holds",
     file: deadLetters,
-    find: "yield* announce(lane)\n          return handled",
-    replace: "return handled",
+    find: 'due: "now" }, wake: wake(lane)',
+    replace: 'due: "now" }, wake: Effect.void',
     seenBy: { file: "test/outbox/OperatorWakeups.test.ts", test: "a retry of " }
   },
   {
     name: "wakes-consumer-before-the-commit",
     breaks: "a consumer looks at what an operator has changed before it is committed, and then waits for its poll",
-    file: inboxDeadLetters,
-    find: "afterCommit(Effect.provideService(announce(consumer), Wakeups, wakeups))",
-    replace: "Effect.provideService(announce(consumer), Wakeups, wakeups)",
+    file: bothDeadLetters,
+    find: "yield* afterCommit(Effect.provideContext(wake, context))",
+    replace: "yield* Effect.provideContext(wake, context)",
     seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "the consumer is woken after the commit" }
   },
   {
     name: "inbox-discard-wakes-nobody",
     breaks: "what waits behind an event that an operator has discarded waits for the consumer's next poll",
     file: inboxDeadLetters,
-    find: `          after: { status: "discarded", attempts: hold.attempts }
-        })
-        yield* tell(consumer)`,
-    replace: `          after: { status: "discarded", attempts: hold.attempts }
-        })`,
-    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "a consumer that never polls" }
+    find: "after: { status, attempts }, wake: announce(consumer)",
+    replace: "after: { status, attempts }, wake: Effect.void",
+    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "the consumer is woken after the commit" }
   },
   {
     name: "inbox-retry-wakes-nobody",
     breaks: "an event that an operator tries again waits for the consumer's next poll",
     file: inboxDeadLetters,
-    find: `due: "now" }
-        })
-        yield* tell(consumer)`,
-    replace: `due: "now" }
-        })`,
-    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "a consumer that never polls" }
+    find: 'due: "now" }, wake: announce(key.consumer)',
+    replace: 'due: "now" }, wake: Effect.void',
+    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "the consumer is woken after the commit" }
   },
   {
     name: "inbox-skip-wakes-nobody",
     breaks: "an aggregate that is to go on without a version waits for the consumer's next poll",
     file: inboxDeadLetters,
-    find: `version: row.version - 1 }
-        })
-        yield* tell(consumer)`,
-    replace: `version: row.version - 1 }
-        })`,
-    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "a consumer that never polls" }
+    find: "version: passed }, wake: announce(key.consumer)",
+    replace: "version: passed }, wake: Effect.void",
+    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "the consumer is woken after the commit" }
   },
   {
     name: "consumer-hears-no-operator",

@@ -396,10 +396,13 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "looks-once",
     breaks: "of two operators who redrive an event at once the second is told that it waits behind itself",
-    file: "src/operations/DeadLetters.ts",
+    file: "src/operations/OutboxDeadLetters.ts",
     find: "return hasMoved ? yield* lockOnce(eventId) : found",
     replace: "return found",
-    seenBy: { file: "test/operations/DeadLetters.test.ts", test: "of two operators who redrive one skipped event" }
+    seenBy: {
+      file: "test/operations/OutboxDeadLetters.test.ts",
+      test: "of two operators who redrive one skipped event"
+    }
   },
   {
     name: "tells-of-lanes-of-others",
@@ -552,8 +555,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "each-its-own-partition-count",
     breaks: "dispatchers that saw a topic before and after it grew send one aggregate to two partitions",
     file: "src/operations/PartitionCounts.ts",
-    find: "return row?.partitions ?? found",
-    replace: "return found",
+    find: "RETURNING t.partitions`)\n          return partitions",
+    replace: "RETURNING t.partitions`)\n          return found",
     seenBy: { file: "test/operations/PartitionCounts.test.ts", test: "of any number that ask at once" }
   },
   {

@@ -2,6 +2,7 @@
 import type { Mutant } from "./mutants.ts"
 
 const backoff = "src/platform/Backoff.ts"
+const leases = "src/tasks/TaskLeases.ts"
 const ids = "src/platform/Ids.ts"
 const supervised = "src/platform/Supervised.ts"
 
@@ -49,6 +50,14 @@ export const platformMutants: ReadonlyArray<Mutant> = [
     find: "    Effect.sandbox,\n    // Inside",
     replace: "    Effect.mapError(Cause.fail),\n    // Inside",
     seenBy: { file: "test/platform/Supervised.test.ts", test: "a step that fails or dies" }
+  },
+  {
+    name: "takes-renewed-leases-back",
+    breaks: "a task whose worker renews its lease late is given to another one, and runs twice at once",
+    file: leases,
+    find: " AND t.lease_until <= clock.now\n",
+    replace: "\n",
+    seenBy: { file: "test/tasks/Worker.test.ts", test: "a lease that is renewed, or a run that ends" }
   },
   {
     name: "ids-by-the-host",

@@ -40,9 +40,9 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     name: "cleans-up-a-day-early",
     breaks: "a finished task is deleted, with its idempotency key, a day before its retention is over",
     file: cleanup,
-    find: "            AND finished_at < clock.now - make_interval(days => ${retentionDays}::int4)\n          ORDER BY",
+    find: "            AND finished_at < clock.now - make_interval(hours => 24 * ${retentionDays}::int4)\n          ORDER BY",
     replace:
-      "            AND finished_at < clock.now - make_interval(days => ${retentionDays}::int4 - 1)\n          ORDER BY",
+      "            AND finished_at < clock.now - make_interval(hours => 24 * (${retentionDays}::int4 - 1))\n          ORDER BY",
     seenBy: { file: cleanupTest, test: "a finished task is kept for 30 days less a minute" }
   },
   {
@@ -137,7 +137,7 @@ export const taskMutants: ReadonlyArray<Mutant> = [
   {
     name: "delays-for-ages",
     breaks: "a delay in a wrong unit is taken, and its task never runs",
-    file: tasks,
+    file: "src/tasks/EnqueueOptions.ts",
     find: " && delayMillis <= maxDelayMillis",
     replace: "",
     seenBy: { file: states, test: "the lowest and highest priority" }
@@ -145,7 +145,7 @@ export const taskMutants: ReadonlyArray<Mutant> = [
   {
     name: "takes-documents",
     breaks: "a task takes a payload of any size",
-    file: tasks,
+    file: "src/tasks/EnqueueOptions.ts",
     find: "if (length > maxPayloadLength)",
     replace: "if (false)",
     seenBy: { file: states, test: "the lowest and highest priority" }
@@ -154,8 +154,8 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     name: "drops-keys-a-day-early",
     breaks: "a request that is repeated on the last day of its key's retention is another request",
     file: idempotency,
-    find: "${retentionDays}::int4 * interval '1 day'",
-    replace: "(${retentionDays}::int4 - 1) * interval '1 day'",
+    find: "${retentionDays}::int4 * interval '24 hours'",
+    replace: "(${retentionDays}::int4 - 1) * interval '24 hours'",
     seenBy: { file: keyRetention, test: "a key is kept for 7 days" }
   },
   {

@@ -1,6 +1,8 @@
 /** Mistakes by which a time or a day is taken in the time zone of the database's session. Test databases have one far from UTC. */
 import type { Mutant } from "./mutants.ts"
 
+const retentionTest = "test/operations/RetentionHours.test.ts"
+
 export const timeZoneMutants: ReadonlyArray<Mutant> = [
   {
     name: "revenue-by-local-day",
@@ -83,6 +85,39 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/operations/UtcDays.test.ts", test: "a day is kept for its retention and an hour" }
   },
   {
+    name: "task-retention-in-local-days",
+    breaks: "in the week after a change to summer time a finished task is deleted an hour early",
+    file: "src/tasks/TaskCleanup.ts",
+    find: "            AND finished_at < clock.now - make_interval(hours => 24 * ${retentionDays}::int4)\n          ORDER BY",
+    replace:
+      "            AND finished_at < clock.now - make_interval(days => ${retentionDays}::int4)\n          ORDER BY",
+    seenBy: { file: retentionTest, test: "a finished task" }
+  },
+  {
+    name: "log-retention-in-local-days",
+    breaks: "in the week after a change to summer time the embedded broker drops records an hour early",
+    file: "src/brokers/embedded/EmbeddedLog.ts",
+    find: "make_interval(hours => 24 * ${retentionDays}::int4) AS oldest_kept",
+    replace: "make_interval(days => ${retentionDays}::int4) AS oldest_kept",
+    seenBy: { file: retentionTest, test: "a record of the embedded broker" }
+  },
+  {
+    name: "key-retention-in-local-days",
+    breaks: "in the week after a change to summer time a request's key is forgotten an hour early",
+    file: "src/application/Idempotency.ts",
+    find: "interval '24 hours'",
+    replace: "interval '1 day'",
+    seenBy: { file: retentionTest, test: "an idempotency key" }
+  },
+  {
+    name: "mark-retention-in-local-days",
+    breaks: "in the week after a change to summer time an event without a mark counts as applied an hour early",
+    file: "src/inbox/Inbox.ts",
+    find: "interval '24 hours'",
+    replace: "interval '1 day'",
+    seenBy: { file: retentionTest, test: "the mark of an applied event" }
+  },
+  {
     name: "sends-local-time",
     breaks: "every event is sent with a time that is hours beside the one at which it occurred",
     file: "src/outbox/OutboxQueue.ts",
@@ -129,7 +164,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   {
     name: "reports-local-time",
     breaks: "an operator reads times of the database's zone as if they were UTC",
-    file: "src/operations/OutboxReport.ts",
+    file: "src/platform/IsoTime.ts",
     find: `to_char(\${expression} AT TIME ZONE 'UTC'`,
     replace: `to_char(\${expression}`,
     seenBy: { file: "test/outbox/Times.test.ts", test: "a refused event keeps the time" }
@@ -146,8 +181,8 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
     name: "inbox-reports-local-time",
     breaks: "an operator reads when a held event is tried next in the time of the database's zone, as if it were UTC",
     file: "src/operations/InboxReport.ts",
-    find: `to_char(\${expression} AT TIME ZONE 'UTC'`,
-    replace: `to_char(\${expression}`,
+    find: 'isoTime("e.next_attempt_at")',
+    replace: `"to_char(e.next_attempt_at, 'YYYY-MM-DD\\"T\\"HH24:MI:SS.MS\\"Z\\"')"`,
     seenBy: { file: "test/inbox/Times.test.ts", test: "a held event's failures" }
   },
   {

@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { DeadLetters } from "../../src/operations/DeadLetters.ts"
+import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import { Holds, HoldSettings } from "../../src/outbox/holds/Holds.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
@@ -12,7 +12,7 @@ import * as TestProcess from "../support/TestProcess.ts"
 import * as Wakeups from "../support/Wakeups.ts"
 
 /** An operator's process without a dispatcher: it tells the others by signals. */
-const process = Layer.mergeAll(Holds.layer, DeadLetters.layer).pipe(
+const process = Layer.mergeAll(Holds.layer, OutboxDeadLetters.layer).pipe(
   Layer.provideMerge(OutboxQueue.layer),
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),
@@ -56,7 +56,7 @@ for (const { event, holds } of [
     Effect.gen(function* () {
       const eventId = yield* refuse
       const heard = yield* Wakeups.listen(["holds", "outbox"], audited)
-      const letters = yield* DeadLetters
+      const letters = yield* OutboxDeadLetters
       assert.isTrue((yield* letters.retry(eventId, operator)).changed)
       assert.deepStrictEqual(yield* heard, bothAfter("retry"))
     }).pipe(Effect.scoped, Effect.provide(process), Effect.provide(holds))
@@ -67,7 +67,7 @@ it.live("a retry of all dead letters wakes the owner of each after the commit", 
   Effect.gen(function* () {
     yield* refuse
     const heard = yield* Wakeups.listen(["holds", "outbox"], audited)
-    assert.strictEqual((yield* (yield* DeadLetters).retryAll({}, operator)).retried, 1)
+    assert.strictEqual((yield* (yield* OutboxDeadLetters).retryAll({}, operator)).retried, 1)
     assert.deepStrictEqual(yield* heard, bothAfter("retry"))
   }).pipe(Effect.scoped, Effect.provide(process), Effect.provide(dead))
 )
@@ -80,7 +80,7 @@ for (const { event, holds } of [
     Effect.gen(function* () {
       const eventId = yield* refuse
       const heard = yield* Wakeups.listen(["holds", "outbox"], audited)
-      const letters = yield* DeadLetters
+      const letters = yield* OutboxDeadLetters
       assert.isTrue((yield* letters.discard(eventId, operator)).changed)
       assert.deepStrictEqual(yield* heard, bothAfter("discard"))
       // Nothing has changed, so there is nothing to look at.

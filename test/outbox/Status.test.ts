@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { DeadLetters } from "../../src/operations/DeadLetters.ts"
+import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import { Holds } from "../../src/outbox/holds/Holds.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import { OutboxQueue } from "../../src/outbox/OutboxQueue.ts"
@@ -12,7 +12,7 @@ import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
 /** A writer and the steps of holds, without a dispatcher that would take them. */
-const process = Layer.mergeAll(Holds.layer, DeadLetters.layer).pipe(
+const process = Layer.mergeAll(Holds.layer, OutboxDeadLetters.layer).pipe(
   Layer.provideMerge(OutboxQueue.layer),
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),
@@ -55,7 +55,7 @@ it.live("a refused event is dead after its last attempt, then discarded, and a p
     yield* refuse("poison")
     const states = Effect.map(Refusals.statesOf("poison"), (rows) => rows.map(({ status }) => status))
     assert.deepStrictEqual(yield* states, ["dead", "parked"])
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     yield* letters.discard(yield* Refusals.idOf("poison", "dead"), { actor: "ada", reason: "it is a test" })
     assert.deepStrictEqual(yield* states, ["discarded", "queued"])
     const queue = yield* OutboxQueue

@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { DeadLetters } from "../../src/operations/DeadLetters.ts"
+import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import { History } from "../../src/operations/History.ts"
 import { Holds } from "../../src/outbox/holds/Holds.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
@@ -13,7 +13,7 @@ import * as Refusals from "../support/Refusals.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
-const process = Layer.mergeAll(Holds.layer, History.layer, OutboxReport.layer, DeadLetters.layer).pipe(
+const process = Layer.mergeAll(Holds.layer, History.layer, OutboxReport.layer, OutboxDeadLetters.layer).pipe(
   Layer.provideMerge(OutboxQueue.layer),
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),
@@ -57,7 +57,7 @@ it.live("a refused event keeps the time that it occurred at; its attempts and an
     yield* Refusals.append("poison", 1, 1)
     const [event] = yield* queue.fetch(lane, [])
     yield* holds.hold(lane, event!, Refusals.rejection)
-    yield* (yield* DeadLetters).retry(event!.eventId, { actor: "ada", reason: "it is a test" })
+    yield* (yield* OutboxDeadLetters).retry(event!.eventId, { actor: "ada", reason: "it is a test" })
     const [head] = yield* holds.due(lane, [])
     assert.strictEqual(head?.occurredAt, now)
     const { audit, history, nextAttemptAt } = yield* report.show(event!.eventId)

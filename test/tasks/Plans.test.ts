@@ -98,7 +98,13 @@ layer(services, { excludeTestServices: true })("plans", (it) => {
       )
       assert.deepStrictEqual(finish, { indexes: ["outbox_tasks_pkey"], scans: [] })
 
+      // With an expired lease, so that the second statement is planned, too.
+      const sql = yield* SqlClient.SqlClient
+      yield* enqueue(plain, { number: 8 })
+      yield* claims.claim([{ typeName: "plain", free: 1 }], "lost")
+      yield* sql`UPDATE outbox_tasks SET lease_until = clock_now() WHERE leased_by = 'lost'`
       const sweep = yield* planned(leases.recover(new Map([["plain", [1]]])))
+      assert.include(sweep.indexes, "outbox_tasks_pkey")
       assert.include(sweep.indexes, "outbox_tasks_leases")
       assert.notInclude(sweep.scans, "outbox_tasks")
 

@@ -190,7 +190,7 @@ export const make = (client: PgClient.PgClient) => {
         dropped(
           alone(client`
           WITH bound AS MATERIALIZED (
-            SELECT clock_now() - make_interval(days => ${retentionDays}::int4) AS oldest_kept
+            SELECT clock_now() - make_interval(hours => 24 * ${retentionDays}::int4) AS oldest_kept
           ), head AS MATERIALIZED (
             SELECT record_offset, appended_at FROM broker_log
             WHERE topic = ${topic} AND partition = ${partition} AND record_offset >= ${fromOffset}
@@ -270,7 +270,7 @@ export const countExpired: (retentionDays: number) => Effect.Effect<number, SqlE
       WITH oldest_kept AS (
         -- Records are deleted up to the first one to keep, as in dropHead.
         SELECT topic, partition, min(record_offset) AS record_offset FROM broker_log
-        WHERE appended_at >= clock_now() - make_interval(days => ${retentionDays}::int4) GROUP BY topic, partition
+        WHERE appended_at >= clock_now() - make_interval(hours => 24 * ${retentionDays}::int4) GROUP BY topic, partition
       )
       SELECT count(*)::float8 AS rows FROM broker_log LEFT JOIN oldest_kept AS kept USING (topic, partition)
       WHERE ${retentionDays}::int4 > 0 AND (kept.record_offset IS NULL OR broker_log.record_offset < kept.record_offset)`)

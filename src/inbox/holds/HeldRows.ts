@@ -199,22 +199,3 @@ export const release = ({ aggregateId, consumer }: Held): InTransaction<void> =>
   transact((sql) =>
     Effect.asVoid(sql`DELETE FROM inbox_holds WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}`)
   )
-
-/** Records in `operator_audit` who did what to a consumer's event, and why. */
-export const audit = (
-  consumer: string,
-  entry: {
-    readonly actor: string
-    readonly action: "retry" | "discard" | "skip"
-    readonly reason: string
-    readonly eventId: string
-    readonly before: Readonly<Record<string, unknown>>
-    readonly after: Readonly<Record<string, unknown>>
-  }
-): InTransaction<void> =>
-  transact((sql) =>
-    Effect.asVoid(sql`
-      INSERT INTO operator_audit (at, actor, action, reason, subject, subject_id, before, after)
-      VALUES (clock_now(), ${entry.actor}, ${entry.action}, ${entry.reason}, 'inbox event', ${`${consumer} ${entry.eventId}`},
-              ${JSON.stringify(entry.before)}::text::jsonb, ${JSON.stringify(entry.after)}::text::jsonb)`)
-  )

@@ -1,8 +1,8 @@
-/** What an operator does with refused events: redrive and discard, audited, repeatable. */
+/** An operator's decisions about events that the broker refused: retry, discard and redrive, audited and repeatable. */
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { DeadLetters } from "../../src/operations/DeadLetters.ts"
+import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import * as HeldRows from "../../src/outbox/holds/HeldRows.ts"
 import { Holds, HoldSettings } from "../../src/outbox/holds/Holds.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
@@ -18,7 +18,7 @@ import * as Wakeups from "../support/Wakeups.ts"
 
 /** An operator's process, which writes too, on a database of its own. */
 const process = Layer.effectDiscard(Counters.makeTables).pipe(
-  Layer.provideMerge(Layer.mergeAll(DeadLetters.layer, OutboxReport.layer)),
+  Layer.provideMerge(Layer.mergeAll(OutboxDeadLetters.layer, OutboxReport.layer)),
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),
   Layer.provideMerge(TestProcess.quiet)
@@ -27,7 +27,7 @@ const process = Layer.effectDiscard(Counters.makeTables).pipe(
 const settings = (skipTopics: ReadonlyArray<string> = []) =>
   Layer.succeed(HoldSettings, { retryBaseMillis: 0.02, maxAttempts: 3, skipTopics })
 
-/** No dispatcher: the test says what is refused, and once is enough. */
+/** No dispatcher: the test holds events itself, and one refusal makes a dead letter. */
 const byHand = Holds.layer.pipe(
   Layer.provideMerge(OutboxQueue.layer),
   Layer.provideMerge(process),
@@ -77,7 +77,7 @@ const statuses = (id: string) => Effect.map(Refusals.statesOf(id), (states) => s
 
 it.live("a redriven dead letter goes first again, with its id and version, and with all its attempts", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const topic = Refusals.makeTopic()
     yield* startDispatcher(topic)
     topic.refused.add("poison/2")
@@ -85,7 +85,7 @@ it.live("a redriven dead letter goes first again, with its id and version, and w
     yield* Refusals.until("poison", "dead")
     const eventId = yield* Refusals.idOf("poison", "dead")
 
-    // It is refused again: three more sends, and no more.
+    // The broker refuses it three more times, and then it is dead again.
     assert.deepStrictEqual(yield* letters.retry(eventId, operator), { eventId, status: "retrying", changed: true })
     yield* Counters.eventually(
       "three more sends",
@@ -103,7 +103,7 @@ it.live("a redriven dead letter goes first again, with its id and version, and w
       { ...operator, action: "retry" },
       { ...operator, action: "retry" }
     ])
-    // Once more changes nothing.
+    // A retry of a published event changes nothing.
     assert.deepStrictEqual(yield* letters.retry(eventId, operator), { eventId, status: "published", changed: false })
     assert.strictEqual((yield* auditOf(eventId)).length, 2)
     const shown = yield* (yield* OutboxReport).show(eventId)
@@ -114,7 +114,7 @@ it.live("a redriven dead letter goes first again, with its id and version, and w
 
 it.live("a discarded event is sent no more, stays visible, and the rest of its aggregate goes on", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const topic = Refusals.makeTopic()
     yield* startDispatcher(topic)
     topic.refused.add("poison/2")
@@ -138,7 +138,7 @@ it.live("a discarded event is sent no more, stays visible, and the rest of its a
 
 it.live("an event that is being retried can be tried at once, or discarded", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const topic = Refusals.makeTopic()
     yield* startDispatcher(topic)
     for (const id of ["now", "never"]) {
@@ -147,7 +147,7 @@ it.live("an event that is being retried can be tried at once, or discarded", () 
     }
     for (const id of ["now", "never"]) yield* Refusals.until(id, "retrying")
     topic.refused.clear()
-    // Their next sends are hours away.
+    // Their next attempts are hours away.
     yield* letters.retry(yield* Refusals.idOf("now", "retrying"), operator)
     yield* letters.discard(yield* Refusals.idOf("never", "retrying"), operator)
     yield* Refusals.untilPublished("now", 2)
@@ -169,7 +169,7 @@ it.live("an event that is being retried can be tried at once, or discarded", () 
 
 it.live("what can't be retried or discarded is refused in a sentence, and nothing changes", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const topic = Refusals.makeTopic()
     yield* startDispatcher(topic)
     topic.refused.add("poison/1")
@@ -200,7 +200,7 @@ it.live("what can't be retried or discarded is refused in a sentence, and nothin
 
 it.live("redriving many takes a bounded number in each transaction, and only those that match", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const topic = Refusals.makeTopic()
     yield* startDispatcher(topic)
     const ids = Array.from({ length: 130 }, (_, index) => `poison-${index}`)
@@ -241,7 +241,7 @@ it.live("redriving many takes a bounded number in each transaction, and only tho
 
 it.live("an event that was skipped can be redriven by itself while its aggregate goes on writing", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const topic = Refusals.makeTopic()
     yield* startDispatcher(topic)
     for (const version of [2, 4]) topic.refused.add(`poison/${version}`)
@@ -252,7 +252,7 @@ it.live("an event that was skipped can be redriven by itself while its aggregate
     )
     yield* Counters.drained
     topic.refused.clear()
-    // One at a time: what is redriven goes alone, and the next one waits for it.
+    // A redriven event goes alone; the next dead letter of its aggregate has to wait for it.
     const both = yield* letters.retryAll({}, operator)
     assert.strictEqual(both.retried, 1)
     assert.strictEqual(both.refusedCount, 1)
@@ -274,7 +274,7 @@ it.live("an event that was skipped can be redriven by itself while its aggregate
 
 it.live("two operators who redrive all at once, and one who does so again, redrive each event once", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const holds = yield* Holds
     const queue = yield* OutboxQueue
     const sql = yield* SqlClient.SqlClient
@@ -289,7 +289,7 @@ it.live("two operators who redrive all at once, and one who does so again, redri
     assert.strictEqual(both[0].retried + both[1].retried, ids.length)
     assert.strictEqual((yield* letters.retryAll({}, operator)).retried, 0)
     const [event] = yield* sql<{ readonly id: string }>`SELECT event_id::text AS id FROM outbox_holds LIMIT 1`
-    // It is due already, and nobody sends: there is no dispatcher here.
+    // The event is due already, and there is no dispatcher here that could send it.
     assert.isFalse((yield* letters.retry(event!.id, operator)).changed)
     assert.strictEqual((yield* sql`SELECT 1 AS one FROM operator_audit`).length, ids.length)
   }).pipe(Effect.provide(byHand))
@@ -297,7 +297,7 @@ it.live("two operators who redrive all at once, and one who does so again, redri
 
 it.live("of two refused events with one id the dead one is decided on first, and then the one that is tried", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const holds = yield* Holds
     const queue = yield* OutboxQueue
     const sql = yield* SqlClient.SqlClient
@@ -326,16 +326,68 @@ it.live("of two refused events with one id the dead one is decided on first, and
   }).pipe(Effect.provide(byHand))
 )
 
+it.live(
+  "each decision leaves one row in the audit, with the state before and after, and a repeated one leaves none",
+  () =>
+    Effect.gen(function* () {
+      const letters = yield* OutboxDeadLetters
+      const holds = yield* Holds
+      const queue = yield* OutboxQueue
+      const sql = yield* SqlClient.SqlClient
+      yield* Refusals.append("one", 1, 2)
+      const [event] = yield* queue.fetch(laneOf("one"), [])
+      yield* holds.hold(laneOf("one"), event!, Refusals.rejection)
+      const eventId = yield* Refusals.idOf("one", "dead")
+
+      // The commands print these as JSON, in this order.
+      assert.strictEqual(
+        JSON.stringify(yield* letters.retry(eventId, operator)),
+        `{"eventId":"${eventId}","status":"retrying","changed":true}`
+      )
+      assert.isFalse((yield* letters.retry(eventId, operator)).changed)
+      yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now() + interval '1 hour'`
+      assert.isTrue((yield* letters.retry(eventId, operator)).changed)
+      assert.isTrue((yield* letters.discard(eventId, operator)).changed)
+      assert.isFalse((yield* letters.discard(eventId, operator)).changed)
+
+      const entry = { ...operator, subject: "outbox event", subject_id: eventId }
+      assert.deepStrictEqual(
+        yield* sql`
+        SELECT actor, reason, subject, subject_id, action, before, after FROM operator_audit ORDER BY audit_id`,
+        [
+          {
+            ...entry,
+            action: "retry",
+            before: { status: "dead", attempts: 1 },
+            after: { status: "retrying", attempts: 0 }
+          },
+          {
+            ...entry,
+            action: "retry",
+            before: { status: "retrying", attempts: 0 },
+            after: { status: "retrying", attempts: 0, due: "now" }
+          },
+          {
+            ...entry,
+            action: "discard",
+            before: { status: "retrying", attempts: 0 },
+            after: { status: "discarded", attempts: 0 }
+          }
+        ]
+      )
+    }).pipe(Effect.provide(byHand))
+)
+
 it.live("of two operators who redrive one skipped event at once both are told that it is tried", () =>
   Effect.gen(function* () {
-    const letters = yield* DeadLetters
+    const letters = yield* OutboxDeadLetters
     const holds = yield* Holds
     const queue = yield* OutboxQueue
     yield* Refusals.append("one", 1, 1)
     const [event] = yield* queue.fetch(laneOf("one"), [])
     assert.strictEqual(yield* holds.hold(laneOf("one"), event!, Refusals.rejection), "skipped")
     const eventId = yield* Refusals.idOf("one", "dead")
-    // The first is at its last statement when the second comes.
+    // The second operator comes when the first has run its statements, and not committed yet.
     const isThere = yield* Deferred.make<void>()
     const goOn = yield* Deferred.make<void>()
     const first = yield* Effect.forkChild(
