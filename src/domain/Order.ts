@@ -18,7 +18,7 @@ export type OrderStatus = typeof OrderStatus.Type
 export const StoredStatus = Schema.Literals(["pending", "paid", "cancelled", "refunded"])
 export type StoredStatus = typeof StoredStatus.Type
 
-/** The allowed transitions, drawn in ARCHITECTURE.md. */
+/** The allowed transitions, drawn in docs/payments.md. */
 export const orderTransitions: Readonly<Record<StoredStatus, ReadonlyArray<StoredStatus>>> = {
   pending: ["paid", "cancelled"],
   paid: ["refunded"],

@@ -1,6 +1,6 @@
 /**
  * A payment: one attempt to pay one order. charging → captured → refunding → refunded, or charging → declined. It is `manual` where the gateway
- * gave no outcome in time ({@link paymentTransitions}, drawn in ARCHITECTURE.md).
+ * gave no outcome in time ({@link paymentTransitions}, drawn in docs/payments.md).
  *
  * Its id is the gateway's idempotency key, so the gateway charges at most once for it.
  */

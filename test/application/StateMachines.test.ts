@@ -1,4 +1,4 @@
-/** The state machines as ARCHITECTURE.md draws them, as the domain has them, and as the database keeps them: three times the same. */
+/** The state machines as docs/payments.md draws them, as the domain has them, and as the database keeps them: three times the same. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
@@ -13,10 +13,10 @@ import { Transaction } from "../../src/platform/Transaction.ts"
 import { root } from "../support/Postgres.ts"
 import { pay, place, test } from "./World.ts"
 
-/** The arrows of a Mermaid state diagram under a heading of ARCHITECTURE.md, as `from → to`. */
+/** The arrows of a Mermaid state diagram under a heading of docs/payments.md, as `from → to`. */
 const drawn = (heading: string): ReadonlyArray<string> => {
-  const text = readFileSync(Path.join(root, "ARCHITECTURE.md"), "utf8")
-  const section = text.slice(text.indexOf(`#### ${heading}`))
+  const text = readFileSync(Path.join(root, "docs/payments.md"), "utf8")
+  const section = text.slice(text.indexOf(`### ${heading}`))
   const diagram = /```mermaid\n([\s\S]*?)```/.exec(section)?.[1] ?? ""
   return [...diagram.matchAll(/^\s*(\w+) --> (\w+)/gm)].map(([, from, to]) => `${from} → ${to}`).toSorted()
 }

@@ -1,9 +1,8 @@
 /**
- * What every implementation of `Broker` promises, as tests: `brokerContract("KafkaBroker", harness)` runs them.
+ * The contract of `Broker` as tests, for every implementation: `brokerContract("KafkaBroker", harness)` runs them.
  *
- * They know the service and a small harness, nothing else. Each test has topics and groups of its own, and waits for what it
- * expects instead of sleeping, so the same suite fits a broker that hands a partition over in milliseconds and one that takes
- * seconds.
+ * The tests use the service and a small harness only. Each test has topics and groups of its own, and waits for signals instead of
+ * sleeping. So the suite fits a broker whose rebalance takes milliseconds, and one whose rebalance takes seconds.
  */
 import { assert, layer } from "@effect/vitest"
 import { Deferred, Effect, Fiber, type Layer, Queue, Schedule, type Scope, SubscriptionRef } from "effect"
@@ -26,7 +25,7 @@ import {
   within
 } from "./BrokerHarness.ts"
 
-/** Some tests wait three or four times. */
+/** A test may use up several waits. */
 const testTimeoutMillis = 120_000
 
 /** The suite. `harness` is built once for it. */
@@ -254,7 +253,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
         for (const partition of [0, 1]) yield* publish(old, topic, numbers(0, 3), partition)
         const first = yield* read(old, { topic, group, sliceSize: 1 }, { commits: (slice) => stale.push(slice) < 0 })
         yield* first.take(6)
-        // One of the partitions moves, and its new owner reads it from the start, for nothing is committed.
+        // A partition moves, and its new owner reads it from the start, because nothing is committed.
         const second = yield* read(
           next,
           { topic, group, sliceSize: 1 },
@@ -263,7 +262,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
           }
         )
         const moved = (yield* second.take(3))[0]!.partition
-        // Neither one behind its place nor one ahead of it counts.
+        // A late commit counts neither below the new owner's offset nor above it.
         for (const offset of [0n, 2n]) {
           const slice = stale.find((one) => one.partition === moved && one.records[0].offset === offset)
           yield* within("the old owner's commit", slice!.commit)
@@ -295,7 +294,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
         yield* within("the publisher", Fiber.join(publisher))
         yield* publishStubbornly(member, topic, ["last"])
         const seen = (yield* reader.takeUntil("last")).map((one) => textOf(one.record))
-        // Unacknowledged appends and uncommitted slices may come twice: what counts is who comes first.
+        // Unacknowledged appends and uncommitted slices may be delivered twice, so only first deliveries are compared.
         assert.deepStrictEqual(
           [...new Set(seen)].filter((value) => Number(value) >= 10 || value === "last"),
           [...numbers(10, 10), "last"]
@@ -313,7 +312,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       Effect.gen(function* () {
         const member = yield* newMember
         const { reach } = member.broker
-        // Who reaches the database reaches the embedded one, and the model is away for all or for none.
+        // The embedded broker is reachable wherever the database is, and the model broker fails for all members at once.
         if (reach === undefined) return assert.notStrictEqual(member.broker.name, "kafka")
         const { topic } = yield* newTopic(member)
         for (const one of [topic, `${topic}-unknown`]) {
@@ -428,7 +427,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
         const ended = yield* Effect.forkScoped(
           Fiber.interrupt(fiber).pipe(Effect.andThen(Effect.sync(() => story.push("ended"))))
         )
-        // Time for the interruption to do harm; that it does none does not depend on how long this is.
+        // Time for a wrong interruption to show. The test's verdict does not depend on its length.
         yield* Effect.sleep("50 millis")
         yield* Deferred.succeed(goOn, undefined)
         yield* within("the consumer's end", Fiber.join(ended))

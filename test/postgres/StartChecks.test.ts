@@ -10,7 +10,7 @@ import * as TcpProxy from "../support/TcpProxy.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TransactionPooler from "../support/TransactionPooler.ts"
 
-/** The URL by way of somebody who listens elsewhere. */
+/** The URL with the host and port of a proxy. */
 const by = (url: Redacted.Redacted, { host, port }: { readonly host: string; readonly port: number }) => {
   const changed = new URL(Redacted.value(url))
   changed.hostname = host
@@ -23,14 +23,14 @@ const addressOf = (url: Redacted.Redacted) => {
   return { host: hostname, port: Number(port) }
 }
 
-/** The URL with sessions whose commits wait for no standby. */
+/** The URL with sessions whose commits do not wait for standbys. */
 const localOf = (url: Redacted.Redacted) => {
   const changed = new URL(Redacted.value(url))
   changed.searchParams.set("options", "-c synchronous_commit=local")
   return Redacted.make(changed.toString())
 }
 
-/** Builds the checked pool, and returns what it warned of. */
+/** Builds the checked pool, and returns its log lines. */
 const start = Effect.fnUntraced(function* (url: Redacted.Redacted) {
   const lines: Array<string> = []
   const logger = Logger.make(({ message }) => void lines.push(String(message)))
@@ -57,7 +57,7 @@ it.live("synchronous_commit = off refuses the start, wherever it was set", () =>
     yield* alter("synchronous_commit = off")
     const error = yield* Effect.flip(start(url))
     assert.match(error.message, /^DATABASE_URL: synchronous_commit is off, so what was answered as done could be lost/)
-    // Without a standby to wait for, local is no less than on.
+    // Without standbys, local is as durable as on.
     for (const value of ["local", "on", "remote_apply"]) {
       yield* alter(`synchronous_commit = ${value}`)
       yield* start(url)
@@ -67,7 +67,7 @@ it.live("synchronous_commit = off refuses the start, wherever it was set", () =>
 
 it.live("synchronous_commit = local refuses the start where synchronous standbys exist", () =>
   Effect.gen(function* () {
-    // On a server of its own: the standbys are the whole server's, and a commit that waits for these would wait for ever.
+    // On a server of its own, because standbys are a setting of the server, and other tests' commits would wait for ever.
     const { url } = yield* EmbeddedPostgres.acquire({
       dataDirectory: Path.join(yield* TestDatabase.dataDirectory, "postgres"),
       settings: { fsync: "off", synchronous_standby_names: "elsewhere", synchronous_commit: "local" }
@@ -116,7 +116,7 @@ it.live("a pooler in transaction mode refuses the start, and a plain TCP proxy d
       /^DATABASE_URL: there is a pooler in transaction mode .* or through a pooler in session mode$/
     )
 
-    // The pooler of this test is one: transactions work through it, and what belongs to a session does not stay.
+    // The test's pooler behaves like one: transactions work, and session settings do not stay.
     const [one, other] = [yield* PgConnection.make({ url: pooled }), yield* PgConnection.make({ url: pooled })]
     yield* one.query("SELECT set_config('test.mine', 'one', false)", [], false)
     yield* other.query("BEGIN", [], false)

@@ -26,10 +26,10 @@ brokerContract("EmbeddedBroker", EmbeddedMember.harness)
 const member = (settings: Parameters<typeof EmbeddedMember.make>[1] = {}) =>
   Effect.flatMap(TestDatabase, ({ url }) => EmbeddedMember.make(url, settings))
 
-/** Held by a test in order to hold a commit back: the trigger below waits for it. */
+/** A lock with which a test delays a commit: the trigger below waits for it. */
 const slowCommitLock = 4_711
 
-/** Commits of batches with the key `slow` wait for {@link slowCommitLock}, with every lock that the append took in hand. */
+/** Commits of batches with the key `slow` wait for {@link slowCommitLock} while they hold all locks of the append. */
 const makeCommitsSlow = Effect.gen(function* () {
   const sql = yield* PgClient.PgClient
   yield* sql.unsafe(`CREATE FUNCTION wait_for_the_test() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -66,7 +66,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
         broker.publish({ topic, partition: 0, records: [record("late", "slow"), record("late", "slow")] })
       )
       yield* blocked(1)
-      // The late one has its offsets already; whoever comes now must wait for it, and not commit in front of it.
+      // The late append has its offsets already. The next one must wait, and not commit before it.
       const next = yield* Effect.forkScoped(publish({ broker, kill }, topic, ["next"]))
       yield* blocked(2)
       assert.deepStrictEqual(yield* sql`SELECT record_offset FROM broker_log WHERE topic = ${topic}`, [])
@@ -89,20 +89,22 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
       const { group, topic } = yield* newTopic(zombie)
       yield* publish(heir, topic, numbers(0, 5))
       const slices = yield* Queue.unbounded<Slice>()
-      yield* consume(zombie, { topic, group, sliceSize: 1 }, (slice) =>
+      yield* consume(zombie, { topic, group, sliceSize: 5 }, (slice) =>
         Effect.andThen(Queue.offer(slices, slice), Effect.never)
       )
       const slice = yield* within("the zombie's slice", Queue.take(slices))
-      // Its bytes travel for long: meanwhile its session times out, and another member takes over.
+      // While its request is in flight, its session times out, and another member takes over.
       yield* zombie.proxy.hold()
       const commit = yield* Effect.forkScoped(slice.commit)
-      const reader = yield* read(heir, { topic, group })
+      // The heir has committed less than the zombie is about to: only its fencing token keeps the zombie's offset out.
+      const commits = ({ records: [first] }: Slice) => first.offset === 0n
+      const reader = yield* read(heir, { topic, group, sliceSize: 1 }, { commits })
       yield* reader.take(5)
       yield* zombie.proxy.pass
       yield* within("the zombie's commit", Fiber.join(commit))
       const rows = yield* sql<{ readonly next_offset: bigint; readonly generation: bigint }>`
         SELECT next_offset, generation FROM broker_offsets WHERE consumer_group = ${group}`
-      assert.strictEqual(rows[0]?.next_offset, 5n)
+      assert.strictEqual(rows[0]?.next_offset, 1n)
       assert.isAtLeast(Number(rows[0]?.generation), 2)
     })
   )
@@ -115,7 +117,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
       const reader = yield* read(one, { topic, group })
       yield* publish(one, topic, ["0"])
       yield* reader.take(1)
-      // As another owner would have done in between, unnoticed.
+      // As another owner would have done meanwhile.
       yield* sql`UPDATE broker_offsets SET generation = generation + 1, next_offset = 0 WHERE consumer_group = ${group}`
       yield* publish(one, topic, ["1"])
       const seen = (yield* reader.take(3)).map((each) => textOf(each.record))
@@ -173,7 +175,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
 
   it.effect("an append of another process wakes a reader without a poll", () =>
     Effect.gen(function* () {
-      // Its next poll comes after the test has failed.
+      // The next poll would come after the test's bound.
       const [one, two] = [yield* member({ pollMillis: 600_000 }), yield* member()]
       const { group, topic } = yield* newTopic(one)
       const reader = yield* read(one, { topic, group })
@@ -265,7 +267,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
       assert.strictEqual(error._tag, "BrokerUnavailable")
       assert.isFalse(yield* SubscriptionRef.get(one.broker.available))
       yield* one.proxy.pass
-      // A connect that began before may still fail after.
+      // A connection attempt that began before the restart may fail after it.
       yield* publishStubbornly(one, topic, ["1"])
       assert.isTrue(yield* SubscriptionRef.get(one.broker.available))
     })
@@ -282,7 +284,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
       yield* sql`
         UPDATE broker_log SET appended_at = clock_now() - interval '3 days 1 minute'
         WHERE topic = ${topic} AND partition = 0 AND record_offset < 2100`
-      // Its own time is old, but something younger stands before it.
+      // The record is old, but a younger one precedes it.
       yield* sql`
         UPDATE broker_log SET appended_at = clock_now() - interval '3 days 1 minute'
         WHERE topic = ${topic} AND partition = 1 AND record_offset = 5`

@@ -37,7 +37,7 @@ beforeAll(() => {
   chmodSync(root, 0o711) // as a machine's directories are; the tests of a closed home close their own
 })
 afterEach(() => {
-  // At once, so that the disk never gets to write it.
+  // Immediately, so that nothing is written to disk first.
   for (const directory of toRemove) rmSync(directory, { recursive: true, force: true })
   toRemove.clear()
 })
@@ -49,7 +49,7 @@ const emptyDirectory = () => {
   return directory
 }
 
-/** A directory with data, shared by the tests that leave the data as it is: an initdb for each would take most of the time. */
+/** A directory with data, shared by the tests that do not change it, because an initdb for each would take most of the time. */
 const sharedDirectory = Effect.runSync(
   Effect.cached(
     Effect.gen(function* () {
@@ -59,7 +59,7 @@ const sharedDirectory = Effect.runSync(
     })
   )
 )
-/** A copy of it, for a test that changes or loses the data. */
+/** A copy of the directory, for a test that changes the data. */
 const ownDirectory = Effect.map(sharedDirectory, (from) => {
   const directory = emptyDirectory()
   execFileSync("cp", ["-a", from, directory])
@@ -431,7 +431,7 @@ describe("the machine", () => {
           assert.isFalse(existsSync(join(directory, "elsewhere")))
         })
       ).pipe(refuse)
-      // Once made, the data's owner stays its user, whatever the machine grants now.
+      // The owner of existing data runs the server, even if the machine would allow another account now.
       const again = yield* Effect.scoped(acquire({ dataDirectory: directory, settings }))
       assert.isFalse(again.joined)
       yield* reset(directory)
@@ -491,7 +491,7 @@ describe("the machine", () => {
   )
 })
 
-/** Whether `uid` can run node on our sources, which a home that is closed to others prevents. */
+/** Whether `uid` can run node on the sources. A closed home directory prevents it. */
 function reaches(uid: number) {
   try {
     execFileSync(process.execPath, ["--version"], { uid, gid: uid, cwd: repository, stdio: "ignore" })
@@ -501,7 +501,7 @@ function reaches(uid: number) {
   }
 }
 
-/** The name of the first file to appear that begins so. Watching begins at the call. */
+/** The name of the next new file with the given prefix. Watching begins at the call. */
 function appearance(directory: string, prefix: string) {
   const appeared = new Promise<string>((resolve) => {
     const watcher = watch(directory, (_, name) => {

@@ -1,4 +1,4 @@
-/** BEGIN in one packet with the statement after it, against Postgres and against every way in which its answer may be cut. */
+/** BEGIN in one packet with the statement after it: against Postgres, and with its answer cut at every position. */
 import { PgConnection } from "@effect/sql-pg"
 import { assert, it, layer } from "@effect/vitest"
 import { Effect, Exit, Redacted } from "effect"
@@ -14,7 +14,7 @@ const message = (type: string, body: ReadonlyArray<number> | string = "") => {
   return Buffer.concat([Buffer.from(type), length, bytes])
 }
 
-/** A connection, and what is written to its socket. */
+/** A connection, and the packets that it writes. */
 const connect = Effect.gen(function* () {
   const { url } = yield* TestDatabase
   const { hostname, port } = new URL(Redacted.value(url))
@@ -85,7 +85,7 @@ layer(TestDatabase.layer, { excludeTestServices: true })("DeferredBegin", (it) =
       const { begin, connection } = yield* connect
       const other = (yield* connect).connection
       yield* other.query("CREATE TABLE numbers (n integer)")
-      // In a failed transaction nothing but its end is taken.
+      // In a failed transaction Postgres accepts only its end.
       yield* begin
       yield* Effect.exit(connection.query("SELECT 1 / 0"))
       yield* begin
@@ -109,7 +109,7 @@ layer(TestDatabase.layer, { excludeTestServices: true })("DeferredBegin", (it) =
   )
 })
 
-/** A socket without a network, at rest: what is written to it, what it hands to the driver, and what else is done to it. */
+/** A fake idle socket. It records its writes, the data that the driver gets, and other calls. */
 const fakeSocket = () => {
   const written: Array<Buffer> = []
   const handed: Array<Buffer> = []
@@ -127,7 +127,7 @@ const fakeSocket = () => {
   return { socket, written, handed, done }
 }
 
-/** As the driver writes it, whose bytes the tests above have seen taken. */
+/** The driver's own bytes: the tests above show that they are recognised. */
 const beginFrame = Buffer.concat([
   message("P", "\0BEGIN\0\0\0"),
   message("B", [0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 1]),
@@ -139,7 +139,7 @@ const statement = message("Q", "statement")
 
 const begun = [message("1"), message("2"), message("C", "BEGIN\0")]
 const answered = [message("2"), message("D", "row"), message("C", "SELECT 1\0"), message("Z", "T")]
-// Read from somewhere in its middle it has lengths below zero.
+// Parsed from a wrong position, it has negative lengths.
 const notice = message("N", "SHÄÄÄÄÄÄÄÄÄNGT\0\0")
 const refused = [message("E", "SERROR\0\0"), message("Z", "E")]
 
@@ -166,7 +166,7 @@ it("however its answer is cut into packets, the driver gets exactly the statemen
         }
         assert.deepStrictEqual(Buffer.concat(handed.slice(1)), Buffer.concat(expected))
         assert.isTrue(handed.every(({ length }) => length > 0))
-        // All that comes later passes, also what looks like it.
+        // Later data passes unchanged, even where it looks like such an answer.
         socket.push(begun[0]!)
         assert.deepStrictEqual(handed.at(-1), begun[0])
       }
