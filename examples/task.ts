@@ -36,7 +36,7 @@ const join = Effect.fn("join")(function* (email: string, { fails = false } = {})
   const tasks = yield* Tasks
   yield* sql`INSERT INTO members VALUES (${email}, NULL)`
   yield* tasks.enqueue(welcome, { email }, { idempotencyKey: email })
-  if (fails) yield* Effect.fail("the card was declined")
+  if (fails) return yield* Effect.fail("the card was declined")
 })
 
 /**
