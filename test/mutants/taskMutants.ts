@@ -41,9 +41,9 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     name: "cleans-up-a-day-early",
     breaks: "a finished task is deleted, with its idempotency key, a day before its retention is over",
     file: cleanup,
-    find: "            AND finished_at < clock.now - make_interval(days => ${retentionDays}::int4)\n          ORDER BY",
+    find: "            AND finished_at < clock.now - make_interval(hours => 24 * ${retentionDays}::int4)\n          ORDER BY",
     replace:
-      "            AND finished_at < clock.now - make_interval(days => ${retentionDays}::int4 - 1)\n          ORDER BY",
+      "            AND finished_at < clock.now - make_interval(hours => 24 * (${retentionDays}::int4 - 1))\n          ORDER BY",
     seenBy: { file: cleanupTest, test: "a finished task is kept for 30 days less a minute" }
   },
   {
@@ -155,8 +155,8 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     name: "drops-keys-a-day-early",
     breaks: "a request that is repeated on the last day of its key's retention is another request",
     file: idempotency,
-    find: "${retentionDays}::int4 * interval '1 day'",
-    replace: "(${retentionDays}::int4 - 1) * interval '1 day'",
+    find: "${retentionDays}::int4 * interval '24 hours'",
+    replace: "(${retentionDays}::int4 - 1) * interval '24 hours'",
     seenBy: { file: keyRetention, test: "a key is kept for 7 days" }
   },
   {
