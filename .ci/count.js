@@ -1,12 +1,21 @@
-// Prints the true count of a test report as the last line, and refuses a run in which none ran. Tests that need a real part throw
-// by themselves under CI=true when it is missing; what may be skipped is what only root, or only a normal user, can try.
-import { readFileSync } from "node:fs"
+// Prints the true count of the test reports as the last line, and refuses a run in which none ran. Tests that need a real part throw
+// by themselves under CI=true when it is missing. What may be skipped is what only root, or only a normal user, can try.
+import { existsSync, readFileSync } from "node:fs"
 
-const report = JSON.parse(readFileSync(process.argv[2], "utf8"))
-const passed = report.numPassedTests
-// A file that could not even be loaded has no tests to fail; it counts as one failure.
-const unloaded = report.testResults.filter((file) => file.status === "failed" && file.assertionResults.length === 0).length
-const failed = report.numFailedTests + unloaded
-const skipped = report.numPendingTests + report.numTodoTests
-console.log(`${passed} passed, ${failed} failed, ${skipped} skipped`)
-process.exit(failed > 0 || passed === 0 || !report.success ? 1 : 0)
+const counts = { passed: 0, failed: 0, skipped: 0 }
+for (const path of process.argv.slice(2)) {
+  // A suite that left no report has failed as a whole.
+  if (!existsSync(path)) {
+    counts.failed++
+    continue
+  }
+  const report = JSON.parse(readFileSync(path, "utf8"))
+  // A file that could not be loaded has no tests that could fail. It counts as one failure.
+  const unloaded = report.testResults.filter((file) => file.status === "failed" && file.assertionResults.length === 0)
+  const failed = report.numFailedTests + unloaded.length
+  counts.passed += report.numPassedTests
+  counts.failed += failed === 0 && !report.success ? 1 : failed
+  counts.skipped += report.numPendingTests + report.numTodoTests
+}
+console.log(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`)
+process.exit(counts.failed > 0 || counts.passed === 0 ? 1 : 0)

@@ -7,6 +7,7 @@ import { TopicChecks } from "../src/operations/TopicChecks.ts"
 import { Outbox } from "../src/outbox/Outbox.ts"
 import { Queue, QueueSettings } from "../src/outbox/Queue.ts"
 import { LaneWakeup } from "../src/outbox/LaneWakeup.ts"
+import { Ids } from "../src/platform/Ids.ts"
 import { ControlConnection } from "../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../src/platform/DatabaseSettings.ts"
 import { LowWaterMarks } from "../src/postgres/fast/LowWaterMarks.ts"
@@ -24,7 +25,7 @@ const quiet = Layer.succeed(References.MinimumLogLevel, "Error")
 export const platform = Ownership.layer.pipe(
   Layer.provideMerge(Wakeups.layer),
   Layer.provideMerge(ControlConnection.layer),
-  Layer.provideMerge(Fibers.layer),
+  Layer.provideMerge(Layer.merge(Fibers.layer, Ids.layer)),
   Layer.provideMerge(pool)
 )
 

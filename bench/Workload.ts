@@ -6,6 +6,7 @@ import { randomUUID } from "node:crypto"
 import * as Envelope from "../src/brokers/Envelope.ts"
 import { laneOf } from "../src/outbox/Lane.ts"
 import { QueueSettings } from "../src/outbox/Queue.ts"
+import { idAt } from "../test/support/SqlIds.ts"
 import { Side } from "./Environment.ts"
 
 export const aggregateCount = 1_000
@@ -46,7 +47,7 @@ export const fill = Effect.fnUntraced(function* (count: number, table = "outbox_
   yield* sql`
     INSERT INTO ${sql(table)} (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,
                                aggregate_version, occurred_at, trace_id, span_id, record_bytes, data)
-    SELECT aggregate.lane, uuid_v7(clock_now(), gen_random_uuid()), ${topic}, ${sample.eventType}, 1::int2, ${sample.aggregateType},
+    SELECT aggregate.lane, ${sql.literal(idAt("clock_now()"))}, ${topic}, ${sample.eventType}, 1::int2, ${sample.aggregateType},
            aggregate.id, turn.version, clock_now(), ${sample.traceId}, ${sample.spanId}, ${recordBytes}::int4, ${sample.data}::text::json
     FROM generate_series(1, ${Math.ceil(count / aggregateCount)}::int4) AS turn(version),
          unnest(${ids}::text[], ${ids.map(laneOf)}::int2[]) AS aggregate(id, lane)

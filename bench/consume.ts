@@ -13,6 +13,7 @@ import type { Broker } from "../src/brokers/Broker.ts"
 import * as Envelope from "../src/brokers/Envelope.ts"
 import * as Consumer from "../src/inbox/Consumer.ts"
 import { Inbox } from "../src/inbox/Inbox.ts"
+import * as Consumers from "../src/main/Consumers.ts"
 import type { Subscriber } from "../src/inbox/Subscriber.ts"
 import { laneCount, laneOf, partitionOf } from "../src/outbox/Lane.ts"
 import { LaneWorkers } from "../src/outbox/LaneWorkers.ts"
@@ -114,9 +115,9 @@ const floor = Effect.fnUntraced(function* (count: number, sliceSize: number) {
   return count / ((performance.now() - began) / 1_000)
 })
 
-const consumers = Consumer.steps.pipe(
+const consumers = Consumers.steps.pipe(
   Layer.provideMerge(Inbox.layer),
-  Layer.provide(Service.reservedFor("consumers", Consumer.consumerConnections, Consumer.consumerPlans))
+  Layer.provide(Service.reservedFor("consumers", Consumers.connections, Consumers.plans))
 )
 
 const throughput = Effect.fnUntraced(function* (options: { readonly events: number; readonly rounds: number }) {

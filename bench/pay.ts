@@ -4,8 +4,6 @@
  * (OutboxKind.ts), without a dispatcher; the gateway answers at once. The SQL is what the use case ran when it was watched, transaction by
  * transaction.
  */
-import { Sku } from "../src/domain/OrderLines.ts"
-import { CustomerId, type OrderId } from "../src/domain/Ids.ts"
 import { PgConnection } from "@effect/sql-pg"
 import { Effect, Layer, Random, Redacted } from "effect"
 import { Statement } from "effect/sql"
@@ -21,15 +19,18 @@ import { Payments } from "../src/application/Payments.ts"
 import { PayOrder } from "../src/application/PayOrder.ts"
 import { PlaceOrder } from "../src/application/PlaceOrder.ts"
 import * as ServiceProcess from "../src/cli/ServiceProcess.ts"
+import { CustomerId, type OrderId } from "../src/domain/Ids.ts"
 import { Currency } from "../src/domain/Money.ts"
+import { Sku } from "../src/domain/OrderLines.ts"
 import { PaymentMethod } from "../src/domain/Payment.ts"
+import { generator } from "../src/platform/Ids.ts"
+import { RandomUuid } from "../src/platform/RandomUuid.ts"
 import { Tasks } from "../src/tasks/Tasks.ts"
 import { TaskWakeup } from "../src/tasks/TaskWakeup.ts"
-import { RandomUuid } from "../src/platform/RandomUuid.ts"
 import { TestDatabase } from "../test/support/TestDatabase.ts"
 import { Environment, Side } from "./Environment.ts"
-import { outboxKindOf, outboxKinds, type OutboxKind } from "./OutboxKind.ts"
 import { interval, quantile, show, spread, table } from "./Figures.ts"
+import { outboxKindOf, outboxKinds, type OutboxKind } from "./OutboxKind.ts"
 import * as Service from "./Service.ts"
 
 /** A gateway that captures whatever it is asked, at once. */
@@ -133,33 +134,36 @@ const record = Effect.gen(function* () {
   return { statements, orderId, paymentId: result.paymentId, key }
 })
 
-const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$/
+const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$/
+const ids = generator(Date.now, randomUUID)
 
-/** The recorded payment's transactions for another order. The intent's two statements come first, and draw the payment's id. */
+/** The statements of the intent's transaction: the order's lock, the key, the payment, its recovery. */
+const intentStatements = 4
+
+/** The recorded payment's transactions for another order, with ids of its own. */
 const replay = (connection: PgConnection.PgConnection, recorded: Effect.Success<typeof record>, orderId: OrderId) =>
   Effect.gen(function* () {
-    let paymentId: string = recorded.paymentId
-    const run = ({ params, sql }: Recorded) =>
-      connection.query(
-        sql,
-        params.map((value) =>
-          typeof value !== "string"
-            ? value
-            : uuid.test(value)
-              ? randomUUID()
-              : value.replaceAll(recorded.orderId, orderId).replaceAll(recorded.paymentId, paymentId)
-        )
-      )
-    const [intent, ...rest] = recorded.statements
-    yield* connection.query("BEGIN")
-    const { rows } = yield* run(intent!)
-    const row = rows[0] as { readonly payment: { readonly id: string } }
-    paymentId = row.payment.id
-    yield* run(rest[0]!)
-    yield* connection.query("COMMIT")
-    yield* connection.query("BEGIN")
-    for (const statement of rest.slice(1)) yield* run(statement)
-    yield* connection.query("COMMIT")
+    const known = new Map<string, string>([
+      [recorded.orderId, orderId],
+      [recorded.paymentId, ids.next()]
+    ])
+    const replaced = (value: string) =>
+      uuid.test(value)
+        ? (known.get(value) ?? ids.next())
+        : [...known].reduce((text, [from, to]) => text.replaceAll(from, to), value)
+    const transaction = (statements: ReadonlyArray<Recorded>) =>
+      Effect.gen(function* () {
+        yield* connection.query("BEGIN")
+        for (const { params, sql } of statements) {
+          yield* connection.query(
+            sql,
+            params.map((value) => (typeof value === "string" ? replaced(value) : value))
+          )
+        }
+        yield* connection.query("COMMIT")
+      })
+    yield* transaction(recorded.statements.slice(0, intentStatements))
+    yield* transaction(recorded.statements.slice(intentStatements))
   })
 
 /** The clients take the orders one by one; the times of each, and how many a second. */

@@ -18,6 +18,7 @@ import { Environment, Side } from "./Environment.ts"
 import * as Cpu from "./Cpu.ts"
 import { median, quantile, show, spread, table } from "./Figures.ts"
 import * as Service from "./Service.ts"
+import { idAt } from "../test/support/SqlIds.ts"
 import { until } from "./Workload.ts"
 
 const type: TaskType<{ readonly orderId: string }> = {
@@ -48,7 +49,7 @@ const fill = Effect.fnUntraced(function* (state: "pending" | "completed", count:
   const sql = yield* Side
   yield* sql`
     INSERT INTO outbox_tasks (task_id, task_type, state, payload, priority, enqueued_at, execute_at, attempts, token, trace_id, span_id, finished_at)
-    SELECT uuid_v7(clock.now, gen_random_uuid()), ${type.name}, ${state}, json_build_object('orderId', gen_random_uuid()), 0, clock.now, clock.now,
+    SELECT ${sql.literal(idAt("clock.now"))}, ${type.name}, ${state}, json_build_object('orderId', gen_random_uuid()), 0, clock.now, clock.now,
            0, 0, '0af7651916cd43dd8448eb211c80319c', 'b7ad6b7169203331', CASE WHEN ${state}::text = 'completed' THEN clock.now END
     FROM generate_series(1, ${count}::int4), (SELECT clock_now() AS now) AS clock`
 })

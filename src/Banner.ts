@@ -1,9 +1,9 @@
-/** What a process says once it is ready: what runs, where it answers, and three lines to try. */
+/** The banner of a process that is ready: its parts, its URLs, and three commands to try. */
 import { Console, Effect, Layer, Option } from "effect"
+import { Broker } from "./brokers/Broker.ts"
 import type { AppConfig, Role } from "./Config.ts"
 import { BoundAddress } from "./http/HttpServer.ts"
 import { GatewayServer } from "./sandbox/GatewayServer.ts"
-import { Broker } from "./brokers/Broker.ts"
 
 const lines = (url: string) => [
   "",

@@ -3,12 +3,30 @@
  *
  * All wrong values are reported at once, each in one line that names the variable, the value and what is allowed.
  */
-import { Config, Effect, Option, Redacted, Result, Schema } from "effect"
+import { Config, Effect, Redacted, Result, Schema } from "effect"
 import * as Path from "node:path"
 import { EmailAddress } from "./application/mail/MailTransport.ts"
-import * as Faults from "./platform/Faults.ts"
+import {
+  brokers,
+  duration,
+  durations,
+  faults,
+  headers,
+  integer,
+  mailAddress,
+  mailHost,
+  millis,
+  onOff,
+  oneOf,
+  smtpUrl,
+  text,
+  url,
+  variable,
+  type Parsed
+} from "./main/Variable.ts"
+import * as Backoff from "./platform/Backoff.ts"
 
-/** The start was refused: one line for each variable that is wrong. */
+/** The start is refused: one line for each wrong variable. */
 export class InvalidConfig extends Schema.TaggedError<InvalidConfig>()("InvalidConfig", {
   problems: Schema.Array(Schema.String)
 }) {
@@ -17,138 +35,14 @@ export class InvalidConfig extends Schema.TaggedError<InvalidConfig>()("InvalidC
   }
 }
 
-type Parsed<A> = Result.Result<A, string>
-
-/** A variable: reads as its default when it is unset or empty. A secret's value is never shown. */
-const variable = <A>(
-  name: string,
-  parse: (text: string) => Parsed<A>,
-  fallback: A,
-  options: { readonly secret?: boolean } = {}
-) =>
-  Config.option(Config.String(name)).pipe(
-    Config.map((found): Parsed<A> => {
-      const text = Option.getOrElse(found, () => "").trim()
-      if (text === "") return Result.succeed(fallback)
-      return Result.mapError(
-        parse(text),
-        (allowed) => `${name}: ${options.secret ? "the value" : `"${text}"`} is not ${allowed}`
-      )
-    })
-  )
-
-const integer =
-  (minimum: number, maximum: number) =>
-  (text: string): Parsed<number> => {
-    const value = Number(text)
-    return /^-?\d+$/.test(text) && value >= minimum && value <= maximum
-      ? Result.succeed(value)
-      : Result.fail(`a whole number from ${minimum} to ${maximum}`)
-  }
-
-const onOff = (text: string): Parsed<boolean> =>
-  text === "on" ? Result.succeed(true) : text === "off" ? Result.succeed(false) : Result.fail("on or off")
-
-const oneOf =
-  <const A extends string>(...values: ReadonlyArray<A>) =>
-  (text: string): Parsed<A> => {
-    const value = values.find((candidate) => candidate.toLowerCase() === text.toLowerCase())
-    return value === undefined ? Result.fail(`one of ${values.join(", ")}`) : Result.succeed(value)
-  }
-
-const text =
-  (pattern: RegExp, allowed: string) =>
-  (value: string): Parsed<string> =>
-    pattern.test(value) ? Result.succeed(value) : Result.fail(allowed)
-
-const url =
-  (protocols: ReadonlyArray<string>, allowed: string) =>
-  (value: string): Parsed<string> =>
-    URL.canParse(value) && protocols.includes(new URL(value).protocol) ? Result.succeed(value) : Result.fail(allowed)
-
-const brokers = (value: string): Parsed<ReadonlyArray<string>> => {
-  const parts = value
-    .split(",")
-    .map((part) => part.trim())
-    .filter((part) => part !== "")
-  const valid =
-    parts.length > 0 &&
-    parts.every((part) => {
-      const match = /^(?:[A-Za-z0-9._-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})$/.exec(part)
-      return match !== null && Number(match[1]) >= 1 && Number(match[1]) <= 65_535
-    })
-  return valid ? Result.succeed(parts) : Result.fail("host:port, or several with commas between them")
-}
-
-/** `off`, `on`, or faults that are set from the start (`dispatcher.after-publish=crash`). */
-const faults = (value: string): Parsed<ReadonlyArray<readonly [Faults.FaultPoint, Faults.Fault]> | undefined> =>
-  value === "off"
-    ? Result.succeed(undefined)
-    : value === "on"
-      ? Result.succeed([])
-      : Result.mapError(Faults.parse(value), (reason) => `off, on, or a list of faults: ${reason}`)
-
-const millis = integer(1, 86_400_000)
-
-const unitMillis: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
-
-/** A time like `90s`, `5m`, `2h` or `1d`, in milliseconds. Longer than a year is a mistaken unit. */
-const duration = (value: string): Parsed<number> => {
-  const match = /^(\d{1,9})(ms|s|m|h|d)$/.exec(value)
-  const result = match === null ? 0 : Number(match[1]) * (unitMillis[match[2] ?? ""] ?? 0)
-  return result > 0 && result <= 366 * 86_400_000
-    ? Result.succeed(result)
-    : Result.fail("a time like 500ms, 30s, 5m, 2h or 1d, above 0 and below a year")
-}
-
-/** Several of them with commas between. */
-const durations = (value: string): Parsed<ReadonlyArray<number>> => {
-  const parts = value.split(",").map((part) => duration(part.trim()))
-  return parts.length > 50 || parts.some(Result.isFailure)
-    ? Result.fail("a list of at most 50 times like 30s,5m,2h,1d")
-    : Result.succeed(parts.map((part) => Result.getOrThrow(part)))
-}
-
-/** `name=value`, comma separated, the values percent-encoded: as OpenTelemetry has it. */
-const headers = (value: string): Parsed<Readonly<Record<string, string>>> =>
-  Result.try({
-    try: () => {
-      const pairs = value.split(",").map((pair) => /^\s*([\w-]+)\s*=(.*)$/.exec(pair))
-      if (pairs.some((pair) => pair === null)) throw new Error()
-      return Object.fromEntries(pairs.map((pair) => [pair![1]!.toLowerCase(), decodeURIComponent(pair![2]!.trim())]))
-    },
-    catch: () => "a list of name=value, comma separated"
-  })
-
-/** Only the user, the password and the server: nodemailer would take any option of its own from the query. */
-const smtpUrl = (value: string): Parsed<Redacted.Redacted> => {
-  const parsed = URL.canParse(value) ? new URL(value) : undefined
-  return parsed !== undefined &&
-    ["smtp:", "smtps:"].includes(parsed.protocol) &&
-    parsed.hostname !== "" &&
-    ["", "/"].includes(parsed.pathname) &&
-    parsed.search + parsed.hash === ""
-    ? Result.succeed(Redacted.make(value))
-    : Result.fail("smtp://host:port or smtps://host:port, with user:password@ in front of the host where it is needed")
-}
-
-const mailAddress = (value: string): Parsed<EmailAddress> =>
-  Schema.is(EmailAddress)(value) ? Result.succeed(value) : Result.fail("an address as shop@host.example")
-
-/** Room for the name in front of it: an address has at most 254 characters. */
-const mailHost = (value: string): Parsed<string> =>
-  value.length <= 180 && Schema.is(EmailAddress)(`a@${value}`)
-    ? Result.succeed(value)
-    : Result.fail("a host name of at most 180 characters")
-
 /** The checkout. */
 const root = Path.resolve(import.meta.dirname, "..")
 
-/** Where a process with the role http listens that was not told otherwise. */
+/** The default port of a process with the role `http`. */
 export const defaultPort = 3_000
 
 const variables = {
-  /** Where the embedded Postgres and the process's id are kept. */
+  /** The directory of the embedded Postgres and the process's id file. */
   dataDirectory: variable("DATA_DIRECTORY", (value) => Result.succeed(Path.resolve(value)), Path.join(root, ".data")),
   /** Postgres 15 or newer. Unset: an embedded Postgres under `.data/`. */
   databaseUrl: variable<Redacted.Redacted | undefined>(
@@ -159,7 +53,7 @@ const variables = {
   ),
   /** Apache Kafka 4.x. Unset: the embedded broker in Postgres. */
   kafkaBrokers: variable<ReadonlyArray<string> | undefined>("KAFKA_BROKERS", brokers, undefined),
-  /** Stands before the names of topics and groups, so that several installations share a cluster. */
+  /** The prefix of topic and group names: several installations can share a cluster. */
   kafkaPrefix: variable(
     "KAFKA_PREFIX",
     text(/^[A-Za-z0-9._-]{1,100}$/, "1 to 100 letters, digits, dots, dashes or underscores"),
@@ -167,22 +61,21 @@ const variables = {
   ),
   kafkaCreateTopics: variable("KAFKA_CREATE_TOPICS", onOff, true),
   kafkaReplication: variable("KAFKA_REPLICATION", integer(1, 32), 1),
-  /** Only this machine may call, unless someone says otherwise: the sample has no authentication. */
+  /** The default admits this machine only: the service has no authentication. */
   host: variable("HOST", text(/^[A-Za-z0-9.:_-]{1,253}$/, "a host name or an address"), "127.0.0.1"),
   /**
-   * 0 picks a free one. Unset: {@link defaultPort} with the role http, and none without it: processes of one machine would fight over a
-   * default for what each of them has.
+   * 0 picks a free one. Unset: {@link defaultPort} with the role `http`, and none without it, so that several processes on a machine do not collide.
    */
   port: variable<number | undefined>("PORT", integer(0, 65_535), undefined),
   faults: variable("FAULTS", faults, undefined),
   logLevel: variable("LOG_LEVEL", oneOf("Trace", "Debug", "Info", "Warn", "Error", "Fatal", "None"), "Info"),
   logJson: variable("LOG_JSON", onOff, false),
-  /** Large enough that a round trip is cheap beside its batch. */
+  /** Large enough that the round trip is small beside the batch. */
   outboxBatchSize: variable("OUTBOX_BATCH_SIZE", integer(1, 10_000), 1_000),
   /** Below Kafka's default limit of 1,048,588 bytes for a batch. */
   outboxBatchBytes: variable("OUTBOX_BATCH_BYTES", integer(1_000, 100_000_000), 900_000),
   outboxMaxEventBytes: variable("OUTBOX_MAX_EVENT_BYTES", integer(1_000, 100_000_000), 900_000),
-  /** The net under lost wake-ups. */
+  /** Finds events whose wake-up was lost. */
   outboxPollMillis: variable("OUTBOX_POLL_MILLIS", integer(10, 600_000), 1_000),
   outboxNotify: variable("OUTBOX_NOTIFY", onOff, true),
   /** Far above a healthy ack, and shorter than the session timeout: a stuck send ends before its lane moves. */
@@ -190,30 +83,26 @@ const variables = {
   /** How long a frozen process keeps its lanes. */
   outboxSessionTimeoutMillis: variable("OUTBOX_SESSION_TIMEOUT_MILLIS", integer(1_000, 600_000), 5_000),
   outboxArchive: variable("OUTBOX_ARCHIVE", onOff, true),
-  /** Sends of an event that the broker refuses, the first included: some half an hour, in which a limit can be put right. */
+  /** Attempts of an event that the broker refuses, the first included. They take about half an hour: time to correct a limit. */
   outboxMaxAttempts: variable("OUTBOX_MAX_ATTEMPTS", integer(1, 100), 10),
-  /** After send n, n from 1, the next one waits random(0, base · 2ⁿ). */
-  outboxRetryBaseMillis: variable("OUTBOX_RETRY_BASE_MILLIS", millis, 2_000),
-  /** Tries of an event whose handler fails, the first included: some two minutes, in which what it needs may come. */
+  /** After attempt n, n from 1, the next one waits random(0, base · 2ⁿ). */
+  outboxRetryBaseMillis: variable("OUTBOX_RETRY_BASE_MILLIS", millis, Backoff.outboxHoldBaseMillis),
+  /** Attempts of an event whose handler fails, the first included. They take about two minutes: time for a dependency to recover. */
   inboxMaxAttempts: variable("INBOX_MAX_ATTEMPTS", integer(1, 100), 10),
-  /** After failure n, n from 1, the next try waits random(0, base · 2ⁿ). */
-  inboxRetryBaseMillis: variable("INBOX_RETRY_BASE_MILLIS", millis, 200),
+  /** After failure n, n from 1, the next attempt waits random(0, base · 2ⁿ). */
+  inboxRetryBaseMillis: variable("INBOX_RETRY_BASE_MILLIS", millis, Backoff.inboxHoldBaseMillis),
   consumerSliceSize: variable("CONSUMER_SLICE_SIZE", integer(1, 10_000), 200),
   consumerSessionTimeoutMillis: variable("CONSUMER_SESSION_TIMEOUT_MILLIS", integer(1_000, 600_000), 10_000),
   /** How long published events are kept for timelines and replay; 0 keeps them. */
   outboxRetentionDays: variable("OUTBOX_RETENTION_DAYS", integer(0, 36_500), 3),
-  /** A topic that keeps seven days and rolls its segments daily has a record for up to eight: as long is a duplicate known as one. */
+  /** How long an event is recognised as a duplicate. A topic with seven days' retention and daily segments keeps a record for up to eight. */
   inboxRetentionDays: variable("INBOX_RETENTION_DAYS", integer(0, 36_500), 8),
-  /** A task whose worker was not heard of for so long is run again, by another one. */
+  /** A task whose worker has sent no heartbeat for this long is run again by another worker. */
   taskLeaseMillis: variable("TASK_LEASE_MILLIS", integer(100, 86_400_000), 60_000),
-  /** How often a worker renews its leases: several times in a lease, for one renewal may be late. */
+  /** How often a worker renews its leases: several times in a lease, as a renewal may be late. */
   taskHeartbeatMillis: variable("TASK_HEARTBEAT_MILLIS", integer(10, 86_400_000), 10_000),
-  /** The waits between the runs of a task that fails; there is one run more than waits. From a minute to more than a day, over two days in all. */
-  taskRetryDelays: variable(
-    "TASK_RETRY_DELAYS",
-    durations,
-    [1, 5, 15, 30, 60, 120, 240, 480, 720, 1_440].map((minutes) => minutes * 60_000)
-  ),
+  /** The waits between the runs of a failing task, which has one run more than waits: over two days in all. */
+  taskRetryDelays: variable("TASK_RETRY_DELAYS", durations, Backoff.taskDelaysMillis),
   /** How long completed and cancelled tasks are kept, with their idempotency keys; 0 keeps them. */
   taskRetentionDays: variable("TASK_RETENTION_DAYS", integer(0, 36_500), 30),
   /** Unset: a sandbox gateway beside the service. */
@@ -222,50 +111,46 @@ const variables = {
     url(["http:", "https:"], "an http:// or https:// URL"),
     undefined
   ),
-  /** Where `paid-once gateway` listens. */
+  /** The port of `paid-once gateway`. */
   gatewayPort: variable("GATEWAY_PORT", integer(0, 65_535), 3_001),
   gatewayTimeoutMillis: variable("GATEWAY_TIMEOUT_MILLIS", millis, 5_000),
-  /** How long the gateway knows a key: we use an old one in the first half of it. The sandbox forgets keys after it. */
+  /** How long the gateway remembers a key. The service repeats a request in the first half of it only; the sandbox forgets keys after it. */
   gatewayKeyRetentionMillis: variable("GATEWAY_KEY_RETENTION", duration, 86_400_000),
-  /** What the gateway signs its webhooks with. Unset: drawn at the start, for the sandbox beside the service alone knows it then. */
+  /** The secret that signs the gateway's webhooks. Unset: drawn at the start, for the sandbox beside the service. */
   gatewayWebhookSecret: variable<Redacted.Redacted | undefined>(
     "GATEWAY_WEBHOOK_SECRET",
     (value) => Result.map(text(/^\S{16,200}$/, "16 to 200 characters without spaces")(value), Redacted.make),
     undefined,
     { secret: true }
   ),
-  /** Where `paid-once gateway` reports to. Unset: nowhere. */
+  /** The receiver of the webhooks of `paid-once gateway`. Unset: none are sent. */
   gatewayWebhookUrl: variable<string | undefined>(
     "GATEWAY_WEBHOOK_URL",
     url(["http:", "https:"], "an http:// or https:// URL"),
     undefined
   ),
-  /** When a payment whose outcome is unknown is looked up: some nine hours, inside the first half of the key's retention. */
-  paymentRecoverDelaysMillis: variable(
-    "PAYMENT_RECOVER_DELAYS",
-    durations,
-    [5_000, 15_000, 60_000, 300_000, 1_800_000, 7_200_000, 21_600_000]
-  ),
-  /** How long an Idempotency-Key is known once what it began is final; 0 keeps them. */
+  /** When a payment without an outcome is looked up: over nine hours, inside the first half of the key's retention. */
+  paymentRecoverDelaysMillis: variable("PAYMENT_RECOVER_DELAYS", durations, Backoff.paymentRecoverDelaysMillis),
+  /** How long an Idempotency-Key is kept once its order or payment is final; 0 keeps all. */
   idempotencyRetentionDays: variable("IDEMPOTENCY_RETENTION_DAYS", integer(0, 36_500), 7),
-  /** Where mail goes, with user and password where the server asks for them. Unset: files under `DATA_DIRECTORY/mail`. */
+  /** The mail server, with user and password where it requires them. Unset: files under `DATA_DIRECTORY/mail`. */
   smtpUrl: variable<Redacted.Redacted | undefined>("SMTP_URL", smtpUrl, undefined, { secret: true }),
-  /** Who mail comes from. `.example` is nobody's, and never will be (RFC 2606). */
+  /** The sender of mail. `.example` is reserved (RFC 2606). */
   mailFrom: variable("MAIL_FROM", mailAddress, EmailAddress.make("shop@paid-once.example")),
-  /** Customers are known by their ids alone: their mail goes to an address made of it, at this host. */
+  /** The host of the customers' addresses, which are made of their ids. */
   mailCustomerHost: variable("MAIL_CUSTOMER_HOST", mailHost, "customers.example"),
-  /** Where traces go, over OTLP. Unset: nowhere, and no span is made for an event. */
+  /** The collector of traces, over OTLP. Unset: no traces, and no span for an event. */
   otlpEndpoint: variable<string | undefined>(
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     url(["http:", "https:"], "an http:// or https:// URL"),
     undefined
   ),
-  /** What the collector wants to see, for example a key. */
+  /** Headers for the collector, for example an API key. */
   otlpHeaders: variable<Readonly<Record<string, string>>>("OTEL_EXPORTER_OTLP_HEADERS", headers, {}, { secret: true }),
   otelServiceName: variable("OTEL_SERVICE_NAME", text(/^.{1,200}$/, "1 to 200 characters"), "paid-once"),
   /** How long requests, slices and tasks under way may take together to end after SIGTERM (platform/Grace.ts). */
   shutdownGraceMillis: variable("SHUTDOWN_GRACE_MILLIS", millis, 10_000),
-  /** After this the process ends whatever is still open: the next start puts it right. */
+  /** After this the process exits, whatever is still open. The next start recovers. */
   shutdownHardMillis: variable("SHUTDOWN_HARD_MILLIS", millis, 30_000)
 }
 

@@ -1,4 +1,4 @@
-/** What the variables of `Config.ts` set in the layers: each layer has its own defaults, and none reads a variable. */
+/** Turns the variables of `Config.ts` into the layers' settings. Each layer has its own defaults, and none reads a variable. */
 import { Effect, Layer, Logger, Redacted, References } from "effect"
 import { randomBytes } from "node:crypto"
 import { WebhookSettings } from "./application/GatewayWebhook.ts"
@@ -9,36 +9,32 @@ import * as EmbeddedBroker from "./brokers/embedded/EmbeddedBroker.ts"
 import { type AppConfig, defaultPort } from "./Config.ts"
 import { HttpSettings } from "./http/HttpServer.ts"
 import * as Consumer from "./inbox/Consumer.ts"
-import { ParkingSettings } from "./inbox/holds/Parking.ts"
+import { HoldSettings as InboxHoldSettings } from "./inbox/holds/Holds.ts"
 import * as Maintenance from "./operations/Maintenance.ts"
 import { HoldSettings } from "./outbox/holds/Holds.ts"
 import { LaneWorkersSettings } from "./outbox/LaneWorkers.ts"
 import { OutboxSettings } from "./outbox/Outbox.ts"
 import { QueueSettings } from "./outbox/Queue.ts"
-import { RetentionSettings } from "./platform/Retention.ts"
-import { TaskSettings } from "./tasks/TaskSettings.ts"
 import { ControlSettings } from "./platform/ControlConnection.ts"
 import * as Faults from "./platform/Faults.ts"
 import { GraceSettings } from "./platform/Grace.ts"
-import { WakeupSettings } from "./platform/Wakeups.ts"
-import * as Database from "./postgres/Database.ts"
-import * as DeferredBegin from "./postgres/fast/DeferredBegin.ts"
+import { RetentionSettings } from "./platform/Retention.ts"
 import * as Telemetry from "./platform/Telemetry.ts"
+import { WakeupSettings } from "./platform/Wakeups.ts"
+import { TaskSettings } from "./tasks/TaskSettings.ts"
 
 /** The settings of all layers, and the logger. */
 export const settings = (config: AppConfig) =>
   Layer.mergeAll(
-    // BEGIN in one packet with the statement that follows it. Without this line a transaction takes one round trip more.
-    Layer.succeed(Database.SocketSetup, DeferredBegin.install),
     config.faults === undefined ? Layer.empty : Faults.layer(config.faults),
-    // What a command prints is on stdout; what happened meanwhile is on stderr.
+    // Commands print to stdout, and the log goes to stderr.
     Logger.layer([
       Logger.withConsoleError(Telemetry.withTraceId(config.logJson ? Logger.formatJson : Logger.formatLogFmt))
     ]),
     Layer.succeed(References.MinimumLogLevel, config.logLevel),
     Layer.succeed(ControlSettings, {
       sessionTimeoutMillis: config.outboxSessionTimeoutMillis,
-      // Five beats in a timeout: one that is late is no reason to lose the lanes.
+      // Five heartbeats in a timeout: a late one must not cost the lanes.
       heartbeatMillis: config.outboxSessionTimeoutMillis / 5
     }),
     Layer.succeed(WakeupSettings, { crossProcess: config.outboxNotify }),
@@ -76,7 +72,7 @@ export const settings = (config: AppConfig) =>
       }))
     ),
     Layer.succeed(Consumer.ConsumerSettings, { sliceSize: config.consumerSliceSize }),
-    Layer.succeed(ParkingSettings, {
+    Layer.succeed(InboxHoldSettings, {
       maxAttempts: config.inboxMaxAttempts,
       retryBaseMillis: config.inboxRetryBaseMillis
     }),
@@ -87,7 +83,7 @@ export const settings = (config: AppConfig) =>
     ]),
     Layer.succeed(IdempotencySettings, { retentionDays: config.idempotencyRetentionDays }),
     Layer.sync(WebhookSettings, () => ({
-      // Nobody but the sandbox of this process needs to know it.
+      // Only the sandbox of this process needs it.
       secret:
         config.gatewayWebhookSecret ??
         (config.gatewayUrl === undefined ? Redacted.make(randomBytes(32).toString("hex")) : undefined)

@@ -1,10 +1,28 @@
 import { defineConfig, mergeConfig } from "vitest/config"
 import { planted } from "./mutants/planted.ts"
 
+/**
+ * Suites that take long: the lab's search, soaks, whole services as processes, brokers that lose their leaders, the package in a stranger's
+ * project. `npm run test:long` runs them; `npm test` runs all others. CI runs both.
+ */
+const long = [
+  "test/brokers/kafkajs/{ConsumerStop,Consumers,KafkaBrokerLeaders,LocalKafka,Outage}.test.ts",
+  "test/e2e/{Kafka,Maintenance,Roles,Signals,Start,Stop,StopKafka,Trace}.test.ts",
+  "test/lab/Lab.test.ts",
+  "test/lift/*.test.ts",
+  "test/operations/{InboxCommand,OutboxCommand}.test.ts",
+  "test/postgres/embedded/*.test.ts",
+  "test/soak/**/*.test.ts"
+]
+const isLong = process.env["SUITE"] === "long"
+/** A file that is named on the command line runs, whichever suite it belongs to. */
+const isNamed = process.argv.slice(2).some((argument) => /^(\.\/)?test\/(?!.*vitest\.config)/.test(argument))
+
 export default mergeConfig(
   defineConfig({
     test: {
-      include: ["test/**/*.test.ts"],
+      include: isLong ? long : ["test/**/*.test.ts"],
+      exclude: isLong || isNamed ? [] : long,
       globalSetup: ["test/support/globalSetup.ts", "test/support/kafkaGlobalSetup.ts"],
       // Two cores: more files side by side only make each other slow, and Postgres and Kafka want a share too.
       maxWorkers: 2,

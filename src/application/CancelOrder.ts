@@ -1,13 +1,13 @@
-/** Cancelling an order that nobody has paid. A payment that is on its way meanwhile is given back when it arrives. */
-import type { OrderId, PaymentId } from "../domain/Ids.ts"
+/** Cancels an order that is not paid. A payment that is under way is refunded if it is captured. */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer } from "effect"
+import type { OrderId, PaymentId } from "../domain/Ids.ts"
 import { cancel, type OrderStateConflict } from "../domain/Order.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { type OrderNotFound, Orders, type OrderView, viewAfter } from "./Orders.ts"
 import { Payments } from "./Payments.ts"
 
-/** The order is cancelled. `inFlight`: a payment of it whose money may still move, and will then be given back. */
+/** The order is cancelled. `inFlight` is a payment of it that may still be captured, and is refunded then. */
 export interface Cancelled {
   readonly view: OrderView
   readonly inFlight: PaymentId | undefined
@@ -17,8 +17,8 @@ export class CancelOrder extends Context.Service<
   CancelOrder,
   {
     /**
-     * Cancels a pending order, now and with its event, whatever its payment does. An order that is cancelled already is answered the same
-     * way again, for a client may have missed the answer; a paid one can only be refunded.
+     * Cancels a pending order, whatever the state of its payment. A repeated request for a cancelled order succeeds: the client may have
+     * missed the answer. A paid order is a conflict: it can only be refunded.
      */
     readonly cancel: (id: OrderId) => Effect.Effect<Cancelled, OrderNotFound | OrderStateConflict>
   }
@@ -38,7 +38,7 @@ export class CancelOrder extends Context.Service<
         const inFlight = payment?.id
         if (locked.order.status === "cancelled") return { view: yield* orders.get(id), inFlight }
         const change = yield* Effect.fromResult(cancel(locked.order, locked.lines))
-        // The lines were in OrderPlaced, with more beside them: what was not too large then is not so now.
+        // OrderPlaced had these lines and more, and was accepted: a refusal is a defect.
         yield* Effect.orDie(orders.save(change, { at: locked.at }))
         return { view: viewAfter(locked, change), inFlight }
       })

@@ -1,41 +1,41 @@
 /**
  * The payment gateway, as the use cases need it. Money moves there and nowhere else.
  */
-import type { PaymentId } from "../domain/Ids.ts"
 import { Clock, Context, Effect, Layer, Option, Schema } from "effect"
 import { HttpClient, HttpClientRequest, HttpClientResponse } from "effect/http"
+import type { PaymentId } from "../domain/Ids.ts"
 import type { Money } from "../domain/Money.ts"
 import { type PaymentMethod, refundKeyOf } from "../domain/Payment.ts"
 
-/** The gateway's final word on a charge. */
+/** The gateway's final answer about a charge. */
 export const ChargeOutcome = Schema.Union([
   Schema.TaggedStruct("Captured", {}),
   Schema.TaggedStruct("Declined", { reason: Schema.String })
 ])
 export type ChargeOutcome = typeof ChargeOutcome.Type
 
-/** The gateway's final word on a refund. */
+/** The gateway's final answer about a refund. */
 export const RefundOutcome = Schema.Union([
   Schema.TaggedStruct("Refunded", {}),
   Schema.TaggedStruct("Refused", { reason: Schema.String })
 ])
 export type RefundOutcome = typeof RefundOutcome.Type
 
-/** Whether the charge or refund happened is not known: no answer, a late one, or one that says nothing. It is never read as "failed". */
+/** Whether the charge or refund was made is unknown: the gateway gave no answer, a late one, or an error. It never means "failed". */
 export class OutcomeUnknown extends Schema.TaggedError<OutcomeUnknown>()("OutcomeUnknown", { reason: Schema.String }) {
   override get message() {
     return `the gateway's outcome is unknown: ${this.reason}`
   }
 }
 
-/** What to charge. The payment's id is the idempotency key: asking again for the same payment never charges again. */
+/** A charge to be made. The payment's id is the idempotency key: a repeated request for the same payment never charges again. */
 export interface Charge {
   readonly paymentId: PaymentId
   readonly amount: Money
   readonly paymentMethod: PaymentMethod
 }
 
-/** What to give back: the whole amount of the payment. Its key follows from the payment's id, so this too happens once. */
+/** A refund of the payment's whole amount. Its key is derived from the payment's id, so it is made once, too. */
 export interface Refund {
   readonly paymentId: PaymentId
   readonly amount: Money
@@ -47,14 +47,16 @@ export class GatewaySettings extends Context.Service<
     readonly url: string
     /** How long an answer may take. */
     readonly timeoutMillis: number
-    /** How long the gateway knows a key. We ask for money with an old key in the first half of it only. */
+    /** How long the gateway remembers a key. The service repeats a request in the first half of that time only. */
     readonly keyRetentionMillis: number
   }
 >()("paid-once/application/GatewaySettings") {}
 
 /**
- * Starts to count, and returns the milliseconds counted since: by whichever of this process's clocks has gone further, for one stands
- * still while its machine sleeps, and the other may be set back. An age that the database told is this much older by now.
+ * Starts a stopwatch: the returned effect reads the milliseconds since. A caller adds them to an age that it read from the database.
+ *
+ * The process has two clocks, and the larger reading counts: the monotonic clock stops while the machine sleeps, and the wall clock may
+ * be set back.
  */
 export const stopwatch: Effect.Effect<Effect.Effect<number>> = Clock.clockWith((clock) =>
   Effect.sync(() => {
@@ -70,13 +72,14 @@ export const stopwatch: Effect.Effect<Effect.Effect<number>> = Clock.clockWith((
 )
 
 /**
- * Whether a key that was first used so long ago, by the database's clock, may be used again: in the first half of its retention.
- * The other half is for clocks that differ and for requests that are on their way for long: a key that the gateway has forgotten
- * would charge anew.
+ * Whether a request may be repeated with a key that was first used `ageMillis` ago, by the database's clock.
+ *
+ * Only in the first half of the key's retention: the gateway would charge again for a key that it has forgotten. The second half allows
+ * for clocks that differ and for requests that are slow to arrive.
  */
 export const mayRepeat = (ageMillis: number, keyRetentionMillis: number): boolean => ageMillis < keyRetentionMillis / 2
 
-/** What somebody else's server gave as a reason, fit to be stored and sent: bounded, and without what Postgres can't hold. */
+/** A reason from another company's server, made fit to be stored and sent: bounded, and without characters that Postgres can't hold. */
 const presentable = (reason: string) => reason.replaceAll("\u0000", "").toWellFormed().slice(0, maxReasonLength)
 
 /** A sentence or two. */
@@ -88,39 +91,39 @@ const ChargeResponse = Schema.Union([
 ])
 
 const RefundResponse = Schema.Struct({ status: Schema.Literal("refunded") })
-/** A refund that is looked up is there as it was asked for. */
+/** The gateway answers a look-up with the refund as it was requested. Its key is enough. */
 const FoundRefund = Schema.Struct({ key: Schema.String })
 const Refusal = Schema.Struct({ detail: Schema.String })
 
 /** See {@link Gateway}. */
 export interface GatewayService {
-  /** Charges once for the payment, however often it is asked while the gateway knows the key. */
+  /** Charges once for the payment, however often it is called while the gateway remembers the key. */
   readonly charge: (charge: Charge) => Effect.Effect<ChargeOutcome, OutcomeUnknown>
-  /** What became of the payment's charge. None: the gateway knows of none now, which is not to say that there will be none. */
+  /** The outcome of the payment's charge. None: the gateway has none yet; a request that is under way may still make one. */
   readonly lookUpCharge: (paymentId: PaymentId) => Effect.Effect<Option.Option<ChargeOutcome>, OutcomeUnknown>
-  /** Gives the payment's money back once, however often it is asked while the gateway knows the key. */
+  /** Refunds the payment once, however often it is called while the gateway remembers the key. */
   readonly refund: (refund: Refund) => Effect.Effect<RefundOutcome, OutcomeUnknown>
   readonly lookUpRefund: (paymentId: PaymentId) => Effect.Effect<Option.Option<RefundOutcome>, OutcomeUnknown>
 }
 
 /** Every implementation passes `test/contracts/Gateway.ts`. */
 export class Gateway extends Context.Service<Gateway, GatewayService>()("paid-once/application/Gateway") {
-  /** Speaks HTTP to the gateway at {@link GatewaySettings}. It does not retry: whoever owns the payment decides. */
+  /** Speaks HTTP to the gateway at {@link GatewaySettings}. It does not retry: the caller decides. */
   static readonly layerHttp: Layer.Layer<Gateway, never, GatewaySettings | HttpClient.HttpClient> = Layer.effect(
     Gateway,
     Effect.gen(function* () {
       const { timeoutMillis, url } = yield* GatewaySettings
       const client = yield* HttpClient.HttpClient
 
-      /** Sends, and reads the answer whose status is among `words`. All else, and silence, says nothing about the money. */
+      /** Sends, and reads an answer whose status is in `final`. Any other answer, or none, is {@link OutcomeUnknown}. */
       const ask = <A>(
         request: HttpClientRequest.HttpClientRequest,
-        words: ReadonlyArray<number>,
+        final: ReadonlyArray<number>,
         read: (response: HttpClientResponse.HttpClientResponse) => Effect.Effect<A, { readonly message: string }>
       ): Effect.Effect<A, OutcomeUnknown> =>
         client.execute(request).pipe(
           Effect.flatMap((response) =>
-            words.includes(response.status)
+            final.includes(response.status)
               ? read(response)
               : Effect.fail(new OutcomeUnknown({ reason: `it answered ${response.status}` }))
           ),
@@ -143,7 +146,7 @@ export class Gateway extends Context.Service<Gateway, GatewayService>()("paid-on
           ),
           [200, 402],
           (response) =>
-            // Status and body must tell the same: a contradiction is no word to act on.
+            // An answer whose status and body contradict each other is no final answer.
             Effect.filterOrFail(
               readCharge(response),
               (outcome) => (response.status === 200) === (outcome._tag === "Captured"),
@@ -176,7 +179,7 @@ export class Gateway extends Context.Service<Gateway, GatewayService>()("paid-on
         ask(HttpClientRequest.get(`${url}${path}`), [200, 404], (response) =>
           response.status === 200
             ? Effect.map(read(response), Option.some)
-            : // Read to its end, or its connection could not be used again.
+            : // The body is read to its end: otherwise the connection can't be reused.
               Effect.as(response.text, Option.none<A>())
         )
 

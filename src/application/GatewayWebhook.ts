@@ -1,15 +1,16 @@
 /**
- * What the gateway reports by itself: an outcome, first, last, twice, or of a payment that nobody here knows. The report is as good as an
- * answer, for it is signed; and it goes the same way ({@link PaymentOutcomes}), so the order of the two does not matter.
+ * The gateway's webhook: a signed report of an outcome. A report may come before the answer, after it, twice, or for an unknown payment.
+ *
+ * A report counts as much as an answer, and both are recorded by {@link PaymentOutcomes}: their order does not matter.
  */
-import { PaymentId } from "../domain/Ids.ts"
 import { Clock, Context, Effect, Layer, Option, type Redacted, Result, Schema } from "effect"
+import { PaymentId } from "../domain/Ids.ts"
 import { paymentOfRefundKey } from "../domain/Payment.ts"
 import * as SignedMessage from "../platform/SignedMessage.ts"
-import { type PaymentNotFound, Payments } from "./Payments.ts"
 import { PaymentOutcomes } from "./PaymentOutcomes.ts"
+import { type PaymentNotFound, Payments } from "./Payments.ts"
 
-/** The secret that the gateway signs with; without one nothing is believed. */
+/** The secret that the gateway signs with. Without one every report is refused. */
 export const WebhookSettings = Context.Reference<{ readonly secret: Redacted.Redacted | undefined }>(
   "paid-once/application/WebhookSettings",
   { defaultValue: () => ({ secret: undefined }) }
@@ -18,10 +19,10 @@ export const WebhookSettings = Context.Reference<{ readonly secret: Redacted.Red
 /** The header that carries the signature. */
 export const signatureHeader = "gateway-signature"
 
-/** Clocks of two companies differ by seconds, and a report that is repeated is signed anew. As Stripe has it. */
+/** How old a signature may be. The clocks of two companies differ by seconds, and a repeated report is signed anew. Stripe's default. */
 const toleranceSeconds = 300
 
-/** The report is not the gateway's, or not one that can be read. */
+/** The report is not signed by the gateway, or can't be read. */
 export class WebhookRefused extends Schema.TaggedError<WebhookRefused>()("WebhookRefused", {
   reason: Schema.String,
   isSignature: Schema.Boolean
@@ -44,7 +45,7 @@ const decodeId = Schema.decodeUnknownOption(PaymentId)
 export class GatewayWebhook extends Context.Service<
   GatewayWebhook,
   {
-    /** Takes a report, by its signature and its exact text. What it says is stored when this succeeds. */
+    /** Verifies a report by its signature and its exact text, and records the outcome that it reports. */
     readonly receive: (signature: string, text: string) => Effect.Effect<void, WebhookRefused>
   }
 >()("paid-once/application/GatewayWebhook") {
@@ -70,7 +71,7 @@ export class GatewayWebhook extends Context.Service<
         report: typeof Known.Type,
         id: PaymentId
       ): Effect.fn.Return<void, PaymentNotFound> {
-        // Most reports speak of what is known already: no lock for those.
+        // Most reports are of an outcome that is recorded already: those take no lock.
         const { capturedMinor, status } = yield* payments.get(id)
         const isOpen = report.type === "refund.made" ? capturedMinor > 0 && status !== "refunded" : capturedMinor === 0
         if (!isOpen || status === "declined") return
@@ -90,7 +91,7 @@ export class GatewayWebhook extends Context.Service<
             return yield* new WebhookRefused({ reason: "the body is no report of the gateway", isSignature: false })
           }
           const report = decodeKnown(text)
-          // A kind that we don't know is none of our business, and would only be sent again.
+          // An unknown kind of report is accepted: the gateway would send it again after a refusal.
           if (Option.isNone(report))
             return yield* Effect.logInfo("a report of the gateway is of no kind that is read here")
           const { key, type } = report.value

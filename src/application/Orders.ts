@@ -1,14 +1,15 @@
 /**
  * The orders: read for anyone, changed only in a transaction and only together with the events that announce the change.
  */
-import { OrderLine } from "../domain/OrderLines.ts"
-import { CustomerId, OrderId } from "../domain/Ids.ts"
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { type OrderEvent, orderAggregate, ordersTopic, schemaVersions } from "../domain/Events.ts"
+import { CustomerId, OrderId, type PaymentId } from "../domain/Ids.ts"
 import { AmountMinor, Currency } from "../domain/Money.ts"
 import { type Change, type Order, OrderStatus, StoredStatus } from "../domain/Order.ts"
+import { OrderLine } from "../domain/OrderLines.ts"
 import { type EventRefused, type NewEvent, type NonEmpty, Outbox, type Stream } from "../outbox/Outbox.ts"
+import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 
 /** An order as readers see it. Amounts in minor units, times in ISO 8601 (UTC). */
@@ -38,17 +39,15 @@ export interface OrderPage {
   readonly nextCursor: OrderId | null
 }
 
-/** What a save takes beside the change. */
+/** Further input of a save. */
 export interface SaveExtra {
-  /** With the first change only. */
+  /** The order's lines, with its first change only. */
   readonly lines?: ReadonlyArray<OrderLine>
-  /** When it happened, by the database's clock ({@link LockedOrder}); else now. */
+  /** When the change happened, by the database's clock ({@link LockedOrder}). Default: now. */
   readonly at?: string
-  /** Further writes of the same statement, see `Outbox.save`. */
-  readonly also?: (written: Statement.Fragment) => ReadonlyArray<Statement.Statement<unknown>>
 }
 
-/** An order under its lock, with all that it takes to show what a change made of it. */
+/** A locked order, with its lines and times: enough to compute its view after a change. */
 export interface LockedOrder {
   readonly order: Order
   readonly lines: ReadonlyArray<OrderLine>
@@ -57,7 +56,7 @@ export interface LockedOrder {
   readonly at: string
 }
 
-/** How readers will see the order once `change` is saved with `at`. */
+/** The order's view once `change` is saved with `at`. */
 export const viewAfter = ({ at, createdAt, lines }: LockedOrder, { events, order }: Change): OrderView => ({
   ...order,
   version: order.version + events.length,
@@ -69,16 +68,18 @@ export const viewAfter = ({ at, createdAt, lines }: LockedOrder, { events, order
 /** See {@link Orders}. */
 export interface OrdersService {
   /**
-   * Stores what `change` makes of the order, with its events, in one statement.
+   * Stores the changed order with its events, in one statement.
    *
-   * The order must have been read with {@link OrdersService.lock} in this transaction (or be new): a version that is not the
-   * present one is then impossible, and a defect.
+   * The order is new, or was read with {@link OrdersService.lock} in this transaction. Its version can't have changed since, so another
+   * version is a defect.
    */
   readonly save: (change: Change, extra?: SaveExtra) => Effect.Effect<void, EventRefused, Transaction>
-  /** Reads the order and locks its row to the end of the transaction: changes of one order happen one after another. */
+  /** Reads the order and locks its row until the transaction ends: changes of one order happen one after another. */
   readonly lock: (id: OrderId) => Effect.Effect<Order, OrderNotFound, Transaction>
   /** {@link lock}, with the order's lines and times. */
   readonly lockWhole: (id: OrderId) => Effect.Effect<LockedOrder, OrderNotFound, Transaction>
+  /** {@link lockWhole}, of the order that the payment is for. Undefined where there is no such payment. */
+  readonly lockOfPayment: (id: PaymentId) => Effect.Effect<LockedOrder | undefined, never, Transaction>
   /** Reads the order: inside a transaction as it stands there, else as it was last committed. */
   readonly get: (id: OrderId) => Effect.Effect<OrderView, OrderNotFound>
   /** At most `limit` orders older than `cursor`, newest first. */
@@ -89,7 +90,7 @@ export interface OrdersService {
   }) => Effect.Effect<OrderPage>
 }
 
-/** A time as the API and the events show it. */
+/** The format of times in the API and in events. */
 const isoFormat = `YYYY-MM-DD"T"HH24:MI:SS.MS"Z"`
 
 const OrderRow = Schema.Struct({
@@ -100,18 +101,18 @@ const OrderRow = Schema.Struct({
   version: Schema.Int,
   totalAmountMinor: AmountMinor
 })
-const decodeOrder = Schema.decodeUnknownEffect(OrderRow)
+const firstOrder = Rows.first(OrderRow)
 
 /** A {@link LockedOrder} as a row. */
-export const LockedOrderRow = Schema.Struct({
+const LockedOrderRow = Schema.Struct({
   ...OrderRow.fields,
   lines: Schema.Array(OrderLine),
   createdAt: Schema.String,
   at: Schema.String
 })
-const decodeLocked = Schema.decodeUnknownEffect(LockedOrderRow)
+const firstLocked = Rows.first(LockedOrderRow)
 
-export const lockedOrderOf = ({ at, createdAt, lines, ...order }: typeof LockedOrderRow.Type): LockedOrder => ({
+const lockedOrderOf = ({ at, createdAt, lines, ...order }: typeof LockedOrderRow.Type): LockedOrder => ({
   order,
   lines,
   createdAt,
@@ -119,12 +120,13 @@ export const lockedOrderOf = ({ at, createdAt, lines, ...order }: typeof LockedO
 })
 
 /** The columns of a {@link LockedOrderRow}, of the orders' alias `o`. */
-export const lockedOrderColumns = `
+const lockedOrderColumns = `
   o.id, o.customer_id AS "customerId", o.currency, o.status, o.version, o.total_amount_minor::float8 AS "totalAmountMinor",
   (SELECT json_agg(json_build_object('sku', l.sku, 'quantity', l.quantity, 'unitAmountMinor', l.unit_amount_minor) ORDER BY l.position)
    FROM order_lines AS l WHERE l.order_id = o.id) AS lines,
   to_char(o.created_at AT TIME ZONE 'UTC', '${isoFormat}') AS "createdAt", to_char(clock_now() AT TIME ZONE 'UTC', '${isoFormat}') AS at`
-const decodeView = Schema.decodeUnknownEffect(OrderView)
+const firstView = Rows.first(OrderView)
+const allViews = Rows.all(OrderView)
 
 const streamOf = (id: OrderId): Stream => ({ topic: ordersTopic, aggregateType: orderAggregate, aggregateId: id })
 
@@ -134,13 +136,13 @@ const toNewEvent = (event: OrderEvent): NewEvent => ({
   data: event.data
 })
 
-/** How a status that readers see is stored. */
+/** The stored status behind a status that readers see. */
 const storedStatusOf = (status: OrderStatus): StoredStatus =>
   status === "paying" ? "pending" : status === "refunding" ? "paid" : status
 
 /**
- * `paying` and `refunding` are not stored: they say that a payment of the order is under way, or that nobody knows yet what the gateway
- * made of it (`manual`). Null where none is.
+ * The statuses `paying` and `refunding`, which are derived and not stored: the order has a payment that is under way, or whose outcome is
+ * unknown (`manual`). Null for an order without one.
  */
 const underWaySql = `
   (CASE WHEN o.status = 'pending' AND p.status IN ('charging', 'manual') THEN 'paying'
@@ -156,17 +158,19 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
       const save = Effect.fn("Orders.save")(function* (change: Change, extra: SaveExtra = {}) {
         const { sql } = yield* Transaction
         const { events, order } = change
-        const { also = () => [], at = null, lines = [] } = extra
+        const { at = null, lines = [] } = extra
         const newEvents: NonEmpty<NewEvent> = [toNewEvent(events[0]), ...events.slice(1).map(toNewEvent)]
         const write =
           order.version === 0
-            ? sql<{ readonly version: number }>`
+            ? // oxlint-disable-next-line paid-once/decoded-rows -- Outbox.save runs it and reads the version
+              sql<{ readonly version: number }>`
               INSERT INTO orders (id, customer_id, currency, status, version, total_amount_minor, created_at, updated_at)
               SELECT ${order.id}::uuid, ${order.customerId}, ${order.currency}, ${order.status}, ${events.length}::int4,
                      ${BigInt(order.totalAmountMinor)}, clock.now, clock.now
               FROM (SELECT clock_now() AS now) AS clock
               RETURNING version`
-            : sql<{ readonly version: number }>`
+            : // oxlint-disable-next-line paid-once/decoded-rows -- Outbox.save runs it and reads the version
+              sql<{ readonly version: number }>`
               UPDATE orders SET status = ${order.status}, version = version + ${events.length}::int4,
                                 updated_at = coalesce(${at}::timestamptz, clock_now())
               WHERE id = ${order.id}::uuid AND version = ${order.version}::int4
@@ -178,31 +182,37 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
                       ${lines.map((line) => BigInt(line.unitAmountMinor))}::int8[])
                  WITH ORDINALITY AS line(sku, quantity, unit_amount_minor, position)`
         yield* outbox
-          .save(streamOf(order.id), newEvents, write, (written) => [
-            ...(lines.length > 0 ? [insertLines(written)] : []),
-            ...also(written)
-          ])
+          .save(streamOf(order.id), newEvents, write, (written) => (lines.length > 0 ? [insertLines(written)] : []))
           .pipe(Effect.catchTag("NothingWritten", Effect.die))
       })
 
       const lock = Effect.fn("Orders.lock")(function* (id: OrderId) {
         const { sql } = yield* Transaction
-        const rows = yield* Effect.orDie(sql`
-          SELECT id, customer_id AS "customerId", currency, status, version, total_amount_minor::float8 AS "totalAmountMinor"
-          FROM orders WHERE id = ${id}::uuid FOR UPDATE`)
-        return rows[0] === undefined
-          ? yield* new OrderNotFound({ orderId: id })
-          : yield* Effect.orDie(decodeOrder(rows[0]))
+        const order = yield* Effect.orDie(
+          firstOrder(sql`
+            SELECT id, customer_id AS "customerId", currency, status, version, total_amount_minor::float8 AS "totalAmountMinor"
+            FROM orders WHERE id = ${id}::uuid FOR UPDATE`)
+        )
+        return order ?? (yield* new OrderNotFound({ orderId: id }))
       })
+
+      const locking = (sql: Statement.Constructor, id: Statement.Fragment) =>
+        Effect.map(
+          Effect.orDie(
+            firstLocked(sql`
+              SELECT ${sql.literal(lockedOrderColumns)} FROM orders AS o WHERE o.id = ${id} FOR UPDATE OF o`)
+          ),
+          (row) => (row === undefined ? undefined : lockedOrderOf(row))
+        )
 
       const lockWhole = Effect.fn("Orders.lockWhole")(function* (id: OrderId) {
         const { sql } = yield* Transaction
-        const rows = yield* Effect.orDie(
-          sql`SELECT ${sql.literal(lockedOrderColumns)} FROM orders AS o WHERE o.id = ${id}::uuid FOR UPDATE OF o`
-        )
-        return rows[0] === undefined
-          ? yield* new OrderNotFound({ orderId: id })
-          : lockedOrderOf(yield* Effect.orDie(decodeLocked(rows[0])))
+        return (yield* locking(sql, sql`${id}::uuid`)) ?? (yield* new OrderNotFound({ orderId: id }))
+      })
+
+      const lockOfPayment = Effect.fn("Orders.lockOfPayment")(function* (id: PaymentId) {
+        const { sql } = yield* Transaction
+        return yield* locking(sql, sql`(SELECT order_id FROM payments WHERE id = ${id}::uuid)`)
       })
 
       const underWay = client.literal(underWaySql)
@@ -219,10 +229,8 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
         LEFT JOIN payments AS p ON p.order_id = o.id AND p.status IN ('charging', 'refunding', 'manual')`)
 
       const get = Effect.fn("Orders.get")(function* (id: OrderId) {
-        const rows = yield* Effect.orDie(client`${select} WHERE o.id = ${id}::uuid`)
-        return rows[0] === undefined
-          ? yield* new OrderNotFound({ orderId: id })
-          : yield* Effect.orDie(decodeView(rows[0]))
+        const view = yield* Effect.orDie(firstView(client`${select} WHERE o.id = ${id}::uuid`))
+        return view ?? (yield* new OrderNotFound({ orderId: id }))
       })
 
       const list = Effect.fn("Orders.list")(function* (filter: Parameters<OrdersService["list"]>[0]) {
@@ -235,15 +243,16 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
           ...Option.toArray(filter.cursor).map((cursor) => client`o.id < ${cursor}::uuid`)
         ]
         // One more than asked for tells whether there is a next page.
-        const rows = yield* Effect.orDie(client`
-          ${select} ${conditions.length === 0 ? client`` : client`WHERE ${client.and(conditions)}`}
-          ORDER BY o.id DESC LIMIT ${filter.limit + 1}`)
-        const views = yield* Effect.orDie(Effect.forEach(rows, (row) => decodeView(row)))
+        const views = yield* Effect.orDie(
+          allViews(client`
+            ${select} ${conditions.length === 0 ? client`` : client`WHERE ${client.and(conditions)}`}
+            ORDER BY o.id DESC LIMIT ${filter.limit + 1}`)
+        )
         const items = views.slice(0, filter.limit)
         return { items, nextCursor: views.length > filter.limit ? (items.at(-1)?.id ?? null) : null }
       })
 
-      return Orders.of({ save, lock, lockWhole, get, list })
+      return Orders.of({ save, lock, lockWhole, lockOfPayment, get, list })
     })
   )
 }

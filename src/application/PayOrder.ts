@@ -1,25 +1,26 @@
 /**
  * Paying an order, in three phases that each can be resumed:
  *
- * 1. intent: one transaction. The key is claimed, the payment recorded as `charging`, and its recovery enqueued, before any money moves.
- * 2. charge: outside any transaction, in a fiber of the service: a client that hangs up changes nothing. The gateway's
- *    idempotency key is the payment's id, so charging again after a crash can't charge twice.
- * 3. outcome: one transaction ({@link PaymentOutcomes}). Order, payment, event and the stored answer, all or none.
+ * 1. Intent, one transaction: the key is claimed, the payment stored as `charging`, and its recovery enqueued, before any money moves.
+ * 2. Charge, outside any transaction, in a fiber of the service: a client that hangs up does not stop it. The payment's id is the gateway's
+ *    idempotency key, so a repeated charge after a crash does not charge twice.
+ * 3. Outcome, one transaction ({@link PaymentOutcomes}): order, payment, event and stored answer, all or none.
  *
- * A process that dies between two phases leaves a `charging` payment. The next request with the same key takes it from there, and so
- * does {@link RecoverPayment} without any request. Once the gateway has left somebody without an answer, the recovery alone goes on.
+ * A process that dies between two phases leaves a `charging` payment. The next request with the same key resumes it, and so does
+ * {@link RecoverPayment} without any request. Once the gateway has failed to answer, only the recovery continues.
  */
-import { type OrderId, PaymentId } from "../domain/Ids.ts"
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Fiber, FiberSet, Layer, Result, Schema } from "effect"
+import { type OrderId, PaymentId } from "../domain/Ids.ts"
 import { OrderStateConflict } from "../domain/Order.ts"
 import { type PaymentMethod } from "../domain/Payment.ts"
-import { Tasks } from "../tasks/Tasks.ts"
-import { Transaction } from "../platform/Transaction.ts"
 import { Faults } from "../platform/Faults.ts"
+import { Ids } from "../platform/Ids.ts"
+import { Transaction } from "../platform/Transaction.ts"
+import { Tasks } from "../tasks/Tasks.ts"
 import { Gateway, GatewaySettings, mayRepeat, OutcomeUnknown, stopwatch } from "./Gateway.ts"
 import { type FinalAnswer, Idempotency, type KeyedRequest, type KeyReused } from "./Idempotency.ts"
-import type { OrderNotFound } from "./Orders.ts"
+import { type OrderNotFound, Orders } from "./Orders.ts"
 import { PaymentOutcomes } from "./PaymentOutcomes.ts"
 import { type OpenPayment, type PaymentOpen, Payments } from "./Payments.ts"
 import { paymentRecover, recoveryKeyOf, RecoverySettings } from "./tasks/PaymentRecover.ts"
@@ -33,7 +34,7 @@ export class PaymentInProgress extends Schema.TaggedError<PaymentInProgress>()("
   }
 }
 
-/** So many payments wait for the gateway that no other one is begun. Nothing was written. */
+/** Too many payments wait for the gateway. Nothing was written. */
 export class TooManyPayments extends Schema.TaggedError<TooManyPayments>()("TooManyPayments", {
   underWay: Schema.Int
 }) {
@@ -42,7 +43,7 @@ export class TooManyPayments extends Schema.TaggedError<TooManyPayments>()("TooM
   }
 }
 
-/** What a request to pay comes to: a final answer, or a payment whose outcome the gateway has not told yet. */
+/** The result of a request to pay: a final answer, or a payment without an outcome yet. */
 export type PayResult =
   | { readonly _tag: "Final"; readonly paymentId: PaymentId; readonly answer: FinalAnswer }
   | {
@@ -55,12 +56,12 @@ export type PayResult =
 type PayFailure = KeyReused | OrderNotFound | OrderStateConflict | PaymentInProgress | PaymentOpen | TooManyPayments
 
 /**
- * How much longer than the gateway's timeout an attempt may count on being alone: its last transaction has to fit in. After a
- * crash this is how long the same key hears 409 before it may resume.
+ * How much longer than the gateway's timeout a payment stays leased: the attempt's last transaction has to fit in. After a crash the same
+ * key is answered 409 until the lease is over, and then resumes the payment.
  */
 export const leaseSlackMillis = 3_000
 
-/** Charges under way at once, each for the gateway's timeout at the longest: some hundred kilobytes of fibers, requests and sockets. */
+/** Bounds the charges under way, each at most for the gateway's timeout. A charge holds some hundred kilobytes: a fiber, a request, a socket. */
 const maxCharges = 1_000
 
 export class PayOrder extends Context.Service<
@@ -76,26 +77,28 @@ export class PayOrder extends Context.Service<
   static readonly layer: Layer.Layer<
     PayOrder,
     never,
-    Payments | PaymentOutcomes | Idempotency | Gateway | GatewaySettings | Tasks | PgClient.PgClient
+    Orders | Payments | PaymentOutcomes | Idempotency | Gateway | GatewaySettings | Ids | Tasks | PgClient.PgClient
   > = Layer.effect(
     PayOrder,
     Effect.gen(function* () {
+      const orders = yield* Orders
       const payments = yield* Payments
       const outcomes = yield* PaymentOutcomes
       const idempotency = yield* Idempotency
       const gateway = yield* Gateway
       const tasks = yield* Tasks
       const faults = yield* Faults
+      const ids = yield* Ids
       const database = yield* PgClient.PgClient
       const { keyRetentionMillis, timeoutMillis } = yield* GatewaySettings
       const { delaysMillis } = yield* RecoverySettings
       const leaseMillis = timeoutMillis + leaseSlackMillis
       const firstDelayMillis = delaysMillis[0] ?? 0
-      /** Charges under way. Closing the service waits for them, for each is bounded by the gateway's timeout. */
+      /** Charges under way. A stop waits for them: each is bounded by the gateway's timeout. */
       const charges = yield* FiberSet.make<PayResult, OrderStateConflict>()
       yield* Effect.addFinalizer(() => FiberSet.awaitEmpty(charges))
 
-      /** The key has begun a payment before: what there is to say or to do about it. */
+      /** An earlier request with the key has begun a payment: resumes it, or returns its state. */
       const resume = Effect.fnUntraced(function* (id: PaymentId) {
         const payment = yield* Effect.orDie(payments.lock(id))
         switch (payment.status) {
@@ -106,7 +109,7 @@ export class PayOrder extends Context.Service<
               yield* payments.lease(id, leaseMillis)
               return { _tag: "Charge" as const, payment }
             }
-            // Too old to be charged unseen: the recovery looks it up.
+            // Too old to be charged without a look-up, which the recovery does.
             yield* payments.noteUnknown(id)
             break
           }
@@ -123,33 +126,30 @@ export class PayOrder extends Context.Service<
         }
       })
 
-      /** Phase 1. Returns the payment to be charged, or what the key stands for already. */
+      /** Phase 1. Returns the payment to be charged, or the result of an earlier request with the key. */
       const begin = Effect.fn("PayOrder.intent")(function* (
         orderId: OrderId,
         paymentMethod: PaymentMethod,
         request: KeyedRequest
       ) {
-        // Twice at the most: the key may expire between the two looks at it.
-        for (;;) {
-          const payment = yield* payments.open(request, orderId, paymentMethod, leaseMillis)
-          if (payment !== undefined) {
-            yield* tasks.enqueue(
-              paymentRecover,
-              { paymentId: payment.id },
-              {
-                idempotencyKey: recoveryKeyOf(payment.id, "charge"),
-                delayMillis: Math.max(leaseMillis, firstDelayMillis)
-              }
-            )
-            return { _tag: "Charge" as const, payment }
-          }
-          const found = yield* idempotency.find(request)
-          if (found === undefined) continue
-          const paymentId = PaymentId.make(found.subjectId)
-          return found._tag === "Answered"
-            ? { _tag: "Final" as const, paymentId, answer: found.answer }
-            : yield* resume(paymentId)
+        // The order's lock comes first, for everybody: two transactions in one lock order never deadlock.
+        const order = yield* orders.lock(orderId)
+        const paymentId = PaymentId.make(ids.next())
+        const key = yield* idempotency.claim(request, paymentId)
+        if (key._tag === "Begun") return yield* resume(PaymentId.make(key.subjectId))
+        if (key._tag === "Answered") {
+          return { _tag: "Final" as const, paymentId: PaymentId.make(key.subjectId), answer: key.answer }
         }
+        if (order.status !== "pending") {
+          return yield* new OrderStateConflict({ orderId, status: order.status, wanted: "paid" })
+        }
+        const payment = yield* payments.open(order, paymentId, paymentMethod, leaseMillis)
+        yield* tasks.enqueue(
+          paymentRecover,
+          { paymentId },
+          { idempotencyKey: recoveryKeyOf(paymentId, "charge"), delayMillis: Math.max(leaseMillis, firstDelayMillis) }
+        )
+        return { _tag: "Charge" as const, payment }
       })
 
       /** Phases 2 and 3. */
@@ -159,7 +159,7 @@ export class PayOrder extends Context.Service<
           sinceRead: Effect.Effect<number>
         ): Effect.fn.Return<PayResult, OrderStateConflict, PgClient.PgClient> {
           yield* faults.at("pay.after-intent")
-          // A process that was frozen here for half a day must not wake up and charge: somebody else has, and the key may be forgotten.
+          // A process that was frozen here for half a day must not charge when it wakes up: another one has, and the gateway may have forgotten the key.
           const outcome = yield* Effect.result(
             mayRepeat(payment.ageMillis + (yield* sinceRead), keyRetentionMillis)
               ? gateway.charge({
@@ -167,7 +167,7 @@ export class PayOrder extends Context.Service<
                   amount: { amountMinor: payment.amountMinor, currency: payment.currency },
                   paymentMethod: payment.paymentMethod
                 })
-              : Effect.fail(new OutcomeUnknown({ reason: "the intent is too old to be charged unseen" }))
+              : Effect.fail(new OutcomeUnknown({ reason: "the intent is too old to be charged without a look-up" }))
           )
           yield* faults.at("pay.after-charge")
           if (Result.isFailure(outcome)) {
@@ -183,7 +183,7 @@ export class PayOrder extends Context.Service<
           yield* faults.at("pay.after-commit")
           return answer === undefined ? yield* withoutAnswer(payment) : { _tag: "Final", paymentId: payment.id, answer }
         },
-        // The client may be gone: nobody else would hear of it.
+        // The client may be gone, and nothing else would report the defect.
         Effect.tapDefect((defect) => Effect.logError("a charge failed; its payment will be recovered", defect))
       )
 
@@ -204,6 +204,6 @@ export class PayOrder extends Context.Service<
   )
 }
 
-/** A payment that ended without paying its order: that one was cancelled meanwhile, and a capture is given back. */
+/** The payment ended without paying its order, which was cancelled meanwhile. A capture is refunded. */
 const withoutAnswer = ({ orderId }: OpenPayment) =>
   Effect.fail(new OrderStateConflict({ orderId, status: "cancelled", wanted: "paid" }))

@@ -1,23 +1,27 @@
-/** How many payments wait for a person: the alarm to set a rule on. */
-import { Effect, Layer, Metric } from "effect"
+/** The metric `payments_manual`: how many payments wait for a person. An alert belongs on it. */
+import { Effect, Layer, Metric, Schema } from "effect"
 import { SqlClient } from "effect/sql"
+import * as Rows from "../platform/Rows.ts"
 import * as Supervised from "../platform/Supervised.ts"
 
 export const manualPayments = Metric.gauge("payments_manual", {
-  description: "Payments whose outcome nobody here can find out: each waits for a person, or for the gateway's report"
+  description:
+    "Payments whose outcome is unknown and no longer looked up: each waits for a person or the gateway's webhook"
 })
 
 /** As often as the other sampled metrics. */
 const sampleMillis = 5_000
-/** Beyond this many the number says nothing more. */
+/** Bounds the cost of the count; a larger number would not change the alert. */
 const maxCounted = 10_000
 
-/** One look, through an index that holds these payments only. */
+const counted = Rows.one(Schema.Struct({ count: Schema.Int }))
+
+/** One sample, through an index that holds these payments only. */
 export const sampleOnce = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  const [row] = yield* sql<{ readonly count: number }>`
-    SELECT count(*)::int4 AS count FROM (SELECT FROM payments WHERE status = 'manual' LIMIT ${maxCounted}) AS manual`
-  yield* Metric.update(manualPayments, row!.count)
+  const { count } = yield* counted(sql`
+    SELECT count(*)::int4 AS count FROM (SELECT FROM payments WHERE status = 'manual' LIMIT ${maxCounted}) AS manual`)
+  yield* Metric.update(manualPayments, count)
 })
 
 /** Samples for as long as the layer lives. */

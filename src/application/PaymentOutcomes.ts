@@ -1,27 +1,32 @@
 /**
- * What came of a charge or a refund, recorded once: one transaction in which order, payment, event, stored answer and recovery task change
- * together. The request's own fiber, the recovery, and the gateway's webhook all come here, in any order and any number of times; the
- * first one moves the payment, and the others find it moved.
+ * Records the outcome of a charge or a refund once. Order, payment, event, stored answer and recovery task change in one transaction.
+ *
+ * The request's fiber, the recovery task and the gateway's webhook all report outcomes, in any order and any number of times. The first
+ * report moves the payment; the others find it moved.
  */
-import { PaymentId } from "../domain/Ids.ts"
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Metric, Result, Schema } from "effect"
+import { PaymentId } from "../domain/Ids.ts"
 import { type Change, declinePayment, markPaid, markRefunded, type OrderStateConflict } from "../domain/Order.ts"
 import { type PaymentStatus } from "../domain/Payment.ts"
-import { Tasks } from "../tasks/Tasks.ts"
-import { Transaction } from "../platform/Transaction.ts"
 import { Faults } from "../platform/Faults.ts"
+import { Transaction } from "../platform/Transaction.ts"
+import { Tasks } from "../tasks/Tasks.ts"
 import type { ChargeOutcome } from "./Gateway.ts"
-import { answering, type FinalAnswer, Idempotency } from "./Idempotency.ts"
+import { type FinalAnswer, Idempotency } from "./Idempotency.ts"
 import { type LockedOrder, Orders, OrderView, viewAfter } from "./Orders.ts"
-import { type Move, moveOf, moving, type OpenPayment, type PaymentNotFound, Payments } from "./Payments.ts"
-import { paymentRecover, recoveryKeyOf } from "./tasks/PaymentRecover.ts"
+import { moveOf, type OpenPayment, PaymentNotFound, Payments } from "./Payments.ts"
+import { isRecoverPayload, paymentRecover, recoveryKeyOf } from "./tasks/PaymentRecover.ts"
 
-/** What the payment has become, by this word or an earlier one, and what its key is answered for good, if it is answered so. */
+/** The payment's status after an outcome was recorded, now or earlier, and the final answer of its key, if there is one. */
 export interface Recorded {
   readonly status: PaymentStatus
   readonly answer: FinalAnswer | undefined
 }
+
+/** The operation that the gateway has yet to complete for the payment, if any. */
+const phaseOf = ({ status }: OpenPayment) =>
+  status === "charging" ? "charge" : status === "refunding" ? "refund" : undefined
 
 /** The body of a decline: a problem (RFC 9457) with the payment and the gateway's reason. */
 const DeclineBody = Schema.fromJsonString(
@@ -38,17 +43,17 @@ const encodeDecline = Schema.encodeEffect(DeclineBody)
 const encodeView = Schema.encodeEffect(Schema.fromJsonString(OrderView))
 
 const settledTotal = Metric.counter("payments_settled_total", {
-  description: "Payments by what the gateway's word made of them",
+  description: "Payments by the status that their outcome gave them",
   incremental: true
 })
 
 /** See {@link PaymentOutcomes}. */
 export interface PaymentOutcomesService {
-  /** The gateway's word on the charge. Of an order that was cancelled meanwhile a capture is given back, and nothing is announced. */
+  /** Records the outcome of the charge. Where the order was cancelled meanwhile, a capture is refunded and no event is written. */
   readonly charged: (id: PaymentId, outcome: ChargeOutcome) => Effect.Effect<Recorded, PaymentNotFound>
-  /** The gateway has given the money back. */
+  /** Records that the gateway has refunded the payment. */
   readonly refunded: (id: PaymentId) => Effect.Effect<Recorded, PaymentNotFound>
-  /** Nobody here can find out what the gateway did: a person has to. It is an alarm, and a later webhook still settles the payment. */
+  /** The outcome can't be looked up: a person has to find it. Logged as an error. A later webhook still settles the payment. */
   readonly manual: (id: PaymentId, reason: string) => Effect.Effect<Recorded, PaymentNotFound>
 }
 
@@ -69,32 +74,23 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
       const faults = yield* Faults
       const database = yield* PgClient.PgClient
 
-      /** Moves the payment together with its order, in one statement: `answer` is what the payment's key gets from now on. */
-      const save = Effect.fnUntraced(function* (
-        id: PaymentId,
-        { at }: LockedOrder,
-        change: Change,
-        move: Move,
-        answer: FinalAnswer | undefined
-      ) {
-        const { sql } = yield* Transaction
-        // The event was placed once with a larger body than this one can have: it is never refused.
-        yield* Effect.orDie(
-          orders.save(change, {
-            at,
-            also: (written) => [
-              moving(sql, id, move, written),
-              ...(answer === undefined ? [] : [answering(sql, id, answer)])
-            ]
-          })
-        )
+      /** The payment and its order, locked. The order first, as everywhere: two transactions in one lock order never deadlock. */
+      const lock = Effect.fnUntraced(function* (id: PaymentId) {
+        const locked = yield* orders.lockOfPayment(id)
+        if (locked === undefined) return yield* new PaymentNotFound({ paymentId: id })
+        return { locked, payment: yield* payments.lock(id) }
       })
 
-      const ended = Effect.fnUntraced(function* (id: PaymentId, phase: "charge" | "refund", status: PaymentStatus) {
+      /** Stores the order's change with its events. They are smaller than OrderPlaced was, which was accepted: a refusal is a defect. */
+      const save = (change: Change, { at }: LockedOrder) => Effect.orDie(orders.save(change, { at }))
+
+      const counted = Effect.fnUntraced(function* (status: PaymentStatus) {
         const { afterCommit } = yield* Transaction
-        yield* tasks.settleByKey(paymentRecover, recoveryKeyOf(id, phase))
         yield* afterCommit(Metric.update(Metric.withAttributes(settledTotal, { status }), 1))
       })
+
+      const ended = (id: PaymentId, phase: "charge" | "refund", status: PaymentStatus) =>
+        Effect.andThen(tasks.settleByKey(paymentRecover, recoveryKeyOf(id, phase)), counted(status))
 
       const answerTo = (
         payment: OpenPayment,
@@ -122,21 +118,19 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
         id: PaymentId,
         outcome: ChargeOutcome
       ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
-        const { locked, payment } = yield* payments.lockWithOrder(id)
+        const { locked, payment } = yield* lock(id)
         if (payment.status !== "charging" && !(payment.status === "manual" && payment.capturedMinor === 0)) {
           return { status: payment.status, answer: yield* idempotency.answerOf(id) }
         }
         const made: Result.Result<Change, OrderStateConflict> =
           outcome._tag === "Captured" ? markPaid(locked.order, id) : declinePayment(locked.order, id, outcome.reason)
-        // An order that was cancelled hears no more of its payment. (Nothing but a cancellation gets past an open payment.)
+        // Only a cancellation can change an order with an open payment. The events of a cancelled order do not speak of its payment any more.
         const change = Result.isSuccess(made) ? made.success : undefined
         const move = moveOf(outcome, change !== undefined)
         const answer = yield* Effect.orDie(answerTo(payment, outcome, locked, change))
-        if (change !== undefined) yield* save(id, locked, change, move, answer)
-        else {
-          yield* payments.move(payment, move)
-          if (answer !== undefined) yield* idempotency.answer(id, answer)
-        }
+        if (change !== undefined) yield* save(change, locked)
+        yield* payments.move(payment, move)
+        if (answer !== undefined) yield* idempotency.answer(id, answer)
         yield* ended(id, "charge", move.to)
         if (move.to === "refunding") {
           yield* tasks.enqueue(paymentRecover, { paymentId: id }, { idempotencyKey: recoveryKeyOf(id, "refund") })
@@ -148,11 +142,11 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
       const refunded = Effect.fn("PaymentOutcomes.refunded")(function* (
         id: PaymentId
       ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
-        const { locked, payment } = yield* payments.lockWithOrder(id)
+        const { locked, payment } = yield* lock(id)
         if (payment.status === "refunding" || (payment.status === "manual" && payment.capturedMinor > 0)) {
           const change = markRefunded(locked.order, id)
-          if (Result.isSuccess(change)) yield* save(id, locked, change.success, { to: "refunded" }, undefined)
-          else yield* payments.move(payment, { to: "refunded" })
+          if (Result.isSuccess(change)) yield* save(change.success, locked)
+          yield* payments.move(payment, { to: "refunded" })
           yield* ended(id, "refund", "refunded")
           yield* faults.at("refund.before-commit")
           return { status: "refunded", answer: undefined }
@@ -160,25 +154,43 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
         return { status: payment.status, answer: undefined }
       })
 
+      /** The caller holds the payment's lock. */
+      const toManual = Effect.fnUntraced(function* (payment: OpenPayment, phase: "charge" | "refund", reason: string) {
+        const { afterCommit } = yield* Transaction
+        const { amountMinor, currency, id, orderId } = payment
+        yield* payments.move(payment, { to: "manual" })
+        yield* counted("manual")
+        yield* afterCommit(
+          Effect.logError(
+            `payment ${id} of order ${orderId} needs a person: ${reason}. Look at the gateway whether its ` +
+              `${phase} of ${amountMinor} ${currency} was made; its webhook settles it`
+          )
+        )
+      })
+
       const manual = Effect.fn("PaymentOutcomes.manual")(function* (
         id: PaymentId,
         reason: string
       ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
-        const { afterCommit } = yield* Transaction
         const payment = yield* payments.lock(id)
-        if (payment.status !== "charging" && payment.status !== "refunding") {
-          return { status: payment.status, answer: yield* idempotency.answerOf(id) }
-        }
-        yield* payments.move(payment, { to: "manual" })
-        yield* ended(id, payment.status === "charging" ? "charge" : "refund", "manual")
-        yield* afterCommit(
-          Effect.logError(
-            `payment ${id} of order ${payment.orderId} needs a person: ${reason}. Look at the gateway whether its ` +
-              `${payment.status === "charging" ? "charge" : "refund"} of ${payment.amountMinor} ${payment.currency} was made; its webhook settles it`
-          )
-        )
+        const phase = phaseOf(payment)
+        if (phase === undefined) return { status: payment.status, answer: yield* idempotency.answerOf(id) }
+        yield* toManual(payment, phase, reason)
+        yield* tasks.settleByKey(paymentRecover, recoveryKeyOf(id, phase))
         return { status: "manual", answer: undefined }
       })
+
+      // A payment whose recovery is cancelled is recovered by nobody. The cancelling transaction ends the task itself.
+      yield* tasks.onCancel(paymentRecover, ({ idempotencyKey, operator: { actor, reason }, payload }) =>
+        Effect.gen(function* () {
+          if (!isRecoverPayload(payload)) return
+          const payment = yield* payments.lock(payload.paymentId)
+          const phase = phaseOf(payment)
+          // A run of the charge's recovery can outlast the charge: the refund has a task of its own.
+          if (phase === undefined || idempotencyKey !== recoveryKeyOf(payment.id, phase)) return
+          yield* toManual(payment, phase, `${actor} has cancelled its recovery: ${reason}`)
+        }).pipe(Effect.catchTag("PaymentNotFound", () => Effect.void))
+      )
 
       const run = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
         Effect.provideService(Transaction.run(effect), PgClient.PgClient, database) as Effect.Effect<A, E>

@@ -1,14 +1,12 @@
 /** The payments as they are stored: one row each, moved on only by guarded updates. */
-import { type OrderId, PaymentId } from "../domain/Ids.ts"
 import { Context, Effect, Layer, Schema } from "effect"
-import { SqlClient, type Statement } from "effect/sql"
-import { OrderStateConflict, StoredStatus } from "../domain/Order.ts"
+import { SqlClient } from "effect/sql"
+import { type OrderId, PaymentId } from "../domain/Ids.ts"
+import type { Order } from "../domain/Order.ts"
 import { Payment, PaymentMethod, type PaymentStatus, sourcesOf } from "../domain/Payment.ts"
+import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
-import { RandomUuid } from "../platform/RandomUuid.ts"
 import type { ChargeOutcome } from "./Gateway.ts"
-import { claiming, type KeyedRequest } from "./Idempotency.ts"
-import { type LockedOrder, lockedOrderColumns, lockedOrderOf, LockedOrderRow, OrderNotFound } from "./Orders.ts"
 
 /** There is no payment with this id. */
 export class PaymentNotFound extends Schema.TaggedError<PaymentNotFound>()("PaymentNotFound", {
@@ -26,13 +24,13 @@ export class PaymentOpen extends Schema.TaggedError<PaymentOpen>()("PaymentOpen"
   }
 }
 
-/** A payment with what it takes to settle it. Ages in milliseconds of the database's clock. */
+/** A payment, with what its settlement needs. Ages in milliseconds by the database's clock. */
 export const OpenPayment = Schema.Struct({
   ...Payment.fields,
   paymentMethod: PaymentMethod,
-  /** Another attempt may still be at work on it. */
+  /** Another attempt may be charging it. */
   leased: Schema.Boolean,
-  /** The gateway has left somebody without an answer. */
+  /** An attempt got no answer from the gateway. */
   isUnknown: Schema.Boolean,
   /** Since the intent to charge. */
   ageMillis: Schema.Number,
@@ -41,12 +39,12 @@ export const OpenPayment = Schema.Struct({
 })
 export type OpenPayment = typeof OpenPayment.Type
 
-/** What a payment becomes. */
+/** The next status of a payment. */
 export type Move =
   | { readonly to: "captured" | "refunding" | "refunded" | "manual" }
   | { readonly to: "declined"; readonly reason: string }
 
-/** How the gateway's word on the charge moves the payment: a capture that nobody wants any more is given back. */
+/** How the outcome of the charge moves the payment. A capture for a cancelled order is not wanted, and is refunded. */
 export const moveOf = (outcome: ChargeOutcome, isWanted: boolean): Move =>
   outcome._tag === "Declined" ? { to: "declined", reason: outcome.reason } : { to: isWanted ? "captured" : "refunding" }
 
@@ -54,134 +52,82 @@ export const moveOf = (outcome: ChargeOutcome, isWanted: boolean): Move =>
 export interface PaymentsService {
   readonly get: (id: PaymentId) => Effect.Effect<Payment, PaymentNotFound>
   /**
-   * Records the intent to pay the order, in one statement: the order locked, the key claimed, the payment `charging` and leased to the
-   * caller for `leaseMillis`. Undefined where the key is taken: then nothing was written. On a failure the transaction has to be rolled back.
+   * Records the intent to pay the order, for as much as it costs: the payment `charging`, leased to the caller for `leaseMillis`. The
+   * caller holds the order's lock. The unique index allows one open payment per order.
    */
   readonly open: (
-    request: KeyedRequest,
-    orderId: OrderId,
+    order: Order,
+    id: PaymentId,
     method: PaymentMethod,
     leaseMillis: number
-  ) => Effect.Effect<OpenPayment | undefined, OrderNotFound | OrderStateConflict | PaymentOpen, Transaction>
-  /** Reads the payment and locks its row to the end of the transaction. */
+  ) => Effect.Effect<OpenPayment, PaymentOpen, Transaction>
+  /** Reads the payment and locks its row to the end of the transaction. A caller that locks its order, too, does so before. */
   readonly lock: (id: PaymentId) => Effect.Effect<OpenPayment, PaymentNotFound, Transaction>
-  /** {@link lock}, behind the lock of its order: what changes both goes in this order. */
-  readonly lockWithOrder: (
-    id: PaymentId
-  ) => Effect.Effect<{ readonly payment: OpenPayment; readonly locked: LockedOrder }, PaymentNotFound, Transaction>
   /** The order's payment that is neither declined nor refunded, locked. The caller holds the order's lock. */
   readonly lockOpenOf: (orderId: OrderId) => Effect.Effect<OpenPayment | undefined, never, Transaction>
   /** Leases a charging payment for `leaseMillis` from now. */
   readonly lease: (id: PaymentId, leaseMillis: number) => Effect.Effect<void, never, Transaction>
-  /** Gives the lease back, and notes that the gateway has not told the outcome. */
+  /** Gives the lease back, and stores that the gateway gave no outcome. */
   readonly noteUnknown: (id: PaymentId) => Effect.Effect<void, never, Transaction>
   /** Moves the payment on. The caller holds its lock and saw a state that allows it: anything else is a defect. */
   readonly move: (payment: OpenPayment, move: Move) => Effect.Effect<void, never, Transaction>
 }
 
-/**
- * The statement that moves a payment on, guarded by `paymentTransitions`; `written` is a relation that must have a row.
- * It returns a row where it did.
- */
-export const moving = (sql: Statement.Constructor, id: PaymentId, move: Move, written?: Statement.Fragment) => sql`
-  UPDATE payments SET status = ${move.to}, updated_at = clock_now(),
-    captured_minor = CASE WHEN ${move.to} IN ('captured', 'refunding', 'refunded') THEN amount_minor ELSE captured_minor END,
-    refunded_minor = CASE WHEN ${move.to} = 'refunded' THEN amount_minor ELSE 0 END,
-    refund_begun_at = CASE WHEN ${move.to} = 'refunding' THEN clock_now() ELSE refund_begun_at END,
-    decline_reason = ${move.to === "declined" ? move.reason : null}::text
-  ${written === undefined ? sql`` : sql`FROM ${written}`}
-  WHERE id = ${id}::uuid AND status = ANY (${[...sourcesOf(move.to)]}::text[])
-    -- What is manual is so in one of two phases, and only goes on from there.
-    AND (status <> 'manual' OR (captured_minor > 0) = (${move.to} = 'refunded'))
-  RETURNING 1 AS one`
+const first = Rows.first(Payment)
+const firstOpen = Rows.first(OpenPayment)
+const moved = Rows.first(Schema.Struct({ id: PaymentId }))
 
-const decodePayment = Schema.decodeUnknownEffect(Payment)
-const decodeOpen = Schema.decodeUnknownEffect(OpenPayment)
-const Intent = Schema.Struct({
-  orderStatus: StoredStatus,
-  isClaimed: Schema.Boolean,
-  payment: Schema.NullOr(OpenPayment)
-})
-const decodeIntent = Schema.decodeUnknownEffect(Intent)
-const Both = Schema.Struct({ order: LockedOrderRow, payment: OpenPayment })
-const decodeBoth = Schema.decodeUnknownEffect(Both)
-
-const columns = (alias: string) => `
-  ${alias}.id, ${alias}.order_id AS "orderId", ${alias}.status, ${alias}.amount_minor::float8 AS "amountMinor", ${alias}.currency,
-  ${alias}.captured_minor::float8 AS "capturedMinor", ${alias}.refunded_minor::float8 AS "refundedMinor"`
-const openColumns = (alias: string) => `${columns(alias)},
-  ${alias}.payment_method AS "paymentMethod", ${alias}.leased_until > clock_now() AS leased, ${alias}.unknown_since IS NOT NULL AS "isUnknown",
-  (extract(epoch FROM clock_now() - ${alias}.created_at) * 1000)::float8 AS "ageMillis",
-  (extract(epoch FROM clock_now() - ${alias}.refund_begun_at) * 1000)::float8 AS "refundAgeMillis"`
+/** Amounts are int8, which arrives as bigint; as float8 they are exact up to 2⁵³, and a total is never above that. */
+const columns = `
+  p.id, p.order_id AS "orderId", p.status, p.amount_minor::float8 AS "amountMinor", p.currency,
+  p.captured_minor::float8 AS "capturedMinor", p.refunded_minor::float8 AS "refundedMinor"`
+const openColumns = `${columns},
+  p.payment_method AS "paymentMethod", p.leased_until > clock_now() AS leased, p.unknown_since IS NOT NULL AS "isUnknown",
+  (extract(epoch FROM clock_now() - p.created_at) * 1000)::float8 AS "ageMillis",
+  (extract(epoch FROM clock_now() - p.refund_begun_at) * 1000)::float8 AS "refundAgeMillis"`
 
 export class Payments extends Context.Service<Payments, PaymentsService>()("paid-once/application/Payments") {
   static readonly layer: Layer.Layer<Payments, never, SqlClient.SqlClient> = Layer.effect(
     Payments,
     Effect.gen(function* () {
       const client = yield* SqlClient.SqlClient
-      const drawUuid = yield* RandomUuid
-      const open_ = client.literal(openColumns("p"))
+      const open_ = client.literal(openColumns)
 
       return Payments.of({
         get: Effect.fn("Payments.get")(function* (id) {
-          const [row] = yield* Effect.orDie(
-            client`SELECT ${client.literal(columns("p"))} FROM payments AS p WHERE p.id = ${id}::uuid`
+          const payment = yield* Effect.orDie(
+            first(client`SELECT ${client.literal(columns)} FROM payments AS p WHERE p.id = ${id}::uuid`)
           )
-          return row === undefined
-            ? yield* new PaymentNotFound({ paymentId: id })
-            : yield* Effect.orDie(decodePayment(row))
+          return payment ?? (yield* new PaymentNotFound({ paymentId: id }))
         }),
-        open: Effect.fn("Payments.open")(function* (request, orderId, method, leaseMillis) {
+        open: Effect.fn("Payments.open")(function* (order, id, method, leaseMillis) {
           const { sql } = yield* Transaction
-          // The order's lock comes first, for everybody. Whoever waited for it sees the order as it is then, and of the key and of other
-          // payments the unique indexes know, whatever this statement's snapshot says.
-          const [row] = yield* Effect.orDie(sql`
-            WITH locked AS (SELECT * FROM orders WHERE id = ${orderId}::uuid FOR UPDATE),
-            fresh AS MATERIALIZED (
-              SELECT clock.now, uuid_v7(clock.now, ${drawUuid()}::uuid) AS id
-              FROM locked, LATERAL (SELECT clock_now() AS now) AS clock),
-            claimed AS (${claiming(sql, request, sql`fresh`)}),
-            opened AS (
-              INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, leased_until, created_at, updated_at)
-              SELECT claimed.subject_id, locked.id, 'charging', ${method}, locked.total_amount_minor, locked.currency,
-                     fresh.now + ${leaseMillis}::float8 * interval '1 millisecond', fresh.now, fresh.now
-              FROM locked, fresh, claimed WHERE locked.status = 'pending'
-              ON CONFLICT DO NOTHING RETURNING *)
-            SELECT locked.status AS "orderStatus", EXISTS (SELECT FROM claimed) AS "isClaimed",
-                   (SELECT row_to_json(payment) FROM (SELECT ${open_} FROM opened AS p) AS payment) AS payment
-            FROM locked`)
-          if (row === undefined) return yield* new OrderNotFound({ orderId })
-          const { isClaimed, orderStatus, payment } = yield* Effect.orDie(decodeIntent(row))
-          if (!isClaimed) return undefined
-          if (orderStatus !== "pending")
-            return yield* new OrderStateConflict({ orderId, status: orderStatus, wanted: "paid" })
-          return payment ?? (yield* new PaymentOpen({ orderId }))
+          const payment = yield* Effect.orDie(
+            firstOpen(sql`
+              INSERT INTO payments AS p
+                (id, order_id, status, payment_method, amount_minor, currency, leased_until, created_at, updated_at)
+              SELECT ${id}::uuid, ${order.id}::uuid, 'charging', ${method}, ${BigInt(order.totalAmountMinor)}, ${order.currency},
+                     clock.now + ${leaseMillis}::float8 * interval '1 millisecond', clock.now, clock.now
+              FROM (SELECT clock_now() AS now) AS clock
+              ON CONFLICT DO NOTHING
+              RETURNING ${open_}`)
+          )
+          return payment ?? (yield* new PaymentOpen({ orderId: order.id }))
         }),
         lock: Effect.fn("Payments.lock")(function* (id) {
           const { sql } = yield* Transaction
-          const [row] = yield* Effect.orDie(sql`SELECT ${open_} FROM payments AS p WHERE p.id = ${id}::uuid FOR UPDATE`)
-          return row === undefined
-            ? yield* new PaymentNotFound({ paymentId: id })
-            : yield* Effect.orDie(decodeOpen(row))
-        }),
-        lockWithOrder: Effect.fn("Payments.lockWithOrder")(function* (id) {
-          const { sql } = yield* Transaction
-          const [row] = yield* Effect.orDie(sql`
-            WITH o AS MATERIALIZED (
-              SELECT ${sql.literal(lockedOrderColumns)} FROM orders AS o
-              WHERE o.id = (SELECT order_id FROM payments WHERE id = ${id}::uuid) FOR UPDATE OF o),
-            p AS MATERIALIZED (SELECT p.* FROM o JOIN payments AS p ON p.order_id = o.id WHERE p.id = ${id}::uuid FOR UPDATE OF p)
-            SELECT row_to_json(o) AS "order", (SELECT row_to_json(payment) FROM (SELECT ${open_} FROM p) AS payment) AS payment FROM o`)
-          if (row === undefined) return yield* new PaymentNotFound({ paymentId: id })
-          const { order, payment } = yield* Effect.orDie(decodeBoth(row))
-          return { payment, locked: lockedOrderOf(order) }
+          const payment = yield* Effect.orDie(
+            firstOpen(sql`SELECT ${open_} FROM payments AS p WHERE p.id = ${id}::uuid FOR UPDATE`)
+          )
+          return payment ?? (yield* new PaymentNotFound({ paymentId: id }))
         }),
         lockOpenOf: Effect.fn("Payments.lockOpenOf")(function* (orderId) {
           const { sql } = yield* Transaction
-          const [row] = yield* Effect.orDie(sql`
-            SELECT ${open_} FROM payments AS p
-            WHERE p.order_id = ${orderId}::uuid AND p.status IN ('charging', 'captured', 'manual', 'refunding') FOR UPDATE`)
-          return row === undefined ? undefined : yield* Effect.orDie(decodeOpen(row))
+          return yield* Effect.orDie(
+            firstOpen(sql`
+              SELECT ${open_} FROM payments AS p
+              WHERE p.order_id = ${orderId}::uuid AND p.status IN ('charging', 'captured', 'manual', 'refunding') FOR UPDATE`)
+          )
         }),
         lease: Effect.fn("Payments.lease")(function* (id, leaseMillis) {
           const { sql } = yield* Transaction
@@ -195,15 +141,25 @@ export class Payments extends Context.Service<Payments, PaymentsService>()("paid
             UPDATE payments SET leased_until = clock_now(), unknown_since = coalesce(unknown_since, clock_now())
             WHERE id = ${id}::uuid AND status = 'charging'`)
         }),
-        move: Effect.fn("Payments.move")(function* (payment, move) {
+        move: Effect.fn("Payments.move")(function* ({ id, status }, move) {
           const { sql } = yield* Transaction
-          const moved = yield* Effect.orDie(moving(sql, payment.id, move))
-          if (moved.length === 0)
+          const row = yield* Effect.orDie(
+            moved(sql`
+              UPDATE payments SET status = ${move.to}, updated_at = clock_now(),
+                captured_minor = CASE WHEN ${move.to} IN ('captured', 'refunding', 'refunded') THEN amount_minor ELSE captured_minor END,
+                refunded_minor = CASE WHEN ${move.to} = 'refunded' THEN amount_minor ELSE 0 END,
+                refund_begun_at = CASE WHEN ${move.to} = 'refunding' THEN clock_now() ELSE refund_begun_at END,
+                decline_reason = ${move.to === "declined" ? move.reason : null}::text
+              WHERE id = ${id}::uuid AND status = ANY (${[...sourcesOf(move.to)]}::text[])
+                -- A manual payment waits for its charge or for its refund, and is settled by the outcome of that one alone.
+                AND (status <> 'manual' OR (captured_minor > 0) = (${move.to} = 'refunded'))
+              RETURNING id`)
+          )
+          if (row === undefined) {
             return yield* Effect.die(
-              new Error(
-                `payment ${payment.id} was ${payment.status}: it can't become ${move.to satisfies PaymentStatus}`
-              )
+              new Error(`payment ${id} was ${status}: it can't become ${move.to satisfies PaymentStatus}`)
             )
+          }
         })
       })
     })

@@ -1,24 +1,24 @@
 /** Placing an order: the order, its lines and OrderPlaced commit together. */
-import type { OrderLine } from "../domain/OrderLines.ts"
-import { type CustomerId, OrderId } from "../domain/Ids.ts"
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
+import { type CustomerId, OrderId } from "../domain/Ids.ts"
 import { type Currency } from "../domain/Money.ts"
 import { place } from "../domain/Order.ts"
+import type { OrderLine } from "../domain/OrderLines.ts"
 import type { EventRefused } from "../outbox/Outbox.ts"
+import { Ids } from "../platform/Ids.ts"
 import { Transaction } from "../platform/Transaction.ts"
-import { RandomUuid } from "../platform/RandomUuid.ts"
 import { type FinalAnswer, Idempotency, type KeyReused, type KeyedRequest } from "./Idempotency.ts"
 import { Orders, OrderView } from "./Orders.ts"
 
-/** What a customer orders; the lines and their total have been checked (`OrderLines`). */
+/** A customer's order. Its lines and their total have been checked (`OrderLines`). */
 export interface NewOrder {
   readonly customerId: CustomerId
   readonly currency: Currency
   readonly lines: ReadonlyArray<OrderLine>
 }
 
-/** The order was placed, now or by an earlier request with the same key. `body` is the order's JSON, the same each time. */
+/** The order was placed, by this request or an earlier one with the same key. `body` is the order's JSON, byte for byte the same. */
 export interface Placed {
   readonly orderId: OrderId
   readonly body: string
@@ -35,47 +35,49 @@ export class PlaceOrder extends Context.Service<
     ) => Effect.Effect<Placed, EventRefused | KeyReused>
   }
 >()("paid-once/application/PlaceOrder") {
-  static readonly layer: Layer.Layer<PlaceOrder, never, Orders | Idempotency | PgClient.PgClient> = Layer.effect(
+  static readonly layer: Layer.Layer<PlaceOrder, never, Orders | Idempotency | Ids | PgClient.PgClient> = Layer.effect(
     PlaceOrder,
     Effect.gen(function* () {
       const orders = yield* Orders
       const idempotency = yield* Idempotency
       const database = yield* PgClient.PgClient
-      const drawUuid = yield* RandomUuid
+      const ids = yield* Ids
 
-      const placeNew = Effect.fnUntraced(function* (id: OrderId, order: NewOrder) {
+      const placeAs = Effect.fnUntraced(function* (id: OrderId, order: NewOrder) {
         // The sum was checked when the lines were decoded: a failure here is a hole in that check.
         const change = yield* Effect.orDie(Effect.fromResult(place({ id, ...order })))
         yield* orders.save(change, { lines: order.lines })
         return yield* Effect.orDie(Effect.flatMap(orders.get(id), encodeView))
       })
 
+      /** Without a key: a repeated request places another order. */
+      const placeNew = Effect.fnUntraced(function* (order: NewOrder) {
+        const id = OrderId.make(ids.next())
+        return { orderId: id, body: yield* placeAs(id, order) }
+      })
+
+      const placeOnce = Effect.fnUntraced(function* (order: NewOrder, request: KeyedRequest) {
+        const orderId = OrderId.make(ids.next())
+        const key = yield* idempotency.claim(request, orderId)
+        switch (key._tag) {
+          case "First": {
+            const body = yield* placeAs(orderId, order)
+            yield* idempotency.answer(orderId, { status: 201, body } satisfies FinalAnswer)
+            return { orderId, body }
+          }
+          case "Answered":
+            return { orderId: OrderId.make(key.subjectId), body: key.answer.body }
+          case "Begun":
+            // Claim and answer commit together, so no other transaction sees a claim without its answer.
+            return yield* Effect.die(new Error(`the key of order ${key.subjectId} has no answer`))
+        }
+      })
+
       const placeOrder = Effect.fn("PlaceOrder.place")(
-        function* (order: NewOrder, request: KeyedRequest | undefined) {
-          // The lane follows from the id, so the id comes first; its time is the database's.
-          const [row] = yield* Effect.orDie(database<{ readonly id: string }>`
-          SELECT uuid_v7(clock_now(), ${drawUuid()}::uuid) AS id`)
-          const id = OrderId.make(row!.id)
-          return yield* Transaction.run(
-            Effect.gen(function* (): Effect.fn.Return<Placed, EventRefused | KeyReused, Transaction> {
-              if (request === undefined) return { orderId: id, body: yield* placeNew(id, order) }
-              const claim = yield* idempotency.claim(request, id)
-              switch (claim._tag) {
-                case "First": {
-                  const body = yield* placeNew(id, order)
-                  yield* idempotency.answer(id, { status: 201, body } satisfies FinalAnswer)
-                  return { orderId: id, body }
-                }
-                case "Answered":
-                  return { orderId: OrderId.make(claim.subjectId), body: claim.answer.body }
-                case "Begun":
-                  // Claim and answer commit together here, so a claim without an answer can't be seen from outside.
-                  return yield* Effect.die(new Error(`the key of order ${claim.subjectId} has no answer`))
-              }
-            })
+        (order: NewOrder, request: KeyedRequest | undefined): Effect.Effect<Placed, EventRefused | KeyReused> =>
+          Transaction.run(request === undefined ? placeNew(order) : placeOnce(order, request)).pipe(
+            Effect.provideService(PgClient.PgClient, database)
           )
-        },
-        Effect.provideService(PgClient.PgClient, database)
       )
 
       return PlaceOrder.of({ place: placeOrder })

@@ -1,36 +1,36 @@
 /**
- * Finding out what became of a charge or a refund whose outcome nobody here knows: after a crash, or because the gateway did not answer.
+ * Looks up the outcome of a charge or a refund: after a crash, or when the gateway did not answer. An outcome is never guessed.
  *
- * It is looked up, never guessed. What the gateway does not know is asked for again with the same key, but only in the first half of
- * the time for which the gateway knows a key, by the database's clock and since the intent: later the gateway may have forgotten a
- * charge that it made, and would make another. Then, and when the runs are used up, the payment is `manual`.
+ * A charge that the gateway does not know is requested again with the same key. That is safe only in the first half of the key's retention,
+ * counted from the intent by the database's clock: a gateway that has forgotten the key would charge again. After that, and when all runs
+ * are used up, the payment becomes `manual`.
  */
-import type { PaymentId } from "../domain/Ids.ts"
 import { PgClient } from "@effect/sql-pg"
 import { Context, Data, Effect, Layer, Option } from "effect"
-import * as TaskHandler from "../tasks/TaskHandler.ts"
-import { Transaction } from "../platform/Transaction.ts"
+import type { PaymentId } from "../domain/Ids.ts"
 import { Faults } from "../platform/Faults.ts"
+import { Transaction } from "../platform/Transaction.ts"
+import * as TaskHandler from "../tasks/TaskHandler.ts"
 import { Gateway, GatewaySettings, mayRepeat, OutcomeUnknown, stopwatch } from "./Gateway.ts"
 import { PaymentOutcomes, type Recorded } from "./PaymentOutcomes.ts"
-import { leaseSlackMillis } from "./PayOrder.ts"
 import { type OpenPayment, type PaymentNotFound, Payments } from "./Payments.ts"
+import { leaseSlackMillis } from "./PayOrder.ts"
 import { paymentRecover } from "./tasks/PaymentRecover.ts"
 
-/** Another attempt is at work on the payment. */
+/** Another attempt has the payment leased. */
 class Busy extends Data.TaggedError("Busy") {
   override readonly message = "another attempt is at work on it"
 }
 
-/** What a run comes to. */
+/** The result of a run. */
 type Run<E = never> = Effect.fn.Return<Recorded, E | OutcomeUnknown | PaymentNotFound>
 
 export class RecoverPayment extends Context.Service<
   RecoverPayment,
   {
     /**
-     * One run: the payment is settled, or `manual`, or was so already; fails with {@link OutcomeUnknown} where it is worth another try
-     * (not when `isLast`).
+     * One run. Succeeds when the payment has an outcome, is `manual`, or was so before. Fails with {@link OutcomeUnknown} where another run
+     * may find the outcome; the last run makes the payment `manual` instead.
      */
     readonly recover: (
       id: PaymentId,
@@ -51,13 +51,13 @@ export class RecoverPayment extends Context.Service<
       const faults = yield* Faults
       const database = yield* PgClient.PgClient
       const { keyRetentionMillis, timeoutMillis } = yield* GatewaySettings
-      // A look-up comes in front of the charge here.
+      // A look-up precedes the charge here, so two gateway timeouts have to fit in.
       const leaseMillis = 2 * timeoutMillis + leaseSlackMillis
 
       const transaction = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
         Effect.provideService(Transaction.run(effect), PgClient.PgClient, database) as Effect.Effect<A, E>
 
-      /** Takes the payment up: leased, so that a request with its key does not charge beside us. */
+      /** Leases the payment, so that no request with its key charges at the same time. */
       const takeUp = Effect.fnUntraced(function* (
         id: PaymentId
       ): Effect.fn.Return<OpenPayment, Busy | PaymentNotFound, Transaction> {
@@ -82,7 +82,7 @@ export class RecoverPayment extends Context.Service<
         if (status === "manual" || !mayRepeat(ageMillis, keyRetentionMillis)) {
           return yield* outcomes.manual(id, tooOld("charge"))
         }
-        // Once more, right before it is sent: a process that was frozen since the look must not charge when it wakes up.
+        // Checked again right before the charge: a process that was frozen since the look-up must not charge when it wakes up.
         if (!mayRepeat(ageMillis + (yield* sinceRead), keyRetentionMillis)) return yield* late("charge")
         const outcome = yield* gateway.charge({ paymentId: id, amount: { amountMinor, currency }, paymentMethod })
         yield* faults.at("recover.after-charge")
@@ -125,7 +125,7 @@ export class RecoverPayment extends Context.Service<
       const recoverOrTryAgain = (id: PaymentId): Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound> =>
         once(id).pipe(
           Effect.tapErrorTag("OutcomeUnknown", () => transaction(payments.noteUnknown(id))),
-          // Its lease is not ours to give back.
+          // The other attempt's lease is not given back.
           Effect.catchTag("Busy", (busy) => Effect.fail(new OutcomeUnknown({ reason: busy.message })))
         )
 
@@ -143,8 +143,8 @@ export class RecoverPayment extends Context.Service<
 }
 
 /**
- * What workers do with a task `payment.recover`: as many runs as there are delays, the first of which is in front of it, each with time for
- * two answers of a gateway that takes its time for both.
+ * The handler of `payment.recover`. The task has one run for each delay; the first delay precedes the first run. A run has time for two slow
+ * answers of the gateway.
  */
 export const handler = (settings: {
   readonly delaysMillis: ReadonlyArray<number>
@@ -157,6 +157,6 @@ export const handler = (settings: {
       timeoutMillis: 2 * settings.gatewayTimeoutMillis + paymentRecover.timeoutMillis
     },
     ({ isLastAttempt, payload }) =>
-      // A payment is never deleted: one that is not there is a mistake, and a retry finds it again.
+      // Payments are never deleted: a missing one is a mistake, and the task fails until somebody has looked at it.
       Effect.asVoid(RecoverPayment.use(({ recover }) => recover(payload.paymentId, { isLast: isLastAttempt })))
   )

@@ -1,14 +1,14 @@
 /**
- * Giving the money of a paid order back, as a whole. The intent is durable first, as for a charge; the recovery task is what asks the
- * gateway, at once and as often as it takes, so nothing waits here for another company.
+ * Refunds a paid order, the whole amount. As for a charge, the intent is committed first. The recovery task then calls the gateway, at once
+ * and until it has an answer, so the request does not wait for the gateway.
  */
-import type { OrderId, PaymentId } from "../domain/Ids.ts"
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer } from "effect"
+import type { OrderId, PaymentId } from "../domain/Ids.ts"
 import { OrderStateConflict } from "../domain/Order.ts"
-import { Tasks } from "../tasks/Tasks.ts"
-import { Transaction } from "../platform/Transaction.ts"
 import { Faults } from "../platform/Faults.ts"
+import { Transaction } from "../platform/Transaction.ts"
+import { Tasks } from "../tasks/Tasks.ts"
 import { type OrderNotFound, Orders, type OrderView } from "./Orders.ts"
 import { Payments } from "./Payments.ts"
 import { paymentRecover, recoveryKeyOf } from "./tasks/PaymentRecover.ts"
@@ -22,7 +22,7 @@ export interface Refunding {
 export class RefundOrder extends Context.Service<
   RefundOrder,
   {
-    /** Begins the refund, or tells of the one that is under way. */
+    /** Begins the refund, or returns the one that is under way. */
     readonly refund: (id: OrderId) => Effect.Effect<Refunding, OrderNotFound | OrderStateConflict>
   }
 >()("paid-once/application/RefundOrder") {

@@ -1,19 +1,19 @@
-/** Revenue reports: asked for now, computed by a task, fetched when they are ready. */
+/** Revenue reports: requested, computed by a task, fetched once they are ready. */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
-import { TaskId, TaskState } from "../tasks/TaskType.ts"
-import { Tasks } from "../tasks/Tasks.ts"
 import { Transaction } from "../platform/Transaction.ts"
+import { Tasks } from "../tasks/Tasks.ts"
+import { TaskId, TaskState } from "../tasks/TaskType.ts"
 import { type ReportRange, ReportResult, reportType } from "./tasks/Report.ts"
 
-/** No report was asked for under this id, or it is so old that it was cleaned up. */
+/** There is no report with this id, or it was deleted after its retention. */
 export class ReportNotFound extends Schema.TaggedError<ReportNotFound>()("ReportNotFound", { taskId: TaskId }) {
   override get message() {
     return `there is no report ${this.taskId}`
   }
 }
 
-/** How far a report is. */
+/** A report and its progress. */
 export const ReportView = Schema.Struct({
   taskId: TaskId,
   state: TaskState,
@@ -28,8 +28,8 @@ export class Reports extends Context.Service<
   Reports,
   {
     /**
-     * Asks for the report of these days. The same days again are the same report, as it was computed then: one that was asked for at the
-     * same time, too; one whose computation is dead is computed anew. A report lives as long as its task.
+     * Requests the report of these days. A repeated request for the same days, a concurrent one too, gets the same report, as of when it was
+     * computed. A report whose task is dead is computed again. A report is kept as long as its task.
      */
     readonly request: (range: ReportRange) => Effect.Effect<TaskId>
     readonly get: (taskId: TaskId) => Effect.Effect<ReportView, ReportNotFound>
@@ -49,7 +49,7 @@ export class Reports extends Context.Service<
             .pipe(Transaction.run, Effect.provideService(PgClient.PgClient, client))
           const known = isNew ? undefined : yield* Effect.orDie(tasks.get(taskId))
           if (known?.state === "dead") {
-            // Somebody else may have revived it, or it may be done, between the two looks: both are what was asked for.
+            // Another request may have revived the task in between, or it may have completed: both are fine.
             yield* Effect.ignore(tasks.retry(taskId, { actor: "POST /reports", reason: "asked for again" }))
           }
           return taskId

@@ -1,29 +1,27 @@
 /**
- * Payments whose recovery is dead: all its runs ended before they came to a word, because each took its process along, or met something that nobody
- * thought of. Nobody would look after such a payment any more, so it becomes `manual`: seen, counted, and settled by a person or the gateway's webhook.
+ * Makes payments `manual` whose recovery task is dead. All runs of such a task failed without an outcome: each crashed its process, say, or
+ * failed on a defect. As `manual` the payment is logged and counted, and a person or the gateway's webhook settles it.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Effect, Layer, Schema } from "effect"
-import { Tasks } from "../tasks/Tasks.ts"
-import { Transaction } from "../platform/Transaction.ts"
+import { Effect, Layer } from "effect"
 import * as Supervised from "../platform/Supervised.ts"
+import { Transaction } from "../platform/Transaction.ts"
+import { Tasks } from "../tasks/Tasks.ts"
 import { PaymentOutcomes } from "./PaymentOutcomes.ts"
-import { paymentRecover } from "./tasks/PaymentRecover.ts"
+import { isRecoverPayload, paymentRecover } from "./tasks/PaymentRecover.ts"
 
-/** Such a payment has waited for hours: some seconds more are nothing, and one look is a probe of an index. */
+/** Such a payment has waited for hours, so seconds do not matter. A sweep is a probe of an index. */
 const sweepMillis = 10_000
-/** Taken in one round; more come with the next. */
+/** Bounds one round; the next one continues. */
 const sweepLimit = 100
 
-const isPayload = Schema.is(paymentRecover.payload)
-
-/** One round. Returns how many dead recoveries were dealt with: each is completed, for what it had to look after is in a person's hands. */
+/** One round. Completes the dead tasks, whose payments a person looks after now, and returns how many there were. */
 export const sweepOnce = Effect.gen(function* () {
   const tasks = yield* Tasks
   const outcomes = yield* PaymentOutcomes
   const dead = yield* tasks.dead(paymentRecover.name, sweepLimit)
   for (const { lastError, payload, taskId } of dead) {
-    if (isPayload(payload)) {
+    if (isRecoverPayload(payload)) {
       yield* Effect.orDie(
         outcomes.manual(payload.paymentId, `its recovery is dead: ${lastError ?? "nobody knows why"}`)
       )

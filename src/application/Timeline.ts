@@ -1,6 +1,6 @@
 /** The timeline of an order: each of its events, how far it has been delivered, and which subscribers have applied it. */
-import { OrderId } from "../domain/Ids.ts"
 import { Context, Effect, Layer, Schema } from "effect"
+import { OrderId } from "../domain/Ids.ts"
 import { Inbox } from "../inbox/Inbox.ts"
 import { History, PastEvent } from "../operations/History.ts"
 import { type OrderNotFound, Orders } from "./Orders.ts"
@@ -41,7 +41,7 @@ export class Timeline extends Context.Service<
         const applied = yield* inbox.applied(names, orderId, events)
         return {
           orderId,
-          // Versions are contiguous, so the count tells whether one is missing. More may have come since the order was read.
+          // Versions are contiguous, so the count shows whether an event is missing. There may be more: the order was read before.
           complete: events.length >= order.version,
           events: events.map((event) => ({
             ...event,

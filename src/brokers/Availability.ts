@@ -1,4 +1,4 @@
-/** The metric `broker_available`: 1 while the broker answers. It is derived from what the service does with it, never from a probe. */
+/** The metric `broker_available`: 1 while the broker responds. It follows the service's own exchanges; there is no probe. */
 import { Effect, Layer, Metric, Stream, SubscriptionRef } from "effect"
 import { Broker } from "./Broker.ts"
 

@@ -1,8 +1,8 @@
 /**
- * What the outbox and the inbox need of a message broker, and no more.
+ * The part of a message broker that the outbox and the inbox need.
  *
- * Implementations: `KafkaBroker` (Apache Kafka through kafkajs) and `EmbeddedBroker` (a durable log in Postgres). Both pass
- * test/contracts/Broker.ts, and a third one is right when it does.
+ * Implementations: `KafkaBroker` (Apache Kafka through kafkajs) and `EmbeddedBroker` (a durable log in Postgres). An implementation is
+ * right when it passes the contract suite, test/contracts/Broker.ts.
  */
 import { Context, type Effect, Inspectable, Schema, type SubscriptionRef } from "effect"
 
@@ -14,79 +14,79 @@ export interface BrokerRecord {
   readonly headers: Readonly<Record<string, string>>
 }
 
-/** Where a record came from, on top of what was appended. */
+/** A record as a consumer gets it. */
 export interface ConsumedRecord {
   readonly offset: bigint
-  /** Null when a foreign producer wrote none. */
+  /** Null where a foreign producer wrote none. */
   readonly key: string | null
-  /** Null is Kafka's tombstone; ours never are. */
+  /** Null is Kafka's tombstone, which only foreign producers write. */
   readonly value: Uint8Array | null
   readonly headers: Readonly<Record<string, string>>
 }
 
-/** One append: all of it goes to one partition, as one batch. */
+/** Records that are appended together, to one partition. */
 export interface Batch {
   readonly topic: string
   readonly partition: number
   readonly records: readonly [BrokerRecord, ...ReadonlyArray<BrokerRecord>]
 }
 
-/** What a consumer gets at once: records of one partition in offset order, following the last slice without a gap. */
+/** Records that a consumer gets together: of one partition, in offset order, following the last slice without a gap. */
 export interface Slice {
   readonly topic: string
   readonly partition: number
   readonly records: readonly [ConsumedRecord, ...ReadonlyArray<ConsumedRecord>]
   /**
-   * Commits the group's place behind this slice's last record: soon, and before the consumer has ended in an orderly way. When the
-   * partition has meanwhile gone to another member it changes nothing and succeeds: the new owner's place stands.
+   * Commits the offset after the slice's last record for the group: soon, and before the consumer ends in an orderly way. When the
+   * partition has been assigned to another member meanwhile, it succeeds and changes nothing.
    */
   readonly commit: Effect.Effect<void, BrokerUnavailable>
 }
 
-/** What is known of a topic. */
+/** A topic as the broker describes it. */
 export interface TopicInfo {
   readonly topic: string
   readonly partitions: number
-  /** The largest batch the topic takes, in bytes as the broker counts them. */
+  /** The largest batch that the topic accepts, in bytes as the broker counts them. */
   readonly maxMessageBytes: number
-  /** Its name at the broker, where that is another one: what an operator has to type. */
+  /** Its name at the broker, where that differs, for operators. */
   readonly wireName?: string
-  /** How long it keeps records. Absent where the broker does not say. */
+  /** How long it keeps records. Absent where the broker does not tell. */
   readonly retention?: TopicRetention
-  /** How safely it keeps them. Absent where the broker has no copies of its own, or does not say. */
+  /** How it replicates records. Absent where the broker has no replicas, or does not tell. */
   readonly replication?: TopicReplication
 }
 
 /** How long a topic keeps a record. */
 export interface TopicRetention {
-  /** Whether it throws away all but the newest record of a key. */
+  /** Whether it is compacted: it keeps only the newest record of each key. */
   readonly compacts: boolean
-  /** How long it keeps a record at least, in milliseconds; `Infinity` for ever. */
+  /** The shortest time that it keeps a record, in milliseconds; `Infinity` for ever. */
   readonly millis: number
-  /** A record goes with its segment, whose last one may be so much younger. */
+  /** A record is deleted with its segment, which spans up to so many milliseconds. */
   readonly segmentMillis: number
 }
 
-/** How safely a topic keeps a record. */
+/** How a topic replicates its records. */
 export interface TopicReplication {
-  /** Copies of each partition; where they differ, of the worst one. */
+  /** Replicas of each partition; where they differ, the smallest number. */
   readonly copies: number
-  /** How many of them have to have a record before it is acknowledged. */
+  /** How many replicas must have a record before it is acknowledged. */
   readonly minInSync: number
-  /** Whether a copy that lags behind may become the leader, and with it drop what was acknowledged. */
+  /** Whether a replica that lags behind may become the leader, which drops acknowledged records. */
   readonly uncleanElection: boolean
 }
 
-/** How many partitions a topic gets that is missing and may be made. */
+/** The partition count of a topic that is created. */
 export const TopicSettings = Context.Reference<{ readonly partitions: number }>("paid-once/brokers/TopicSettings", {
-  // Enough for eight consumers of a group side by side; it divides the 64 lanes.
+  // Eight consumers of a group can work in parallel. It divides the 64 lanes.
   defaultValue: () => ({ partitions: 8 })
 })
 
-/** What may be a topic's name: Kafka's own rule (`Topic.validate` of its clients), for every broker. */
+/** The rule for topic names, for every broker: Kafka's own (`Topic.validate` of its clients). */
 export const topicName = /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$/
 
-/** The broker can't be reached, or did not answer in time: what was sent may or may not be there. Says nothing about the data. */
+/** The broker is unreachable or did not respond in time. A batch that was sent may be stored or not. Says nothing about the data. */
 export class BrokerUnavailable extends Schema.TaggedError<BrokerUnavailable>()("BrokerUnavailable", {
   operation: Schema.String,
   cause: Schema.Defect()
@@ -96,7 +96,7 @@ export class BrokerUnavailable extends Schema.TaggedError<BrokerUnavailable>()("
   }
 }
 
-/** The broker is there and refuses this topic: it does not exist, access is denied, a clock is off. An operator can mend it. */
+/** The broker responds and refuses the topic: it does not exist, access is denied, a clock is wrong. An operator can repair it. */
 export class TopicUnavailable extends Schema.TaggedError<TopicUnavailable>()("TopicUnavailable", {
   topic: Schema.String,
   reason: Schema.String
@@ -106,12 +106,12 @@ export class TopicUnavailable extends Schema.TaggedError<TopicUnavailable>()("To
   }
 }
 
-/** The broker refuses what is in the batch: too large, or invalid. Nothing of the batch was appended. */
+/** The broker refuses the batch: too large, or invalid. Nothing of it was appended. */
 export class MessageRejected extends Schema.TaggedError<MessageRejected>()("MessageRejected", {
   topic: Schema.String,
   partition: Schema.Int,
   reason: Schema.String,
-  /** It is the size: of the batch, where it has several records. */
+  /** The batch is too large. With several records, each may still fit by itself. */
   isTooLarge: Schema.optionalKey(Schema.Boolean)
 }) {
   override get message() {
@@ -138,44 +138,44 @@ export class Broker extends Context.Service<
   {
     /** `kafka` or `embedded`: for logs and health. */
     readonly name: string
-    /** Whether the last exchange with the broker went well. A hint for health and metrics. */
+    /** Whether the broker took part in the last exchange. For health and metrics only. */
     readonly available: SubscriptionRef.SubscriptionRef<boolean>
-    /** Makes the topic if it is missing and the broker is set to; tells what it is like. */
+    /** Creates the topic where it is missing and the settings allow it, and describes it. */
     readonly ensureTopic: (
       topic: string,
       partitions: number
     ) => Effect.Effect<TopicInfo, BrokerUnavailable | TopicUnavailable>
     /**
-     * Appends the batch to its partition, whole and in order, and returns the offset of its first record once the broker has
-     * stored it durably. The records take consecutive offsets.
+     * Appends the batch to its partition, whole and in order, and returns the offset of its first record once the broker has stored it
+     * durably. The records take consecutive offsets.
      *
-     * After `BrokerUnavailable` the batch may be in the log, once; sending it again may duplicate it, as a whole. It is never
-     * sent again by itself.
+     * After `BrokerUnavailable` the batch is in the log once or not at all. Publishing it again may duplicate it, as a whole. An
+     * implementation never retries by itself.
      */
     readonly publish: (batch: Batch) => Effect.Effect<{ readonly baseOffset: bigint }, PublishError>
     /**
-     * Joins the group and hands slices to `handle` until it is interrupted; then lets the slices under way end, and leaves the
-     * group. Fails when the broker is gone for longer than the client can ride out: the caller starts it again.
+     * Joins the group and hands slices to `handle` until it is interrupted; then waits for the slices in flight, and leaves the group.
+     * Fails when an outage lasts longer than the client's own retries: the caller starts it again.
      *
      * **Details**
      *
-     * - One slice of a partition at a time, in offset order; partitions side by side.
+     * - One slice of a partition at a time, in offset order; partitions in parallel.
      * - A new group starts at the first record of the topic.
-     * - What was not committed comes again: to this member after a restart, to another one after a rebalance. `handle` decides
-     *   when to commit; a later commit covers what came before it.
-     * - When `handle` fails, the same records come again after a jittered wait, and nothing after them in that partition
-     *   before; the other partitions go on.
+     * - Records that were not committed are delivered again: to this member after a restart, to another one after a rebalance. `handle`
+     *   decides when to commit; a commit covers all earlier records of the partition.
+     * - When `handle` fails, the same records are delivered again after a jittered delay, before any later record of that partition. The
+     *   other partitions continue.
      */
     readonly consume: <E, R>(
       options: ConsumeOptions,
       handle: (slice: Slice) => Effect.Effect<void, E, R>
     ) => Effect.Effect<never, BrokerUnavailable | TopicUnavailable, R>
     /**
-     * Asks any of its servers about the topic: an answer, whatever it is, says that the broker can be reached from this process. Absent where a
-     * process that reaches the database reaches the broker.
+     * Succeeds when any server of the broker responds to a question about the topic, whatever the response: the broker is reachable from
+     * this process. Absent where a process that reaches the database reaches the broker.
      */
     readonly reach?: (topic: string) => Effect.Effect<void, BrokerUnavailable>
-    /** How many of the topic's records stand behind the group's committed places. Absent where a broker does not say. */
+    /** The number of the topic's records after the group's committed offsets. Absent where the broker does not tell. */
     readonly lag?: (group: string, topic: string) => Effect.Effect<number, BrokerUnavailable | TopicUnavailable>
   }
 >()("paid-once/brokers/Broker") {}

@@ -1,18 +1,18 @@
 /**
- * How an event looks on the wire: the JSON value and the headers of its record.
+ * The wire format of an event: the JSON value and the headers of its record.
  *
- * The data travels as the text its writer encoded. It is put between the envelope's other fields by joining strings, never
- * decoded and encoded again: what was committed is what is sent, byte for byte, and it costs next to nothing.
+ * The data is sent as the text that its writer encoded. It is joined with the envelope's other fields as a string and never decoded, so
+ * the committed bytes are the published bytes.
  */
 import { Array, Result, Schema } from "effect"
 import type { NonEmptyReadonlyArray } from "effect/Array"
-import type { BrokerRecord, ConsumedRecord } from "./Broker.ts"
 import { isStorable } from "../platform/StorableText.ts"
 import { utf8Length, writeText } from "../platform/Utf8.ts"
+import type { BrokerRecord, ConsumedRecord } from "./Broker.ts"
 
 /** An event as it is stored; `data` is JSON text. */
 export interface StoredEvent {
-  /** UUID version 7; the consumers' key against duplicates. */
+  /** UUID version 7. Consumers recognise duplicates by it. */
   readonly eventId: string
   readonly topic: string
   readonly eventType: string
@@ -23,36 +23,35 @@ export interface StoredEvent {
   readonly aggregateVersion: number
   /** ISO 8601 in UTC, with milliseconds. */
   readonly occurredAt: string
-  /** 32 hex digits: the trace of the request that caused the event. */
+  /** 32 hexadecimal digits: the trace of the request that caused the event. */
   readonly traceId: string
-  /** 16 hex digits: the span that wrote it. */
+  /** 16 hexadecimal digits: the span that wrote it. */
   readonly spanId: string
   readonly data: string
 }
 
-/** A JSON string, as `JSON.stringify` makes it. Types and ids are plain as a rule, and then it is the text between quotes. */
+/** A JSON string, as `JSON.stringify` makes it. Most types and ids need no escapes, and then quotes are enough. */
 const quoted = (text: string): string => (plain.test(text) ? `"${text}"` : JSON.stringify(text))
 const plain = /^[\w .:/@-]*$/
 
-/** The value's fields in front of the data. Field order is part of the format: readers may log it, and tests compare it. */
+/** The value up to the data. The order of the fields is part of the format: readers may log it, and tests compare it. */
 const headOf = (event: StoredEvent): string =>
   `{"eventId":"${event.eventId}","eventType":${quoted(event.eventType)},"schemaVersion":${event.schemaVersion}` +
   `,"occurredAt":"${event.occurredAt}","traceId":"${event.traceId}","aggregateType":${quoted(event.aggregateType)}` +
   `,"aggregateId":${quoted(event.aggregateId)},"aggregateVersion":${event.aggregateVersion},"data":`
 
-/** The record's headers. `outbox_id` repeats the event's id under the name that Debezium's outbox users know. */
+/** The record's headers. `outbox_id` repeats the event's id under the name of Debezium's outbox router. */
 export const headersOf = (event: StoredEvent): Readonly<Record<string, string>> => ({
   "event-id": event.eventId,
   outbox_id: event.eventId,
   "event-type": event.eventType,
   "schema-version": String(event.schemaVersion),
-  // W3C Trace Context: version 00, sampled. The consumer's spans continue the trace of the request.
+  // W3C Trace Context: version 00, sampled. A consumer's spans continue the trace of the request.
   traceparent: `00-${event.traceId}-${event.spanId}-01`
 })
 
 /**
- * The records that carry the events, their values side by side in one buffer: a buffer for each would be most of what the garbage
- * collector has to do under load.
+ * The records of the events. Their values share one buffer: a buffer for each would be most of the garbage under load.
  */
 export const toRecords = (events: NonEmptyReadonlyArray<StoredEvent>): NonEmptyReadonlyArray<BrokerRecord> => {
   const heads = events.map(headOf)
@@ -72,15 +71,15 @@ export const toRecords = (events: NonEmptyReadonlyArray<StoredEvent>): NonEmptyR
 
 const closingBrace = 0x7d
 
-/** The record that carries the event. */
+/** The record of one event. */
 export const toRecord = (event: StoredEvent): BrokerRecord => toRecords([event])[0]
 
-/** Bytes of a record as a topic's size limit counts them, close enough above: key, value, headers and their lengths. */
+/** The size of a record as a topic's limit counts it, or slightly more: key, value, headers and their lengths. */
 export const recordBytes = ({ headers, key, value }: BrokerRecord): number => sizeOf(key, value.length, headers)
 
 /**
- * {@link recordBytes} of the record that an event will have, before its id, version and time are known: at their widest. Nothing is
- * put together for it, for every write of an event asks.
+ * The largest {@link recordBytes} that an event's record can have, before its id, version and time are known. Computed without building
+ * the record, because every append asks for it.
  */
 export const widestRecordBytes = (
   event: Pick<StoredEvent, "eventType" | "schemaVersion" | "aggregateType" | "aggregateId" | "data">
@@ -90,24 +89,24 @@ export const widestRecordBytes = (
   return blankBytes + inValue + utf8Length(aggregateId) + utf8Length(eventType) + 2 * String(schemaVersion).length
 }
 
-/** The bytes of {@link quoted}, less the quotes. */
+/** The bytes of {@link quoted} without the quotes. */
 const quotedLength = (text: string): number => (plain.test(text) ? text.length : utf8Length(JSON.stringify(text)) - 2)
 
 const sizeOf = (key: string, valueBytes: number, headers: BrokerRecord["headers"]): number => {
   let bytes = utf8Length(key) + valueBytes
   for (const [name, value] of Object.entries(headers)) bytes += name.length + utf8Length(value) + lengthBytes
-  // Kafka's record has up to five varints of its own and the batch a header of 61 bytes.
+  // Kafka adds up to five varints per record and a header of 61 bytes per batch.
   return bytes + 100
 }
 
-/** Bytes of a batch, which is what a topic's limit is about: Kafka refuses a batch above it, whatever its records are. */
+/** The size of a batch. A topic's limit applies to whole batches. */
 export const batchBytes = (records: ReadonlyArray<BrokerRecord>): number =>
   records.reduce((sum, record) => sum + recordBytes(record), 0)
 
-/** Two varint lengths a header. */
+/** Two varint lengths per header. */
 const lengthBytes = 6
 
-/** What a record takes beside its event's own texts, with the longest version and ids there can be. */
+/** The size of a record without its event's texts, with the longest version and ids. */
 const blankBytes =
   recordBytes(
     toRecord({
@@ -126,22 +125,22 @@ const blankBytes =
   ) -
   2 * "1".length
 
-/** One below the most that the tables' integers hold: there is a next one to compare with, and a turn behind it. */
+/** One below the largest `integer` of Postgres, so that the next version also fits. */
 export const maxVersion = 2_147_483_646
 
-/** Of a name or an id. */
+/** Of a name or an id, in UTF-16 units. */
 const maxNameLength = 500
 /**
- * Its bytes in UTF-8: an id and a type stand side by side in keys of indexes (consumer_cursors, outbox_holds), whose entries hold 2,704 bytes. What
- * is larger could be published, but neither archived nor applied.
+ * Of a name or an id, in bytes of UTF-8. An id and a type share index entries (consumer_cursors, outbox_holds), which hold 2,704 bytes. A
+ * larger name could be published, but neither archived nor applied.
  */
 const maxNameBytes = 1_000
-/** What is not longer than this has no more bytes either: a UTF-16 unit takes at most three. */
+/** A text of at most this length is within the bytes, too: a UTF-16 unit takes at most three. */
 const surelyShort = Math.floor(maxNameBytes / 3)
 
 /**
- * What is wrong with an event's or aggregate's type, or an aggregate's id, in words to follow its name; undefined where nothing is. The outbox
- * writes no event with such a name, and consumers read none. (Two names that no text of Postgres tells apart would be one aggregate.)
+ * The fault of an event's or aggregate's type, or of an aggregate's id, as the end of a sentence; undefined where there is none. The outbox
+ * appends no event with a faulty name, and consumers refuse it. A name that Postgres can't store exactly would merge two aggregates.
  */
 export const faultOfName = (name: string): string | undefined => {
   if (name === "") return "is empty"
@@ -159,11 +158,11 @@ const Name = Schema.String.check(Schema.makeFilter((name) => faultOfName(name) ?
 const isoTime =
   /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?(?:Z|[+-](?:0\d|1[0-5]):[0-5]\d)$/
 
-/** The years 1 to 9999 in UTC: what is outside of them is written in other ways, and each language has its own. */
+/** The years 1 to 9999 in UTC. Languages write years beyond them in different ways. */
 const firstMillis = Date.parse("0001-01-01T00:00:00.000Z")
 const lastMillis = Date.parse("9999-12-31T23:59:59.999Z")
 
-/** Whether a month has its day: JavaScript takes the 31st of April for the 1st of May, and Postgres refuses it. */
+/** Whether the month has the day: JavaScript reads April 31 as May 1, and Postgres refuses it. */
 const isDay = (time: string): boolean => {
   const day = Number(time.slice(8, 10))
   return day <= 28 || new Date(`${time.slice(0, 10)}T00:00:00Z`).getUTCDate() === day
@@ -175,7 +174,7 @@ const isTime = (value: unknown): value is string => {
   return millis >= firstMillis && millis <= lastMillis
 }
 
-/** What a consumer reads: the envelope with its data decoded as JSON and not yet by type. */
+/** The envelope as a consumer reads it. Its data is decoded as JSON, and not yet by its type. */
 export const Envelope = Schema.Struct({
   eventId: Schema.String.check(Schema.isUUID()),
   eventType: Name,
@@ -200,8 +199,8 @@ const isVersion = (value: unknown): value is number =>
   typeof value === "number" && Number.isInteger(value) && value >= 1 && value <= maxVersion
 
 /**
- * The envelope in a JSON text, or undefined where something is not as it should be; then the schema says what. What is right is seen here,
- * for a tenth of what the schema needs: it would walk through all of the data once more, which has just come out of JSON.parse.
+ * The envelope in a JSON text, or undefined where it is faulty; the schema then tells the fault. A sound envelope is recognised here at a
+ * tenth of the schema's cost, which would walk once more through data that has just come out of JSON.parse.
  */
 const readPlain = (text: string): Envelope | undefined => {
   let value: Record<string, unknown>
@@ -224,7 +223,7 @@ const readPlain = (text: string): Envelope | undefined => {
     isVersion(aggregateVersion) &&
     data !== undefined
     ? {
-        // A foreign writer may spell its UUID in capitals; Postgres gives it back in small letters, and the two must meet.
+        // A foreign writer may use upper case, and Postgres returns lower case: the two must be equal.
         eventId: eventId.toLowerCase(),
         eventType,
         schemaVersion,
@@ -238,7 +237,7 @@ const readPlain = (text: string): Envelope | undefined => {
     : undefined
 }
 
-/** Reads a record's value, or says in a sentence why it is no event of ours. */
+/** Decodes a record's value, or fails with a sentence about its fault. */
 export const decode = (record: Pick<ConsumedRecord, "value">): Result.Result<Envelope, string> => {
   if (record.value === null) return Result.fail("the record has no value")
   let text: string

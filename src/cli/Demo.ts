@@ -1,24 +1,25 @@
 /**
- * `paid-once demo`: the story of the outbox in half a minute. Orders are placed and paid over HTTP, the dispatcher is killed with
- * SIGKILL in the middle, the queue fills, a new dispatcher drains it, and at the end all sums agree.
+ * `paid-once demo`: shows the outbox in half a minute. Orders are placed and paid over HTTP. The dispatcher is killed with SIGKILL, the queue
+ * fills, and a new dispatcher drains it. At the end all sums agree.
  */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
-import { Console, Effect, Fiber, Layer, Redacted, Ref, Schedule, Scope } from "effect"
+import { Console, Effect, Fiber, Layer, Redacted, Ref, Schedule, Schema, Scope } from "effect"
 import { Command } from "effect/cli"
 import { HttpClient, HttpClientRequest, type HttpClientResponse } from "effect/http"
 import { SqlClient } from "effect/sql"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import * as Path from "node:path"
+import * as Main from "../main.ts"
 import { DatabaseSettings } from "../platform/DatabaseSettings.ts"
+import * as Rows from "../platform/Rows.ts"
 import * as Database from "../postgres/Database.ts"
-import * as EmbeddedPostgres from "../postgres/embedded/EmbeddedPostgres.ts"
 import { ExitStatus } from "./Process.ts"
 import * as ServiceProcess from "./ServiceProcess.ts"
 
-/** Enough to see the queue breathe, and few enough to be over in half a minute on two slow cores. */
+/** Enough to see the queue fill and drain, and few enough for half a minute on two slow cores. */
 const orderCount = 240
-/** Customers side by side, and how long each thinks between two orders: slow enough to watch. */
+/** Concurrent customers, and how long each waits between two orders: slow enough to watch. */
 const concurrency = 4
 const thinkMillis = 120
 const unitAmountMinor = 1_250
@@ -27,18 +28,24 @@ const unitAmountMinor = 1_250
 const killAfter = orderCount / 3
 const reviveAfter = (orderCount * 2) / 3
 
+/** The figures that have to agree at the end. Amounts in minor units. */
+const figures = Rows.one(
+  Schema.Struct({
+    paid: Schema.Int,
+    queued: Schema.Int,
+    published: Schema.Int,
+    captured: Schema.Number,
+    revenue: Schema.Number,
+    charged: Schema.Number,
+    orders: Schema.Number,
+    /** Events whose version is not the one after their predecessor's in the topic. */
+    wrong: Schema.Int
+  })
+)
+
 const numbers = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  const [row] = yield* sql<{
-    readonly paid: number
-    readonly queued: number
-    readonly published: number
-    readonly captured: number
-    readonly revenue: number
-    readonly charged: number
-    readonly orders: number
-    readonly wrong: number
-  }>`
+  return yield* figures(sql`
     SELECT (SELECT count(*) FROM orders WHERE status = 'paid')::int4 AS paid,
            (SELECT count(*) FROM outbox_events)::int4 AS queued,
            (SELECT count(*) FROM event_log)::int4 AS published,
@@ -49,8 +56,7 @@ const numbers = Effect.gen(function* () {
            (SELECT count(*) FROM (
               SELECT aggregate_version - lag(aggregate_version, 1, 0)
                        OVER (PARTITION BY aggregate_id ORDER BY broker_partition, broker_offset) AS step
-              FROM event_log) AS steps WHERE step <> 1)::int4 AS wrong`
-  return row!
+              FROM event_log) AS steps WHERE step <> 1)::int4 AS wrong`)
 })
 
 const bar = (value: number, of: number, width = 24) => {
@@ -69,7 +75,7 @@ const show = Effect.gen(function* () {
   )
 })
 
-/** Places one order and pays it; the key makes the repeat of a lost answer harmless. */
+/** Places one order and pays it, with idempotency keys. */
 const buy = Effect.fnUntraced(function* (url: string, index: number) {
   const client = yield* HttpClient.HttpClient
   const post = (path: string, key: string, body: unknown) =>
@@ -92,7 +98,7 @@ const expectSuccess = (response: HttpClientResponse.HttpClientResponse) =>
     ? response.json
     : Effect.flatMap(response.text, (text) => Effect.die(new Error(`the service answered ${response.status}: ${text}`)))
 
-/** Waits until `condition` says yes, at most as long as something can sensibly take. */
+/** Waits until `condition` is true, at most 15 seconds. */
 const until = <E, R>(condition: Effect.Effect<boolean, E, R>) =>
   condition.pipe(
     Effect.repeat({ until: (yes) => yes, schedule: Schedule.spaced("100 millis") }),
@@ -163,7 +169,7 @@ const run = Effect.gen(function* () {
     (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
   )
   yield* Console.log("Starting Postgres and the service …")
-  const postgres = yield* EmbeddedPostgres.acquire({ dataDirectory: directory })
+  const postgres = yield* Main.acquireEmbedded(directory)
   const env = { DATABASE_URL: Redacted.value(postgres.url), DATA_DIRECTORY: directory, PORT: "0", LOG_LEVEL: "None" }
   const scope = yield* Effect.scope
   const service = yield* ServiceProcess.start({ roles: "http,consumers,maintenance", env })

@@ -1,11 +1,23 @@
 /** `paid-once inbox list|retry|discard|skip`: what a consumer could not apply, for the person who has to decide about it. */
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { type Handled, InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
-import { type Entry, InboxReport, State } from "../operations/InboxReport.ts"
 import * as Main from "../main.ts"
+import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
+import { type Entry, InboxReport, State } from "../operations/InboxReport.ts"
+import {
+  by,
+  eventFilters,
+  json,
+  limit,
+  onDatabase,
+  operatorOf,
+  print,
+  printHandled,
+  printRedriven,
+  reason,
+  table
+} from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
-import { by, eventFilters, json, limit, onDatabase, operatorOf, print, reason, table } from "./Operator.ts"
 
 const consumer = Argument.String("consumer").pipe(
   Argument.withDescription("the consumer's name, as `inbox list` shows it")
@@ -81,10 +93,6 @@ const list = Command.make(
   )
 )
 
-const told = ({ changed, consumer, eventId, status }: Handled) => [
-  changed ? `Event ${eventId} of ${consumer}: ${status}.` : `Event ${eventId} of ${consumer} is ${status} already.`
-]
-
 const retry = Command.make(
   "retry",
   {
@@ -116,17 +124,12 @@ const retry = Command.make(
       const handled = yield* onDatabase(
         Effect.flatMap(InboxDeadLetters, (letters) => letters.retry(consumer.value, eventId.value, operator))
       )
-      return yield* print(json, handled, () => told(handled))
+      return yield* printHandled(json, handled)
     }
     const redriven = yield* onDatabase(
       Effect.flatMap(InboxDeadLetters, (letters) => letters.retryAll(filter, operator))
     )
-    yield* print(json, redriven, () => [
-      `Retrying ${redriven.retried} events.`,
-      ...(redriven.refusedCount === 0 ? [] : [`${redriven.refusedCount} have to wait:`]),
-      ...redriven.refused.map((refused) => `  ${refused.reason}`)
-    ])
-    if (redriven.refusedCount > 0) return yield* Effect.fail(new ExitStatus(1))
+    yield* printRedriven(json, redriven)
   })
 ).pipe(Command.withDescription("Try a dead letter again, first in its aggregate, under its id; or a failing event now"))
 
@@ -137,7 +140,7 @@ const discard = Command.make(
     const handled = yield* onDatabase(
       Effect.flatMap(InboxDeadLetters, (letters) => letters.discard(consumer, eventId, operatorOf({ by, reason })))
     )
-    yield* print(json, handled, () => told(handled))
+    yield* printHandled(json, handled)
   })
 ).pipe(Command.withDescription("Give an event up for one consumer; the rest of its aggregate goes on"))
 
@@ -148,7 +151,7 @@ const skip = Command.make(
     const handled = yield* onDatabase(
       Effect.flatMap(InboxDeadLetters, (letters) => letters.skip(consumer, eventId, operatorOf({ by, reason })))
     )
-    yield* print(json, handled, () => told(handled))
+    yield* printHandled(json, handled)
   })
 ).pipe(Command.withDescription("Go on with an event that waits for earlier ones (status gap), without them"))
 

@@ -1,8 +1,8 @@
 /** `paid-once maintenance run [--dry-run]`: one round of the upkeep that `serve` does every ten minutes, and what it did. */
 import { Console, Effect } from "effect"
 import { Command, Flag } from "effect/cli"
-import { type Report, unfinished } from "../operations/Maintenance.ts"
 import type { Step } from "../operations/DailyPartitions.ts"
+import { type Report, unfinished } from "../operations/Maintenance.ts"
 import { ExitStatus } from "./Process.ts"
 
 const done: Readonly<Record<Step["outcome"], string>> = {

@@ -1,9 +1,11 @@
-/** What the commands for operators share: flags, the audit's who and why, and how a list is printed. */
+/** Shared parts of the operator's commands: flags, the audit's actor and reason, and the printing of lists. */
 import { Console, Effect, Option, Schema } from "effect"
 import { Flag } from "effect/cli"
 import { hostname, userInfo } from "node:os"
 import * as Config from "../Config.ts"
 import * as Main from "../main.ts"
+import type { EventKey, Handled, Redriven } from "../operations/DeadLetters.ts"
+import { ExitStatus } from "./Process.ts"
 
 export const json = Flag.Boolean("json").pipe(
   Flag.withDescription("print JSON for programs to read"),
@@ -32,7 +34,7 @@ export const limit = Flag.Int("limit").pipe(
   Flag.withDefault(50)
 )
 
-/** What events may be chosen by at the outbox and at an inbox alike. */
+/** Filters of events that outbox and inbox share. */
 export const eventFilters = {
   type: Flag.String("type").pipe(Flag.withDescription("only events of this type"), Flag.optional),
   aggregate: Flag.String("aggregate").pipe(
@@ -47,6 +49,24 @@ export const onDatabase = <A, E, R extends Main.OperatorServices>(work: Effect.E
 
 export const print = (asJson: boolean, value: unknown, lines: () => ReadonlyArray<string>) =>
   Console.log(asJson ? JSON.stringify(value) : lines().join("\n"))
+
+/** One line about the event, or JSON. */
+export const printHandled = (asJson: boolean, handled: Handled<EventKey, string>) => {
+  const { changed, consumer, eventId, status } = handled
+  const event = consumer === undefined ? `Event ${eventId}` : `Event ${eventId} of ${consumer}`
+  return print(asJson, handled, () => [changed ? `${event}: ${status}.` : `${event} is ${status} already.`])
+}
+
+/** The result of a redrive, or JSON. Exit status 1 where a dead letter has to wait. */
+export const printRedriven = Effect.fnUntraced(function* (asJson: boolean, redriven: Redriven) {
+  const { refused, refusedCount, retried } = redriven
+  yield* print(asJson, redriven, () => [
+    `Retrying ${retried} events.`,
+    ...(refusedCount === 0 ? [] : [`${refusedCount} have to wait:`]),
+    ...refused.map(({ reason }) => `  ${reason}`)
+  ])
+  if (refusedCount > 0) return yield* Effect.fail(new ExitStatus(1))
+})
 
 /** Columns as wide as their widest cell. A row is a line, whatever line breaks are in it. */
 export const table = (given: ReadonlyArray<ReadonlyArray<string>>): ReadonlyArray<string> => {

@@ -1,10 +1,22 @@
 /** `paid-once outbox status|list|show|retry|discard`: what the broker refused, for the person who has to decide about it. */
 import { Console, Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { DeadLetters, type Handled } from "../operations/DeadLetters.ts"
+import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
 import { type Details, type Entry, OutboxReport } from "../operations/OutboxReport.ts"
+import {
+  by,
+  eventFilters,
+  json,
+  limit,
+  onDatabase,
+  operatorOf,
+  print,
+  printHandled,
+  printRedriven,
+  reason,
+  table
+} from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
-import { by, eventFilters, json, limit, onDatabase, operatorOf, print, reason, table } from "./Operator.ts"
 
 const eventId = Argument.String("event-id").pipe(
   Argument.withDescription("the event's id, as `outbox list` shows it"),
@@ -109,10 +121,6 @@ const show = Command.make(
   })
 ).pipe(Command.withDescription("Show one event: where it is, each refused send, and who did what to it"))
 
-const told = ({ changed, eventId, status }: Handled) => [
-  changed ? `Event ${eventId}: ${status}.` : `Event ${eventId} is ${status} already.`
-]
-
 const retry = Command.make(
   "retry",
   {
@@ -135,16 +143,13 @@ const retry = Command.make(
       return yield* Effect.fail(new ExitStatus(2))
     }
     if (Option.isSome(eventId)) {
-      const handled = yield* onDatabase(Effect.flatMap(DeadLetters, (dead) => dead.retry(eventId.value, operator)))
-      return yield* print(json, handled, () => told(handled))
+      const handled = yield* onDatabase(
+        Effect.flatMap(OutboxDeadLetters, (dead) => dead.retry(eventId.value, operator))
+      )
+      return yield* printHandled(json, handled)
     }
-    const redriven = yield* onDatabase(Effect.flatMap(DeadLetters, (dead) => dead.retryAll(filter, operator)))
-    yield* print(json, redriven, () => [
-      `Retrying ${redriven.retried} events.`,
-      ...(redriven.refusedCount === 0 ? [] : [`${redriven.refusedCount} have to wait:`]),
-      ...redriven.refused.map((refused) => `  ${refused.reason}`)
-    ])
-    if (redriven.refusedCount > 0) return yield* Effect.fail(new ExitStatus(1))
+    const redriven = yield* onDatabase(Effect.flatMap(OutboxDeadLetters, (dead) => dead.retryAll(filter, operator)))
+    yield* printRedriven(json, redriven)
   })
 ).pipe(
   Command.withDescription(
@@ -157,9 +162,9 @@ const discard = Command.make(
   { json, eventId, reason, by },
   Effect.fnUntraced(function* ({ by, eventId, json, reason }) {
     const handled = yield* onDatabase(
-      Effect.flatMap(DeadLetters, (dead) => dead.discard(eventId, operatorOf({ by, reason })))
+      Effect.flatMap(OutboxDeadLetters, (dead) => dead.discard(eventId, operatorOf({ by, reason })))
     )
-    yield* print(json, handled, () => told(handled))
+    yield* printHandled(json, handled)
   })
 ).pipe(Command.withDescription("Give a refused event up; the rest of its aggregate goes on"))
 

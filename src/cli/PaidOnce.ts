@@ -7,19 +7,19 @@ import { Console, Effect, Layer, Option, Result } from "effect"
 import { CliError, Command, Flag } from "effect/cli"
 import { readFileSync } from "node:fs"
 import * as Path from "node:path"
-import * as MaintenanceCommand from "./Maintenance.ts"
-import { demo } from "./Demo.ts"
-import { inbox } from "./Inbox.ts"
-import { outbox } from "./Outbox.ts"
-import { reset } from "./Reset.ts"
 import * as Config from "../Config.ts"
 import * as Main from "../main.ts"
 import { Migrated } from "../postgres/Migrations.ts"
+import { demo } from "./Demo.ts"
+import { inbox } from "./Inbox.ts"
+import * as MaintenanceCommand from "./Maintenance.ts"
+import { outbox } from "./Outbox.ts"
 import { ExitStatus, runMain } from "./Process.ts"
+import { reset } from "./Reset.ts"
 
 const json = Flag.Boolean("json").pipe(Flag.withDescription("print JSON for programs to read"), Flag.withDefault(false))
 
-/** What the hard limit is before the configuration is read, and after it. */
+/** The hard limit of a stop: this default until the configuration is read. */
 let hardMillis = 30_000
 
 const config = Effect.tap(Config.load, (loaded) =>
@@ -85,7 +85,7 @@ const program = Command.make("paid-once").pipe(
   Command.withDescription("Orders and payments whose events are never lost and never applied twice"),
   Command.withSubcommands([serve, gateway, migrate, maintenance, outbox, inbox, demo, reset]),
   Command.run({ version }),
-  // Help that was asked for is fine; help that is shown because of wrong usage is not.
+  // Help that was requested is a success; help after wrong usage is a failure.
   Effect.catchIf(
     (error) => CliError.isCliError(error),
     (error) =>

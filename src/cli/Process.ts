@@ -1,13 +1,13 @@
 /**
- * How a process of ours ends: the first SIGINT or SIGTERM closes every scope in order and exits 0; a second one, or the hard
- * limit, ends it at once with 1, and the next start puts right what was left.
+ * How the process ends. The first SIGINT or SIGTERM closes every scope in order and exits 0. A second one, or the hard limit, exits 1 at once; the
+ * next start recovers.
  */
 import { Cause, Console, Effect, Exit, type Fiber, Option, Runtime } from "effect"
 import { writeSync } from "node:fs"
-import * as EarlySignals from "./EarlySignals.ts"
 import * as Grace from "../platform/Grace.ts"
+import * as EarlySignals from "./EarlySignals.ts"
 
-/** What a command comes to, as an exit status: 0 fine, 1 problems found, 2 wrong usage. */
+/** The exit status of a command: 0 success, 1 problems found, 2 wrong usage. */
 export class ExitStatus extends Error {
   override readonly name = "ExitStatus"
   readonly status: number
@@ -17,14 +17,14 @@ export class ExitStatus extends Error {
   }
 }
 
-/** Says one line on stderr, even when the event loop will not turn again. */
+/** Writes one line to stderr, synchronously: the event loop may not run again. */
 const say = (line: string) => {
   writeSync(2, `${line}\n`)
 }
 
 /**
- * A signal that follows the first one so soon is its echo: under `npm start` a Ctrl-C reaches this process from the terminal, and again from
- * npm, which hands on what it got. Nobody presses twice as fast who has waited for the first to help.
+ * A second signal within this time is ignored. Under `npm start` a Ctrl-C arrives twice: from the terminal, and from npm, which forwards it. A
+ * person who presses twice takes longer.
  */
 const echoMillis = 500
 
@@ -40,7 +40,7 @@ const interruptBySignal = (fiber: Fiber.Fiber<unknown, unknown>, hardMillis: () 
     stopping = true
     firstMillis = performance.now()
     Grace.begin()
-    // The one timer outside of Effect: it has to fire when Effect's own shutdown is what hangs.
+    // A timer outside of Effect: it must fire when Effect's own shutdown hangs.
     setTimeout(() => {
       say(`paid-once: still not down after ${hardMillis()} ms (SHUTDOWN_HARD_MILLIS): leaving`)
       process.exit(1)
@@ -54,8 +54,7 @@ const interruptBySignal = (fiber: Fiber.Fiber<unknown, unknown>, hardMillis: () 
 }
 
 /**
- * Runs the program of this process. An expected failure is told in its own words on stderr, a line or a few; only a defect shows
- * its stack.
+ * Runs the process's program. An expected failure prints its message on stderr; only a defect prints its stack.
  */
 export const runMain = (
   program: Effect.Effect<unknown, unknown>,

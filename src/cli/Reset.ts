@@ -1,12 +1,12 @@
-/** `paid-once reset`: removes what this machine keeps under the data directory, and nothing that a living process uses. */
+/** `paid-once reset`: deletes the data under the data directory. Refused while a living process uses it. */
 import { Console, Effect, Schema } from "effect"
 import { Command } from "effect/cli"
 import { readdir, readFile, rm } from "node:fs/promises"
 import * as Path from "node:path"
 import * as Config from "../Config.ts"
-import * as EmbeddedPostgres from "../postgres/embedded/EmbeddedPostgres.ts"
+import * as Main from "../main.ts"
 
-/** A process of the machine still works on the data. */
+/** A living process uses the data. */
 export class StillInUse extends Schema.TaggedError<StillInUse>()("StillInUse", {
   path: Schema.String,
   pid: Schema.String
@@ -21,7 +21,7 @@ const userOf = (path: string) =>
   Effect.promise(async () => {
     const pids = (await readdir("/proc").catch(() => [])).filter((name) => /^\d+$/.test(name))
     for (const pid of pids) {
-      // A process may end while we look.
+      // The process may have ended meanwhile.
       const commandLine = await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")
       if (commandLine.includes(path)) return pid
     }
@@ -33,11 +33,12 @@ export const reset = Command.make(
   "reset",
   {},
   Effect.fnUntraced(function* () {
-    const { dataDirectory } = yield* Config.load
+    const config = yield* Config.load
+    const { dataDirectory } = config
     const kafka = Path.join(dataDirectory, "kafka")
     const user = yield* userOf(kafka)
     if (user !== undefined) return yield* new StillInUse({ path: kafka, pid: user })
-    yield* EmbeddedPostgres.reset(Path.join(dataDirectory, "postgres"))
+    yield* Main.resetEmbedded(config)
     for (const name of ["postgres", "kafka", "service.pid"]) {
       yield* Effect.promise(() => rm(Path.join(dataDirectory, name), { recursive: true, force: true }))
     }

@@ -3,12 +3,12 @@ import { Deferred, Effect, Exit, Option, Schema, type Scope } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import * as Path from "node:path"
 
-/** A first start on a slow machine, with an embedded Postgres to set up, takes a tenth of it. */
+/** Ten times what the first start takes on a slow machine, with an embedded Postgres to set up. */
 const readyMillis = 120_000
 
 /** The process ended before it was ready, or was not ready in time. */
 export class ServiceProcessFailed extends Schema.TaggedError<ServiceProcessFailed>()("ServiceProcessFailed", {
-  /** Its exit status, or the signal that ended it; null where it was still there, and not ready. */
+  /** Its exit status, or the signal that ended it; null where it was still running, but not ready. */
   code: Schema.NullOr(Schema.String),
   output: Schema.String
 }) {
@@ -21,30 +21,29 @@ export class ServiceProcessFailed extends Schema.TaggedError<ServiceProcessFaile
   }
 }
 
-/** What `serve --json` prints once it is ready, and no more than is used here. */
+/** The line that `serve --json` prints once it is ready, as far as it is used here. */
 const Ready = Schema.fromJsonString(Schema.Struct({ ready: Schema.Literal(true), url: Schema.NullOr(Schema.String) }))
 const decodeReady = Schema.decodeUnknownOption(Ready)
 
 /** A running process of the service. */
 export interface ServiceProcess {
   readonly pid: number
-  /** Where it answers HTTP: without the role `http` only where it was given a `PORT`, and then health and metrics alone. */
+  /** Its URL. A process without the role `http` has one only with a `PORT`, for health and metrics alone. */
   readonly url: string | null
   readonly signal: (signal: NodeJS.Signals) => Effect.Effect<void>
   /** Its exit status, or the signal that ended it. */
   readonly exit: Effect.Effect<number | NodeJS.Signals>
-  /** What it has printed so far. */
+  /** Its output so far. */
   readonly output: () => string
 }
 
-/** Output kept for an error message: the end of it tells most. */
+/** How much of the output is kept for an error message: its end. */
 const keptOutput = 100_000
 
 const entry = Path.resolve(import.meta.dirname, "../paid-once.ts")
 
 /**
- * Starts `paid-once serve` with these roles and variables, and waits until it is ready. Closing the scope asks it to stop, and
- * waits until it has.
+ * Starts `paid-once serve` with these roles and variables, and waits until it is ready. Closing the scope sends SIGTERM and waits for its end.
  */
 export const start = Effect.fn("ServiceProcess.start")(function* (options: {
   readonly roles?: string

@@ -1,8 +1,8 @@
 /**
- * The events of an order, by type and schema version: the contract with everyone who reads the topic.
+ * The events of an order, by type and schema version: the contract with the readers of the topic.
  *
- * A version's JSON Schema is checked in under `schemas/`; a change that a reader of that version would notice needs a new
- * version (test/domain/EventSchemas.test.ts refuses it).
+ * Each version's JSON Schema is a file under `schemas/`. A change that a reader of the version would notice needs a new version
+ * (test/domain/EventSchemas.test.ts).
  */
 import { Schema } from "effect"
 import { CustomerId, PaymentId } from "./Ids.ts"

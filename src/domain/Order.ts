@@ -1,8 +1,8 @@
 /**
- * The order: what a customer wants, and how far it has come.
+ * The order: its states, and the events that announce them.
  *
- * pending → paid → refunded, or pending → cancelled ({@link orderTransitions}): once money has come in, it goes back by a refund. Each
- * change of state is announced by an event, and `version` counts the events: it rises by exactly one with each.
+ * pending → paid → refunded, or pending → cancelled ({@link orderTransitions}). A paid order can only be refunded. Each change of state is
+ * announced by an event. `version` counts the events: each event increases it by one.
  */
 import { Result, Schema } from "effect"
 import type { OrderEvent } from "./Events.ts"
@@ -10,15 +10,15 @@ import { type CustomerId, OrderId, type PaymentId } from "./Ids.ts"
 import { type AmountMinor, type Currency, totalOf } from "./Money.ts"
 import type { OrderLine } from "./OrderLines.ts"
 
-/** What readers see: the stored states, and `paying` or `refunding` while a payment of the order is under way. */
+/** The statuses that readers see: the stored ones, and `paying` or `refunding` while a payment of the order is under way. */
 export const OrderStatus = Schema.Literals(["pending", "paying", "paid", "cancelled", "refunding", "refunded"])
 export type OrderStatus = typeof OrderStatus.Type
 
-/** What is stored: the states that an event announced. */
+/** The statuses that are stored: those that an event announced. */
 export const StoredStatus = Schema.Literals(["pending", "paid", "cancelled", "refunded"])
 export type StoredStatus = typeof StoredStatus.Type
 
-/** Where an order may go from where it is: drawn in ARCHITECTURE.md. */
+/** The allowed transitions, drawn in docs/payments.md. */
 export const orderTransitions: Readonly<Record<StoredStatus, ReadonlyArray<StoredStatus>>> = {
   pending: ["paid", "cancelled"],
   paid: ["refunded"],
@@ -26,7 +26,7 @@ export const orderTransitions: Readonly<Record<StoredStatus, ReadonlyArray<Store
   refunded: []
 }
 
-/** An order as it is changed: read under its row lock. Its lines never change, so no change carries them. */
+/** An order, read under its row lock to be changed. Its lines never change, and are not part of it. */
 export interface Order {
   readonly id: OrderId
   readonly customerId: CustomerId
@@ -37,13 +37,13 @@ export interface Order {
   readonly totalAmountMinor: AmountMinor
 }
 
-/** What a change of state makes: the order as it is to be stored, and the events that announce the change. */
+/** A change: the order as it will be stored, and the events that announce the change. */
 export interface Change {
   readonly order: Order
   readonly events: readonly [OrderEvent, ...ReadonlyArray<OrderEvent>]
 }
 
-/** The order's state does not allow what was asked. */
+/** The order's state does not allow the request. */
 export class OrderStateConflict extends Schema.TaggedError<OrderStateConflict>()("OrderStateConflict", {
   orderId: OrderId,
   status: OrderStatus,
@@ -57,7 +57,7 @@ export class OrderStateConflict extends Schema.TaggedError<OrderStateConflict>()
 const conflict = (order: Order, wanted: string) =>
   Result.fail(new OrderStateConflict({ orderId: order.id, status: order.status, wanted }))
 
-/** The order in its next state, with the event that announces it; a conflict where {@link orderTransitions} has no such way. */
+/** The order in its next state, with the event that announces it. A conflict where {@link orderTransitions} has no such transition. */
 const move = (order: Order, to: StoredStatus, event: OrderEvent): Result.Result<Change, OrderStateConflict> =>
   orderTransitions[order.status].includes(to)
     ? Result.succeed({ order: { ...order, status: to }, events: [event] })
@@ -65,7 +65,7 @@ const move = (order: Order, to: StoredStatus, event: OrderEvent): Result.Result<
 
 const amountOf = (order: Order) => ({ amountMinor: order.totalAmountMinor, currency: order.currency })
 
-/** A new order with the version 0 that comes before its first event, and OrderPlaced. */
+/** A new order with OrderPlaced. Its version is 0, which precedes the first event. */
 export const place = (input: {
   readonly id: OrderId
   readonly customerId: CustomerId
@@ -87,18 +87,18 @@ export const markPaid = (order: Order, paymentId: PaymentId): Result.Result<Chan
     data: { customerId: order.customerId, paymentId, amount: amountOf(order) }
   })
 
-/** The payment of a paid order was given back as a whole. */
+/** The payment of a paid order was refunded. */
 export const markRefunded = (order: Order, paymentId: PaymentId): Result.Result<Change, OrderStateConflict> =>
   move(order, "refunded", {
     _tag: "OrderRefunded",
     data: { customerId: order.customerId, paymentId, amount: amountOf(order) }
   })
 
-/** Nobody will pay: what the order held is free again. `lines` are the order's. */
+/** The order is cancelled. `lines` are the order's: its reservations are released by them. */
 export const cancel = (order: Order, lines: ReadonlyArray<OrderLine>): Result.Result<Change, OrderStateConflict> =>
   move(order, "cancelled", { _tag: "OrderCancelled", data: { lines } })
 
-/** The payment was declined: the order stays as it is, and the world hears why. */
+/** The payment was declined: the order stays pending, and an event gives the reason. */
 export const declinePayment = (
   order: Order,
   paymentId: PaymentId,

@@ -1,4 +1,4 @@
-/** What is ordered: the lines of an order, with their bounds. */
+/** The lines of an order, with their bounds. */
 import { Result, Schema } from "effect"
 import { totalOf } from "./Money.ts"
 import { shortText } from "./Text.ts"
@@ -7,13 +7,13 @@ import { shortText } from "./Text.ts"
 export const Sku = shortText(100).pipe(Schema.brand("Sku"))
 export type Sku = typeof Sku.Type
 
-/** A whole number within bounds, with one sentence for whatever else was given: a fraction, a string, nothing at all. */
+/** A whole number within bounds. One message covers every other input: a fraction, a string, a missing value. */
 const wholeNumber = (minimum: number, maximum: number) => {
   const message = `must be a whole number between ${minimum} and ${maximum}`
   return Schema.Int.annotate({ message }).check(Schema.isBetween({ minimum, maximum }, { message }))
 }
 
-/** One line: so many of one thing at one price. The bounds keep a line far from every overflow. */
+/** One line: a sku, a quantity and a price. The bounds exclude every overflow. */
 export const OrderLine = Schema.Struct({
   sku: Sku,
   quantity: wholeNumber(1, 1_000_000),
@@ -21,7 +21,7 @@ export const OrderLine = Schema.Struct({
 })
 export type OrderLine = typeof OrderLine.Type
 
-/** A thousand lines make an event of some 150 kB, well inside what a topic takes. */
+/** A thousand lines make an event of some 150 kB, well below a topic's limit. */
 export const maxLines = 1_000
 
 /** The lines of an order: 1 to {@link maxLines}, with a total that a JSON number carries exactly. */
@@ -29,7 +29,7 @@ export const OrderLines = Schema.Array(OrderLine).check(
   Schema.isMinLength(1, { message: "must have at least one line" }),
   Schema.isMaxLength(maxLines, { message: `must have at most ${maxLines} lines` }),
   Schema.makeFilter((lines: ReadonlyArray<OrderLine>) => {
-    // All checks run, to name all errors: what another check refuses has no total to complain about.
+    // All checks run, to name all errors. The total is checked only where the count of lines is valid.
     if (lines.length === 0 || lines.length > maxLines) return true
     const total = totalOf(lines)
     return Result.isSuccess(total) || total.failure

@@ -1,15 +1,15 @@
 /**
- * A payment: one attempt to pay one order. charging → captured → refunding → refunded, or charging → declined; `manual` where the
- * gateway has not told an outcome in time ({@link paymentTransitions}, drawn in ARCHITECTURE.md).
+ * A payment: one attempt to pay one order. charging → captured → refunding → refunded, or charging → declined. It is `manual` where the gateway
+ * gave no outcome in time ({@link paymentTransitions}, drawn in docs/payments.md).
  *
- * Its id is the idempotency key that the gateway is given, so the gateway charges for it at most once however often it is asked.
+ * Its id is the gateway's idempotency key, so the gateway charges at most once for it.
  */
 import { Schema } from "effect"
 import { OrderId, PaymentId } from "./Ids.ts"
 import { AmountMinor, Currency } from "./Money.ts"
 import { shortText } from "./Text.ts"
 
-/** What to charge, as the gateway names it (`pm_ok`). */
+/** A payment method, by the gateway's name for it (`pm_ok`). */
 export const PaymentMethod = shortText(100).pipe(Schema.brand("PaymentMethod"))
 export type PaymentMethod = typeof PaymentMethod.Type
 
@@ -17,10 +17,10 @@ export const PaymentStatus = Schema.Literals(["charging", "captured", "declined"
 export type PaymentStatus = typeof PaymentStatus.Type
 
 /**
- * Where a payment may go from where it is. Every update of a payment's status is guarded by it.
+ * The allowed transitions. Every update of a payment's status is guarded by them.
  *
- * - A capture whose order was cancelled meanwhile goes on to `refunding` at once.
- * - `manual` is left by whatever the gateway reports later: the outcome of the charge, or of the refund.
+ * - A capture for an order that was cancelled meanwhile becomes `refunding` at once.
+ * - A later report of the gateway, about the charge or the refund, ends `manual`.
  */
 export const paymentTransitions: Readonly<Record<PaymentStatus, ReadonlyArray<PaymentStatus>>> = {
   charging: ["captured", "declined", "refunding", "manual"],
@@ -31,11 +31,11 @@ export const paymentTransitions: Readonly<Record<PaymentStatus, ReadonlyArray<Pa
   manual: ["captured", "declined", "refunding", "refunded"]
 }
 
-/** The states from which a payment may come to `status`. */
+/** The states from which a payment may reach `status`. */
 export const sourcesOf = (status: PaymentStatus): ReadonlyArray<PaymentStatus> =>
   PaymentStatus.literals.filter((from) => paymentTransitions[from].includes(status))
 
-/** The gateway's idempotency key of the payment's refund: the same whenever and by whomever it is asked. */
+/** The gateway's idempotency key of the payment's refund. It depends on the payment alone. */
 export const refundKeyOf = (id: PaymentId): string => `${id}-refund`
 
 /** The payment that a refund's key belongs to. */

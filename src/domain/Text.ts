@@ -1,7 +1,7 @@
-/** Text that every part of the path can carry: UTF-8 for Kafka, `text` for Postgres, JSON for the world. */
+/** Text that Kafka (UTF-8), Postgres (`text`) and JSON can all hold. */
 import { Schema } from "effect"
 
-/** NUL, which Postgres can't store, and lone surrogates, which have no UTF-8. */
+/** Refuses NUL, which Postgres can't store, and lone surrogates, which have no UTF-8. */
 const isStorable = (text: string) =>
   (!text.includes("\u0000") && text.isWellFormed()) || "must not contain a NUL character or a lone surrogate"
 

@@ -11,7 +11,7 @@
  */
 import { Effect, Latch } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
-import * as Supervised from "../platform/Supervised.ts"
+import * as Backoff from "../platform/Backoff.ts"
 import { type PublishError, TopicUnavailable } from "../brokers/Broker.ts"
 import { type Lane, partitionOf } from "../outbox/Lane.ts"
 
@@ -190,7 +190,7 @@ export const make = Effect.fnUntraced(function* (options: {
     }
     const isLate = before !== undefined && sentMillis < before.seenMillis
     const { attempt, seenMillis } = isLate ? before : { attempt: (before?.attempt ?? 0) + 1, seenMillis: now }
-    const delay = yield* Supervised.fullJitterMillis(attempt - 1, options.baseMillis, options.capMillis)
+    const delay = yield* Backoff.millisAfter(Backoff.partitionPause(options.baseMillis, options.capMillis), attempt)
     failures.set(key, {
       topic,
       place,

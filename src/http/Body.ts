@@ -1,19 +1,19 @@
 /**
- * Request bodies: JSON in UTF-8, bounded, and nothing that its schema does not name.
+ * Request bodies: JSON in UTF-8, bounded, and without fields that the schema does not name.
  *
- * The bytes are read here rather than by HttpApi, which replaces bytes that are no UTF-8 by U+FFFD, takes a body without a
- * content type for JSON, and answers 413 and 415 without a problem.
+ * The bytes are read here and not by HttpApi. That one replaces invalid UTF-8 by U+FFFD, reads a body without a content type as JSON, and
+ * answers 413 and 415 without a problem.
  */
 import { ByteSize, Effect, Result, Schema } from "effect"
 import { HttpIncomingMessage, HttpServerRequest } from "effect/http"
 import { type FieldError, fieldErrors, badRequest, Problem } from "./Problems.ts"
 
-/** Seven times the largest order there can be (1,000 lines of some 150 bytes). */
+/** Seven times the largest valid order: 1,000 lines of some 150 bytes. */
 export const maxBodyBytes = 1_048_576
 
 /**
- * No array of ours is longer (an order's lines). Checked before the schema looks at the elements: a megabyte of `{},` would
- * otherwise make a million issues, and seconds of work, out of one request.
+ * The longest array of the API: an order's lines. Checked before the schema reads the elements. Otherwise a megabyte of `{},` would cost a
+ * million issues and seconds of work.
  */
 const maxArrayLength = 1_000
 
@@ -27,7 +27,7 @@ export const decode = <A, I>(
   return Effect.flatMap(read, (body) => Effect.fromResult(Result.mapError(decodeBody(body), badRequest)))
 }
 
-/** What is wrong with the request's body, for a request that has other faults too. Fails with 413 and 415, which come first. */
+/** The errors of the body, for a request that has other errors, too. Fails with 413 and 415, which come first. */
 export const errorsOf = (
   schema: Schema.ConstraintCodec<unknown, unknown>
 ): Effect.Effect<ReadonlyArray<FieldError>, Problem, HttpServerRequest.HttpServerRequest> =>
@@ -49,7 +49,7 @@ const decoderOf = <A, I>(schema: Schema.ConstraintCodec<A, I>) => {
   }
 }
 
-/** Cuts the arrays that are too long, and names them. */
+/** Empties arrays that are too long, and returns an error for each. */
 const boundArrays = (body: unknown): { readonly bounded: unknown; readonly tooLong: ReadonlyArray<FieldError> } => {
   if (Array.isArray(body)) return { bounded: body.slice(0, maxArrayLength), tooLong: [] }
   if (typeof body !== "object" || body === null) return { bounded: body, tooLong: [] }
@@ -77,10 +77,10 @@ const tooLarge = new Problem({
 
 const refuse = (message: string): Problem => badRequest([{ in: "body", pointer: "", message }])
 
-/** A charset parameter, if there is one, can only say what JSON is anyway (RFC 8259, section 8.1). */
+/** A charset parameter may only name UTF-8, which JSON always is (RFC 8259, section 8.1). */
 const jsonType = /^application\/json\s*(?:;\s*charset\s*=\s*"?utf-8"?\s*)?;?$/i
 
-/** The body as it came, as text that is said to be JSON: its size first, then its type and its encoding. */
+/** The body's text. Checks its size first, then its content type and its encoding. */
 export const text: Effect.Effect<string, Problem, HttpServerRequest.HttpServerRequest> = Effect.gen(function* () {
   const request = yield* HttpServerRequest.HttpServerRequest
   const { "content-encoding": encoding, "content-length": length, "content-type": type } = request.headers
@@ -93,7 +93,7 @@ export const text: Effect.Effect<string, Problem, HttpServerRequest.HttpServerRe
       status: 415,
       detail: type === undefined ? "the body has no content type" : `the content type ${type} is not supported`,
       errors: [{ in: "header", pointer: "/content-type", message: "must be application/json" }],
-      // RFC 9110, section 15.5.16: says what would have been taken.
+      // RFC 9110, section 15.5.16: names the accepted type.
       headers: { accept: "application/json" }
     })
   }
@@ -106,7 +106,7 @@ export const text: Effect.Effect<string, Problem, HttpServerRequest.HttpServerRe
     })
   }
   const bytes = yield* request.arrayBuffer.pipe(
-    // Counts what arrives, so it also holds for a chunked body that does not announce its length.
+    // Counts the bytes that arrive: a chunked body does not announce its length.
     Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(maxBodyBytes)),
     Effect.mapError(({ reason }) =>
       reason._tag === "RequestParseError" && reason.reason === "BodyTooLarge"

@@ -1,9 +1,9 @@
-/** What health says of the broker: whether the last exchange with it went well. */
+/** The part `broker` of health: whether the last exchange with the broker succeeded. */
 import { Effect, Layer, SubscriptionRef } from "effect"
 import { Broker } from "../brokers/Broker.ts"
 import { HealthParts, type PartReport } from "./Health.ts"
 
-/** Adds the part, for a process that speaks with the broker: one that never does would report it as ready for ever. */
+/** Adds the part. Only for a process that talks to the broker: another one would always report it as ready. */
 export const layer: Layer.Layer<never, never, Broker | HealthParts> = Layer.effectDiscard(
   Effect.gen(function* () {
     const { available, name } = yield* Broker

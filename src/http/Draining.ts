@@ -1,40 +1,41 @@
 /**
- * How a server stops without its clients seeing anything worse than a refused connection.
+ * Stops a server so that its clients see nothing worse than a refused connection.
  *
- * Node's own `close` ends every connection that is idle at that moment, and a client that is just sending its next request on one gets a
- * reset: it can't know whether its payment was taken. Nothing that a server does to a kept connection is safe from that but to answer on it and
- * say that this was the last answer. So new connections are refused first; each connection that is used ends with its next answer
- * (`Connection: close`); and one that nobody has used for so long that its client is hardly about to use it now is closed.
+ * Node's own `close` ends every idle connection at once. A client that is sending its next request on one gets a reset, and can't know whether
+ * its payment was taken. Only an answer with `Connection: close` ends a kept connection safely. The stop has three steps:
+ *
+ * 1. New connections are refused.
+ * 2. A connection that is used ends with its next answer.
+ * 3. A connection that was idle for {@link silenceMillis} is closed: its client is unlikely to use it at that very moment.
  */
 import { Deferred, Effect, Exit } from "effect"
 import type * as Http from "node:http"
 import * as Net from "node:net"
 
 /**
- * A connection that was silent for so long is closed. A client under load comes back within some hundred milliseconds, on a machine without a
- * free core within a second or so; whoever pauses longer is unlikely to come in the very moment of the close. Clients that leave connections
- * behind make a stop take as long.
+ * How long a connection is idle before it is closed. A client under load sends its next request within some hundred milliseconds, and within
+ * about a second on a busy machine. With idle clients a stop takes this long.
  */
 const silenceMillis = 2_000
 
-/** How often it is looked for what has been silent for so long. */
+/** How often idle connections are looked for. */
 const lookMillis = 50
 
-/** What is known of an open connection. */
+/** The state of an open connection. */
 interface Use {
-  /** What is being answered. */
+  /** Requests that are being answered. */
   readonly underWay: Set<Http.ServerResponse>
   /** When it was opened, or its last answer ended. */
   sinceMillis: number
-  /** What had come by then: if it is more by now, a request has begun. */
+  /** Bytes read by then. More bytes mean that a request has begun. */
   bytesRead: number
 }
 
-/** How a server that is about to listen will part from its clients. */
+/** The drain of a server that is about to listen. */
 export interface Draining {
   /**
-   * Stops accepting, waits until all connections are gone, at most `graceMillis`, and cuts what is left. For a finalizer: it can't be
-   * interrupted, and has an end by itself.
+   * Stops accepting, waits until all connections have ended, at most `graceMillis`, and closes the rest. Made for a finalizer: it is bounded,
+   * and can't be interrupted.
    */
   readonly drain: (graceMillis: number) => Effect.Effect<void>
 }
@@ -44,7 +45,7 @@ export const make = (server: Http.Server): Draining => {
   const uses = new Map<Net.Socket, Use>()
   let isDraining = false
 
-  /** The answer says that the connection ends with it, and Node ends it then. Too late where its head has been sent. */
+  /** Makes the answer the connection's last one. Without effect where its head has been sent. */
   const makeLast = (response: Http.ServerResponse) => {
     response.shouldKeepAlive = false
   }
@@ -86,7 +87,7 @@ export const make = (server: Http.Server): Draining => {
       Effect.timeoutOption(graceMillis)
     )
     server.closeAllConnections()
-    // Nothing is left to close but its look-out for slow requests.
+    // Only Node's timer for slow requests is left to stop.
     server.close(() => {})
   }, Effect.uninterruptible)
 
@@ -94,8 +95,8 @@ export const make = (server: Http.Server): Draining => {
 }
 
 /**
- * Runs `work` right after a turn of the event loop that took in whatever had come: the kernel resets a connection that nobody has accepted yet,
- * and one that is closed with a request unread. A loop that was busy until now has all of them still before it.
+ * Runs `work` right after a turn of the event loop that has accepted and read whatever had arrived. A loop that was busy has not done so yet.
+ * The kernel resets connections that are not accepted, and connections that are closed with unread data.
  */
 const afterPoll = (work: () => void) =>
   Effect.callback<void>((resume) => {

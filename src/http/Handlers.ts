@@ -1,5 +1,4 @@
-/** From requests to use cases, and from their results to answers. What is not a success becomes a problem, here and in `Observe`. */
-import type { OrderId } from "../domain/Ids.ts"
+/** The handlers of the API: they call the use cases, and turn results into answers. Failures become problems, here and in `Observe`. */
 import { Effect, Layer, Schema } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
@@ -7,19 +6,23 @@ import { CancelOrder } from "../application/CancelOrder.ts"
 import { GatewayWebhook, signatureHeader, type WebhookRefused } from "../application/GatewayWebhook.ts"
 import type { IdempotencyKey, KeyedRequest, KeyReused } from "../application/Idempotency.ts"
 import { type OrderNotFound, Orders, OrderView } from "../application/Orders.ts"
-import { type PaymentInProgress, PayOrder, type PayResult, type TooManyPayments } from "../application/PayOrder.ts"
 import { type PaymentNotFound, type PaymentOpen, Payments } from "../application/Payments.ts"
+import { type PaymentInProgress, PayOrder, type PayResult, type TooManyPayments } from "../application/PayOrder.ts"
 import { PlaceOrder } from "../application/PlaceOrder.ts"
 import { RefundOrder } from "../application/RefundOrder.ts"
 import { type ReportNotFound, Reports } from "../application/Reports.ts"
 import { Timeline } from "../application/Timeline.ts"
+import type { OrderId } from "../domain/Ids.ts"
 import type { OrderStateConflict } from "../domain/Order.ts"
 import type { EventRefused } from "../outbox/Outbox.ts"
 import { type TaskNotFound, Tasks } from "../tasks/Tasks.ts"
-import { Api, HealthApi, NewOrderBody, type PaymentPending, PayBody, ReportBody } from "./Api.ts"
+import { Api } from "./Api.ts"
 import * as Body from "./Body.ts"
 import { Health } from "./Health.ts"
+import { HealthApi } from "./HealthApi.ts"
+import { NewOrderBody, PayBody, type PaymentPending } from "./OrdersApi.ts"
 import { contentType as problemType, Problem, toResponse } from "./Problems.ts"
+import { ReportBody } from "./TasksApi.ts"
 
 type Refusal =
   | EventRefused
@@ -48,7 +51,7 @@ const toProblem = (refusal: Refusal): Problem => {
     case "PaymentOpen":
       return new Problem({ status: 409, detail: refusal.message })
     case "PaymentInProgress":
-      // An attempt ends within the gateway's timeout, and as a rule in far less than a second.
+      // An attempt ends within the gateway's timeout, and usually in far less than a second.
       return new Problem({ status: 409, detail: refusal.message, headers: { "retry-after": "1" } })
     case "TooManyPayments":
       return new Problem({ status: 503, detail: refusal.message, headers: { "retry-after": "1" } })
@@ -67,21 +70,21 @@ const toProblem = (refusal: Refusal): Problem => {
   }
 }
 
-/** Answers a refusal of the use case with its problem. */
+/** Answers a failure of the use case with its problem. */
 const refusing = <A, R>(
   effect: Effect.Effect<A, Refusal, R>
 ): Effect.Effect<A | HttpServerResponse.HttpServerResponse, never, R> =>
   effect.pipe(Effect.catch((refusal) => Effect.succeed(toResponse(toProblem(refusal)))))
 
 const json = (status: number, body: string, headers?: Readonly<Record<string, string>>) =>
-  // The text goes out as it was stored: an answer that is given again must be the same byte for byte.
+  // The stored text is sent unchanged: a repeated answer is the same byte for byte.
   HttpServerResponse.text(body, {
     status,
     contentType: status === 402 ? problemType : "application/json",
     headers
   })
 
-/** The path is written anew from the decoded id, so that one order has one path, however the client spelt it. */
+/** The path is built from the decoded id, so that an order has one path, however the client spelt the id. */
 const keyed = (path: string, key: IdempotencyKey, body: unknown): KeyedRequest => ({ method: "POST", path, key, body })
 
 const toAnswer = (orderId: OrderId, result: PayResult) => {
@@ -100,7 +103,7 @@ const toAnswer = (orderId: OrderId, result: PayResult) => {
 
 const encodeView = Schema.encodeEffect(Schema.fromJsonString(OrderView))
 
-/** The order as the request left it; where a payment is under way, with the way to it. */
+/** The order after the request: 200, or 202 with the location of a payment that is under way. */
 const toView = (view: OrderView, payment: string | undefined) =>
   Effect.map(Effect.orDie(encodeView(view)), (body) =>
     payment === undefined ? json(200, body) : json(202, body, { location: `/payments/${payment}` })
@@ -194,7 +197,7 @@ const webhooksLayer = HttpApiBuilder.group(
       refusing(
         Effect.gen(function* () {
           const { headers } = yield* HttpServerRequest.HttpServerRequest
-          // The signature is over the text as it came.
+          // The signature covers the exact text.
           yield* webhook.receive(headers[signatureHeader] ?? "", yield* Body.text)
           return json(200, JSON.stringify({ received: true }))
         })

@@ -1,37 +1,36 @@
 /**
- * Whether this process lives, and whether it does what its roles are for.
+ * Liveness and readiness of this process.
  *
- * Only what stops an order from being taken makes it unready: the database, a start that is not over, and a shutdown under way. A broker that
- * is away or a fiber that is being restarted degrades it: events wait in the outbox meanwhile.
+ * A process is unready only where it can't take an order: without the database, while it starts, and while it stops. Without the broker, or
+ * with a fiber that is being restarted, it is degraded: events wait in the outbox meanwhile.
  */
 import { Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Monotonic from "../platform/Monotonic.ts"
 import { Fibers, type FiberState, stuckAfterMillis } from "../platform/Supervised.ts"
 
-/** What a part says of itself. Further fields tell an operator more. */
+/** The report of one part. Further fields are for the operator. */
 export const PartReport = Schema.StructWithRest(
   Schema.Struct({ status: Schema.Literals(["ready", "degraded", "unready"]) }),
   [Schema.Record(Schema.String, Schema.Json)]
 )
 export type PartReport = typeof PartReport.Type
 
-/** The worst of the parts, and the parts by name. */
+/** The worst status of the parts, and the parts by name. */
 export const HealthReport = Schema.Struct({
   status: Schema.Literals(["ready", "degraded", "unready"]),
   parts: Schema.Record(Schema.String, PartReport)
 }).annotate({ identifier: "Health" })
 export type HealthReport = typeof HealthReport.Type
 
-/** A part that health asks: it must answer by itself within {@link partTimeoutMillis}, or counts as degraded. */
+/** A part of health. One that does not answer within {@link partTimeoutMillis} counts as degraded. */
 export interface HealthPart {
   readonly name: string
   readonly report: Effect.Effect<PartReport>
 }
 
 /**
- * The parts of this process: each of its roles brings its own (the dispatcher its lanes, for example), so that health judges no role that
- * runs elsewhere.
+ * The parts of this process. Each role adds its own, so that health does not judge roles that run elsewhere.
  */
 export class HealthParts extends Context.Service<
   HealthParts,
@@ -54,14 +53,14 @@ export class HealthParts extends Context.Service<
   })
 }
 
-/** Whether this process is at work: its port may answer before its work has begun, and while it ends. */
+/** Whether this process works. Its port may answer before the work has begun, and while it ends. */
 export class Readiness extends Context.Service<
   Readiness,
   {
     readonly phase: Effect.Effect<"starting" | "working" | "draining">
     /** Ends the start, during which the process is unready. */
     readonly begin: Effect.Effect<void>
-    /** Turns ready into unready, and answers with `Connection: close`, while the server still takes what comes. For good. */
+    /** Turns health unready for good. The server still answers requests, with `Connection: close`. */
     readonly drain: Effect.Effect<void>
   }
 >()("paid-once/http/Readiness") {
@@ -76,7 +75,7 @@ export class Readiness extends Context.Service<
     )
   )
 
-  /** To be built over the work, where no requests are taken: it has begun when this is built, and ends after this. */
+  /** For a process without the role `http`: built above the other roles, which have begun by then and end after this. */
   static readonly layerWorking: Layer.Layer<never, never, Readiness> = Layer.effectDiscard(
     Effect.gen(function* () {
       const { begin, drain } = yield* Readiness
@@ -85,7 +84,7 @@ export class Readiness extends Context.Service<
   )
 }
 
-/** Orchestrators ask every few seconds and wait one to three: our own answer must come before theirs runs out. */
+/** Orchestrators wait one to three seconds for an answer: this must be shorter. */
 const partTimeoutMillis = 2_000
 
 export class Health extends Context.Service<Health, { readonly report: Effect.Effect<HealthReport> }>()(
@@ -103,7 +102,7 @@ export class Health extends Context.Service<Health, { readonly report: Effect.Ef
         const database = sql`SELECT 1`.pipe(
           Effect.as<PartReport>({ status: "ready" }),
           Effect.timeout(partTimeoutMillis),
-          // No reason in the answer: a driver's message may name hosts and users. The log has it.
+          // The answer gives no reason: a driver's message may name hosts and users. The log does.
           Effect.catchCause((cause) =>
             Effect.as(Effect.logDebug("health: the database does not answer", cause), {
               status: "unready"
@@ -128,7 +127,7 @@ export class Health extends Context.Service<Health, { readonly report: Effect.Ef
           if (phase === "starting") parts["start"] = { status: "unready" }
           if (phase === "draining") parts["shutdown"] = { status: "unready" }
           const added = Effect.forEach(yield* others.all, bounded, { concurrency: "unbounded" })
-          // Side by side: one after the other they could take twice as long as whoever asks waits.
+          // Side by side: one after the other they could take twice the timeout.
           const [ofDatabase, ofOthers] = yield* Effect.all([database, added], { concurrency: "unbounded" })
           parts["database"] = ofDatabase
           for (const state of yield* fibers.states) parts[`fiber:${state.name}`] = ofFiber(state, now)
@@ -141,7 +140,7 @@ export class Health extends Context.Service<Health, { readonly report: Effect.Ef
 }
 
 const ofFiber = (state: FiberState, nowMillis: number): PartReport => {
-  // It may have come on since we looked at the clock.
+  // The fiber may have made progress since the clock was read.
   const silentMillis = Math.max(0, Math.round(nowMillis - state.lastProgressMillis))
   const stuck = silentMillis > stuckAfterMillis
   return {

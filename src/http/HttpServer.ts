@@ -1,9 +1,9 @@
 /**
- * The service's HTTP server: the API, its documentation, metrics and health on one port; or, for a process that takes no requests, health and
+ * The service's HTTP server: the API, its documentation, metrics and health on one port. A process without the role `http` serves health and
  * metrics alone.
  *
- * The routes are built before the port is bound, so that no request arrives where nobody listens yet. Closing goes the other way:
- * unready, no new connections, the requests under way within {@link HttpSettings}' grace, then whatever is still open.
+ * The routes are built before the port is bound, so that every request finds its handler. A stop goes the other way: health turns unready, new
+ * connections are refused, requests under way end within the grace of {@link HttpSettings}, and the rest is closed.
  */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Context, Effect, Layer, Schema } from "effect"
@@ -15,27 +15,28 @@ import type { AddressInfo, Socket } from "node:net"
 import type { CancelOrder } from "../application/CancelOrder.ts"
 import type { GatewayWebhook } from "../application/GatewayWebhook.ts"
 import type { Orders } from "../application/Orders.ts"
-import type { PayOrder } from "../application/PayOrder.ts"
 import type { Payments } from "../application/Payments.ts"
+import type { PayOrder } from "../application/PayOrder.ts"
 import type { PlaceOrder } from "../application/PlaceOrder.ts"
 import type { RefundOrder } from "../application/RefundOrder.ts"
 import type { Reports } from "../application/Reports.ts"
 import type { Timeline } from "../application/Timeline.ts"
-import type { Tasks } from "../tasks/Tasks.ts"
 import * as Grace from "../platform/Grace.ts"
 import type { Fibers } from "../platform/Supervised.ts"
-import { Api, HealthApi } from "./Api.ts"
+import type { Tasks } from "../tasks/Tasks.ts"
+import { Api } from "./Api.ts"
 import * as Draining from "./Draining.ts"
 import * as Handlers from "./Handlers.ts"
 import { Health, type HealthParts, Readiness } from "./Health.ts"
+import { HealthApi } from "./HealthApi.ts"
 import * as Metrics from "./Metrics.ts"
 import * as Observe from "./Observe.ts"
 import { Problem, contentType as problemType, toJson } from "./Problems.ts"
 import { RequestProblems } from "./RequestProblems.ts"
 
-/** Where to listen. */
+/** Address and grace. */
 export const HttpSettings = Context.Reference<{
-  /** 127.0.0.1 keeps the server, which asks nobody who he is, on this machine. */
+  /** The server has no authentication: 127.0.0.1 keeps it on this machine. */
   readonly host: string
   /** 0 picks a free one. */
   readonly port: number
@@ -43,13 +44,13 @@ export const HttpSettings = Context.Reference<{
   readonly graceMillis: number
 }>("paid-once/http/HttpSettings", { defaultValue: () => ({ host: "127.0.0.1", port: 3000, graceMillis: 10_000 }) })
 
-/** Where the server listens, once it does. */
+/** The server's address, once it listens. */
 export class BoundAddress extends Context.Service<
   BoundAddress,
   { readonly host: string; readonly port: number; readonly url: string }
 >()("paid-once/http/BoundAddress") {}
 
-/** The server can't listen where it was told to. The message names the variable to change. */
+/** The server can't listen on its address. The message names the variable to change. */
 export class ListenFailed extends Schema.TaggedError<ListenFailed>()("ListenFailed", {
   variable: Schema.Literals(["HOST", "PORT", "GATEWAY_PORT"]),
   host: Schema.String,
@@ -61,16 +62,16 @@ export class ListenFailed extends Schema.TaggedError<ListenFailed>()("ListenFail
   }
 }
 
-/** Headers come in one packet as a rule; ten seconds suffice on the worst line, and end a client that drips them. */
+/** Headers usually arrive in one packet. Ten seconds suffice on a slow line, and end a client that sends them byte by byte. */
 const headersTimeoutMillis = 10_000
-/** A megabyte on a slow line; whoever takes longer holds a connection for nothing. */
+/** Time for a megabyte on a slow line. */
 const requestTimeoutMillis = 30_000
 /** Above the 60 seconds of the usual load balancers: the side that opens connections should be the one that closes them. */
 const keepAliveTimeoutMillis = 65_000
-/** How often Node looks for connections past these limits. */
+/** How often Node checks these limits. */
 const connectionsCheckMillis = 5_000
 
-/** A Node server with our limits, which answers with a problem even what is no HTTP. */
+/** A Node server with these limits. It answers malformed HTTP with a problem, too. */
 export const makeNodeServer = (): Http.Server => {
   const server = Http.createServer({
     headersTimeout: headersTimeoutMillis,
@@ -81,7 +82,7 @@ export const makeNodeServer = (): Http.Server => {
   server.on(
     "clientError",
     (error: NodeJS.ErrnoException, socket: Socket & { readonly _httpMessage?: Http.ServerResponse | null }) => {
-      // Where an answer has begun, a second one would be garbage inside it.
+      // A second answer inside one that has begun would corrupt it.
       if (!socket.writable || error.code === "ECONNRESET" || socket._httpMessage?.headersSent === true) {
         socket.destroy()
         return
@@ -112,8 +113,8 @@ const ofParser = (code: string | undefined): Problem => {
 }
 
 /**
- * Binds the port, and gives Effect's server over it with its address. `drain` stops accepting, waits for the requests under way, for so
- * many milliseconds at most, and then cuts what is left: to be added as a finalizer once the server serves, so that it runs before its handlers go.
+ * Binds the port, and returns Effect's server over it with its address. `drain` stops accepting, waits for the requests under way, at most
+ * `graceMillis`, and closes the rest. The caller adds it as a finalizer once the server serves: it runs before the handlers are released.
  */
 export const listen = Effect.fnUntraced(function* (
   settings: { readonly host: string; readonly port: number },
@@ -125,12 +126,12 @@ export const listen = Effect.fnUntraced(function* (
   const server = yield* NodeHttpServer.make(() => node, {
     host,
     port,
-    // Ours is gentler, see Draining.ts.
+    // Draining.ts closes connections instead.
     disablePreemptiveShutdown: true
   }).pipe(Effect.mapError(({ cause }) => listenFailed(cause as NodeJS.ErrnoException, host, port, portVariable)))
-  // For a server that was never drained: the platform's own finalizer, which runs after this one, waits for the last connection.
+  // For a server that was never drained: the platform's finalizer runs after this one, and waits for the last connection.
   yield* Effect.addFinalizer(() => Effect.sync(() => node.closeAllConnections()))
-  // Accepting can fail later (no file handle left); unheard, that would end the process.
+  // Accepting can fail later, without a free file handle. Without a listener the error would end the process.
   const context = yield* Effect.context()
   node.on("error", (error) => Effect.runForkWith(context)(Effect.logError("the HTTP server failed to accept", error)))
   const bound = node.address() as AddressInfo
@@ -172,17 +173,17 @@ const listenFailed = (
   }
 }
 
-/** A parameter that is longer than this is refused by the schema, not by the router: no URL of Node's is longer. */
+/** Above the longest URL that Node accepts: the schema refuses a long parameter, not the router. */
 const maxParamLength = Http.maxHeaderSize
 
-/** Paths are taken as they are written: a key belongs to a path, so a path has one spelling. */
+/** Paths are compared as they are written: idempotency keys belong to a path, so a path has one spelling. */
 const routerConfig = { maxParamLength, ignoreDuplicateSlashes: false, ignoreTrailingSlash: false, caseSensitive: true }
 
 const around = Layer.mergeAll(Health.layer, RequestProblems.layer, NodeHttpServer.layerHttpServices)
 
 const routes = Layer.mergeAll(
   HttpApiBuilder.layer(Api, { openapiPath: Observe.openApiPath }),
-  // Its script and style stand in the page, which then asks nobody but this server. (Scalar's would fetch fonts and report usage.)
+  // Swagger's script and style are in the page, which loads nothing from other servers. Scalar's would fetch fonts and report usage.
   HttpApiSwagger.layer(Api, { path: Observe.docsPath }),
   Metrics.layer,
   Observe.layer(Api, [Observe.openApiPath, Observe.docsPath, Observe.metricsPath])
@@ -194,7 +195,7 @@ const healthRoutes = Layer.mergeAll(
   Observe.layer(HealthApi, [Observe.metricsPath])
 ).pipe(Layer.provide(Handlers.healthLayer), Layer.provide(around))
 
-/** Serves these routes at {@link HttpSettings}. Closing waits for what is under way until the part's share of the grace is used up. */
+/** Serves these routes at {@link HttpSettings}. A stop waits for the requests under way until the part's share of the grace is used up. */
 const serve = Effect.fnUntraced(function* <R>(
   routes: Layer.Layer<never, never, R>,
   part: Parameters<Effect.Success<typeof Grace.make>>[0]
@@ -205,9 +206,9 @@ const serve = Effect.fnUntraced(function* <R>(
   const router = yield* Effect.provideService(HttpRouter.make, HttpRouter.RouterConfig, routerConfig)
   yield* Layer.build(Layer.provide(routes, Layer.succeed(HttpRouter.HttpRouter, router)))
   const { address, drain, server } = yield* listen(settings, "PORT")
-  // A middleware, even one that does nothing, makes Effect open a span for every request: events carry its trace.
+  // Effect opens a span for every request only where there is a middleware, even an empty one. Events carry its trace.
   yield* server.serve(router.asHttpEffect(), (handled) => handled)
-  // Added last, so that it runs first: from now on every answer says that the connection ends with it.
+  // Added last, so that it runs first: from then on each answer is its connection's last one.
   yield* Effect.addFinalizer(() =>
     Effect.andThen(
       readiness.drain,
@@ -217,7 +218,7 @@ const serve = Effect.fnUntraced(function* <R>(
   return BoundAddress.of(address)
 })
 
-/** Serves everything. It stands over the work, which has begun when this is built: requests end first. */
+/** Serves everything. Built above the other roles, so that they have begun when it starts, and requests end first. */
 export const layer: Layer.Layer<
   BoundAddress,
   ListenFailed,
@@ -244,8 +245,8 @@ export const layer: Layer.Layer<
 )
 
 /**
- * Serves health and metrics, and nothing else. To be built under the work, so that it can be watched from its beginning to its end:
- * {@link Readiness.layerWorking} says when those are.
+ * Serves health and metrics, and nothing else. Built below the other roles, so that it answers from before they begin until after they have
+ * ended. {@link Readiness.layerWorking} marks their begin and end.
  */
 export const layerHealth: Layer.Layer<
   BoundAddress,

@@ -1,4 +1,4 @@
-/** What health says of the consumers: events that they could not apply, and aggregates that wait for an event that has not come. */
+/** The part `inbox` of health: events that a consumer could not apply, and aggregates that wait for a missing event. */
 import { Effect, Layer } from "effect"
 import { InboxReport } from "../operations/InboxReport.ts"
 import { HealthParts, type PartReport } from "./Health.ts"
@@ -14,7 +14,7 @@ export const layer = (consumers: ReadonlyArray<string>): Layer.Layer<never, neve
           Effect.map(counts(consumer), (one) => [consumer, { ...one }] as const)
         )
         return {
-          // An event that failed is a case for an operator, and no outage. One that is missing should not be possible: that is an alarm.
+          // A failed event needs an operator, but is no outage. A missing event should be impossible: it degrades health.
           status: found.some(([, { gaps }]) => gaps > 0) ? "degraded" : "ready",
           consumers: Object.fromEntries(found)
         }

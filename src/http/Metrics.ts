@@ -1,4 +1,4 @@
-/** `GET /metrics`: every metric of the process in Prometheus' text format, and the process's own. */
+/** `GET /metrics`: every metric of the service, and those of the process (CPU, memory, event loop), in Prometheus' text format. */
 import { Effect, Metric } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { PrometheusMetrics } from "effect/observability"
@@ -29,18 +29,18 @@ const eventLoopLag = Metric.gauge("nodejs_eventloop_lag_seconds", {
   description: "99th percentile of the event loop's delay since the last scrape, in seconds"
 })
 
-/** What the counter stands at: it is told what came on top. */
+/** The CPU seconds that the counter has been given: it takes increments only. */
 let countedCpuSeconds = 0
 
-/** How often the event loop's delay is sampled: fine enough to see a pause that a request feels. */
+/** How often the event loop's delay is sampled: fine enough for a pause that a request notices. */
 const lagResolutionMillis = 20
 
 /** The text format's version that Prometheus asks for by default. */
 const contentType = "text/plain; version=0.0.4; charset=utf-8"
 
 /**
- * Adds `GET /metrics`. The process's own are read when it is asked, so that nothing runs between two scrapes; what takes a query to know is
- * sampled by those who know it, and a scrape runs none.
+ * Adds `GET /metrics`. The process's metrics are read by the scrape itself, so that nothing runs between two of them. Metrics that need a query
+ * are sampled elsewhere: a scrape runs no query.
  */
 export const layer = HttpRouter.use(
   Effect.fnUntraced(function* (router) {
@@ -52,7 +52,7 @@ export const layer = HttpRouter.use(
       }),
       (histogram) => Effect.sync(() => histogram.disable())
     )
-    // Once and for good: a start that moved with each scrape would look like a restart to whoever compares.
+    // Computed once: a start time that changes between scrapes would look like a restart.
     yield* Metric.update(startTime, performance.timeOrigin / 1000)
     yield* router.add(
       "GET",
@@ -66,7 +66,7 @@ export const layer = HttpRouter.use(
         yield* Metric.update(cpu, cpuSeconds - countedCpuSeconds)
         countedCpuSeconds = cpuSeconds
         yield* Metric.update(uptime, process.uptime())
-        // The sample contains the resolution itself; before the first sample there is none.
+        // A sample includes the resolution; before the first one there is no value.
         const p99Millis = Math.max(0, delay.percentile(99) / 1e6 - lagResolutionMillis)
         yield* Metric.update(eventLoopLag, Number.isFinite(p99Millis) ? p99Millis / 1000 : 0)
         delay.reset()

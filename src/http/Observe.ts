@@ -1,5 +1,5 @@
 /**
- * What surrounds every request: its answer when nothing else gave one, its metrics, and its line in the log.
+ * The middleware around every request: the answer where no handler gave one, the metrics, and the log line.
  */
 import { Cause, Effect, Exit, Metric, Option } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -19,7 +19,7 @@ interface KnownRoute {
   readonly segments: ReadonlyArray<string>
 }
 
-/** What is asked of an `HttpApi` here: an endpoint's own type keeps its method and path as literals. */
+/** The part of an `HttpApi` that is read here: an endpoint's own type has its method and path as literals. */
 interface RoutedApi {
   readonly groups: Readonly<
     Record<string, { readonly endpoints: Readonly<Record<string, { readonly method: string; readonly path: string }>> }>
@@ -34,7 +34,7 @@ const routesOf = (api: RoutedApi, otherPaths: ReadonlyArray<string>): ReadonlyAr
     ...otherPaths.map((path) => ({ method: "GET", path }))
   ].map(({ method, path }) => ({ method, segments: path.split("/") }))
 
-/** What no route took: a path that is no text, a known path with another method, or nothing of ours. */
+/** The problem of a request without a route: a path that can't be decoded, a known path with another method, or an unknown path. */
 const unrouted = (request: HttpServerRequest.HttpServerRequest, knownRoutes: ReadonlyArray<KnownRoute>): Problem => {
   const path = request.url.split(/[?#]/, 1)[0]!
   const segments = path.split("/")
@@ -73,12 +73,12 @@ const isDecodable = (segment: string): boolean => {
   }
 }
 
-/** The pool connects anew within a second or so once the database is back. */
+/** The pool reconnects about a second after the database is back. */
 const databaseRetrySeconds = 2
 
 /**
- * No connection, or one that the server ended or refused: it shuts down (57P01, 57P02), starts (57P03), or has no connection
- * left (53300). The driver has a name for the first kind only.
+ * There is no connection, or the server ended or refused it: it shuts down (57P01, 57P02), starts (57P03), or has no connection left (53300).
+ * The driver classifies only the first case as a connection error.
  */
 const isDatabaseAway = (error: unknown): boolean =>
   SqlError.isSqlError(error) &&
@@ -87,7 +87,7 @@ const isDatabaseAway = (error: unknown): boolean =>
 const sqlStateOf = (cause: unknown): string =>
   typeof cause === "object" && cause !== null && "code" in cause ? String(cause.code) : ""
 
-/** The problem for what a handler did not answer itself. Says nothing of the inside: that is in the log, under the trace. */
+/** The problem of a request that its handler did not answer. It gives no internals: those are in the log, under the trace id. */
 const toProblem = (
   cause: Cause.Cause<unknown>,
   request: HttpServerRequest.HttpServerRequest,
@@ -111,7 +111,7 @@ const toProblem = (
     : new Problem({ status: 500, detail: "something went wrong on our side; it has been logged", members })
 }
 
-/** Wraps every route of the router, and what no route takes. The router has the API's routes, and `otherPaths`. */
+/** Wraps every route of the router, and requests without a route. `otherPaths` are the routes beside the API's. */
 export const layer = (api: RoutedApi, otherPaths: ReadonlyArray<string>) =>
   HttpRouter.middleware(
     Effect.gen(function* () {
@@ -124,19 +124,19 @@ export const layer = (api: RoutedApi, otherPaths: ReadonlyArray<string>) =>
           const traceId = span?.traceId
           const startedMillis = performance.now()
           const exit = yield* Effect.exit(handler)
-          // A client that hung up gets no answer; the server knows how to end such a request.
+          // A client that hung up gets no answer; the server ends such a request itself.
           const aborted = Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)
           let response = Exit.isSuccess(exit)
             ? exit.value
             : toResponse(toProblem(exit.cause, request, knownRoutes, traceId))
-          // What the client has to name when it asks about this request.
+          // The trace id, for a client's questions about this request.
           if (span !== undefined)
             response = HttpServerResponse.setHeader(response, "traceparent", Tracing.toTraceparent(span))
           if ((yield* readiness.phase) === "draining")
             response = HttpServerResponse.setHeader(response, "connection", "close")
 
           const seconds = (performance.now() - startedMillis) / 1000
-          // A path that is no route of ours must not make a time series of its own.
+          // Unknown paths share one label: each of them would otherwise be a time series.
           const route = Option.match(yield* Effect.serviceOption(HttpRouter.RouteContext), {
             onNone: () => "unmatched",
             onSome: (context) => context.route.path as string

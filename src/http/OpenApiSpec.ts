@@ -1,4 +1,4 @@
-/** What the generated OpenAPI document lacks: one component for each schema, and words for each status. */
+/** Completes the generated OpenAPI document: one component for each schema, and a description for each status. */
 import { STATUS_CODES } from "node:http"
 
 interface Spec {
@@ -14,7 +14,7 @@ interface Operation {
   }>
 }
 
-/** A schema with a status of its own becomes a component of its own (`Problem_7`): equal ones are folded into the first. */
+/** A schema with another status becomes another component (`Problem_7`). Equal components are folded into the first. */
 const foldComponents = (spec: Spec): Spec => {
   const { schemas } = spec.components
   const isCopy = (name: string) => {
@@ -31,11 +31,11 @@ const foldComponents = (spec: Spec): Spec => {
   return folded
 }
 
-/** For `OpenApi.Transform`. `parameters` says by name what a parameter's schema lacks, which otherwise shows how it arrives: as text. */
+/** For `OpenApi.Transform`. `parameters` completes the schemas of parameters, by name: the generated ones show them as text. */
 export const improve =
   (parameters: Readonly<Record<string, Record<string, unknown>>>) =>
   (spec: Record<string, unknown>): Record<string, unknown> => {
-    // Effect hands the document over untyped, both ways; `Spec` names the few parts of it that are touched here.
+    // Effect's transform is untyped; `Spec` names the parts of the document that are changed here.
     const folded = foldComponents(spec as unknown as Spec)
     for (const operation of Object.values(folded.paths).flatMap((path) => Object.values(path))) {
       for (const [status, response] of Object.entries(operation.responses ?? {})) {

@@ -1,7 +1,7 @@
 /**
- * Everything that is not a success, as RFC 9457 `application/problem+json`.
+ * Every failure as RFC 9457 `application/problem+json`.
  *
- * Bad input names every wrong field at once: where it stood, a JSON Pointer (RFC 6901) to it, and a sentence a person can act on.
+ * A refusal of bad input names all wrong fields at once: the part of the request, a JSON Pointer (RFC 6901), and a sentence for a person.
  */
 import { Data, SchemaAST, SchemaIssue } from "effect"
 import { HttpServerResponse } from "effect/http"
@@ -14,7 +14,7 @@ export interface FieldError {
   readonly message: string
 }
 
-/** An answer that is not a success, until it is written by {@link toResponse}. */
+/** A failure that is answered by {@link toResponse}. */
 export class Problem extends Data.TaggedError("Problem")<{
   readonly status: number
   readonly detail: string
@@ -31,7 +31,7 @@ export class Problem extends Data.TaggedError("Problem")<{
 /** The media type of every problem. */
 export const contentType = "application/problem+json"
 
-/** The problem's JSON, as it is sent. `type` is about:blank: the status says what kind of problem it is, `detail` the rest. */
+/** The problem's JSON. `type` is about:blank: the status gives the kind of problem, and `detail` the rest. */
 export const toJson = ({ detail, errors, members, status }: Problem): string =>
   JSON.stringify({
     type: "about:blank",
@@ -46,12 +46,12 @@ export const toResponse = (problem: Problem): HttpServerResponse.HttpServerRespo
   HttpServerResponse.text(toJson(problem), { status: problem.status, contentType, headers: problem.headers })
 
 /**
- * Every field of a full order can be named (1,000 lines of 3 fields), and an answer stays below half a megabyte however many
- * unknown fields a body of one megabyte holds.
+ * Enough for every field of the largest order (1,000 lines of 3 fields). It bounds the answer to half a megabyte, however many unknown fields the
+ * body has.
  */
 const maxListedErrors = 4_000
 
-/** 400 with all that is wrong. */
+/** 400 with all errors. */
 export const badRequest = (errors: ReadonlyArray<FieldError>): Problem => {
   const count = errors.length
   return new Problem({
@@ -64,26 +64,26 @@ export const badRequest = (errors: ReadonlyArray<FieldError>): Problem => {
   })
 }
 
-const nameOf = ({ in: place, pointer }: FieldError): string => (pointer === "" ? `the ${place}` : `${place} ${pointer}`)
+const nameOf = ({ in: part, pointer }: FieldError): string => (pointer === "" ? `the ${part}` : `${part} ${pointer}`)
 
-/** The issues of one part of the request, by JSON Pointer. A field that breaks two rules of one sentence is named once. */
-export const fieldErrors = (place: FieldError["in"], issue: SchemaIssue.Issue): ReadonlyArray<FieldError> => {
+/** The errors of one part of the request. Two rules with the same message give one error for a field. */
+export const fieldErrors = (part: FieldError["in"], issue: SchemaIssue.Issue): ReadonlyArray<FieldError> => {
   const unique = new Map<string, FieldError>()
   for (const { message, path } of formatIssues(issue).issues) {
-    const pointer = (path ?? []).map((segment) => `/${escapePointer(keyOf(segment))}`).join("")
-    unique.set(`${pointer} ${message}`, { in: place, pointer, message })
+    const pointer = (path ?? []).map((segment) => `/${escapePointer(segmentKey(segment))}`).join("")
+    unique.set(`${pointer} ${message}`, { in: part, pointer, message })
   }
   return [...unique.values()]
 }
 
-const keyOf = (segment: PropertyKey | { readonly key: PropertyKey }): string =>
+const segmentKey = (segment: PropertyKey | { readonly key: PropertyKey }): string =>
   String(typeof segment === "object" ? segment.key : segment)
 
 const escapePointer = (key: string): string => key.replaceAll("~", "~0").replaceAll("/", "~1")
 
 /**
- * Effect's messages with our words: a schema's own `message` first, then a sentence by the kind of mistake. The value itself is
- * never printed: it may be secret, a megabyte long, or nested deeper than a printer's stack.
+ * The messages: a schema's own `message` first, else a sentence for the kind of error. The value is never printed: it may be secret, a megabyte
+ * long, or nested deeper than the stack allows.
  */
 const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1({
   leafHook: (issue) => {
@@ -93,7 +93,7 @@ const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1({
       case "UnexpectedKey":
         return "is not known here"
       case "InvalidType":
-        // The message of the last check says what is wanted as a whole, so it fits a value of another type as well.
+        // The message of the last check describes the whole value, so it fits a value of another type, too.
         return messageOf(SchemaAST.resolve(issue.ast)) ?? `must be ${nameOfType(issue.ast)}`
       default:
         return SchemaIssue.defaultLeafHook(issue)

@@ -1,8 +1,8 @@
 /**
- * Requests that do not decode: one 400 that names all that is wrong with them.
+ * Answers a request that can't be decoded with one 400 that names all errors.
  *
- * HttpApi stops at the first part of a request that fails (path, headers, query, body, in this order). When one does, all parts
- * are looked at, so that a client learns everything at once.
+ * HttpApi stops at the first part of a request that fails: path, headers, query, body, in this order. After such a failure all parts are decoded
+ * again, to collect all errors.
  */
 import { Context, Effect, Result, Schema, SchemaAST } from "effect"
 import { HttpRouter, HttpServerRequest } from "effect/http"
@@ -10,10 +10,10 @@ import { HttpApi, type HttpApiEndpoint, HttpApiMiddleware } from "effect/http-ap
 import * as Body from "./Body.ts"
 import { badRequest, type FieldError, fieldErrors, toResponse } from "./Problems.ts"
 
-/** The API's middleware that answers what does not decode. */
+/** The API's middleware for requests that can't be decoded. */
 export class RequestProblems extends HttpApiMiddleware.Service<RequestProblems>()("paid-once/http/RequestProblems") {
   static readonly layer = HttpApiMiddleware.layerSchemaErrorTransform(RequestProblems, (error, { endpoint }) =>
-    // A response that does not encode is our mistake, and ends as a 500.
+    // A response that can't be encoded is a mistake of the service, and is answered 500.
     error.kind === "Body" || error.kind === "ResponseHeaders"
       ? Effect.fail(error)
       : Effect.match(errorsOf(endpoint), {
@@ -42,18 +42,17 @@ const errorsOf = Effect.fnUntraced(function* (endpoint: HttpApiEndpoint.Top) {
 })
 
 /**
- * An endpoint keeps its schemas as `Schema.Top`, which has forgotten that none of ours needs a service to decode. Were one to need
- * it, its endpoint's own handler would not have compiled.
+ * An endpoint has its schemas as `Schema.Top`, whose type allows services. No schema of the API needs one: its handler would not compile.
  */
 const withoutServices = (schema: Schema.Top) => schema as unknown as Schema.Codec<unknown>
 
 const errorsIn = (
-  place: FieldError["in"],
+  part: FieldError["in"],
   schema: Schema.Top | undefined,
   input: unknown,
   options: SchemaAST.ParseOptions
 ): ReadonlyArray<FieldError> => {
   if (schema === undefined) return []
   const decoded = Schema.decodeUnknownResult(withoutServices(schema), options)(input)
-  return Result.isSuccess(decoded) ? [] : fieldErrors(place, decoded.failure.issue)
+  return Result.isSuccess(decoded) ? [] : fieldErrors(part, decoded.failure.issue)
 }

@@ -1,9 +1,9 @@
-/** What health says of the topics: whether they are fit for what the service promises, and what an operator has to set. */
+/** The part `topics` of health: whether the topics' settings keep the service's promises, and what an operator has to set. */
 import { Effect, Layer } from "effect"
 import { TopicChecks } from "../operations/TopicChecks.ts"
 import { HealthParts, type PartReport } from "./Health.ts"
 
-/** Adds the part. The sentences are about settings: no host or user is named in them. */
+/** Adds the part. Its sentences are about settings, and name no host or user. */
 export const layer: Layer.Layer<never, never, HealthParts | TopicChecks> = Layer.effectDiscard(
   Effect.gen(function* () {
     const { add } = yield* HealthParts

@@ -1,5 +1,5 @@
-/** A record as a consumer takes it in: what it is called and whose it is, also where it can't be read. */
-import { Result } from "effect"
+/** A record as a consumer takes it in, whether it can be read or not: the event's id, its aggregate, and the event itself. */
+import { Effect, Result } from "effect"
 import { createHash } from "node:crypto"
 import type { ConsumedRecord } from "../brokers/Broker.ts"
 import * as Envelope from "../brokers/Envelope.ts"
@@ -9,35 +9,35 @@ export interface Arrival {
   readonly topic: string
   readonly partition: number
   readonly record: ConsumedRecord
-  /** The event's id; where it can't be read, its {@link ownId}. */
+  /** The event's id; the {@link ownId} of a record that can't be read. */
   readonly eventId: string
   readonly aggregateId: string
-  /** The event, or why the record is none. */
+  /** The event, or why the record is not one. */
   readonly read: Result.Result<Envelope.Envelope, string>
 }
 
-/** An event that could be read. */
+/** A record that could be read. */
 export interface ReadableArrival extends Arrival {
   readonly event: Envelope.Envelope
 }
 
-/** Longer keys are none of ours, and no index takes them. */
+/** Our own keys are shorter, and a longer one fits into no index. */
 const maxKeyLength = 500
 
-/** The aggregate of a record that can't be read: a topic's key is its aggregate's id. */
-const aggregateOf = (key: string | null, own: string): string => {
+/** The aggregate's id for a record that can't be read: a topic's key is its aggregate's id. */
+const aggregateIdOf = (key: string | null, own: string): string => {
   if (key === null || key === "") return own
   if (key.length > maxKeyLength) return `sha256:${createHash("sha256").update(key).digest("hex")}`
   return toStorable(key)
 }
 
-/** `topic:partition:offset`: stays the same however often the record comes, and no other one has it. */
+/** `topic:partition:offset`: the same each time the record comes, and no other record of the topic has it. */
 export const ownId = ({ partition, record, topic }: Pick<Arrival, "topic" | "partition" | "record">): string =>
   `${topic}:${partition}:${record.offset}`
 
 /**
- * What a record that can't be read is called where another one has its {@link ownId}: a topic that was made anew gives its places a second time.
- * The same record has the same name whenever it comes.
+ * The id of an unreadable record whose {@link ownId} belongs to another record: a topic that was deleted and made again gives its offsets
+ * a second time. The same record has the same id each time it comes.
  */
 export const otherId = (arrival: Arrival): string =>
   `${ownId(arrival)}:${createHash("sha256")
@@ -46,17 +46,25 @@ export const otherId = (arrival: Arrival): string =>
     .digest("hex")
     .slice(0, 8)}`
 
+/** Reads a record of the topic's partition. */
 export const make = (topic: string, partition: number, record: ConsumedRecord): Arrival => {
   const read = Envelope.decode(record)
   const own = ownId({ topic, partition, record })
   return Result.isSuccess(read)
     ? { topic, partition, record, eventId: read.success.eventId, aggregateId: read.success.aggregateId, read }
-    : { topic, partition, record, eventId: own, aggregateId: aggregateOf(record.key, own), read }
+    : { topic, partition, record, eventId: own, aggregateId: aggregateIdOf(record.key, own), read }
 }
 
+/** The arrival's aggregate. Its type is unknown where the record can't be read. */
+export const aggregateOf = ({ aggregateId, read }: Arrival) => ({
+  aggregateId,
+  aggregateType: Result.isSuccess(read) ? read.success.aggregateType : undefined
+})
+
 /**
- * What can be parked of a record whatever is in it: its value's bytes and its key's, under its own id. First for its aggregate, and where not
- * even that one's id can be stored, alone; then the next version of its aggregate finds it missing.
+ * The parts of a record that can always be parked: the bytes of its value and of its key, under its own id. The first result is parked behind its
+ * aggregate. The second one is parked alone, for a record whose aggregate's id can't be stored either; the next version of that aggregate
+ * then finds a gap.
  */
 export const bare = (arrival: Arrival, error: string): readonly [Arrival, Arrival] => {
   const { partition, record, topic } = arrival
@@ -69,3 +77,17 @@ export const bare = (arrival: Arrival, error: string): readonly [Arrival, Arriva
     { ...stripped, aggregateId: eventId }
   ]
 }
+
+/** Annotates the log lines of `effect` with the consumer, the event and the attempt. */
+export const annotateLogs = (consumer: string, arrival: Arrival, attempt: number) =>
+  Effect.annotateLogs({
+    consumer,
+    event_id: arrival.eventId,
+    event_type: Result.isSuccess(arrival.read) ? arrival.read.success.eventType : "unreadable",
+    aggregate_id: arrival.aggregateId,
+    ...(Result.isSuccess(arrival.read) ? { trace_id: arrival.read.success.traceId } : {}),
+    attempt,
+    topic: arrival.topic,
+    partition: arrival.partition,
+    offset: String(arrival.record.offset)
+  })

@@ -1,39 +1,40 @@
 /**
- * How far each consumer is with each aggregate: the version that it has applied last. Cursors know no time window, so they catch a duplicate
- * that comes when the inbox has long forgotten the event's id.
+ * How far each consumer is with each aggregate: the version that it has applied last. A cursor is never dropped by age, so it recognises a
+ * duplicate also when the event's mark in the inbox is long gone.
  */
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { SqlError } from "effect/sql"
+import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import type { Subscriber } from "./Subscriber.ts"
 
-/** An aggregate, as its events name it. The type of one whose record can't be read is not known: all that have the id are meant. */
+/** An aggregate, as its events name it. Without a type (the record can't be read) all aggregates with the id are meant. */
 export interface Aggregate {
   readonly aggregateType: string | undefined
   readonly aggregateId: string
 }
 
 /** The aggregate as the key of a map. */
-export const keyOf = ({ aggregateId, aggregateType = "" }: Aggregate): string =>
+export const aggregateKey = ({ aggregateId, aggregateType = "" }: Aggregate): string =>
   `${aggregateType.length} ${aggregateType}${aggregateId}`
 
-/** What a consumer knows of an aggregate. */
-export interface Place {
-  /** Applied last; undefined for an aggregate that it has not heard of. */
+/** A consumer's state for an aggregate. */
+export interface CursorState {
+  /** The version that was applied last; undefined for an aggregate that the consumer has not heard of. */
   readonly version: number | undefined
-  /** Whether the aggregates with this id are held, as this statement saw it. */
+  /** Whether aggregates with this id are held, as this statement saw it. */
   readonly isHeld: boolean
 }
 
-/** A cursor's step. */
-export interface Move {
+/** A step of a cursor. */
+export interface CursorMove {
   readonly aggregateType: string
   readonly aggregateId: string
   readonly from: number | undefined
   readonly to: number
 }
 
-/** What a version is to a consumer: `behind` is a duplicate, `next` is to be applied, `ahead` leaves a gap. */
+/** Compares a version with a consumer's cursor: `behind` is a duplicate, `next` is to be applied, `ahead` leaves a gap. */
 export const compare = (
   firstSight: Subscriber["firstSight"],
   cursor: number | undefined,
@@ -44,17 +45,19 @@ export const compare = (
   return version < expected ? "behind" : version === expected ? "next" : "ahead"
 }
 
+const givenUpVersions = Rows.one(Schema.Struct({ versions: Schema.Number }))
+
 export class Cursors extends Context.Service<
   Cursors,
   {
-    /** Where the consumer is with these aggregates, by {@link keyOf}. */
+    /** The consumer's cursors of these aggregates, and whether the aggregates are held, by {@link aggregateKey}. */
     readonly read: (
       consumer: string,
       aggregates: ReadonlyArray<Aggregate>
-    ) => Effect.Effect<ReadonlyMap<string, Place>, never, Transaction>
+    ) => Effect.Effect<ReadonlyMap<string, CursorState>, never, Transaction>
     /**
-     * Whether all versions of the aggregate behind `after` and before `before` were given up by an operator before they were ever sent.
-     * Nobody sends them: there is nothing to wait for.
+     * Whether an operator gave up all versions of the aggregate behind `after` and before `before` before they were ever sent. They will
+     * never come, so nothing waits for them.
      */
     readonly givenUp: (
       topic: string,
@@ -63,15 +66,17 @@ export class Cursors extends Context.Service<
       before: number
     ) => Effect.Effect<boolean, never, Transaction>
     /**
-     * Moves each aggregate's cursor from where it was seen. Where another transaction has moved one meanwhile, this one loses: it is rolled
-     * back and run again, and sees what the other did. So an aggregate's events are applied one after the other, whoever else is at them.
+     * Moves each aggregate's cursor from where this transaction saw it. If another transaction has moved one meanwhile, this transaction
+     * rolls back and runs again, and sees the new cursor. Events of an aggregate are therefore applied one after another, whatever other
+     * members of the group do.
      */
-    readonly advance: (consumer: string, moves: ReadonlyArray<Move>) => Effect.Effect<void, never, Transaction>
+    readonly advance: (consumer: string, moves: ReadonlyArray<CursorMove>) => Effect.Effect<void, never, Transaction>
   }
 >()("paid-once/inbox/Cursors") {
   static readonly layer: Layer.Layer<Cursors> = Layer.succeed(Cursors, {
     read: Effect.fnUntraced(function* (consumer: string, aggregates: ReadonlyArray<Aggregate>) {
       const { sql } = yield* Transaction
+      // oxlint-disable-next-line paid-once/decoded-rows -- once for each slice, a row for each aggregate
       const rows = yield* sql<{ readonly at: bigint; readonly version: number | null; readonly isHeld: boolean }>`
         SELECT a.at, (
                  SELECT max(c.version) FROM consumer_cursors AS c
@@ -85,7 +90,7 @@ export class Cursors extends Context.Service<
         ) WITH ORDINALITY AS a(id, type, at)`
       return new Map(
         rows.map(({ at, isHeld, version }) => [
-          keyOf(aggregates[Number(at) - 1]!),
+          aggregateKey(aggregates[Number(at) - 1]!),
           { isHeld, version: version ?? undefined }
         ])
       )
@@ -93,19 +98,20 @@ export class Cursors extends Context.Service<
 
     givenUp: Effect.fnUntraced(function* (topic: string, aggregate: Aggregate, after: number, before: number) {
       const { sql } = yield* Transaction
-      const [row] = yield* sql<{ readonly versions: number }>`
+      const { versions } = yield* givenUpVersions(sql`
         SELECT count(DISTINCT aggregate_version)::int4 AS versions FROM outbox_dead_letters
         WHERE aggregate_id = ${aggregate.aggregateId} AND aggregate_type = ${aggregate.aggregateType ?? ""}
           AND topic = ${topic} AND status = 'discarded'
-          AND aggregate_version > ${after}::int4 AND aggregate_version < ${before}::int4`
-      return row?.versions === before - after - 1
+          AND aggregate_version > ${after}::int4 AND aggregate_version < ${before}::int4`)
+      return versions === before - after - 1
     }, Effect.orDie),
 
-    advance: Effect.fnUntraced(function* (consumer: string, moves: ReadonlyArray<Move>) {
+    advance: Effect.fnUntraced(function* (consumer: string, moves: ReadonlyArray<CursorMove>) {
       if (moves.length === 0) return
       const { sql } = yield* Transaction
-      // One order for all, so that two transactions that move the same cursors wait for one another and not in a ring.
-      const sorted = moves.toSorted((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
+      // Sorted: transactions that move the same cursors lock them in one order, and can't deadlock.
+      const sorted = moves.toSorted((a, b) => (aggregateKey(a) < aggregateKey(b) ? -1 : 1))
+      // oxlint-disable-next-line paid-once/decoded-rows -- once for each slice
       const [row] = yield* sql<{ readonly moved: number }>`
         WITH move AS MATERIALIZED (
           SELECT m.*, (
@@ -120,7 +126,7 @@ export class Cursors extends Context.Service<
             ${sorted.map((move) => move.to)}::int4[]
           ) AS m(id, type, was, now)
         ), moved AS (
-          -- The version once more: it is looked at again where another transaction has changed the row meanwhile.
+          -- The version is compared again: where another transaction has changed the row meanwhile, Postgres evaluates this anew.
           UPDATE consumer_cursors AS c SET version = move.now FROM move WHERE c.ctid = move.row AND c.version = move.was
           RETURNING 1
         ), made AS (
@@ -130,13 +136,15 @@ export class Cursors extends Context.Service<
           RETURNING 1
         )
         SELECT ((SELECT count(*) FROM moved) + (SELECT count(*) FROM made))::int4 AS moved`
-      if (row?.moved !== moves.length) return yield* overtaken(`${consumer}: a cursor was moved meanwhile`)
+      if (row?.moved !== moves.length) {
+        return yield* lostToConcurrent(`${consumer}: another transaction has moved a cursor`)
+      }
     }, Effect.orDie)
   })
 }
 
-/** Rolls the transaction back and has it run again: it lost against a concurrent one, and nothing is wrong with it. */
-export const overtaken = (message: string): Effect.Effect<never, SqlError.SqlError> =>
+/** Rolls the transaction back and runs it again: it lost against a concurrent one, and nothing is wrong with its events. */
+export const lostToConcurrent = (message: string): Effect.Effect<never, SqlError.SqlError> =>
   Effect.fail(
     new SqlError.SqlError({ reason: new SqlError.SerializationError({ cause: new Error(message), message }) })
   )

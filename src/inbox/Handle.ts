@@ -1,24 +1,24 @@
-/** Runs a subscriber's handler: as part of the trace that the event belongs to, and for so long only. */
+/** Runs a subscriber's handlers: each in the trace of its event, and within a time limit. */
 import { Cause, Context, Effect } from "effect"
-import type { Transaction } from "../platform/Transaction.ts"
 import { Faults } from "../platform/Faults.ts"
 import * as Tracing from "../platform/Tracing.ts"
+import type { Transaction } from "../platform/Transaction.ts"
 import type { ReadableArrival } from "./Arrival.ts"
 import type { Subscriber } from "./Subscriber.ts"
 
-/** How long handlers may take. */
+/** The time limit of handlers. */
 export const HandleSettings = Context.Reference<{
   /**
-   * For the handlers of a slice together, and again for each alone when that was not enough; then the event has failed. `Infinity`: nobody
-   * looks at the clock.
+   * For a slice's transaction, with all its handlers. After a timeout each event has the whole time alone; one that exceeds it alone has
+   * failed. `Infinity`: no limit.
    */
   readonly timeoutMillis: number
 }>("paid-once/inbox/HandleSettings", {
-  // A slice takes milliseconds. Longer than a connection of the pool may be silent: a database that hangs is not the event's fault.
+  // A slice takes milliseconds. Longer than a connection of the pool may be silent: for a database that hangs no event is to blame.
   defaultValue: () => ({ timeoutMillis: 30_000 })
 })
 
-/** `effect`, for so long only. */
+/** Interrupts `effect` after `timeoutMillis`, and fails with a `TimeoutError` then. */
 export const bounded = <A, E, R>(
   effect: Effect.Effect<A, E, R>,
   timeoutMillis: number
@@ -40,7 +40,7 @@ const spanOf = (subscriber: Subscriber, { event, record }: ReadableArrival) => (
   }
 })
 
-/** A handler ended itself by an interrupt that nobody had asked for. */
+/** A handler interrupted itself, while its consumer was not being stopped. */
 export class HandlerInterrupted extends Error {
   override readonly name = "HandlerInterrupted"
   constructor() {
@@ -48,27 +48,27 @@ export class HandlerInterrupted extends Error {
   }
 }
 
-/** Calls a handler. It may throw while it is called, and it may interrupt itself: both are the event's failure. */
+/** Calls a handler. An exception that it throws, and an interrupt of its own, are failures of the event. */
 const call = <E, R>(handle: () => Effect.Effect<void, E, R>): Effect.Effect<void, E, R> =>
   Effect.catchCause(Effect.suspend(handle), (cause) =>
     Cause.hasInterruptsOnly(cause)
-      ? // Where it is the consumer that is being stopped, this ends here.
+      ? // If the consumer is being stopped, this is where it ends.
         Effect.andThen(Effect.interruptible(Effect.void), Effect.die(new HandlerInterrupted()))
       : Effect.failCause(cause)
   )
 
-/** The effect of one event, as a part of the trace that its record names. */
-export const one = (subscriber: Subscriber, arrival: ReadableArrival): Effect.Effect<void, unknown, Transaction> => {
+/** The effect of one event, in the trace that its record names. */
+const one = (subscriber: Subscriber, arrival: ReadableArrival): Effect.Effect<void, unknown, Transaction> => {
   const { name, options } = spanOf(subscriber, arrival)
   return Tracing.within(name, options)(call(() => subscriber.handle(arrival.event)))
 }
 
-/** Whose handler runs now, for whoever has to know on whom a failure came down. */
+/** The event whose handler is running, so that a failure has a suspect. Changed in place. */
 export interface Running {
   arrival: ReadableArrival | undefined
 }
 
-/** The effects of several events, in their order. `running` names each while it is handled alone. */
+/** The effects of several events, in their order. `running` names each event while its own handler runs. */
 export const all = Effect.fnUntraced(function* (
   subscriber: Subscriber,
   arrivals: ReadonlyArray<ReadableArrival>,
@@ -89,7 +89,7 @@ export const all = Effect.fnUntraced(function* (
   }
   yield* faults.at("consumer.before-handler")
   const together = call(() => handleMany([first.event, ...rest.map(({ event }) => event)]))
-  // One effect for all of them, and where spans are collected one in the trace of each.
+  // One call for all events, and a span in the trace of each.
   yield* Tracing.withinEach(
     arrivals.map((arrival) => spanOf(subscriber, arrival)),
     together

@@ -1,7 +1,7 @@
-/** What became of events: counted where it happens, after the commit. */
+/** Counts what became of events, after the commit. */
 import { Effect, Metric } from "effect"
 
-/** `parked` waits behind a hold, its head included; `dead` was given up by the consumer, and waits for an operator. */
+/** `parked` events wait behind a hold, its head included. `dead` events are not tried any more, and wait for an operator. */
 export type Outcome = "applied" | "duplicate" | "parked" | "dead"
 
 export const outcomes: ReadonlyArray<Outcome> = ["applied", "duplicate", "parked", "dead"]

@@ -1,4 +1,4 @@
-/** How a slice that failed is done again, until what is to blame stands alone. Nothing here touches the database. */
+/** How a slice that failed is divided, until the event that is to blame stands alone. Nothing here touches the database. */
 import type { ConsumedRecord } from "../brokers/Broker.ts"
 import type { Arrival } from "./Arrival.ts"
 import type { Failure, Failures } from "./SlicePlan.ts"
@@ -6,21 +6,23 @@ import type { Failure, Failures } from "./SlicePlan.ts"
 /** Records of a slice that are applied in one transaction. */
 export interface Part {
   readonly arrivals: ReadonlyArray<Arrival>
+  /** The records that are held without another attempt. */
   readonly failures: Failures
 }
 
 export const whole = (arrivals: ReadonlyArray<Arrival>): Part => ({ arrivals, failures: new Map() })
 
-/** Each of its records by itself, in order. */
-export const alone = ({ arrivals, failures }: Part): ReadonlyArray<Part> =>
+/** A part for each record, in their order. */
+export const oneByOne = ({ arrivals, failures }: Part): ReadonlyArray<Part> =>
   arrivals.map((arrival) => ({ arrivals: [arrival], failures }))
 
 /**
- * The parts in which what failed is done again, in order: an event must not overtake an earlier one of its aggregate. What stands
- * alone is held.
+ * The parts of a slice that failed, in their order: an event must not overtake an earlier one of its aggregate. A record that failed alone is
+ * held by the part that is returned for it.
  *
- * The event at which it failed is a suspect only: one before it may have broken the transaction, or used up the time. Only a failure that no
- * other try can change is taken at its word. Where there is no suspect, halves would each take the whole time again: then all go alone.
+ * `suspect` is the event whose handler failed. Another event may be to blame: one before it may have broken the transaction, or used up the
+ * time. The suspect is therefore tried alone first. Only a permanent failure, which no other attempt can change, is taken at its word. A part
+ * without a suspect is halved. After a timeout each half would take the whole time again, so the records go one by one.
  */
 export const divide = (
   { arrivals, failures }: Part,
@@ -35,7 +37,7 @@ export const divide = (
   const cut = (...ends: ReadonlyArray<number>) =>
     ends.map((end, index) => ({ arrivals: arrivals.slice(ends[index - 1] ?? 0, end), failures }))
   const parts =
-    at >= 0 && failure.isFinal
+    at >= 0 && failure.isPermanent
       ? [
           { arrivals: arrivals.slice(0, at + 1), failures: held(arrivals[at]!.record) },
           ...cut(at + 1, arrivals.length).slice(1)
@@ -43,7 +45,7 @@ export const divide = (
       : at >= 0
         ? cut(at, at + 1, arrivals.length)
         : isTimeout
-          ? alone({ arrivals, failures })
+          ? oneByOne({ arrivals, failures })
           : cut(Math.ceil(arrivals.length / 2), arrivals.length)
   return parts.filter((part) => part.arrivals.length > 0)
 }

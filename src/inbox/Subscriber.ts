@@ -1,60 +1,66 @@
-/** What a subscriber is, and how it says what went wrong. */
+/** A subscriber: a consumer's name, its topic, and what an event does. And the failures that its handler can report. */
 import { Context, Effect, Schema } from "effect"
 import type { NonEmptyReadonlyArray } from "effect/Array"
-import type { Transaction } from "../platform/Transaction.ts"
 import type { Envelope } from "../brokers/Envelope.ts"
+import type { Transaction } from "../platform/Transaction.ts"
 
 /**
- * Who consumes, and what an event does.
+ * A consumer's name, its topic, and what an event does.
  *
  * **When a handler fails**
  *
- * - {@link DependencyDown}, and what the database says of itself (a lost connection, a deadlock, a serialization failure): nothing is wrong
- *   with the event. The partition waits and tries again, without limit, and nothing is counted.
- * - {@link EventRefused}: trying again can't help. The event is a dead letter at once.
- * - Anything else, defects, cancelled statements and an interrupt of its own included: the event's own failure. It is tried again up to INBOX_MAX_ATTEMPTS, while its aggregate, and only
- *   that, waits behind it; then it is a dead letter.
+ * - With {@link DependencyDown}, or with an error by which the database says that it is not available (a lost connection, a deadlock, a
+ *   serialization failure): the event is not to blame. Its partition waits and tries the slice again, without limit, and no attempt is
+ *   counted.
+ * - With {@link PermanentFailure}: another attempt can't help. The event becomes a dead letter at once.
+ * - With anything else, defects, cancelled statements and an interrupt of the handler's own included: the event has failed. It is tried
+ *   again, INBOX_MAX_ATTEMPTS times at most, while only its aggregate waits behind it. After that it is a dead letter.
  */
 export interface Subscriber<R = never> {
-  /** The consumer's name: its group at the broker, and its half of the key against duplicates. */
+  /** The consumer's name: its group at the broker, and the `consumer_name` of its marks, cursors and holds. */
   readonly name: string
   readonly topic: string
   /**
-   * What to think of an aggregate that is first heard of above version 1. `from-version-1`: the versions before are missing, and it is held
-   * until they come. `any-version`: this consumer starts there, and what comes later with a smaller version is not applied.
+   * How the consumer treats an aggregate that it first hears of above version 1. `from-version-1`: it holds the aggregate until the
+   * earlier versions come. `any-version`: it starts there, and applies no smaller version later.
    */
   readonly firstSight: "from-version-1" | "any-version"
   /**
-   * The effect of an event, called once per event and in version order of its aggregate. It can write only in the transaction that it
-   * is given: everything that it needs beside it is taken from the layers around its consumer.
+   * The effect of an event, which commits once per event and in version order of its aggregate. The handler writes only in the transaction
+   * that it is given. It may run again after a rollback. The services that it needs come from the layers around its consumer.
    */
   readonly handle: (event: Envelope) => Effect.Effect<void, unknown, Transaction | R>
   /**
-   * The effects of several events at once, in their order, for a subscriber that has to be fast: one statement instead of one for each.
-   * It must come to the same as {@link handle} for each, which is what an event gets that stands alone; when this fails,
-   * it is called again for fewer of them.
+   * The effects of several events at once, in their order: one statement instead of one for each event, where speed counts. It must have
+   * the same effect as {@link handle} for each event, which is called for an event that is applied alone. After a failure it is called
+   * again with fewer events.
    *
-   * Rows that events of several aggregates write (a day's total) are to be taken in one order, say by key: slices of other partitions write
-   * them at the same time, and those that meet in a ring are applied event by event.
+   * Write rows that events of several aggregates share (a day's total) in one order, by their key for example: slices of other partitions
+   * write them at the same time. Two slices that deadlock on such rows are applied event by event.
    */
   readonly handleMany?: (events: NonEmptyReadonlyArray<Envelope>) => Effect.Effect<void, unknown, Transaction | R>
 }
 
-/** What a handler needs is away: a service, not the event. The partition waits for it. */
+/** A service that the handler needs is unavailable. The event is not to blame: its partition waits. */
 export class DependencyDown extends Schema.TaggedError<DependencyDown>()("DependencyDown", { reason: Schema.String }) {
   override get message() {
     return `a dependency is down: ${this.reason}`
   }
 }
 
-/** The event can't ever be applied as it is: a type, a schema version or data that nobody here knows. */
-export class EventRefused extends Schema.TaggedError<EventRefused>()("EventRefused", { reason: Schema.String }) {
+/** The handler can never apply this event: it does not know its type, its schema version or its data. */
+export class PermanentFailure extends Schema.TaggedError<PermanentFailure>()("PermanentFailure", {
+  reason: Schema.String
+}) {
   override get message() {
     return this.reason
   }
 }
 
-/** The subscriber with the services that it needs beside its transaction. What is around each call comes first: its transaction, its span. */
+/**
+ * The subscriber with the services that it needs beside its transaction. A call's own services, its transaction and its span, take precedence
+ * over `services`.
+ */
 export const bind = <R>(subscriber: Subscriber<R>, services: Context.Context<R>): Subscriber => {
   const provide = <E>(effect: Effect.Effect<void, E, Transaction | R>): Effect.Effect<void, E, Transaction> =>
     Effect.updateContext(effect, (around: Context.Context<Transaction>) => Context.merge(services, around))

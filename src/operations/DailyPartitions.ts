@@ -1,17 +1,20 @@
 /**
- * Tables that are partitioned by the day in their UUIDv7 key: days made ahead, and dropped whole when all they hold is old.
+ * Tables that are partitioned by the day in their UUIDv7 key: partitions are made ahead of their day, and dropped whole once all their
+ * rows are past the retention.
  *
- * Every step is short, safe to repeat, and gives up rather than wait: whoever reads or writes such a table goes first. A step takes an
- * advisory lock, so any number of processes may try. The functions in SQL are in migrations/mechanism/0006_retention.sql.
+ * Every step is short and safe to repeat. It gives up rather than wait for a lock, so readers and writers of the table go first. A step
+ * takes an advisory lock, so any number of processes may try it. The functions in SQL are in
+ * migrations/mechanism/0103_daily_partitions.sql.
  *
- * What is old is decided by the row's own time (when it was published, when it was applied), never by the day in its key alone: an event
- * that waited out a long outage has an old key, and its row is young.
+ * A row's age is that of its own time column (published, applied), not that of the day in its key. An event that was published after a
+ * long outage has an old key and a young row.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Effect } from "effect"
+import { Effect, Schema } from "effect"
 import { SqlError, type Statement } from "effect/sql"
+import * as Rows from "../platform/Rows.ts"
 
-/** A table to look after. */
+/** A table with daily partitions. */
 export interface DailyTable {
   readonly table: string
   /** The column with the row's own time. */
@@ -20,53 +23,53 @@ export interface DailyTable {
   readonly retentionDays: number
 }
 
-/** What was done with one partition, or why not. */
+/** One partition, and the step that it needed: done, or why not. */
 export interface Step {
   readonly table: string
   readonly partition: string
   /**
-   * - `made`: a day ahead is there; `rows` came over from the default partition
-   * - `dropped`: a day is gone, whole
+   * - `made`: the partition of a day ahead exists now; `rows` came over from the default partition
+   * - `dropped`: the partition is gone
    * - `deleted`: `rows` old rows are gone from the default partition
-   * - `kept`: the day is past retention, and something in it is not: it waits
+   * - `kept`: the day is past the retention, but a row in it is not
    * - `blocked`: the default partition holds too many rows of the day to move them
-   * - `busy`: somebody else uses the table or does the same; to be tried again
+   * - `busy`: another session uses the table or does the same step; to be tried again
    */
   readonly outcome: "made" | "dropped" | "deleted" | "kept" | "blocked" | "busy"
   readonly rows?: number
 }
 
-/** How rows of the default partition move into the partition of their day: a move of so many takes a tenth of a second. */
+/** The most rows that move from the default partition into the partition of their day: a tenth of a second. */
 const maxMovedRows = 10_000
 
 /**
- * Dropping needs the whole table for a moment, and everyone who comes meanwhile stands behind us: so long and no longer may a reader
- * keep us, and so a dispatcher's mark, waiting.
+ * A drop locks the whole table for a moment, and all statements that come while it waits for that lock queue behind it, a dispatcher's mark
+ * among them. So it waits no longer than this for the readers before it.
  */
 const dropLockTimeout = "100ms"
 
-/** Pages read by one statement, 64 MB: a fraction of a second also where they come from a slow disk. */
+/** Pages that one statement reads: 64 MB, a fraction of a second also from a slow disk. */
 const scanPages = 8_192
 
 /** Pages of the default partition that one DELETE goes through: 1 MB, some thousand rows, a few milliseconds. */
 const deletePages = 128
 
 /**
- * How much longer than its retention everything is kept: a broker looks for what to delete every few minutes only, and clocks of
- * hosts differ.
+ * Rows are kept this much longer than their retention. A broker deletes records a few minutes late, and the clocks of hosts differ; a mark
+ * must outlive its record.
  */
 const marginInterval = "1 hour"
 
 const sqlStateOf = ({ reason }: SqlError.SqlError) =>
   typeof reason.cause === "object" && reason.cause !== null && "code" in reason.cause ? reason.cause.code : undefined
 
-/** The lock was not to be had in time, a cycle of locks broke us, or rows came in between. */
+/** The lock was not free in time, a deadlock, or rows of the day that were written meanwhile. */
 const busy: ReadonlySet<unknown> = new Set(["55P03", "40P01", "23514"])
 
-/** Another process has just dropped the table, or made it. */
+/** Another process has just dropped the partition, or made it. */
 const overtaken: ReadonlySet<unknown> = new Set(["42P01", "42P07"])
 
-/** Does the steps one after the other, up to the first that somebody stands in the way of: the next one would meet the same. */
+/** Does the steps one after the other, up to the first that is busy: the next one would find the same lock taken. */
 const inTurn = Effect.fnUntraced(function* <A extends { readonly partition: string }, R>(
   table: string,
   items: ReadonlyArray<A>,
@@ -88,14 +91,19 @@ const inTurn = Effect.fnUntraced(function* <A extends { readonly partition: stri
   return steps
 })
 
-/** Makes the partitions from yesterday's to the one `daysAhead` days from now, as far as they are missing. */
+const missingDays = Rows.all(Schema.Struct({ day: Schema.String, partition: Schema.String }))
+const oneMade = Rows.one(
+  Schema.Struct({ outcome: Schema.Literals(["made", "present", "blocked"]), moved: Schema.BigInt })
+)
+
+/** Makes the missing partitions from yesterday's to the one `daysAhead` days from now. `dryRun` only reports them. */
 export const makeAhead = Effect.fn("DailyPartitions.makeAhead")(function* (
   table: string,
   daysAhead: number,
   { dryRun = false }: { readonly dryRun?: boolean } = {}
 ) {
   const sql = yield* PgClient.PgClient
-  const days = yield* sql<{ readonly day: string; readonly partition: string }>`
+  const days = yield* missingDays(sql`
     SELECT day::text AS day, ${table}::text || to_char(day, '_YYYYMMDD') AS partition
     FROM (
       SELECT (clock_now() AT TIME ZONE 'UTC')::date + n AS day FROM generate_series(-1, ${daysAhead}::int4) AS n
@@ -104,41 +112,46 @@ export const makeAhead = Effect.fn("DailyPartitions.makeAhead")(function* (
       SELECT FROM time_partitions(${table}::text)
       WHERE from_time < uuid_v7_time(uuid_v7_floor(day + 1)) AND to_time > uuid_v7_time(uuid_v7_floor(day))
     )
-    ORDER BY day`
+    ORDER BY day`)
   return yield* inTurn(table, days, ({ day, partition }) =>
     dryRun
       ? Effect.succeed<Step>({ table, partition, outcome: "made" })
       : Effect.map(
-          sql<{ readonly outcome: "made" | "present" | "blocked"; readonly moved: bigint }>`
-            SELECT outcome, moved FROM make_daily_partition(${table}::text, ${day}::date, ${maxMovedRows}::int4)`,
-          ([row]): Step | undefined => {
-            const { moved, outcome } = row!
+          oneMade(sql`
+            SELECT outcome, moved FROM make_daily_partition(${table}::text, ${day}::date, ${maxMovedRows}::int4)`),
+          ({ moved, outcome }): Step | undefined =>
             // Present: another process was faster.
-            return outcome === "present"
+            outcome === "present"
               ? undefined
               : { table, partition, outcome, ...(moved > 0n ? { rows: Number(moved) } : {}) }
-          }
         )
   )
 })
 
-/** The moment before which rows are old, as one value for all steps of a run. */
+const oneCutoff = Rows.one(Schema.Struct({ cutoff: Schema.String }))
+
+/**
+ * The time before which rows are past the retention: one value for all steps of a run. A day has 24 hours here. A day of an interval has 23 in
+ * a session whose time zone changes to summer time, which would use up the margin.
+ */
 const cutoffOf = (sql: PgClient.PgClient, retentionDays: number) =>
   Effect.map(
-    sql<{ readonly cutoff: string }>`
-      SELECT (clock_now() - make_interval(days => ${retentionDays}::int4) - ${marginInterval}::interval)::text AS cutoff`,
-    ([row]) => row!.cutoff
+    oneCutoff(sql`
+      SELECT (clock_now() - make_interval(hours => 24 * ${retentionDays}::int4) - ${marginInterval}::interval)::text AS cutoff`),
+    ({ cutoff }) => cutoff
   )
+
+const onePages = Rows.one(Schema.Struct({ pages: Schema.Number }))
 
 /** How many pages the partition has. */
 const pagesOf = (sql: PgClient.PgClient, partition: string) =>
   Effect.map(
-    sql<{ readonly pages: number }>`
-      SELECT (pg_relation_size(${partition}::text::regclass) / current_setting('block_size')::int8)::float8 AS pages`,
-    ([row]) => row!.pages
+    onePages(sql`
+      SELECT (pg_relation_size(${partition}::text::regclass) / current_setting('block_size')::int8)::float8 AS pages`),
+    ({ pages }) => pages
   )
 
-/** `[first, end)` in windows, the last one first: what is young lies at the end, so it is found at once. */
+/** The pages in windows `[first, end)`, the last one first: young rows are at the end, so they are found at once. */
 const windows = (pages: number, size: number) =>
   Array.from(
     { length: Math.ceil(pages / size) },
@@ -148,7 +161,7 @@ const windows = (pages: number, size: number) =>
 const inWindow = (sql: Statement.Constructor, [first, end]: readonly [number, number]) =>
   sql`ctid >= ${`(${first},0)`}::text::tid AND ctid < ${`(${end},0)`}::text::tid`
 
-/** Whether the partition holds a row that is not older than `cutoff`. Reads it all to be sure that it does not. */
+/** Whether the partition holds a row that is not older than `cutoff`. To answer no it reads all of it. */
 const holdsYoung = Effect.fnUntraced(function* (
   sql: PgClient.PgClient,
   partition: string,
@@ -164,9 +177,11 @@ const holdsYoung = Effect.fnUntraced(function* (
   return false
 })
 
+const oneLocked = Rows.one(Schema.Struct({ locked: Schema.Boolean }))
+
 /**
- * Drops the partition if all it holds is old, in one transaction. Nobody can write to this one day while it is looked through, and only
- * events that are older than the retention would; the drop itself then takes a moment, or gives up.
+ * Drops the partition if all its rows are older than `cutoff`, in one transaction. While it looks, no session can write to this one day,
+ * and only events that are older than the retention would go there. The drop itself then takes a moment, or gives up.
  */
 const dropOne = (
   sql: PgClient.PgClient,
@@ -177,9 +192,9 @@ const dropOne = (
   sql.withTransaction(
     Effect.gen(function* () {
       yield* sql`SELECT set_config('lock_timeout', ${dropLockTimeout}, true)`
-      const [row] = yield* sql<{ readonly locked: boolean }>`
-        SELECT pg_try_advisory_xact_lock(hashtext('daily partitions'), hashtext(${table})) AS locked`
-      if (row?.locked !== true) return { table, partition, outcome: "busy" }
+      const { locked } = yield* oneLocked(sql`
+        SELECT pg_try_advisory_xact_lock(hashtext('daily partitions'), hashtext(${table})) AS locked`)
+      if (!locked) return { table, partition, outcome: "busy" }
       yield* sql`LOCK TABLE ${sql.literal(partition)} IN SHARE MODE`
       if (yield* holdsYoung(sql, partition, timeColumn, cutoff)) return { table, partition, outcome: "kept" }
       yield* sql`DROP TABLE ${sql.literal(partition)}`
@@ -187,7 +202,9 @@ const dropOne = (
     })
   )
 
-/** Deletes the default partition's old rows, or counts them, in one pass of bounded statements that each commit by themselves. */
+const oneCount = Rows.one(Schema.Struct({ rows: Schema.Number }))
+
+/** Deletes the default partition's old rows, or counts them, in bounded statements that each commit by themselves. */
 const cleanDefault = Effect.fnUntraced(function* (
   sql: PgClient.PgClient,
   { table, timeColumn }: DailyTable,
@@ -198,19 +215,23 @@ const cleanDefault = Effect.fnUntraced(function* (
   let rows = 0
   for (const window of windows(yield* pagesOf(sql, partition), deletePages)) {
     const old = sql`${inWindow(sql, window)} AND ${sql(timeColumn)} < ${cutoff}::timestamptz`
-    const [row] = yield* dryRun
-      ? sql<{ readonly rows: number }>`SELECT count(*)::float8 AS rows FROM ${sql.literal(partition)} WHERE ${old}`
-      : sql<{ readonly rows: number }>`
-          WITH gone AS (DELETE FROM ${sql.literal(partition)} WHERE ${old} RETURNING 1)
-          SELECT count(*)::float8 AS rows FROM gone`
-    rows += row!.rows
+    const count = yield* oneCount(
+      dryRun
+        ? sql`SELECT count(*)::float8 AS rows FROM ${sql.literal(partition)} WHERE ${old}`
+        : sql`
+            WITH gone AS (DELETE FROM ${sql.literal(partition)} WHERE ${old} RETURNING 1)
+            SELECT count(*)::float8 AS rows FROM gone`
+    )
+    rows += count.rows
   }
   return rows === 0 ? undefined : ({ table, partition, outcome: "deleted", rows } satisfies Step)
 })
 
+const expiredPartitions = Rows.all(Schema.Struct({ partition: Schema.String, isDefault: Schema.Boolean }))
+
 /**
- * Drops each day that ended before the table's retention and holds nothing younger, and deletes what is old from the default partition.
- * `dryRun` only tells what it would do.
+ * Drops each day that ended before the table's retention and holds no younger row, and deletes old rows from the default partition.
+ * `dryRun` only reports what it would do.
  */
 export const dropExpired = Effect.fn("DailyPartitions.dropExpired")(function* (
   daily: DailyTable,
@@ -221,15 +242,15 @@ export const dropExpired = Effect.fn("DailyPartitions.dropExpired")(function* (
   const sql = yield* PgClient.PgClient
   const cutoff = yield* cutoffOf(sql, daily.retentionDays)
   // The name as Postgres writes it, quoted where it has to be.
-  const partitions = yield* sql<{ readonly partition: string; readonly isDefault: boolean }>`
+  const partitions = yield* expiredPartitions(sql`
     SELECT child::text AS partition, is_default AS "isDefault" FROM time_partitions(${table}::text)
-    WHERE is_default OR to_time <= ${cutoff}::timestamptz`
+    WHERE is_default OR to_time <= ${cutoff}::timestamptz`)
   return yield* inTurn(
     table,
     partitions,
     Effect.fnUntraced(function* ({ isDefault, partition }): Effect.fn.Return<Step | undefined, SqlError.SqlError> {
       if (isDefault) return yield* cleanDefault(sql, daily, partition, cutoff, dryRun)
-      // Looked through without any lock first: a day with something young in it bothers nobody.
+      // The first look takes no lock, so a day with a young row in it delays no other session.
       if (yield* holdsYoung(sql, partition, timeColumn, cutoff)) return { table, partition, outcome: "kept" }
       return dryRun ? { table, partition, outcome: "dropped" } : yield* dropOne(sql, daily, partition, cutoff)
     })

@@ -1,17 +1,18 @@
 /**
- * The events of the past: where those of one aggregate are, still in the queue or published and where; and what was published, to be
- * read again, for a projection that is built anew.
+ * Past events: the delivery state of one aggregate's events, and the replay of published events, for a projection that is rebuilt.
  */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import type { StoredEvent } from "../brokers/Envelope.ts"
 import { laneOf } from "../outbox/Lane.ts"
+import { skewInterval } from "../platform/Ids.ts"
+import * as Rows from "../platform/Rows.ts"
 
-/** The states of an event on its way. */
+/** The delivery states of an event; the names are those of `outbox_status`. */
 export const DeliveryState = Schema.Literals(["queued", "retrying", "parked", "published", "dead", "discarded"])
 export type DeliveryState = typeof DeliveryState.Type
 
-/** An event of the past. `partition`, `offset` and `publishedAt` are there once it is published. */
+/** A past event. `partition`, `offset` and `publishedAt` are null until it is published. */
 export const PastEvent = Schema.Struct({
   eventId: Schema.String,
   version: Schema.Int,
@@ -26,13 +27,25 @@ export const PastEvent = Schema.Struct({
 })
 export type PastEvent = typeof PastEvent.Type
 
-/** A published event as its writer stored it, and where it went. */
-export interface ReplayedEvent extends StoredEvent {
-  readonly partition: number
-  readonly offset: bigint
-}
+/** A published event as its writer stored it, with the partition and the offset that it was published at. */
+export const ReplayedEvent = Schema.Struct({
+  eventId: Schema.String,
+  topic: Schema.String,
+  eventType: Schema.String,
+  schemaVersion: Schema.Int,
+  aggregateType: Schema.String,
+  aggregateId: Schema.String,
+  aggregateVersion: Schema.Int,
+  occurredAt: Schema.String,
+  traceId: Schema.String,
+  spanId: Schema.String,
+  data: Schema.String,
+  partition: Schema.Int,
+  offset: Schema.BigInt
+} satisfies Readonly<Record<keyof StoredEvent | "partition" | "offset", Schema.Top>>)
+export type ReplayedEvent = typeof ReplayedEvent.Type
 
-/** What is to be read again: a topic's events, all that the archive holds or those that occurred in `[from, to)`, of all aggregates or one. */
+/** The events of a replay: those of a topic, of one aggregate if it is named, that occurred in `[from, to)`. */
 export interface ReplayRange {
   readonly topic: string
   readonly aggregateId?: string
@@ -40,37 +53,37 @@ export interface ReplayRange {
   readonly to?: Date
 }
 
-/** A place in a replay; give it back as it came. */
+/** The end of a page of a replay. Pass it back unchanged. */
 export interface ReplayCursor {
   readonly aggregateId: string
   readonly aggregateVersion: number
   readonly eventId: string
 }
 
-/** Part of a replay. `next` is where the next page begins; an empty page, which has none, is the end. */
+/** A page of a replay. `next` is where the next page begins; the last page is empty and has no `next`. */
 export interface ReplayPage {
   readonly events: ReadonlyArray<ReplayedEvent>
   readonly next: ReplayCursor | undefined
 }
 
-/** The most events of a page, and the bytes of data at which it ends: an event may be near a megabyte. */
+/** A page ends after this many events, or at this many bytes of data: an event can take nearly a megabyte. */
 const maxPageEvents = 1_000
 const maxPageBytes = 4_000_000
 
-const decodeEvents = Schema.decodeUnknownEffect(Schema.Array(PastEvent))
+const pastEvents = Rows.all(PastEvent)
+const replayedEvents = Rows.all(ReplayedEvent)
 
 export class History extends Context.Service<
   History,
   {
-    /** The aggregate's events that are queued or archived, in version order, as one statement saw them. */
+    /** The aggregate's events, in version order, as one statement saw them. Those that the archive has dropped are missing. */
     readonly of: (aggregateId: string) => Effect.Effect<ReadonlyArray<PastEvent>>
     /**
-     * The published events of the range that stand behind `after`, at most `limit` (1,000) and some megabytes of them.
+     * A page of the range's published events behind `after`: at most `limit` events (1,000) and some megabytes of data.
      *
-     * Each aggregate's events come in version order, one aggregate after the other: never by time or by id, neither of which is the
-     * order in which an aggregate changed. What retention has dropped is missing, and so is all that was published with the archive
-     * off. Pages are read one by one: what is published behind the reader's back is found by a later replay, so give a `to` that is
-     * past.
+     * Events come aggregate by aggregate, each aggregate's in version order. Neither time nor id is the order in which an aggregate
+     * changed. Events that retention has dropped are missing, and those that were published with the archive off. Each page is a statement of its
+     * own, so an event that is published meanwhile may be missed: give a `to` in the past.
      */
     readonly replay: (range: ReplayRange, after?: ReplayCursor, limit?: number) => Effect.Effect<ReplayPage>
   }
@@ -80,8 +93,8 @@ export class History extends Context.Service<
     Effect.map(SqlClient.SqlClient, (sql) =>
       History.of({
         of: Effect.fn("History.of")(function* (aggregateId) {
-          // The lane leads the queue's only index; archived rows carry none.
-          const rows = yield* sql`
+          // The lane is the first column of the queue's only index. Archived rows have no lane.
+          return yield* pastEvents(sql`
             SELECT event_id::text AS "eventId", aggregate_version AS version, event_type AS type,
                    to_char(occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
                    json_build_object(
@@ -89,12 +102,11 @@ export class History extends Context.Service<
                      'publishedAt', to_char(published_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) AS delivery
             FROM outbox_status
             WHERE aggregate_id = ${aggregateId} AND (lane = ${laneOf(aggregateId)}::int2 OR lane IS NULL)
-            ORDER BY aggregate_version`
-          return yield* decodeEvents(rows)
+            ORDER BY aggregate_version`)
         }, Effect.orDie),
 
         replay: Effect.fn("History.replay")(function* (range, after, limit = maxPageEvents) {
-          const rows = yield* sql<ReplayedEvent>`
+          const events = yield* replayedEvents(sql`
             SELECT event_id::text AS "eventId", topic, event_type AS "eventType", schema_version AS "schemaVersion",
                    aggregate_type AS "aggregateType", aggregate_id AS "aggregateId", aggregate_version AS "aggregateVersion",
                    to_char(occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
@@ -107,9 +119,19 @@ export class History extends Context.Service<
                 SELECT * FROM event_log
                 WHERE ${sql.and([
                   sql`topic = ${range.topic}`,
-                  // The bounds are on the ids, whose time it is, so that days outside of the range are not looked at.
-                  ...(range.from === undefined ? [] : [sql`event_id >= uuid_v7_floor_at(${range.from}::timestamptz)`]),
-                  ...(range.to === undefined ? [] : [sql`event_id < uuid_v7_floor_at(${range.to}::timestamptz)`]),
+                  // The bounds on the ids keep Postgres from looking at days outside of the range.
+                  ...(range.from === undefined
+                    ? []
+                    : [
+                        sql`occurred_at >= ${range.from}::timestamptz`,
+                        sql`event_id >= uuid_v7_floor_at(${range.from}::timestamptz - ${skewInterval}::interval)`
+                      ]),
+                  ...(range.to === undefined
+                    ? []
+                    : [
+                        sql`occurred_at < ${range.to}::timestamptz`,
+                        sql`event_id < uuid_v7_floor_at(${range.to}::timestamptz + ${skewInterval}::interval)`
+                      ]),
                   ...(range.aggregateId === undefined ? [] : [sql`aggregate_id = ${range.aggregateId}`]),
                   ...(after === undefined
                     ? []
@@ -123,10 +145,10 @@ export class History extends Context.Service<
               ) AS next
             ) AS measured
             WHERE bytes_before < ${maxPageBytes}
-            ORDER BY aggregate_id, aggregate_version, event_id`
-          const last = rows.at(-1)
+            ORDER BY aggregate_id, aggregate_version, event_id`)
+          const last = events.at(-1)
           return {
-            events: rows,
+            events,
             next: last && {
               aggregateId: last.aggregateId,
               aggregateVersion: last.aggregateVersion,

@@ -1,13 +1,15 @@
-/** What is sampled of a consumer: how far it is behind, and what waits. Nothing is counted when somebody looks. */
-import { Clock, Effect, Metric, type Scope } from "effect"
-import * as Supervised from "../platform/Supervised.ts"
+/** Samples of each consumer: how far it is behind, and how many events wait. Scrapes read the last sample, and query nothing. */
+import { Cause, Clock, Context, Effect, Exit, Layer, Metric, type Scope } from "effect"
 import { Broker, type ConsumedRecord } from "../brokers/Broker.ts"
 import * as Envelope from "../brokers/Envelope.ts"
+import { ApplySlice } from "../inbox/ApplySlice.ts"
 import * as InboxCounters from "../inbox/InboxCounters.ts"
-import { InboxReport } from "./InboxReport.ts"
 import type { Subscriber } from "../inbox/Subscriber.ts"
+import * as Monotonic from "../platform/Monotonic.ts"
+import * as Supervised from "../platform/Supervised.ts"
+import { InboxReport } from "./InboxReport.ts"
 
-const lag = Metric.gauge("inbox_lag", { description: "Records of the topic behind the consumer's place, sampled" })
+const lag = Metric.gauge("inbox_lag", { description: "Records of the topic behind the consumer's offsets, sampled" })
 const lagSeconds = Metric.gauge("inbox_lag_seconds", {
   description:
     "Age of the oldest event that this process is applying or failing to apply; 0 when there is none, sampled"
@@ -18,10 +20,10 @@ const gaps = Metric.gauge("inbox_gaps", {
   description: "Aggregates that wait for an event that has not come, sampled"
 })
 
-/** Often enough for an alert's minutes; a round is three short counts, and a question to the broker. */
+/** Often enough for alerts that look at minutes; a round is three short counts and one request to the broker. */
 const sampleMillis = 5_000
 
-/** The age of the oldest of these records, by what their writers say; one that can't be read has none. */
+/** The age of the oldest of these records, by their events' `occurredAt`; a record that can't be read has none. */
 export const ageSeconds = (records: Iterable<ConsumedRecord>, nowMillis: number): number => {
   let oldest = nowMillis
   for (const record of records) {
@@ -32,16 +34,67 @@ export const ageSeconds = (records: Iterable<ConsumedRecord>, nowMillis: number)
   return (nowMillis - oldest) / 1_000
 }
 
-/** Samples for as long as the scope lives. `underWay` are the first records of the slices that are being applied. */
-export const forkSampler = Effect.fnUntraced(function* (
-  subscriber: Subscriber,
-  underWay: () => Iterable<ConsumedRecord>
-): Effect.fn.Return<void, never, Broker | InboxReport | Supervised.Fibers | Scope.Scope> {
+/** The first records of the slices that a consumer is applying, or that failed and come again. */
+export class SlicesUnderWay extends Context.Service<
+  SlicesUnderWay,
+  { readonly firstRecords: (consumer: string) => Effect.Effect<ReadonlyArray<ConsumedRecord>> }
+>()("paid-once/operations/SlicesUnderWay") {}
+
+interface UnderWay {
+  readonly consumer: string
+  readonly record: ConsumedRecord
+  /** When it failed last; undefined while it is being applied. */
+  readonly failedMillis: number | undefined
+}
+
+/** Notes the slices that go through {@link ApplySlice}, for the age of the oldest event. */
+export const layerUnderWay: Layer.Layer<ApplySlice | SlicesUnderWay, never, ApplySlice> = Layer.effectContext(
+  Effect.gen(function* () {
+    const applySlice = yield* ApplySlice
+    const underWay = new Map<string, UnderWay>()
+    const run: ApplySlice["Service"]["run"] = (subscriber, slice) => {
+      const key = `${subscriber.name} ${slice.topic} ${slice.partition}`
+      const note = (failedMillis: number | undefined) =>
+        underWay.set(key, { consumer: subscriber.name, record: slice.records[0], failedMillis })
+      return Effect.acquireUseRelease(
+        Effect.sync(() => note(undefined)),
+        () => applySlice.run(subscriber, slice),
+        (_, exit) =>
+          Effect.map(Monotonic.millis, (now) => {
+            // After an interrupt the slice goes to another member, or comes again.
+            if (Exit.isSuccess(exit) || Cause.hasInterruptsOnly(exit.cause)) underWay.delete(key)
+            else note(now)
+          })
+      )
+    }
+    const firstRecords = (consumer: string) =>
+      Effect.map(Monotonic.millis, (now) => {
+        // A failure that is older than any wait between two attempts belongs to a partition that has gone to another member.
+        for (const [key, { failedMillis }] of underWay) {
+          if (failedMillis !== undefined && now - failedMillis >= Supervised.stuckAfterMillis) underWay.delete(key)
+        }
+        return [...underWay.values()].filter((slice) => slice.consumer === consumer).map(({ record }) => record)
+      })
+    return Context.make(ApplySlice, ApplySlice.of({ ...applySlice, run })).pipe(
+      Context.add(SlicesUnderWay, SlicesUnderWay.of({ firstRecords }))
+    )
+  })
+)
+
+/** Samples one consumer for as long as the scope lives. */
+const forkSampler = Effect.fnUntraced(function* ({
+  name: consumer,
+  topic
+}: Pick<Subscriber, "name" | "topic">): Effect.fn.Return<
+  void,
+  never,
+  Broker | InboxReport | SlicesUnderWay | Supervised.Fibers | Scope.Scope
+> {
   const broker = yield* Broker
   const report = yield* InboxReport
-  const consumer = subscriber.name
+  const underWay = yield* SlicesUnderWay
   const set = (gauge: typeof lag, value: number) => Metric.update(Metric.withAttributes(gauge, { consumer }), value)
-  // There at 0 from the start: a rule compares with what was before the first one.
+  // There at 0 from the start: an alert compares with the value before the first event.
   for (const outcome of InboxCounters.outcomes) yield* Metric.value(InboxCounters.ofOutcome(consumer, outcome))
 
   yield* Supervised.forkLoop(
@@ -51,10 +104,10 @@ export const forkSampler = Effect.fnUntraced(function* (
       yield* set(parked, counts.parked)
       yield* set(dead, counts.dead)
       yield* set(gaps, counts.gaps)
-      yield* set(lagSeconds, ageSeconds(underWay(), yield* Clock.currentTimeMillis))
-      // A broker that is away says so elsewhere; the last figure stays.
+      yield* set(lagSeconds, ageSeconds(yield* underWay.firstRecords(consumer), yield* Clock.currentTimeMillis))
+      // Other metrics report a broker that is unavailable; here the last figure stays.
       if (broker.lag !== undefined) {
-        yield* Effect.matchEffect(broker.lag(consumer, subscriber.topic), {
+        yield* Effect.matchEffect(broker.lag(consumer, topic), {
           onSuccess: (records) => set(lag, records),
           onFailure: (error) => Effect.logDebug(`${consumer}: the lag could not be read`, error)
         })
@@ -63,3 +116,9 @@ export const forkSampler = Effect.fnUntraced(function* (
     })
   )
 })
+
+/** Samples these consumers for as long as the layer lives. */
+export const layer = (
+  subscribers: ReadonlyArray<Pick<Subscriber, "name" | "topic">>
+): Layer.Layer<never, never, Broker | InboxReport | SlicesUnderWay | Supervised.Fibers> =>
+  Layer.effectDiscard(Effect.forEach(subscribers, forkSampler, { discard: true }))

@@ -1,18 +1,16 @@
-/** What an operator sees of the inbox: how much waits, and which events. */
+/** The operator's view of the inbox: counts of waiting events, and a list of them. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
+import { isoTime } from "../platform/IsoTime.ts"
+import * as Rows from "../platform/Rows.ts"
+import type { Filter } from "./InboxDeadLetters.ts"
+import { counted, listLimit, matching } from "./ReportSql.ts"
 
-/** Which dead letters; what is not set matches all. */
-export interface Filter {
-  readonly consumer?: string | undefined
-  readonly eventType?: string | undefined
-  readonly aggregateId?: string | undefined
-}
-
-/** Where an event is that a consumer has not applied. `gap` waits for an earlier version; `parked` behind another one. */
+/** The state of an event that a consumer has not applied: `gap` waits for an earlier version, `parked` behind another event. */
 export const State = Schema.Literals(["retrying", "gap", "parked", "dead", "discarded"])
 export type State = typeof State.Type
 
+/** An event that a consumer has not applied. */
 export const Entry = Schema.Struct({
   consumer: Schema.String,
   /** The event's id, or `topic:partition:offset` of a record that can't be read. */
@@ -31,23 +29,17 @@ export const Entry = Schema.Struct({
 })
 export type Entry = typeof Entry.Type
 
-/** How much waits, of one consumer. Each is counted up to {@link countLimit}. */
-export interface Counts {
-  readonly parked: number
-  readonly dead: number
+/** Waiting events of one consumer. Each is counted up to `countLimit`. */
+export const Counts = Schema.Struct({
+  parked: Schema.Number,
+  dead: Schema.Number,
   /** Aggregates that wait for an event that has not come. */
-  readonly gaps: number
-}
+  gaps: Schema.Number
+})
+export type Counts = typeof Counts.Type
 
-/** Counting stops here: that there are more is all that anyone needs to know. */
-export const countLimit = 100_000
-
-/** The most entries of a list. */
-const listLimit = 1_000
-
-const decodeEntries = Schema.decodeUnknownEffect(Schema.Array(Entry))
-
-const time = (expression: string) => `to_char(${expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
+const allEntries = Rows.all(Entry)
+const oneCounts = Rows.one(Counts)
 
 const entries = `
   SELECT p.consumer_name, p.event_id, CASE WHEN p.event_id = h.event_id THEN h.status ELSE 'parked' END AS status, p.event_type,
@@ -64,7 +56,7 @@ const entries = `
 export class InboxReport extends Context.Service<
   InboxReport,
   {
-    /** Events in one of these states, by consumer, aggregate and turn, at most `limit`. */
+    /** Events in one of these states, by consumer, aggregate and position, at most `limit`. */
     readonly list: (states: ReadonlyArray<State>, filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Entry>>
     readonly counts: (consumer: string) => Effect.Effect<Counts>
   }
@@ -74,35 +66,28 @@ export class InboxReport extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
 
-      const list = Effect.fn("InboxReport.list")(function* (
-        states: ReadonlyArray<State>,
-        filter: Filter,
-        limit: number
-      ) {
-        const { aggregateId = null, consumer = null, eventType = null } = filter
-        const rows = yield* sql`
-          SELECT e.consumer_name AS consumer, e.event_id AS "eventId", e.status, e.event_type AS "eventType",
-                 e.aggregate_id AS "aggregateId", e.aggregate_version AS "aggregateVersion", e.topic,
-                 e.broker_partition AS partition, e.broker_offset::text AS "offset", e.attempts,
-                 ${sql.literal(time("e.next_attempt_at"))} AS "nextAttemptAt", e.last_error AS "lastError"
-          FROM (${sql.literal(entries)}) AS e
-          WHERE e.status = ANY (${[...states]}::text[])
-            AND (${consumer}::text IS NULL OR e.consumer_name = ${consumer})
-            AND (${eventType}::text IS NULL OR e.event_type = ${eventType})
-            AND (${aggregateId}::text IS NULL OR e.aggregate_id = ${aggregateId})
-          ORDER BY e.consumer_name, e.aggregate_id, e.position, e.broker_offset LIMIT ${Math.min(limit, listLimit)}`
-        return yield* decodeEntries(rows)
-      }, Effect.orDie)
+      const list = Effect.fn("InboxReport.list")(
+        (states: ReadonlyArray<State>, filter: Filter, limit: number) =>
+          allEntries(sql`
+            SELECT e.consumer_name AS consumer, e.event_id AS "eventId", e.status, e.event_type AS "eventType",
+                   e.aggregate_id AS "aggregateId", e.aggregate_version AS "aggregateVersion", e.topic,
+                   e.broker_partition AS partition, e.broker_offset::text AS "offset", e.attempts,
+                   ${sql.literal(isoTime("e.next_attempt_at"))} AS "nextAttemptAt", e.last_error AS "lastError"
+            FROM (${sql.literal(entries)}) AS e
+            WHERE e.status = ANY (${[...states]}::text[])
+              AND ${matching(sql, { "e.consumer_name": filter.consumer, "e.event_type": filter.eventType, "e.aggregate_id": filter.aggregateId })}
+            ORDER BY e.consumer_name, e.aggregate_id, e.position, e.broker_offset LIMIT ${Math.min(limit, listLimit)}`),
+        Effect.orDie
+      )
 
-      const counts = Effect.fn("InboxReport.counts")(function* (consumer: string) {
-        const [row] = yield* sql<Counts>`
-          SELECT (SELECT count(*) FROM (SELECT FROM inbox_parked WHERE consumer_name = ${consumer} LIMIT ${countLimit}) AS p)::int4 AS parked,
-                 (SELECT count(*) FROM (SELECT FROM inbox_dead_letters
-                                        WHERE status = 'dead' AND consumer_name = ${consumer} LIMIT ${countLimit}) AS d)::int4 AS dead,
-                 (SELECT count(*) FROM (SELECT FROM inbox_holds
-                                        WHERE status = 'gap' AND consumer_name = ${consumer} LIMIT ${countLimit}) AS g)::int4 AS gaps`
-        return row ?? { parked: 0, dead: 0, gaps: 0 }
-      }, Effect.orDie)
+      const counts = Effect.fn("InboxReport.counts")(
+        (consumer: string) =>
+          oneCounts(sql`
+            SELECT ${counted(sql, "parked", sql`inbox_parked WHERE consumer_name = ${consumer}`)},
+                   ${counted(sql, "dead", sql`inbox_dead_letters WHERE status = 'dead' AND consumer_name = ${consumer}`)},
+                   ${counted(sql, "gaps", sql`inbox_holds WHERE status = 'gap' AND consumer_name = ${consumer}`)}`),
+        Effect.orDie
+      )
 
       return InboxReport.of({ list, counts })
     })

@@ -1,30 +1,30 @@
 /**
- * Upkeep of the mechanism's tables: partitions made ahead of their day, and dropped after retention; finished tasks
- * deleted. What a business transaction writes to is never locked, and what waits to be published is in none of these tables.
+ * Upkeep of the tables: partitions are made ahead of their day and dropped after the retention, and finished tasks are deleted. It locks no
+ * table that a business transaction writes to, and none of its tables holds an event that waits to be published.
  *
- * Any number of processes may do it; each step is safe to repeat, short, and gives up rather than make somebody wait.
+ * Any number of processes may run it. Each step is short and safe to repeat, and gives up rather than make another session wait.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
-import * as DailyPartitions from "./DailyPartitions.ts"
-import * as Supervised from "../platform/Supervised.ts"
 import { RetentionSettings } from "../platform/Retention.ts"
+import * as Supervised from "../platform/Supervised.ts"
 import * as TaskCleanup from "../tasks/TaskCleanup.ts"
+import * as DailyPartitions from "./DailyPartitions.ts"
 
-/** Days made ahead: upkeep that stands still over a long weekend is noticed before the default partition fills. */
+/** Days made ahead: enough for upkeep that fails over a long weekend to be noticed before rows go to the default partition. */
 const daysAhead = 4
 
-/** How often to look. A day has many of these; the first comes with the start. */
+/** Time between two rounds. The first round comes with the start. */
 const everyMillis = 600_000
 
-/** After somebody stood in the way of a step, the next try comes with the next look of {@link Supervised}'s watch. */
+/** Time until the next round after a busy step. Naps are this short because {@link Supervised} reports a loop that is silent for longer. */
 const napMillis = Supervised.stuckAfterMillis / 2
 
-/** What one round did, or, in a dry run, would do. */
+/** The steps of one round: done, or, in a dry run, due. */
 export type Report = ReadonlyArray<DailyPartitions.Step>
 
-/** A table's upkeep that this room knows nothing of: how many rows it deleted, or, in a dry run, would delete at least. */
+/** The upkeep of a table of another room. Returns how many rows it deleted or, in a dry run, would delete at least. */
 export interface Upkeep {
   readonly table: string
   readonly deleteExpired: (options: {
@@ -32,12 +32,12 @@ export interface Upkeep {
   }) => Effect.Effect<number, SqlError.SqlError, PgClient.PgClient | SqlClient.SqlClient>
 }
 
-/** The tables of the embedded broker, and of the service that is built on the mechanism. */
+/** The tables of the embedded broker and of the business. */
 export const FurtherUpkeep = Context.Reference<ReadonlyArray<Upkeep>>("paid-once/operations/FurtherUpkeep", {
   defaultValue: () => []
 })
 
-/** One round of upkeep: says what it did, partition by partition; nothing where nothing was due. */
+/** One round of upkeep. Reports a step for each partition that was due. */
 export const runOnce = Effect.fn("Maintenance.runOnce")(function* (options: { readonly dryRun?: boolean } = {}) {
   const { inboxDays, outboxDays, taskDays } = yield* RetentionSettings
   const tables: ReadonlyArray<DailyPartitions.DailyTable> = [
@@ -69,7 +69,7 @@ export const runOnce = Effect.fn("Maintenance.runOnce")(function* (options: { re
   return report
 })
 
-/** Steps that were due and could not be done: worth another try soon. */
+/** Steps that were due and found a lock taken: worth another try soon. */
 export const unfinished = (report: Report): Report => report.filter(({ outcome }) => outcome === "busy")
 
 const log = (report: Report) =>
@@ -77,7 +77,7 @@ const log = (report: Report) =>
     report,
     ({ outcome, partition, rows }) => {
       const line = `maintenance: ${partition} ${outcome}${rows === undefined ? "" : `, ${rows} rows`}`
-      // A day in the default partition costs no more than a slower search, but it tells that upkeep stood still for days.
+      // Rows in the default partition only make lookups slower, but they mean that upkeep has failed for days.
       return outcome === "blocked"
         ? Effect.logWarning(`${line}: the default partition holds too many of its rows`)
         : outcome === "made" || outcome === "dropped" || outcome === "deleted"
@@ -87,7 +87,7 @@ const log = (report: Report) =>
     { discard: true }
   )
 
-/** Runs upkeep for as long as the layer lives. */
+/** Runs a round every ten minutes for as long as the layer lives. */
 export const layer: Layer.Layer<never, never, PgClient.PgClient | SqlClient.SqlClient | Supervised.Fibers> =
   Layer.effectDiscard(
     Supervised.forkLoop(
@@ -95,7 +95,6 @@ export const layer: Layer.Layer<never, never, PgClient.PgClient | SqlClient.SqlC
       Effect.fnUntraced(function* (stamp: Effect.Effect<void>) {
         const report = yield* runOnce()
         yield* log(report)
-        // The wait is longer than a silence that counts as stuck.
         const naps = unfinished(report).length > 0 ? 1 : Math.ceil(everyMillis / napMillis)
         for (let nap = 0; nap < naps; nap++) yield* Effect.andThen(stamp, Effect.sleep(napMillis))
       })

@@ -4,13 +4,14 @@
  *
  * Decorates {@link Queue} and {@link Publisher}. Without it nothing is counted.
  */
-import { Array, Clock, Context, Effect, Layer, Metric } from "effect"
+import { Array, Clock, Context, Effect, Layer, Metric, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { Holds } from "../outbox/holds/Holds.ts"
 import type { Lane } from "../outbox/Lane.ts"
 import { Publisher } from "../outbox/Publisher.ts"
 import { Queue, type QueuedEvent, wholeQueue } from "../outbox/Queue.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
+import * as Rows from "../platform/Rows.ts"
 import * as Supervised from "../platform/Supervised.ts"
 import { eventTypeLabel } from "./EventTypeLabel.ts"
 
@@ -38,26 +39,28 @@ const deadGauge = Metric.gauge("outbox_dead_letters", { description: "Events tha
 /** The ways in which a send fails. */
 const reasons = ["BrokerUnavailable", "TopicUnavailable", "MessageRejected"] as const
 
-/** From the wake-up that finds everything ready to an outage that lasts. */
+/** From a send right after the commit to an outage of minutes. */
 const publishLatency = Metric.histogram("outbox_publish_latency_seconds", {
   description:
     "Of each acknowledged send, the time since its first event was written (just before its commit), by the database's clock",
   boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600]
 })
 
-/** How often the database's clock is read where something was published since: two clocks drift by less than a millisecond in between. */
+/** How often the database's clock is read while events are published: two clocks drift by less than a millisecond in that time. */
 const sampleMillis = 5_000
 
-/** An answer that took longer says too little about when the clock was read. */
+/** A slower answer does not say precisely enough when the clock was read. */
 const maxRoundTripMillis = 250
 
+const oneNow = Rows.one(Schema.Struct({ now: Schema.Number }))
+
 /**
- * Puts a stopwatch around the {@link Publisher}: from `occurred_at`, which the database's clock wrote, to the ack, by the same clock.
+ * Measures the {@link Publisher}: the time from `occurred_at`, which the database's clock wrote, to the acknowledgement, by the same clock.
  *
  * **Details**
  *
- * The clock is not asked for each send: its distance from this process's own is measured every few seconds while something is published.
- * Of a send only the first event counts, which waited longest; to look at each would cost more than it tells.
+ * The database's clock is not read for each send. Its difference from this process's clock is measured every few seconds while events are
+ * published. Only the first event of a send counts: it has waited longest.
  */
 export const layerLatency: Layer.Layer<Publisher, never, Publisher | SqlClient.SqlClient | Supervised.Fibers> =
   Layer.effect(
@@ -70,12 +73,10 @@ export const layerLatency: Layer.Layer<Publisher, never, Publisher | SqlClient.S
 
       const measure = Effect.gen(function* () {
         const before = yield* Clock.currentTimeMillis
-        const [row] = yield* sql<{
-          readonly now: number
-        }>`SELECT (extract(epoch FROM clock_now()) * 1000)::float8 AS now`
+        const { now } = yield* oneNow(sql`SELECT (extract(epoch FROM clock_now()) * 1000)::float8 AS now`)
         const after = yield* Clock.currentTimeMillis
         if (aheadMillis === undefined || after - before <= maxRoundTripMillis) {
-          aheadMillis = row!.now - (before + after) / 2
+          aheadMillis = now - (before + after) / 2
         }
       })
       yield* Supervised.forkLoop(
@@ -186,7 +187,7 @@ export const layerSizes: Layer.Layer<never, never, Queue | Holds | Supervised.Fi
   })
 )
 
-/** Every series of these event types, at 0 until something happens. */
+/** Starts every series of these event types at 0. */
 export const layerZero = (eventTypes: ReadonlyArray<string>): Layer.Layer<never> =>
   Layer.effectDiscard(
     Effect.gen(function* () {

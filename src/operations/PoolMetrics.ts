@@ -1,6 +1,6 @@
 /**
- * What each connection pool is at: how many connections are open, how many may be, and how long it takes to get one. Sampled: a scrape reads
- * what was last seen.
+ * Gauges of each connection pool: open connections, their maximum, and how long it takes to get one. They are sampled; a scrape reads the
+ * last sample.
  */
 import { Effect, Layer, Metric } from "effect"
 import { SqlClient } from "effect/sql"
@@ -14,10 +14,10 @@ const waitGauge = Metric.gauge("db_pool_wait_seconds", {
   description: "Time that it took to get a connection from the pool, sampled: near 0 unless all are in use"
 })
 
-/** Often enough to see a pool that runs dry for longer than a moment. */
+/** Often enough to see a pool that is exhausted for some seconds. */
 const sampleMillis = 5_000
 
-/** A wait that reaches this is told as this: the pool is dry. */
+/** A longer wait is reported as this one: the pool is exhausted either way. */
 const maxWaitMillis = 10_000
 
 const waitMillis = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
@@ -27,8 +27,8 @@ const waitMillis = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
 })
 
 /**
- * Samples the pool around it under this name for as long as the layer lives. Takes a connection and gives it back where all are open; sends
- * nothing.
+ * Samples the provided pool under this name for as long as the layer lives. Where all connections are open, a sample takes one and gives it
+ * back without running a statement.
  */
 export const layer = (pool: string): Layer.Layer<never, never, PoolStats | SqlClient.SqlClient | Supervised.Fibers> =>
   Layer.effectDiscard(
@@ -45,7 +45,7 @@ export const layer = (pool: string): Layer.Layer<never, never, PoolStats | SqlCl
         Effect.gen(function* () {
           const connections = open()
           yield* set(openGauge, connections)
-          // While more may be opened nobody waits for one, and an idle pool is left in peace.
+          // Below the maximum a caller opens a connection instead of waiting, and a sample would only open one more.
           const waited = connections < max ? 0 : yield* waitMillis(sql)
           yield* set(waitGauge, waited / 1_000)
           yield* Effect.sleep(sampleMillis)

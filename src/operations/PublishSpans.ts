@@ -1,14 +1,14 @@
-/** The publisher, seen by a tracer: a span for each event, in the trace of the request that wrote it. */
+/** Spans of publishing: one for each event, in the trace of the request that wrote it. */
 import { Clock, Effect, Exit, Layer, Option, Tracer, Context } from "effect"
-import * as Tracing from "../platform/Tracing.ts"
 import type { StoredEvent } from "../brokers/Envelope.ts"
 import { Publisher } from "../outbox/Publisher.ts"
+import * as Tracing from "../platform/Tracing.ts"
 
 /**
- * Puts spans around the {@link Publisher} where a tracer is installed, and leaves it alone elsewhere.
+ * Adds spans to the {@link Publisher} where a tracer is installed. Without one it is the publisher itself.
  *
- * A batch carries events of many traces: each gets the send's times and the place of its own record. Of a send that fails, which comes again,
- * only the first event's trace tells.
+ * A batch has events of many traces. Each event gets a span with the times of the send and the offset of its own record. A failed send, which
+ * is repeated, gets a span for its first event only.
  */
 export const layer: Layer.Layer<Publisher, never, Publisher> = Layer.effect(
   Publisher,

@@ -159,7 +159,13 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
         const sendInOrder = (
           planned: ReadonlyArray<QueuedEvent>
         ): Effect.Effect<ReadonlyArray<Acknowledged>, BrokerUnavailable | TopicUnavailable> => {
-          const piece = planned.filter((event) => during.isOurs(event.lane) && !aside.has(aggregateKey(event)))
+          let last: Lane | undefined
+          let isOurs = false
+          const piece = planned.filter((event) => {
+            // Asked once for each lane's run.
+            if (event.lane !== last) isOurs = during.isOurs((last = event.lane))
+            return isOurs && (aside.size === 0 || !aside.has(aggregateKey(event)))
+          })
           if (!Array.isReadonlyArrayNonEmpty(piece)) return Effect.succeed([])
           return publisher.publish({ ...place, events: piece }).pipe(
             Effect.tap(() => faults.at("dispatcher.after-publish")),

@@ -58,8 +58,7 @@ export class LaneWorkers extends Context.Service<
         lanes: ownership.held,
         laneChanges: ownership.changes,
         wake: (lane) => pipeline.wakeHeld(lane),
-        pollMillis,
-        backoff: StoppedLanes.laneBackoff
+        pollMillis
       })
       const flights = yield* Flights.make({
         owns: ownership.holds,

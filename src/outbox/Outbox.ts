@@ -3,12 +3,13 @@
  */
 import { Context, Effect, Layer, Result, Schema } from "effect"
 import type { Statement } from "effect/sql"
-import { Transaction } from "../platform/Transaction.ts"
-import { Faults } from "../platform/Faults.ts"
-import { RandomUuid } from "../platform/RandomUuid.ts"
-import * as Tracing from "../platform/Tracing.ts"
 import { topicName } from "../brokers/Broker.ts"
 import * as Envelope from "../brokers/Envelope.ts"
+import { Faults } from "../platform/Faults.ts"
+import { Ids } from "../platform/Ids.ts"
+import { RandomUuid } from "../platform/RandomUuid.ts"
+import * as Tracing from "../platform/Tracing.ts"
+import { Transaction } from "../platform/Transaction.ts"
 import { Lane, laneCount, laneOf } from "./Lane.ts"
 import { LaneWakeup } from "./LaneWakeup.ts"
 
@@ -102,6 +103,7 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
       const faults = yield* Faults
       const { maxEventBytes } = yield* OutboxSettings
       const drawUuid = yield* RandomUuid
+      const ids = yield* Ids
 
       /** The events as rows to be inserted. Plain code: it is part of every business transaction. */
       const encode = (
@@ -117,7 +119,7 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
         }
         const rows: Array<Row> = []
         for (const event of events) {
-          const row = encodeEvent(event, stream, maxEventBytes, drawUuid)
+          const row = encodeEvent(event, stream, maxEventBytes, ids.next)
           if (Result.isFailure(row)) return Result.fail(row.failure)
           rows.push(row.success)
         }
@@ -176,7 +178,7 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
 
 /** What of an event's row is its own, and not its aggregate's. */
 interface Row {
-  readonly random: string
+  readonly eventId: string
   readonly eventType: string
   readonly schemaVersion: number
   readonly recordBytes: number
@@ -228,9 +230,9 @@ const insertText = (parameters: number, version: "written" | "given", isOne: boo
     $(11, `text${list}`)
   ]
   // A single event, which is nearly every append, is its parameters: to scan and sort a list of one would cost as much as the row.
-  const [random, type, schemaVersion, recordBytes, data] = isOne
+  const [eventId, type, schemaVersion, recordBytes, data] = isOne
     ? own
-    : ["event.random", "event.type", "event.schema_version", "event.record_bytes", "event.data"]
+    : ["event.event_id", "event.type", "event.schema_version", "event.record_bytes", "event.data"]
   const versions = {
     written: isOne ? "written.version" : `written.version - cardinality(${own[0]}) + event.position::int4`,
     given: isOne ? $(12, "int4") : `${$(12, "int4")} - 1 + event.position::int4`
@@ -238,12 +240,12 @@ const insertText = (parameters: number, version: "written" | "given", isOne: boo
   return (
     ` INSERT INTO outbox_events (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,` +
     ` aggregate_version, occurred_at, trace_id, span_id, record_bytes, data)` +
-    ` SELECT ${$(1, "int2")}, uuid_v7(clock.now, ${random}), ${$(2, "text")}, ${type}, ${schemaVersion}, ${$(3, "text")}, ${$(4, "text")},` +
+    ` SELECT ${$(1, "int2")}, ${eventId}, ${$(2, "text")}, ${type}, ${schemaVersion}, ${$(3, "text")}, ${$(4, "text")},` +
     ` ${versions[version]}, clock.now, ${$(5, "text")}, ${$(6, "text")}, ${recordBytes}, ${data}::json` +
     ` FROM (SELECT clock_now() AS now) AS clock${version === "written" ? ", written" : ""}` +
     (isOne
       ? ""
-      : `, unnest(${own.join(", ")}) WITH ORDINALITY AS event(random, type, schema_version, record_bytes, data, position)` +
+      : `, unnest(${own.join(", ")}) WITH ORDINALITY AS event(event_id, type, schema_version, record_bytes, data, position)` +
         ` ORDER BY event.position`) +
     ` RETURNING aggregate_version`
   )
@@ -255,7 +257,7 @@ const valuesOf = (
   { lane, rows, trace: { spanId, traceId } }: Encoded
 ): ReadonlyArray<unknown> => {
   const column = (name: keyof Row) => (rows.length === 1 ? rows[0]?.[name] : rows.map((row) => row[name]))
-  const own = [column("random"), column("eventType"), column("schemaVersion"), column("recordBytes"), column("data")]
+  const own = [column("eventId"), column("eventType"), column("schemaVersion"), column("recordBytes"), column("data")]
   return [lane, topic, aggregateType, aggregateId, traceId, spanId, ...own]
 }
 
@@ -290,7 +292,7 @@ const encodeEvent = (
   { data, eventType, schemaVersion }: NewEvent,
   { aggregateId, aggregateType }: Stream,
   maxEventBytes: number,
-  drawUuid: () => string
+  nextId: () => string
 ): Result.Result<Row, EventRefused> => {
   const refuse = (reason: string) => Result.fail(new EventRefused({ eventType, reason }))
   const fault = Envelope.faultOfName(eventType)
@@ -308,5 +310,5 @@ const encodeEvent = (
   const recordBytes = Envelope.widestRecordBytes({ eventType, schemaVersion, aggregateType, aggregateId, data: text })
   return recordBytes > maxEventBytes
     ? refuse(`it takes ${recordBytes} bytes, and ${maxEventBytes} are allowed (OUTBOX_MAX_EVENT_BYTES)`)
-    : Result.succeed({ random: drawUuid(), eventType, schemaVersion, recordBytes, data: text })
+    : Result.succeed({ eventId: nextId(), eventType, schemaVersion, recordBytes, data: text })
 }

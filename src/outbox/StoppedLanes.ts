@@ -1,7 +1,7 @@
 /** Lanes whose last round ended in a defect: each waits by itself, longer each time in a row, and the others go on. */
 import { type Cause, Effect, Metric } from "effect"
+import * as Backoff from "../platform/Backoff.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
-import * as Supervised from "../platform/Supervised.ts"
 import type { Lane } from "./Lane.ts"
 
 /** See {@link make}. */
@@ -10,9 +10,6 @@ export interface StoppedLane {
   /** Failures in a row. */
   readonly attempt: number
 }
-
-/** The full-jitter backoff of such a lane: a defect of a moment is forgotten at once, and one that stays costs little. */
-export const laneBackoff = { baseMillis: 100, capMillis: 30_000 }
 
 const laneFailuresTotal = Metric.counter("outbox_lane_failures_total", {
   description: "Rounds of a lane that ended in a defect, after which it waits",
@@ -30,8 +27,7 @@ export const make = Effect.fnUntraced(function* (options: {
   return {
     failed: Effect.fnUntraced(function* (lane: Lane, cause: Cause.Cause<unknown>) {
       const attempt = (stopped.get(lane)?.attempt ?? 0) + 1
-      const { baseMillis, capMillis } = laneBackoff
-      const waitMillis = yield* Supervised.fullJitterMillis(attempt - 1, baseMillis, capMillis)
+      const waitMillis = yield* Backoff.millisAfter(Backoff.lane, attempt)
       // A lane that was lost meanwhile is reported by its new owner.
       if (options.owns(lane)) {
         stopped.set(lane, { attempt, untilMillis: (yield* Monotonic.millis) + waitMillis })

@@ -1,9 +1,8 @@
 /**
- * One connection of its own for what belongs to the process rather than to a request: session locks, LISTEN, the heartbeat.
+ * The control connection: one connection of a process for its session locks, LISTEN and the heartbeat, which belong to no request.
  *
- * A session lock lives as long as its session, so Postgres itself frees what a dead process held. A frozen process stops
- * beating, and `idle_session_timeout` ends its session for it. No transaction is ever left open here, so nothing holds back
- * vacuum.
+ * A session lock lives as long as its session, so Postgres frees the locks of a dead process. A frozen process sends no heartbeat, and
+ * `idle_session_timeout` ends its session. No transaction stays open here, so nothing holds back vacuum.
  */
 import { PgConnection } from "@effect/sql-pg"
 import {
@@ -21,20 +20,22 @@ import {
   SubscriptionRef
 } from "effect"
 import { SqlError } from "effect/sql"
-import * as Supervised from "./Supervised.ts"
+import * as Backoff from "./Backoff.ts"
 import { DatabaseSettings } from "./DatabaseSettings.ts"
+import { Ids, timeQuery } from "./Ids.ts"
+import * as Supervised from "./Supervised.ts"
 
 /** Timing of the control connection, in milliseconds. */
 export const ControlSettings = Context.Reference<{
   /** A session that is silent for this long is ended by Postgres: how long a frozen process keeps what it held. */
   readonly sessionTimeoutMillis: number
-  /** How often the session shows that it is alive. Well below the timeout, which is also how long an answer may take. */
+  /** The time between heartbeats. Well below the session timeout, which also bounds the time of an answer. */
   readonly heartbeatMillis: number
 }>("paid-once/platform/ControlSettings", {
   defaultValue: () => ({ sessionTimeoutMillis: 5_000, heartbeatMillis: 1_000 })
 })
 
-/** There is no session right now; it is being replaced. Whatever the last one held is gone. */
+/** There is no session now; it is being replaced. The locks of the last one are gone. */
 export class ControlUnavailable extends Schema.TaggedError<ControlUnavailable>()("ControlUnavailable", {}) {
   override get message() {
     return "the control connection is down and being replaced"
@@ -42,8 +43,8 @@ export class ControlUnavailable extends Schema.TaggedError<ControlUnavailable>()
 }
 
 /**
- * A living session. What was locked through one session must be locked anew through the next. A query that fails, or is answered too late, ends
- * it: a session's lock outlives the statement that took it, and one that nobody knows of would be nobody's for as long as the session lives.
+ * A living session. Locks of one session must be taken anew in the next. A query that fails, or is answered too late, ends the session: it may have
+ * taken locks that this process does not know of, and only the session's end frees them.
  */
 export interface ControlSession {
   /** Differs from every other session of this process. */
@@ -60,22 +61,19 @@ export interface ControlSession {
   readonly listening: Effect.Effect<void>
 }
 
-/** What a session is made of, beside its connection. */
+/** The parts of a session beside its connection. */
 interface Parts {
   readonly listenScope: Scope.Scope
   readonly pinScope: Scope.Closeable
   readonly listening: Latch.Latch
-  /** Opened by a statement that failed: where nobody listens, nobody hears the connection's end. The next heartbeat comes at once. */
+  /** Opened by a failed statement, to make the next heartbeat come at once: without LISTEN nothing else notices the connection's end. */
   readonly doubt: Latch.Latch
-  /** Opened by a query that failed: nobody knows what it has locked, and only the session's end frees that. */
+  /** Opened by a failed query: its locks are unknown, and only the session's end frees them. */
   readonly broken: Latch.Latch
 }
 
-/** The channel that all notifications of the mechanism travel on; the payload says what happened. */
+/** The channel of all notifications of the mechanism; the payload says what happened. */
 export const channel = "paid_once"
-
-/** Spreads reconnects over a fifth of a second, which is little beside the session timeout. */
-const reconnectJitterMillis = 200
 
 const silent = () =>
   new SqlError.SqlError({
@@ -90,7 +88,7 @@ const failed = () =>
   new SqlError.SqlError({
     reason: new SqlError.ConnectionError({
       cause: new Error("a query failed"),
-      message: "what a failed query has locked is freed by the end of its session",
+      message: "the locks of a failed query are freed by the end of its session",
       operation: "query"
     })
   })
@@ -110,8 +108,8 @@ export class ControlConnection extends Context.Service<
       params?: ReadonlyArray<unknown>
     ) => Effect.Effect<ReadonlyArray<PgConnection.Row>, ControlUnavailable>
     /**
-     * Calls `handle` for each notification of another session, from the surrounding scope's opening to its end. Waits until the present session
-     * listens. A process that never asks does not listen: Postgres would tell it of all that it says itself.
+     * Calls `handle` for each notification of another session until the surrounding scope ends. Returns when the present session listens. A
+     * process that never calls this does not listen: Postgres would send it all its own notifications.
      */
     readonly onNotification: (
       handle: (payload: string) => Effect.Effect<void>
@@ -125,9 +123,10 @@ export class ControlConnection extends Context.Service<
     Effect.gen(function* () {
       const { applicationName, url } = yield* DatabaseSettings
       const { heartbeatMillis, sessionTimeoutMillis } = yield* ControlSettings
+      const ids = yield* Ids
       const session = yield* SubscriptionRef.make<ControlSession | undefined>(undefined)
       const handlers = new Set<(payload: string) => Effect.Effect<void>>()
-      /** Open once anybody waits for notifications. */
+      /** Open once there is a handler of notifications. */
       const wanted = yield* Latch.make(false)
       let sessions = 0
 
@@ -147,8 +146,8 @@ export class ControlConnection extends Context.Service<
         })
 
       /**
-       * A half-open connection accepts bytes and never answers: an answer that is late counts as none. The session is declared lost, and
-       * then its pin is given back with a statement on the wire, for which the driver kills the connection: all that waits for it fails at once.
+       * A half-open connection accepts bytes and never answers, so a late answer counts as none. The session is declared lost. Then its pin is
+       * closed while a statement is on the wire, for which the driver kills the connection: all statements that wait on it fail at once.
        */
       const overdue = ({ pinScope }: Parts) =>
         Effect.sleep(sessionTimeoutMillis).pipe(
@@ -158,8 +157,8 @@ export class ControlConnection extends Context.Service<
         )
 
       const heartbeat = (connection: PgConnection.PgConnection, stamp: Effect.Effect<void>, parts: Parts) =>
-        connection
-          .query("SELECT 1")
+        ids
+          .sampleBy(Effect.map(connection.query(timeQuery), ({ rows }) => rows))
           .pipe(
             Effect.raceFirst(overdue(parts)),
             Effect.andThen(stamp),
@@ -168,11 +167,11 @@ export class ControlConnection extends Context.Service<
             Effect.forever
           )
 
-      /** One session, from the connect, which may fail and is then backed off, to its end, which is logged and is no failure. */
+      /** One session. A connect that fails is a failure, and retried with backoff; the end of a session is logged, and is none. */
       const serve = (stamp: Effect.Effect<void>) =>
         Effect.gen(function* () {
           const scope = yield* Effect.scope
-          // Made before the connection, and so closed behind it: an UNLISTEN would wait for an answer on a connection that gives none.
+          // Made before the connection, and so closed after it: else an UNLISTEN would wait on a connection that no longer answers.
           const listenScope = yield* Scope.fork(scope)
           const base = yield* PgConnection.make({
             url,
@@ -180,7 +179,7 @@ export class ControlConnection extends Context.Service<
             connectTimeout: Duration.millis(sessionTimeoutMillis),
             startupParameters: {
               idle_session_timeout: String(sessionTimeoutMillis),
-              // Nothing is written here. A NOTIFY has a commit record all the same, and is a hint: it need not wait for the disk.
+              // A NOTIFY writes a commit record. It is a hint, and need not wait for the disk.
               synchronous_commit: "off"
             }
           })
@@ -195,13 +194,13 @@ export class ControlConnection extends Context.Service<
             broken: yield* Latch.make(false)
           }
           const hold = Effect.gen(function* () {
-            // Who finds a session, and looks at what there is, misses nothing that is said after it.
+            // The session is shown only once it listens: a reader that then looks at the database misses no notification.
             if (handlers.size > 0) yield* Effect.raceFirst(parts.listening.await, overdue(parts))
             yield* Metric.update(listenConnected, 1)
             yield* SubscriptionRef.set(session, {
               id: ++sessions,
               backendPid: connection.processId,
-              // Bounded here, for a rebalance can't be interrupted: a query that never ends would keep the dead session for ever.
+              // Bounded here: a rebalance can't be interrupted, and a query without an end would keep the dead session for ever.
               query: (sql, params) =>
                 connection.query(sql, params).pipe(
                   Effect.timeoutOrElse({ duration: sessionTimeoutMillis, orElse: () => Effect.fail(silent()) }),
@@ -227,14 +226,12 @@ export class ControlConnection extends Context.Service<
             Effect.andThen(SubscriptionRef.set(session, undefined), Metric.update(listenConnected, 0))
           ),
           Effect.scoped,
-          // When Postgres restarts, every process loses its session at the same moment: they must not all return at the same one.
-          Effect.andThen(
-            Effect.flatMap(Supervised.fullJitterMillis(0, reconnectJitterMillis, reconnectJitterMillis), Effect.sleep)
-          )
+          // When Postgres restarts, all processes lose their sessions at the same moment, and must not all reconnect at the same one.
+          Effect.andThen(Effect.flatMap(Backoff.millisAfter(Backoff.reconnect, 1), Effect.sleep))
         )
       yield* Supervised.forkLoop("control-connection", serve)
 
-      /** {@link ControlUnavailable} where there is no session, or it breaks meanwhile. */
+      /** Fails with {@link ControlUnavailable} where there is no session, or it breaks meanwhile. */
       const withSession = <A>(use: (current: ControlSession) => Effect.Effect<A, SqlError.SqlError>) =>
         Effect.flatMap(SubscriptionRef.get(session), (current): Effect.Effect<A, ControlUnavailable> =>
           current === undefined

@@ -1,7 +1,7 @@
-/** Where the database is: what the pool and the control connection are both made from. */
+/** The address of the database, for the pool and for the control connection. */
 import { Context, Layer, type Redacted } from "effect"
 
-/** Where the database is and how many connections this process may hold. */
+/** The address of the database, and the number of connections that this process may hold. */
 export class DatabaseSettings extends Context.Service<
   DatabaseSettings,
   {

@@ -1,6 +1,6 @@
 /**
- * How long a stop waits for what is under way: one grace for the whole process, which begins with the signal. Parts end one after the other, and
- * each may wait until its share of the grace is used up, so that one that hangs leaves time to those that end after it.
+ * How long a stop waits for unfinished work: one grace for the whole process, which begins with the signal. The parts of the process end one
+ * after the other, each by its own part of the grace, so that a part that hangs leaves time to the parts behind it.
  */
 import { Context, Effect } from "effect"
 
@@ -9,11 +9,11 @@ export const GraceSettings = Context.Reference<{ readonly graceMillis: number }>
 })
 
 /**
- * By which part of the grace each is over, in the order in which they end. Requests have most, for somebody waits for them: with the default they
- * have longer than an answer of the gateway may take. A slice and a task come again by themselves. Scrapes are those of a process that takes no
- * requests, and is watched until its work has ended. What is left is for closing connections.
+ * The fraction of the grace by which each part must have ended, in the order in which they end. Requests have the most time, because clients wait
+ * for them: by default more than an answer of the gateway may take. A slice and a task come again by themselves. Scrapes go to a process that takes
+ * no requests, and end after its work. The rest of the grace is for closing connections.
  */
-const shares = { requests: 0.6, slices: 0.75, groups: 0.85, tasks: 0.9, scrapes: 0.95 } as const
+const endsBy = { requests: 0.6, slices: 0.75, groups: 0.85, tasks: 0.9, scrapes: 0.95 } as const
 
 let beganMillis: number | undefined
 
@@ -22,20 +22,19 @@ export const begin = (): void => {
   beganMillis ??= performance.now()
 }
 
-/** As if it had not been told: for a test, whose process goes on. */
+/** Undoes {@link begin}, for a test whose process goes on. */
 export const takeBack = (): void => {
   beganMillis = undefined
 }
 
 /**
- * Says how long a part may wait for what it has under way, and that is `mostMillis` at most. A part that ends by itself, while its process
- * goes on, has all of it.
+ * How long a part may wait for its unfinished work, at most `mostMillis`. A part that ends while its process goes on has all of that.
  */
-export const make: Effect.Effect<(part: keyof typeof shares, mostMillis: number) => number> = Effect.map(
+export const make: Effect.Effect<(part: keyof typeof endsBy, mostMillis: number) => number> = Effect.map(
   GraceSettings,
   ({ graceMillis }) =>
     (part, mostMillis) =>
       beganMillis === undefined
         ? mostMillis
-        : Math.max(0, Math.min(mostMillis, beganMillis + graceMillis * shares[part] - performance.now()))
+        : Math.max(0, Math.min(mostMillis, beganMillis + graceMillis * endsBy[part] - performance.now()))
 )

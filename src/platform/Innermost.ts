@@ -1,9 +1,9 @@
-/** What an error says at its bottom. */
+/** The innermost cause of an error. */
 
-/** Errors are wrapped a few times on their way; a chain that is longer has a ring in it. */
+/** Errors are wrapped a few times on their way; a longer chain is circular. */
 export const maxDepth = 8
 
-/** The message at the bottom: the driver wraps what the network or Postgres said, and only that tells what to mend. */
+/** The message of the innermost cause: the driver wraps the message of the network or of Postgres, and only that one tells what to repair. */
 export const innermost = (error: unknown, depth = 0): string =>
   error instanceof Error && error.cause !== undefined && error.cause !== null && depth < maxDepth
     ? innermost(error.cause, depth + 1)

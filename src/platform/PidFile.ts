@@ -1,4 +1,4 @@
-/** The process's id in a file, for scripts that want to stop or kill the service. */
+/** The id of the process in a file, for scripts that stop or kill the service. */
 import { Effect, Layer, Schema } from "effect"
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises"
 import * as Path from "node:path"
@@ -23,13 +23,13 @@ const path = (directory: string): ReadonlyArray<string> => {
 const makeDirectory = async (directory: string): Promise<void> => {
   for (const level of path(Path.resolve(directory))) {
     await mkdir(level).catch((error: NodeJS.ErrnoException) => {
-      // A level that is there may be one that we could not make (EACCES, EROFS); whether it serves shows at the next one.
+      // EACCES and EROFS also come for a level that exists. If it is missing, the next level fails.
       if (error.code !== "EEXIST" && error.code !== "EACCES" && error.code !== "EROFS") throw error
     })
   }
 }
 
-/** Whether the process with this id is one of ours: a file that outlived its process may name a stranger by now. */
+/** Whether the process with this id is a service of ours: a file that outlived its process may name another program by now. */
 const isOurs = async (pid: number): Promise<boolean> =>
   (await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => ""))
     .split("\0")
@@ -37,8 +37,8 @@ const isOurs = async (pid: number): Promise<boolean> =>
     .some((argument) => /(?:^|\/)paid-once(?:\.ts)?$/.test(argument))
 
 /**
- * Writes `service.pid` while the layer lives. Of several processes the first stands in it, for as long as it lives; a process
- * takes away only what it wrote.
+ * Keeps `service.pid` while the layer lives. With several processes it names the first one, for as long as that lives. A process deletes only a
+ * file that names itself.
  */
 export const layer = (directory: string): Layer.Layer<never, DataDirectoryUnusable> =>
   Layer.effectDiscard(

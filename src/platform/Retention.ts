@@ -1,7 +1,11 @@
-/** How long the mechanism remembers what is done. */
+/** How long finished things are kept. */
 import { Context } from "effect"
 
-/** How long published events, applied marks and finished tasks are kept, in days; 0 keeps them for ever. */
+/**
+ * How long published events, applied marks and finished tasks are kept, in days of 24 hours; 0 keeps them for ever.
+ *
+ * Statements count hours: an interval of days has an hour less in a session whose time zone changes to summer time.
+ */
 export const RetentionSettings = Context.Reference<{
   /** Published events in `event_log`, for timelines and replay. */
   readonly outboxDays: number

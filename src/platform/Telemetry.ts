@@ -1,4 +1,4 @@
-/** Where traces go, and how log lines name them. */
+/** Export of traces, and their ids in log lines. */
 import { Duration, Effect, Layer, Logger, References, type Tracer } from "effect"
 import { HttpClient, HttpClientError } from "effect/http"
 import { OtlpSerialization, OtlpTracer } from "effect/observability"
@@ -15,13 +15,13 @@ export interface TelemetrySettings {
 /** How often spans are sent, unless there are many. */
 const exportMillis = 2_000
 
-/** A collector that has not answered by then is left alone for a minute, and what it would have got is dropped: spans must not pile up. */
+/** A collector that answers later gets nothing for a minute, and the spans of that time are dropped: they must not pile up. */
 const requestTimeoutMillis = 5_000
 
 /** How long the end of the process waits for the last spans to be taken. */
 const shutdownMillis = 3_000
 
-/** Sends every sampled span to an OTLP collector. One that is away costs spans and nothing else. */
+/** Sends every sampled span to an OTLP collector. While the collector is down spans are dropped, and nothing else happens. */
 export const layerOtlp = (settings: TelemetrySettings): Layer.Layer<never, never, HttpClient.HttpClient> =>
   OtlpTracer.layer({
     url: `${settings.endpoint.replace(/\/+$/, "")}/v1/traces`,
@@ -51,7 +51,7 @@ export const layerOtlp = (settings: TelemetrySettings): Layer.Layer<never, never
     )
   )
 
-/** `format`, with the id of the trace that a line was written in, unless the line names one itself. */
+/** `format`, with the id of the trace that a line belongs to, unless the line names one itself. */
 export const withTraceId = (format: Logger.Logger<unknown, string>): Logger.Logger<unknown, string> =>
   Logger.make((options) => {
     const { fiber } = options
@@ -59,7 +59,7 @@ export const withTraceId = (format: Logger.Logger<unknown, string>): Logger.Logg
     const annotations = fiber.getRef(References.CurrentLogAnnotations)
     if (span === undefined || "trace_id" in annotations) return format.log(options)
     const named = { ...annotations, trace_id: span.traceId }
-    // Formats read annotations from the fiber: this one stands before it, and differs in nothing else.
+    // A format reads the annotations from the fiber: this object is that fiber with one more annotation.
     const getRef: typeof fiber.getRef = (ref) =>
       (ref as unknown) === References.CurrentLogAnnotations ? (named as never) : fiber.getRef(ref)
     return format.log({ ...options, fiber: Object.create(fiber, { getRef: { value: getRef } }) as typeof fiber })

@@ -1,19 +1,19 @@
 /**
  * Which trace a piece of work belongs to.
  *
- * What comes in over HTTP or from a topic goes on in the trace that it names. Ids are kept whether or not anybody collects spans, for they
- * join log lines and events; spans of single events are made only where somebody does ({@link exporter}).
+ * A request or a record continues the trace that it names. Trace ids are kept even where no spans are collected, because they join log lines and
+ * events. Spans of single events are made only where an {@link exporter} collects them.
  */
 import { Context, Effect, Tracer } from "effect"
 import { Headers, HttpTraceContext } from "effect/http"
 
-/** The tracer that somebody installed. Without one Effect keeps spans in memory for nobody. */
+/** The installed tracer; undefined where there is none, and Effect would make spans that nobody reads. */
 export const exporter: Effect.Effect<Tracer.Tracer | undefined> = Effect.map(Effect.context<never>(), (context) =>
-  // Not the default one, which a reference has where nobody put another.
+  // Not the default one, which a reference has where no other was provided.
   Context.getOrUndefined(context as Context.Context<Tracer.Tracer>, Tracer.Tracer)
 )
 
-/** The span that a context stands in: that of a background loop, which is kept from tracers, does not count. */
+/** The span of a context. The span of a background loop does not count: it is hidden from tracers. */
 export const spanOf = (context: Context.Context<never>): Tracer.AnySpan | undefined => {
   let span = Context.getOrUndefined(context as Context.Context<Tracer.ParentSpan>, Tracer.ParentSpan)
   while (span !== undefined && Context.get(span.annotations, Tracer.DisablePropagation)) {
@@ -22,7 +22,7 @@ export const spanOf = (context: Context.Context<never>): Tracer.AnySpan | undefi
   return span
 }
 
-/** The span that is to be named as the cause of what is done now; undefined for work that nobody asked for. */
+/** The span of the request or record that this work belongs to; undefined for work of a loop. */
 export const current: Effect.Effect<Tracer.AnySpan | undefined> = Effect.map(Effect.context<never>(), spanOf)
 
 /** The span that a `traceparent` header names (W3C Trace Context, version 00). */
@@ -36,11 +36,11 @@ export const fromTraceparent = (traceparent: string | undefined): Tracer.Externa
 export const toTraceparent = ({ sampled, spanId, traceId }: Tracer.AnySpan): string =>
   `00-${traceId}-${spanId}-${sampled ? "01" : "00"}`
 
-/** A span that is to be made for somebody's work. */
+/** How a span is made. */
 export interface SpanOptions {
   readonly kind: Tracer.SpanKind
   readonly parent: Tracer.AnySpan | undefined
-  /** Asked for only where spans are collected. */
+  /** Only called where spans are collected. */
   readonly attributes: () => Readonly<Record<string, unknown>>
 }
 
@@ -51,8 +51,8 @@ const effectOptions = ({ attributes, kind, parent }: SpanOptions): Tracer.SpanOp
 })
 
 /**
- * `effect` as a part of the trace that `parent` belongs to: in a span of its own where spans are collected, and otherwise at no more cost
- * than that what it writes down names the parent. For work that a background loop does for somebody.
+ * Runs `effect` as a part of the parent's trace, for work that a background loop does for a request. Where spans are collected it gets a span of
+ * its own. Else its log lines and events name the parent, and that is all that it costs.
  */
 export const within =
   (name: string, options: SpanOptions) =>
@@ -62,12 +62,12 @@ export const within =
       if (tracer === undefined) {
         return parent === undefined ? effect : Effect.provideService(effect, Tracer.ParentSpan, parent)
       }
-      // A stack for each event would cost more than the event.
+      // A stack trace for each event would cost more than the event.
       const spanned = effect.pipe(Effect.withSpan(name, effectOptions(options), { captureStackTrace: false }))
       return Effect.withTracerEnabled(spanned, true) as typeof effect
     })
 
-/** `effect`, which is done for several traces at once: where spans are collected, each of them gets one that lasts as long. */
+/** Runs `effect` for several traces at once. Where spans are collected, each trace gets a span that lasts as long as `effect`. */
 export const withinEach = <A, E, R>(
   spans: ReadonlyArray<{ readonly name: string; readonly options: SpanOptions }>,
   effect: Effect.Effect<A, E, R>

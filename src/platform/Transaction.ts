@@ -8,7 +8,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Context, Effect } from "effect"
 import { SqlError, Statement } from "effect/sql"
 import type { SqlConnection } from "effect/sql"
-import { fullJitterMillis } from "./Supervised.ts"
+import * as Backoff from "./Backoff.ts"
 import * as TransactionControl from "./TransactionControl.ts"
 
 /**
@@ -25,8 +25,8 @@ export class Transaction extends Context.Service<
      */
     readonly sql: Statement.Constructor
     /**
-     * Runs `effect` after the outermost commit, and never after a rollback. It is a hint to whoever waits: a process can die
-     * between the commit and the effect, so nothing that must happen belongs here.
+     * Runs `effect` after the outermost commit, and never after a rollback. For hints only: a process can die between the commit and the
+     * effect, so nothing that must happen belongs here.
      */
     readonly afterCommit: (effect: Effect.Effect<void>) => Effect.Effect<void>
   }
@@ -36,14 +36,13 @@ export class Transaction extends Context.Service<
    *
    * **Details**
    *
-   * - Nested, it is a savepoint: a failure that the outer effect recovers from takes back the inner part only.
-   * - A serialization failure or a deadlock rolls back and runs the whole effect again, at most {@link maxRetries} times with
-   *   jitter, so the effect must do nothing but database work. Only the outermost transaction retries: after such a failure a
+   * - Nested, it is a savepoint: after a failure the outer effect can go on, and only the inner writes are rolled back.
+   * - A serialization failure or a deadlock rolls back and runs the whole effect again, by `Backoff.transaction`
+   *   at most, so the effect must do nothing but database work. Only the outermost transaction retries: after such a failure a
    *   savepoint has nothing left to go on with.
-   * - Any other `SqlError` becomes a defect: a caller can't act on it. One that a caller can act on (a unique violation, say) is
-   *   caught at its statement.
-   * - With `retryDeadlocks` off a deadlock is such a defect: for a caller who can do better than the same thing again, which may deadlock
-   *   again, a second later.
+   * - Any other `SqlError` becomes a defect: a caller can't act on it. An error that a caller can act on, like a unique violation, is caught at its
+   *   statement.
+   * - With `retryDeadlocks` off a deadlock is a defect, too. For callers that can do better than repeat an effect that may deadlock again.
    */
   static readonly run = <A, E, R>(
     effect: Effect.Effect<A, E, R>,
@@ -53,39 +52,26 @@ export class Transaction extends Context.Service<
       const client = Context.get(context, PgClient.PgClient)
       const isNested = TransactionControl.levelIn(client, context) !== undefined
       const attempt = client.withTransaction(provideHandle(client, effect)).pipe(
-        // Services turn the SqlErrors that their callers can't act on into defects: a transient one is still worth a retry.
+        // Services turn SqlErrors into defects where their callers can't act on them. A transient one is still worth a retry.
         Effect.catchDefect((defect) =>
           isTransient(defect) ? Effect.fail(defect as SqlError.SqlError) : Effect.die(defect)
         )
       )
       const isWorthRetrying = (error: unknown) => isTransient(error) && (retryDeadlocks || !isDeadlock(error))
-      const run = (retries: number): typeof attempt =>
-        isNested || retries === maxRetries
-          ? attempt
-          : Effect.catchIf(attempt, isWorthRetrying, () =>
-              Effect.andThen(
-                Effect.flatMap(fullJitterMillis(retries, firstPauseMillis, longestPauseMillis), Effect.sleep),
-                run(retries + 1)
-              )
-            )
-      return Effect.catch(run(0), (error) =>
+      const outcome = isNested
+        ? attempt
+        : Effect.retry(attempt, { schedule: Backoff.transaction, while: isWorthRetrying })
+      return Effect.catch(outcome, (error) =>
         SqlError.isSqlError(error) ? Effect.die(error) : Effect.fail(error as Exclude<E, SqlError.SqlError>)
       )
     })
 }
 
-/** Enough for the collisions of a busy row; an effect that still collides after that has a problem that retrying hides. */
-export const maxRetries = 8
-
-/** The other one is over in a few milliseconds, as a rule; the eighth try comes within a second of the seventh. */
-const firstPauseMillis = 10
-const longestPauseMillis = 1_000
-
-/** Whether the whole transaction is worth another try: it lost against a concurrent one, and nothing is wrong with it. */
+/** Whether the transaction lost against a concurrent one: then the same transaction may succeed the next time. */
 export const isTransient = (error: unknown): boolean =>
   SqlError.isSqlError(error) && (error.reason._tag === "SerializationError" || error.reason._tag === "DeadlockError")
 
-/** Whether it was chosen to end a ring of transactions that waited for one another. */
+/** Whether Postgres ended the transaction to resolve a deadlock. */
 export const isDeadlock = (error: unknown): boolean =>
   SqlError.isSqlError(error) && error.reason._tag === "DeadlockError"
 
@@ -116,15 +102,15 @@ const noConnection: SqlConnection.Acquirer = Effect.die(new Error("only the help
 const helpers = { ...Statement.make(noConnection, compiler, [], undefined) }
 
 /**
- * What `Statement.make` gives for one connection. That one remembers each constructor in a `WeakMap`, which is meant for a few clients: of
- * hundreds of transactions a second it lets go at a full garbage collection only, and so makes one necessary every few seconds.
+ * A statement constructor for one connection, like `Statement.make`. That one remembers each constructor in a `WeakMap`, which only a full garbage
+ * collection clears: with hundreds of transactions a second it would force one every few seconds.
  */
 const statementsOn = (
   connection: SqlConnection.Connection,
   whileOpen: <A, E, R>(use: () => Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
 ): Statement.Constructor => {
   const acquirer = whileOpen(() => Effect.succeed(connection))
-  // For all but streams, which need the connection for longer than they are asked for: no scope for each statement.
+  // Saves a scope for each statement. Streams need the connection for longer, and use the acquirer.
   const borrower: SqlConnection.Borrower = (use) => whileOpen(() => use(connection))
   const statement = (strings: TemplateStringsArray, args: Array<unknown>) =>
     Statement.statement(acquirer, compiler, strings, args, [], undefined, borrower)
@@ -138,7 +124,7 @@ const statementsOn = (
 /** A template that is nothing but its one argument. */
 const whole: TemplateStringsArray = Object.assign(["", ""], { raw: ["", ""] })
 
-/** A transaction's handle was used after its end. Always a mistake in the program, so it travels as a defect. */
+/** A transaction's handle was used after its end. Always a mistake in the program, and so a defect. */
 export class TransactionEnded extends Error {
   override readonly name = "TransactionEnded"
   constructor() {

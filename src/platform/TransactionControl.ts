@@ -1,13 +1,14 @@
 /**
  * BEGIN, COMMIT, ROLLBACK and savepoints: a client's `withTransaction` and `afterCommit`, in place of the driver's.
  *
- * They guarantee what the driver's do (`makeWithTransaction` of `effect/sql`, whose structure this is), for less than half of the processor's
- * time: the driver copies all services in scope twice for each transaction, and makes a span that nobody collects. Not kept: `SqlResolver`
- * finds the transaction through the client only; `Reactivity` does not wait for the commit; the span has neither attributes nor events;
- * and a callback that another fiber brings while COMMIT is under way comes too late.
+ * They have the structure and the guarantees of `makeWithTransaction` in `effect/sql`, for less than half of its processor time. The driver copies
+ * all services in scope twice for each transaction, and makes a span that nobody collects.
  *
- * Other than the driver's: where the connection has broken, a transaction fails with the error that said so, and not with ROLLBACK's,
- * which has nothing left to do; and a connection whose COMMIT was refused goes back to the pool without its transaction.
+ * Not kept: `SqlResolver` finds the transaction through the client only. `Reactivity` does not wait for the commit. The span has neither attributes
+ * nor events. A callback that another fiber adds during COMMIT is not run.
+ *
+ * Improved: after a broken connection a transaction fails with the error of the connection, and not with that of ROLLBACK. A connection whose COMMIT
+ * was refused returns to the pool without its transaction.
  */
 import type { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Exit, Scope, Semaphore, Tracer } from "effect"
@@ -17,7 +18,7 @@ import type { SqlConnection } from "effect/sql"
 /** A transaction (depth 0) or a savepoint in it, as the client's `transactionService` holds it. The driver reads connection and depth. */
 export type Level = readonly [connection: SqlConnection.Connection, depth: number] & {
   readonly parent: Level | undefined
-  /** What is to run after the commit, with the services around the transaction. A savepoint's are its parent's once it is released. */
+  /** Run after the commit, with the services around the transaction. A savepoint's callbacks go to its parent when it is released. */
   readonly callbacks: Array<Effect.Effect<void>>
   /** Until what runs in it has ended. */
   open: boolean
@@ -44,7 +45,7 @@ const withTransaction =
             ? topLevel(client, context, restore, (level) => within(level, span))
             : savepoint(parent, (level) => within(level, span))
         }
-        // Without an exporter the span would be made for nobody, and what is written down names the request's.
+        // Without an exporter nobody would read the span. Events and log lines name the span of the request.
         return Context.getOrUndefined(context, Tracer.Tracer) === undefined
           ? run()
           : Effect.useSpan("sql.transaction", { kind: "internal" }, (span) => run(span))
@@ -64,7 +65,7 @@ const afterCommit =
       return Effect.void
     })
 
-/** A transaction of its own, on a connection that nobody else has until it has ended. Uninterruptible, but for what `restore` is put around. */
+/** A top-level transaction, on a connection that it reserves until its end. Uninterruptible except inside `restore`. */
 const topLevel = <A, E, R>(
   client: SqlClient.SqlClient,
   context: Context.Context<never>,
@@ -86,7 +87,7 @@ const topLevel = <A, E, R>(
       )
     })
   )
-  // Once the connection is free again, and also where giving it back failed: the commit stands.
+  // After the connection is free again; also if returning it failed, because the commit stands.
   return Effect.onExitPrimitive(transaction, () =>
     committed === undefined || committed.callbacks.length === 0
       ? undefined
@@ -120,14 +121,14 @@ const savepoint = <A, E, R>(
   )
 }
 
-/** The transaction or savepoint of `client` that is open around those who have these services. */
+/** The transaction or savepoint of `client` in this context. */
 export const levelIn = (client: SqlClient.SqlClient, context: Context.Context<never>): Level | undefined =>
-  // Nobody else provides it, so it is what `makeLevel` made.
+  // Only this file provides it, with a value of `makeLevel`.
   Context.getOrUndefined(context as Context.Context<SqlClient.TransactionConnection>, client.transactionService) as
     | Level
     | undefined
 
-/** Whether it and all around it have not ended yet. */
+/** Whether neither it nor a transaction around it has ended. */
 export const isOpen = (level: Level): boolean => level.open && (level.parent === undefined || isOpen(level.parent))
 
 const makeLevel = (connection: SqlConnection.Connection, parent: Level | undefined): Level =>
@@ -138,17 +139,17 @@ const makeLevel = (connection: SqlConnection.Connection, parent: Level | undefin
     savepoints: undefined
   })
 
-/** Prepared, for it is the same text each time. */
+/** Prepared, because the text is the same each time. */
 const control = (connection: SqlConnection.Connection, statement: string) =>
   connection.execute(statement, [], undefined)
 
-/** Not prepared: it must also work where the session has lost what was. A connection that has broken took everything back with it. */
+/** Not prepared: the session may have lost its prepared statements. The end of a broken connection has rolled everything back. */
 const undo = (connection: SqlConnection.Connection, statement: string): Effect.Effect<void> =>
   Effect.catch(connection.executeUnprepared(statement, [], undefined), (error) =>
     error.reason._tag === "ConnectionError" ? Effect.void : Effect.die(error)
   )
 
-/** How a transaction begins, as Postgres is told. */
+/** The statement that begins a transaction. */
 export const beginStatement = "BEGIN"
 
 /** Not prepared, so that a socket can recognise its bytes (`postgres/fast/DeferredBegin.ts`). */
@@ -156,8 +157,8 @@ const begin = (connection: SqlConnection.Connection, statement = beginStatement)
   connection.executeUnprepared(statement, [], undefined)
 
 /**
- * Postgres answers `ROLLBACK` to the COMMIT of a transaction in which a statement failed: nothing was written then. Where COMMIT itself fails, the
- * transaction is over, as a rule, and a ROLLBACK hurts nobody; where it was not even taken, it is not.
+ * Postgres answers `ROLLBACK` to the COMMIT of a transaction in which a statement failed: nothing was written then. When COMMIT itself fails, a
+ * ROLLBACK follows: the transaction may still be open, and if it is not, the ROLLBACK does no harm.
  */
 const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlError.SqlError> =>
   Effect.flatMap(
@@ -173,6 +174,6 @@ const rolledBack = () => {
   })
 }
 
-/** A callback that fails is told in the log, and the others run. */
+/** A callback that fails is logged, and the others run. */
 const withoutFailure = <R>(effect: Effect.Effect<void, never, R>): Effect.Effect<void, never, R> =>
   Effect.ignoreCause(effect, { log: "Unhandled", message: "a callback after a commit failed" })

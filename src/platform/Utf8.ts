@@ -1,8 +1,8 @@
-/** Text written into a buffer that is there already: what the hot path does instead of making a buffer for each piece. */
+/** Writes text into an existing buffer: the hot path makes no buffer for each piece of text. */
 
 /** The bytes of `text` in UTF-8. */
 export const utf8Length = (text: string): number => {
-  // Names and ids are short and ASCII: looking at them costs less than a call out of JavaScript.
+  // Names and ids are short and ASCII: a loop in JavaScript costs less than a native call.
   if (text.length > shortText) return Buffer.byteLength(text)
   for (let index = 0; index < text.length; index++) {
     if (text.charCodeAt(index) > 0x7f) return Buffer.byteLength(text)

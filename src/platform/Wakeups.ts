@@ -1,16 +1,16 @@
 /**
- * Wake-ups: "something may have changed at this name". In this process at once, in the others through NOTIFY.
+ * Wake-ups: "something may have changed under this name". This process hears them at once, the others through NOTIFY.
  *
- * A signal is a hint and may be lost; whoever waits for one also polls. It is sent after the commit, outside the business
- * transaction, for a NOTIFY inside takes an instance-wide lock at commit. Equal signals that pile up are sent once.
+ * A wake-up is a hint and may be lost, so its listeners also poll. It is sent after the commit, outside the business transaction: a NOTIFY inside
+ * takes an instance-wide lock at commit. Equal wake-ups that wait to be sent are sent once.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Latch, Layer, Scope } from "effect"
-import * as Monotonic from "./Monotonic.ts"
 import { channel, ControlConnection } from "./ControlConnection.ts"
+import * as Monotonic from "./Monotonic.ts"
 import * as Supervised from "./Supervised.ts"
 
-/** Whether signals reach other processes. Off, everything still happens, at the pace of the polls. */
+/** Whether wake-ups reach other processes. Without them everything still happens, at the pace of the polls. */
 export const WakeupSettings = Context.Reference<{ readonly crossProcess: boolean }>(
   "paid-once/platform/WakeupSettings",
   {
@@ -18,20 +18,20 @@ export const WakeupSettings = Context.Reference<{ readonly crossProcess: boolean
   }
 )
 
-/** What goes out together is one notification, a line each: whoever listens, the sender too, pays for each that Postgres delivers. */
+/** Wake-ups sent together are lines of one notification: every listener, the sender included, pays for each notification. */
 const separator = "\n"
 /** A notification may have 8000 bytes. A character has at most 3, and a surrogate pair 4. */
 const maxPayloadLength = 2_000
 
 /**
- * Signals that come at this distance or farther apart go out at once, each by itself. Closer ones wait for each other: a NOTIFY for
- * each of thousands of commits a second costs the writer half as much again as its event, and a lane that is busy anyway is woken in time.
+ * Wake-ups that come this far apart are sent at once, each by itself. Closer ones are collected: with thousands of commits a second, a NOTIFY for
+ * each would cost the writer half as much again as its event, and a busy lane needs no earlier wake-up.
  */
 const calmMillis = 1
-/** So long, and the longer the more there are, up to what still is "within milliseconds". */
+/** How long wake-ups are collected: longer when there are more of them, and still within milliseconds. */
 const gapMillis = { least: 3, most: 10 }
 
-/** Without a signal it looks after so long, so that the flusher shows health that it is alive. */
+/** Without any wake-up the loop turns this often, which shows health that it is alive. */
 const idleMillis = 10_000
 
 export class Wakeups extends Context.Service<
@@ -43,8 +43,8 @@ export class Wakeups extends Context.Service<
      */
     readonly send: (subject: string, details: ReadonlyArray<string>) => Effect.Effect<void>
     /**
-     * Calls `handle` for each signal of the subject while the scope is open; those of other processes from when this one listens, which it waits
-     * for. `handle` must be short.
+     * Calls `handle` for each wake-up of the subject while the scope is open. Returns when this process hears those of other processes, too.
+     * `handle` must be short.
      */
     readonly on: (
       subject: string,
@@ -64,7 +64,7 @@ export class Wakeups extends Context.Service<
       const deliver = (subject: string, detail: string) =>
         Effect.forEach([...(listeners.get(subject) ?? [])], (handle) => handle(detail), { discard: true })
 
-      // Anyone may NOTIFY on the channel: what is no signal is nobody's subject.
+      // Anyone may NOTIFY on the channel: a line without a subject is ignored.
       const receive = (payload: string) =>
         Effect.forEach(
           payload.split(separator),
@@ -74,14 +74,14 @@ export class Wakeups extends Context.Service<
           },
           { discard: true }
         )
-      // Asked for when somebody first waits for a signal, and then once: not to be cut off in the middle, whoever came first.
+      // Once, when the first listener comes. Uninterruptible: that listener may leave before the others.
       const hear = yield* Effect.cached(
         Effect.uninterruptible(Effect.provideService(control.onNotification(receive), Scope.Scope, yield* Effect.scope))
       )
 
       let waiting = 0
       let flushedMillis = Number.NEGATIVE_INFINITY
-      /** Sends what has piled up, and says how long to wait for more. */
+      /** Sends the collected wake-ups, and returns how long to collect the next ones. */
       const flush = Effect.clockWith((clock) => {
         const now = Monotonic.millisUnsafe(clock)
         const isBusy = waiting * calmMillis > now - flushedMillis
@@ -91,14 +91,14 @@ export class Wakeups extends Context.Service<
         const payloads = joined(pending)
         pending.clear()
         latch.closeUnsafe()
-        // A signal that can't be sent is lost on purpose: queueing hints through an outage helps nobody.
+        // A wake-up that can't be sent is dropped: after an outage everyone polls anyway.
         return Effect.as(Effect.ignore(control.notify(payloads)), gap)
       })
       if (crossProcess) {
-        // Runs after the loop has ended: "my lanes are free" is what a process says last.
+        // Runs after the loop has ended: the last wake-up of a process says that its lanes are free.
         yield* Effect.addFinalizer(() => flush)
-        yield* Supervised.forkLoop("signals", (stamp) => {
-          // Whoever has just committed goes first: a NOTIFY takes a twentieth of the time in which a request is answered.
+        yield* Supervised.forkLoop("wake-ups", (stamp) => {
+          // The fiber that has just committed runs first: a NOTIFY takes a twentieth of the time that a request takes.
           const sendNext = latch.await.pipe(Effect.andThen(Effect.yieldNow), Effect.andThen(flush))
           const turn = Effect.flatMap(sendNext, (gap) =>
             Effect.andThen(stamp, gap === 0 ? Effect.void : Effect.sleep(gap))
@@ -134,8 +134,8 @@ export class Wakeups extends Context.Service<
   )
 
   /**
-   * For a process that ends at once: signals go out on a connection of the pool before `send` returns, and none comes in. One that
-   * can't be sent is lost, as everywhere.
+   * For a process that ends soon: `send` returns when its wake-ups have left on a connection of the pool, and `on` hears none. A wake-up that
+   * can't be sent is dropped.
    */
   static readonly layerDirect: Layer.Layer<Wakeups, never, PgClient.PgClient> = Layer.effect(
     Wakeups,
@@ -155,14 +155,14 @@ export class Wakeups extends Context.Service<
   )
 }
 
-/** As few payloads as hold all signals. */
+/** As few payloads as hold all wake-ups. */
 const joined = (wakeups: Iterable<string>): ReadonlyArray<string> => {
   const payloads: Array<string> = []
-  for (const signal of wakeups) {
+  for (const wakeup of wakeups) {
     const last = payloads.at(-1)
-    if (last !== undefined && last.length + separator.length + signal.length <= maxPayloadLength) {
-      payloads[payloads.length - 1] = last + separator + signal
-    } else payloads.push(signal)
+    if (last !== undefined && last.length + separator.length + wakeup.length <= maxPayloadLength) {
+      payloads[payloads.length - 1] = last + separator + wakeup
+    } else payloads.push(wakeup)
   }
   return payloads
 }

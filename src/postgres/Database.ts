@@ -1,23 +1,21 @@
 /**
- * The connection pool that business transactions and reads go through.
+ * The connection pools of the service.
  *
- * Names are sent as written: columns are snake_case in SQL and aliased where a row is read, so no result is rewritten behind
- * the reader's back.
+ * Column names are not rewritten: SQL says snake_case, and a statement aliases the columns that it returns.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Redacted } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import * as Net from "node:net"
-import { innermost } from "../platform/Innermost.ts"
 import { DatabaseSettings } from "../platform/DatabaseSettings.ts"
+import { innermost } from "../platform/Innermost.ts"
+import * as TransactionControl from "../platform/TransactionControl.ts"
 import { DatabaseUnusable } from "./StartChecks.ts"
 import * as StartChecks from "./StartChecks.ts"
-import * as TransactionControl from "../platform/TransactionControl.ts"
 
 /**
- * How long a connection of the pool may be silent while an answer is awaited, or idle. A statement of ours takes milliseconds; what
- * has not answered by then hangs behind a dead host or a cut network, and no TCP keepalive tells: none is sent while data is
- * unacknowledged.
+ * How long a connection of the pool may be silent, idle or waiting for a response. Statements take milliseconds, so a longer silence
+ * means a dead host or a cut network. TCP keepalive would not tell, because none is sent while data is unacknowledged.
  */
 export const PoolSettings = Context.Reference<{ readonly silenceMillis: number }>("paid-once/postgres/PoolSettings", {
   defaultValue: () => ({ silenceMillis: 15_000 })
@@ -27,21 +25,21 @@ export const PoolSettings = Context.Reference<{ readonly silenceMillis: number }
 export class PoolStats extends Context.Service<
   PoolStats,
   {
-    /** Connections that are open now; 0 for a database behind a Unix socket, whose connections are not ours to open. */
+    /** Open connections; 0 behind a Unix socket, whose connections the driver opens itself. */
     readonly open: () => number
     readonly max: number
   }
 >()("paid-once/postgres/PoolStats") {}
 
 /**
- * What is done to each socket of a pool as it is told to connect. As a rule nothing; `fast/DeferredBegin.ts` saves a round trip of
- * every transaction here.
+ * A change to each socket of a pool, made after the call to connect. None by default; `fast/DeferredBegin.ts` saves a round trip of every
+ * transaction here.
  */
 export const SocketSetup = Context.Reference<(socket: Net.Socket) => void>("paid-once/postgres/SocketSetup", {
   defaultValue: () => () => {}
 })
 
-/** Opens sockets that end themselves when nothing has come for `silenceMillis`. `undefined` for a URL without a host. */
+/** Opens sockets that destroy themselves after `silenceMillis` without data. `undefined` for a URL without a host. */
 const boundedSocket = (
   url: Redacted.Redacted,
   silenceMillis: number,
@@ -65,13 +63,15 @@ const boundedSocket = (
 
 type Pool = PgClient.PgClient | SqlClient.SqlClient | PoolStats
 
-/** A transaction of ours lasts milliseconds. One that sits idle for longer lost its client, and would hold back vacuum. */
+/** Transactions last milliseconds. One that is idle for so long has lost its client, and holds back vacuum. */
 const longestIdleTransactionMillis = 60_000
 
 /**
- * What connections are to ask Postgres for whose rows others wait for. A process that freezes in the middle of a transaction loses the rows that it has
- * locked there after `frozenMillis`. And who waits for a row gives up before its pool gives up the connection, for Postgres goes on
- * waiting for a client that is gone, once more with each try.
+ * Startup parameters for connections that lock rows for which other processes wait.
+ *
+ * - A process that freezes inside a transaction loses its row locks after `frozenMillis`.
+ * - A statement that waits for a lock fails before its pool gives the connection up. Otherwise Postgres would go on waiting for a client
+ *   that is gone, once more with each retry.
  */
 export const lockBounds = (frozenMillis: number): Effect.Effect<Readonly<Record<string, string>>> =>
   PoolSettings.useSync(({ silenceMillis }) => ({
@@ -96,7 +96,7 @@ const clientLayer = (bounded: boolean) =>
           ...(bounded ? { stream: boundedSocket(url, silenceMillis, sockets, setUp) } : {}),
           startupParameters: {
             idle_in_transaction_session_timeout: String(longestIdleTransactionMillis),
-            // Who locks a row and then looks must see what others have committed since: whatever the database or the role has as its default.
+            // A statement after a row lock must see what other transactions committed before, whatever the default of the database or role.
             default_transaction_isolation: "read committed",
             ...startupParameters
           }
@@ -111,8 +111,8 @@ const clientLayer = (bounded: boolean) =>
 export const layer: Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> = clientLayer(true)
 
 /**
- * A pool beside {@link layer}'s, for work that must go on when requests queue for every connection of theirs: in one line with them an
- * event would wait as long as three transactions do, and just when there are most to send. Connections are opened when they are needed.
+ * A pool beside {@link layer}'s, for work that must go on while requests queue for their connections. In the same queue an event would
+ * wait as long as three transactions do, and longest under load. Connections are opened when they are needed.
  */
 export const layerReserved = (
   purpose: string,
@@ -133,16 +133,16 @@ export const layerReserved = (
     )
   )
 
-/** One connection on which a statement may take its time: for migrations, which build indexes on tables of any size. */
+/** A single connection without a limit on silence, for migrations, which may build an index on a large table. */
 export const layerPatient: Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> = clientLayer(false)
 
-/** A pooler that passes no settings on says so while we connect, in words that tell an operator nothing. */
+/** The error with advice, where a pooler refuses the startup parameters. Its own words do not name the pooler. */
 const hint = (message: string): string =>
   /unsupported startup parameter/i.test(message)
     ? `${message}: that is a pooler; add it to its ignore_startup_parameters, in session mode, or connect to Postgres itself`
     : message
 
-/** {@link layer}, refused with a sentence for the operator where the database would break a guarantee. */
+/** {@link layer}, after the checks of StartChecks.ts. It fails with a sentence for the operator where a guarantee would break. */
 export const layerChecked: Layer.Layer<Pool, DatabaseUnusable, DatabaseSettings> = Layer.effectDiscard(
   Effect.gen(function* () {
     const { applicationName, url } = yield* DatabaseSettings

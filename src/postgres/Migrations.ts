@@ -1,15 +1,16 @@
 /**
- * Migrations: numbered SQL files, each applied once, all pending ones in one transaction under a lock, so that any number of
- * processes may start together.
+ * Migrations: numbered SQL files, each applied once. All pending files of a set are applied in one transaction under a lock, so any
+ * number of processes may start together.
  *
- * Two versions of the code run on one schema during an upgrade: a migration only adds (expand); what nobody uses any more goes
- * with the release after (contract). See README, "Upgrading".
+ * During an upgrade two versions of the code run on one schema, so a migration only adds (expand). What no version uses any more is
+ * dropped in the release after (contract). The rules for a new file are in `migrations/README.md`.
  */
 import type { PgClient } from "@effect/sql-pg"
 import { Array, Context, Effect, Layer, Order, Schema } from "effect"
 import { Migrator, SqlClient, type SqlError } from "effect/sql"
 import { readdir, readFile } from "node:fs/promises"
 import * as Path from "node:path"
+import * as Rows from "../platform/Rows.ts"
 
 /** A folder of `NNNN_name.sql` files with a history table of its own, so that the mechanism can be lifted out alone. */
 export interface MigrationSet {
@@ -17,13 +18,29 @@ export interface MigrationSet {
   readonly directory: string
 }
 
-/** A migration file can't be read, has a wrong name, or failed; nothing of the set was applied. */
+/** A migration file can't be read, has a wrong name, or failed. Nothing of the set was applied. */
 export class MigrationFailed extends Schema.TaggedError<MigrationFailed>()("MigrationFailed", {
   directory: Schema.String,
   reason: Schema.String
 }) {
   override get message() {
     return `migrations in ${this.directory}: ${this.reason}`
+  }
+}
+
+/**
+ * The database was migrated by an older version whose files are no longer in the set: a later release squashed them into a baseline,
+ * which applies to an empty database only. Nothing was changed.
+ */
+export class SchemaTooOld extends Schema.TaggedError<SchemaTooOld>()("SchemaTooOld", {
+  table: Schema.String,
+  migration: Schema.String
+}) {
+  override get message() {
+    return (
+      `the database has the schema of an older version (${this.migration} in ${this.table}), which this version can't upgrade: ` +
+      "clear the embedded database with npm run reset, or point DATABASE_URL at an empty database"
+    )
   }
 }
 
@@ -40,7 +57,7 @@ const load = (directory: string) =>
           const match = fileName.exec(name)
           if (match === null) return yield* new MigrationFailed({ directory, reason: `${name} is not NNNN_name.sql` })
           const text = yield* Effect.promise(() => readFile(Path.join(directory, name), "utf8"))
-          // One DO block a file: the extended protocol takes one statement at a time, and plpgsql takes them all.
+          // A DO block for each file: the extended protocol takes one statement at a time, and plpgsql takes them all.
           const block = `DO $migration$ BEGIN\n${text}\nEND $migration$`
           const migration: Migrator.ResolvedMigration = [Number(match[1]), match[2]!, Effect.succeed(sql.unsafe(block))]
           return migration
@@ -48,37 +65,63 @@ const load = (directory: string) =>
     )
   })
 
-/** Applies what is pending in each set, in order; returns the names of what it applied. */
+const labelOf = (id: number, name: string) => `${String(id).padStart(4, "0")}_${name}`
+
+const existence = Rows.one(Schema.Struct({ exists: Schema.Boolean }))
+const recorded = Rows.first(Schema.Struct({ id: Schema.Int, name: Schema.String }))
+
+/** Fails where the history begins before the set's first file. A newer history is fine: an older process may start during an upgrade. */
+const refuseOlder = Effect.fnUntraced(function* (
+  { table }: MigrationSet,
+  migrations: ReadonlyArray<Migrator.ResolvedMigration>
+) {
+  const sql = yield* SqlClient.SqlClient
+  const { exists } = yield* existence(sql`SELECT to_regclass(quote_ident(${table})) IS NOT NULL AS exists`)
+  if (!exists) return
+  const oldest = yield* recorded(sql`SELECT migration_id AS id, name FROM ${sql(table)} ORDER BY migration_id LIMIT 1`)
+  const [first] = migrations
+  if (oldest !== undefined && first !== undefined && oldest.id < first[0]) {
+    return yield* new SchemaTooOld({ table, migration: labelOf(oldest.id, oldest.name) })
+  }
+})
+
+/** Why migrations were not applied. */
+export type MigrationsError = MigrationFailed | SchemaTooOld | SqlError.SqlError
+
+/** Applies what is pending in each set, in order, and returns the names of what it applied. Changes nothing in a {@link SchemaTooOld}. */
 export const apply = Effect.fn("Migrations.apply")(function* (
   sets: ReadonlyArray<MigrationSet>
-): Effect.fn.Return<ReadonlyArray<string>, MigrationFailed | SqlError.SqlError, SqlClient.SqlClient> {
-  const applied = yield* Effect.forEach(sets, ({ directory, table }) =>
-    Effect.flatMap(load(directory), (migrations) =>
-      Migrator.make({})({ loader: Effect.succeed(migrations), table })
-    ).pipe(
+): Effect.fn.Return<ReadonlyArray<string>, MigrationsError, SqlClient.SqlClient> {
+  const loaded = yield* Effect.forEach(sets, (set) => Effect.map(load(set.directory), (files) => ({ set, files })))
+  yield* Effect.forEach(loaded, ({ files, set }) => refuseOlder(set, files), { discard: true })
+  const applied = yield* Effect.forEach(loaded, ({ files, set: { directory, table } }) =>
+    Migrator.make({})({ loader: Effect.succeed(files), table }).pipe(
       Effect.catchTag("MigrationError", (error) =>
         Effect.fail(new MigrationFailed({ directory, reason: `${error.message}: ${String(error.cause)}` }))
       )
     )
   )
-  return applied.flat().map(([id, name]) => `${String(id).padStart(4, "0")}_${name}`)
+  return applied.flat().map(([id, name]) => labelOf(id, name))
 })
 
-/** Shows that migrations have been applied: what queries our tables asks for it. */
+/** Shows in a layer's requirements that migrations have been applied. Services that query the tables ask for it. */
 export class Migrated extends Context.Service<Migrated, { readonly applied: ReadonlyArray<string> }>()(
   "paid-once/postgres/Migrated"
 ) {
   static readonly layer = (
     sets: ReadonlyArray<MigrationSet>
-  ): Layer.Layer<Migrated, MigrationFailed | SqlError.SqlError, PgClient.PgClient | SqlClient.SqlClient> =>
+  ): Layer.Layer<Migrated, MigrationsError, PgClient.PgClient | SqlClient.SqlClient> =>
     Layer.effect(
       Migrated,
       Effect.map(apply(sets), (applied) => ({ applied }))
     )
 }
 
-/** The set in the folder `migrations/<name>` under `root`: `mechanism` for the tables of outbox, inbox and broker. */
+/** The set in the folder `migrations/<name>` under `root`; `mechanism` has the tables of outbox, inbox, tasks and embedded broker. */
 export const setOf = (root: string, name: string): MigrationSet => ({
   table: `migrations_${name}`,
   directory: Path.join(root, "migrations", name)
 })
+
+/** The mechanism's own tables. The files lie two folders above this one: in the repository, and in the package that `npm pack` makes. */
+export const mechanism: MigrationSet = setOf(Path.resolve(import.meta.dirname, "../.."), "mechanism")

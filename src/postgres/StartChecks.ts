@@ -1,11 +1,12 @@
 /**
- * Whether a database keeps what the service answers as done, looked at on the connections that business transactions use, and
- * whether a session there is one: refused, with a sentence for the operator, where it breaks a guarantee; warned of where it weakens one.
+ * Checks of the database at the start: whether commits are durable, and whether a connection keeps its session. A setting that breaks a
+ * guarantee refuses the start, and one that weakens it is logged. Both are sentences for the operator.
  */
 import { PgClient, PgConnection } from "@effect/sql-pg"
 import { Effect, type Redacted, Schema } from "effect"
+import * as Rows from "../platform/Rows.ts"
 
-/** The database can't be used as it is: unreachable, too old, set so that a commit may be lost, or behind a pooler that lends sessions. */
+/** The database can't be used: unreachable, too old, may lose commits, or behind a pooler in transaction mode. */
 export class DatabaseUnusable extends Schema.TaggedError<DatabaseUnusable>()("DatabaseUnusable", {
   reason: Schema.String
 }) {
@@ -14,24 +15,27 @@ export class DatabaseUnusable extends Schema.TaggedError<DatabaseUnusable>()("Da
   }
 }
 
-/** Partitioned tables with the foreign keys, and the session timeouts that we rely on, are all there from 15 on. */
+/** From 15 on Postgres has the partitioning with foreign keys, and the session timeouts, that the service needs. */
 const oldestVersion = 15
 
-/** Fails with what breaks a guarantee, logs what weakens one. */
+const settingsRow = Rows.one(
+  Schema.Struct({
+    version: Schema.Int,
+    fsync: Schema.String,
+    fullPageWrites: Schema.String,
+    sync: Schema.String,
+    standbys: Schema.String
+  })
+)
+
+/** Checks version and durability on a connection of the pool. Fails with {@link DatabaseUnusable}, or logs a warning. */
 export const settings = Effect.gen(function* () {
   const sql = yield* PgClient.PgClient
-  const [row] = yield* sql<{
-    readonly version: number
-    readonly fsync: string
-    readonly fullPageWrites: string
-    readonly sync: string
-    readonly standbys: string
-  }>`
+  const row = yield* settingsRow(sql`
     SELECT current_setting('server_version_num')::int4 / 10000 AS version,
            current_setting('fsync') AS fsync, current_setting('full_page_writes') AS "fullPageWrites",
-           -- Of this session, whatever the server, the database, the role or the URL set it to.
-           current_setting('synchronous_commit') AS sync, current_setting('synchronous_standby_names') AS standbys`
-  if (row === undefined) return
+           -- The value of this session, which the server, the database, the role or the URL may have set.
+           current_setting('synchronous_commit') AS sync, current_setting('synchronous_standby_names') AS standbys`)
   if (row.version < oldestVersion) {
     return yield* new DatabaseUnusable({
       reason: `Postgres ${row.version} is too old: ${oldestVersion} or newer is needed`
@@ -44,7 +48,7 @@ export const settings = Effect.gen(function* () {
         "set it to on for the server, the database and the role (ALTER ROLE … SET synchronous_commit = on)"
     })
   }
-  // Where there is no standby to wait for, local is the same as on.
+  // Without synchronous standbys, local means the same as on.
   if (row.sync === "local" && row.standbys !== "") {
     return yield* new DatabaseUnusable({
       reason:
@@ -62,15 +66,15 @@ export const settings = Effect.gen(function* () {
   }
 })
 
-/** Longer than a connect takes over any line worth using. */
+/** Far above the time of a connection over a usable network. */
 const connectTimeout = "5 seconds"
 
 /**
- * Fails where connections are lent a session for a transaction only, as by PgBouncer in transaction mode: locks, LISTEN and settings of
- * a session would belong to whoever comes next.
+ * Fails where a pooler assigns sessions per transaction, as PgBouncer does in transaction mode. Session locks, LISTEN and session settings
+ * would then leak to other clients.
  *
- * Such a pooler must give one connection another backend while the one that it had is in use by somebody's transaction, and a session of
- * one's own always has the same.
+ * The check takes a connection's backend into the transaction of another connection. A pooler must then serve the first connection by
+ * another backend, while a session of its own always has the same one.
  */
 export const ownSessions = (options: { readonly url: Redacted.Redacted; readonly applicationName: string }) =>
   Effect.scoped(
@@ -78,7 +82,7 @@ export const ownSessions = (options: { readonly url: Redacted.Redacted; readonly
       const connect = PgConnection.make({ ...options, connectTimeout })
       const one = yield* connect
       const other = yield* connect
-      // Unprepared, for a prepared statement may not be there any more behind a pooler.
+      // Unprepared: behind a pooler, the next statement may reach a backend without the prepared one.
       const backend = (connection: PgConnection.PgConnection) =>
         Effect.map(
           connection.query("SELECT pg_backend_pid() AS pid", [], false),

@@ -1,16 +1,16 @@
 /**
- * What the sandbox gateway does wrong on command: `PUT /behaviour`. It is kept in the database, so that a gateway that is started again
- * goes on with it.
+ * The faults that the sandbox gateway is told to show: `PUT /behaviour`. They are stored, so that a restarted gateway continues with them.
  */
 import { Clock, Context, Effect, Layer, Ref, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import * as Rows from "../platform/Rows.ts"
 
 /**
- * - `normal`: as the payment method says
- * - `slow`: does what it is asked, and answers `delayMillis` late, whether anybody still waits or not
- * - `down`: 503, and nothing is done
- * - `error`, `error-after`: 500, before or after the charge or refund is made
- * - `timeout`, `timeout-after`: no answer, before or after it is made
+ * - `normal`: as the payment method says.
+ * - `slow`: does as requested, and answers `delayMillis` late.
+ * - `down`: 503, and nothing is done.
+ * - `error`, `error-after`: 500, before or after the charge or refund is made.
+ * - `timeout`, `timeout-after`: no answer, before or after it is made.
  */
 export const Mode = Schema.Literals(["normal", "slow", "down", "error", "error-after", "timeout", "timeout-after"])
 export type Mode = typeof Mode.Type
@@ -21,7 +21,7 @@ export type WebhookMode = typeof WebhookMode.Type
 
 const Millis = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 86_400_000 }))
 
-/** The body of `PUT /behaviour`; what is left out is as by default. It ends after `times` requests or `durationMillis`, or never. */
+/** The body of `PUT /behaviour`. A missing field has its default. The fault ends after `times` requests or `durationMillis`, or never. */
 export const Command = Schema.Struct({
   mode: Schema.optionalKey(Mode),
   delayMillis: Schema.optionalKey(Millis),
@@ -34,15 +34,15 @@ export type Command = typeof Command.Type
 const State = Schema.Struct({
   mode: Mode,
   delayMillis: Schema.Int,
-  /** Requests that it still strikes; null for all. */
+  /** Requests that still get the fault; null for all. */
   timesLeft: Schema.NullOr(Schema.Int),
-  /** Unix milliseconds of this machine at which it ends; null for never. */
+  /** When the fault ends, in Unix milliseconds of this machine; null for never. */
   untilMillis: Schema.NullOr(Schema.Int),
   webhooks: WebhookMode
 })
 export type State = typeof State.Type
 
-/** Late enough to be seen, and well below any client's timeout. */
+/** Late enough to be noticed, and well below a client's timeout. */
 const defaultDelayMillis = 2_000
 
 const normal: State = {
@@ -53,12 +53,14 @@ const normal: State = {
   webhooks: "once"
 }
 
+const firstStored = Rows.first(Schema.Struct({ state: State }))
+
 export class Behaviour extends Context.Service<
   Behaviour,
   {
     readonly set: (command: Command) => Effect.Effect<State, SqlError.SqlError>
     readonly get: Effect.Effect<State>
-    /** What the request at hand is to suffer; counts it. */
+    /** The fault of the present request, which is counted. */
     readonly take: Effect.Effect<Pick<State, "mode" | "delayMillis">, SqlError.SqlError>
   }
 >()("paid-once/sandbox/Behaviour") {
@@ -66,10 +68,8 @@ export class Behaviour extends Context.Service<
     Behaviour,
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      const [stored] = yield* sql<{ readonly state: unknown }>`SELECT state FROM sandbox_gateway.behaviour`
-      const current = yield* Ref.make(
-        stored === undefined ? normal : yield* Effect.orDie(Schema.decodeUnknownEffect(State)(stored.state))
-      )
+      const stored = yield* firstStored(sql`SELECT state FROM sandbox_gateway.behaviour`)
+      const current = yield* Ref.make(stored?.state ?? normal)
       const store = (state: State) => sql`
         INSERT INTO sandbox_gateway.behaviour (state) VALUES (${JSON.stringify(state)}::text::jsonb)
         ON CONFLICT (the_one) DO UPDATE SET state = excluded.state`

@@ -1,28 +1,26 @@
 /**
- * The sandbox payment gateway: an HTTP server of its own, with state of its own, as another company would run it. The service
- * knows it by its URL alone.
+ * The sandbox payment gateway: an HTTP server with a state of its own, as another company would run it. The service knows only its URL.
  *
- * It does what makes paying once possible: a key is charged once for as long as the key is known, and asking again with it gives the first
- * answer. And it does what makes paying once hard: it is slow, away, or silent by the payment method ({@link treatmentOf}) and on command
- * ({@link Behaviour}), and it reports what it did by webhook whenever it likes.
+ * It honours idempotency keys: a repeated request with a known key gets the first answer, and charges nothing. It also fails as real gateways do:
+ * it is slow, away or silent, by the payment method ({@link treatmentOf}) or on command ({@link Behaviour}), and its webhooks come in any order.
  */
 import { Cause, Context, Effect, Layer, Option, Schema } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
 import * as Path from "node:path"
 import { shortText } from "../domain/Text.ts"
 import * as Body from "../http/Body.ts"
 import { listen, type ListenFailed } from "../http/HttpServer.ts"
 import { Problem, toResponse } from "../http/Problems.ts"
-import * as Migrations from "../postgres/Migrations.ts"
 import { RandomUuid } from "../platform/RandomUuid.ts"
 import { Fibers } from "../platform/Supervised.ts"
+import * as Migrations from "../postgres/Migrations.ts"
 import { Behaviour, Command, type Mode } from "./Behaviour.ts"
 import { Books, type Charge, type NewRefund, type Report } from "./Books.ts"
 import { treatmentOf } from "./Methods.ts"
 import { WebhookSender, type WebhookTarget } from "./WebhookSender.ts"
 
-/** Where the gateway listens: on this machine only, for it gives money away. Port 0 picks a free one. */
+/** The gateway's port. It listens on this machine only. Port 0 picks a free one. */
 export const GatewayServerSettings = Context.Reference<{ readonly port: number }>(
   "paid-once/sandbox/GatewayServerSettings",
   {
@@ -31,25 +29,25 @@ export const GatewayServerSettings = Context.Reference<{ readonly port: number }
 )
 
 const host = "127.0.0.1"
-/** Its requests are single statements; what is not done in a second hangs. */
+/** Its requests take a few statements: one that is not done in a second hangs. */
 const graceMillis = 1_000
-/** Above any client's timeout: an answer that never comes. */
+/** Above any client's timeout. */
 const silenceMillis = 120_000
 
 const Amount = {
   amountMinor: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })),
   currency: Schema.String.check(Schema.isPattern(/^[A-Z]{3}$/))
 }
-/** What a client asks to be charged. */
+/** A charge that a client requests. */
 const ChargeBody = Schema.Struct({ ...Amount, paymentMethod: shortText(100) })
-/** What a client asks to have given back, of the charge with that key. */
+/** A refund that a client requests, of the charge with that key. */
 const RefundBody = Schema.Struct({ ...Amount, charge: shortText(255) })
 
-/** Enough for a person to read, and for a demo's last orders; more on request (`?limit=`). */
+/** Enough for a person to read. More on request (`?limit=`). */
 const ledgerSize = 100
 const maxLedgerSize = 10_000
 
-/** Any number that no one else locks: processes that start together take turns in making the schema. */
+/** An advisory lock's number that nothing else uses: processes that start together create the schema one after another. */
 const migrationLock = 7_315_946
 
 const migrate = Effect.gen(function* () {
@@ -69,10 +67,10 @@ const answer = (charge: Charge) =>
     ? HttpServerResponse.jsonUnsafe({ status: "captured" })
     : HttpServerResponse.jsonUnsafe({ status: "declined", reason: charge.reason }, { status: 402 })
 
-/** Every failure as its problem; a defect is logged. */
+/** Answers every failure with its problem. A defect is logged. */
 const answering = <E, R>(handler: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>) =>
   Effect.catchCause(handler, (cause) => {
-    // The client has hung up: there is nobody to answer.
+    // The client has hung up: nobody waits for an answer.
     if (Cause.hasInterruptsOnly(cause)) return Effect.interrupt
     const failure: unknown = Cause.squash(cause)
     if (failure instanceof Problem) return Effect.succeed(toResponse(failure))
@@ -84,7 +82,8 @@ const answering = <E, R>(handler: Effect.Effect<HttpServerResponse.HttpServerRes
         )
   })
 
-const keyOf = (what: string) =>
+/** The request's Idempotency-Key; a {@link Problem} without one. */
+const idempotencyKey = (what: string) =>
   Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ headers }) => {
     const key = headers["idempotency-key"]
     return key === undefined || key === ""
@@ -101,7 +100,7 @@ const keyOf = (what: string) =>
 const keyReused = (key: string) =>
   new Problem({ status: 422, detail: `the key ${key} was already used for something else` })
 
-/** What strikes a request before anything is done. */
+/** The fault before a request is processed. */
 const before = (mode: Mode) => {
   switch (mode) {
     case "down":
@@ -115,7 +114,7 @@ const before = (mode: Mode) => {
   }
 }
 
-/** What strikes it once everything is done. */
+/** The fault after a request was processed. */
 const after = (mode: Mode, delayMillis: number) => {
   switch (mode) {
     case "slow":
@@ -134,135 +133,135 @@ export class GatewayServer extends Context.Service<
   GatewayServer,
   {
     readonly url: string
-    /** From now on, what it does is reported there. */
+    /** Sets the receiver of webhook reports, from now on. */
     readonly reportTo: (target: WebhookTarget) => Effect.Effect<void>
   }
 >()("paid-once/sandbox/GatewayServer") {
-  /** Makes its schema if it is missing, and serves until the scope ends. */
-  static readonly layer: Layer.Layer<
-    GatewayServer,
-    ListenFailed | Migrations.MigrationFailed | SqlError.SqlError,
-    SqlClient.SqlClient
-  > = Layer.effect(
-    GatewayServer,
-    Effect.gen(function* () {
-      const { port } = yield* GatewayServerSettings
-      const books = yield* Books
-      const behaviour = yield* Behaviour
-      const webhooks = yield* WebhookSender
-      const drawUuid = yield* RandomUuid
+  /** Creates its schema if it is missing, and serves until the scope ends. */
+  static readonly layer: Layer.Layer<GatewayServer, ListenFailed | Migrations.MigrationsError, SqlClient.SqlClient> =
+    Layer.effect(
+      GatewayServer,
+      Effect.gen(function* () {
+        const { port } = yield* GatewayServerSettings
+        const books = yield* Books
+        const behaviour = yield* Behaviour
+        const webhooks = yield* WebhookSender
+        const drawUuid = yield* RandomUuid
 
-      /** The report of what is about to be made, if anybody wants it. */
-      const reportOf = Effect.fnUntraced(function* (event: object) {
-        const { webhooks: mode } = yield* behaviour.get
-        if (mode === "never" || !(yield* webhooks.isWanted)) return undefined
-        const id = drawUuid()
-        const report: Report = { id, body: JSON.stringify({ id, ...event }), deliveries: mode === "twice" ? 2 : 1 }
-        return report
-      })
-      const sendReport = Effect.fnUntraced(function* (report: Report | undefined) {
-        if (report === undefined) return
-        if ((yield* behaviour.get).webhooks === "first") yield* webhooks.deliver(report.id, report.body)
-        yield* webhooks.wake
-      })
-
-      const charge = Effect.gen(function* () {
-        const key = yield* keyOf("a charge")
-        const body = yield* Body.decode(ChargeBody)
-        const { delayMillis, mode } = yield* behaviour.take
-        yield* before(mode)
-        const { declineReason, every, first } = treatmentOf(body.paymentMethod)
-        const own = first !== "normal" && (yield* books.tries(key)) === 1 ? first : every
-        yield* before(own)
-        const report = yield* reportOf(
-          declineReason === null
-            ? { type: "charge.captured", key }
-            : { type: "charge.declined", key, reason: declineReason }
-        )
-        const { entry, isNew } = yield* books.charge({ key, ...body }, declineReason, report)
-        if (isNew) yield* sendReport(report)
-        if (
-          entry.amountMinor !== body.amountMinor ||
-          entry.currency !== body.currency ||
-          entry.paymentMethod !== body.paymentMethod
-        )
-          return yield* keyReused(key)
-        yield* after(mode, delayMillis)
-        yield* after(own, delayMillis)
-        return answer(entry)
-      })
-
-      const refund = Effect.gen(function* () {
-        const key = yield* keyOf("a refund")
-        const { charge: chargeKey, ...amount } = yield* Body.decode(RefundBody)
-        const { delayMillis, mode } = yield* behaviour.take
-        yield* before(mode)
-        const report = yield* reportOf({ type: "refund.made", key, charge: chargeKey })
-        const made = yield* books.refund({ key, chargeKey, ...amount }, report)
-        if ("refused" in made) return yield* new Problem({ status: 422, detail: made.refused })
-        if (made.isNew) yield* sendReport(report)
-        const { entry } = made
-        if (
-          entry.chargeKey !== chargeKey ||
-          entry.amountMinor !== amount.amountMinor ||
-          entry.currency !== amount.currency
-        )
-          return yield* keyReused(key)
-        yield* after(mode, delayMillis)
-        return HttpServerResponse.jsonUnsafe({ status: "refunded" })
-      })
-
-      const lookUp = <E>(what: string, find: (key: string) => Effect.Effect<Option.Option<Charge | NewRefund>, E>) =>
-        Effect.gen(function* () {
-          const { delayMillis, mode } = yield* behaviour.take
-          yield* before(mode)
-          yield* after(mode, delayMillis)
-          const { key = "" } = yield* HttpRouter.params
-          // What Postgres can't store was never made.
-          const found = key.includes("\u0000") ? Option.none() : yield* find(key)
-          return Option.isNone(found)
-            ? yield* new Problem({ status: 404, detail: `there is no ${what} ${key}` })
-            : HttpServerResponse.jsonUnsafe(found.value)
+        /** The report of a charge or refund, if webhooks are sent. */
+        const reportOf = Effect.fnUntraced(function* (event: object) {
+          const { webhooks: mode } = yield* behaviour.get
+          if (mode === "never" || !(yield* webhooks.isWanted)) return undefined
+          const id = drawUuid()
+          const report: Report = { id, body: JSON.stringify({ id, ...event }), deliveries: mode === "twice" ? 2 : 1 }
+          return report
+        })
+        const sendReport = Effect.fnUntraced(function* (report: Report | undefined) {
+          if (report === undefined) return
+          if ((yield* behaviour.get).webhooks === "first") yield* webhooks.deliver(report.id, report.body)
+          yield* webhooks.wake
         })
 
-      const ledger = Effect.gen(function* () {
-        const { url } = yield* HttpServerRequest.HttpServerRequest
-        const limit = Number(new URL(url, "http://gateway").searchParams.get("limit") ?? ledgerSize)
-        if (!Number.isInteger(limit) || limit < 1 || limit > maxLedgerSize)
-          return yield* new Problem({ status: 400, detail: `limit must be a whole number from 1 to ${maxLedgerSize}` })
-        return HttpServerResponse.jsonUnsafe(yield* books.ledger(limit))
-      })
+        const charge = Effect.gen(function* () {
+          const key = yield* idempotencyKey("a charge")
+          const body = yield* Body.decode(ChargeBody)
+          const { delayMillis, mode } = yield* behaviour.take
+          yield* before(mode)
+          const { declineReason, every, first } = treatmentOf(body.paymentMethod)
+          const own = first !== "normal" && (yield* books.tries(key)) === 1 ? first : every
+          yield* before(own)
+          const report = yield* reportOf(
+            declineReason === null
+              ? { type: "charge.captured", key }
+              : { type: "charge.declined", key, reason: declineReason }
+          )
+          const { entry, isNew } = yield* books.charge({ key, ...body }, declineReason, report)
+          if (isNew) yield* sendReport(report)
+          if (
+            entry.amountMinor !== body.amountMinor ||
+            entry.currency !== body.currency ||
+            entry.paymentMethod !== body.paymentMethod
+          )
+            return yield* keyReused(key)
+          yield* after(mode, delayMillis)
+          yield* after(own, delayMillis)
+          return answer(entry)
+        })
 
-      const router = yield* HttpRouter.make
-      yield* router.add("POST", "/charges", answering(charge))
-      yield* router.add("GET", "/charges/:key", answering(lookUp("charge", books.findCharge)))
-      yield* router.add("POST", "/refunds", answering(refund))
-      yield* router.add("GET", "/refunds/:key", answering(lookUp("refund", books.findRefund)))
-      yield* router.add("GET", "/ledger", answering(ledger))
-      yield* router.add(
-        "GET",
-        "/behaviour",
-        answering(Effect.map(behaviour.get, (state) => HttpServerResponse.jsonUnsafe(state)))
-      )
-      yield* router.add(
-        "PUT",
-        "/behaviour",
-        answering(
-          Effect.map(Effect.flatMap(Body.decode(Command), behaviour.set), (state) =>
-            HttpServerResponse.jsonUnsafe(state)
+        const refund = Effect.gen(function* () {
+          const key = yield* idempotencyKey("a refund")
+          const { charge: chargeKey, ...amount } = yield* Body.decode(RefundBody)
+          const { delayMillis, mode } = yield* behaviour.take
+          yield* before(mode)
+          const report = yield* reportOf({ type: "refund.made", key, charge: chargeKey })
+          const made = yield* books.refund({ key, chargeKey, ...amount }, report)
+          if ("refused" in made) return yield* new Problem({ status: 422, detail: made.refused })
+          if (made.isNew) yield* sendReport(report)
+          const { entry } = made
+          if (
+            entry.chargeKey !== chargeKey ||
+            entry.amountMinor !== amount.amountMinor ||
+            entry.currency !== amount.currency
+          )
+            return yield* keyReused(key)
+          yield* after(mode, delayMillis)
+          return HttpServerResponse.jsonUnsafe({ status: "refunded" })
+        })
+
+        const lookUp = <E>(what: string, find: (key: string) => Effect.Effect<Option.Option<Charge | NewRefund>, E>) =>
+          Effect.gen(function* () {
+            const { delayMillis, mode } = yield* behaviour.take
+            yield* before(mode)
+            yield* after(mode, delayMillis)
+            const { key = "" } = yield* HttpRouter.params
+            // A key that Postgres can't store was never used.
+            const found = key.includes("\u0000") ? Option.none() : yield* find(key)
+            return Option.isNone(found)
+              ? yield* new Problem({ status: 404, detail: `there is no ${what} ${key}` })
+              : HttpServerResponse.jsonUnsafe(found.value)
+          })
+
+        const ledger = Effect.gen(function* () {
+          const { url } = yield* HttpServerRequest.HttpServerRequest
+          const limit = Number(new URL(url, "http://gateway").searchParams.get("limit") ?? ledgerSize)
+          if (!Number.isInteger(limit) || limit < 1 || limit > maxLedgerSize)
+            return yield* new Problem({
+              status: 400,
+              detail: `limit must be a whole number from 1 to ${maxLedgerSize}`
+            })
+          return HttpServerResponse.jsonUnsafe(yield* books.ledger(limit))
+        })
+
+        const router = yield* HttpRouter.make
+        yield* router.add("POST", "/charges", answering(charge))
+        yield* router.add("GET", "/charges/:key", answering(lookUp("charge", books.findCharge)))
+        yield* router.add("POST", "/refunds", answering(refund))
+        yield* router.add("GET", "/refunds/:key", answering(lookUp("refund", books.findRefund)))
+        yield* router.add("GET", "/ledger", answering(ledger))
+        yield* router.add(
+          "GET",
+          "/behaviour",
+          answering(Effect.map(behaviour.get, (state) => HttpServerResponse.jsonUnsafe(state)))
+        )
+        yield* router.add(
+          "PUT",
+          "/behaviour",
+          answering(
+            Effect.map(Effect.flatMap(Body.decode(Command), behaviour.set), (state) =>
+              HttpServerResponse.jsonUnsafe(state)
+            )
           )
         )
-      )
 
-      const { address, drain, server } = yield* listen({ host, port }, "GATEWAY_PORT")
-      yield* server.serve(answering(router.asHttpEffect()))
-      yield* Effect.addFinalizer(() => drain(graceMillis))
-      return GatewayServer.of({ url: address.url, reportTo: webhooks.target })
-    })
-  ).pipe(
-    Layer.provide(Layer.mergeAll(Books.layer, Behaviour.layer, WebhookSender.layer)),
-    // Fibers of its own: the service's health does not speak of another company's.
-    Layer.provide(Fibers.layer),
-    Layer.provide(Layer.effectDiscard(migrate))
-  )
+        const { address, drain, server } = yield* listen({ host, port }, "GATEWAY_PORT")
+        yield* server.serve(answering(router.asHttpEffect()))
+        yield* Effect.addFinalizer(() => drain(graceMillis))
+        return GatewayServer.of({ url: address.url, reportTo: webhooks.target })
+      })
+    ).pipe(
+      Layer.provide(Layer.mergeAll(Books.layer, Behaviour.layer, WebhookSender.layer)),
+      // Fibers of its own: the service's health does not report the gateway's.
+      Layer.provide(Fibers.layer),
+      Layer.provide(Layer.effectDiscard(migrate))
+    )
 }

@@ -1,10 +1,10 @@
-/** What the sandbox gateway makes of a payment method. */
+/** How the sandbox gateway treats a payment method. */
 import type { Mode } from "./Behaviour.ts"
 
 export interface Treatment {
   /** Why it is declined; null captures. */
   readonly declineReason: string | null
-  /** What the first request with a key suffers; `every`: what all of them do. */
+  /** The fault of the first request with a key; `every`: what all of them do. */
   readonly first: Mode
   readonly every: Mode
 }
@@ -15,9 +15,9 @@ const treatments: Readonly<Record<string, Treatment>> = {
   pm_ok: captured,
   pm_declined: { ...captured, declineReason: "insufficient funds" },
   pm_slow: { ...captured, every: "slow" },
-  // Captured, and the answer never comes.
+  // Captured, without an answer.
   pm_timeout_then_captured: { ...captured, first: "timeout-after" },
-  // No answer, and nothing was done: whoever asks again with the key is charged then.
+  // No answer, and no charge: a repeated request with the key is charged.
   pm_timeout_then_nothing: { ...captured, first: "timeout" },
   pm_flaky: { ...captured, first: "error" }
 }

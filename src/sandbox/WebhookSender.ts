@@ -1,11 +1,13 @@
 /**
- * The sandbox gateway's reports: each charge and refund is reported to the URL that it was told, signed, until somebody takes it.
+ * Sends the sandbox gateway's webhooks: each charge and refund is reported to the target URL, signed, until the receiver accepts it.
  *
- * At least once, and in no order: a report may come before the answer that it speaks of, twice, or days later.
+ * Delivery is at least once and unordered: a report may come before the charge's answer, twice, or days later.
  */
-import { Clock, Context, Duration, Effect, Latch, Layer, Redacted, Ref } from "effect"
+import { Clock, Context, Duration, Effect, Latch, Layer, Redacted, Ref, Schema } from "effect"
 import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
 import { SqlClient, type SqlError } from "effect/sql"
+import * as Backoff from "../platform/Backoff.ts"
+import * as Rows from "../platform/Rows.ts"
 import * as SignedMessage from "../platform/SignedMessage.ts"
 import * as Supervised from "../platform/Supervised.ts"
 
@@ -18,27 +20,28 @@ export interface WebhookTarget {
 /** The header that carries the signature. */
 export const signatureHeader = "gateway-signature"
 
-/** A receiver that takes longer is asked again: it does no more than to write down what it was told. */
+/** A receiver stores a report in one transaction. One that takes longer gets the report again. */
 const timeoutMillis = 5_000
-/** Reports of one claim, which are delivered side by side. */
+/** Reports that are claimed at once, and delivered side by side. */
 const batchSize = 10
-/** After n attempts that failed the next one waits base · 2ⁿ, at most the cap. */
-const retryBaseMillis = 500
-const retryCapMillis = 60_000
-/** What nobody has taken in three days is given up, as elsewhere. */
+/** The waits that a claim chooses from, by the attempts so far; the last one is the longest. */
+const retryDelays = Backoff.delaysMillis(Backoff.webhook, 10)
+/** A report that was not accepted in three days is given up. */
 const giveUpMillis = 259_200_000
-/** The net under what another process left behind, or was told to deliver later. */
+/** Finds reports that another process left, and retries that are due. */
 const pollMillis = 2_000
+
+const claimed = Rows.all(Schema.Struct({ id: Schema.String, body: Schema.String }))
 
 export class WebhookSender extends Context.Service<
   WebhookSender,
   {
-    /** Whether anybody wants to hear: reports that nobody wants are not made. */
+    /** Whether there is a target. Without one no reports are made. */
     readonly isWanted: Effect.Effect<boolean>
     readonly target: (target: WebhookTarget) => Effect.Effect<void>
-    /** There is something to deliver. */
+    /** Wakes the sender: a report was stored. */
     readonly wake: Effect.Effect<void>
-    /** Delivers this report now, once; whether it was taken does not matter to the caller. */
+    /** Tries to deliver this report now, once. A failure is retried by the sender. */
     readonly deliver: (id: string, body: string) => Effect.Effect<void, SqlError.SqlError>
   }
 >()("paid-once/sandbox/WebhookSender") {
@@ -49,6 +52,7 @@ export class WebhookSender extends Context.Service<
       const client = yield* HttpClient.HttpClient
       const target = yield* Ref.make<WebhookTarget | undefined>(undefined)
       const latch = yield* Latch.make(false)
+      const retries = yield* retryDelays
 
       const deliver = Effect.fnUntraced(function* (id: string, body: string) {
         const to = yield* Ref.get(target)
@@ -58,7 +62,7 @@ export class WebhookSender extends Context.Service<
           HttpClientRequest.setHeader(signatureHeader, SignedMessage.sign(to.secret, nowSeconds, body)),
           HttpClientRequest.bodyText(body, "application/json"),
           client.execute,
-          // The body is read to its end, or its connection could not be used again.
+          // The body is read to its end: otherwise the connection can't be reused.
           Effect.flatMap((response) => Effect.as(response.text, response.status >= 200 && response.status < 300)),
           Effect.timeout(timeoutMillis),
           Effect.orElseSucceed(() => false)
@@ -70,18 +74,18 @@ export class WebhookSender extends Context.Service<
         }
       })
 
-      /** Claims what is due: the next attempt is set before this one begins, so that a sender that dies is followed by another. */
-      const claim = sql<{ readonly id: string; readonly body: string }>`
+      /** Claims the due reports. The next attempt is stored before this one begins: after a crash another sender continues. */
+      const claim = claimed(sql`
         UPDATE sandbox_gateway.webhooks AS w
         SET attempts = w.attempts + 1,
             next_attempt_at = clock_now() + ${timeoutMillis}::float8 * interval '1 millisecond'
-                              + least(${retryCapMillis}::float8, ${retryBaseMillis}::float8 * 2 ^ least(w.attempts, 20)) * interval '1 millisecond'
+                              + (${retries}::float8[])[least(w.attempts + 1, ${retries.length}::int4)] * interval '1 millisecond'
         WHERE w.id IN (
           SELECT id FROM sandbox_gateway.webhooks
           WHERE deliveries_left > 0 AND next_attempt_at <= clock_now()
             AND created_at > clock_now() - ${giveUpMillis}::float8 * interval '1 millisecond'
           ORDER BY next_attempt_at LIMIT ${batchSize} FOR UPDATE SKIP LOCKED)
-        RETURNING w.id, w.body`
+        RETURNING w.id, w.body`)
 
       yield* Supervised.forkLoop(
         "sandbox webhooks",

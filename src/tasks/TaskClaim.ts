@@ -1,16 +1,18 @@
 /**
- * The statement that hands tasks to a worker. It sets lease and fencing token by itself: a worker that dies right after it is recovered, too.
+ * The statement that hands tasks to a worker. It sets the lease and the fencing token itself, so the tasks of a worker that dies right after it
+ * are recovered, too.
  *
- * `FOR UPDATE SKIP LOCKED` is right here, where it is wrong in the outbox: tasks have no order among each other, but for those with an
- * ordering key, and of a key the index `outbox_tasks_one_running` lets one be taken.
+ * `FOR UPDATE SKIP LOCKED` is right here and wrong in the outbox: tasks have no order. Tasks of one ordering key have one, and the index
+ * `outbox_tasks_one_running` lets only one of them be claimed at a time.
  */
-import { Context, Effect, Layer, Schedule } from "effect"
+import { Context, Effect, Layer, Schedule, Schema } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
+import { isoTime } from "../platform/IsoTime.ts"
+import * as Rows from "../platform/Rows.ts"
 import { TaskSettings } from "./TaskSettings.ts"
-import { isoTime } from "./TaskRows.ts"
 import { priorities, type TaskId } from "./TaskType.ts"
 
-/** A task that was taken, with what its run and its end need. */
+/** A claimed task. */
 export interface ClaimedTask {
   readonly taskId: TaskId
   readonly typeName: string
@@ -18,33 +20,35 @@ export interface ClaimedTask {
   readonly payload: unknown
   /** Which run this is, from 1. */
   readonly attempt: number
-  /** Whoever ends this run has to show it. */
+  /** The fencing token: a statement that ends this run must name it. */
   readonly token: number
   readonly enqueuedAt: string
   readonly traceId: string | null
   readonly spanId: string | null
-  /** Others may wait for its end. */
+  /** It has an ordering key: other tasks may wait for its end. */
   readonly keyed: boolean
 }
 
-/** How many tasks of a type a worker has room for. */
+/** The number of tasks of a type that a worker has room for. */
 export interface Wanted {
   readonly typeName: string
   readonly free: number
 }
 
-/** Two that claim tasks of one ordering key at once: the second sees the first one's in its next snapshot. */
+/** When two workers claim tasks of one ordering key at once, the second one fails, and its next snapshot shows the first one's claim. */
 const maxCollisions = 10
+
+const decodeNextDue = Rows.one(Schema.Struct({ millis: Schema.NullOr(Schema.Finite) }))
 
 export class TaskClaim extends Context.Service<
   TaskClaim,
   {
     /**
-     * Takes due tasks of these types, of each at most as many as there is room for: the highest priority first, then what was due first,
-     * then in the order of enqueuing. One statement, whatever the number; nobody waits for a lock in it.
+     * Claims due tasks of these types, of each type at most `free`: by priority, then by due time, then in the order of enqueuing. It is one
+     * statement for any number of tasks, and it never waits for a lock.
      */
     readonly claim: (wanted: ReadonlyArray<Wanted>, worker: string) => Effect.Effect<ReadonlyArray<ClaimedTask>>
-    /** In how many milliseconds the next task of these types is due that is not yet; undefined where there is none. */
+    /** Milliseconds until the next task of these types becomes due; undefined where none waits for its time. */
     readonly nextDueMillis: (typeNames: ReadonlyArray<string>) => Effect.Effect<number | undefined>
   }
 >()("paid-once/tasks/TaskClaim") {
@@ -53,11 +57,12 @@ export class TaskClaim extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const { leaseMillis } = yield* TaskSettings
-      // In the nested loop that a LATERAL is, the levels come in this order, and those behind a full one are never looked at.
+      // LATERAL is a nested loop: the levels come in this order, and the LIMIT ends it before the levels that are not needed.
       const levels = sql.literal(`generate_series(${priorities.highest}, ${priorities.lowest}, -1) AS level(priority)`)
 
       const claim = Effect.fnUntraced(
         function* (wanted: ReadonlyArray<Wanted>, worker: string) {
+          // oxlint-disable-next-line paid-once/decoded-rows -- every claim; a payload is decoded by its handler
           return yield* sql<ClaimedTask>`
             WITH due AS (
               SELECT picked.task_id
@@ -102,7 +107,7 @@ export class TaskClaim extends Context.Service<
       )
 
       const nextDueMillis = Effect.fnUntraced(function* (typeNames: ReadonlyArray<string>) {
-        const [row] = yield* sql<{ readonly millis: number | null }>`
+        const { millis } = yield* decodeNextDue(sql`
           SELECT min(extract(epoch FROM next.execute_at - clock.now) * 1000)::float8 AS millis
           FROM unnest(${[...typeNames]}::text[]) AS wanted(task_type)
           CROSS JOIN (SELECT clock_now() AS now) AS clock
@@ -112,8 +117,8 @@ export class TaskClaim extends Context.Service<
             WHERE t.state IN ('pending', 'failed')
               AND t.task_type = wanted.task_type AND t.priority = level.priority AND t.execute_at > clock.now
             ORDER BY t.execute_at, t.seq LIMIT 1
-          ) AS next`
-        return row?.millis ?? undefined
+          ) AS next`)
+        return millis ?? undefined
       }, Effect.orDie)
 
       return TaskClaim.of({

@@ -1,12 +1,12 @@
 /**
- * The statement that ends runs. It is guarded by the fencing token: a worker whose task went to another one meanwhile changes
- * nothing, and what it would have written with the end is rolled back.
+ * The statement that ends runs. It checks the fencing token: a worker whose task went to another one meanwhile changes nothing, and the writes
+ * that it would have committed with the end are rolled back.
  */
 import type { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError, type Statement } from "effect/sql"
+import { isoTime } from "../platform/IsoTime.ts"
 import { Transaction } from "../platform/Transaction.ts"
-import { isoTime } from "./TaskRows.ts"
 import type { TaskId } from "./TaskType.ts"
 
 /** How a run ended. */
@@ -14,7 +14,7 @@ export interface Ending {
   readonly taskId: TaskId
   /** Of the claim. */
   readonly token: number
-  /** `released`: given back as it was, and not counted. What is not completed of a task that is to be cancelled is cancelled. */
+  /** `released`: given back as it was, and not counted. A task that is to be cancelled becomes so unless this run has completed it. */
   readonly outcome: "completed" | "failed" | "dead" | "cancelled" | "released"
   /** Of a failed one: the wait until the next run. */
   readonly delayMillis?: number
@@ -22,20 +22,20 @@ export interface Ending {
   readonly error?: string
 }
 
-/** The run's task belongs to somebody else by now, or is finished. Nothing was written. */
+/** The run's task belongs to another worker, or is finished. Nothing was written. */
 export class LeaseLost extends Schema.TaggedError<LeaseLost>()("LeaseLost", { taskId: Schema.String }) {
   override get message() {
     return `task ${this.taskId} is no longer this worker's`
   }
 }
 
-/** Failures that a task's history keeps: all of its runs, and some more for one that an operator has run anew. */
+/** Failures that a task's history keeps: those of all runs, and some of the runs before an operator started the task anew. */
 export const historyLimit = 20
 
 export class TaskFinish extends Context.Service<
   TaskFinish,
   {
-    /** Ends runs, in one statement. Returns the tasks whose run was this worker's to end. */
+    /** Ends runs, in one statement. Returns the tasks whose runs still were this worker's. */
     readonly finish: (endings: ReadonlyArray<Ending>) => Effect.Effect<ReadonlyArray<TaskId>>
     /** Completes one task together with `writes`, on the caller's database: both commit, or neither does. */
     readonly complete: <E, R>(
@@ -49,11 +49,12 @@ export class TaskFinish extends Context.Service<
     Effect.gen(function* () {
       const client = yield* SqlClient.SqlClient
 
-      // The waits travel as text: the client takes an array's type from its values, and whole and broken numbers have two.
+      // The delays are sent as text: the client infers an array's type from its first value, and whole and fractional numbers differ.
       const finish = (sql: Statement.Constructor, endings: ReadonlyArray<Ending>) => {
         const state = sql`CASE WHEN t.cancel_requested AND ended.outcome <> 'completed' THEN 'cancelled'
           WHEN ended.outcome <> 'released' THEN ended.outcome
           WHEN t.attempts > 1 THEN 'failed' ELSE 'pending' END`
+        // oxlint-disable-next-line paid-once/decoded-rows -- the end of every run
         return sql<{ readonly taskId: TaskId }>`
           UPDATE outbox_tasks AS t
           SET state = ${state},
@@ -70,7 +71,8 @@ export class TaskFinish extends Context.Service<
                unnest(${endings.map(({ taskId }) => taskId)}::uuid[], ${endings.map(({ token }) => token)}::int4[],
                       ${endings.map(({ outcome }) => outcome)}::text[], ${endings.map(({ delayMillis }) => String(delayMillis ?? -1))}::text[]::float8[],
                       ${endings.map(({ error }) => error ?? "")}::text[]) AS ended(task_id, token, outcome, delay_millis, error)
-          -- A lease is what a running task has (the table's CHECK). Its state would lead the planner to the index of all that runs.
+          -- Exactly the running tasks have a lease (the table's CHECK). A condition on the state would make the planner read the index of all
+          -- running tasks.
           WHERE t.task_id = ended.task_id AND t.token = ended.token AND t.lease_until IS NOT NULL
           RETURNING t.task_id::text AS "taskId"`
       }
@@ -84,7 +86,7 @@ export class TaskFinish extends Context.Service<
           Transaction.run(
             Effect.gen(function* () {
               const { sql } = yield* Transaction
-              // First: its row is locked to the commit, so the task stays this worker's for as long as the writes take.
+              // First, because it locks the row to the commit: the task stays this worker's while the writes run.
               const ended = yield* Effect.orDie(finish(sql, [ending]))
               if (ended.length === 0) return yield* new LeaseLost({ taskId: ending.taskId })
               yield* writes

@@ -1,11 +1,11 @@
-/** How a kind of tasks is done: its type, and the effect that does one of them. */
+/** Handlers: a type of tasks with the effect that does one of them. */
 import { Effect, Schema } from "effect"
 import type { Transaction } from "../platform/Transaction.ts"
 import type { TaskId, TaskType } from "./TaskType.ts"
 
-/** A task as its handler sees it. */
+/** A task in the view of its handler. */
 export interface RunningTask<Payload> {
-  /** The same in each run: hand it to the outside as the idempotency key. */
+  /** The same in each run. To be used as the idempotency key for calls to other services. */
   readonly taskId: TaskId
   readonly payload: Payload
   /** Which run this is, from 1. */
@@ -14,24 +14,23 @@ export interface RunningTask<Payload> {
   readonly isLastAttempt: boolean
   /** ISO 8601 in UTC, with milliseconds. */
   readonly enqueuedAt: string
-  /** The trace of the request that asked for it, 32 hex digits. */
+  /** The trace of the request that enqueued it, 32 hex digits. */
   readonly traceId: string | undefined
 }
 
 /**
- * Database writes that commit together with the task's end, and with it alone: a worker that has lost its lease writes nothing.
- * When they fail, the run has failed.
+ * Database writes that commit together with the task's end: a worker that has lost its lease writes nothing. If they fail, the run has failed.
  */
 export type FinishingWrites<R = never> = Effect.Effect<unknown, unknown, Transaction | R>
 
-/** The run failed for good: no other will be tried. */
+/** The run failed, and no other is tried. */
 export class TaskRefused extends Schema.TaggedError<TaskRefused>()("TaskRefused", { reason: Schema.String }) {
   override get message() {
     return this.reason
   }
 }
 
-/** The run failed, and says itself when to try again. It counts as any other. */
+/** The run failed, and the handler chooses the delay of the next one. It counts as an attempt. */
 export class RetryAfter extends Schema.TaggedError<RetryAfter>()("RetryAfter", {
   delayMillis: Schema.Number,
   reason: Schema.String
@@ -41,10 +40,10 @@ export class RetryAfter extends Schema.TaggedError<RetryAfter>()("RetryAfter", {
   }
 }
 
-/** A kind of tasks with the effect that does it; `R` is what the effect needs, for example a mail transport. */
+/** A type of tasks with the effect that does one; `R` are the services that it needs, for example a mail transport. */
 export interface TaskHandler<out R> {
   readonly type: Omit<TaskType<unknown>, "payload">
-  /** One run of a task with this payload, as it is stored; one that can't be read refuses the task. */
+  /** Runs a task with this payload, as it is stored. A payload that the type's schema refuses also refuses the task. */
   readonly run: (
     payload: unknown,
     task: Omit<RunningTask<unknown>, "payload">
@@ -56,10 +55,11 @@ export interface TaskHandler<out R> {
  *
  * **Details**
  *
- * `handle` runs outside any transaction, at least once for each task, and with the same task id each time. What it writes to this
- * database it returns, as an effect that needs a `Transaction`: that commits with the task's end, so once. A failure or a defect
- * means another run by the schedule; {@link TaskRefused} means none, {@link RetryAfter} one at a time of its own. It is interrupted
- * when its time is up, when the lease is lost, when the task is cancelled, and at the end of a stop's grace.
+ * `handle` runs outside any transaction, at least once for each task, and with the same task id each time. It returns its writes to this database as
+ * an effect that needs a `Transaction`: they commit with the task's end, and so once.
+ *
+ * After a failure or a defect the task runs again by its delays. After {@link TaskRefused} it does not, and {@link RetryAfter} names a delay of its
+ * own. The handler is interrupted after its time limit, when the lease is lost, when the task is cancelled, and at the end of a stop's grace.
  */
 export const make = <Payload, Handled extends Effect.Effect<void | FinishingWrites<unknown>, unknown, unknown>>(
   type: TaskType<Payload>,
@@ -74,7 +74,7 @@ export const make = <Payload, Handled extends Effect.Effect<void | FinishingWrit
         Effect.mapError(
           (error) => new TaskRefused({ reason: `its payload is none of ${type.name}: ${error.message}` })
         ),
-        // What a union of effects needs is what its members need, and what they give back to write.
+        // The services of all members of the union, and those of the writes that they return.
         Effect.flatMap(
           (decoded) =>
             handle({ ...task, payload: decoded }) as Effect.Effect<
@@ -87,7 +87,7 @@ export const make = <Payload, Handled extends Effect.Effect<void | FinishingWrit
   }
 }
 
-/** What a handler's effect needs, and what its finishing writes need beside their transaction. */
+/** The services of a handler's effect, and those of its finishing writes without their transaction. */
 type ServicesOf<Handled> =
   Handled extends Effect.Effect<infer Result, infer _E, infer R>
     ? R | (Result extends Effect.Effect<infer _A, infer _E2, infer R2> ? Exclude<R2, Transaction> : never)

@@ -1,6 +1,7 @@
-/** What waits and what is dead, by type, sampled; and the note on tasks that nobody handles. */
-import { Effect, Metric } from "effect"
+/** Samples the tasks that wait and those that are dead, by type, and marks tasks whose type no process handles. */
+import { Effect, Metric, Schema } from "effect"
 import { SqlClient } from "effect/sql"
+import * as Rows from "../platform/Rows.ts"
 import * as Supervised from "../platform/Supervised.ts"
 
 const pendingGauge = Metric.gauge("outbox_tasks_pending", {
@@ -11,16 +12,16 @@ const deadGauge = Metric.gauge("outbox_tasks_dead", { description: "Tasks that w
 /** Often enough for an alert of minutes, seldom enough to cost nothing. */
 const sampleMillis = 5_000
 
-/** Counting stops here: more is more than anyone's patience. */
+/** Counting stops here: an operator acts the same on more. */
 export const countLimit = 10_000
 
-/** More types than these no program has: what is behind them is none of ours, and would be as many metrics. */
+/** No program has more types. Each type is a series of two metrics, so this bounds what a table full of foreign types can do. */
 const typeLimit = 100
 
-/** A task that has been due for so long and that no process has claimed has no handler: one with a handler waits only where none is free. */
+/** A task that no process has claimed for this long has no handler, unless all that handle its type are busy. */
 const unclaimedSeconds = 5
 
-/** The types that have tasks in the states of a partial index, by hopping from one to the next. */
+/** The types that have tasks in the states of a partial index: one probe of the index for each type, however many tasks there are. */
 const typesOf = (condition: string) => `
   WITH RECURSIVE type(name) AS (
     (SELECT task_type FROM outbox_tasks WHERE ${condition} ORDER BY task_type LIMIT 1)
@@ -33,27 +34,27 @@ const typesOf = (condition: string) => `
 const waits = "state IN ('pending', 'failed')"
 const dead = "state = 'dead'"
 
-interface Count {
-  readonly typeName: string
-  readonly count: number
-}
+const Count = Schema.Struct({ typeName: Schema.String, count: Schema.Finite })
+type Count = typeof Count.Type
+const decodeCounts = Rows.all(Count)
+const decodeNoted = Rows.all(Schema.Struct({ typeName: Schema.String }))
 
 /** Tasks by type that are due, and that are dead: each counted up to {@link countLimit}. */
 export const counts = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const counted = (condition: string, alsoDue: string) =>
-    sql<Count>`
+    decodeCounts(sql`
       SELECT type.name AS "typeName",
              (SELECT count(*) FROM (
                 SELECT FROM outbox_tasks AS t WHERE t.task_type = type.name AND ${sql.literal(condition + alsoDue)} LIMIT ${countLimit}
               ) AS c)::float8 AS count
-      FROM (${sql.literal(typesOf(condition))}) AS type, (SELECT clock_now() AS now) AS clock`
+      FROM (${sql.literal(typesOf(condition))}) AS type, (SELECT clock_now() AS now) AS clock`)
   return { pending: yield* counted(waits, " AND t.execute_at <= clock.now"), dead: yield* counted(dead, "") }
 }).pipe(Effect.orDie)
 
 /**
- * Writes `NoHandler` to tasks that are due for long and of none of these types. Nobody claims them: they stay as they are, until
- * somebody comes who handles them. Returns the types that were noted now.
+ * Writes `NoHandler` as the last error of tasks that are due for long and have none of the `handled` types. They stay as they are until a process
+ * that handles their type claims them. Returns the types that were marked now.
  */
 export const noteUnhandled = Effect.fnUntraced(function* (
   handled: ReadonlyArray<string>,
@@ -62,7 +63,7 @@ export const noteUnhandled = Effect.fnUntraced(function* (
   const sql = yield* SqlClient.SqlClient
   const unhandled = found.filter((name) => !handled.includes(name))
   if (unhandled.length === 0) return []
-  const noted = yield* sql<{ readonly typeName: string }>`
+  const noted = yield* decodeNoted(sql`
     WITH unclaimed AS (
       SELECT task_id FROM outbox_tasks, (SELECT clock_now() AS now) AS clock
       WHERE ${sql.literal(waits)} AND task_type = ANY (${unhandled}::text[])
@@ -71,7 +72,7 @@ export const noteUnhandled = Effect.fnUntraced(function* (
     )
     UPDATE outbox_tasks SET last_error = 'NoHandler: no worker handles tasks of type "' || task_type || '"'
     WHERE task_id = ANY (ARRAY(SELECT task_id FROM unclaimed)) AND last_error IS DISTINCT FROM 'NoHandler: no worker handles tasks of type "' || task_type || '"'
-    RETURNING task_type AS "typeName"`
+    RETURNING task_type AS "typeName"`)
   return [...new Set(noted.map(({ typeName }) => typeName))]
 }, Effect.orDie)
 
@@ -79,7 +80,7 @@ export const noteUnhandled = Effect.fnUntraced(function* (
 export const sample = Effect.fnUntraced(function* (handled: ReadonlyArray<string>) {
   const set = (gauge: typeof pendingGauge, typeName: string, count: number) =>
     Metric.update(Metric.withAttributes(gauge, { task_type: typeName }), count)
-  // What was counted once is set to 0 when it is gone.
+  // A type that was counted once is set to 0 when it has no more tasks.
   const seen = { pending: new Set(handled), dead: new Set(handled) }
   const show = Effect.fnUntraced(function* (
     gauge: typeof pendingGauge,

@@ -1,18 +1,21 @@
-/** What is written to a task by hand: by the code that asked for it, and by an operator. */
+/** Statements on a single task that does not run: for `Tasks`, and for the operator. */
 import { Effect, Schema } from "effect"
+import { isoTime } from "../platform/IsoTime.ts"
+import * as OperatorAudit from "../platform/OperatorAudit.ts"
+import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { TaskId, TaskState } from "./TaskType.ts"
 
-/** A task, as anyone may see it: without its payload, which may hold what is nobody's business. Times are ISO 8601 in UTC. */
+/** A task without its payload, which may hold personal data. Times are ISO 8601 in UTC. */
 export const TaskView = Schema.Struct({
   taskId: TaskId,
   type: Schema.String,
   state: TaskState,
-  /** Runs that were begun. */
+  /** Runs that have begun. */
   attempts: Schema.Int,
   priority: Schema.Int,
   enqueuedAt: Schema.String,
-  /** Not to be run before. */
+  /** It is not run before this time. */
   executeAt: Schema.String,
   finishedAt: Schema.NullOr(Schema.String),
   cancelRequested: Schema.Boolean,
@@ -22,29 +25,27 @@ export const TaskView = Schema.Struct({
 }).annotate({ identifier: "Task" })
 export type TaskView = typeof TaskView.Type
 
-/** How a time is shown. */
-export const isoTime = (expression: string) =>
-  `to_char(${expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
-
 /** The columns of a {@link TaskView}. */
 export const viewColumns = `task_id::text AS "taskId", task_type AS type, state, attempts, priority, ${isoTime("enqueued_at")} AS "enqueuedAt",
   ${isoTime("execute_at")} AS "executeAt", ${isoTime("finished_at")} AS "finishedAt", cancel_requested AS "cancelRequested",
   last_error AS "lastError", history`
 
-/** A task's row, locked to the end of the transaction. */
-export interface LockedTask {
-  readonly typeName: string
-  readonly state: TaskState
-  readonly attempts: number
-  readonly keyed: boolean
-}
+/** A task's row, which is locked until the transaction ends. */
+const LockedTask = Schema.Struct({
+  typeName: Schema.String,
+  state: TaskState,
+  attempts: Schema.Int,
+  /** It has an ordering key. */
+  keyed: Schema.Boolean
+})
+export type LockedTask = typeof LockedTask.Type
+const decodeLocked = Rows.first(LockedTask)
 
 export const lock = Effect.fnUntraced(function* (taskId: TaskId) {
   const { sql } = yield* Transaction
-  const [row] = yield* sql<LockedTask>`
+  return yield* decodeLocked(sql`
     SELECT task_type AS "typeName", state, attempts, ordering_key IS NOT NULL AS keyed
-    FROM outbox_tasks WHERE task_id = ${taskId}::uuid FOR UPDATE`
-  return row
+    FROM outbox_tasks WHERE task_id = ${taskId}::uuid FOR UPDATE`)
 }, Effect.orDie)
 
 /** Finishes a task that is not running. The caller holds its lock. */
@@ -60,7 +61,7 @@ export const requestCancel = Effect.fnUntraced(function* (taskId: TaskId) {
   yield* sql`UPDATE outbox_tasks SET cancel_requested = true WHERE task_id = ${taskId}::uuid`
 }, Effect.orDie)
 
-/** Makes a task due now; a finished one starts anew, with all its runs before it. The caller holds its lock. */
+/** Makes a task due now; a finished one starts anew with its first attempt. The caller holds its lock. */
 export const revive = Effect.fnUntraced(function* (taskId: TaskId) {
   const { sql } = yield* Transaction
   yield* sql`
@@ -70,19 +71,14 @@ export const revive = Effect.fnUntraced(function* (taskId: TaskId) {
     WHERE task_id = ${taskId}::uuid`
 }, Effect.orDie)
 
-/** Writes down who did what to a task, and why. */
-export const audit = Effect.fnUntraced(function* (entry: {
-  readonly actor: string
-  readonly reason: string
+/** Records an operator's action on a task. */
+export const audit = ({
+  before: { attempts, state },
+  taskId,
+  ...entry
+}: OperatorAudit.Operator & {
   readonly action: "cancel" | "retry"
   readonly taskId: TaskId
   readonly before: LockedTask
   readonly after: Readonly<Record<string, unknown>>
-}) {
-  const { sql } = yield* Transaction
-  const { attempts, state } = entry.before
-  yield* sql`
-    INSERT INTO operator_audit (at, actor, action, reason, subject, subject_id, before, after)
-    VALUES (clock_now(), ${entry.actor}, ${entry.action}, ${entry.reason}, 'task', ${entry.taskId},
-            ${JSON.stringify({ state, attempts })}::text::jsonb, ${JSON.stringify(entry.after)}::text::jsonb)`
-}, Effect.orDie)
+}) => Effect.orDie(OperatorAudit.record({ ...entry, subject: "task", subjectId: taskId, before: { state, attempts } }))

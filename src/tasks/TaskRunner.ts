@@ -1,29 +1,29 @@
-/** One run of a task: its handler with its time limit, and what the run's end means for the task. */
+/** Runs a task once: its handler, its time limit, and the meaning of its end for the task. */
 import type { PgClient } from "@effect/sql-pg"
-import { Cause, Effect, Exit, Metric, Option, Random, Schema, Tracer } from "effect"
+import { Cause, Effect, Exit, Metric, Option, Schema, Tracer } from "effect"
+import * as Backoff from "../platform/Backoff.ts"
 import { Faults } from "../platform/Faults.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
 import * as Tracing from "../platform/Tracing.ts"
 import type { ClaimedTask } from "./TaskClaim.ts"
 import { type Ending, LeaseLost, TaskFinish } from "./TaskFinish.ts"
 import { type FinishingWrites, RetryAfter, type TaskHandler, TaskRefused } from "./TaskHandler.ts"
-import { jitter } from "./TaskLeases.ts"
 import { TaskSettings } from "./TaskSettings.ts"
 
-/** The handler was interrupted: its time was up. */
+/** The handler was interrupted at its time limit. */
 export class TaskTimedOut extends Schema.TaggedError<TaskTimedOut>()("TaskTimedOut", { timeoutMillis: Schema.Number }) {
   override get message() {
     return `the handler was not done after ${this.timeoutMillis} ms`
   }
 }
 
-/** Why a run was interrupted from outside: its lease was lost, its task is to be cancelled, or the process stops. */
+/** Why a worker interrupted a run: its lease was lost, its task is to be cancelled, or the process stops. */
 export type Interruption = "lost" | "cancelled" | "released"
 
-/** How a run ended: to be written still, or done with already: written with its task's end, or somebody else's by now. */
+/** The end of a run: one that is still to be written, or `completed` (written already), or `lost` (another worker has the task). */
 export type RunResult = Ending | "completed" | "lost"
 
-/** Whatever an error says beyond this helps nobody, and is kept for each run. */
+/** The characters of an error that are stored for each run. */
 const maxErrorLength = 2_000
 
 const durationSeconds = Metric.histogram("outbox_task_duration_seconds", {
@@ -31,10 +31,10 @@ const durationSeconds = Metric.histogram("outbox_task_duration_seconds", {
   boundaries: [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800]
 })
 
-/** The series of a type's durations. */
+/** The metric of a type's durations. */
 export const durationOf = (typeName: string) => Metric.withAttributes(durationSeconds, { task_type: typeName })
 
-/** The waits between the runs of a type. */
+/** The delays between the runs of a type, in milliseconds. */
 export const delaysOf = (
   type: TaskHandler<never>["type"],
   settings: { readonly retryDelaysMillis: ReadonlyArray<number> }
@@ -43,9 +43,9 @@ export const delaysOf = (
 /** See {@link make}. */
 export interface TaskRunner {
   /**
-   * Runs the task's handler, and says how that ended. It never fails: what goes wrong in a handler is the end of a run. Where the handler is
-   * interrupted, `interruption` tells why; without a reason the run has failed. What the handler gave back to write is written here, together with
-   * the task's end.
+   * Runs the task's handler and returns the end of the run. It never fails: an error of the handler is an end of the run. If the handler is
+   * interrupted, `interruption` gives the reason; without a reason the run has failed. The finishing writes of the handler are written here, together
+   * with the task's end.
    */
   readonly run: <R>(
     task: ClaimedTask,
@@ -59,7 +59,7 @@ export const make = Effect.gen(function* () {
   const finish = yield* TaskFinish
   const settings = yield* TaskSettings
 
-  /** The handler, in the trace of the request that asked for the task. */
+  /** The handler, in the trace of the request that enqueued the task. */
   const handle = <R>(task: ClaimedTask, { run, type }: TaskHandler<R>) => {
     const running = {
       taskId: task.taskId,
@@ -92,16 +92,13 @@ export const make = Effect.gen(function* () {
   ) {
     const error = textOf(cause)
     const failure = Option.getOrUndefined(Cause.findErrorOption(cause))
-    const wait = delaysOf(type, settings)[task.attempt - 1]
+    const wait = yield* Backoff.millisAfterOrEnd(Backoff.staircase(delaysOf(type, settings)), task.attempt)
     const { taskId, token } = task
     if (wait === undefined || failure instanceof TaskRefused) {
       yield* Effect.logError(`task ${type.name} is dead: ${error}`, cause)
       return { taskId, token, outcome: "dead", error } satisfies Ending
     }
-    const delayMillis =
-      failure instanceof RetryAfter
-        ? Math.max(0, failure.delayMillis)
-        : wait * (1 + jitter * (2 * (yield* Random.next) - 1))
+    const delayMillis = failure instanceof RetryAfter ? Math.max(0, failure.delayMillis) : wait
     yield* Effect.logWarning(
       `task ${type.name} failed, and will be run again in ${Math.round(delayMillis)} ms: ${error}`
     )
@@ -118,7 +115,7 @@ export const make = Effect.gen(function* () {
     )
 
   const run = <R>(task: ClaimedTask, handler: TaskHandler<R>, interruption: () => Interruption | undefined) =>
-    // Only the handler is interruptible: an interruption is one more way for a run to end, and that end is written.
+    // Only the handler is interruptible: an interruption ends the run, and that end is still to be written.
     Effect.uninterruptible(
       Effect.gen(function* () {
         const { taskId, token } = task
@@ -148,7 +145,7 @@ export const make = Effect.gen(function* () {
   return { run } satisfies TaskRunner
 })
 
-/** An error as its task remembers it. */
+/** An error as text, for the history of its task. */
 const textOf = (cause: Cause.Cause<unknown>): string => {
   if (Cause.hasInterruptsOnly(cause)) return "the handler interrupted itself"
   const error = Cause.squash(cause)
@@ -158,6 +155,6 @@ const textOf = (cause: Cause.Cause<unknown>): string => {
       : typeof error === "string"
         ? error
         : JSON.stringify(error)
-  // Postgres has no place for U+0000, and an error that can't be written would be an error of its own.
+  // Postgres can't store U+0000, and an end that can't be written would be lost.
   return (text ?? String(error)).replaceAll("\u0000", "").slice(0, maxErrorLength)
 }

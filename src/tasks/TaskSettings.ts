@@ -1,8 +1,6 @@
-/** How tasks are leased, repeated and looked for. */
+/** The timing of leases, retries and polls. */
 import { Context } from "effect"
-
-const minute = 60_000
-const hour = 60 * minute
+import * as Backoff from "../platform/Backoff.ts"
 
 export const TaskSettings = Context.Reference<{
   /** A task whose worker has not been heard of for so long is run by another one. */
@@ -19,19 +17,7 @@ export const TaskSettings = Context.Reference<{
   defaultValue: () => ({
     leaseMillis: 60_000,
     heartbeatMillis: 10_000,
-    // Over a night and a working day: an operator finds a dead task only when its cause has outlasted both.
-    retryDelaysMillis: [
-      minute,
-      5 * minute,
-      15 * minute,
-      30 * minute,
-      hour,
-      2 * hour,
-      4 * hour,
-      8 * hour,
-      12 * hour,
-      24 * hour
-    ],
+    retryDelaysMillis: Backoff.taskDelaysMillis,
     pollMillis: 1_000,
     graceMillis: 10_000
   })

@@ -1,4 +1,4 @@
-/** Tells the workers that a task is due, or soon will be. A hint: the row is the promise, and the poll finds it anyway. */
+/** Wakes workers when a task is due, or soon will be. A hint: the poll finds the row anyway. */
 import { Context, Effect, Layer, type Scope } from "effect"
 import { Wakeups } from "../platform/Wakeups.ts"
 
@@ -13,11 +13,11 @@ interface Listener {
 export class TaskWakeup extends Context.Service<
   TaskWakeup,
   {
-    /** Says that a task of this type is due, or soon will be: to this process where it has room for one, and else to all. */
+    /** Wakes this process if it has room for a task of the type, and else all processes. */
     readonly wake: (typeName: string) => Effect.Effect<void>
     /**
-     * Calls `handle` for each wake-up, from here or from another process, while the scope is open. What this process `wants` (it handles the
-     * type, and has room) no other is told of: a process that does what it enqueues sends no NOTIFY.
+     * Calls `handle` for each wake-up of this or another process while the scope is open. A wake-up of this process for a type that it `wants` (it
+     * handles the type, and has room) goes to no other process, and costs no NOTIFY.
      */
     readonly onWake: (listener: Listener) => Effect.Effect<void, never, Scope.Scope>
   }

@@ -1,10 +1,11 @@
 /**
- * A worker's steps: claim, run, end, renew, take back. Each is an effect that does it once and waits for nothing but the database
- * and the handlers; TaskWorkers.ts puts them into loops.
+ * The steps of a worker: claim, run, end, renew, take back. Each is an effect that runs once, and waits only for the database and the handlers.
+ * TaskWorkers.ts puts them into loops.
  */
 import type { PgClient } from "@effect/sql-pg"
-import { Clock, Effect, type Fiber, Metric, Schema } from "effect"
+import { Effect, type Fiber, Metric, Schema } from "effect"
 import { Faults } from "../platform/Faults.ts"
+import * as Monotonic from "../platform/Monotonic.ts"
 import { RandomUuid } from "../platform/RandomUuid.ts"
 import { type ClaimedTask, TaskClaim } from "./TaskClaim.ts"
 import { type Ending, TaskFinish } from "./TaskFinish.ts"
@@ -21,8 +22,8 @@ export class HandlerTwice extends Schema.TaggedError<HandlerTwice>()("HandlerTwi
 }
 
 /**
- * A statement takes at most so many tasks of a type. Enough that its costs are shared, and few enough that, where there is room for more, these
- * run and end while the next ones are claimed.
+ * The most tasks of a type that one statement claims. Enough to share the cost of a statement, and few enough that these tasks run and end while
+ * the next ones are claimed.
  */
 const maxClaim = 250
 
@@ -35,7 +36,7 @@ const recoveredTotal = Metric.counter("outbox_task_leases_recovered_total", {
   incremental: true
 })
 
-/** How runs end, as the metric names it. */
+/** The ends of runs, as the metric names them. */
 const outcomes = ["completed", "failed", "dead", "cancelled", "released", "lost"] as const
 
 const processed = (typeName: string, outcome: (typeof outcomes)[number]) =>
@@ -44,21 +45,21 @@ const processed = (typeName: string, outcome: (typeof outcomes)[number]) =>
 /** A run of this worker, from its claim to its end. */
 interface Run {
   readonly task: ClaimedTask
-  /** By this process's monotonic clock; from then on another worker may have the task. */
+  /** By Monotonic.ts; from then on another worker may have the task. */
   leaseEndsMillis: number
   interruption: TaskRunner.Interruption | undefined
   /** The handler's fiber, where it runs in one of its own. */
   fiber: Fiber.Fiber<unknown, unknown> | undefined
-  /** Its handler is done: the lease is not renewed any more, and what is left is to write the end. */
+  /** Its handler has ended: the lease is no longer renewed, and only the end is still to be written. */
   ending: boolean
 }
 
-/** What one claim came to. */
+/** The outcome of one claim. */
 export interface Claimed {
   readonly tasks: ReadonlyArray<ClaimedTask>
-  /** Some type had as many as were asked for: there may be more. */
+  /** There may be more due tasks: some type had as many as were asked for. */
   readonly more: boolean
-  /** And there is room for them now. */
+  /** There may be more due tasks of a type that has room now. */
   readonly again: boolean
 }
 
@@ -69,9 +70,9 @@ export interface TaskWorker<R> {
   readonly free: (typeName: string) => number
   /** Runs that have not ended. */
   readonly running: () => number
-  /** Takes due tasks, as many as there is room for. They are to be run with {@link execute}. */
+  /** Claims due tasks, as many as there is room for. The caller runs each with {@link execute}. */
   readonly claimOnce: Effect.Effect<Claimed>
-  /** Runs a claimed task's handler. What it returns is to be handed to {@link finishOnce}. */
+  /** Runs a claimed task's handler. The caller hands the result to {@link finishOnce}. */
   readonly execute: (task: ClaimedTask) => Effect.Effect<TaskRunner.RunResult, never, R | PgClient.PgClient>
   /** Tells the worker in which fiber a task is executed, so that it can be interrupted. */
   readonly executedBy: (task: ClaimedTask, fiber: Fiber.Fiber<unknown, unknown>) => void
@@ -88,10 +89,6 @@ export interface TaskWorker<R> {
   /** Interrupts all handlers; their tasks are given back, and no attempt is counted. */
   readonly interruptAll: Effect.Effect<void>
 }
-
-const monotonicMillis = Clock.clockWith((clock) =>
-  Effect.sync(() => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n))
-)
 
 /** Makes a worker. Two handlers for one type are refused. */
 export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler<R>>) {
@@ -124,7 +121,7 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
     const wanted = typeNames
       .map((typeName) => ({ typeName, free: Math.min(free(typeName), maxClaim) }))
       .filter((want) => want.free > 0)
-    const leaseEndsMillis = (yield* monotonicMillis) + settings.leaseMillis
+    const leaseEndsMillis = (yield* Monotonic.millis) + settings.leaseMillis
     const tasks = yield* claims.claim(wanted, worker)
     yield* faults.at("task.after-claim")
     const taken = new Map<string, number>()
@@ -134,14 +131,14 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
       taken.set(task.typeName, (taken.get(task.typeName) ?? 0) + 1)
     }
     const full = wanted.filter((want) => taken.get(want.typeName) === want.free)
-    // A type without room was not asked for, and may well have more.
+    // A type without room was not asked for, and may have more.
     return {
       tasks,
       more: full.length > 0 || wanted.length < typeNames.length,
       again: full.some(({ typeName }) => free(typeName) > 0)
     }
   }).pipe(
-    // What was claimed is known here, whatever happens: otherwise its lease would have to run out.
+    // Uninterruptible: a claimed task that this worker does not know of would wait until its lease expires.
     Effect.uninterruptible
   )
 
@@ -187,10 +184,10 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
 
   const heartbeatOnce = Effect.gen(function* () {
     const beating = [...runs.values()].filter((run) => !run.ending)
-    const sentMillis = yield* monotonicMillis
+    const sentMillis = yield* Monotonic.millis
     const renewed = yield* Effect.exit(
       leases.renew(beating.map(({ task }) => task)).pipe(
-        // Until the lease ends there is time for another one, on another connection.
+        // A lease lasts for several heartbeats: the next one can still renew it, on another connection.
         Effect.timeoutOrElse({
           duration: settings.heartbeatMillis,
           orElse: () => Effect.die(new Error(`Postgres did not answer a heartbeat for ${settings.heartbeatMillis} ms`))
@@ -202,7 +199,7 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
       for (const run of beating) {
         const lease = held.get(run.task.taskId)
         if (lease === undefined) {
-          // One that has ended meanwhile is not lost.
+          // A run that has ended meanwhile is not lost.
           if (!run.ending) interrupt(run, "lost")
         } else {
           run.leaseEndsMillis = sentMillis + settings.leaseMillis
@@ -211,8 +208,8 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
       }
       return
     }
-    // Nobody knows whether the leases stand. Those that have run out by our own clock may be somebody else's.
-    const nowMillis = yield* monotonicMillis
+    // It is unknown whether the leases were renewed. Where one has expired by this process's clock, another worker may have the task.
+    const nowMillis = yield* Monotonic.millis
     for (const run of beating) if (run.leaseEndsMillis <= nowMillis && !run.ending) interrupt(run, "lost")
     return yield* renewed
   })

@@ -1,6 +1,6 @@
 /**
- * Keeps a process's tasks going: claims when it is woken, at the time of the next due task, and at a slow poll; runs each task in a
- * fiber of its own; writes the ends of many runs at once; renews its leases, and takes those of the lost back.
+ * The loops of a worker. One claims tasks after a wake-up, when the next task is due, and at a slow poll. Each task runs in a fiber of its own.
+ * Further loops write the ends of runs, many at once, renew the leases, and take back those of lost workers.
  */
 import type { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Exit, Latch, Layer, Schedule, Scope } from "effect"
@@ -17,17 +17,17 @@ import { TaskSettings } from "./TaskSettings.ts"
 import { TaskWakeup } from "./TaskWakeup.ts"
 import * as TaskWorker from "./TaskWorker.ts"
 
-/** A wait is no silence: a fiber that waits longer than this shows meanwhile that it is alive. */
+/** A loop that waits for longer than this stamps its progress meanwhile, so that health does not report it as stuck. */
 const napMillis = 5_000
 
-/** Expired leases are looked for as often: one look is a probe of an index that has no more rows than tasks run. */
+/** The time between two looks for expired leases: a look is one probe of an index that only has running tasks. */
 const sweepMillis = 2_000
 
-/** How often a stop looks whether all tasks have ended, and waits for those that were interrupted. */
+/** A stop checks this often whether all tasks have ended, and waits this long for the interrupted ones. */
 const stopLookMillis = 20
 const interruptedMillis = 2_000
 
-/** Connections that the engine's own statements can use at once: to claim, to end, to renew or take back, to count. */
+/** Connections for the statements of these loops: to claim, to end, to renew or take back, to count. */
 export const workerConnections = 4
 
 export class TaskWorkers extends Context.Service<
@@ -63,7 +63,7 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
   const toClaim = yield* Latch.make(true)
   const toFinish = yield* Latch.make(false)
   const ended: Array<{ readonly task: ClaimedTask; readonly result: RunResult }> = []
-  // There was more than there was room for: the next room is worth a claim.
+  // Set while there are more due tasks than room: then the end of a run is followed by a claim.
   let backlog = false
 
   const sleep = (millis: number, stamp: Effect.Effect<void>) =>
@@ -74,7 +74,7 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
       }
     })
 
-  // What is forked first is stopped last: tasks end, and are written, and keep their leases, while nothing new is claimed.
+  // Fibers stop in the reverse order of their forks: first the claims, and last the heartbeats, which keep the leases of tasks that still run.
   yield* TaskMetrics.sample(worker.typeNames)
 
   yield* Supervised.forkLoop("task sweep", (stamp) => Effect.andThen(worker.recoverOnce, sleep(sweepMillis, stamp)))
@@ -84,11 +84,11 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
 
   const finishSome = Effect.fnUntraced(function* (results: ReadonlyArray<(typeof ended)[number]>) {
     yield* worker.finishOnce(results)
-    // Only now: what could not be written comes again.
+    // Only after the write: a failed write is repeated.
     ended.splice(ended.indexOf(results[0]!), results.length)
     if (backlog) yield* toClaim.open
     for (const { result, task } of results) {
-      // Others wait behind it, or it waits for somebody else itself.
+      // Tasks of the same key may be due now, and a released task is due itself.
       const released = typeof result !== "string" && result.outcome === "released"
       if (released || (task.keyed && result !== "lost")) yield* wakeup.wake(task.typeName)
     }
@@ -96,7 +96,7 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
   const finishAll = Effect.suspend(() => {
     const results = ended.slice()
     return Effect.catchCause(finishSome(results), (cause) =>
-      // One end that can't be written must not keep the others from being written.
+      // A single end that can't be written must not keep back the others.
       results.length === 1
         ? Effect.failCause(cause)
         : Effect.flatMap(
@@ -107,7 +107,7 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
   })
   yield* Supervised.forkLoop("task ends", (stamp) =>
     Effect.suspend(() =>
-      // What could not be written is tried again without anybody's call.
+      // Ends that could not be written are tried again at once, after the backoff of this loop.
       ended.length > 0
         ? Effect.andThen(toFinish.close, finishAll)
         : Effect.raceFirst(toFinish.await, Effect.forever(sleep(napMillis, stamp)))
@@ -139,7 +139,7 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
         })
       ),
       Effect.provideContext(context),
-      // One that is interrupted before its first step ends like any other.
+      // Uninterruptible until its first step, so that an interrupted run still reports its end.
       Effect.forkIn(taskScope, { uninterruptible: true })
     )
     worker.executedBy(task, fiber)

@@ -1,34 +1,18 @@
-/** Durable work beside business data: asked for in a transaction, run after its commit, and never without it. */
+/** Durable tasks beside business data: enqueued in a transaction, run after its commit, and never without it. */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
-import { Transaction } from "../platform/Transaction.ts"
-import { RandomUuid } from "../platform/RandomUuid.ts"
+import { Ids } from "../platform/Ids.ts"
+import * as Rows from "../platform/Rows.ts"
 import * as Tracing from "../platform/Tracing.ts"
+import { Transaction } from "../platform/Transaction.ts"
+import { type EnqueueOptions, mistakeOf } from "./EnqueueOptions.ts"
 import * as TaskRows from "./TaskRows.ts"
 import { TaskView, viewColumns } from "./TaskRows.ts"
 import { TaskSettings } from "./TaskSettings.ts"
-import { priorities, type TaskId, type TaskState, type TaskType } from "./TaskType.ts"
+import { TaskId, type TaskState, type TaskType } from "./TaskType.ts"
 import { TaskWakeup } from "./TaskWakeup.ts"
 
-/** When and how a task is to be run. */
-export interface EnqueueOptions {
-  /** Not before so long from now, or from `executeAt`. */
-  readonly delayMillis?: number | undefined
-  /** Not before this time; ISO 8601. */
-  readonly executeAt?: string | undefined
-  /** A whole number from -5 to 5, the larger the sooner; 0 unless said otherwise. */
-  readonly priority?: number | undefined
-  /**
-   * At most one task of a key runs at a time, and they run in the order of their enqueuing, where that is an order: transactions that
-   * enqueue at once come as it happens, unless a lock of theirs (an aggregate's row) puts one behind the other. A task waits for earlier ones of
-   * its key that are pending, failed or running, of any type; not for dead or cancelled ones.
-   */
-  readonly orderingKey?: string | undefined
-  /** One task of a type has this key, until cleanup takes it away. */
-  readonly idempotencyKey?: string | undefined
-}
-
-/** Who changes something, and why. Both end up in the audit. */
+/** The operator who changes something, and the reason. Both are recorded in the audit. */
 export interface Operator {
   readonly actor: string
   readonly reason: string
@@ -51,34 +35,49 @@ export class TaskNotPossible extends Schema.TaggedError<TaskNotPossible>()("Task
   }
 }
 
-/** What became of a task. `changed` is false where it was so already. */
+/** The state of a task after an operator's action. `changed` is false if it had that state before. */
 export interface Handled {
   readonly taskId: TaskId
   readonly state: TaskState
   readonly changed: boolean
 }
 
-/** A task is a note of what to do, and no place for documents: a payload larger than this many characters is a mistake. */
-export const maxPayloadLength = 1_000_000
-
 /** A task that will not be run again. */
-export interface DeadTask {
-  readonly taskId: TaskId
+const DeadTask = Schema.Struct({
+  taskId: TaskId,
+  /** As it is stored. */
+  payload: Schema.Unknown,
+  lastError: Schema.NullOr(Schema.String)
+})
+export type DeadTask = typeof DeadTask.Type
+const decodeDead = Rows.all(DeadTask)
+
+const decodeView = Rows.first(TaskView)
+const decodeFirst = Rows.first(Schema.Struct({ taskId: TaskId }))
+const decodeSettled = Rows.first(Schema.Struct({ typeName: Schema.String, keyed: Schema.Boolean }))
+const decodeCancelled = Rows.first(
+  Schema.Struct({ typeName: Schema.String, payload: Schema.Unknown, idempotencyKey: Schema.NullOr(Schema.String) })
+)
+const decodeHastened = Rows.first(Schema.Struct({ typeName: Schema.String }))
+
+/** A task that is being cancelled. */
+export interface CancelledTask {
   /** As it is stored. */
   readonly payload: unknown
-  readonly lastError: string | null
+  readonly idempotencyKey: string | null
+  readonly operator: Operator
 }
 
 /** See {@link Tasks}. */
 export interface TasksService {
   /**
-   * Adds a task in the surrounding transaction: it will be run if that commits, and never was if it rolls back.
+   * Adds a task in the surrounding transaction: it runs if that commits, and does not exist if it rolls back.
    *
    * **Details**
    *
-   * Where the type has a task with this `idempotencyKey`, finished or not, that one stays as it is, and its id comes back with `isNew` false; also where
-   * it was written by a transaction that ran at the same time, for whose end this one waits. A payload that its schema does not
-   * accept, a priority out of bounds and a time that is none are mistakes of the program: defects.
+   * If the type has a task with this `idempotencyKey`, finished or not, nothing is added, and the id of that task is returned with `isNew` false.
+   * If a concurrent transaction has just added it, this one waits for its end. A payload that the schema refuses, a priority out of bounds and a
+   * malformed time are mistakes of the program, and so defects.
    */
   readonly enqueue: <Payload>(
     type: TaskType<Payload>,
@@ -86,8 +85,8 @@ export interface TasksService {
     options?: EnqueueOptions
   ) => Effect.Effect<{ readonly taskId: TaskId; readonly isNew: boolean }, never, Transaction>
   /**
-   * No longer needed: a task that waits, or is dead, becomes completed with the surrounding commit. False where it is running or finished:
-   * one that is running is not stopped, and what it does must be harmless.
+   * Completes a task that is no longer needed: one that waits or is dead becomes completed with the surrounding commit. Returns false for a task
+   * that is running or finished. A running task is not stopped, so its effects must be harmless.
    */
   readonly settle: (taskId: TaskId) => Effect.Effect<boolean, never, Transaction>
   /** {@link settle} for the task of the type that was enqueued with this key. */
@@ -96,8 +95,8 @@ export interface TasksService {
     idempotencyKey: string
   ) => Effect.Effect<boolean, never, Transaction>
   /**
-   * A task that waits is due now, or in `delayMillis` where that is sooner than before, for example because what it waits for has come.
-   * Nothing where it runs or is finished.
+   * Makes a waiting task due in `delayMillis`, unless it is due sooner anyway: for example when its cause has gone. A task that runs or is finished
+   * stays as it is.
    */
   readonly hasten: (taskId: TaskId, delayMillis?: number) => Effect.Effect<void, never, Transaction>
   /** {@link hasten} for the task of the type that was enqueued with this key. */
@@ -107,30 +106,42 @@ export interface TasksService {
     delayMillis?: number
   ) => Effect.Effect<void, never, Transaction>
   readonly get: (taskId: TaskId) => Effect.Effect<TaskView, TaskNotFound>
-  /** Dead tasks of the type, those that died first in front, at most `limit`. */
+  /** Dead tasks of the type, the longest dead first, at most `limit`. */
   readonly dead: (typeName: string, limit: number) => Effect.Effect<ReadonlyArray<DeadTask>>
   /**
-   * Gives a task up. One that waits or is dead is cancelled at once; one that runs (state `processing`) is told so, and is interrupted with its
-   * worker's next heartbeat, unless it ends before. Audited.
+   * Cancels a task. A task that waits or is dead is cancelled at once. A running task (state `processing`) is marked, and its worker interrupts it
+   * with the next heartbeat, unless it ends before. The effect of {@link onCancel} for its type commits with it. Audited.
    */
   readonly cancel: (taskId: TaskId, operator: Operator) => Effect.Effect<Handled, TaskNotFound | TaskNotPossible>
-  /** Runs a dead or cancelled task anew, with all its attempts; one that waits is due now. Audited. */
+  /**
+   * `effect` runs in each transaction that cancels a task of this type, or marks a running one: for tasks that nobody else would replace. A type
+   * has one such effect, and the process that cancels must have it.
+   *
+   * **Gotchas**
+   *
+   * It runs before the task's row is locked, so that it locks its own rows first, as the type's other transactions do. The task may be
+   * cancelled already. If it is completed, the cancellation fails, and the writes of the effect are rolled back.
+   */
+  readonly onCancel: (
+    type: Pick<TaskType<unknown>, "name">,
+    effect: (task: CancelledTask) => Effect.Effect<void, never, Transaction>
+  ) => Effect.Effect<void>
+  /** Runs a dead or cancelled task anew, with all its attempts; a waiting task becomes due now. Audited. */
   readonly retry: (taskId: TaskId, operator: Operator) => Effect.Effect<Handled, TaskNotFound | TaskNotPossible>
 }
 
 export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tasks/Tasks") {
-  static readonly layer: Layer.Layer<Tasks, never, PgClient.PgClient | TaskWakeup> = Layer.effect(
+  static readonly layer: Layer.Layer<Tasks, never, PgClient.PgClient | Ids | TaskWakeup> = Layer.effect(
     Tasks,
     Effect.gen(function* () {
       const client = yield* PgClient.PgClient
       const wakeup = yield* TaskWakeup
-      const drawUuid = yield* RandomUuid
+      const ids = yield* Ids
       const { pollMillis } = yield* TaskSettings
-      const decodeView = Schema.decodeUnknownEffect(TaskView)
       const transaction = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
         Effect.provideService(Transaction.run(effect), PgClient.PgClient, client)
 
-      /** After the commit a worker looks for it. What is due after its next poll it finds by itself. */
+      /** Wakes a worker after the commit. A task that becomes due after the next poll needs no wake-up: a worker waits for it. */
       const announce = Effect.fnUntraced(function* (typeName: string, delayMillis: number) {
         const { afterCommit } = yield* Transaction
         if (delayMillis <= pollMillis) yield* afterCommit(wakeup.wake(typeName))
@@ -144,13 +155,14 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         const { sql } = yield* Transaction
         const { delayMillis = 0, executeAt = null, idempotencyKey = null, orderingKey = null, priority = 0 } = options
         const text = JSON.stringify(yield* Effect.orDie(Schema.encodeEffect(type.payload)(payload)))
-        const wrong = mistake({ delayMillis, executeAt, priority, length: text.length })
+        const wrong = mistakeOf({ delayMillis, executeAt, priority, length: text.length })
         if (wrong !== undefined) return yield* Effect.die(new Error(`task of type ${type.name}: ${wrong}`))
         const span = yield* Tracing.current
+        // oxlint-disable-next-line paid-once/decoded-rows -- part of business transactions
         const [added] = yield* Effect.orDie(sql<{ readonly taskId: TaskId; readonly delayMillis: number }>`
           INSERT INTO outbox_tasks (task_id, task_type, state, payload, priority, ordering_key, idempotency_key, enqueued_at, execute_at,
                                     attempts, token, trace_id, span_id)
-          SELECT uuid_v7(clock.now, ${drawUuid()}::uuid), ${type.name}::text, 'pending', ${text}::text::json, ${priority}::int2,
+          SELECT ${ids.next()}::uuid, ${type.name}::text, 'pending', ${text}::text::json, ${priority}::int2,
                  ${orderingKey}::text, ${idempotencyKey}::text, clock.now,
                  coalesce(${executeAt}::timestamptz, clock.now) + ${delayMillis}::float8 * interval '1 millisecond',
                  0, 0, ${span?.traceId ?? null}::text, ${span?.spanId ?? null}::text
@@ -162,9 +174,11 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
           return { taskId: added.taskId, isNew: true }
         }
         // A statement of its own: only a new snapshot sees what a concurrent transaction has committed meanwhile.
-        const [first] = yield* Effect.orDie(sql<{ readonly taskId: TaskId }>`
-          SELECT task_id::text AS "taskId" FROM outbox_tasks
-          WHERE task_type = ${type.name} AND idempotency_key = ${idempotencyKey}`)
+        const first = yield* Effect.orDie(
+          decodeFirst(sql`
+            SELECT task_id::text AS "taskId" FROM outbox_tasks
+            WHERE task_type = ${type.name} AND idempotency_key = ${idempotencyKey}`)
+        )
         if (first === undefined) {
           return yield* Effect.die(
             new Error(`task ${type.name} ${idempotencyKey} was cleaned up while it was enqueued again`)
@@ -180,10 +194,12 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
 
       const settle = Effect.fn("Tasks.settle")(function* (which: ReturnType<typeof byId>) {
         const { sql } = yield* Transaction
-        const [settled] = yield* Effect.orDie(sql<{ readonly typeName: string; readonly keyed: boolean }>`
-          UPDATE outbox_tasks SET state = 'completed', finished_at = clock_now()
-          WHERE ${which} AND state IN ('pending', 'failed', 'dead')
-          RETURNING task_type AS "typeName", ordering_key IS NOT NULL AS keyed`)
+        const settled = yield* Effect.orDie(
+          decodeSettled(sql`
+            UPDATE outbox_tasks SET state = 'completed', finished_at = clock_now()
+            WHERE ${which} AND state IN ('pending', 'failed', 'dead')
+            RETURNING task_type AS "typeName", ordering_key IS NOT NULL AS keyed`)
+        )
         if (settled?.keyed === true) yield* announce(settled.typeName, 0)
         return settled !== undefined
       })
@@ -191,10 +207,12 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
       const hasten = Effect.fn("Tasks.hasten")(function* (which: ReturnType<typeof byId>, delayMillis = 0) {
         const { sql } = yield* Transaction
         const due = sql`clock_now() + ${delayMillis}::float8 * interval '1 millisecond'`
-        const [hastened] = yield* Effect.orDie(sql<{ readonly typeName: string }>`
-          UPDATE outbox_tasks SET execute_at = ${due}
-          WHERE ${which} AND state IN ('pending', 'failed') AND execute_at > ${due}
-          RETURNING task_type AS "typeName"`)
+        const hastened = yield* Effect.orDie(
+          decodeHastened(sql`
+            UPDATE outbox_tasks SET execute_at = ${due}
+            WHERE ${which} AND state IN ('pending', 'failed') AND execute_at > ${due}
+            RETURNING task_type AS "typeName"`)
+        )
         if (hastened !== undefined) yield* announce(hastened.typeName, delayMillis)
       })
 
@@ -202,10 +220,24 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         return (yield* TaskRows.lock(taskId)) ?? (yield* new TaskNotFound({ taskId }))
       })
 
+      const cancelEffects = new Map<string, Parameters<TasksService["onCancel"]>[1]>()
+
+      const runCancelEffect = Effect.fnUntraced(function* (taskId: TaskId, operator: Operator) {
+        const { sql } = yield* Transaction
+        const task = yield* Effect.orDie(
+          decodeCancelled(sql`
+            SELECT task_type AS "typeName", payload, idempotency_key AS "idempotencyKey" FROM outbox_tasks
+            WHERE task_id = ${taskId}::uuid`)
+        )
+        const effect = task === undefined ? undefined : cancelEffects.get(task.typeName)
+        if (task !== undefined && effect !== undefined) yield* effect({ ...task, operator })
+      })
+
       const cancel = Effect.fn("Tasks.cancel")(function* (
         taskId: TaskId,
         operator: Operator
       ): Effect.fn.Return<Handled, TaskNotFound | TaskNotPossible, Transaction> {
+        yield* runCancelEffect(taskId, operator)
         const before = yield* lock(taskId)
         if (before.state === "cancelled") return { taskId, state: before.state, changed: false }
         if (before.state === "completed") return yield* new TaskNotPossible({ taskId, reason: "is completed" })
@@ -245,41 +277,21 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         hasten: (taskId, delayMillis) => hasten(byId(taskId), delayMillis),
         hastenByKey: (type, key, delayMillis) => hasten(byKey(type, key), delayMillis),
         get: Effect.fn("Tasks.get")(function* (taskId) {
-          const [row] = yield* Effect.orDie(
-            client`SELECT ${client.literal(viewColumns)} FROM outbox_tasks WHERE task_id = ${taskId}::uuid`
+          const view = yield* Effect.orDie(
+            decodeView(client`SELECT ${client.literal(viewColumns)} FROM outbox_tasks WHERE task_id = ${taskId}::uuid`)
           )
-          return row === undefined ? yield* new TaskNotFound({ taskId }) : yield* Effect.orDie(decodeView(row))
+          return view ?? (yield* new TaskNotFound({ taskId }))
         }),
         dead: (typeName, limit) =>
-          Effect.orDie(client<DeadTask>`
-            SELECT task_id::text AS "taskId", payload, last_error AS "lastError" FROM outbox_tasks
-            WHERE state = 'dead' AND task_type = ${typeName} ORDER BY finished_at LIMIT ${limit}`),
+          Effect.orDie(
+            decodeDead(client`
+              SELECT task_id::text AS "taskId", payload, last_error AS "lastError" FROM outbox_tasks
+              WHERE state = 'dead' AND task_type = ${typeName} ORDER BY finished_at LIMIT ${limit}`)
+          ),
+        onCancel: ({ name }, effect) => Effect.sync(() => void cancelEffects.set(name, effect)),
         cancel: (taskId, operator) => transaction(cancel(taskId, operator)),
         retry: (taskId, operator) => transaction(retry(taskId, operator))
       })
     })
   )
-}
-
-/** Ten years: whoever plans further ahead has mistaken a unit. */
-const maxDelayMillis = 10 * 366 * 86_400_000
-
-/** What is wrong with how a task is enqueued, if anything is. */
-const mistake = (task: {
-  readonly delayMillis: number
-  readonly executeAt: string | null
-  readonly priority: number
-  readonly length: number
-}): string | undefined => {
-  const { delayMillis, executeAt, length, priority } = task
-  if (length > maxPayloadLength) return `its payload has ${length} characters, and ${maxPayloadLength} are allowed`
-  if (!Number.isInteger(priority) || priority < priorities.lowest || priority > priorities.highest) {
-    return `priority ${priority} is no whole number from ${priorities.lowest} to ${priorities.highest}`
-  }
-  if (!(delayMillis >= 0 && delayMillis <= maxDelayMillis)) return `a delay of ${delayMillis} ms is none`
-  // Postgres knows more times than ISO 8601 does, and one of them never comes.
-  if (executeAt !== null && !/^\d{4}-\d\d-\d\dT.*(?:Z|[+-]\d\d:\d\d)$/.test(executeAt)) {
-    return `"${executeAt}" is no time in ISO 8601 with its zone`
-  }
-  return undefined
 }

@@ -1,7 +1,7 @@
-import type { PaymentId } from "../../src/domain/Ids.ts"
 import { assert } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { GatewayWebhook } from "../../src/application/GatewayWebhook.ts"
+import type { PaymentId } from "../../src/domain/Ids.ts"
 import { refundKeyOf } from "../../src/domain/Payment.ts"
 import * as SignedMessage from "../../src/platform/SignedMessage.ts"
 import { silence } from "../support/ScriptedGateway.ts"
@@ -30,7 +30,7 @@ const receive = (report: object, at = nowSeconds()) => {
 const captured = (id: string) => receive({ type: "charge.captured", key: id })
 const refunded = (id: PaymentId) => receive({ type: "refund.made", key: refundKeyOf(id) })
 
-test("a report that comes first settles the payment, and the answer that comes after it is the same", (gateway) =>
+test("a report before the answer settles the payment, and the answer is the same", (gateway) =>
   Effect.gen(function* () {
     const orderId = yield* place
     const { asked, release } = yield* holdAnswer(gateway)
@@ -45,7 +45,7 @@ test("a report that comes first settles the payment, and the answer that comes a
     assert.deepStrictEqual(yield* eventsOf(orderId), ["OrderPlaced", "OrderPaid"])
   }))
 
-test("a report that comes last, twice, or many at once changes nothing", () =>
+test("a report after the answer, twice, or many at once changes nothing", () =>
   Effect.gen(function* () {
     const orderId = yield* place
     const { paymentId } = yield* pay(orderId, "k")
@@ -65,7 +65,7 @@ test("reports of a payment that is unknown here, of no payment, and of an unknow
     yield* receive({ type: "dispute.opened", key: "1" })
   }))
 
-test("a decline is told by report as well, and a new key may pay", (gateway) =>
+test("a report can decline the payment, too, and a new key may pay", (gateway) =>
   Effect.gen(function* () {
     const orderId = yield* place
     const id = yield* payUnanswered(gateway, orderId, "before charge")
@@ -112,7 +112,7 @@ test("a payment that is manual is settled by its report: charge, refund, and the
     assert.deepStrictEqual(yield* eventsOf(third), ["OrderPlaced", "OrderPaid", "OrderRefunded"])
   }))
 
-test("a report is believed only with a signature of the secret, over its very bytes, and of now", () =>
+test("a report is accepted only with a recent signature of its exact bytes by the secret", () =>
   Effect.gen(function* () {
     const text = JSON.stringify({ type: "charge.captured", key: "x" })
     const at = nowSeconds()

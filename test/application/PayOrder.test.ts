@@ -1,8 +1,8 @@
 import { assert } from "@effect/vitest"
 import { Clock, Effect, Fiber, Layer } from "effect"
 import { Orders } from "../../src/application/Orders.ts"
-import { PayOrder } from "../../src/application/PayOrder.ts"
 import { Payments } from "../../src/application/Payments.ts"
+import { PayOrder } from "../../src/application/PayOrder.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import { silence } from "../support/ScriptedGateway.ts"
@@ -48,7 +48,7 @@ test("the stored answer is the order as readers see it", () =>
     assert.deepInclude(view, { status: "paid", version: 2 })
   }))
 
-test("another key finds the payment open, and after it the order paid", (gateway) =>
+test("another key finds the payment open, and later the order paid", (gateway) =>
   Effect.gen(function* () {
     const orderId = yield* place
     const { asked, release } = yield* holdAnswer(gateway)
@@ -61,7 +61,7 @@ test("another key finds the payment open, and after it the order paid", (gateway
     assert.strictEqual(gateway.calls.length, 1)
   }))
 
-test("a key that was refused is free: what was not begun is not remembered", (gateway) =>
+test("a key of a refused request stays free", (gateway) =>
   Effect.gen(function* () {
     const orderId = yield* place
     const { asked, release } = yield* holdAnswer(gateway)
@@ -153,7 +153,7 @@ test("a request that was frozen behind its intent for half of the key's retentio
     assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
   }))
 
-test("a client that hangs up changes nothing: the payment is settled all the same", (gateway) =>
+test("a client that hangs up does not stop its payment, which is settled", (gateway) =>
   Effect.gen(function* () {
     const orderId = yield* place
     const { asked, release } = yield* holdAnswer(gateway)
@@ -165,7 +165,7 @@ test("a client that hangs up changes nothing: the payment is settled all the sam
     assert.strictEqual(gateway.captured.length, 1)
   }))
 
-test("the payment of an order that is cancelled meanwhile: its key hears so for good, and a decline is a decline", (gateway) =>
+test("the payment of an order that is cancelled meanwhile: its key is answered 409 for good, and a decline stays a decline", (gateway) =>
   Effect.gen(function* () {
     for (const method of ["pm_ok", "pm_declined"]) {
       const orderId = yield* place
@@ -182,7 +182,7 @@ test("the payment of an order that is cancelled meanwhile: its key hears so for 
     }
   }))
 
-test("a payment can't be read that is not there", () =>
+test("a missing payment can't be read", () =>
   Effect.gen(function* () {
     const orderId = yield* place
     const missing = yield* Effect.flip(Payments.use((payments) => payments.get(orderId as never)))

@@ -1,8 +1,8 @@
 import { assert } from "@effect/vitest"
 import { Clock, Effect, Fiber, Metric } from "effect"
 import { SqlClient } from "effect/sql"
-import * as Idempotency from "../../src/application/Idempotency.ts"
 import type { CancelOrder } from "../../src/application/CancelOrder.ts"
+import * as Idempotency from "../../src/application/Idempotency.ts"
 import { manualPayments, sampleOnce } from "../../src/application/PaymentMetrics.ts"
 import type { PayOrder } from "../../src/application/PayOrder.ts"
 import type { RefundOrder } from "../../src/application/RefundOrder.ts"
@@ -37,7 +37,7 @@ test("a charge that was made and not answered is found, and not made again", (ga
     assert.deepStrictEqual(yield* tasksOf(id), [["charge", "completed"]])
   }))
 
-test("what the gateway does not know is charged again, with the same key", (gateway) =>
+test("a charge that the gateway does not know is requested again, with the same key", (gateway) =>
   Effect.gen(function* () {
     const orderId = yield* place
     const id = yield* payUnanswered(gateway, orderId, "before charge")
@@ -65,7 +65,7 @@ test("after half of the key's retention nothing is charged any more: the payment
     assert.deepStrictEqual(gateway.captured, [id])
   }))
 
-test("just before that it is still charged: the age counts from the intent, by the database's clock", (gateway) =>
+test("just before that it is charged: the age counts from the intent, by the database's clock", (gateway) =>
   Effect.gen(function* () {
     yield* DatabaseClock.install
     const orderId = yield* place
@@ -75,7 +75,7 @@ test("just before that it is still charged: the age counts from the intent, by t
     assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
   }))
 
-test("a look-up that fails is tried again, and is manual after the last run: never charged, never declined", (gateway) =>
+test("a failed look-up is retried, and the payment is manual after the last run: never charged, never declined", (gateway) =>
   Effect.gen(function* () {
     const orderId = yield* place
     const id = yield* payUnanswered(gateway, orderId, "after charge")
@@ -90,7 +90,7 @@ test("a look-up that fails is tried again, and is manual after the last run: nev
     assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
   }))
 
-test("a payment whose recovery died by its crashes does not stay where it is: it is manual, once", (gateway) =>
+test("a payment whose recovery died of crashes becomes manual, once", (gateway) =>
   Effect.gen(function* () {
     const orderId = yield* place
     const id = yield* payUnanswered(gateway, orderId, "after charge")
@@ -128,7 +128,7 @@ for (const phase of ["charge", "refund"] as const) {
     }))
 }
 
-test("a payment whose attempt is still at work is left alone", (gateway) =>
+test("a payment that another attempt has leased is left alone", (gateway) =>
   Effect.gen(function* () {
     const orderId = yield* place
     const { asked, release } = yield* holdAnswer(gateway)
@@ -158,7 +158,7 @@ for (const point of ["recover.after-lookup", "recover.after-charge", "pay.before
     }))
 }
 
-test("a pending order is cancelled at once, with its lines, and as often as one asks; a paid one is not", () =>
+test("a pending order is cancelled at once, with its lines, and again on a repeated request; a paid one is not", () =>
   Effect.gen(function* () {
     const orderId = yield* place
     for (let time = 0; time < 2; time++) {
@@ -172,7 +172,7 @@ test("a pending order is cancelled at once, with its lines, and as often as one 
     assert.strictEqual(tagOf(yield* Effect.flip(cancel(paid))), "OrderStateConflict")
   }))
 
-test("a capture that comes after the cancellation is given back once, on the payment alone", (gateway) =>
+test("a capture after the cancellation is refunded once, and changes the payment alone", (gateway) =>
   Effect.gen(function* () {
     const orderId = yield* place
     const id = yield* payUnanswered(gateway, orderId, "after charge")
@@ -210,7 +210,7 @@ test("a refund is durable first, reads refunding, and is announced when the gate
     assert.strictEqual(tagOf(yield* Effect.flip(refund(orderId))), "OrderStateConflict")
   }))
 
-test("a refund whose answer gets lost is found, and not made again", (gateway) =>
+test("a refund whose answer is lost is looked up, and not made again", (gateway) =>
   Effect.gen(function* () {
     const orderId = yield* place
     yield* pay(orderId, "k")
@@ -222,7 +222,7 @@ test("a refund whose answer gets lost is found, and not made again", (gateway) =
     assert.deepStrictEqual([gateway.given, gateway.callsOf("refund").length], [[paymentId], 1])
   }))
 
-test("a refund whose key the gateway may have forgotten is not asked for again", (gateway) =>
+test("a refund whose key the gateway may have forgotten is not requested again", (gateway) =>
   Effect.gen(function* () {
     yield* DatabaseClock.install
     const orderId = yield* place
@@ -239,7 +239,7 @@ test("a refund whose key the gateway may have forgotten is not asked for again",
     assert.deepStrictEqual(gateway.given, [paymentId])
   }))
 
-test("a payment, its cancellation, refunds and recoveries all at once: captured minus given back is what the orders say", (gateway) =>
+test("a payment, its cancellation, refunds and recoveries all at once: captured minus refunded is what the orders say", (gateway) =>
   Effect.gen(function* () {
     for (let round = 0; round < 10; round++) {
       const orderId = yield* place

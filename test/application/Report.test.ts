@@ -3,9 +3,9 @@ import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { Reports } from "../../src/application/Reports.ts"
 import { compute, report } from "../../src/application/tasks/Report.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
 import { Tasks } from "../../src/tasks/Tasks.ts"
 import { TaskWakeup } from "../../src/tasks/TaskWakeup.ts"
-import { Transaction } from "../../src/platform/Transaction.ts"
 import { eventually } from "../support/Counters.ts"
 import { newId } from "../support/Subscribed.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -71,7 +71,31 @@ layer(services, { excludeTestServices: true })("report", (it) => {
     })
   )
 
-  it.effect("all figures are of one moment: what commits while it is computed is not in it", () =>
+  it.effect("a day of a report begins and ends with the UTC day, whatever zone the sessions are in", () =>
+    Effect.gen(function* () {
+      yield* clear
+      const sql = yield* SqlClient.SqlClient
+      const [zone] = yield* sql<{ readonly is_utc: boolean }>`
+        SELECT extract(timezone FROM clock_timestamp()) = 0 AS is_utc`
+      assert.isFalse(zone?.is_utc, "the test needs sessions outside UTC")
+      const [last, first] = ["2026-03-01T23:59:59.999Z", "2026-03-02T00:00:00.000Z"]
+      yield* payment(1, "EUR", last)
+      yield* payment(20, "EUR", first)
+      yield* payment(300, "EUR", "2026-01-01T12:00:00.000Z", last)
+      yield* payment(4_000, "EUR", "2026-01-01T12:00:00.000Z", first)
+      const linesOf = (day: string) =>
+        Effect.map(compute({ from: day, to: day }), ({ csv }) => csv.split("\r\n").slice(1, -1))
+      assert.deepStrictEqual(yield* linesOf("2026-03-01"), ["2026-03-01,EUR,1,300,-299,1,1"])
+      assert.deepStrictEqual(yield* linesOf("2026-03-02"), ["2026-03-02,EUR,20,4000,-3980,1,1"])
+      const [now] = yield* sql<{
+        readonly millis: number
+      }>`SELECT (extract(epoch FROM clock_now()) * 1000)::float8 AS millis`
+      const { asOf } = yield* compute({ from: "2026-03-01", to: "2026-03-01" })
+      assert.isBelow(Math.abs(Date.parse(asOf) - now!.millis), 60_000)
+    })
+  )
+
+  it.effect("all figures come from one snapshot: a commit during the computation is not in them", () =>
     Effect.gen(function* () {
       yield* clear
       const sql = yield* SqlClient.SqlClient
@@ -113,7 +137,7 @@ layer(services, { excludeTestServices: true })("report", (it) => {
     })
   )
 
-  it.effect("a total that JSON's numbers can't carry is refused, and never rounded", () =>
+  it.effect("a total above 2^53 is refused, and never rounded", () =>
     Effect.gen(function* () {
       yield* clear
       yield* payment(Number.MAX_SAFE_INTEGER, "EUR", "2026-03-01T12:00:00.000Z")
@@ -124,9 +148,10 @@ layer(services, { excludeTestServices: true })("report", (it) => {
     })
   )
 
-  it.effect("the same days are one report, however many ask for it at once; its result is there with its end", () =>
+  it.effect("the same days are one report, for concurrent requests too; its result commits with the task's end", () =>
     Effect.gen(function* () {
       yield* clear
+      const sql = yield* SqlClient.SqlClient
       const reports = yield* Reports
       yield* payment(250, "EUR", "2026-03-01T12:00:00.000Z")
       const range = { from: "2026-03-01", to: "2026-03-31" }
@@ -151,6 +176,9 @@ layer(services, { excludeTestServices: true })("report", (it) => {
       const { result, state } = yield* reports.get(taskId)
       assert.strictEqual(state, "completed")
       assert.deepInclude(result, range)
+      const [stored] = yield* sql<{ readonly millis: number }>`
+        SELECT (extract(epoch FROM as_of) * 1000)::float8 AS millis FROM generated_reports`
+      assert.strictEqual(Date.parse(result!.asOf), stored!.millis)
       assert.deepStrictEqual(result?.totals, [
         { currency: "EUR", capturedMinor: 250, refundedMinor: 0, netMinor: 250, captures: 1, refunds: 0 }
       ])
@@ -159,7 +187,7 @@ layer(services, { excludeTestServices: true })("report", (it) => {
     })
   )
 
-  it.effect("a report whose computation is dead is computed anew when it is asked for again", () =>
+  it.effect("a report whose task is dead is computed again on the next request", () =>
     Effect.gen(function* () {
       yield* clear
       const sql = yield* SqlClient.SqlClient
@@ -172,7 +200,7 @@ layer(services, { excludeTestServices: true })("report", (it) => {
     })
   )
 
-  it.effect("a payment is stamped when its money moves, whoever moves it", () =>
+  it.effect("a payment stores the times of its capture and its refund, whatever statement moved it", () =>
     Effect.gen(function* () {
       yield* clear
       const sql = yield* SqlClient.SqlClient

@@ -1,22 +1,22 @@
-/** The state machines as ARCHITECTURE.md draws them, as the domain has them, and as the database keeps them: three times the same. */
-import type { PaymentId } from "../../src/domain/Ids.ts"
+/** The state machines as docs/payments.md draws them, as the domain has them, and as the database keeps them: three times the same. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { readFileSync } from "node:fs"
 import * as Path from "node:path"
+import { PgClient } from "@effect/sql-pg"
 import { type Move, Payments } from "../../src/application/Payments.ts"
+import type { PaymentId } from "../../src/domain/Ids.ts"
 import { orderTransitions } from "../../src/domain/Order.ts"
 import { PaymentStatus, paymentTransitions } from "../../src/domain/Payment.ts"
-import { PgClient } from "@effect/sql-pg"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { root } from "../support/Postgres.ts"
 import { pay, place, test } from "./World.ts"
 
-/** The arrows of a Mermaid state diagram under a heading of ARCHITECTURE.md, as `from → to`. */
+/** The arrows of a Mermaid state diagram under a heading of docs/payments.md, as `from → to`. */
 const drawn = (heading: string): ReadonlyArray<string> => {
-  const text = readFileSync(Path.join(root, "ARCHITECTURE.md"), "utf8")
-  const section = text.slice(text.indexOf(`#### ${heading}`))
+  const text = readFileSync(Path.join(root, "docs/payments.md"), "utf8")
+  const section = text.slice(text.indexOf(`### ${heading}`))
   const diagram = /```mermaid\n([\s\S]*?)```/.exec(section)?.[1] ?? ""
   return [...diagram.matchAll(/^\s*(\w+) --> (\w+)/gm)].map(([, from, to]) => `${from} → ${to}`).toSorted()
 }
@@ -77,7 +77,7 @@ test("a payment moves along the arrows, and every other move is refused by the g
     }
   }))
 
-test("hands that write SQL can't store a payment or an order that no state allows", () =>
+test("SQL written by hand can't store a payment or an order in an impossible state", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const { paymentId }: { readonly paymentId: PaymentId } = yield* pay(yield* place, "k")

@@ -1,9 +1,8 @@
 /**
- * What every implementation of `Broker` promises, as tests: `brokerContract("KafkaBroker", harness)` runs them.
+ * The contract of `Broker` as tests, for every implementation: `brokerContract("KafkaBroker", harness)` runs them.
  *
- * They know the service and a small harness, nothing else. Each test has topics and groups of its own, and waits for what it
- * expects instead of sleeping, so the same suite fits a broker that hands a partition over in milliseconds and one that takes
- * seconds.
+ * The tests use the service and a small harness only. Each test has topics and groups of its own, and waits for signals instead of
+ * sleeping. So the suite fits a broker whose rebalance takes milliseconds, and one whose rebalance takes seconds.
  */
 import { assert, layer } from "@effect/vitest"
 import { Deferred, Effect, Fiber, type Layer, Queue, Schedule, type Scope, SubscriptionRef } from "effect"
@@ -26,7 +25,7 @@ import {
   within
 } from "./BrokerHarness.ts"
 
-/** Some tests wait three or four times. */
+/** A test may use up several waits. */
 const testTimeoutMillis = 120_000
 
 /** The suite. `harness` is built once for it. */
@@ -128,7 +127,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       })
     )
 
-    promise("what was not committed comes again to the next member", () =>
+    promise("records that were not committed are delivered again to the next member", () =>
       Effect.gen(function* () {
         const member = yield* newMember
         const { group, topic } = yield* newTopic(member)
@@ -144,7 +143,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       })
     )
 
-    promise("what was committed does not come again, and a commit covers what came before it", () =>
+    promise("committed records are not delivered again, and a commit covers all earlier ones", () =>
       Effect.gen(function* () {
         const member = yield* newMember
         const { group, topic } = yield* newTopic(member)
@@ -204,7 +203,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
         })
     )
 
-    promise("a member that joins gets its share, and the share of one that leaves goes to the rest", () =>
+    promise("a member that joins gets partitions, and those of a member that leaves go to the others", () =>
       Effect.gen(function* () {
         const [one, two] = [yield* newMember, yield* newMember]
         const { group, topic } = yield* newTopic(one, 4)
@@ -246,7 +245,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       })
     )
 
-    promise("an old owner's commit changes nothing and succeeds: the new owner's place stands", () =>
+    promise("a commit of an old owner succeeds and changes nothing: the new owner's offset stays", () =>
       Effect.gen(function* () {
         const [old, next] = [yield* newMember, yield* newMember]
         const { group, topic } = yield* newTopic(old, 2)
@@ -254,7 +253,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
         for (const partition of [0, 1]) yield* publish(old, topic, numbers(0, 3), partition)
         const first = yield* read(old, { topic, group, sliceSize: 1 }, { commits: (slice) => stale.push(slice) < 0 })
         yield* first.take(6)
-        // One of the partitions moves, and its new owner reads it from the start, for nothing is committed.
+        // A partition moves, and its new owner reads it from the start, because nothing is committed.
         const second = yield* read(
           next,
           { topic, group, sliceSize: 1 },
@@ -263,7 +262,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
           }
         )
         const moved = (yield* second.take(3))[0]!.partition
-        // Neither one behind its place nor one ahead of it counts.
+        // A late commit counts neither below the new owner's offset nor above it.
         for (const offset of [0n, 2n]) {
           const slice = stale.find((one) => one.partition === moved && one.records[0].offset === offset)
           yield* within("the old owner's commit", slice!.commit)
@@ -280,7 +279,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       })
     )
 
-    promise("a member goes on after the broker was restarted, and nothing is lost", () =>
+    promise("a member continues after a restart of the broker, and no record is lost", () =>
       Effect.gen(function* () {
         const { restartBroker } = yield* BrokerHarness
         const member = yield* newMember
@@ -295,7 +294,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
         yield* within("the publisher", Fiber.join(publisher))
         yield* publishStubbornly(member, topic, ["last"])
         const seen = (yield* reader.takeUntil("last")).map((one) => textOf(one.record))
-        // Unacknowledged appends and uncommitted slices may come twice: what counts is who comes first.
+        // Unacknowledged appends and uncommitted slices may be delivered twice, so only first deliveries are compared.
         assert.deepStrictEqual(
           [...new Set(seen)].filter((value) => Number(value) >= 10 || value === "last"),
           [...numbers(10, 10), "last"]
@@ -309,11 +308,11 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       })
     )
 
-    promise("a member can ask whether the broker answers it, where that may be its own misfortune", () =>
+    promise("a member can ask whether it reaches the broker", () =>
       Effect.gen(function* () {
         const member = yield* newMember
         const { reach } = member.broker
-        // Who reaches the database reaches the embedded one, and the model is away for all or for none.
+        // The embedded broker is reachable wherever the database is, and the model broker fails for all members at once.
         if (reach === undefined) return assert.notStrictEqual(member.broker.name, "kafka")
         const { topic } = yield* newTopic(member)
         for (const one of [topic, `${topic}-unknown`]) {
@@ -368,7 +367,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       })
     )
 
-    promise("a topic that is there keeps its partitions, whoever asks for it", () =>
+    promise("an existing topic keeps its partition count", () =>
       Effect.gen(function* () {
         const [one, two] = [yield* newMember, yield* newMember]
         const { info, topic } = yield* newTopic(one, 2)
@@ -408,7 +407,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
       })
     )
 
-    promise("an interrupted consumer lets the slice under way end", () =>
+    promise("an interrupted consumer waits for the slice in flight", () =>
       Effect.gen(function* () {
         const member = yield* newMember
         const { group, topic } = yield* newTopic(member)
@@ -428,7 +427,7 @@ export const brokerContract = (name: string, harness: Layer.Layer<BrokerHarness>
         const ended = yield* Effect.forkScoped(
           Fiber.interrupt(fiber).pipe(Effect.andThen(Effect.sync(() => story.push("ended"))))
         )
-        // Time for the interruption to do harm; that it does none does not depend on how long this is.
+        // Time for a wrong interruption to show. The test's verdict does not depend on its length.
         yield* Effect.sleep("50 millis")
         yield* Deferred.succeed(goOn, undefined)
         yield* within("the consumer's end", Fiber.join(ended))

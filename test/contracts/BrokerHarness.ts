@@ -1,30 +1,30 @@
-/** The harness that a `Broker` implementation gives the contract suite, and the readers and writers that the suite is told with. */
+/** The harness that a `Broker` implementation gives the contract suite, and the suite's readers and writers. */
 import { Context, Effect, Fiber, Queue, Schedule, type Scope } from "effect"
 import { randomUUID } from "node:crypto"
 import type { Broker, BrokerRecord, ConsumedRecord, Slice } from "../../src/brokers/Broker.ts"
 
-/** One client with connections of its own, as a process of its own would have them. */
+/** A client with its own connections, like a separate process. */
 export interface Member {
   readonly broker: Broker["Service"]
   /**
-   * From here on the broker hears nothing from this member: no goodbye, no heartbeat, no commit. Its fibers may live on; what it
-   * takes to end them quickly afterwards is done when the test's scope closes.
+   * Cuts the member off: the broker receives no goodbye, no heartbeat and no commit. Its fibers may live on until the test's scope
+   * closes.
    */
   readonly kill: Effect.Effect<void, never, Scope.Scope>
 }
 
-/** What the suite needs to know of an implementation. */
+/** The parts of the suite that depend on the implementation. */
 export class BrokerHarness extends Context.Service<
   BrokerHarness,
   {
-    /** A fresh member; it leaves in an orderly way when the scope closes. */
+    /** A new member. It leaves in an orderly way when the scope closes. */
     readonly member: Effect.Effect<Member, never, Scope.Scope>
-    /** Takes the broker down and brings it back: every connection breaks, and what was acknowledged is still there. */
+    /** Restarts the broker: every connection breaks, and acknowledged records survive. */
     readonly restartBroker: Effect.Effect<void>
   }
 >()("test/contracts/BrokerHarness") {}
 
-/** For one wait: above a session timeout, a rebalance and a restart together. A test that gets there has failed. */
+/** The bound of one wait: above a session timeout, a rebalance and a restart together. */
 const patience = "60 seconds"
 
 /** A record as a reader saw it. */
@@ -34,7 +34,7 @@ export interface Seen {
   readonly record: ConsumedRecord
 }
 
-/** `effect`, or a failure that says what was waited for. */
+/** `effect`, or a failure that names `what`. */
 export const within = <A, E, R>(what: string, effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.timeoutOrElse(effect, {
     duration: patience,
@@ -57,7 +57,7 @@ export const newMember = BrokerHarness.use(({ member }) => member)
 /** A new topic's name and that of a group. */
 export const newTopic = Effect.fnUntraced(function* (member: Member, partitions = 1) {
   const topic = `contract-${randomUUID()}`
-  // A busy machine may be late with an answer; asking again does no harm.
+  // On a busy machine a response may be late, and asking again is harmless.
   const info = yield* Effect.retry(member.broker.ensureTopic(topic, partitions), {
     times: 10,
     schedule: Schedule.spaced("200 millis"),
@@ -69,10 +69,10 @@ export const newTopic = Effect.fnUntraced(function* (member: Member, partitions 
 export const publish = (member: Member, topic: string, values: ReadonlyArray<string>, partition = 0) =>
   member.broker.publish({ topic, partition, records: records(values) })
 
-/** A fiber that ends by itself only when something is wrong. */
+/** A fiber that ends by itself only with a failure. */
 type ConsumeFiber = Fiber.Fiber<never, unknown>
 
-/** Starts a consumer as the service does: again whenever the broker was away for too long. */
+/** Starts a consumer as the service does: it is restarted after an outage. */
 export const consume = (
   member: Member,
   options: { readonly topic: string; readonly group: string; readonly sliceSize?: number },
@@ -86,9 +86,9 @@ export const consume = (
     )
 
 /**
- * A consumer that commits what it saw, as far as `commits` lets it, and tells: after the commit, so that who has seen a record
- * may stop the reader and its place stands; or, `tells: "first"`, before it, for a test in which a commit may be done and cut
- * off before it can be told.
+ * A consumer that commits each slice for which `commits` is true, and puts its records into a queue. By default it does so after the
+ * commit: once a record is in the queue, its offset is committed. With `tells: "first"` it does so before the commit, for tests in which
+ * the consumer may be cut off right after it.
  */
 export const read = Effect.fnUntraced(function* (
   member: Member,
@@ -133,7 +133,7 @@ export const read = Effect.fnUntraced(function* (
   }
 })
 
-/** Publishes for as long as the broker is away. What it publishes may be there more than once afterwards. */
+/** Publishes, and retries while the broker is unavailable. The records may be duplicated. */
 export const publishStubbornly = (member: Member, topic: string, values: ReadonlyArray<string>, partition = 0) =>
   within(
     "the broker's return",
@@ -144,8 +144,8 @@ export const publishStubbornly = (member: Member, topic: string, values: Readonl
   )
 
 /**
- * Publishes rounds of one record per partition until a round was read by the readers that `expected` wants: a map from each
- * partition to the readers that saw its record of that round.
+ * Publishes rounds of one record per partition until `expected` accepts the readers of a round. It is given a map from each partition to
+ * the reader that saw its record.
  */
 export const roundsUntil = Effect.fnUntraced(function* (
   member: Member,

@@ -29,7 +29,7 @@ export const gatewayContract = <R, E>(
   const refund = (paymentId: PaymentId) => Gateway.use((gateway) => gateway.refund({ paymentId, amount }))
 
   test(
-    "a payment is captured once, however often and however many at once ask",
+    "a payment is captured once, however many requests, and at once",
     Effect.gen(function* () {
       const id = newId()
       const before = yield* totals
@@ -55,7 +55,7 @@ export const gatewayContract = <R, E>(
   )
 
   test(
-    "what was never asked for is not known, and looking it up makes nothing",
+    "a charge that was never requested is unknown, and a look-up makes none",
     Effect.gen(function* () {
       const { lookUpCharge, lookUpRefund } = yield* Gateway
       const id = newId()
@@ -66,7 +66,7 @@ export const gatewayContract = <R, E>(
   )
 
   test(
-    "a charge whose answer got lost is an unknown outcome, is found, and is not made again",
+    "a charge whose answer is lost is an unknown outcome, is looked up, and is not made again",
     Effect.gen(function* () {
       const { lookUpCharge } = yield* Gateway
       const id = newId()
@@ -80,7 +80,7 @@ export const gatewayContract = <R, E>(
   )
 
   test(
-    "a payment is given back once, however often it is asked, and then is found so",
+    "a payment is refunded once, however often it is requested, and a look-up finds it so",
     Effect.gen(function* () {
       const { lookUpRefund } = yield* Gateway
       const id = newId()
@@ -94,7 +94,7 @@ export const gatewayContract = <R, E>(
   )
 
   test(
-    "what was not captured is not given back",
+    "a payment that was not captured is not refunded",
     Effect.gen(function* () {
       const declined = newId()
       yield* charge(declined, "pm_declined")

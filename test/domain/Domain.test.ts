@@ -1,10 +1,10 @@
-import { OrderLine, OrderLines, Sku, maxLines } from "../../src/domain/OrderLines.ts"
-import { CustomerId, OrderId, PaymentId } from "../../src/domain/Ids.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Result, Schema } from "effect"
 import type { OrderEvent } from "../../src/domain/Events.ts"
+import { CustomerId, OrderId, PaymentId } from "../../src/domain/Ids.ts"
 import { AmountMinor, Currency, maxTotalMinor, totalOf } from "../../src/domain/Money.ts"
 import { declinePayment, markPaid, type Order, place, StoredStatus } from "../../src/domain/Order.ts"
+import { OrderLine, OrderLines, Sku, maxLines } from "../../src/domain/OrderLines.ts"
 import { shortText } from "../../src/domain/Text.ts"
 
 const id = OrderId.make("01890a5d-ac96-774b-bcce-b302099a8057")
@@ -32,13 +32,13 @@ describe("Money", () => {
     runs
   )
 
-  it("the largest total is taken, and one more is not", () => {
+  it("the largest total is accepted, and one more is refused", () => {
     const line = (unitAmountMinor: number) => ({ quantity: 1, unitAmountMinor })
     assert.strictEqual(Result.getOrThrow(totalOf([line(maxTotalMinor)])), maxTotalMinor)
     assert.isTrue(Result.isFailure(totalOf([line(maxTotalMinor), line(1)])))
   })
 
-  it("nothing has no total", () => assert.isTrue(Result.isFailure(totalOf([]))))
+  it("an order without lines has no total", () => assert.isTrue(Result.isFailure(totalOf([]))))
 
   it("amounts are whole, positive and exact", () => {
     const is = Schema.is(AmountMinor)
@@ -65,7 +65,7 @@ describe("Order", () => {
   })
 
   it.effect.prop(
-    "placing announces the lines and their exact total, on a new pending order",
+    "placing gives a new pending order, and an event with the lines and their exact total",
     [SomeLines],
     ([lines]) =>
       Effect.sync(() => {
@@ -83,7 +83,7 @@ describe("Order", () => {
   )
 
   it.effect.prop(
-    "only a pending order is paid or declined, and what is announced is the whole amount",
+    "only a pending order is paid or declined, and the event has the whole amount",
     [StoredStatus, AmountMinor],
     ([status, totalAmountMinor]) =>
       Effect.sync(() => {
@@ -110,7 +110,7 @@ describe("Order", () => {
     runs
   )
 
-  it("an order is paid once: what is paid can't be paid or declined again", () => {
+  it("a paid order can't be paid or declined again", () => {
     const { order } = Result.getOrThrow(place({ id, customerId, currency, lines: [line] }))
     const paid = Result.getOrThrow(markPaid(order, paymentId)).order
     assert.isTrue(Result.isFailure(markPaid(paid, paymentId)))

@@ -147,8 +147,8 @@ it.live("every metric is there from the start, with its meaning, and counts what
     assert.includeMembers(Object.keys(ready.parts), [
       "database",
       "fiber:control-connection",
-      "fiber:signals",
-      "fiber:shares of dispatcher",
+      "fiber:wake-ups",
+      "fiber:ownership of dispatcher",
       "fiber:dispatcher worker 0",
       "fiber:dispatcher poll",
       "fiber:dispatcher metrics",

@@ -1,6 +1,8 @@
 /** Starting and stopping on a bare machine: the embedded Postgres, its leftovers, and what a user can get wrong. */
+import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, Exit, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
 import { execFile } from "node:child_process"
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
 import { createServer } from "node:net"
@@ -225,9 +227,26 @@ it.live("migrate applies what is missing once, and two at a time do no harm", ()
     for (const { code, stderr } of results) assert.strictEqual(code, 0, stderr)
     const applied = results.flatMap(({ stdout }) => (JSON.parse(stdout) as { applied: ReadonlyArray<string> }).applied)
     assert.deepStrictEqual(applied.toSorted(), [...new Set(applied)].toSorted())
-    assert.include(applied, "0002_outbox")
+    assert.include(applied, "0104_outbox")
     const again = yield* run(["migrate"], env)
     assert.match(again.stdout, /up to date/)
+  }).pipe(Effect.scoped)
+)
+
+it.live("the schema of an older version refuses the start in one line that says what to do", () =>
+  Effect.gen(function* () {
+    const { url } = yield* TestDatabase.make("template0")
+    const older = PgClient.layer({ url, maxConnections: 1 })
+    yield* SqlClient.SqlClient.use(
+      (sql) => sql`CREATE TABLE migrations_mechanism AS SELECT 1 AS migration_id, 'clock' AS name`
+    ).pipe(Effect.provide(older))
+    const { code, stderr } = yield* run(["serve"], { DATABASE_URL: Redacted.value(url), PORT: "0" })
+    assert.strictEqual(code, 1)
+    assert.match(
+      stderr,
+      /the schema of an older version \(0001_clock in migrations_mechanism\).*npm run reset.*DATABASE_URL/
+    )
+    assert.notInclude(stderr, "    at ")
   }).pipe(Effect.scoped)
 )
 

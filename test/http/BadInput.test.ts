@@ -138,7 +138,7 @@ const uuidV7 = "01890a5d-ac96-774b-bcce-b302099a8057"
 const uuidV4 = "7f1d2a56-3c8e-4b7a-9f00-1c2d3e4f5a6b"
 
 layer(service, { excludeTestServices: true })("bad input", (it) => {
-  it.effect("every bad body is 400, names all that is wrong in a person's words, and changes nothing", () =>
+  it.effect("every bad body is 400, names all errors, and changes nothing", () =>
     changesNothing(
       Effect.gen(function* () {
         const { url } = yield* BoundAddress
@@ -166,7 +166,7 @@ layer(service, { excludeTestServices: true })("bad input", (it) => {
     })
   )
 
-  it.effect("a payment names what is wrong with path, header and body at once", () =>
+  it.effect("a payment request names the errors of path, header and body at once", () =>
     changesNothing(
       Effect.gen(function* () {
         const { url } = yield* BoundAddress
@@ -230,7 +230,7 @@ layer(service, { excludeTestServices: true })("bad input", (it) => {
     })
   )
 
-  it.effect("the list refuses what it does not know, all at once", () =>
+  it.effect("the list refuses unknown parameters, all at once", () =>
     Effect.gen(function* () {
       const { url } = yield* BoundAddress
       const answer = yield* send(`${url}/orders?limit=101&status=lost&cursor=${uuidV4}&page=2`)
@@ -254,7 +254,7 @@ layer(service, { excludeTestServices: true })("bad input", (it) => {
     })
   )
 
-  it.effect("unknown paths are 404, known paths with another method 405 and say which", () =>
+  it.effect("unknown paths are 404, known paths with another method 405 with the allowed ones", () =>
     Effect.gen(function* () {
       const { url } = yield* BoundAddress
       for (const path of ["/", "/nothing", "//orders", "/orders/a/b/c", "/ORDERS", "/%ff"]) {
@@ -275,7 +275,7 @@ layer(service, { excludeTestServices: true })("bad input", (it) => {
     })
   )
 
-  it.effect("a body that is not declared as JSON is 415, and the answer says what would do", () =>
+  it.effect("a body that is not declared as JSON is 415, and the answer names the accepted type", () =>
     changesNothing(
       Effect.gen(function* () {
         const { port, url } = yield* BoundAddress
@@ -333,7 +333,7 @@ layer(service, { excludeTestServices: true })("bad input", (it) => {
     )
   )
 
-  it.effect("what is no HTTP is answered with a problem too", () =>
+  it.effect("malformed HTTP is answered with a problem, too", () =>
     Effect.gen(function* () {
       const { port } = yield* BoundAddress
       assert.match(yield* speak(port, "nonsense\r\n\r\n"), /^HTTP\/1\.1 400 [\s\S]*problem\+json/)

@@ -95,25 +95,23 @@ it.live("300 clients with kept connections, all of them busy, see answers and re
   }).pipe(Effect.scoped)
 )
 
-it.live(
-  "a request under way is answered as the last one of its connection, and connections that nobody uses are closed",
-  () =>
-    Effect.gen(function* () {
-      const { drain, port } = yield* serve
-      const agent = new Http.Agent({ keepAlive: true })
-      const send = Effect.callback<string | undefined>((resume) => {
-        const request = Http.get({ host: "127.0.0.1", port, agent }, (response) => {
-          response.resume()
-          response.once("end", () => resume(Effect.succeed(response.headers.connection)))
-        })
-        request.once("error", (error) => resume(Effect.die(error)))
+it.live("a request under way is answered as the last one of its connection, and idle connections are closed", () =>
+  Effect.gen(function* () {
+    const { drain, port } = yield* serve
+    const agent = new Http.Agent({ keepAlive: true })
+    const send = Effect.callback<string | undefined>((resume) => {
+      const request = Http.get({ host: "127.0.0.1", port, agent }, (response) => {
+        response.resume()
+        response.once("end", () => resume(Effect.succeed(response.headers.connection)))
       })
-      assert.strictEqual(yield* send, "keep-alive")
-      // One of them is used while the server drains, the other one is not.
-      const [first, second] = yield* Effect.all([send, send], { concurrency: "unbounded" })
-      assert.deepStrictEqual([first, second], ["keep-alive", "keep-alive"])
-      const [, last] = yield* Effect.all([drain(60_000), send], { concurrency: "unbounded" })
-      assert.strictEqual(last, "close")
-      agent.destroy()
-    }).pipe(Effect.scoped)
+      request.once("error", (error) => resume(Effect.die(error)))
+    })
+    assert.strictEqual(yield* send, "keep-alive")
+    // One of them is used while the server drains, the other one is not.
+    const [first, second] = yield* Effect.all([send, send], { concurrency: "unbounded" })
+    assert.deepStrictEqual([first, second], ["keep-alive", "keep-alive"])
+    const [, last] = yield* Effect.all([drain(60_000), send], { concurrency: "unbounded" })
+    assert.strictEqual(last, "close")
+    agent.destroy()
+  }).pipe(Effect.scoped)
 )

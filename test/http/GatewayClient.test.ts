@@ -1,14 +1,14 @@
-import { PaymentId } from "../../src/domain/Ids.ts"
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Option } from "effect"
 import { Gateway, GatewaySettings } from "../../src/application/Gateway.ts"
+import { PaymentId } from "../../src/domain/Ids.ts"
 import { AmountMinor, Currency } from "../../src/domain/Money.ts"
 import { PaymentMethod } from "../../src/domain/Payment.ts"
 import { GatewayServer } from "../../src/sandbox/GatewayServer.ts"
 import { gatewayContract } from "../contracts/Gateway.ts"
-import { TestDatabase } from "../support/TestDatabase.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
 import { gateway, send } from "./Service.ts"
 
 /** A client that waits so long for an answer. */
@@ -70,7 +70,7 @@ for (const [mode, isCaptured] of [
   )
 }
 
-it.live("a look-up that fails is an unknown outcome, and no answer that nothing is there", () =>
+it.live("a failed look-up is an unknown outcome, not an absent charge", () =>
   Effect.gen(function* () {
     yield* command({ mode: "down" })
     const { lookUpCharge, lookUpRefund } = yield* Gateway
@@ -98,7 +98,7 @@ for (const [method, isCaptured] of [
   )
 }
 
-it.live("slow answers late, and is worth waiting for", () =>
+it.live("a slow gateway's answer counts, within the timeout", () =>
   Effect.gen(function* () {
     yield* command({ mode: "slow", delayMillis: 100 })
     assert.deepStrictEqual(yield* charge(), { _tag: "Captured" })
@@ -108,23 +108,21 @@ it.live("slow answers late, and is worth waiting for", () =>
   }).pipe(Effect.provide(client))
 )
 
-it.live(
-  "a key is known for its retention, and charges anew after it: the danger that the client has to keep away from",
-  () =>
-    Effect.gen(function* () {
-      yield* DatabaseClock.install
-      yield* charge()
-      yield* DatabaseClock.advance("23 hours")
-      yield* charge()
-      assert.strictEqual((yield* ledger).json.totals[0].captured, 1)
-      yield* DatabaseClock.advance("2 hours")
-      assert.isTrue(Option.isNone(yield* Gateway.use((service) => service.lookUpCharge(id))))
-      yield* charge()
-      assert.strictEqual((yield* ledger).json.totals[0].captured, 2)
-    }).pipe(Effect.provide(client))
+it.live("a key is kept for its retention, and charges again after it: the client must not repeat it then", () =>
+  Effect.gen(function* () {
+    yield* DatabaseClock.install
+    yield* charge()
+    yield* DatabaseClock.advance("23 hours")
+    yield* charge()
+    assert.strictEqual((yield* ledger).json.totals[0].captured, 1)
+    yield* DatabaseClock.advance("2 hours")
+    assert.isTrue(Option.isNone(yield* Gateway.use((service) => service.lookUpCharge(id))))
+    yield* charge()
+    assert.strictEqual((yield* ledger).json.totals[0].captured, 2)
+  }).pipe(Effect.provide(client))
 )
 
-it.live("never more is given back than was captured, whatever the key", () =>
+it.live("refunds never exceed the capture, whatever their keys", () =>
   Effect.gen(function* () {
     yield* charge()
     const { url } = yield* GatewayServer

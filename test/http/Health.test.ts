@@ -10,7 +10,7 @@ import * as TestProcess from "../support/TestProcess.ts"
 /** A database that takes what is sent and says nothing. */
 const silent = Layer.succeed(SqlClient.SqlClient, (() => Effect.never) as never)
 
-it.effect("health answers before those who ask give up, though neither the database nor a part answers", () =>
+it.effect("health answers in time, although neither the database nor a part does", () =>
   Effect.gen(function* () {
     const { add } = yield* HealthParts
     yield* add({ name: "inbox", report: Effect.never })

@@ -74,7 +74,7 @@ layer(Layer.provideMerge(underHttpOn(databaseBehindWire), TestProcess.quiet), { 
     )
 
     it.effect(
-      "while the database is away requests get 503 with Retry-After, and the service is unready; then it goes on",
+      "without the database requests get 503 with Retry-After, and the service is unready; then it recovers",
       () =>
         Effect.gen(function* () {
           const { url } = yield* startServer()
@@ -111,7 +111,7 @@ layer(Layer.provideMerge(underHttpOn(databaseBehindWire), TestProcess.quiet), { 
         })
     )
 
-    it.effect("a defect is 500 with its trace and nothing of the inside", () =>
+    it.effect("a defect is 500 with its trace id and no internals", () =>
       Effect.gen(function* () {
         const { url } = yield* startServer()
         const sql = yield* SqlClient.SqlClient
@@ -124,7 +124,7 @@ layer(Layer.provideMerge(underHttpOn(databaseBehindWire), TestProcess.quiet), { 
       })
     )
 
-    it.effect("draining turns ready into unready, while requests are still served and connections asked to go", () =>
+    it.effect("draining turns ready into unready; requests are still served, and end their connections", () =>
       Effect.gen(function* () {
         const { readiness, url } = yield* startServer()
         yield* readiness.drain
@@ -137,7 +137,7 @@ layer(Layer.provideMerge(underHttpOn(databaseBehindWire), TestProcess.quiet), { 
       })
     )
 
-    it.effect("a port under the work says that it has not begun, that it goes on, and that it ends", () =>
+    it.effect("the port of a process without requests reports its start, its work and its end", () =>
       Effect.gen(function* () {
         const health = HttpServer.layerHealth.pipe(
           Layer.provide(Layer.succeed(HttpServer.HttpSettings, anyPort)),
@@ -228,7 +228,7 @@ layer(Layer.provideMerge(underHttpOn(databaseBehindWire), TestProcess.quiet), { 
       })
     )
 
-    it.effect("closing does not wait longer than its grace for a client that has stopped sending", () =>
+    it.effect("a stop does not wait longer than its grace for a client that has stopped sending", () =>
       Effect.gen(function* () {
         const { close, port } = yield* startServer({ graceMillis: 200 })
         const socket = connect(port, "127.0.0.1")

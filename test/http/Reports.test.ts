@@ -1,14 +1,14 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { emailType } from "../../src/application/tasks/Email.ts"
 import { EmailAddress } from "../../src/application/mail/MailTransport.ts"
+import { emailType } from "../../src/application/tasks/Email.ts"
 import { BoundAddress } from "../../src/http/HttpServer.ts"
-import { Tasks } from "../../src/tasks/Tasks.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
+import { Tasks } from "../../src/tasks/Tasks.ts"
 import { send, service } from "./Service.ts"
 
 layer(service, { excludeTestServices: true })("reports", (it) => {
-  it.effect("a report is taken with 202 and a place to look; the same days lead to the same place", () =>
+  it.effect("a report request is answered 202 with a location; the same days have the same location", () =>
     Effect.gen(function* () {
       const { url } = yield* BoundAddress
       const first = yield* send(`${url}/reports`, { body: { from: "2026-01-01", to: "2026-03-31" } })
@@ -60,7 +60,7 @@ layer(service, { excludeTestServices: true })("reports", (it) => {
     })
   )
 
-  it.effect("what is no report is 404: an unknown id, and another kind of task", () =>
+  it.effect("an unknown id and another type of task are 404", () =>
     Effect.gen(function* () {
       const { url } = yield* BoundAddress
       const tasks = yield* Tasks

@@ -1,14 +1,14 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import { BoundAddress } from "../../src/http/HttpServer.ts"
-import { Tasks } from "../../src/tasks/Tasks.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
+import { Tasks } from "../../src/tasks/Tasks.ts"
 import { send, service } from "./Service.ts"
 
 const type = { name: "note", payload: Schema.Struct({ secret: Schema.String }), concurrency: 1, timeoutMillis: 1_000 }
 
 layer(service, { excludeTestServices: true })("GET /tasks/{id}", (it) => {
-  it.effect("tells how far a task is, and nothing of what it carries", () =>
+  it.effect("shows a task's progress, and not its payload", () =>
     Effect.gen(function* () {
       const { url } = yield* BoundAddress
       const tasks = yield* Tasks

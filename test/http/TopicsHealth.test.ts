@@ -15,7 +15,7 @@ const world = Layer.mergeAll(Health.layer, TopicsHealth.layer, Readiness.layerWo
   Layer.provideMerge(Layer.mergeAll(TestDatabase.layer, HealthParts.layer, Readiness.layer, TestProcess.quiet))
 )
 
-it.live("a topic that breaks a promise degrades the service and is named with what to set", () =>
+it.live("a topic whose settings break a promise degrades the service, and is named with the setting to change", () =>
   Effect.gen(function* () {
     const { report } = yield* Health
     assert.deepStrictEqual((yield* report).parts["topics"], { status: "ready", topics: [] })

@@ -7,7 +7,9 @@ import { Broker, type Slice } from "../../src/brokers/Broker.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import * as Consumer from "../../src/inbox/Consumer.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
-import { DependencyDown } from "../../src/inbox/Subscriber.ts"
+import * as Consumers from "../../src/main/Consumers.ts"
+import * as InboxMetrics from "../../src/operations/InboxMetrics.ts"
+import { DependencyDown, type Subscriber } from "../../src/inbox/Subscriber.ts"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
@@ -17,14 +19,19 @@ import * as TcpProxy from "../support/TcpProxy.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
-const consumer = Consumer.steps.pipe(
-  Layer.provideMerge(Inbox.layer),
-  Layer.provideMerge(TestProcess.broker),
-  Layer.provideMerge(Layer.effectDiscard(Counters.makeTables)),
-  Layer.provideMerge(TestProcess.platform),
-  Layer.provideMerge(TestDatabase.layer),
-  Layer.provideMerge(TestProcess.quiet)
-)
+/** One process with these steps on a database of its own. */
+const processWith = <A>(steps: Layer.Layer<A, never, Inbox | Layer.Success<typeof TestProcess.platform>>) =>
+  steps.pipe(
+    Layer.provideMerge(Inbox.layer),
+    Layer.provideMerge(TestProcess.broker),
+    Layer.provideMerge(Layer.effectDiscard(Counters.makeTables)),
+    Layer.provideMerge(TestProcess.platform),
+    Layer.provideMerge(TestDatabase.layer),
+    Layer.provideMerge(TestProcess.quiet)
+  )
+/** As the service has them: slices are coalesced, and metrics look on. */
+const consumer = processWith(Consumers.steps)
+const plain = processWith(Consumer.steps)
 
 /** A record as any producer could write it. */
 const record = (eventId: string, data: unknown = {}, eventType = "Counted", aggregateId = "a") => ({
@@ -45,42 +52,40 @@ const record = (eventId: string, data: unknown = {}, eventType = "Counted", aggr
   )
 })
 
-it.live(
-  "a dependency that is down is heard of: health names it, and the consumer is well again once the slice is applied",
-  () =>
-    Effect.gen(function* () {
-      const broker = yield* Broker
-      const { states } = yield* Fibers
-      const broken = yield* Ref.make(true)
-      const handled = yield* Ref.make(0)
-      yield* Layer.build(
-        Consumer.layer({
-          name: "flaky",
-          topic: Counters.topic,
-          firstSight: "any-version",
-          handle: () =>
-            Effect.flatMap(Ref.get(broken), (isBroken) =>
-              isBroken ? Effect.fail(new DependencyDown({ reason: "out of paper" })) : Ref.update(handled, (n) => n + 1)
-            )
-        })
-      )
-      yield* broker.ensureTopic(Counters.topic, 8)
-      yield* broker.publish({ topic: Counters.topic, partition: 0, records: [record(randomUUID())] })
-      const state = Effect.map(states, (all) => all.find(({ name }) => name === "consumer flaky"))
-      yield* Counters.eventually(
-        "the failure to show",
-        Effect.map(state, (now) => now?.status === "restarting" && now.lastError?.includes("out of paper") === true)
-      )
-      yield* Ref.set(broken, false)
-      yield* Counters.eventually(
-        "the recovery to show",
-        Effect.map(state, (now) => now?.status === "running")
-      )
-      assert.strictEqual(yield* Ref.get(handled), 1)
-    }).pipe(Effect.scoped, Effect.provide(consumer))
+it.live("health names a dependency that is down, and the consumer is healthy again once the slice is applied", () =>
+  Effect.gen(function* () {
+    const broker = yield* Broker
+    const { states } = yield* Fibers
+    const broken = yield* Ref.make(true)
+    const handled = yield* Ref.make(0)
+    yield* Layer.build(
+      Consumer.layer({
+        name: "flaky",
+        topic: Counters.topic,
+        firstSight: "any-version",
+        handle: () =>
+          Effect.flatMap(Ref.get(broken), (isBroken) =>
+            isBroken ? Effect.fail(new DependencyDown({ reason: "out of paper" })) : Ref.update(handled, (n) => n + 1)
+          )
+      })
+    )
+    yield* broker.ensureTopic(Counters.topic, 8)
+    yield* broker.publish({ topic: Counters.topic, partition: 0, records: [record(randomUUID())] })
+    const state = Effect.map(states, (all) => all.find(({ name }) => name === "consumer flaky"))
+    yield* Counters.eventually(
+      "the failure to show",
+      Effect.map(state, (now) => now?.status === "restarting" && now.lastError?.includes("out of paper") === true)
+    )
+    yield* Ref.set(broken, false)
+    yield* Counters.eventually(
+      "the recovery to show",
+      Effect.map(state, (now) => now?.status === "running")
+    )
+    assert.strictEqual(yield* Ref.get(handled), 1)
+  }).pipe(Effect.scoped, Effect.provide(consumer))
 )
 
-it.live("an event whose id a foreign writer spelled in capitals is applied, and once", () =>
+it.live("an event whose id another producer spelled in capitals is applied once", () =>
   Effect.gen(function* () {
     const { run } = yield* ApplySlice
     const id = randomUUID()
@@ -132,7 +137,8 @@ it.live("slices of several partitions that touch the same revenue rows in opposi
     const [row] = yield* sql<{ readonly deadlocks: number }>`
       SELECT deadlocks::int4 AS deadlocks FROM pg_stat_database WHERE datname = current_database()`
     assert.strictEqual(row?.deadlocks, 0)
-  }).pipe(Effect.provide(consumer))
+    // Each slice has a transaction of its own.
+  }).pipe(Effect.provide(plain))
 )
 
 it.live("a pool connection that gets no answer ends itself, and the next statement takes a new one", () =>
@@ -175,7 +181,7 @@ const slice = (records: ReadonlyArray<ReturnType<typeof record>>, partition = 0)
   return { topic: "orders", partition, records: [first!, ...rest], commit: Effect.void }
 }
 
-it.live("a slice that is cut off, its partition gone to another member, leaves no age behind", () =>
+it.live("a slice that is interrupted because its partition went to another member leaves no age behind", () =>
   Effect.gen(function* () {
     const broker = yield* Broker
     const cutOff = yield* Latch.make()
@@ -185,13 +191,14 @@ it.live("a slice that is cut off, its partition gone to another member, leaves n
       records: [{ ...record(randomUUID()), offset: 0n }],
       commit: Effect.void
     }
+    const subscriber: Subscriber = {
+      name: "cut-off",
+      topic: Counters.topic,
+      firstSight: "any-version",
+      handle: () => Effect.never
+    }
     yield* Layer.build(
-      Consumer.layer({
-        name: "cut-off",
-        topic: Counters.topic,
-        firstSight: "any-version",
-        handle: () => Effect.never
-      }).pipe(
+      Layer.merge(Consumer.layer(subscriber), InboxMetrics.layer([subscriber])).pipe(
         Layer.provide(
           Layer.succeed(Broker, {
             ...broker,

@@ -1,20 +1,20 @@
-/** Who is to blame when a slice fails, what finding out costs, and what an operator reads of it. */
+/** Finding the event that is to blame for a failed slice: which one it is, how many transactions it costs, and what an operator reads. */
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Latch, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
-import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
-import { EventRefused, type Subscriber } from "../../src/inbox/Subscriber.ts"
+import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { PermanentFailure, type Subscriber } from "../../src/inbox/Subscriber.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
 const { deliver, effectsOf, holdOn, idOf, makePartition, makeSubscriber, parkedOf, record, retryAll } = Deliveries
 
-/** No waiting in between that a test would have to sit out. */
-const soon = Layer.succeed(ParkingSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
-const refused = Effect.fail(new EventRefused({ reason: "nobody here knows it" }))
+/** Due times lie far ahead: a test brings them forward, and waits for none. */
+const soon = Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
+const refused = Effect.fail(new PermanentFailure({ reason: "nobody here knows it" }))
 const broken = Effect.fail(new Error("out of paper"))
 
 /** The transactions that left an effect. */
@@ -60,7 +60,7 @@ for (const [what, failure, times] of [
   ["refused for good", refused, 1],
   ["failing", broken, 2]
 ] as const) {
-  it.live(`where every event is ${what}, each is called no more than ${times === 1 ? "once" : "twice"}`, () =>
+  it.live(`if every event is ${what}, each is called no more than ${times === 1 ? "once" : "twice"}`, () =>
     Effect.gen(function* () {
       const { broken: failing, handled, subscriber } = makeSubscriber("one")
       for (const id of ids) failing.set(`${id}/1`, failure)
@@ -73,7 +73,7 @@ for (const [what, failure, times] of [
   )
 }
 
-it.live("an operator reads what the database said", () =>
+it.live("an operator reads the database's own error", () =>
   Effect.gen(function* () {
     const { broken: failing, subscriber } = makeSubscriber("one")
     failing.set(
@@ -143,9 +143,9 @@ it.live("a consumer that is stopped while a handler runs blames nobody", () =>
   }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
 )
 
-it.live("events that hang keep no other aggregate waiting: what comes to be due meanwhile is applied", () =>
+it.live("events that hang delay no other aggregate: holds that become due meanwhile are tried", () =>
   Effect.gen(function* () {
-    const { retryHeld } = yield* ApplyHeld
+    const { retryHeld } = yield* HoldRetries
     const { broken: failing, subscriber } = makeSubscriber("one")
     const sql = yield* SqlClient.SqlClient
     const partition = makePartition()
@@ -154,7 +154,7 @@ it.live("events that hang keep no other aggregate waiting: what comes to be due 
     const hanging = ["h-0", "h-1", "h-2", "h-3", "h-4"]
     for (const id of [...hanging, "failed"]) failing.set(`${id}/1`, broken)
     yield* deliver(subscriber, partition.slice([...hanging, "failed"].map((id) => record(id, 1))))
-    // One that hangs, and one that is well again: it is due behind it.
+    // One event hangs. The other one is healthy again, and due after it.
     failing.clear()
     failing.set("h-0/1", hang)
     const due = (id: string) =>
@@ -169,7 +169,7 @@ it.live("events that hang keep no other aggregate waiting: what comes to be due 
     yield* Deferred.succeed(end, undefined)
     yield* Fiber.join(first)
 
-    // More of them than are tried side by side, and one that never failed.
+    // More events hang than are tried side by side, and one has never failed.
     const last = yield* Deferred.make<void>()
     for (const id of hanging) failing.set(`${id}/1`, Effect.andThen(Deferred.await(last), broken))
     for (const id of hanging) yield* due(id)
@@ -218,15 +218,15 @@ for (const [what, wrap] of [
           ],
           { concurrency: "unbounded" }
         )
-        // One slice was through as it was, and the other in two transactions.
+        // One slice was applied whole, and the other one in two transactions.
         assert.strictEqual(yield* transactions, 3)
-        // A backlog's next slices do not go through the same again.
+        // The next slices are applied one by one at once.
         yield* deliver(summing, partitions[0].slice([record("x-2", 1), record("y-2", 1)]))
         assert.strictEqual(yield* transactions, 5)
-        // Nor do they share a transaction, in which they would wait for one another.
-        const { run } = yield* ApplySlice
+        // They share no transaction either.
+        const { runTogether } = yield* ApplySlice
         const shared = [partitions[0].slice([record("x-3", 1)]), partitions[1].slice([record("y-3", 1)])] as const
-        assert.isTrue(Exit.isFailure(yield* Effect.exit(run(summing, ...shared))))
+        assert.isTrue(Exit.isFailure(yield* Effect.exit(runTogether(summing, shared))))
         assert.strictEqual(yield* transactions, 5)
         assert.deepStrictEqual(yield* sql`SELECT name, count FROM totals ORDER BY name`, [
           { name: "x", count: 3 },

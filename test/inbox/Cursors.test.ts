@@ -1,17 +1,15 @@
-/** The order of an aggregate, whatever comes late, twice, too early or not at all. */
+/** Version order within an aggregate, for events that come late, twice, too early or not at all. */
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
-import { OneStatementClaim, never } from "../../src/postgres/fast/OneStatementClaim.ts"
 import { Cursors } from "../../src/inbox/Cursors.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { InboxReport } from "../../src/operations/InboxReport.ts"
-import { Parking, ParkingSettings } from "../../src/inbox/holds/Parking.ts"
-import { EventRefused } from "../../src/inbox/Subscriber.ts"
-import { laneOf } from "../../src/outbox/Lane.ts"
+import { Holds, HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { PermanentFailure } from "../../src/inbox/Subscriber.ts"
 import * as Counters from "../support/Counters.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import * as Deliveries from "../support/Deliveries.ts"
@@ -22,15 +20,15 @@ const upTo = (version: number) => Array.from({ length: version }, (_, index) => 
 const operator = { actor: "test", reason: "it is a test" }
 const process = Layer.provideMerge(
   Deliveries.process,
-  Layer.succeed(ParkingSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
+  Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
 )
 
-/** One round of what is due, at the clock's own time. */
+/** One round of the holds that are due by the database's clock. */
 const retryDue = (subscriber: ReturnType<typeof makeSubscriber>["subscriber"]) =>
-  Effect.flatMap(ApplyHeld, ({ retryHeld }) => retryHeld(subscriber))
+  Effect.flatMap(HoldRetries, ({ retryHeld }) => retryHeld(subscriber))
 
 it.live(
-  "an event that comes before an earlier one waits for it; once that comes, all follow at once in version order",
+  "an event that comes before an earlier version waits for it, and all follow in version order once it comes",
   () =>
     Effect.gen(function* () {
       const { subscriber } = makeSubscriber("one")
@@ -71,7 +69,7 @@ it.live("a slice in reverse order is applied in version order", () =>
   }).pipe(Effect.provide(process))
 )
 
-it.live("an operator goes on without what is missing; should it come after all, it is not applied", () =>
+it.live("an operator skips a missing version, which is not applied when it comes later", () =>
   Effect.gen(function* () {
     const { subscriber } = makeSubscriber("one")
     const letters = yield* InboxDeadLetters
@@ -95,25 +93,38 @@ it.live("an operator goes on without what is missing; should it come after all, 
   }).pipe(Effect.provide(process))
 )
 
-it.live("nobody waits for an event that an operator gave up before it was ever sent", () =>
+it.live("no consumer waits for an event that an operator gave up before it was ever sent", () =>
   Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
     const { subscriber } = makeSubscriber("one")
-    const discard = (id: string, version: number) => sql`
-      INSERT INTO outbox_dead_letters (lane, seq, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,
-        aggregate_version, occurred_at, trace_id, span_id, record_bytes, data, status, attempts, history, ended_at)
-      VALUES (${laneOf(id)}::int2, ${version}::int8, ${idOf(id, version)}::uuid, ${Deliveries.topic}, 'Counted', 1::int2, 'Counter', ${id},
-        ${version}::int4, clock_now(), ${"0".repeat(32)}, ${"0".repeat(16)}, 100, '{}'::json, 'discarded', 1, '[]'::jsonb, clock_now())`
+    const discard = (id: string, version: number) => Deliveries.buryInOutbox(id, version, "discarded")
     yield* Effect.forEach([2, 3], (version) => discard("a", version))
     const partition = makePartition()
     yield* deliver(subscriber, partition.slice([record("a", 1), record("a", 4), record("b", 1), record("b", 3)]))
     assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 4])
     assert.include(yield* holdOn("one", "b"), { status: "gap" })
-    // Given up while somebody waits for it already.
+    // Given up while the consumer waits for it already.
     yield* discard("b", 2)
-    yield* Effect.flatMap(ApplyHeld, ({ sweepGaps }) => sweepGaps("one"))
+    yield* Effect.flatMap(HoldRetries, ({ sweepGaps }) => sweepGaps("one"))
     yield* retryDue(subscriber)
     assert.deepStrictEqual(yield* effectsOf("one", "b"), [1, 3])
+  }).pipe(Effect.provide(process))
+)
+
+it.live("an event that is dead in the outbox is waited for: redriven, it is applied in its turn", () =>
+  Effect.gen(function* () {
+    const { subscriber } = makeSubscriber("one")
+    const { sweepGaps } = yield* HoldRetries
+    const partition = makePartition()
+    // A dispatcher that skips the dead of a topic has sent version 3, and an operator may yet redrive version 2.
+    yield* Deliveries.buryInOutbox("a", 2, "dead")
+    yield* deliver(subscriber, partition.slice([record("a", 1), record("a", 3)]))
+    yield* sweepGaps("one")
+    assert.strictEqual(yield* retryDue(subscriber), 0)
+    assert.deepStrictEqual(yield* effectsOf("one", "a"), [1])
+    assert.include(yield* holdOn("one", "a"), { status: "gap", eventId: idOf("a", 3) })
+    yield* deliver(subscriber, partition.slice([record("a", 2)]))
+    yield* retryDue(subscriber)
+    assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 2, 3])
   }).pipe(Effect.provide(process))
 )
 
@@ -128,12 +139,12 @@ it.live("a subscriber says whether a first sight above version 1 is a gap or whe
     assert.deepStrictEqual(yield* effectsOf("strict", "a"), [])
     assert.include(yield* holdOn("strict", "a"), { status: "gap", eventId: idOf("a", 5) })
     assert.deepStrictEqual(yield* effectsOf("open", "a"), [5, 6])
-    // From there on it wants all of them, too.
+    // From there on it applies no version before the one in front of it.
     assert.include(yield* holdOn("open", "a"), { status: "gap", eventId: idOf("a", 8) })
   }).pipe(Effect.provide(process))
 )
 
-it.live("a topic read again from offset 0 leaves everything as it is, what waits included", () =>
+it.live("a topic that is read again from offset 0 changes nothing, parked events included", () =>
   Effect.gen(function* () {
     const { broken, subscriber } = makeSubscriber("one")
     broken.set("b/3", Effect.fail(new Error("out of paper")))
@@ -211,13 +222,13 @@ it.live("many members at the same slices: each effect once and in order, without
   }).pipe(Effect.provide(process))
 )
 
-it.live("what is told of an event stays true: applied is applied after its mark is gone, and given up is not", () =>
+it.live("an event counts as applied also after its mark is gone, and a discarded event never does", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const inbox = yield* Inbox
     const letters = yield* InboxDeadLetters
     const { broken, subscriber } = makeSubscriber("one")
-    broken.set("a/2", Effect.fail(new EventRefused({ reason: "nobody reads this" })))
+    broken.set("a/2", Effect.fail(new PermanentFailure({ reason: "nobody reads this" })))
     yield* deliver(subscriber, makePartition().slice(upTo(4).map((version) => record("a", version))))
     const told = Effect.map(
       inbox.applied(
@@ -258,13 +269,13 @@ it.live("two kinds of aggregate that share an id and a topic have a cursor each"
   }).pipe(Effect.provide(process))
 )
 
-it.live("what arrives while a gap is written down is not overlooked: the decision waits for the arrival", () =>
+it.live("an event that arrives while its gap is written down is not overlooked: the decision waits for it", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const { subscriber } = makeSubscriber("one")
     const partition = makePartition()
     yield* deliver(subscriber, partition.slice([record("a", 1), record("a", 3)]))
-    // Somebody looks at the hold, for whatever reason …
+    // The hold is made due …
     yield* sql`UPDATE inbox_holds SET status = 'retrying', next_attempt_at = clock_now()`
     const inHandler = yield* Deferred.make<void>()
     const goOn = yield* Deferred.make<void>()
@@ -275,7 +286,7 @@ it.live("what arrives while a gap is written down is not overlooked: the decisio
           .handle(event)
           .pipe(Effect.andThen(Deferred.succeed(inHandler, undefined)), Effect.andThen(Deferred.await(goOn)))
     }
-    // … while the missing event has been parked by a slice that is not at its end yet.
+    // … while a slice that has not committed yet parks the missing event.
     const arrival = yield* Effect.forkChild(deliver(slow, partition.slice([record("a", 2), record("b", 1)])))
     yield* Deferred.await(inHandler)
     const decision = yield* Effect.forkChild(retryDue(subscriber))
@@ -306,7 +317,7 @@ it.live(
       }
       const first = yield* Effect.forkChild(deliver(slow, partition.slice([record("a", 2)])))
       yield* Deferred.await(inHandler)
-      // No mark tells that it was here: only the cursor does, which the first has moved and not committed.
+      // No mark shows that the version was applied. Only the cursor does, which the first member has moved and not committed.
       const text = new TextDecoder().decode(record("a", 2).value).replace(idOf("a", 2), idOf("a again", 2))
       const again = {
         ...record("a", 2),
@@ -323,7 +334,7 @@ it.live(
 )
 
 it.live(
-  "were there no marks, the cursors alone would let each effect happen once, also of two members in the middle of the same slice",
+  "without marks the cursors alone give each event its effect once, also with two members in the same slice",
   () =>
     Effect.gen(function* () {
       const { subscriber } = makeSubscriber("one")
@@ -347,7 +358,7 @@ it.live(
     }).pipe(
       Effect.provide(
         Layer.fresh(ApplySlice.layerNoDeps).pipe(
-          Layer.provide([Cursors.layer, Parking.layer, Layer.succeed(OneStatementClaim, never)]),
+          Layer.provide([Cursors.layer, Holds.layer]),
           Layer.provide(
             Layer.succeed(Inbox, {
               markFirst: (_, eventIds) => Effect.succeed(new Set(eventIds)),

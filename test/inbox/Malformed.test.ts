@@ -1,18 +1,18 @@
-/** Records that no table takes as they are, and ids that are there twice: none of them stops a partition, and each can be handled. */
+/** Records that no table can store as they are, and events with equal ids: none stops its partition, and an operator can handle each. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Result } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Envelope from "../../src/brokers/Envelope.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
-import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
-import { EventRefused } from "../../src/inbox/Subscriber.ts"
+import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { PermanentFailure } from "../../src/inbox/Subscriber.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
 const { deliver, effectsOf, garbage, holdOn, idOf, makePartition, makeSubscriber, parkedOf, record, retryAll, topic } =
   Deliveries
 
 const operator = { actor: "test", reason: "it is a test" }
-const soon = Layer.succeed(ParkingSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
+const soon = Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
 const run = <A, E>(
   test: Effect.Effect<A, E, Layer.Success<typeof Deliveries.process>>
 ): Effect.Effect<A, E | Layer.Error<typeof Deliveries.process>> =>
@@ -52,7 +52,7 @@ for (const [what, bad] of [
         assert.strictEqual(partition.state.committed, 3n)
         assert.deepStrictEqual(yield* effectsOf("one", "b"), [1])
         assert.include(yield* holdOn("one", "k"), { status: "dead", eventId: `${topic}:3:0` })
-        // As it came but for what no column holds: the bare form is for what nobody has thought of.
+        // It is parked as it came, except for characters that no column holds. The bare form is for records that can't be parked so.
         const sql = yield* SqlClient.SqlClient
         const kept = yield* sql`SELECT record_key AS key, record_headers AS headers FROM inbox_dead_letters`
         const headers = Object.entries(bad.headers).map((pair) =>
@@ -80,7 +80,7 @@ it.live("a record whose key no text can hold holds the aggregate of what is left
 )
 
 it.live(
-  "where a topic's places are given a second time, a record that can't be read is another one, and itself each time",
+  "in a topic that gives its offsets a second time, an unreadable record is a new one, and the same one each time it comes",
   () =>
     run(
       Effect.gen(function* () {
@@ -154,7 +154,7 @@ describe("the last net", () => {
           const { broken: failing, subscriber } = makeSubscriber("one")
           const partition = makePartition()
           yield* sql.unsafe(`ALTER TABLE inbox_parked ADD CONSTRAINT refuses CHECK (${check})`)
-          failing.set("k/1", Effect.fail(new EventRefused({ reason: "no reader here" })))
+          failing.set("k/1", Effect.fail(new PermanentFailure({ reason: "no reader here" })))
           const bad = { ...record("k", 1), headers: { is: "poison" } }
           yield* deliver(subscriber, partition.slice([bad, record("b", 1)]))
           assert.strictEqual(partition.state.committed, 2n)
@@ -207,13 +207,13 @@ describe("when an event happened", () => {
 describe("an id that several events have", () => {
   const eventId = idOf("twice", 1)
 
-  it.live("dead ones of two aggregates are two dead letters, and each can be handled", () =>
+  it.live("dead events of two aggregates with one id are two dead letters, and each can be handled", () =>
     run(
       Effect.gen(function* () {
         const letters = yield* InboxDeadLetters
         const { broken: failing, subscriber } = makeSubscriber("one")
         for (const name of ["a/1", "b/1"])
-          failing.set(name, Effect.fail(new EventRefused({ reason: "no reader here" })))
+          failing.set(name, Effect.fail(new PermanentFailure({ reason: "no reader here" })))
         const both = [altered("a", { eventId }), altered("b", { eventId })]
         const partition = makePartition()
         yield* deliver(subscriber, partition.slice([...both, record("a", 2), record("b", 2)]))
@@ -235,7 +235,7 @@ describe("an id that several events have", () => {
     )
   )
 
-  it.live("those that wait together wait each, and only the first has its effect", () =>
+  it.live("events with one id that wait together are all parked, and only the first one has its effect", () =>
     run(
       Effect.gen(function* () {
         const { broken: failing, subscriber } = makeSubscriber("one")
@@ -251,33 +251,31 @@ describe("an id that several events have", () => {
     )
   )
 
-  it.live(
-    "one whose place is a dead letter's too, of a topic that was made anew, has a third name and stops nobody",
-    () =>
-      run(
-        Effect.gen(function* () {
-          const { broken: failing, subscriber } = makeSubscriber("one")
-          // The topic's first life: the records at these places are dead.
-          yield* deliver(
-            subscriber,
-            makePartition(3).slice([record("old", 1), garbage("y"), record("old", 2), garbage("z")])
-          )
-          failing.set("a/1", Effect.fail(new EventRefused({ reason: "no reader here" })))
-          failing.set("b/1", Effect.fail(new EventRefused({ reason: "no reader here" })))
-          const partition = makePartition(3)
-          const twins = [altered("a", { eventId }), altered("b", { eventId })]
-          const behind = altered("b", { eventId }, 2)
-          yield* deliver(subscriber, partition.slice([...twins, record("c", 1), behind, record("d", 1)]))
-          assert.strictEqual(partition.state.committed, 5n)
-          assert.deepStrictEqual(yield* effectsOf("one", "d"), [1])
-          const hold = yield* holdOn("one", "b")
-          assert.strictEqual(hold?.status, "dead")
-          assert.match(hold?.eventId ?? "", new RegExp(`^${topic}:3:1:[0-9a-f]{8}$`))
-          const [waiting, ...more] = yield* parkedOf("one", "b")
-          assert.match(waiting ?? "", new RegExp(`^${topic}:3:3:[0-9a-f]{8}$`))
-          assert.deepStrictEqual(more, [])
-        })
-      )
+  it.live("an event whose offset belongs to a dead letter, too, gets a third id, and its partition goes on", () =>
+    run(
+      Effect.gen(function* () {
+        const { broken: failing, subscriber } = makeSubscriber("one")
+        // The topic's first life: the records at these places are dead.
+        yield* deliver(
+          subscriber,
+          makePartition(3).slice([record("old", 1), garbage("y"), record("old", 2), garbage("z")])
+        )
+        failing.set("a/1", Effect.fail(new PermanentFailure({ reason: "no reader here" })))
+        failing.set("b/1", Effect.fail(new PermanentFailure({ reason: "no reader here" })))
+        const partition = makePartition(3)
+        const twins = [altered("a", { eventId }), altered("b", { eventId })]
+        const behind = altered("b", { eventId }, 2)
+        yield* deliver(subscriber, partition.slice([...twins, record("c", 1), behind, record("d", 1)]))
+        assert.strictEqual(partition.state.committed, 5n)
+        assert.deepStrictEqual(yield* effectsOf("one", "d"), [1])
+        const hold = yield* holdOn("one", "b")
+        assert.strictEqual(hold?.status, "dead")
+        assert.match(hold?.eventId ?? "", new RegExp(`^${topic}:3:1:[0-9a-f]{8}$`))
+        const [waiting, ...more] = yield* parkedOf("one", "b")
+        assert.match(waiting ?? "", new RegExp(`^${topic}:3:3:[0-9a-f]{8}$`))
+        assert.deepStrictEqual(more, [])
+      })
+    )
   )
 
   it.live("two versions with one id in one slice: the second is a duplicate, and the aggregate goes on", () =>

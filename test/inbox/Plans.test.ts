@@ -1,18 +1,20 @@
 /**
- * What a consumer's statements read and lock: the cursors of their aggregates, and no others. A plan that was made while the table was small is kept,
- * and Postgres would rather read all cursors of a consumer that it takes for a few. Marks are locked before cursors, by whichever statement.
+ * The rows that a consumer's statements read and lock: the cursors of their own aggregates, and no others. Postgres keeps a plan that it made while
+ * the table was small, and such a plan could read all cursors of a consumer. Every statement locks marks before cursors.
  */
 import { assert, it } from "@effect/vitest"
-import { Effect, Fiber, Latch } from "effect"
+import { Effect, Fiber, Latch, Layer } from "effect"
 import * as Arrival from "../../src/inbox/Arrival.ts"
-import { OneStatementClaim } from "../../src/postgres/fast/OneStatementClaim.ts"
-import { consumerPlans } from "../../src/inbox/Consumer.ts"
+import { FastPath } from "../../src/inbox/FastPath.ts"
 import { Cursors } from "../../src/inbox/Cursors.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
+import * as Consumers from "../../src/main/Consumers.ts"
+import * as OneStatementClaim from "../../src/postgres/fast/OneStatementClaim.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { eventually } from "../support/Counters.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
+const process = Layer.provideMerge(Deliveries.process, OneStatementClaim.layer)
 const aggregateType = "Counter"
 
 const arrivals = (id: string, version: number) => [
@@ -43,8 +45,9 @@ it.live("a slice reads the cursors of its own aggregates only, also by plans tha
   Transaction.run(
     Effect.gen(function* () {
       const { sql } = yield* Transaction
-      for (const [name, value] of Object.entries(consumerPlans)) yield* sql`SELECT set_config(${name}, ${value}, true)`
-      const claim = yield* OneStatementClaim
+      for (const [name, value] of Object.entries(Consumers.plans))
+        yield* sql`SELECT set_config(${name}, ${value}, true)`
+      const claim = yield* FastPath
       const read = Effect.flatMap(Cursors, (cursors) => cursors.read("one", [{ aggregateId: "b", aggregateType }]))
       const advance = (from: number | undefined, to: number) =>
         Effect.flatMap(Cursors, (cursors) => cursors.advance("one", [{ aggregateId: "b", aggregateType, from, to }]))
@@ -56,35 +59,33 @@ it.live("a slice reads the cursors of its own aggregates only, also by plans tha
       assert.isAtMost(yield* readBy(read), 10)
       assert.isAtMost(yield* readBy(advance(1, 2)), 10)
     })
-  ).pipe(Effect.provide(Cursors.layer), Effect.provide(Deliveries.process))
+  ).pipe(Effect.provide(Cursors.layer), Effect.provide(process))
 )
 
-it.live(
-  "the usual slice's statement waits for a mark without a lock on the cursor: it and the long way form no ring",
-  () =>
-    Effect.gen(function* () {
-      const claim = yield* OneStatementClaim
-      yield* Transaction.run(claim("one", arrivals("a", 1)))
-      const second = arrivals("a", 2)
-      const isMarked = yield* Latch.make()
-      const claiming = yield* Effect.forkScoped(Effect.andThen(isMarked.await, Transaction.run(claim("one", second))))
-      yield* Transaction.run(
-        Effect.gen(function* () {
-          const { sql } = yield* Transaction
-          const inbox = yield* Inbox
-          yield* inbox.markFirst("one", [second[0]!.eventId])
-          yield* isMarked.open
-          yield* eventually(
-            "the claim to wait for the mark",
-            Effect.map(
-              sql`SELECT 1 AS one FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))`,
-              (rows) => rows.length === 1
-            )
+it.live("the fast path waits for a mark without a lock on the cursor, so it can't deadlock with the steps", () =>
+  Effect.gen(function* () {
+    const claim = yield* FastPath
+    yield* Transaction.run(claim("one", arrivals("a", 1)))
+    const second = arrivals("a", 2)
+    const isMarked = yield* Latch.make()
+    const claiming = yield* Effect.forkScoped(Effect.andThen(isMarked.await, Transaction.run(claim("one", second))))
+    yield* Transaction.run(
+      Effect.gen(function* () {
+        const { sql } = yield* Transaction
+        const inbox = yield* Inbox
+        yield* inbox.markFirst("one", [second[0]!.eventId])
+        yield* isMarked.open
+        yield* eventually(
+          "the claim to wait for the mark",
+          Effect.map(
+            sql`SELECT 1 AS one FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))`,
+            (rows) => rows.length === 1
           )
-          yield* sql`SELECT 1 AS one FROM consumer_cursors WHERE consumer_name = 'one' AND aggregate_id = 'a' FOR UPDATE NOWAIT`
-        })
-      )
-      const claimed = yield* Fiber.join(claiming)
-      assert.strictEqual(claimed?.first.size, 0)
-    }).pipe(Effect.scoped, Effect.provide(Deliveries.process))
+        )
+        yield* sql`SELECT 1 AS one FROM consumer_cursors WHERE consumer_name = 'one' AND aggregate_id = 'a' FOR UPDATE NOWAIT`
+      })
+    )
+    const claimed = yield* Fiber.join(claiming)
+    assert.strictEqual(claimed?.first.size, 0)
+  }).pipe(Effect.scoped, Effect.provide(process))
 )

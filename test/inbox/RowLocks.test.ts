@@ -1,12 +1,12 @@
-/** Locks on rows of the inbox, held by a member that froze in the middle of a slice: what the consumers' own connections do about them. */
+/** Row locks of a member that froze in the middle of a slice, and how the consumers' own connections bound them. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
-import * as Consumer from "../../src/inbox/Consumer.ts"
 import { HandleSettings } from "../../src/inbox/Handle.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
+import * as Consumers from "../../src/main/Consumers.ts"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
@@ -21,16 +21,16 @@ const startMember = Effect.gen(function* () {
   const { url } = yield* TestDatabase
   return yield* Layer.build(
     Layer.fresh(
-      Consumer.steps.pipe(
+      Consumers.steps.pipe(
         Layer.provideMerge(Inbox.layer),
-        Layer.provideMerge(Consumer.consumerDatabase),
+        Layer.provideMerge(Consumers.database),
         Layer.provide(DatabaseSettings.layerOf({ url }))
       )
     )
   )
 })
 
-/** Moves the place of "a" on a connection of `process`, and is silent until `awake`; then it looks whether its transaction still is. */
+/** Moves the cursor of "a" on a connection of `process`, is silent until `awake`, and then fails if its transaction is gone. */
 const freeze = Effect.fnUntraced(function* (
   process: Context.Context<PgClient.PgClient>,
   awake: Deferred.Deferred<void>
@@ -49,14 +49,14 @@ const freeze = Effect.fnUntraced(function* (
   return fiber
 })
 
-/** Who freezes here is no more frozen than this test: a pool gives up a connection that is silent for so long. */
+/** The pool of the frozen member, which must not give up its silent connection before Postgres does. */
 const frozenPool = { silenceMillis: 120_000 }
 
-/** In less time than that. */
+/** Runs the test within a shorter time than that. */
 const run = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   effect.pipe(Effect.timeout("45 seconds"), Effect.scoped, Effect.provide(Deliveries.process))
 
-it.live("a slice that can't get its rows gives up, and leaves nobody behind in Postgres that waits for them", () =>
+it.live("a slice that can't lock its rows gives up, and leaves no session in Postgres that waits for them", () =>
   run(
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
@@ -75,7 +75,7 @@ it.live("a slice that can't get its rows gives up, and leaves nobody behind in P
       for (let turn = 0; turn < 3; turn++) {
         assert.isTrue(Exit.isFailure(yield* Effect.exit(Context.get(member, ApplySlice).run(subscriber, slice))))
       }
-      // While the row is still locked.
+      // The row is still locked here.
       yield* eventually(
         "nobody to wait for a lock",
         Effect.map(
@@ -83,7 +83,7 @@ it.live("a slice that can't get its rows gives up, and leaves nobody behind in P
           (rows) => rows.length === 0
         )
       )
-      // That somebody has the row is nobody's fault: the events are not held.
+      // No event is to blame for a lock on its row: none is held.
       assert.deepStrictEqual(yield* sql`SELECT 1 AS one FROM inbox_holds`, [])
       yield* Deferred.succeed(awake, undefined)
       yield* Fiber.join(frozen)
@@ -92,7 +92,7 @@ it.live("a slice that can't get its rows gives up, and leaves nobody behind in P
 )
 
 it.live(
-  "a member that freezes in the middle of a slice loses its rows soon after its handlers' time: the slice goes on",
+  "a member that freezes in the middle of a slice loses its locks soon after its handlers' time limit, and the slice goes on",
   () =>
     run(
       Effect.gen(function* () {

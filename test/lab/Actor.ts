@@ -9,7 +9,9 @@ import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import { type FaultPoint, Faults } from "../../src/platform/Faults.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
+import { Ids } from "../../src/platform/Ids.ts"
 import { RandomUuid } from "../../src/platform/RandomUuid.ts"
+import { version7 } from "./mistakes/version7.ts"
 import * as TransactionControl from "../../src/platform/TransactionControl.ts"
 import type { LabConnection, LabDatabase } from "./LabDatabase.ts"
 
@@ -345,7 +347,7 @@ export const randomOf = (seed: number) => {
 /** Lanes that ids fall into: the orders of a case share them, as those of a busy system do. Two of them lie in one partition. */
 export const usedLanes = [0, 1, 2] as const
 
-/** A version 4 UUID whose version 7 twin (LabDatabase.ts) is of that time and falls into one of the few lanes. One draw in 21 does. */
+/** A version 4 UUID whose version 7 twin (version7.ts) is of that time and falls into one of the few lanes. One draw in 21 does. */
 const uuidInFewLanes = (millis: number, random: () => number): string => {
   const time = millis.toString(16).padStart(12, "0")
   const start = `${time.slice(0, 8)}-${time.slice(8)}-`
@@ -368,6 +370,11 @@ export const surroundings = (database: LabDatabase["Service"], time: LabTime, ra
       Context.add(SqlClient.SqlClient, sql as SqlClient.SqlClient),
       Context.add(Faults, { at, around: (point, operation) => Effect.andThen(at(point), operation) }),
       Context.add(RandomUuid, () => uuidInFewLanes(time.millis, random)),
+      Context.add(Ids, {
+        next: () => version7(uuidInFewLanes(time.millis, random)),
+        sampleBy: Effect.asVoid,
+        sample: Effect.void
+      }),
       Context.add(Random.Random, {
         nextDoubleUnsafe: random,
         nextIntUnsafe: () => Math.floor(random() * Number.MAX_SAFE_INTEGER)

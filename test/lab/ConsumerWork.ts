@@ -1,10 +1,10 @@
 /**
- * What consumers do: slices of their partitions, and rounds over what they hold. It stands in for the broker's deal of partitions and for the
- * loops of Consumer, and hands it to the service's own steps.
+ * The work of consumers: slices of their partitions, and rounds of attempts at their holds. This replaces the broker's assignment of partitions and the
+ * loops of Consumer.ts, and calls the service's own steps.
  */
 import { Array as EffectArray, Effect, Exit } from "effect"
 import { ordersTopic } from "../../src/domain/Events.ts"
-import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import type { Subscriber } from "../../src/inbox/Subscriber.ts"
 import type { Actor } from "./Actor.ts"
@@ -14,17 +14,17 @@ import { partitionCount } from "./Parts.ts"
 import type { ConsumerProcess } from "./Processes.ts"
 import type { Scheduler } from "./Scheduler.ts"
 
-/** How many records a consumer gets at once: two, as a dispatcher's batch. */
+/** The most records in a slice: two, as in a dispatcher's batch. */
 const sliceSize = 2
 
-/** Few processes tell as much as many. */
+/** Two processes show every race that more would show. */
 export const maxConsumers = 2
 
-/** The slice that a process has in hand. */
+/** The slices that a process is applying. */
 export interface Reading {
   readonly group: string
   readonly partitions: ReadonlyArray<number>
-  /** The deal of partitions that it comes from: after the next one it is a zombie's. */
+  /** The assignment of partitions that they come from. After the next assignment the process is a zombie. */
   readonly deal: number
 }
 
@@ -32,12 +32,12 @@ export class ConsumerWork {
   private readonly lab: Scheduler
   /** Partitions whose last slice failed: they wait for a poll. */
   private readonly heldPartitions = new Set<string>()
-  /** Partitions whose last slice failed: they share no transaction. */
+  /** Partitions whose last slice failed. Their slices are applied alone. */
   private readonly apart = new Set<string>()
   readonly troubles: Troubles
   /** The service's own subscriber, and one of the lab's where the case has it. */
   readonly subscribers: Array<Subscriber>
-  /** How often the partitions were dealt anew. */
+  /** How often the partitions were assigned anew. */
   private deal = 0
   private seen = ""
 
@@ -49,9 +49,9 @@ export class ConsumerWork {
     this.subscribers = [analyticsOf(this.troubles)]
   }
 
-  /** Whether slices of several partitions share a transaction. */
-  private get gathers(): boolean {
-    return this.lab.environment.settings.gathers
+  /** Whether slices of several partitions are coalesced. */
+  private get coalesces(): boolean {
+    return this.lab.environment.settings.coalesces
   }
 
   get groups(): ReadonlyArray<string> {
@@ -65,7 +65,7 @@ export class ConsumerWork {
     return true
   }
 
-  /** What is committed was looked at: where what consumers know has changed since, their holds are looked at. */
+  /** Has each consumer look at its holds again if the committed rows of the inbox have changed. */
   look(): void {
     const { effects, inbox } = this.lab.committed
     if (inbox.holds.length === 0) return
@@ -82,7 +82,7 @@ export class ConsumerWork {
     }
   }
 
-  /** Something waits for its next try. */
+  /** Whether a hold waits for its next attempt. */
   get hasRetries(): boolean {
     return this.lab.committed.inbox.holds.some(({ status }) => status === "retrying")
   }
@@ -91,7 +91,7 @@ export class ConsumerWork {
     return this.lab.processes.filter((process) => process.role === "consumer")
   }
 
-  /** Those that have partitions: who is frozen has lost them, and who leaves has given them up. */
+  /** The consumers that have partitions. A frozen one has lost them, and a leaving one has given them up. */
   get living(): ReadonlyArray<ConsumerProcess> {
     return this.consumers.filter((process) => !process.leaves && !process.actors.some((actor) => actor.frozen))
   }
@@ -108,7 +108,7 @@ export class ConsumerWork {
     return living.find(reads) ?? living[(partition + this.deal) % living.length]
   }
 
-  /** The next slice of the partition for this process, if it is its own and there is one. */
+  /** The partition's next slice, if the partition belongs to this process and has one. */
   private sliceFor(process: ConsumerProcess, group: string, partition: number) {
     const key = `${group} ${partition}`
     if (this.heldPartitions.has(key) || this.ownerOf(group, partition) !== process) return undefined
@@ -125,8 +125,8 @@ export class ConsumerWork {
       const group = subscriber.name
       const ready = Array.from({ length: partitionCount }, (_, partition) => this.sliceFor(process, group, partition))
         .filter((one) => one !== undefined)
-        // What failed together comes again one by one, and goes alone until it has succeeded.
-        .filter(({ key }, index) => index === 0 || (this.gathers && !this.apart.has(key)))
+        // Slices that failed together come again one by one, each alone until it succeeds.
+        .filter(({ key }, index) => index === 0 || (this.coalesces && !this.apart.has(key)))
       const [first, ...rest] = ready
       if (first === undefined) continue
       const taken = [first, ...(this.apart.has(first.key) ? [] : rest)] as const
@@ -151,9 +151,9 @@ export class ConsumerWork {
         actor.begin(
           {
             title: "slices",
-            effect: Effect.flatMap(ApplySlice, (applySlice) => applySlice.run(subscriber, ...slices)).pipe(
-              Effect.provideContext(process.context)
-            ),
+            effect: Effect.flatMap(ApplySlice, ({ run, runTogether }) =>
+              slices.length === 1 ? run(subscriber, slices[0]) : runTogether(subscriber, slices)
+            ).pipe(Effect.provideContext(process.context)),
             ended: (exit) => {
               process.reading = undefined
               for (const { behind, key } of taken) {
@@ -174,7 +174,7 @@ export class ConsumerWork {
     return undefined
   }
 
-  /** The slice comes again: our reader waits, and no other partition does. Thrown into the client's loop, it stops all of the member's. */
+  /** A failed slice comes again. The reader of its partition waits; where failures are thrown into the client's loop, all of the member's stop. */
   private failed(process: ConsumerProcess, { deal, group, partitions }: Reading): void {
     for (const partition of partitions) process.positions.delete(`${group} ${partition}`)
     if (this.lab.environment.parts.clientLoop === "stops") {
@@ -182,7 +182,7 @@ export class ConsumerWork {
       process.positions.clear()
       this.lab.story.says(process.name, "has its client crash, which reads nothing until it is started again")
     } else if (deal === this.deal && partitions.length === 1)
-      // Those that failed together come again at once, each alone.
+      // Slices that failed together come again at once, each alone.
       for (const partition of partitions) this.heldPartitions.add(`${group} ${partition}`)
   }
 
@@ -200,7 +200,7 @@ export class ConsumerWork {
       actor.begin(
         {
           title: "held",
-          effect: Effect.flatMap(ApplyHeld, (held) =>
+          effect: Effect.flatMap(HoldRetries, (held) =>
             Effect.andThen(held.sweepGaps(subscriber.name), held.retryHeld(subscriber))
           ).pipe(Effect.provideContext(process.context)),
           ended: (exit) => this.lab.work.tellFailure(actor, exit)
@@ -211,8 +211,8 @@ export class ConsumerWork {
   }
 
   /**
-   * The members are dealt their partitions anew while `by` has a slice in hand, which it goes on with as a zombie: because another one joins, or
-   * because it leaves itself. Who goes on first is the case's to say.
+   * Assigns the partitions anew while `by` is applying a slice, which it goes on with as a zombie: because another member joins, or because it leaves
+   * itself. The case decides which of the two goes on first.
    */
   rebalance(
     by: ConsumerProcess,
@@ -228,7 +228,7 @@ export class ConsumerWork {
       for (const group of this.groups) this.lab.log.dealAnew(group)
       const before = by.reading
       this.deal += 1
-      // What it had in hand goes to another one, where there is one.
+      // Its slices go to another member, if there is one.
       const [partition = 0] = before?.partitions ?? []
       if (before !== undefined && this.ownerOf(before.group, partition) === by) this.deal += 1
       const owner = before === undefined ? undefined : this.ownerOf(before.group, partition)
@@ -236,7 +236,7 @@ export class ConsumerWork {
     })
   }
 
-  /** The groups' places go back by so many records, and what is read then is read anew. */
+  /** Sets the groups' offsets back by so many records. */
   rewind(records: number): void {
     for (const group of this.groups) this.lab.log.rewind(group, records)
     this.deal += 1

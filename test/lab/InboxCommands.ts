@@ -1,4 +1,4 @@
-/** What the commands do that are about consumers, and what an operator does for them in the end. */
+/** The commands about consumers, and an operator's decisions at the end of a case. */
 import { Effect } from "effect"
 import { laneOf, partitionOf } from "../../src/outbox/Lane.ts"
 import { ask, gatesFromNow, pick, says as tell } from "./Commands.ts"
@@ -11,23 +11,23 @@ import { partitionCount } from "./Parts.ts"
 import type { Request } from "./Requests.ts"
 import type { Scheduler } from "./Scheduler.ts"
 
-/** Enough to be parked also where the slice is done again in parts, and fewer than make it a dead letter. */
+/** Enough for the event to be parked after its slice was applied again in parts, and too few for a dead letter. */
 const fewFailures = 2
 
-/** How an event fails: with each try, some times (or once), or for good with the first. */
+/** How an event fails: in each attempt, in some (or one), or permanently in the first. */
 const ways = [
   { failures: Infinity, isRefused: false, says: "will fail" },
   { failures: fewFailures, isRefused: false, says: "will fail twice" },
   { failures: Infinity, isRefused: true, says: "will be refused" }
 ] as const
 
-/** Versions of an aggregate that may be poison, or come from elsewhere. */
+/** Versions of an aggregate that may be poison, or come from another producer. */
 const versions = 3
 
-/** As many records as no topic here has. */
+/** More records than any topic here has. */
 const all = 1_000
 
-/** Whom the poison is for (the second subscriber where the case has one), and what is wrong with which event. */
+/** Chooses the consumer (the second one where the case has it), the event, and how it fails. */
 const poison = (lab: Scheduler, a: number, b: number) =>
   Effect.suspend(() => {
     const consumer = pick(lab.work.consumers.groups, a)!
@@ -65,7 +65,7 @@ const rewind = (lab: Scheduler, a: number) =>
     )
   })
 
-/** Something that happens in the middle of the next slice. */
+/** Runs `happens` in the middle of the next slice. */
 const inNextSlice = (lab: Scheduler, gates: number, happens: Effect.Effect<void>) =>
   Effect.sync(() => {
     lab.ambushes.set("consumer", ({ gatesPassed }) => ({
@@ -75,7 +75,7 @@ const inNextSlice = (lab: Scheduler, gates: number, happens: Effect.Effect<void>
     }))
   })
 
-/** What an operator can lay hands on: dead letters and heads first, then what waits behind them. */
+/** The events that an operator can decide about: dead letters and heads first, then parked ones. */
 const handleable = ({ inbox }: World["committed"]) => {
   const letters = inbox.letters.filter(({ status }) => status === "dead")
   const heads = inbox.holds.filter(({ status }) => status !== "dead")
@@ -141,7 +141,7 @@ export const applyInbox = (
         const partition = a % partitionCount
         const version = 1 + (b % versions)
         const sent = lab.topic.sent(foreignEvent(partition, version, false), foreignEvent(partition, version, true))
-        // A version that is sent again is the same event: no writer has two of one version.
+        // A version that is sent again is the same event: no producer has two of one version.
         const isNewer = sent === undefined ? a % 8 >= 4 : sent === 1
         const called = lab.topic.append(partition, foreignEvent(partition, version, isNewer), !isNewer)
         return tell(
@@ -165,7 +165,7 @@ export const applyInbox = (
   }
 }
 
-/** What an operator does once handlers are mended: redrives what can be handled, gives up what can't, and what will never come. */
+/** An operator's decisions once handlers are repaired: redrives events that can be handled, and discards or skips the others. */
 export const repairs = ({ committed: { inbox }, nameOf, records }: World): ReadonlyArray<Request> => [
   ...inbox.letters
     .filter(({ status }) => status === "dead")

@@ -1,4 +1,4 @@
-/** What an operator does with events that a consumer could not apply, whatever has become of them by then. */
+/** An operator's decisions about events that a consumer could not apply. */
 import { Effect } from "effect"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { make, type Request } from "./Requests.ts"

@@ -1,15 +1,14 @@
-/** More than a thousand cases of the failure lab, and what the lab must be able to do for its findings to mean anything. */
+/** More than a thousand cases of the failure lab. */
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer, Result } from "effect"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import { decode, encode } from "./Case.ts"
 import { LabDatabase } from "./LabDatabase.ts"
 import { mistakes } from "./mistakes/index.ts"
-import { pageOf, pathOf, readTokens } from "./Pages.ts"
+import { readTokens } from "./Pages.ts"
 import { run } from "./Scheduler.ts"
 import { partsOf, search } from "./Search.ts"
 import { systematic } from "./Systematic.ts"
-import { readFile } from "node:fs/promises"
 
 /** The systematic ones and some generated ones, a minute on an idle machine; `npm run lab` goes on for as long as one likes. */
 const cases = systematic.length + 25
@@ -42,74 +41,6 @@ layer(database, { excludeTestServices: true })("failure lab", (it) => {
       }),
     timeoutMillis
   )
-
-  it.effect(
-    "writers of one order wait for each other, and the one that waits goes on by itself",
-    () =>
-      Effect.gen(function* () {
-        // Two declines, the first of which idles before its COMMIT while it holds the order's row.
-        const input = caseOf("L1.none.1.p0:0-l0:0-r0:0-r1:0-t0:0.")
-        const { story, violation } = yield* run(input, partsOf(undefined))
-        assert.isUndefined(violation)
-        assert.include(story.print(undefined), "waits for a lock")
-      }),
-    timeoutMillis
-  )
-
-  it.effect(
-    "a frozen dispatcher that wakes after its successor duplicates and never overtakes",
-    () =>
-      Effect.gen(function* () {
-        // It freezes in front of its send; another one sends that event and the next, and then the first wakes.
-        const { story, violation } = yield* run(caseOf("L1.none.1.f3:3-p0:0-d0:0-r0:0-t0:0."), partsOf(undefined))
-        assert.isUndefined(violation)
-        assert.match(story.print(undefined), /topic: A1 A2 A1/)
-      }),
-    timeoutMillis
-  )
-
-  it.effect(
-    "days that are dropped in the middle of a batch change nothing of what is delivered, nor its order",
-    () =>
-      Effect.gen(function* () {
-        const told = (upkeep: string, gate: number) =>
-          Effect.map(
-            // A dispatcher stands still at that gate with two events, two days pass, and it goes on.
-            run(caseOf(`L1.none.1.o0:0-p0:0-r0:0-f3:${gate}-o1:0-D0:0-D0:0${upkeep}-t0:0-r0:0.`), partsOf(undefined)),
-            ({ story, violation }) => {
-              assert.isUndefined(violation)
-              const text = story.print(undefined)
-              return { text, delivered: text.match(/topic: [^·\n]*/g)?.at(-1) }
-            }
-          )
-        for (const gate of [2, 4, 6]) {
-          const without = yield* told("", gate)
-          const upkeep = yield* told("-N1:0", gate)
-          assert.include(upkeep.text, "drops event_log_20260101")
-          assert.strictEqual(upkeep.delivered, without.delivered)
-        }
-      }),
-    timeoutMillis
-  )
-})
-
-layer(database, { excludeTestServices: true })("planted mistakes", (it) => {
-  for (const mistake of mistakes) {
-    it.effect(
-      `${mistake.name} is caught by its stored case, which holds without it`,
-      () =>
-        Effect.gen(function* () {
-          const token = (yield* Effect.promise(readTokens))[mistake.name]
-          const input = caseOf(token)
-          const planted = yield* run(input, partsOf(mistake))
-          assert.isDefined(planted.violation)
-          const page = yield* Effect.promise(() => readFile(pathOf(mistake), "utf8"))
-          assert.strictEqual(page, pageOf(mistake, token!, planted), "npm run mistakes -- --write")
-          assert.isUndefined((yield* run(input, partsOf(undefined))).violation)
-        }),
-      timeoutMillis
-    )
-  }
 
   it.effect(
     "the same token tells the same story ten times",

@@ -141,15 +141,12 @@ export const epoch = "2026-01-01T00:00:00Z"
 
 /**
  * Time stands in a sequence: each look at the clock takes it a millisecond on, at once and whatever is rolled back, so times
- * differ and are the same in every run. Ids keep what was drawn for them: the lab draws such that they have the time in them, and orders share
- * lanes (Actor.ts).
+ * differ and are the same in every run. The lab draws the ids itself: they have the time in them, and orders share lanes (Actor.ts).
  */
 const prepare = `
   CREATE SEQUENCE lab_clock MINVALUE -1000000000 START 0;
   CREATE OR REPLACE FUNCTION clock_now() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL UNSAFE
     AS $$ SELECT '${epoch}'::timestamptz + nextval('lab_clock') * interval '1 millisecond' $$;
-  CREATE OR REPLACE FUNCTION uuid_v7(at timestamptz, random uuid) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ SELECT overlay(random::text PLACING '7' FROM 15)::uuid $$;
   CREATE TABLE lab_effects (
     position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, consumer text, aggregate_id text, aggregate_version int, event_id uuid);
   CREATE TABLE lab_work (position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, task_id uuid, attempt int)`

@@ -1,36 +1,36 @@
-/** Who consumes in the lab: the service's own subscriber and one of the lab's, which leave a trace of each effect, and fail when they are told to. */
+/** The lab's subscribers: the service's own one and one of the lab's. Both write a row for each effect, and fail where the case says so. */
 import { Data, Effect } from "effect"
 import type { NonEmptyReadonlyArray } from "effect/Array"
 import { decodeOrderEvents } from "../../src/application/OrderEvents.ts"
 import { analytics } from "../../src/application/subscribers/Analytics.ts"
 import { ordersTopic } from "../../src/domain/Events.ts"
-import { DependencyDown, EventRefused, type Subscriber } from "../../src/inbox/Subscriber.ts"
+import { DependencyDown, PermanentFailure, type Subscriber } from "../../src/inbox/Subscriber.ts"
 import type { Envelope } from "../../src/brokers/Envelope.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { CurrentActor } from "./Actor.ts"
 
-/** How an event fails at one consumer, until its handler is mended. */
+/** How an event fails for one consumer, until its handler is repaired. */
 export interface Poison {
-  /** So many tries fail; `Infinity`: all. */
+  /** How many attempts fail; `Infinity`: all. */
   readonly failures: number
-  /** It is refused, for trying again can't help. */
+  /** Whether it is a permanent failure. */
   readonly isRefused: boolean
-  /** Before the handler has written anything, or when it has. */
+  /** Whether the handler fails before it has written its effect, or after it. */
   readonly moment: "before" | "after"
 }
 
-/** A handler could not do what an event asks for. */
+/** A handler fails. */
 export class HandlerFailed extends Data.TaggedError("HandlerFailed") {
   override readonly message = "the handler fails on purpose"
 }
 
-/** What is wrong with handlers. */
+/** The failures of handlers that a case asks for. */
 export class Troubles {
-  /** The effects that are still to fail because something is away, before they write or after it. */
+  /** Outages of a dependency, one for each of the next handlers: before it writes or after it. */
   readonly outages: Array<"before" | "after"> = []
   /** Poison by `consumer event`, the event as a story names it: it may not be written yet. */
   readonly poisons = new Map<string, Poison>()
-  /** Events whose handlers failed by their own fault, as `consumer eventId`. */
+  /** Events whose handlers failed, and not for an outage, as `consumer eventId`. */
   readonly failed = new Set<string>()
   private readonly tries = new Map<string, number>()
   private readonly named: (event: Envelope) => string
@@ -39,7 +39,7 @@ export class Troubles {
     this.named = named
   }
 
-  /** The first of the events that fails in this try, and how. */
+  /** The first of the events that fails in this attempt, and how. */
   poisonOf(consumer: string, events: ReadonlyArray<Envelope>): (Poison & { readonly name: string }) | undefined {
     for (const event of events) {
       const name = this.named(event)
@@ -55,7 +55,7 @@ export class Troubles {
   }
 }
 
-/** The handler with a trace of each effect, in its transaction, for the oracle. */
+/** The handler, which also writes a row for each effect in its transaction, for the oracle. */
 const traced = (
   consumer: string,
   troubles: Troubles,
@@ -69,7 +69,7 @@ const traced = (
       const actor = yield* CurrentActor
       actor?.tell(`fails at ${poison?.name ?? ""}`)
       return yield* poison?.isRefused === true
-        ? new EventRefused({ reason: "nobody here knows it" })
+        ? new PermanentFailure({ reason: "nobody here knows it" })
         : new HandlerFailed()
     })
     if (poison?.moment === "before") return yield* fail
@@ -84,13 +84,13 @@ const traced = (
     if (outage === "after") return yield* new DependencyDown({ reason: "it fails on purpose" })
   })
 
-/** The subscriber of the service, which takes its events together. */
+/** The service's subscriber, which handles several events at once. */
 export const analyticsOf = (troubles: Troubles): Subscriber => {
   const handleMany = traced(analytics.name, troubles, (events) => analytics.handleMany?.(events) ?? Effect.void)
   return { ...analytics, handle: (event) => handleMany([event]), handleMany }
 }
 
-/** One of the lab's own, which takes them one by one. */
+/** The lab's subscriber, which handles events one by one. */
 export const ledgerOf = (troubles: Troubles): Subscriber => {
   const handle = traced("ledger", troubles, (events) => Effect.asVoid(decodeOrderEvents(events)))
   return { name: "ledger", topic: ordersTopic, firstSight: "from-version-1", handle: (event) => handle([event]) }

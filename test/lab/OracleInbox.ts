@@ -1,4 +1,4 @@
-/** What must be true of each consumer: its effects, what it holds, and how far its group is. */
+/** The invariants of each consumer: its effects, its holds, and its group's offsets. */
 import type { Committed } from "./LabDatabase.ts"
 import { type Invariant, keyOf, type Named, type Violation } from "./Oracle.ts"
 
@@ -6,31 +6,31 @@ import { type Invariant, keyOf, type Named, type Violation } from "./Oracle.ts"
 export interface InboxRecord {
   readonly partition: number
   readonly offset: number
-  /** The event's id; of a record that can't be read, its place. */
+  /** The event's id; for a record that can't be read `topic:partition:offset`. */
   readonly event: string
   readonly order: string
   readonly version: number | undefined
-  /** No handler here can do anything with it. */
+  /** No handler can apply it. */
   readonly isBad: boolean
 }
 
-/** What the consumers' invariants are about. */
+/** The state that the consumers' invariants look at. */
 export interface InboxWorld {
   readonly committed: Committed
   readonly records: ReadonlyArray<InboxRecord>
-  /** The groups, and how far each is in each partition. */
+  /** The groups, and the offset of each in each partition. */
   readonly groups: ReadonlyArray<{ readonly name: string; readonly places: ReadonlyArray<number> }>
   /** Events whose handlers failed by their own fault, as `consumer eventId`. */
   readonly failed: ReadonlySet<string>
-  /** Some actor is in the middle of a transaction, which may still commit. */
+  /** Whether an actor has an open transaction, which may still commit. */
   readonly inTransaction: boolean
-  /** What a story calls an event or a record by its id. */
+  /** The name of an event or a record in a story, by its id. */
   readonly nameOf: (event: string) => string
 }
 
 const broken = (invariant: Invariant, detail: string): Violation => ({ invariant, detail })
 
-/** What one consumer has made of its events. */
+/** The rows of one consumer. */
 const viewOf = ({ committed, records }: InboxWorld, consumer: string, outboxDiscarded: ReadonlySet<string>) => {
   const mine = <A extends { readonly consumer: string }>(all: ReadonlyArray<A>) =>
     all.filter((one) => one.consumer === consumer)
@@ -58,7 +58,7 @@ const viewOf = ({ committed, records }: InboxWorld, consumer: string, outboxDisc
     letterIds: ids(mine(letters)),
     discarded,
     holds: mine(holds),
-    /** Nothing has to become of it any more. */
+    /** Whether the record needs no effect any more. */
     isPassed: ({ event, order, version }: InboxRecord) =>
       discarded.has(event) || (version !== undefined && passed.has(keyOf({ order, version }))),
     passed
@@ -92,7 +92,7 @@ export const inboxSafety = (world: InboxWorld, named: Named): Violation | undefi
       const before = versions.get(effect.order) ?? 0
       let next = before + 1
       while (next < effect.version && view.passed.has(keyOf({ order: effect.order, version: next }))) next += 1
-      // One that was given up before it was sent may still arrive, late: that is what the operator chose.
+      // An event that was given up before it was sent may still arrive late: the operator chose that.
       if (effect.version !== next && !outboxDiscarded.has(keyOf(effect)))
         return broken(
           "effects come in version order",
@@ -121,7 +121,7 @@ export const inboxSafety = (world: InboxWorld, named: Named): Violation | undefi
         )
     }
     for (const { event } of view.marks) {
-      // In the middle of a transaction the effect may still come to its mark: what counts is what is left behind.
+      // An open transaction may still write the effect to the mark.
       if (!world.inTransaction && !view.applied.has(event))
         return broken(
           "a mark stands for an effect",
@@ -161,8 +161,8 @@ export const inboxSafety = (world: InboxWorld, named: Named): Violation | undefi
 }
 
 /**
- * What must hold when all faults have stopped but handlers are as they were: everything is applied, or waits behind an event of its own
- * aggregate that can't be, or was given up.
+ * The invariants once all faults have stopped, with handlers as they were. Each event is applied, given up, or waits behind an event of its own
+ * aggregate that can't be applied.
  */
 export const inboxSettled = (world: InboxWorld): Violation | undefined => {
   const outboxDiscarded = givenUp(world.committed)
@@ -190,7 +190,7 @@ export const inboxSettled = (world: InboxWorld): Violation | undefined => {
       (record) =>
         !view.applied.has(record.event) &&
         !view.isPassed(record) &&
-        // A dead letter is its aggregate's head; what waits does so behind a hold.
+        // Parked events, and dead letters, which are heads, belong to a hold.
         !(holds.has(record.order) && (view.waitingIds.has(record.event) || view.letterIds.has(record.event)))
     )
     const isTroubled = ({ order }: InboxRecord) =>
@@ -210,7 +210,7 @@ export const inboxSettled = (world: InboxWorld): Violation | undefined => {
   return undefined
 }
 
-/** What must hold once handlers are mended, and an operator has redriven what was dead and given up what can't be handled. */
+/** The invariants once handlers are repaired, and an operator has redriven dead letters and discarded records that can't be handled. */
 export const inboxAtRest = (world: InboxWorld): Violation | undefined => {
   const outboxDiscarded = givenUp(world.committed)
   for (const { name, places } of world.groups) {

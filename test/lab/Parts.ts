@@ -18,17 +18,17 @@ import { RefundOrder } from "../../src/application/RefundOrder.ts"
 import { RecoverySettings } from "../../src/application/tasks/PaymentRecover.ts"
 import type { Broker } from "../../src/brokers/Broker.ts"
 import { TopicSettings } from "../../src/brokers/Broker.ts"
-import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import { Cursors } from "../../src/inbox/Cursors.ts"
 import { HandleSettings } from "../../src/inbox/Handle.ts"
-import { HeldRoundSettings } from "../../src/inbox/holds/HeldRound.ts"
+import { RetryRoundSettings } from "../../src/inbox/holds/RetryRound.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
-import { Parking, ParkingSettings } from "../../src/inbox/holds/Parking.ts"
+import * as InboxHolds from "../../src/inbox/holds/Holds.ts"
 import * as Maintenance from "../../src/operations/Maintenance.ts"
 import { RetentionSettings } from "../../src/platform/Retention.ts"
-import { DeadLetters } from "../../src/operations/DeadLetters.ts"
+import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
 import { PartitionPauses, PauseSettings } from "../../src/guards/PartitionPauses.ts"
 import { Holds, HoldSettings } from "../../src/outbox/holds/Holds.ts"
@@ -50,11 +50,14 @@ import { Tasks } from "../../src/tasks/Tasks.ts"
 import { TaskSettings } from "../../src/tasks/TaskSettings.ts"
 import { TaskWakeup } from "../../src/tasks/TaskWakeup.ts"
 import { Wakeups } from "../../src/platform/Wakeups.ts"
+import * as OneStatementClaim from "../../src/postgres/fast/OneStatementClaim.ts"
 import { webhookSecret } from "./MoneyRequests.ts"
+import type { Ids } from "../../src/platform/Ids.ts"
 import { keyRetentionMillis } from "./ModelGateway.ts"
 
 /** What every actor has around itself (Actor.ts), and the models of the two systems that are not ours. */
 export type Around =
+  | Ids
   | PgClient.PgClient
   | SqlClient.SqlClient
   | Broker
@@ -79,11 +82,13 @@ export interface Parts {
   readonly publisher: Part<Publisher>
   readonly dispatcher: Part<Dispatcher, Queue | Publisher | Holds>
   readonly inbox: Part<Inbox>
-  readonly deadLetters: Part<DeadLetters>
+  readonly deadLetters: Part<OutboxDeadLetters>
   readonly cursors: Part<Cursors>
-  readonly parking: Part<Parking>
-  readonly applySlice: Part<ApplySlice, Inbox | Cursors | Parking>
-  readonly applyHeld: Part<ApplyHeld, Inbox | Cursors | Parking>
+  readonly inboxHolds: Part<InboxHolds.Holds>
+  readonly applySlice: Part<ApplySlice, Inbox | Cursors | InboxHolds.Holds>
+  /** The inbox's fast path, in the cases that have one. */
+  readonly fastPath: Part<never>
+  readonly holdRetries: Part<HoldRetries, Inbox | Cursors | InboxHolds.Holds>
   readonly inboxDeadLetters: Part<InboxDeadLetters>
   /** One round of it. */
   readonly upkeep: Effect.Effect<unknown, SqlError.SqlError, PgClient.PgClient | SqlClient.SqlClient>
@@ -115,12 +120,13 @@ export const realParts: Parts = {
     )
   ),
   dispatcher: Dispatcher.layer,
-  deadLetters: DeadLetters.layer,
+  deadLetters: OutboxDeadLetters.layer,
   inbox: Inbox.layer,
   cursors: Cursors.layer,
-  parking: Parking.layer,
+  inboxHolds: InboxHolds.Holds.layer,
   applySlice: ApplySlice.layerNoDeps,
-  applyHeld: ApplyHeld.layerNoDeps,
+  fastPath: OneStatementClaim.layer,
+  holdRetries: HoldRetries.layerNoDeps,
   inboxDeadLetters: InboxDeadLetters.layer,
   upkeep: Maintenance.runOnce(),
   clientLoop: "waits",
@@ -174,9 +180,9 @@ export const settings = Layer.mergeAll(
   // The lab knows one thing at a time to do: a handler that is looked at by a clock would be two.
   Layer.succeed(HandleSettings, { timeoutMillis: Infinity }),
   // Nor two holds at once: an actor stands at one gate.
-  Layer.succeed(HeldRoundSettings, { sideBySide: 1 }),
+  Layer.succeed(RetryRoundSettings, { sideBySide: 1 }),
   // Seconds, so that it is the lab that lets the time come, and not how often a statement looks at the clock.
-  Layer.succeed(ParkingSettings, { retryBaseMillis: 1_000, maxAttempts: maxTries }),
+  Layer.succeed(InboxHolds.HoldSettings, { retryBaseMillis: 1_000, maxAttempts: maxTries }),
   Layer.succeed(HoldSettings, { retryBaseMillis: 1, maxAttempts: 3, skipTopics: [] }),
   // Milliseconds of the lab's time, which passes with the steps: a pause is over before its case is.
   Layer.succeed(PauseSettings, { backoffBaseMillis: 4, backoffCapMillis: 32 })
@@ -211,14 +217,20 @@ export const workerOf = (parts: Parts) =>
   )
 
 /**
- * What a case's seed decides beside ids and jitter: one in four keeps no archive, one in five has room for one event in a batch, and in two of
- * three a consumer's partitions share transactions.
+ * What a case's seed decides beside ids and jitter: one in four keeps no archive, one in five has room for one event in a batch, in two of
+ * three slices of a consumer's partitions are coalesced, and in three of four the inbox has its fast path.
  */
 export const settingsOf = (
   seed: number
-): { readonly archive: boolean; readonly batchBytes: number; readonly gathers: boolean } => ({
+): {
+  readonly archive: boolean
+  readonly batchBytes: number
+  readonly coalesces: boolean
+  readonly hasFastPath: boolean
+} => ({
   archive: seed % 4 !== 3,
-  gathers: seed % 3 !== 2 && seed > 0,
+  coalesces: seed % 3 !== 2 && seed > 0,
+  hasFastPath: seed % 4 !== 1,
   batchBytes: seed % 5 === 4 ? 1_000 : 900_000
 })
 
@@ -237,7 +249,8 @@ export const dispatcherOf = (parts: Parts, settings: ReturnType<typeof settingsO
     Layer.provide(Layer.succeed(QueueSettings, { batchSize: parts.batchSize, ...settings }))
   )
 
-export const consumerOf = (parts: Parts) =>
-  Layer.mergeAll(parts.applySlice, parts.applyHeld).pipe(
-    Layer.provide(Layer.mergeAll(parts.inbox, parts.cursors, parts.parking))
+export const consumerOf = (parts: Parts, { hasFastPath }: ReturnType<typeof settingsOf>) =>
+  Layer.mergeAll(parts.applySlice, parts.holdRetries).pipe(
+    Layer.provide(Layer.mergeAll(parts.inbox, parts.cursors, parts.inboxHolds)),
+    Layer.provide(hasFastPath ? parts.fastPath : Layer.empty)
   )

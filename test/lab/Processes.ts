@@ -4,7 +4,7 @@
 import { Context, Effect, Layer, Scope } from "effect"
 import type { Dispatcher } from "../../src/outbox/Dispatcher.ts"
 import type { LowWaterMarks } from "../../src/postgres/fast/LowWaterMarks.ts"
-import type { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import type { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import type { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import * as RecoverPayment from "../../src/application/RecoverPayment.ts"
 import * as TaskWorker from "../../src/tasks/TaskWorker.ts"
@@ -44,7 +44,7 @@ export interface ClientProcess extends ProcessOf<"client", ClientServices> {
 }
 export type DispatcherProcess = ProcessOf<"dispatcher", Dispatcher | LowWaterMarks>
 /** Its first actor applies slices, the second tries what is held. */
-export interface ConsumerProcess extends ProcessOf<"consumer", ApplySlice | ApplyHeld> {
+export interface ConsumerProcess extends ProcessOf<"consumer", ApplySlice | HoldRetries> {
   /** Where it goes on reading, by group and partition, as long as the partition is its own. */
   readonly positions: Map<string, { readonly next: number; readonly generation: number }>
   /** Subscribers whose holds it has looked at, and nothing has changed since. */
@@ -136,7 +136,7 @@ export const startDispatcher = (environment: Environment, name: string) =>
   )
 
 export const startConsumer = (environment: Environment, name: string) =>
-  Effect.map(build(environment, consumerOf(environment.parts)), (context): ConsumerProcess => ({
+  Effect.map(build(environment, consumerOf(environment.parts, environment.settings)), (context): ConsumerProcess => ({
     role: "consumer",
     name,
     context,

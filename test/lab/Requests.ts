@@ -18,7 +18,7 @@ import { Currency } from "../../src/domain/Money.ts"
 import { type Change, declinePayment } from "../../src/domain/Order.ts"
 import { PaymentMethod } from "../../src/domain/Payment.ts"
 import type { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
-import { DeadLetters } from "../../src/operations/DeadLetters.ts"
+import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import type { Tasks } from "../../src/tasks/Tasks.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import type { Answer, Refusal, Violation } from "./Oracle.ts"
@@ -44,7 +44,7 @@ type Heard =
 /** What a client process has. */
 export type ClientServices =
   | InboxDeadLetters
-  | DeadLetters
+  | OutboxDeadLetters
   | PlaceOrder
   | PayOrder
   | CancelOrder
@@ -230,11 +230,11 @@ export const decline = (number: number, order: number, events: 1 | 2, known: Kno
       const subjectOf = (event: number) => `0000000${event}-0000-7000-8000-${String(number).padStart(12, "0")}`
       yield* Transaction.run(
         Effect.gen(function* () {
-          const claim = yield* idempotency.claim(
+          const key = yield* idempotency.claim(
             { method: "POST", path: `/orders/${id}/decline`, key: keyOf(number), body: {} },
             subjectOf(0)
           )
-          if (claim._tag !== "First") return
+          if (key._tag !== "First") return
           const locked = yield* orders.lock(OrderId.make(id))
           const change = declinePayment(locked, PaymentId.make(subjectOf(0)), "noted")
           // A paid order is not declined any more: the key is used up all the same.
@@ -258,7 +258,7 @@ export const operate = (what: "redrive" | "discard", event: { readonly name: str
     -1,
     false,
     Effect.gen(function* () {
-      const deadLetters = yield* DeadLetters
+      const deadLetters = yield* OutboxDeadLetters
       const operator = { actor: "operator", reason: "as the case says" }
       yield* Effect.result(
         what === "redrive" ? deadLetters.retry(event.id, operator) : deadLetters.discard(event.id, operator)

@@ -1,4 +1,4 @@
-/** The systematic cases of consumers: each fault at each statement and fault point of a slice and of a round over what is held, and whoever comes in between. */
+/** The systematic cases of consumers: each fault at each statement and fault point of a slice and of a round, and other members and operators in between. */
 import type { Command } from "./Case.ts"
 import { command, faultsAt } from "./Windows.ts"
 
@@ -6,7 +6,7 @@ import { command, faultsAt } from "./Windows.ts"
 const gates = (count: number): ReadonlyArray<number> =>
   Array.from({ length: count }, (_, index) => (index < 8 ? index : index + 8))
 
-/** From a slice's start to behind its offset, with a hold to look at. */
+/** From a slice's start to behind its offset commit, with a hold. */
 const sliceGates = gates(15)
 /** A round that finds one event, applies it, and ends the hold. */
 const roundGates = gates(24)
@@ -19,7 +19,7 @@ const place = command("place")
 const decline = command("decline")
 const [away, back] = [command("outage"), command("outage", 1)]
 
-/** How version 1 or 2 of order A fails at the first subscriber: always, twice, or refused; before it writes anything, or behind that. */
+/** How version 1 or 2 of order A fails at the first subscriber: always, twice, or permanently; before it writes anything, or after that. */
 const poison = (way: "always" | "twice" | "refused", version: 1 | 2 = 1, after = false): Command =>
   command("poison", 0, version - 1 + 3 * { always: 0, twice: 1, refused: 2 }[way] + (after ? 18 : 0))
 
@@ -28,10 +28,10 @@ const retry = command("inboxRetry")
 const discard = command("inboxDiscard")
 const skip = command("inboxSkip")
 
-/** Version `version` of an aggregate that somebody else writes, in that partition. */
+/** Version `version` of an aggregate of another producer, in that partition. */
 const foreign = (version: number, partition = 0): Command => command("foreign", partition, version - 1)
 
-/** Partitions move while a slice is under way; the places go back. */
+/** Partitions move while a slice is being applied; offsets are set back. */
 function* moves(): Generator<ReadonlyArray<Command>> {
   for (const gate of sliceGates.slice(0, 13)) {
     for (const how of gate % 2 === 0 ? [0, 1, 2, 3] : [0, 1]) yield [place, command("rebalance", how, gate), decline]
@@ -47,7 +47,7 @@ function* moves(): Generator<ReadonlyArray<Command>> {
   }
 }
 
-/** What can't be handled, alone and in the middle of others. */
+/** Events that can't be handled, alone and among others. */
 function* poisons(): Generator<ReadonlyArray<Command>> {
   // Another aggregate in the same partition, or in the other one.
   yield [poison("always"), place, foreign(1, 1)]
@@ -67,14 +67,14 @@ function* poisons(): Generator<ReadonlyArray<Command>> {
       yield [poison(way), place, command("together"), decline, operate, command("inboxRetry", 1, 1)]
     }
   }
-  // It has an event in hand that another one finds to be poison and parks, and then it applies it itself: an operator comes behind that.
+  // One member parks an event that fails there, and another one applies it. Then an operator decides about it.
   const once = { ...poison("twice"), a: 2 }
   for (const gate of [2, 3, 4]) {
     const stands = command("freeze", held, 2)
     for (const operate of [retry, discard, skip])
       yield [another, command("freeze", consumer, gate), once, stands, place, stands, command("thaw", 2), operate]
   }
-  // Somebody is struck while an event is parked: at each gate where the event fails alone, and behind each effect.
+  // A crash while an event is parked: at each gate where the event fails alone, and after each effect.
   for (const gate of [...sliceGates, ...gates(24).slice(15)])
     yield [command("crash", consumer, gate), poison("always"), place, decline]
   for (const window of [0, 1, 2, 3]) {
@@ -83,7 +83,7 @@ function* poisons(): Generator<ReadonlyArray<Command>> {
       yield [poison("always"), place, fault, decline]
     }
   }
-  // It stands still with an event that another one finds to be poison, and an operator comes before it goes on.
+  // One member freezes with an event that fails for another one, and an operator decides before it goes on.
   for (const gate of sliceGates) {
     yield [another, command("freeze", consumer, gate), poison("always"), place, discard, command("thaw"), decline]
     if (gate % 2 === 0)
@@ -91,12 +91,12 @@ function* poisons(): Generator<ReadonlyArray<Command>> {
   }
 }
 
-/** Rounds over what is held. */
+/** Rounds of attempts at holds. */
 function* rounds(): Generator<ReadonlyArray<Command>> {
   for (const gate of roundGates) {
     yield [poison("twice"), command("crash", held, gate), place]
     yield [another, poison("twice"), command("freeze", held, gate), place, decline, command("thaw")]
-    // Two wait, and the first fails again.
+    // Two events are parked, and the first one fails again.
     if (gate < 8) yield [away, poison("always"), place, decline, command("crash", held, gate), back]
     if (gate % 2 === 1)
       yield [another, poison("always"), command("freeze", held, gate), place, retry, discard, command("thaw")]
@@ -120,7 +120,7 @@ function* rounds(): Generator<ReadonlyArray<Command>> {
   }
 }
 
-/** Records that nobody can read, and versions that are missing. */
+/** Records that can't be read, and versions that are missing. */
 function* records(): Generator<ReadonlyArray<Command>> {
   for (const kind of [0, 1, 2]) {
     yield [place, command("badRecord", 0, kind), decline]
@@ -147,7 +147,7 @@ function* records(): Generator<ReadonlyArray<Command>> {
   yield [second, second, first, command("replay", 1)]
   yield [command("subscribe"), third, first, skip, command("inboxSkip", 0, 1)]
   for (const gate of sliceGates) {
-    // Who finds the gap stands still, or is gone, and what was missing comes.
+    // The member that finds the gap freezes or crashes, and the missing event comes.
     yield [another, command("freeze", consumer, gate), second, first, command("thaw"), third]
     if (gate % 2 === 1) yield [another, second, command("freeze", consumer, gate), first, third, command("thaw")]
     if (gate < 8) yield [command("crash", consumer, gate), second, first]

@@ -4,7 +4,7 @@
  */
 import { Effect, Exit } from "effect"
 import { SqlError } from "effect/sql"
-import { DependencyDown, EventRefused } from "../../src/inbox/Subscriber.ts"
+import { DependencyDown, PermanentFailure } from "../../src/inbox/Subscriber.ts"
 import { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../../src/brokers/Broker.ts"
 import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
 import { Lane } from "../../src/outbox/Lane.ts"
@@ -22,7 +22,7 @@ const isCausedHere = (error: unknown) =>
     ["ConnectionError", "SerializationError", "DeadlockError"].includes(error.reason._tag)) ||
   error instanceof DependencyDown ||
   error instanceof HandlerFailed ||
-  error instanceof EventRefused ||
+  error instanceof PermanentFailure ||
   error instanceof BrokerUnavailable ||
   error instanceof TopicUnavailable ||
   error instanceof MessageRejected

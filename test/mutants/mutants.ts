@@ -2,7 +2,13 @@
  * Mistakes of one line in the service's own source, each with the test that turns red. They stand for guarantees that no
  * mistake of the failure lab does, for that one replaces whole parts (`test/lab/mistakes`): on a socket, inside a transaction's frame, between sessions.
  */
+import { brokerMutants } from "./brokerMutants.ts"
+import { netOutboxMutants } from "./netMutants.ts"
+import { inboxMutants } from "./inboxMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
+import { platformMutants } from "./platformMutants.ts"
+import { taskMutants } from "./taskMutants.ts"
+import { timeZoneMutants } from "./timeZoneMutants.ts"
 
 export interface Mutant {
   /** What it does wrong, as a name. */
@@ -19,7 +25,7 @@ export interface Mutant {
 
 const deferredBegin = "src/postgres/fast/DeferredBegin.ts"
 const transactionControl = "src/platform/TransactionControl.ts"
-const shares = "src/platform/Ownership.ts"
+const ownership = "src/platform/Ownership.ts"
 
 export const mutants: ReadonlyArray<Mutant> = [
   {
@@ -95,9 +101,9 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/Outbox.test.ts", test: "a serialization failure runs the whole transaction again" }
   },
   {
-    name: "lost-session-keeps-shares",
+    name: "lost-session-keeps-slots",
     breaks: "a process whose session has ended goes on as the owner of its lanes",
-    file: shares,
+    file: ownership,
     find: "return Effect.andThen(SubscriptionRef.set(held, new Set<number>()), wake.open)",
     replace: "return wake.open",
     seenBy: { file: "test/platform/Ownership.test.ts", test: "a member whose session is ended" }
@@ -105,34 +111,34 @@ export const mutants: ReadonlyArray<Mutant> = [
   {
     name: "hands-over-in-use",
     breaks: "a lane is given up with its batch in flight",
-    file: shares,
-    find: "        [...leaving].filter((share) => (users.get(share) ?? 0) === 0)\n",
-    replace: "        [...leaving]\n",
-    seenBy: { file: "test/platform/Ownership.test.ts", test: "a share in use is kept" }
+    file: ownership,
+    find: "release(session, idle(leaving))",
+    replace: "release(session, [...leaving])",
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "a slot in use is kept" }
   },
   {
     name: "leaves-with-the-door-open",
     breaks: "a process that stops begins new batches, and waits for ever for those in flight",
-    file: shares,
-    find: "      for (const share of yield* SubscriptionRef.get(held)) leaving.add(share)\n",
+    file: ownership,
+    find: "      for (const slot of yield* SubscriptionRef.get(held)) leaving.add(slot)\n",
     replace: "",
-    seenBy: { file: "test/platform/Ownership.test.ts", test: "who leaves waits for those" }
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "a member that leaves waits" }
   },
   {
     name: "claims-what-was-taken",
     breaks: "two members that have a version under two ids at once both apply it",
     file: "src/postgres/fast/OneStatementClaim.ts",
-    find: "if (row.moved !== moves.length) return",
-    replace: "if (false) return",
+    find: "if (row.moved !== moves.length) {",
+    replace: "if (false) {",
     seenBy: { file: "test/inbox/Cursors.test.ts", test: "a version that comes again under another id" }
   },
   {
     name: "tries-the-dead-again",
     breaks: "an event that a member has given up while another one was busy in front of it is tried again by itself",
-    file: "src/inbox/holds/ApplyHeld.ts",
+    file: "src/inbox/holds/RetryHold.ts",
     find: `hold === undefined || hold.status !== "retrying"`,
     replace: "hold === undefined",
-    seenBy: { file: "test/inbox/ParkingRaces.test.ts", test: "an event that another member gives up between" }
+    seenBy: { file: "test/inbox/HoldRaces.test.ts", test: "an event that another member gives up between" }
   },
   {
     name: "wakes-up-and-charges",
@@ -161,10 +167,16 @@ export const mutants: ReadonlyArray<Mutant> = [
   {
     name: "looks-once-a-minute",
     breaks: "the lanes of a process that was killed stand still for a minute",
-    file: shares,
+    file: ownership,
     find: "const rebalanceMillis = 1_000",
     replace: "const rebalanceMillis = 60_000",
-    seenBy: { file: "test/platform/Ownership.test.ts", test: "the shares of a member that was killed" }
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "the slots of a member that was killed" }
   },
-  ...outboxMutants
+  ...outboxMutants,
+  ...platformMutants,
+  ...taskMutants,
+  ...netOutboxMutants,
+  ...timeZoneMutants,
+  ...inboxMutants,
+  ...brokerMutants
 ]

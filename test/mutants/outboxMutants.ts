@@ -93,14 +93,6 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what is committed while a batch of its lane" }
   },
   {
-    name: "worker-sleeps-for-a-lane",
-    breaks: "a few lanes that fail keep all others waiting, for as long as half a minute",
-    file: pipeline,
-    find: "if (parts.length === 1) return fail(parts[0]![0], cause)",
-    replace: "if (parts.length === 1) return Effect.failCause(cause)",
-    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a lane that ends in a defect" }
-  },
-  {
     name: "late-answer-takes-the-next",
     breaks: "a zombie's late success takes the event that is held now for published: it is lost",
     file: "src/outbox/holds/Holds.ts",
@@ -153,9 +145,9 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "kept-and-untold",
     breaks: "a turn that was refused because its lane was to be given up is lost when the lane is kept",
     file: "src/platform/Ownership.ts",
-    find: "wereLeaving.some((share) => mine.includes(share) && !leaving.has(share))",
+    find: "wereLeaving.some((slot) => mine.includes(slot) && !leaving.has(slot))",
     replace: "wereLeaving.length > count",
-    seenBy: { file: "test/platform/Ownership.test.ts", test: "a share that was to be given up" }
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "a slot that was being given up" }
   },
   {
     name: "skips-and-sleeps",
@@ -300,7 +292,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "a-part-for-the-whole",
     breaks: "a partition without a leader stops its whole topic in every process that asks for its metadata",
-    file: "src/brokers/kafkajs/KafkaPatches.ts",
+    file: "src/brokers/kafkajs/patches/Metadata.ts",
     find: "partition.partitionErrorCode === leaderNotAvailable",
     replace: "partition.partitionErrorCode === 0",
     seenBy: { file: "test/brokers/kafkajs/KafkaBrokerLeaders.test.ts", test: "while half of a topic's partitions" }
@@ -340,11 +332,11 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "nobody-can-so-nobody-has",
-    breaks: "in an outage of the broker all give their shares up, and nobody has any when it is over",
-    file: "src/platform/Ownership.ts",
-    find: "dealtTo: able.length > 0 ? able : roll",
+    breaks: "in an outage of the broker all members give their lanes up, and nobody owns any when it is over",
+    file: "src/platform/OwnershipLocks.ts",
+    find: "dealtTo: able.length > 0 ? able : members",
     replace: "dealtTo: able",
-    seenBy: { file: "test/platform/Ownership.test.ts", test: "who can't use its shares leaves" }
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "a member that can't use its slots leaves" }
   },
   {
     name: "refused-each-time",
@@ -368,7 +360,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/operations/TopicChecks.ts",
     find: "[...topics, ...others]",
     replace: "topics",
-    seenBy: { file: "test/operations/TopicChecks.test.ts", test: "what is unsafe is asked for again" }
+    seenBy: { file: "test/operations/TopicChecks.test.ts", test: "an unsafe topic is checked again" }
   },
   {
     name: "wakes-with-the-restless",
@@ -422,10 +414,13 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "looks-once",
     breaks: "of two operators who redrive an event at once the second is told that it waits behind itself",
-    file: "src/operations/DeadLetters.ts",
+    file: "src/operations/OutboxDeadLetters.ts",
     find: "return hasMoved ? yield* lockOnce(eventId) : found",
     replace: "return found",
-    seenBy: { file: "test/operations/DeadLetters.test.ts", test: "of two operators who redrive one skipped event" }
+    seenBy: {
+      file: "test/operations/OutboxDeadLetters.test.ts",
+      test: "of two operators who redrive one skipped event"
+    }
   },
   {
     name: "tells-of-lanes-of-others",
@@ -578,9 +573,9 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "each-its-own-partition-count",
     breaks: "dispatchers that saw a topic before and after it grew send one aggregate to two partitions",
     file: "src/operations/PartitionCounts.ts",
-    find: "return row?.partitions ?? found",
-    replace: "return found",
-    seenBy: { file: "test/operations/PartitionCounts.test.ts", test: "of any number that ask at once" }
+    find: "RETURNING t.partitions`)\n          return partitions",
+    replace: "RETURNING t.partitions`)\n          return found",
+    seenBy: { file: "test/operations/PartitionCounts.test.ts", test: "all processes that note different counts" }
   },
   {
     name: "no-timer-for-retries",

@@ -1,13 +1,41 @@
-/** What vitest's configuration has in addition where the environment names a mutant (`MUTANT`): its mistake, planted as the source is loaded. */
+/**
+ * The mutant that the environment names (`MUTANT`): vitest's configuration plants its mistake as the source is loaded, and a test's database has it
+ * where it is in a migration.
+ */
+import { readFileSync } from "node:fs"
 import * as Path from "node:path"
 import type { ViteUserConfig } from "vitest/config"
-import { mutants } from "./mutants.ts"
+import { type Mutant, mutants } from "./mutants.ts"
 
-export const planted = (): ViteUserConfig => {
+const named = (): Mutant | undefined => {
   const name = process.env["MUTANT"]
-  if (name === undefined) return {}
+  if (name === undefined) return undefined
   const mutant = mutants.find((one) => one.name === name)
   if (mutant === undefined) throw new Error(`there is no mutant ${name}`)
+  return mutant
+}
+
+const plant = (mutant: Mutant, code: string): string => {
+  const places = code.split(mutant.find).length - 1
+  if (places !== 1) throw new Error(`${mutant.file} has ${places} places for the mutant ${mutant.name}`)
+  return code.replace(mutant.find, () => mutant.replace)
+}
+
+/**
+ * The view or function of a migration that the mutant is in, with its mistake, as a statement for a migrated database. The definition is the
+ * paragraph around the mistake: it has no blank line in it, and blank lines around it.
+ */
+export const plantedSql = (): string | undefined => {
+  const mutant = named()
+  if (mutant === undefined || !mutant.file.endsWith(".sql")) return undefined
+  const definitions = readFileSync(mutant.file, "utf8").split(/\n{2,}/)
+  const definition = definitions.find((one) => one.includes(mutant.find)) ?? ""
+  return plant(mutant, definition).replace(/^CREATE (?=VIEW|FUNCTION)/m, "CREATE OR REPLACE ")
+}
+
+export const planted = (): ViteUserConfig => {
+  const mutant = named()
+  if (mutant === undefined) return {}
   return {
     // It goes by the file's text: the sound one would come back.
     test: { fsModuleCache: false },
@@ -17,9 +45,7 @@ export const planted = (): ViteUserConfig => {
         enforce: "pre",
         transform(code, id) {
           if (id !== Path.resolve(mutant.file)) return undefined
-          const places = code.split(mutant.find).length - 1
-          if (places !== 1) throw new Error(`${mutant.file} has ${places} places for the mutant ${name}`)
-          return { code: code.replace(mutant.find, () => mutant.replace), map: null }
+          return { code: plant(mutant, code), map: null }
         }
       }
     ]

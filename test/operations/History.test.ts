@@ -1,4 +1,4 @@
-/** Reading what was published once more. */
+/** Replays of published events. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
@@ -70,12 +70,31 @@ it.live("a replay of a range of days reads what occurred in it", () =>
     assert.deepStrictEqual(yield* replay({ topic, to: noons[1]! }, 2), all([1]))
     assert.deepStrictEqual(yield* replay({ topic, from: noons[1]!, to: noons[2]! }, 2), all([2, 3]))
     assert.deepStrictEqual(yield* replay({ topic, from: noons[2]! }, 2), all([4, 5]))
-    // Days outside of the range are not even looked at.
+    // Postgres does not read the partitions of days outside of the range.
     const plan = yield* sql<Record<string, string>>`
       EXPLAIN SELECT * FROM event_log
       WHERE event_id >= uuid_v7_floor_at(${noons[1]!}::timestamptz) AND event_id < uuid_v7_floor_at(${noons[2]!}::timestamptz)`
     const scanned = JSON.stringify(plan).match(/event_log_\d{8}/g)
     assert.strictEqual(new Set(scanned).size, 2)
+  }).pipe(Effect.provide(world))
+)
+
+it.live("a range of time is exact where an id was drawn a moment before its event was written", () =>
+  Effect.gen(function* () {
+    const sql = yield* PgClient.PgClient
+    const { topic } = Counters
+    yield* Transaction.run(Counters.create("skewed-1"))
+    yield* publishAll
+    const [event] = yield* sql<{ readonly at: Date; readonly from: Date; readonly to: Date }>`
+      UPDATE event_log SET occurred_at = uuid_v7_time(event_id) + interval '5 seconds' WHERE aggregate_id = 'skewed-1'
+      RETURNING occurred_at AS at, occurred_at - interval '1 second' AS "from", occurred_at + interval '1 second' AS "to"`
+    assert.strictEqual((yield* replay({ topic, from: event!.from, to: event!.to }, 2)).length, 1)
+    assert.strictEqual((yield* replay({ topic, to: event!.from }, 2)).length, 0)
+    assert.strictEqual((yield* replay({ topic, from: event!.to }, 2)).length, 0)
+    // An id ahead of its event: a process that learned of the database's clock before it was set back.
+    yield* sql`UPDATE event_log SET occurred_at = uuid_v7_time(event_id) - interval '5 seconds' WHERE aggregate_id = 'skewed-1'`
+    const earlier = (date: Date) => new Date(date.getTime() - 10_000)
+    assert.strictEqual((yield* replay({ topic, from: earlier(event!.from), to: earlier(event!.to) }, 2)).length, 1)
   }).pipe(Effect.provide(world))
 )
 

@@ -1,4 +1,4 @@
-/** `paid-once inbox …` as a person types it, beside a running service. */
+/** `paid-once inbox …` as an operator types it, beside a running service. */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
@@ -111,7 +111,7 @@ it.live(
       assert.include(gap, { eventId: early[2]!.eventId, lastError: "version 2 of its aggregate has not come" })
       assert.include((yield* run("list")).stdout, "unreadable")
 
-      // A missing event is an alarm; what failed is a case for an operator.
+      // A missing event is an alarm. A dead letter waits for an operator.
       yield* eventually(
         "health to tell it",
         Effect.map(get(`${url}/health/ready`), ({ text }) => {
@@ -119,7 +119,7 @@ it.live(
             readonly status: string
             readonly parts: { readonly inbox: { readonly consumers?: Record<string, unknown> } }
           }
-          // A part that does not answer in time says no more than that.
+          // A part that does not answer in time has no details.
           return (
             status === "degraded" &&
             isDeepStrictEqual(parts.inbox.consumers?.["billing"], { parked: 2, dead: 1, gaps: 1 })
@@ -140,7 +140,7 @@ it.live(
         )
       )
 
-      // Nothing found under a name that is misspelt would pass for good news.
+      // An empty list for a misspelt name would look like good news.
       for (const args of [["list"], ["retry", "--reason", "a typo"]]) {
         const misspelt = yield* run(...args, "--consumer", "biling")
         assert.strictEqual(misspelt.code, 2)

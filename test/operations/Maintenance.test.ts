@@ -1,4 +1,4 @@
-/** Upkeep on a clock that is set forward: what it makes, what it drops, and whom it never keeps waiting. */
+/** Upkeep on a clock that is set forward: the partitions that it makes and drops, and the sessions that it never delays. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer } from "effect"
@@ -10,6 +10,7 @@ import * as Counters from "../support/Counters.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import { publishAll } from "../support/Published.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
+import { idAt } from "../support/SqlIds.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
 /** A database of its own with the settable clock and the counters. */
@@ -20,7 +21,7 @@ const world = Layer.effectDiscard(Effect.andThen(DatabaseClock.install, Counters
   Layer.provideMerge(TestProcess.quiet)
 )
 
-/** What a consumer leaves behind when it has applied everything that was published. */
+/** The marks of a consumer that has applied all published events. */
 const applyAll = Effect.gen(function* () {
   const sql = yield* PgClient.PgClient
   yield* sql`
@@ -50,7 +51,7 @@ const day = (id: number) =>
 
 const outcomes = (report: Maintenance.Report) => report.map(({ outcome, table }) => `${table} ${outcome}`)
 
-it.live("as days pass, partitions stand ahead, and each day is dropped whole after its retention", () =>
+it.live("partitions exist ahead of their day, and each day is dropped whole after its retention", () =>
   Effect.gen(function* () {
     for (let today = 0; today < 14; today++) {
       yield* day(today)
@@ -86,7 +87,7 @@ it.live("an event that waits in the queue is never dropped, however old it is", 
     yield* DatabaseClock.advance("100 days")
     yield* Maintenance.runOnce()
     assert.deepStrictEqual(yield* Counters.queuedVersions("waiting"), [1])
-    // Published now, its row is young whatever the day in its id: the archive and the inbox keep it for their time from here on.
+    // It is published now. Its row is young, and archive and inbox keep it for their whole retention, although its id is old.
     yield* publishAll
     yield* applyAll
     yield* Maintenance.runOnce()
@@ -106,7 +107,7 @@ it.live("a day with a row that came late is kept until that row is old as well",
     yield* day(1)
     yield* Transaction.run(Counters.create("late"))
     yield* DatabaseClock.advance("3 days 20 hours")
-    // The partition of its day is still there.
+    // Published late, into the partition of its day, which still exists.
     yield* publishAll
     yield* DatabaseClock.advance("1 day")
     const report = yield* Maintenance.runOnce()
@@ -118,7 +119,7 @@ it.live("a day with a row that came late is kept until that row is old as well",
   }).pipe(Effect.provide(world))
 )
 
-it.live("a reader of the archive makes the drop give up in time; it is done by a later round", () =>
+it.live("a drop gives up while a session reads the archive, and a later round does it", () =>
   Effect.gen(function* () {
     const sql = yield* PgClient.PgClient
     yield* day(1)
@@ -149,7 +150,7 @@ it.live("a reader of the archive makes the drop give up in time; it is done by a
   }).pipe(Effect.provide(world))
 )
 
-it.live("a mark that is under way does not stop days from being made, and makes a drop come later", () =>
+it.live("an open mark delays a drop, and not the making of days", () =>
   Effect.gen(function* () {
     const sql = yield* PgClient.PgClient
     yield* day(1)
@@ -174,12 +175,12 @@ it.live("a mark that is under way does not stop days from being made, and makes 
   )
 )
 
-it.live("a business transaction that holds its locks does not stop a drop, and none ever waits for one", () =>
+it.live("a business transaction with its locks does not stop a drop, and never waits for one", () =>
   Effect.gen(function* () {
     const sql = yield* PgClient.PgClient
     yield* day(1)
     yield* DatabaseClock.advance("5 days")
-    // One transaction holds what a payment holds: its aggregate's row, and its events in the queue.
+    // This transaction has the locks of a payment: its aggregate's row, and its events in the queue.
     yield* Transaction.run(
       Effect.gen(function* () {
         yield* Counters.increment("counter-1")
@@ -189,7 +190,7 @@ it.live("a business transaction that holds its locks does not stop a drop, and n
         assert.deepStrictEqual(Maintenance.unfinished(report), [])
       })
     )
-    // While drops wait for a reader, transactions that may not wait a moment for any lock all commit.
+    // While drops wait for a reader, transactions commit that give up after waiting a millisecond for any lock.
     yield* Transaction.run(Counters.create("again"))
     yield* publishAll
     yield* DatabaseClock.advance("5 days")
@@ -223,7 +224,7 @@ const withoutTransaction =
   <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
     Effect.updateContext(effect, (context) => Context.omit(sql.transactionService)(context) as typeof context)
 
-it.live("several processes at it at once do each step once, and none fails", () =>
+it.live("several processes that run upkeep at once do each step once, and none fails", () =>
   Effect.gen(function* () {
     yield* day(1)
     yield* DatabaseClock.advance("6 days")
@@ -238,9 +239,9 @@ it.live("several processes at it at once do each step once, and none fails", () 
   }).pipe(Effect.provide(world))
 )
 
-it.live("a day whose first rows are in the default partition takes them along when it is made", () =>
+it.live("a day that is made late takes over its rows from the default partition", () =>
   Effect.gen(function* () {
-    // Nobody looked after the tables for a week.
+    // No upkeep ran for a week.
     yield* DatabaseClock.advance("7 days")
     yield* day(1)
     assert.strictEqual(yield* count("event_log_default"), 1)
@@ -255,35 +256,37 @@ it.live("a day whose first rows are in the default partition takes them along wh
     assert.strictEqual(yield* count("event_log_default"), 0)
     assert.strictEqual(yield* count("event_log"), 1)
     assert.include(yield* partitions("event_log"), 0)
-    // The mark is where it is looked for: the same event is still a duplicate.
+    // The mark is found in its new partition: the same event is still a duplicate.
     yield* applyAll
     assert.strictEqual(yield* count("processed_events"), 1)
   }).pipe(Effect.provide(world))
 )
 
-it.live("too many rows of a day stay in the default partition, and leave it in bounded steps when they are old", () =>
-  Effect.gen(function* () {
-    const sql = yield* PgClient.PgClient
-    yield* DatabaseClock.advance("7 days")
-    yield* sql`
+it.live(
+  "too many rows of a day stay in the default partition, and are deleted there in bounded steps when they are old",
+  () =>
+    Effect.gen(function* () {
+      const sql = yield* PgClient.PgClient
+      yield* DatabaseClock.advance("7 days")
+      yield* sql`
       INSERT INTO processed_events
-      SELECT 'consumer', uuid_v7(clock_now(), gen_random_uuid()), clock_now() FROM generate_series(1, 12000)`
-    const first = yield* Maintenance.runOnce()
-    assert.include(outcomes(first), "processed_events blocked")
-    assert.strictEqual(yield* count("processed_events_default"), 12_000)
-    assert.deepStrictEqual(yield* partitions("processed_events"), [-8, -7, -6, -5, -4, -1, 1, 2, 3, 4])
-    yield* DatabaseClock.advance("9 days")
-    const deleted = (report: Maintenance.Report) =>
-      report.filter(({ outcome }) => outcome === "deleted").map(({ partition, rows }) => [partition, rows])
-    const expected = [["processed_events_default", 12_000]]
-    assert.deepStrictEqual(deleted(yield* Maintenance.runOnce({ dryRun: true })), expected)
-    assert.strictEqual(yield* count("processed_events_default"), 12_000)
-    assert.deepStrictEqual(deleted(yield* Maintenance.runOnce()), expected)
-    assert.strictEqual(yield* count("processed_events_default"), 0)
-  }).pipe(Effect.provide(world))
+      SELECT 'consumer', ${sql.literal(idAt("clock_now()"))}, clock_now() FROM generate_series(1, 12000)`
+      const first = yield* Maintenance.runOnce()
+      assert.include(outcomes(first), "processed_events blocked")
+      assert.strictEqual(yield* count("processed_events_default"), 12_000)
+      assert.deepStrictEqual(yield* partitions("processed_events"), [-8, -7, -6, -5, -4, -1, 1, 2, 3, 4])
+      yield* DatabaseClock.advance("9 days")
+      const deleted = (report: Maintenance.Report) =>
+        report.filter(({ outcome }) => outcome === "deleted").map(({ partition, rows }) => [partition, rows])
+      const expected = [["processed_events_default", 12_000]]
+      assert.deepStrictEqual(deleted(yield* Maintenance.runOnce({ dryRun: true })), expected)
+      assert.strictEqual(yield* count("processed_events_default"), 12_000)
+      assert.deepStrictEqual(deleted(yield* Maintenance.runOnce()), expected)
+      assert.strictEqual(yield* count("processed_events_default"), 0)
+    }).pipe(Effect.provide(world))
 )
 
-it.live("a dry run changes nothing and tells what the run then does", () =>
+it.live("a dry run changes nothing and reports what the run then does", () =>
   Effect.gen(function* () {
     yield* day(1)
     yield* DatabaseClock.advance("10 days")

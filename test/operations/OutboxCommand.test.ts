@@ -1,4 +1,4 @@
-/** `paid-once outbox …` as a person types it, beside a running service whose topic refuses an event; and the service killed midway. */
+/** `paid-once outbox …` as an operator types it, beside a running service whose topic refuses an event; and the service killed midway. */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted, Result } from "effect"
 import { SqlClient } from "effect/sql"
@@ -27,7 +27,7 @@ const run = (...args: ReadonlyArray<string>) =>
     )
   })
 
-/** What the service keeps on disk. */
+/** The service's data directory. */
 class Directory extends Context.Service<Directory, { readonly path: string }>()("test/outbox/Directory") {
   static readonly layer = Layer.effect(
     Directory,
@@ -35,7 +35,7 @@ class Directory extends Context.Service<Directory, { readonly path: string }>()(
   )
 }
 
-/** Two sends, and hours between them unless somebody says now. */
+/** Two attempts, with hours between them unless an operator retries. */
 const environment = Effect.gen(function* () {
   const { url } = yield* TestDatabase
   const { path } = yield* Directory
@@ -92,7 +92,7 @@ const untilStates = (url: string, id: string, ...states: ReadonlyArray<string>) 
     Effect.map(timeline(url, id), (events) => events.map((event) => event.delivery.state).join() === states.join())
   )
 
-/** What the topic takes from now on: the embedded broker reads it at every append. */
+/** Sets the topic's limit, which the embedded broker reads at every append. */
 const setLimit = (bytes: number) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
@@ -105,7 +105,7 @@ const setLimit = (bytes: number) =>
 
 const world = TestDatabase.layerPool.pipe(Layer.provideMerge(Directory.layer))
 
-/** What is tried again is tried when the operator says so: the wait is random, up to a day, and may be short. */
+/** Moves retries a day away, so that only the operator brings them about: their wait is random and may be short. */
 const tomorrow = Effect.flatMap(
   SqlClient.SqlClient,
   (sql) => sql`UPDATE outbox_holds SET next_attempt_at = clock_now() + interval '1 day'`
@@ -124,7 +124,7 @@ it.live(
       yield* post(url, `/orders/${order.id}/pay`, { paymentMethod: "pm_ok" }, { "idempotency-key": "pay-1" })
       yield* untilStates(url, order.id, "retrying", "parked")
       const [placed, paid] = yield* timeline(url, order.id)
-      // Everybody else's flow.
+      // Other aggregates are published meanwhile.
       const { json: other } = yield* post(url, "/orders", small)
       yield* untilStates(url, other.id, "published")
 
@@ -135,7 +135,7 @@ it.live(
       assert.strictEqual(behind.code, 1)
       assert.include(behind.stderr, `event ${paid!.eventId} waits behind event ${placed!.eventId} of its aggregate`)
 
-      // What a person gets wrong.
+      // Mistakes in the arguments.
       const wrong = [
         ["retry", placed!.eventId],
         ["discard", placed!.eventId],
@@ -168,7 +168,7 @@ it.live(
         )
       }
 
-      // Now, instead of in hours: its second send, which is its last.
+      // The second attempt comes now instead of in hours, and is the last.
       const now = yield* run("retry", placed!.eventId, "--reason", "is it mended?", "--by", "ada", "--json")
       assert.deepStrictEqual(JSON.parse(now.stdout), { eventId: placed!.eventId, status: "retrying", changed: true })
       yield* untilStates(url, order.id, "dead", "parked")
@@ -191,15 +191,15 @@ it.live(
       assert.include(show.stdout, "by ada: is it mended?")
       assert.include(show.stdout, "and the topic allows 4000")
 
-      // A dead letter is no outage: the dispatcher is ready, and the metrics tell. That the topic takes less than may be written is
-      // another part's news.
+      // A dead letter is no outage: the dispatcher is ready, and metrics report it. The part `topics` reports that the topic's limit is
+      // below the size of an event.
       yield* eventually(
         "health to tell it",
         Effect.promise(async () => {
           const { parts } = (await (await fetch(`${url}/health/ready`)).json()) as {
             readonly parts: Readonly<Record<string, { readonly status: string }>>
           }
-          // A part that does not answer in time is another one's news.
+          // Other parts may not answer in time.
           return parts["dispatcher"]?.status === "ready" && parts["topics"]?.status === "degraded"
         })
       )
@@ -223,7 +223,7 @@ it.live(
       assert.deepStrictEqual([first!.eventId, second!.eventId], [placed!.eventId, paid!.eventId])
       assert.isBelow(Number(first!.delivery.offset), Number(second!.delivery.offset))
 
-      // And one that is given up.
+      // Another event is discarded.
       yield* setLimit(4_000)
       const { json: lost } = yield* post(url, "/orders", large)
       yield* untilStates(url, lost.id, "retrying")
@@ -256,7 +256,7 @@ it.live(
           ServiceProcess.start({ env: { ...env, ...(point === undefined ? {} : { FAULTS: `${point}=crash` }) } })
         )
         if (Result.isFailure(started)) {
-          // The hold is due at once: it may be released, and the process dead, before HTTP answers.
+          // The hold is due at once, so the process may release it and die before HTTP answers.
           assert.deepStrictEqual([point, started.failure.code], ["dispatcher.after-release", "SIGKILL"])
           continue
         }

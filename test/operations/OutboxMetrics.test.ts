@@ -1,4 +1,4 @@
-/** That the outbox's gauges tell what the database holds, for alerts go by them. */
+/** The outbox's gauges report what the tables hold: alerts rely on them. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Metric } from "effect"
 import { SqlClient } from "effect/sql"
@@ -22,10 +22,10 @@ const names = {
   deadLetters: "outbox_dead_letters"
 } as const
 
-/** What the first samples of a new process with a dispatcher say: it takes them when it starts, and the next ones much later. */
+/** The first samples of a new process with a dispatcher. It takes them when it starts, and the next ones much later. */
 const firstSamples = (topic: Refusals.Topic) =>
   Effect.gen(function* () {
-    // Where each gauge would still have what another process of this test has left there.
+    // A registry of its own: in the shared one the gauges have the values of other processes of this test.
     const registry: Metric.MetricRegistry = new Map()
     yield* Layer.build(
       Layer.fresh(
@@ -62,7 +62,7 @@ it.live("pending events, the age of the oldest, parked events and dead letters a
     const empty = yield* Effect.scoped(firstSamples(topic))
     assert.deepStrictEqual(empty, { pending: 0, oldestSeconds: 0, parked: 0, deadLetters: 0 })
 
-    // A dead letter with two events behind it, which no process that comes later sends.
+    // A dead letter with two events behind it. No later process sends them.
     yield* Refusals.append("poison", 1, 3)
     yield* Effect.scoped(Effect.andThen(firstSamples(topic), Refusals.until("poison", "dead")))
     topic.down = true
@@ -84,7 +84,7 @@ it.live("pending events, the age of the oldest, parked events and dead letters a
     assert.isAtLeast(waiting.oldestSeconds, before)
     assert.isAtMost(waiting.oldestSeconds, after)
 
-    // What is parked or dead is older than all that waits, and does not count for it.
+    // Parked and dead events are older than the queue's, and do not count for its age.
     topic.down = false
     yield* Effect.scoped(Effect.andThen(firstSamples(topic), Counters.drained))
     const drained = yield* Effect.scoped(firstSamples(topic))

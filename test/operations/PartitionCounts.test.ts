@@ -1,4 +1,4 @@
-/** A topic that gets more partitions, or fewer, while dispatchers come and go: the embedded broker's tables stand in for an operator's tools. */
+/** A topic gets more partitions, or fewer, while dispatchers start and stop. Updates of the embedded broker's tables stand in for an operator's tools. */
 import { assert, it } from "@effect/vitest"
 import { Array, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -18,7 +18,7 @@ const writer = Layer.effectDiscard(Counters.makeTables).pipe(
   Layer.provideMerge(TestProcess.quiet)
 )
 
-/** A process of its own on the test's database. */
+/** A process on the test's database. */
 const processOf = <A, R>(layer: Layer.Layer<A, never, R>) =>
   Effect.flatMap(TestDatabase, (database) =>
     Layer.build(
@@ -41,7 +41,7 @@ const startPublisher = Effect.map(
   (context) => ({ ...Context.get(context, Publisher), ...Context.get(context, TopicChecks) })
 )
 
-/** Gives the topic so many partitions: more of them, or anew with fewer. */
+/** Sets the topic's number of partitions: more than before, or fewer, as if the topic were made anew. */
 const alter = Effect.fnUntraced(function* (partitions: number) {
   const sql = yield* SqlClient.SqlClient
   yield* sql`UPDATE broker_topics SET partitions = ${partitions} WHERE topic = ${Counters.topic}`
@@ -81,7 +81,7 @@ it.live("an aggregate stays in its partition when the topic grows, also in dispa
   }).pipe(Effect.provide(writer))
 )
 
-it.live("a topic that grew goes on as before, and whoever looks is told how to use all of it", () =>
+it.live("a topic that grew is used as before, and a finding says how to use all of it", () =>
   Effect.gen(function* () {
     const one = yield* startPublisher
     assert.strictEqual(yield* one.prepare(Counters.topic), 8)
@@ -101,7 +101,7 @@ it.live("a topic that grew goes on as before, and whoever looks is told how to u
       )
       assert.strictEqual(yield* prepare(Counters.topic), 8)
     }
-    // What the sentence says helps.
+    // The operator does what the sentence says.
     const sql = yield* SqlClient.SqlClient
     yield* sql`UPDATE outbox_topics SET partitions = 16 WHERE topic = 'counters'`
     assert.deepStrictEqual((yield* one.inspect(Counters.topic)).findings, [])
@@ -111,7 +111,7 @@ it.live("a topic that grew goes on as before, and whoever looks is told how to u
 )
 
 it.live(
-  "a topic that grew to a number that does not divide the lanes goes on as before, and restarts are not refused",
+  "a topic that grew to a number that does not divide the lanes is used as before, and restarts are not refused",
   () =>
     Effect.gen(function* () {
       const one = yield* startPublisher
@@ -136,7 +136,7 @@ it.live(
 )
 
 it.live(
-  "a topic that was made anew with fewer partitions waits, and goes on when it has them, or when they will do",
+  "publishing pauses for a topic made anew with fewer partitions, until it has them or an operator accepts them",
   () =>
     Effect.gen(function* () {
       const one = yield* startPublisher
@@ -158,7 +158,7 @@ it.live(
     }).pipe(Effect.provide(writer))
 )
 
-it.live("of any number that ask at once about a new topic with different counts, all hear the same", () =>
+it.live("all processes that note different counts of a new topic at once get the same one", () =>
   Effect.gen(function* () {
     const { note, noted } = yield* PartitionCounts
     assert.isUndefined(yield* noted("contested"))
@@ -172,7 +172,7 @@ it.live("of any number that ask at once about a new topic with different counts,
   }).pipe(Effect.provide(PartitionCounts.layer.pipe(Layer.provideMerge(TestDatabase.layerPool))))
 )
 
-it.live("a topic that was never fit binds nobody to its count", () =>
+it.live("the count of a topic that was never fit is not noted", () =>
   Effect.gen(function* () {
     const { inspect, prepare } = yield* startPublisher
     yield* inspect(Counters.topic)

@@ -1,4 +1,4 @@
-/** The pool's metrics, seen while it is idle and while it is dry. */
+/** The pool's gauges, while it is idle and while it is exhausted. */
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer, Metric } from "effect"
 import { PrometheusMetrics } from "effect/observability"
@@ -28,7 +28,7 @@ const value = (name: string) =>
     Number(new RegExp(`^${name}\\{pool="test"\\} (.+)$`, "m").exec(text)?.[1])
   )
 
-it.live("a pool whose connections are all in use shows how many there are and how long one waits", () =>
+it.live("a pool whose connections are all in use shows how many there are and how long a caller waits", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     assert.strictEqual(yield* value("db_pool_connections_max"), 2)
@@ -44,7 +44,7 @@ it.live("a pool whose connections are all in use shows how many there are and ho
       "both connections to be seen",
       Effect.map(value("db_pool_connections"), (open) => open === 2)
     )
-    // From before now on the sampler waits for one itself: so long at least.
+    // The sampler has waited for a connection since before this moment, so for at least this long.
     yield* Effect.sleep("50 millis")
     yield* Deferred.succeed(release, undefined)
     yield* eventually(

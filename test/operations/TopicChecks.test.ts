@@ -1,4 +1,4 @@
-/** What is said of which settings; test/brokers/kafkajs/TopicChecks.test.ts reads them from a real broker. */
+/** The findings about each setting, and when topics are checked. test/brokers/kafkajs/TopicChecks.test.ts reads settings from a real broker. */
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Ref, SubscriptionRef } from "effect"
 import { TestClock } from "effect/testing"
@@ -8,7 +8,8 @@ import type { QueuedEvent } from "../../src/outbox/Queue.ts"
 import { PartitionCounts } from "../../src/operations/PartitionCounts.ts"
 import * as CheckedTopics from "../../src/operations/CheckedTopics.ts"
 import { Publisher } from "../../src/outbox/Publisher.ts"
-import { examine, examineCount, TopicChecks } from "../../src/operations/TopicChecks.ts"
+import { TopicChecks } from "../../src/operations/TopicChecks.ts"
+import { examine, examineCount } from "../../src/operations/TopicFindings.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
@@ -16,7 +17,7 @@ import * as TestProcess from "../support/TestProcess.ts"
 const day = 86_400_000
 const needs = { maxEventBytes: 900_000, batchBytes: 900_000, inboxDays: 8 }
 
-/** A topic that leaves nothing to be desired. */
+/** A topic without a finding. */
 const sound = {
   topic: "orders",
   partitions: 8,
@@ -47,10 +48,10 @@ const said = (change: Partial<TopicInfo>, of: Partial<typeof needs> = {}) =>
     ({ kind, sentence }) => `${kind}: ${sentence}`
   )
 
-/** The periodic checks begin with a look of their own, right behind the start's. */
+/** The first round of the periodic checks comes right after the check at the start. */
 const firstLook = TestClock.adjust("1 second")
 
-/** The checks as a start begins them, and a publisher, over a broker whose topic is what `info` says. */
+/** The checks of a start, and a publisher, over a broker that reports its topic as `info`. */
 const watched = (info: Ref.Ref<TopicInfo>) =>
   TopicChecks.layerStart(["orders"]).pipe(
     Layer.provideMerge(CheckedTopics.layer),
@@ -77,7 +78,7 @@ const watched = (info: Ref.Ref<TopicInfo>) =>
     Layer.provideMerge(TestProcess.quiet)
   )
 
-/** A sound topic, until the test says otherwise, and the kinds of what was last found of it. */
+/** A sound topic, which the test can change, and the kinds of its last findings. */
 const watching = Effect.gen(function* () {
   const info = yield* Ref.make<TopicInfo>(sound)
   const context = yield* Layer.build(watched(info))
@@ -90,16 +91,16 @@ const watching = Effect.gen(function* () {
 })
 
 describe("TopicChecks", () => {
-  it("a sound topic has nothing to be said about", () => {
+  it("a sound topic has no finding", () => {
     assert.deepStrictEqual(said({}), [])
     for (const partitions of [1, 2, 4, 16, 32, 64]) assert.deepStrictEqual(said({ partitions }), [])
   })
 
-  it("what a broker does not tell is not held against it", () => {
+  it("a setting that the broker does not report is not checked", () => {
     assert.deepStrictEqual(examine({ topic: "t", partitions: 8, maxMessageBytes: 1_048_588 }, needs), [])
   })
 
-  it("partitions that do not divide the lanes stop it, and the sentence names a count that would", () => {
+  it("partitions that do not divide the lanes stop a topic, and the sentence names a count that does", () => {
     const [sentence, ...others] = said({ partitions: 12 })
     assert.match(
       sentence!,
@@ -109,7 +110,7 @@ describe("TopicChecks", () => {
     assert.match(said({ partitions: 128 })[0]!, /^stops: it has 128 partitions/)
   })
 
-  it("compaction stops it, with or without deletion", () => {
+  it("compaction stops a topic, with or without deletion", () => {
     for (const millis of [7 * day, Infinity]) {
       const sentences = said({ retention: { compacts: true, millis, segmentMillis: day } }, { inboxDays: 0 })
       assert.strictEqual(sentences.length, 1)
@@ -120,7 +121,7 @@ describe("TopicChecks", () => {
     }
   })
 
-  it("more acknowledgements than copies stop it; as many, or one of several, weaken it", () => {
+  it("more acknowledgements than copies stop a topic; as many, or one of several, weaken it", () => {
     const replication = (copies: number, minInSync: number) =>
       said({ replication: { copies, minInSync, uncleanElection: false } }).map((sentence) => sentence.split(/[:,;]/, 2))
     assert.deepStrictEqual(replication(1, 2)[0], ["stops", " min.insync.replicas is 2"])
@@ -130,12 +131,12 @@ describe("TopicChecks", () => {
     assert.deepStrictEqual(replication(5, 3), [])
   })
 
-  it("an election that drops what was acknowledged weakens it, where there are copies to elect", () => {
+  it("an election that can drop acknowledged records weakens a topic that has copies to elect", () => {
     assert.match(said({ replication: { copies: 3, minInSync: 2, uncleanElection: true } })[0]!, /^weak: unclean/)
     assert.strictEqual(said({ replication: { copies: 1, minInSync: 1, uncleanElection: true } }).length, 1)
   })
 
-  it("events that it would never take must not be written; batches that it would not take are halved", () => {
+  it("events larger than the topic's limit are a finding; batches larger than it are only halved", () => {
     assert.match(
       said({ maxMessageBytes: 100_000 })[0]!,
       /^oversize: max\.message\.bytes is 100000, and an event may take 900000 bytes \(OUTBOX_MAX_EVENT_BYTES\).* at most 100000/
@@ -147,7 +148,7 @@ describe("TopicChecks", () => {
     assert.deepStrictEqual(said({ maxMessageBytes: 900_000 }), [])
   })
 
-  it("a topic that remembers longer than the inbox is unsafe, and the sentence names how long would do", () => {
+  it("a topic that keeps records for longer than the inbox keeps marks is unsafe, and the sentence names enough days", () => {
     const retention = (millis: number, segmentMillis: number, inboxDays: number) =>
       said({ retention: { compacts: false, millis, segmentMillis } }, { inboxDays })
     assert.match(
@@ -161,13 +162,13 @@ describe("TopicChecks", () => {
     assert.match(retention(60_000, day, 8)[0]!, /^weak: retention\.ms is 60000: a consumer that is away for longer/)
   })
 
-  it("where the broker has nothing to set, only our own side is named", () => {
+  it("for a broker without settings the sentence names only the service's own setting", () => {
     const { replication: _, ...embedded } = sound
     const [finding] = examine(embedded, { ...needs, inboxDays: 3 })
     assert.match(finding!.sentence, /set INBOX_RETENTION_DAYS to 8 or more$/)
   })
 
-  it("the sentence types the topic's name as the broker knows it", () => {
+  it("the command in a sentence has the topic's name at the broker", () => {
     assert.include(said({ maxMessageBytes: 1, wireName: "shop.orders" })[0]!, "--entity-name shop.orders ")
   })
 
@@ -186,7 +187,7 @@ describe("TopicChecks", () => {
   })
 
   it.effect(
-    "a topic that is compacted later waits from the next look on, and goes on seconds after it was mended",
+    "publishing to a topic that is compacted later pauses at the next check, and resumes seconds after it was mended",
     () =>
       Effect.gen(function* () {
         const { info, kinds, prepare } = yield* watching
@@ -194,7 +195,7 @@ describe("TopicChecks", () => {
 
         yield* firstLook
         yield* Ref.set(info, { ...sound, retention: { ...sound.retention, compacts: true } })
-        // Between two looks nobody asks the broker.
+        // Between two rounds the broker is not asked.
         yield* TestClock.adjust("1 minute")
         assert.strictEqual(yield* prepare("orders"), 8)
         yield* TestClock.adjust("4 minutes")
@@ -210,12 +211,12 @@ describe("TopicChecks", () => {
       })
   )
 
-  it.effect("a send that the topic is refused for makes the next one look at it again", () =>
+  it.effect("after a send that fails for its topic the topic is checked again before the next one", () =>
     Effect.gen(function* () {
       const { info, prepare, publish } = yield* watching
       assert.strictEqual(yield* prepare("orders"), 8)
       yield* firstLook
-      // Made anew, with fewer partitions.
+      // The topic is made anew with fewer partitions.
       yield* Ref.set(info, { ...sound, partitions: 12 })
       assert.strictEqual(yield* prepare("orders"), 8)
       assert.strictEqual(
@@ -229,7 +230,7 @@ describe("TopicChecks", () => {
   )
 
   it.effect(
-    "what is unsafe is asked for again within seconds, too: health shows no finding that was mended long ago",
+    "an unsafe topic is checked again within seconds, too: health shows no finding that was mended long ago",
     () =>
       Effect.gen(function* () {
         const { info, kinds, prepare } = yield* watching
@@ -241,7 +242,7 @@ describe("TopicChecks", () => {
         yield* Ref.set(info, sound)
         yield* TestClock.adjust("5 seconds")
         assert.deepStrictEqual(yield* kinds, [])
-        // So is a topic that nobody named at the start, and that something was sent to.
+        // The same holds for a topic that is not named at the start, once events were sent to it.
         yield* Ref.set(info, { ...sound, retention: { ...sound.retention, millis: 30 * day } })
         assert.strictEqual(yield* prepare("refunds"), 8)
         assert.deepStrictEqual(yield* kinds, ["unsafe"])
@@ -251,7 +252,7 @@ describe("TopicChecks", () => {
       })
   )
 
-  it.live("the embedded broker's topics have nothing to be said about", () =>
+  it.live("the embedded broker's topics have no finding", () =>
     Effect.gen(function* () {
       const checks = yield* TopicChecks
       assert.strictEqual((yield* Broker).name, "embedded")

@@ -1,14 +1,8 @@
 /** Rows of the queue that somebody writes by hand: one that no dispatcher could carry, or no consumer read, is refused where it is written. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { readFile } from "node:fs/promises"
-import { MessageRejected } from "../../src/brokers/Broker.ts"
-import { Holds } from "../../src/outbox/holds/Holds.ts"
-import { Lane } from "../../src/outbox/Lane.ts"
-import { Queue } from "../../src/outbox/Queue.ts"
-import { root, TestDatabase } from "../support/TestDatabase.ts"
-import * as Lanes from "../support/Lanes.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
 
 const sound = {
   lane: 5,
@@ -62,30 +56,4 @@ it.live("a row that nothing is wrong with is taken, and one with anything wrong 
     }
     yield* write(sound)
   }).pipe(Effect.provide(TestDatabase.layerPool))
-)
-
-it.live("what waits behind a hold since before names had a limit goes back into the queue all the same", () =>
-  Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
-    const holds = yield* Holds
-    const queue = yield* Queue
-    const lane = Lane.make(sound.lane)
-    const migration = yield* Effect.promise(() =>
-      readFile(`${root}/migrations/mechanism/0013_outbox_names.sql`, "utf8")
-    )
-    const [limit = ""] = /^ALTER DOMAIN .* ADD CONSTRAINT outbox_name_length .*$/m.exec(migration) ?? []
-    yield* sql`ALTER DOMAIN outbox_name DROP CONSTRAINT outbox_name_length`
-    const long = { ...sound, aggregate_id: "a".repeat(600), event_type: "e".repeat(700) }
-    for (const version of [1, 2]) {
-      yield* write({ ...long, aggregate_version: version, event_id: `01a1fd40-0000-7000-8000-00000000000${version}` })
-    }
-    const [first] = yield* Lanes.fetch(queue, lane, [])
-    const rejection = new MessageRejected({ topic: "orders", partition: 0, reason: "too large" })
-    assert.strictEqual(yield* holds.hold(lane, first!, rejection), "retrying")
-    yield* sql.unsafe(limit)
-    assert.isTrue(yield* holds.published({ ...first!, attempts: 1 }, { partition: 0, baseOffset: 0n }))
-    const [second] = yield* Lanes.fetch(queue, lane, [])
-    assert.strictEqual(second?.aggregateVersion, 2)
-    assert.match(JSON.stringify((yield* Effect.flip(write(long))).reason), /23514/)
-  }).pipe(Effect.provide(Layer.provideMerge(Layer.mergeAll(Holds.layer, Queue.layer), TestDatabase.layerPool)))
 )

@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Cause, Effect, Fiber, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
-import { DeadLetters } from "../../src/operations/DeadLetters.ts"
+import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
 import { PauseSettings } from "../../src/guards/PartitionPauses.ts"
 import { HoldSettings } from "../../src/outbox/holds/Holds.ts"
@@ -14,7 +14,7 @@ import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
 const process = Layer.effectDiscard(Counters.makeTables).pipe(
-  Layer.provideMerge(DeadLetters.layer),
+  Layer.provideMerge(OutboxDeadLetters.layer),
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),
   Layer.provideMerge(TestProcess.quiet)
@@ -50,7 +50,7 @@ it.live(
   () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      const letters = yield* DeadLetters
+      const letters = yield* OutboxDeadLetters
       const topic = Refusals.makeTopic()
       topic.lateMillis = 10
       const dispatchers = [yield* zombie(topic), yield* zombie(topic)]

@@ -5,6 +5,7 @@ import { SqlClient } from "effect/sql"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import * as Outbox from "../../src/outbox/Outbox.ts"
 import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
+import { Ids } from "../../src/platform/Ids.ts"
 import { ControlConnection, ControlSettings } from "../../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
@@ -36,6 +37,7 @@ const platform = (controlUrl: Redacted.Redacted, sessionTimeoutMillis: number) =
       Ownership.layer.pipe(
         Layer.provideMerge(Wakeups.layer),
         Layer.provideMerge(ControlConnection.layer.pipe(Layer.provide(DatabaseSettings.layerOf({ url: controlUrl })))),
+        Layer.provideMerge(Ids.layer),
         Layer.provideMerge(Layer.mergeAll(Database.layer, Fibers.layer)),
         Layer.provideMerge(DatabaseSettings.layerOf({ url, maxConnections: 4 })),
         Layer.provide(Layer.succeed(ControlSettings, { sessionTimeoutMillis, heartbeatMillis: 200 }))

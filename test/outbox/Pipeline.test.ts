@@ -1,6 +1,6 @@
 /** What the stages of the pipeline do when something is slow, fails or stops: with every part real, and a broker that waits where a test says so. */
 import { assert, it } from "@effect/vitest"
-import { Context, Deferred, Effect, Layer, SubscriptionRef } from "effect"
+import { Context, Deferred, Effect, Layer, Logger, References, SubscriptionRef } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import * as Dispatching from "../../src/Dispatching.ts"
 import { type Batch, MessageRejected } from "../../src/brokers/Broker.ts"
@@ -135,22 +135,31 @@ it.live("a failed mark is repeated lane by lane, without a send; only the lane t
 it.live("a failed fetch is repeated lane by lane; only the lane that fails alone stops", () =>
   Effect.gen(function* () {
     let isBroken = true
+    const goOn = yield* Deferred.make<void>()
+    const failed = new Set<string>()
+    const logger = Logger.make(({ message }) => {
+      const [, lane] = /^lane (\d+) failed/.exec(String(message)) ?? []
+      if (lane !== undefined) failed.add(lane)
+    })
     const context = yield* start(
       (batch, broker) => broker.publish(batch),
       (queue) => ({
         fetch: (parts) =>
           isBroken && parts.some(({ lane }) => lane === 8)
             ? Effect.die(new Error("broken on purpose"))
-            : queue.fetch(parts)
+            : // While the first lane is fetched the others become ready, and are fetched together.
+              Effect.andThen(parts[0]?.lane === 0 ? Deferred.await(goOn) : Effect.void, queue.fetch(parts))
       })
-    )
+    ).pipe(Effect.provideService(References.MinimumLogLevel, "Error"), Effect.provide(Logger.layer([logger])))
     const { stopped } = Context.get(context, LaneWorkers)
-    yield* Effect.forEach([0, 8, 16, 1, 2], (lane) => append(lane), { concurrency: "unbounded", discard: true })
+    for (const lane of [0, 16, 8, 1, 2]) yield* append(lane)
+    yield* Deferred.succeed(goOn, undefined)
     yield* published(4)
     yield* Counters.eventually(
       "the lane to stop",
       Effect.map(stopped, (waiting) => waiting.length === 1 && waiting[0]?.lane === 8)
     )
+    assert.deepStrictEqual([...failed], ["8"])
     isBroken = false
     yield* published(5)
   }).pipe(Effect.scoped, Effect.provide(writer))

@@ -1,6 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Exit, Layer, Scope, SubscriptionRef } from "effect"
 import { SqlClient } from "effect/sql"
+import { Ids } from "../../src/platform/Ids.ts"
 import { ControlConnection, ControlSettings } from "../../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
@@ -19,6 +20,7 @@ const proxied = Layer.unwrap(
     return Ownership.layer.pipe(
       Layer.provideMerge(Wakeups.layer),
       Layer.provideMerge(ControlConnection.layer),
+      Layer.provide(Ids.layer),
       Layer.provideMerge(Layer.mergeAll(Fibers.layer, Database.layer)),
       Layer.provide(DatabaseSettings.layerOf({ url, maxConnections: 2 })),
       // The heartbeat is slow beside the rebalance (which keeps the session alive), so that it is a rebalance that meets the silence.
@@ -72,7 +74,7 @@ const startProcess = Effect.fnUntraced(function* (settings: Context.Service.Shap
     Layer.fresh(
       Wakeups.layer.pipe(
         Layer.provideMerge(ControlConnection.layer),
-        Layer.provide(Fibers.layer),
+        Layer.provide(Layer.mergeAll(Fibers.layer, Layer.provide(Ids.layer, Database.layer))),
         Layer.provide(DatabaseSettings.layerOf({ url })),
         Layer.provide(Layer.succeed(ControlSettings, settings))
       )

@@ -2,9 +2,6 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, Exit, Fiber, Ref, Result } from "effect"
 import { TestClock } from "effect/testing"
 import * as Faults from "../../src/platform/Faults.ts"
-import { readdir, readFile } from "node:fs/promises"
-import * as Path from "node:path"
-import { root } from "../support/Postgres.ts"
 
 const once = (action: Faults.FaultAction, delayMillis = 0) => ({ action, times: 1, delayMillis })
 
@@ -90,16 +87,3 @@ it.effect("without the layer, a point is nothing at all", () =>
     )
   })
 )
-
-it("the points that README names are those that are there", async () => {
-  const files = await readdir(Path.join(root, "src"), { recursive: true })
-  const sources = await Promise.all(
-    files.filter((file) => file.endsWith(".ts")).map((file) => readFile(Path.join(root, "src", file), "utf8"))
-  )
-  const there = sources.flatMap((source) =>
-    [...source.matchAll(/faults\s*\.(?:at|around)\(\s*"([^"]+)"/g)].map((match) => match[1]!)
-  )
-  const readme = await readFile(Path.join(root, "README.md"), "utf8")
-  const named = readme.match(/^Fault points: ([^]*?)\.\n/m)?.[1]?.match(/[a-z]+\.[a-z-]+/g) ?? []
-  assert.deepStrictEqual(named.toSorted(), [...new Set(there)].toSorted())
-})

@@ -17,7 +17,8 @@ import {
 } from "effect"
 import { randomUUID } from "node:crypto"
 import { ControlConnection } from "../../src/platform/ControlConnection.ts"
-import { fairPart, lockClass, type Membership, Ownership } from "../../src/platform/Ownership.ts"
+import { fairPart, type Membership, Ownership } from "../../src/platform/Ownership.ts"
+import { lockClass } from "../../src/platform/OwnershipLocks.ts"
 import * as EmbeddedMember from "../brokers/embedded/EmbeddedMember.ts"
 import { within } from "../contracts/BrokerHarness.ts"
 import * as ShortWaits from "../support/ShortWaits.ts"
@@ -25,7 +26,7 @@ import * as TcpProxy from "../support/TcpProxy.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
 describe("fairPart", () => {
-  it("the parts of all members add up to all shares, and differ by one at most", () => {
+  it("the parts of all members add up to all slots, and differ by one at most", () => {
     for (let count = 0; count <= 130; count++) {
       for (let members = 1; members <= 12; members++) {
         const parts = Array.from({ length: members }, (_, rank) => fairPart(count, members, rank))
@@ -47,14 +48,14 @@ const makeProcessWith = Effect.fnUntraced(function* (sessionTimeoutMillis: numbe
   const { proxy, url: proxiedUrl } = yield* TcpProxy.makePostgres(url)
   const platform = EmbeddedMember.platform(proxiedUrl, { sessionTimeoutMillis, heartbeatMillis: 200 })
   const context = yield* Layer.build(Layer.fresh(platform))
-  return { proxy, shares: Context.get(context, Ownership), control: Context.get(context, ControlConnection) }
+  return { proxy, ownership: Context.get(context, Ownership), control: Context.get(context, ControlConnection) }
 })
 const makeProcess = makeProcessWith(60_000)
 
 /** A member that can leave before the test ends. */
 const joinGroup = Effect.fnUntraced(function* (process: Effect.Success<typeof makeProcess>, group: string) {
   const scope = yield* Scope.fork(yield* Effect.scope)
-  const membership = yield* Scope.provide(process.shares.join(group, count), scope)
+  const membership = yield* Scope.provide(process.ownership.join(group, count), scope)
   return { ...process, membership, leave: Scope.close(scope, Exit.void) }
 })
 
@@ -62,7 +63,7 @@ type Member = Effect.Success<ReturnType<typeof joinGroup>>
 
 const heldBy = (members: ReadonlyArray<Member>) => Effect.forEach(members, ({ membership }) => membership.held)
 
-/** Waits until these members hold so many shares each, all of them together, and none twice. */
+/** Waits until these members own so many slots each, all slots together, and none twice. */
 const divided = (members: ReadonlyArray<Member>, parts: ReadonlyArray<number>) =>
   within(
     `a division into ${parts.join(", ")}`,
@@ -71,25 +72,25 @@ const divided = (members: ReadonlyArray<Member>, parts: ReadonlyArray<number>) =
       until: (held) =>
         new Set(held.flat()).size === held.flat().length &&
         held
-          .map((shares) => shares.length)
+          .map((slots) => slots.length)
           .toSorted((a, b) => b - a)
           .join() === parts.join()
     })
   )
 
-/** What each member believes is what Postgres knows: the locks of its session are the shares that it holds. */
+/** Each member believes what Postgres knows: the locks of its session are its slots. */
 const assertLocks = Effect.fnUntraced(function* (members: ReadonlyArray<Member>, group: string) {
   const sql = yield* PgClient.PgClient
   for (const { control, membership } of members) {
     const session = yield* SubscriptionRef.get(control.session)
-    const rows = yield* sql<{ readonly share: number }>`
-      SELECT objid::int8::int4 AS share FROM pg_locks
+    const rows = yield* sql<{ readonly slot: number }>`
+      SELECT objid::int8::int4 AS slot FROM pg_locks
       WHERE locktype = 'advisory' AND granted AND pid = ${session!.backendPid}
-        AND classid = ${BigInt(lockClass(`share ${group}`) >>> 0)}::int8::oid
-      ORDER BY share`
+        AND classid = ${BigInt(lockClass(`slot ${group}`) >>> 0)}::int8::oid
+      ORDER BY slot`
     assert.deepStrictEqual(
       yield* membership.held,
-      rows.map((row) => row.share)
+      rows.map((row) => row.slot)
     )
   }
 })
@@ -104,8 +105,8 @@ const terminate = Effect.fnUntraced(function* ({ control }: Member) {
 
 layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.MinimumLogLevel, "Fatal"))), {
   excludeTestServices: true
-})("Shares", (it) => {
-  it.effect("one to four members divide all shares evenly, and take over from those that leave", () =>
+})("Ownership", (it) => {
+  it.effect("one to four members divide all slots evenly, and take over from those that leave", () =>
     Effect.gen(function* () {
       const group = randomUUID()
       const members: Array<Member> = []
@@ -123,7 +124,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("a member whose session is ended loses its shares, and comes back for its part", () =>
+  it.effect("a member whose session is ended loses its slots, and comes back for its part", () =>
     Effect.gen(function* () {
       const group = randomUUID()
       const members = [yield* joinGroup(yield* makeProcess, group), yield* joinGroup(yield* makeProcess, group)]
@@ -142,7 +143,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("the shares of a member that falls silent go to the others", () =>
+  it.effect("the slots of a member that falls silent go to the others", () =>
     Effect.gen(function* () {
       const group = randomUUID()
       const silent = yield* joinGroup(yield* makeProcessWith(1_000), group)
@@ -150,7 +151,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
       yield* divided([silent, other], [32, 32])
       yield* silent.proxy.blackHole()
       yield* divided([other], [64])
-      // It learns of it by itself, by the same clock: a second here. Without that it would work beside the new holders for long.
+      // It notices by itself, within a second. Else it would work beside the new owners for long.
       yield* Effect.timeout(divided([silent, other], [64, 0]), "20 seconds")
       yield* silent.proxy.pass
       yield* divided([silent, other], [32, 32])
@@ -158,10 +159,10 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("the shares of a member that was killed go to the others by a look of theirs within a second", () =>
+  it.effect("the slots of a member that was killed go to the others within a second, by their own look", () =>
     Effect.gen(function* () {
       const group = randomUUID()
-      // Whoever is killed wakes nobody. On this clock, whatever comes later than a second never comes.
+      // A member that was killed wakes nobody. On this clock, nothing happens that was to happen later than in a second.
       const survivor = yield* ShortWaits.upTo("1 second")(Effect.flatMap(makeProcess, (one) => joinGroup(one, group)))
       const killed = yield* joinGroup(yield* makeProcess, group)
       yield* divided([survivor, killed], [32, 32])
@@ -172,45 +173,47 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("who can't use its shares leaves them to those who can, and where nobody can all have their parts", () =>
-    Effect.gen(function* () {
-      const group = randomUUID()
-      const [one, two, three] = [
-        yield* joinGroup(yield* makeProcess, group),
-        yield* joinGroup(yield* makeProcess, group),
-        yield* joinGroup(yield* makeProcess, group)
-      ]
-      const all = [one, two, three]
-      yield* divided(all, [22, 21, 21])
-      yield* one.membership.setAble(false)
-      yield* divided(all, [32, 32, 0])
-      assert.deepStrictEqual(yield* one.membership.held, [])
-      yield* two.membership.setAble(false)
-      yield* divided(all, [64, 0, 0])
-      assert.strictEqual((yield* three.membership.held).length, 64)
-      yield* assertLocks(all, group)
-      yield* three.membership.setAble(false)
-      yield* divided(all, [22, 21, 21])
-      // It was over for one before the others know.
-      yield* one.membership.setAble(true)
-      yield* divided(all, [64, 0, 0])
-      assert.strictEqual((yield* one.membership.held).length, 64)
-      for (const { membership } of [two, three]) yield* membership.setAble(true)
-      yield* divided(all, [22, 21, 21])
-      yield* assertLocks(all, group)
-      // Who leaves takes its word along.
-      yield* two.membership.setAble(false)
-      yield* divided(all, [32, 32, 0])
-      for (const member of [one, two, three]) yield* member.leave
-      const sql = yield* PgClient.PgClient
-      const left = yield* sql`
+  it.effect(
+    "a member that can't use its slots leaves them to those that can; where none can, all have their parts",
+    () =>
+      Effect.gen(function* () {
+        const group = randomUUID()
+        const [one, two, three] = [
+          yield* joinGroup(yield* makeProcess, group),
+          yield* joinGroup(yield* makeProcess, group),
+          yield* joinGroup(yield* makeProcess, group)
+        ]
+        const all = [one, two, three]
+        yield* divided(all, [22, 21, 21])
+        yield* one.membership.setAble(false)
+        yield* divided(all, [32, 32, 0])
+        assert.deepStrictEqual(yield* one.membership.held, [])
+        yield* two.membership.setAble(false)
+        yield* divided(all, [64, 0, 0])
+        assert.strictEqual((yield* three.membership.held).length, 64)
+        yield* assertLocks(all, group)
+        yield* three.membership.setAble(false)
+        yield* divided(all, [22, 21, 21])
+        // One member can use its slots again before the others.
+        yield* one.membership.setAble(true)
+        yield* divided(all, [64, 0, 0])
+        assert.strictEqual((yield* one.membership.held).length, 64)
+        for (const { membership } of [two, three]) yield* membership.setAble(true)
+        yield* divided(all, [22, 21, 21])
+        yield* assertLocks(all, group)
+        // A member that leaves frees its lock that says it can't.
+        yield* two.membership.setAble(false)
+        yield* divided(all, [32, 32, 0])
+        for (const member of [one, two, three]) yield* member.leave
+        const sql = yield* PgClient.PgClient
+        const left = yield* sql`
         SELECT 1 AS one FROM pg_locks
         WHERE locktype = 'advisory' AND classid = ${BigInt(lockClass(`unable ${group}`) >>> 0)}::int8::oid`
-      assert.deepStrictEqual(left, [])
-    })
+        assert.deepStrictEqual(left, [])
+      })
   )
 
-  it.effect("who can't use its shares says so again in a new session", () =>
+  it.effect("a member that can't use its slots says so again in a new session", () =>
     Effect.gen(function* () {
       const group = randomUUID()
       const [one, two] = [yield* joinGroup(yield* makeProcess, group), yield* joinGroup(yield* makeProcess, group)]
@@ -228,7 +231,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
       const sql = yield* PgClient.PgClient
       const session = yield* SubscriptionRef.get(one.control.session)
       yield* within(
-        "its word",
+        "its lock",
         Effect.repeat(
           sql`
             SELECT 1 AS one FROM pg_locks
@@ -242,7 +245,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("a share in use is kept until its user is done, whoever waits for it", () =>
+  it.effect("a slot in use is kept until its user has ended, though another member waits for it", () =>
     Effect.gen(function* () {
       const group = randomUUID()
       const one = yield* joinGroup(yield* makeProcess, group)
@@ -255,7 +258,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
       yield* Deferred.await(started)
       const two = yield* joinGroup(yield* makeProcess, group)
       yield* divided([one, two], [33, 31])
-      // It is on its way out, so nobody new gets in.
+      // It is being given up, so it takes no new users.
       assert.deepStrictEqual(yield* one.membership.use(63, Effect.void), Option.none())
       const left = yield* Effect.forkScoped(one.leave)
       yield* divided([one, two], [63, 1])
@@ -266,33 +269,33 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("who leaves waits for those who use a share, and lets nobody else in", () =>
+  it.effect("a member that leaves waits for the users of its slots, and takes no new ones", () =>
     Effect.gen(function* () {
       const group = randomUUID()
       const [one, two] = [yield* joinGroup(yield* makeProcess, group), yield* joinGroup(yield* makeProcess, group)]
       yield* divided([one, two], [32, 32])
-      const [share] = yield* one.membership.held
+      const [slot] = yield* one.membership.held
       const [started, goOn] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
       yield* one.membership
-        .use(share!, Effect.andThen(Deferred.succeed(started, undefined), Deferred.await(goOn)))
+        .use(slot!, Effect.andThen(Deferred.succeed(started, undefined), Deferred.await(goOn)))
         .pipe(Effect.forkScoped)
       yield* Deferred.await(started)
       const left = yield* Effect.forkScoped(one.leave)
       // All but that one.
       yield* divided([one, two], [63, 1])
-      assert.deepStrictEqual(yield* one.membership.use(share!, Effect.void), Option.none())
+      assert.deepStrictEqual(yield* one.membership.use(slot!, Effect.void), Option.none())
       yield* Deferred.succeed(goOn, undefined)
       yield* within("the leaver", Fiber.join(left))
       yield* divided([two], [64])
     })
   )
 
-  it.effect("a share that was to be given up, and refused its users, is told of again when it is kept", () =>
+  it.effect("a slot that was being given up, and refused its users, is announced again when it stays", () =>
     Effect.gen(function* () {
       const group = randomUUID()
       const { control, membership } = yield* joinGroup(yield* makeProcess, group)
       yield* within(
-        "all shares",
+        "all slots",
         Effect.repeat(membership.held, {
           until: (held) => held.length === count,
           schedule: Schedule.spaced("10 millis")
@@ -300,29 +303,29 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
       )
       // Nothing is given up while all that is beyond the half is in use.
       const goOn = yield* Deferred.make<void>()
-      for (let share = count / 2; share < count; share++) {
-        yield* Effect.forkScoped(membership.use(share, Deferred.await(goOn)))
+      for (let slot = count / 2; slot < count; slot++) {
+        yield* Effect.forkScoped(membership.use(slot, Deferred.await(goOn)))
       }
-      let told = 0
-      yield* Effect.forkScoped(Stream.runForEach(membership.changes, () => Effect.sync(() => told++)))
+      let announced = 0
+      yield* Effect.forkScoped(Stream.runForEach(membership.changes, () => Effect.sync(() => announced++)))
       const sql = yield* PgClient.PgClient
-      /** A member that is there and takes nothing, and that is gone without a word. */
+      /** A member that takes no slots, and leaves without a wake-up. */
       const other = yield* Scope.make()
       const locks = yield* Scope.provide(sql.reserve, other)
-      yield* locks.execute(`SELECT pg_advisory_lock(${lockClass(`roll ${group}`)}, 5)`, [], undefined)
+      yield* locks.execute(`SELECT pg_advisory_lock(${lockClass(`member ${group}`)}, 5)`, [], undefined)
       yield* within(
-        "its last share to be on its way out",
+        "its last slot to be given up",
         Effect.repeat(membership.use(count - 1, Effect.void), {
           until: Option.isNone,
           schedule: Schedule.spaced("10 millis")
         })
       )
-      const before = told
-      yield* locks.execute(`SELECT pg_advisory_unlock(${lockClass(`roll ${group}`)}, 5)`, [], undefined)
+      const before = announced
+      yield* locks.execute(`SELECT pg_advisory_unlock(${lockClass(`member ${group}`)}, 5)`, [], undefined)
       yield* within(
-        "it to be told of",
+        "it to be announced",
         Effect.repeat(
-          Effect.sync(() => told),
+          Effect.sync(() => announced),
           { until: (now) => now > before, schedule: Schedule.spaced("10 millis") }
         )
       )
@@ -334,11 +337,11 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("two memberships of one process never hold the same share", () =>
+  it.effect("two memberships of one process never own the same slot", () =>
     Effect.gen(function* () {
       const group = randomUUID()
       const process = yield* makeProcess
-      // At once: both find all shares free, and reach for them on one session.
+      // At once: both find all slots free, and reach for them on one session.
       const members = yield* Effect.all([joinGroup(process, group), joinGroup(process, group)], { concurrency: 2 })
       yield* divided(members, [32, 32])
       yield* members[0].leave
@@ -347,28 +350,28 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("no share has two users at any time, while members come and go", () =>
+  it.effect("no slot has users of two members at any time, while members come and go", () =>
     Effect.gen(function* () {
       const group = randomUUID()
-      /** Who is in a share right now: several users of one member may be. */
+      /** The members that use a slot right now: several users of one member may. */
       const inside = new Map<number, Array<string>>()
       let uses = 0
       let shared = 0
-      /** Uses shares at random for as long as the member is there. */
+      /** Uses slots at random for as long as the member is there. */
       const worker = (name: string, membership: Membership) =>
         Effect.gen(function* () {
-          const share = yield* Random.nextIntBetween(0, count)
+          const slot = yield* Random.nextIntBetween(0, count)
           yield* membership.use(
-            share,
+            slot,
             Effect.acquireUseRelease(
               Effect.sync(() => {
                 uses++
-                const users = inside.get(share) ?? []
+                const users = inside.get(slot) ?? []
                 if (users.some((user) => user !== name)) shared++
-                inside.set(share, [...users, name])
+                inside.set(slot, [...users, name])
               }),
               () => Effect.sleep(1),
-              () => Effect.sync(() => inside.get(share)!.splice(inside.get(share)!.indexOf(name), 1))
+              () => Effect.sync(() => inside.get(slot)!.splice(inside.get(slot)!.indexOf(name), 1))
             )
           )
           yield* Effect.yieldNow
@@ -409,10 +412,10 @@ const failingLocks = (nth: number) => [
 ]
 
 for (const [what, nth] of [
-  ["the roll", 1],
-  ["shares", 10]
+  ["the membership", 1],
+  ["slots", 10]
 ] as const) {
-  it.live(`a lock on ${what} that was taken by a statement which failed is nobody's only until the session's end`, () =>
+  it.live(`a lock on ${what} taken by a statement that then failed is lost only until the session's end`, () =>
     Effect.gen(function* () {
       const { name, url } = yield* TestDatabase
       const sql = yield* PgClient.PgClient
@@ -421,17 +424,17 @@ for (const [what, nth] of [
       const context = yield* Layer.build(Layer.fresh(EmbeddedMember.platform(url)))
       const { held } = yield* Context.get(context, Ownership).join("group", count)
       const locks = Effect.map(
-        sql<{ readonly roll: number; readonly shares: number }>`
-          SELECT count(*) FILTER (WHERE classid = ${BigInt(lockClass("roll group") >>> 0)}::int8::oid)::int4 AS roll,
-                 count(*) FILTER (WHERE classid = ${BigInt(lockClass("share group") >>> 0)}::int8::oid)::int4 AS shares
+        sql<{ readonly members: number; readonly slots: number }>`
+          SELECT count(*) FILTER (WHERE classid = ${BigInt(lockClass("member group") >>> 0)}::int8::oid)::int4 AS members,
+                 count(*) FILTER (WHERE classid = ${BigInt(lockClass("slot group") >>> 0)}::int8::oid)::int4 AS slots
           FROM pg_locks WHERE locktype = 'advisory' AND granted
             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
         ([row]) => row
       )
       yield* within(
-        "all shares, and one place on the roll",
+        "all slots, and one membership",
         Effect.repeat(Effect.all([held, locks]), {
-          until: ([mine, all]) => mine.length === count && all?.shares === count && all.roll === 1,
+          until: ([mine, all]) => mine.length === count && all?.slots === count && all.members === 1,
           schedule: Schedule.spaced("20 millis")
         })
       )

@@ -1,4 +1,4 @@
-import { assert, it, layer } from "@effect/vitest"
+import { assert, layer } from "@effect/vitest"
 import { Deferred, Effect, Layer, Ref, References } from "effect"
 import { TestClock } from "effect/testing"
 import * as Monotonic from "../../src/platform/Monotonic.ts"
@@ -102,13 +102,3 @@ layer(Layer.mergeAll(Supervised.Fibers.layer, quiet))("Supervised", (it) => {
     )
   )
 })
-
-it.effect("full jitter stays between nothing and the doubling bound, and under the cap", () =>
-  Effect.gen(function* () {
-    for (let n = 0; n < 40; n++) {
-      const wait = yield* Supervised.fullJitterMillis(n, 100, 30_000)
-      assert.isAtLeast(wait, 0)
-      assert.isAtMost(wait, Math.min(30_000, 100 * 2 ** n))
-    }
-  })
-)

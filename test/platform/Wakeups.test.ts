@@ -1,6 +1,8 @@
 /** What is said at once travels together, and arrives one by one. */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
+import * as Database from "../../src/postgres/Database.ts"
+import { Ids } from "../../src/platform/Ids.ts"
 import { ControlConnection } from "../../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import { Wakeups } from "../../src/platform/Wakeups.ts"
@@ -13,7 +15,7 @@ const startProcess = Effect.flatMap(TestDatabase, ({ url }) =>
     Layer.fresh(
       Wakeups.layer.pipe(
         Layer.provideMerge(ControlConnection.layer),
-        Layer.provide(Fibers.layer),
+        Layer.provide(Layer.mergeAll(Fibers.layer, Layer.provide(Ids.layer, Database.layer))),
         Layer.provide(DatabaseSettings.layerOf({ url }))
       )
     )

@@ -6,12 +6,12 @@ import * as Database from "../../src/postgres/Database.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
-/** Connections of their own, opened once they are asked for. */
+/** A pool of its own, which connects when it is used. */
 const pool = Layer.fresh(
   Layer.unwrap(TestDatabase.useSync(({ url }) => Database.layer.pipe(Layer.provide(DatabaseSettings.layerOf({ url })))))
 )
 
-it.live("a transaction sees what others have committed since, whatever the database has as its default", () =>
+it.live("a transaction is read committed, whatever the database's default is", () =>
   Effect.gen(function* () {
     const { name } = yield* TestDatabase
     yield* SqlClient.SqlClient.use(

@@ -10,7 +10,7 @@ import * as TcpProxy from "../support/TcpProxy.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TransactionPooler from "../support/TransactionPooler.ts"
 
-/** The URL by way of somebody who listens elsewhere. */
+/** The URL with the host and port of a proxy. */
 const by = (url: Redacted.Redacted, { host, port }: { readonly host: string; readonly port: number }) => {
   const changed = new URL(Redacted.value(url))
   changed.hostname = host
@@ -23,14 +23,14 @@ const addressOf = (url: Redacted.Redacted) => {
   return { host: hostname, port: Number(port) }
 }
 
-/** The URL with sessions whose commits wait for no standby. */
+/** The URL with sessions whose commits do not wait for standbys. */
 const localOf = (url: Redacted.Redacted) => {
   const changed = new URL(Redacted.value(url))
   changed.searchParams.set("options", "-c synchronous_commit=local")
   return Redacted.make(changed.toString())
 }
 
-/** Builds the checked pool, and returns what it warned of. */
+/** Builds the checked pool, and returns its log lines. */
 const start = Effect.fnUntraced(function* (url: Redacted.Redacted) {
   const lines: Array<string> = []
   const logger = Logger.make(({ message }) => void lines.push(String(message)))
@@ -57,7 +57,7 @@ it.live("synchronous_commit = off refuses the start, wherever it was set", () =>
     yield* alter("synchronous_commit = off")
     const error = yield* Effect.flip(start(url))
     assert.match(error.message, /^DATABASE_URL: synchronous_commit is off, so what was answered as done could be lost/)
-    // Without a standby to wait for, local is no less than on.
+    // Without standbys, local is as durable as on.
     for (const value of ["local", "on", "remote_apply"]) {
       yield* alter(`synchronous_commit = ${value}`)
       yield* start(url)
@@ -65,9 +65,9 @@ it.live("synchronous_commit = off refuses the start, wherever it was set", () =>
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )
 
-it.live("synchronous_commit = local refuses the start where there are standbys that a commit could wait for", () =>
+it.live("synchronous_commit = local refuses the start where synchronous standbys exist", () =>
   Effect.gen(function* () {
-    // On a server of its own: the standbys are the whole server's, and a commit that waits for these would wait for ever.
+    // On a server of its own, because standbys are a setting of the server, and other tests' commits would wait for ever.
     const { url } = yield* EmbeddedPostgres.acquire({
       dataDirectory: Path.join(yield* TestDatabase.dataDirectory, "postgres"),
       settings: { fsync: "off", synchronous_standby_names: "elsewhere", synchronous_commit: "local" }
@@ -87,7 +87,7 @@ it.live("synchronous_commit = local refuses the start where there are standbys t
   }).pipe(Effect.scoped)
 )
 
-it.live("fsync and full_page_writes that are off are warned of, each by name", () =>
+it.live("a warning names fsync and full_page_writes where they are off", () =>
   Effect.gen(function* () {
     const { url } = yield* TestDatabase
     const sql = yield* PgClient.PgClient
@@ -103,7 +103,7 @@ it.live("fsync and full_page_writes that are off are warned of, each by name", (
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )
 
-it.live("a pooler in transaction mode refuses the start; something that only passes bytes on does not", () =>
+it.live("a pooler in transaction mode refuses the start, and a plain TCP proxy does not", () =>
   Effect.gen(function* () {
     const { url } = yield* TestDatabase
     const proxy = yield* TcpProxy.make({ upstream: addressOf(url) })
@@ -116,7 +116,7 @@ it.live("a pooler in transaction mode refuses the start; something that only pas
       /^DATABASE_URL: there is a pooler in transaction mode .* or through a pooler in session mode$/
     )
 
-    // The pooler of this test is one: transactions work through it, and what belongs to a session does not stay.
+    // The test's pooler behaves like one: transactions work, and session settings do not stay.
     const [one, other] = [yield* PgConnection.make({ url: pooled }), yield* PgConnection.make({ url: pooled })]
     yield* one.query("SELECT set_config('test.mine', 'one', false)", [], false)
     yield* other.query("BEGIN", [], false)

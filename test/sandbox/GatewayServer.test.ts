@@ -3,8 +3,8 @@ import { Context, Effect, Layer } from "effect"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { GatewayServer } from "../../src/sandbox/GatewayServer.ts"
-import { TestDatabase } from "../support/TestDatabase.ts"
 import { gateway, send } from "../http/Service.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
 
 const charge = (key: string, change: object = {}) =>
   Effect.flatMap(GatewayServer, ({ url }) =>
@@ -19,7 +19,7 @@ const get = (path: string) => Effect.flatMap(GatewayServer, ({ url }) => send(`$
 layer(gateway.pipe(Layer.provideMerge(TestDatabase.layerPool)), { excludeTestServices: true })(
   "sandbox gateway",
   (it) => {
-    it.effect("a key is charged once, and asking again gives the first answer", () =>
+    it.effect("a key is charged once, and a repeated request gets the first answer", () =>
       Effect.gen(function* () {
         const answers = yield* Effect.all(
           Array.from({ length: 20 }, () => charge("once")),
@@ -46,7 +46,7 @@ layer(gateway.pipe(Layer.provideMerge(TestDatabase.layerPool)), { excludeTestSer
       })
     )
 
-    it.effect("it declines by the payment method, and an unknown one", () =>
+    it.effect("it declines by payment method, and declines an unknown one", () =>
       Effect.gen(function* () {
         const declined = yield* charge("declined", { paymentMethod: "pm_declined" })
         assert.deepStrictEqual(
@@ -87,7 +87,7 @@ layer(gateway.pipe(Layer.provideMerge(TestDatabase.layerPool)), { excludeTestSer
       })
     )
 
-    it.effect("a command is kept, ends after its times, and a wrong one is refused", () =>
+    it.effect("a command is stored, ends after its count, and a wrong one is refused", () =>
       Effect.gen(function* () {
         const { url } = yield* GatewayServer
         const put = (body: object) => send(`${url}/behaviour`, { method: "PUT", body })
@@ -108,7 +108,7 @@ layer(gateway.pipe(Layer.provideMerge(TestDatabase.layerPool)), { excludeTestSer
       })
     )
 
-    it.effect("gateways that start together make their schema once", () =>
+    it.effect("gateways that start together create their schema once", () =>
       Effect.gen(function* () {
         const { url } = yield* TestDatabase.make()
         const one = gateway.pipe(Layer.provide(Database.layer), Layer.provide(DatabaseSettings.layerOf({ url })))

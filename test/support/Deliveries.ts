@@ -1,15 +1,18 @@
-/** Records handed to a consumer's steps as a broker would hand them out, and a subscriber that does as it is told. */
+/** Slices for a consumer's steps, as a broker hands them over, and a subscriber whose failures the test decides. */
+import type { PgClient } from "@effect/sql-pg"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash } from "node:crypto"
 import type { ConsumedRecord, Slice } from "../../src/brokers/Broker.ts"
-import { ApplyHeld } from "../../src/inbox/holds/ApplyHeld.ts"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import * as Consumer from "../../src/inbox/Consumer.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { InboxReport } from "../../src/operations/InboxReport.ts"
 import type { Subscriber } from "../../src/inbox/Subscriber.ts"
+import * as OneStatementClaim from "../../src/postgres/fast/OneStatementClaim.ts"
+import { laneOf } from "../../src/outbox/Lane.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "./Counters.ts"
 import { TestDatabase } from "./TestDatabase.ts"
@@ -17,28 +20,38 @@ import * as TestProcess from "./TestProcess.ts"
 
 export const topic = Counters.topic
 
+/** A consumer's steps, in any composition. */
+export type Steps = Layer.Layer<ApplySlice | HoldRetries, never, Inbox | PgClient.PgClient | SqlClient.SqlClient>
+
 /** The steps of one process on a database of its own. */
-export const process = Layer.mergeAll(Consumer.steps, InboxDeadLetters.layer, InboxReport.layer).pipe(
-  Layer.provideMerge(Inbox.layer),
-  Layer.provideMerge(TestProcess.broker),
-  Layer.provideMerge(Layer.effectDiscard(Counters.makeTables)),
-  Layer.provideMerge(TestProcess.platform),
-  Layer.provideMerge(TestDatabase.layer),
-  Layer.provideMerge(TestProcess.quiet)
-)
+export const processWith = (steps: Steps) =>
+  Layer.mergeAll(steps, InboxDeadLetters.layer, InboxReport.layer).pipe(
+    Layer.provideMerge(Inbox.layer),
+    Layer.provideMerge(TestProcess.broker),
+    Layer.provideMerge(Layer.effectDiscard(Counters.makeTables)),
+    Layer.provideMerge(TestProcess.platform),
+    Layer.provideMerge(TestDatabase.layer),
+    Layer.provideMerge(TestProcess.quiet)
+  )
 
 /** The steps of one more process on the same database. */
-export const again = Layer.unwrap(
-  Effect.map(TestDatabase, (database) =>
-    Consumer.steps.pipe(
-      Layer.provideMerge(Inbox.layer),
-      Layer.provideMerge(TestProcess.platform),
-      Layer.provide(Layer.succeed(TestDatabase, database)),
-      // Within a process that has its steps already, they would be those.
-      Layer.fresh
+export const againWith = (steps: Steps) =>
+  Layer.unwrap(
+    Effect.map(TestDatabase, (database) =>
+      steps.pipe(
+        Layer.provideMerge(Inbox.layer),
+        Layer.provideMerge(TestProcess.platform),
+        Layer.provide(Layer.succeed(TestDatabase, database)),
+        // Within a process that has its steps already, they would be those.
+        Layer.fresh
+      )
     )
   )
-)
+
+/** With the service's fast path. Slices are not coalesced, so a test decides what is one transaction. */
+const steps = Layer.provide(Consumer.steps, OneStatementClaim.layer)
+export const process = processWith(steps)
+export const again = againWith(steps)
 
 /** The id of an event, the same whenever it is asked for. */
 export const idOf = (aggregateId: string, version: number): string => {
@@ -78,7 +91,7 @@ export const garbage = (key: string | null, text = "{broken") => ({
 
 export type Sent = Omit<ConsumedRecord, "offset">
 
-/** A partition of a topic that is never at a loss: it gives each record the next offset and remembers what was committed. */
+/** A partition in memory: it gives each record the next offset, and remembers the committed one. */
 export const makePartition = (partition = 0) => {
   let next = 0n
   const state = { committed: 0n }
@@ -100,7 +113,7 @@ export const makePartition = (partition = 0) => {
   }
 }
 
-/** A subscriber that writes each event down, and fails for those in `broken` with what stands there. */
+/** A subscriber that writes a row of effect for each event. For an event in `broken` it fails with the error there. */
 export const makeSubscriber = (name: string, firstSight: Subscriber["firstSight"] = "from-version-1") => {
   const broken = new Map<string, Effect.Effect<never, unknown, Transaction>>()
   const handled: Array<string> = []
@@ -123,16 +136,28 @@ export const makeSubscriber = (name: string, firstSight: Subscriber["firstSight"
 export const deliver = (subscriber: Subscriber, slice: Slice) =>
   Effect.flatMap(ApplySlice, ({ run }) => run(subscriber, slice))
 
-/** Applies what waits until nothing is due, however long it would have to wait by the clock: due times are brought forward. */
+/** Runs rounds of attempts at the consumer's holds, whose due times it brings forward. */
 export const retryAll = (subscriber: Subscriber, times = 1) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const { retryHeld } = yield* ApplyHeld
+    const { retryHeld } = yield* HoldRetries
     for (let time = 0; time < times; time++) {
       yield* sql`UPDATE inbox_holds SET next_attempt_at = clock_now() WHERE next_attempt_at IS NOT NULL`
       yield* retryHeld(subscriber)
     }
   })
+
+/** Puts an event among the outbox's dead letters, as if it had never been sent. */
+export const buryInOutbox = (aggregateId: string, version: number, status: "dead" | "discarded") =>
+  Effect.flatMap(
+    SqlClient.SqlClient,
+    (sql) => sql`
+      INSERT INTO outbox_dead_letters (lane, seq, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,
+        aggregate_version, occurred_at, trace_id, span_id, record_bytes, data, status, attempts, history, ended_at)
+      VALUES (${laneOf(aggregateId)}::int2, ${version}::int8, ${idOf(aggregateId, version)}::uuid, ${topic}, 'Counted', 1::int2, 'Counter',
+        ${aggregateId}, ${version}::int4, clock_now(), ${"0".repeat(32)}, ${"0".repeat(16)}, 100, '{}'::json, ${status}, 1, '[]'::jsonb,
+        clock_now())`
+  )
 
 /** The effects of a consumer on an aggregate, in the order in which they were written. */
 export const effectsOf = (consumer: string, id: string) =>
@@ -161,7 +186,7 @@ export const holdOn = (consumer: string, id: string) =>
     return row
   })
 
-/** What waits of an aggregate, in turn. */
+/** The ids of the aggregate's parked events, in the order in which they are applied. */
 export const parkedOf = (consumer: string, id: string) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient

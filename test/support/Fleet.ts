@@ -5,7 +5,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import * as Path from "node:path"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
-import { lockClass } from "../../src/platform/Ownership.ts"
+import { lockClass } from "../../src/platform/OwnershipLocks.ts"
 import { eventually } from "./Counters.ts"
 import * as FleetProtocol from "./FleetProtocol.ts"
 import { TestDatabase } from "./TestDatabase.ts"
@@ -98,7 +98,7 @@ export const owners = Effect.gen(function* () {
     SELECT pid, array_agg(objid::int8::int4 ORDER BY objid) AS lanes FROM pg_locks
     WHERE locktype = 'advisory' AND objsubid = 2 AND granted
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-      AND classid = ${BigInt(lockClass("share dispatcher") >>> 0)}::int8::oid
+      AND classid = ${BigInt(lockClass("slot dispatcher") >>> 0)}::int8::oid
     GROUP BY pid`
   return new Map(rows.map(({ lanes, pid }) => [pid, lanes]))
 })

@@ -11,9 +11,11 @@ import { tmpdir } from "node:os"
 import * as Path from "node:path"
 import { inject } from "vitest"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
+import { Ids } from "../../src/platform/Ids.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import * as DeferredBegin from "../../src/postgres/fast/DeferredBegin.ts"
-import { withDatabase } from "./Postgres.ts"
+import { plantedSql } from "../mutants/planted.ts"
+import { farFromUtc, withDatabase } from "./Postgres.ts"
 
 export { root } from "./Postgres.ts"
 
@@ -26,15 +28,15 @@ declare module "vitest" {
   }
 }
 
-/** Runs one statement as the superuser, on a connection of its own: CREATE and DROP DATABASE allow no transaction. */
-const administer = (statement: string) =>
+/** Runs the statements one by one as the superuser, on a connection of their own: CREATE and DROP DATABASE allow no transaction. */
+const administer = (...statements: ReadonlyArray<string>) => runAt(inject("postgresUrl"), statements)
+
+const runAt = (url: string, statements: ReadonlyArray<string>) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    yield* sql.unsafe(statement)
+    for (const statement of statements) yield* sql.unsafe(statement)
   }).pipe(
-    Effect.provide(
-      PgClient.layer({ url: Redacted.make(inject("postgresUrl")), maxConnections: 1, connectTimeout: "60 seconds" })
-    ),
+    Effect.provide(PgClient.layer({ url: Redacted.make(url), maxConnections: 1, connectTimeout: "60 seconds" })),
     Effect.orDie
   )
 
@@ -48,15 +50,22 @@ export class TestDatabase extends Context.Service<
     Effect.acquireRelease(
       Effect.gen(function* () {
         const name = `test_${randomBytes(6).toString("hex")}`
-        yield* administer(`CREATE DATABASE ${name} TEMPLATE ${template ?? inject("templateDatabase")}`)
-        return { name, url: Redacted.make(withDatabase(inject("postgresUrl"), name)) }
+        // A clone has none of its template's settings.
+        yield* administer(
+          `CREATE DATABASE ${name} TEMPLATE ${template ?? inject("templateDatabase")}`,
+          farFromUtc(name)
+        )
+        const url = withDatabase(inject("postgresUrl"), name)
+        const mistake = template === undefined ? plantedSql() : undefined
+        if (mistake !== undefined) yield* runAt(url, [mistake])
+        return { name, url: Redacted.make(url) }
       }),
       ({ name }) => administer(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`)
     )
 
   static readonly layer = Layer.effect(TestDatabase, TestDatabase.make())
 
-  /** Runs one statement as the superuser, on a connection of its own. */
+  /** Runs the statements one by one as the superuser, on a connection of their own. */
   static readonly administer = administer
 
   /** A directory for what a service process keeps on disk; it goes with the scope. */
@@ -68,10 +77,14 @@ export class TestDatabase extends Context.Service<
   /** The round trip that the service saves at each BEGIN, its pools in tests save, too. */
   static readonly fastBegin = Layer.succeed(Database.SocketSetup, DeferredBegin.install)
 
-  /** The clone with the pool that the service itself would have. */
+  /** The clone with the pool that the service itself would have, and ids by its clock. */
   static readonly layerPool = Layer.unwrap(
     TestDatabase.useSync(({ url }) =>
-      Database.layer.pipe(Layer.provide(TestDatabase.fastBegin), Layer.provideMerge(DatabaseSettings.layerOf({ url })))
+      Ids.layer.pipe(
+        Layer.provideMerge(Database.layer),
+        Layer.provide(TestDatabase.fastBegin),
+        Layer.provideMerge(DatabaseSettings.layerOf({ url }))
+      )
     )
   ).pipe(Layer.provideMerge(TestDatabase.layer))
 }

@@ -8,6 +8,7 @@ import * as Dispatching from "../../src/Dispatching.ts"
 import { TopicChecks } from "../../src/operations/TopicChecks.ts"
 import * as Outbox from "../../src/outbox/Outbox.ts"
 import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
+import { Ids } from "../../src/platform/Ids.ts"
 import { ControlConnection } from "../../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
@@ -19,11 +20,12 @@ import { TestDatabase } from "./TestDatabase.ts"
 /** For tests that make failures on purpose: what is logged about them is noise. */
 export const quiet = Layer.succeed(References.MinimumLogLevel, "None")
 
-/** Pool, control connection, signals and shares of one process. */
+/** Pool, ids, control connection, wake-ups and ownership of one process. */
 export const platform = Layer.fresh(
   Ownership.layer.pipe(
     Layer.provideMerge(Wakeups.layer),
     Layer.provideMerge(ControlConnection.layer),
+    Layer.provideMerge(Ids.layer),
     Layer.provideMerge(Layer.mergeAll(Layer.provide(Database.layer, TestDatabase.fastBegin), Fibers.layer)),
     Layer.provideMerge(
       Layer.unwrap(TestDatabase.useSync(({ url }) => DatabaseSettings.layerOf({ url, maxConnections: 8 })))

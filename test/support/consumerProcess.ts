@@ -7,7 +7,8 @@ import { Config, Console, Effect, Layer, Random, References, Result } from "effe
 import * as KafkaBroker from "../../src/brokers/kafkajs/KafkaBroker.ts"
 import * as Consumer from "../../src/inbox/Consumer.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
-import { ParkingSettings } from "../../src/inbox/holds/Parking.ts"
+import * as Consumers from "../../src/main/Consumers.ts"
+import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
 import type { Subscriber } from "../../src/inbox/Subscriber.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Faults from "../../src/platform/Faults.ts"
@@ -46,8 +47,8 @@ const program = Effect.gen(function* () {
   )
   yield* Layer.build(
     Consumer.layer(subscriber).pipe(
-      // As the service: who freezes in a transaction keeps its rows for so long, and who waits for them gives up in between.
-      Layer.provide(Layer.provide(Consumer.steps, Consumer.consumerDatabase)),
+      // As the service has them: a frozen process keeps its row locks for a bounded time, and a slice that waits for them gives up earlier.
+      Layer.provide(Layer.provide(Consumers.steps, Consumers.database)),
       Layer.provide(Inbox.layer),
       Layer.provide(broker),
       Layer.provide(TestProcess.platform),
@@ -55,7 +56,7 @@ const program = Effect.gen(function* () {
         Layer.mergeAll(
           Faults.layer(Result.getOrThrow(Faults.parse(settings.faults))),
           Layer.succeed(Consumer.ConsumerSettings, { sliceSize: settings.batchSize }),
-          Layer.succeed(ParkingSettings, { retryBaseMillis: 20, maxAttempts: 50 })
+          Layer.succeed(HoldSettings, { retryBaseMillis: 20, maxAttempts: 50 })
         )
       ),
       Layer.provide(FleetProtocol.layerOf(settings)),

@@ -8,6 +8,7 @@ import { TaskFinish } from "../../src/tasks/TaskFinish.ts"
 import { TaskLeases } from "../../src/tasks/TaskLeases.ts"
 import * as TaskMetrics from "../../src/tasks/TaskMetrics.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
+import { idAt } from "../support/SqlIds.ts"
 import { enqueue, enqueuer, plain, rows, settings, steps } from "./Support.ts"
 
 const services = enqueuer.pipe(Layer.provideMerge(settings()), Layer.provideMerge(TestDatabase.layer))
@@ -53,7 +54,7 @@ layer(services, { excludeTestServices: true })("plans", (it) => {
       const sql = yield* SqlClient.SqlClient
       yield* sql`
         INSERT INTO outbox_tasks (task_id, task_type, state, payload, priority, ordering_key, idempotency_key, enqueued_at, execute_at, attempts, token, finished_at)
-        SELECT uuid_v7(clock.now, gen_random_uuid()), 'plain', CASE WHEN number % 50 = 0 THEN 'dead' ELSE (ARRAY['completed', 'cancelled'])[1 + number % 2] END, '{"number": 1}', 0,
+        SELECT ${sql.literal(idAt("clock.now"))}, 'plain', CASE WHEN number % 50 = 0 THEN 'dead' ELSE (ARRAY['completed', 'cancelled'])[1 + number % 2] END, '{"number": 1}', 0,
                CASE WHEN number % 2 = 0 THEN 'key ' || number % 100 END, number::text, clock.now, clock.now, 1, 1,
                clock.now - number * interval '1 minute'
         FROM generate_series(1, 50000) AS number, (SELECT clock_now() AS now) AS clock`
@@ -97,7 +98,13 @@ layer(services, { excludeTestServices: true })("plans", (it) => {
       )
       assert.deepStrictEqual(finish, { indexes: ["outbox_tasks_pkey"], scans: [] })
 
+      // With an expired lease, so that the second statement is planned, too.
+      const sql = yield* SqlClient.SqlClient
+      yield* enqueue(plain, { number: 8 })
+      yield* claims.claim([{ typeName: "plain", free: 1 }], "lost")
+      yield* sql`UPDATE outbox_tasks SET lease_until = clock_now() WHERE leased_by = 'lost'`
       const sweep = yield* planned(leases.recover(new Map([["plain", [1]]])))
+      assert.include(sweep.indexes, "outbox_tasks_pkey")
       assert.include(sweep.indexes, "outbox_tasks_leases")
       assert.notInclude(sweep.scans, "outbox_tasks")
 

@@ -1,7 +1,8 @@
 /** The worker's steps, one at a time, under a clock that the test sets. */
+import { PgClient } from "@effect/sql-pg"
 import { assert, layer } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer, Result } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, Statement } from "effect/sql"
 import * as TaskHandler from "../../src/tasks/TaskHandler.ts"
 import { Tasks } from "../../src/tasks/Tasks.ts"
 import type { TaskType } from "../../src/tasks/TaskType.ts"
@@ -385,6 +386,45 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
       assert.deepStrictEqual(ran, [1])
       assert.deepInclude(yield* only, { state: "completed", attempts: 2 })
     })
+  )
+
+  it.effect(
+    "a lease that is renewed, or a run that ends, while another worker takes expired leases back is not lost",
+    () =>
+      Effect.gen(function* () {
+        for (const meanwhile of ["renewed", "ended"] as const) {
+          yield* clear
+          const worker = yield* TaskWorker.make([recorder().handler])
+          const other = yield* TaskWorker.make([recorder().handler])
+          yield* enqueue(plain, { number: 1 })
+          const [task] = (yield* worker.claimOnce).tasks
+          yield* advance("1 minute")
+          const intervene =
+            meanwhile === "renewed"
+              ? worker.heartbeatOnce
+              : Effect.flatMap(worker.execute(task!), (result) => worker.finishOnce([{ task: task!, result }]))
+          const client = yield* PgClient.PgClient
+          let seen = 0
+          const recovered = yield* other.recoverOnce.pipe(
+            Effect.provideService(Statement.CurrentTransformer, (statement) => {
+              // Between the statement that reads the expired leases and the one that takes them back.
+              const isSecond = statement.compile()[0].includes("WITH expired")
+              if (isSecond) seen++
+              return isSecond
+                ? intervene.pipe(
+                    Effect.provideService(Statement.CurrentTransformer, undefined),
+                    Effect.provideService(PgClient.PgClient, client),
+                    Effect.as(statement)
+                  )
+                : Effect.succeed(statement)
+            })
+          )
+          assert.strictEqual(seen, 1)
+          assert.strictEqual(recovered, 0, meanwhile)
+          assert.deepInclude(yield* only, { state: meanwhile === "renewed" ? "processing" : "completed", attempts: 1 })
+          if (meanwhile === "renewed") yield* worker.finishOnce([{ task: task!, result: yield* worker.execute(task!) }])
+        }
+      })
   )
 
   it.effect("a task that kills its worker each time dies", () =>

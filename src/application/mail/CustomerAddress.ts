@@ -1,13 +1,13 @@
-/** Where a customer's mail goes. The sample knows customers by their ids alone; a real shop would look the address up here. */
-import type { CustomerId } from "../../domain/Ids.ts"
+/** The address of a customer. The sample knows customers by their ids alone; a real shop would look the address up here. */
 import { Effect } from "effect"
 import { createHash } from "node:crypto"
+import type { CustomerId } from "../../domain/Ids.ts"
 import { EmailAddress, MailSettings } from "./MailTransport.ts"
 
 /**
- * The id in front of `MAIL_CUSTOMER_HOST`, where it is plain (small letters and digits, with single dots, dashes or underscores between them);
- * of any other one the hash. So an id never says anything to a mail server but who is meant, and no two customers share an address:
- * servers may take capitals for small letters, and drop what is behind a `+`.
+ * The id, or a hash of it, at `MAIL_CUSTOMER_HOST`. A plain id is used as it is: lower-case letters and digits, with single dots, dashes or
+ * underscores between them. Any other id is hashed, for two reasons. Mail servers may ignore case and the part after a `+`, which would give
+ * two customers one address. And an id must not carry characters that have a meaning in an address.
  */
 export const addressOf = Effect.fnUntraced(function* (customerId: CustomerId) {
   const { customerHost } = yield* MailSettings

@@ -1,7 +1,7 @@
 /**
- * Mail without a mail server: each one is a file that any mail program opens.
+ * Mail without a mail server: each mail is a file that any mail program opens.
  *
- * The file's name is the mail's id, so a mail that is sent twice is still one file; it appears whole or not at all.
+ * The file's name is the mail's id, so a mail that is sent twice is one file. A file appears whole or not at all.
  */
 import { Effect, Layer } from "effect"
 import { mkdir, open, rename } from "node:fs/promises"
@@ -21,7 +21,7 @@ export const layer = (directory: string): Layer.Layer<MailTransport> =>
           const file = await open(`${path}.part`, "w")
           try {
             await file.writeFile(bytes)
-            // What is reported as sent survives a crash of the machine, as a mail server's answer would.
+            // A mail that is reported as sent survives a crash of the machine.
             await file.sync()
           } finally {
             await file.close()

@@ -1,20 +1,17 @@
 /**
- * What is known of each mail: committed as `sending` before its first byte leaves, so that after a crash there is a question on record,
- * and no guess.
+ * The delivery state of each mail. `sending` is committed before the first byte leaves: after a crash the row shows that a send had begun.
  *
- * sending → sent, refused (for good), failed (certainly not taken), uncertain (nobody knows). From any of these but `sent` a mail may be
- * begun anew, and each begin counts: only the outcome of the latest one is written.
+ * sending → sent, refused (for good), failed (certainly not taken), uncertain (unknown). Every state but `sent` allows another send. Sends
+ * are numbered, and only the outcome of the latest one is stored.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Layer } from "effect"
-import type { TaskId } from "../../tasks/TaskType.ts"
+import { Context, Effect, Layer, Schema } from "effect"
+import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
+import type { TaskId } from "../../tasks/TaskType.ts"
 import type { EmailAddress } from "./MailTransport.ts"
 
-/**
- * What to do when nobody knows whether a mail was taken: `resend` it, where two copies do no harm, or `hold` it for an operator, where
- * they would be read as two facts.
- */
+/** How a mail with an unknown outcome is handled: `resend` where a second copy does no harm, `hold` for an operator where it does. */
 export type UncertainPolicy = "resend" | "hold"
 
 /** One send of a mail; `number` counts from 1. */
@@ -25,22 +22,24 @@ export interface Send {
 
 export type Begun =
   | { readonly _tag: "Begun"; readonly send: Send }
-  /** Nothing is left to do. */
+  /** An earlier send succeeded. */
   | { readonly _tag: "AlreadySent" }
   /** An earlier send has no outcome, and the policy is not to send again. */
   | { readonly _tag: "Held" }
 
+const delivery = Rows.one(Schema.Struct({ status: Schema.String, sends: Schema.Int }))
+
 export class MailDeliveries extends Context.Service<
   MailDeliveries,
   {
-    /** Begins a send, in a transaction of its own, unless the mail was sent or has to be held. */
+    /** Begins a send, in a transaction of its own, unless the mail was sent already or is held. */
     readonly begin: (
       mail: { readonly taskId: TaskId; readonly kind: string; readonly to: EmailAddress; readonly subject: string },
       policy: UncertainPolicy
     ) => Effect.Effect<Begun>
-    /** Writes down what came of a send, in a transaction of its own. */
+    /** Stores a send's failure, in a transaction of its own. */
     readonly record: (send: Send, status: "failed" | "uncertain" | "refused", error: string) => Effect.Effect<void>
-    /** The other side has answered for the send; commits together with the task's end. */
+    /** Stores that the receiving side has accepted the mail. Commits together with the task's end. */
     readonly sent: (send: Send) => Effect.Effect<void, never, Transaction>
   }
 >()("paid-once/application/mail/MailDeliveries") {
@@ -59,12 +58,11 @@ export class MailDeliveries extends Context.Service<
             FROM (SELECT clock_now() AS now) AS clock
             ON CONFLICT DO NOTHING RETURNING 1 AS one`
           if (added.length > 0) return { _tag: "Begun" as const, send: { taskId, number: 1 } }
-          const [row] = yield* sql<{ readonly status: string; readonly sends: number }>`
-            SELECT status, sends FROM mail_deliveries WHERE task_id = ${taskId}::uuid FOR UPDATE`
-          const { sends, status } = row!
+          const { sends, status } = yield* delivery(sql`
+            SELECT status, sends FROM mail_deliveries WHERE task_id = ${taskId}::uuid FOR UPDATE`)
           if (status === "sent") return { _tag: "AlreadySent" as const }
-          // Its worker died, lost its lease, or could not write down what came of it. After that only an operator's retry leads here
-          // for a mail that is held, and that is the decision to send it.
+          // The earlier send has no stored outcome: its worker died, lost its lease, or could not store it. A held mail comes back here only
+          // when an operator retries it, and that is the decision to send it again.
           const isSilent = status === "sending"
           const isHeld = isSilent && policy === "hold"
           yield* sql`

@@ -1,10 +1,10 @@
-/** How a mail leaves the house, whoever carries it; and the three ways in which that fails, which ask for three different answers. */
+/** The contract of a mail transport. A send fails in three ways, and each is handled differently: refused, unavailable, outcome unknown. */
 import { Context, type Effect, Schema } from "effect"
 import { shortText } from "../../domain/Text.ts"
 
 /**
- * An address that needs no quoting anywhere: letters, digits and `. _ + -`, at a host name. So it can't carry a line break, a comma or a
- * second address into a header or an SMTP command.
+ * An address that needs no quoting: letters, digits and `. _ + -`, at a host name. It can't carry a line break, a comma or a second
+ * address into a header or an SMTP command.
  */
 export const EmailAddress = Schema.String.check(
   Schema.makeFilter(
@@ -16,14 +16,14 @@ export type EmailAddress = typeof EmailAddress.Type
 /** RFC 5321, section 4.5.3.1: up to 64 octets in front of the @. */
 const addressPattern = /^(?=[^@]{1,64}@)[A-Za-z0-9]+(?:[._+-]+[A-Za-z0-9]+)*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*$/
 
-/** One line of at most 200 characters: what stands in a header must not end it. */
+/** One line of at most 200 characters: a control character could end the header. */
 export const Subject = shortText(200).check(
   Schema.makeFilter((text: string) => !/\p{Cc}/u.test(text) || "must not contain control characters")
 )
 
 /** A mail as it is sent. */
 export interface Mail {
-  /** Its identity, without `<` and `>`: the same in each send of the same mail, so a receiver that looks can tell a copy. */
+  /** Its identity, without `<` and `>`. It is the same in each send of a mail, so that a receiver can recognise a copy. */
   readonly messageId: string
   readonly to: EmailAddress
   readonly subject: string
@@ -37,7 +37,7 @@ export class MailRefused extends Schema.TaggedError<MailRefused>()("MailRefused"
   }
 }
 
-/** The mail was certainly not taken: no server, a server that is busy or knows us not, or one that says "later". */
+/** The mail was certainly not taken: no server answered, or the server is busy, refuses our login, or says "later". */
 export class MailUnavailable extends Schema.TaggedError<MailUnavailable>()("MailUnavailable", {
   reason: Schema.String
 }) {
@@ -46,7 +46,7 @@ export class MailUnavailable extends Schema.TaggedError<MailUnavailable>()("Mail
   }
 }
 
-/** The mail was on its way when the answer failed to come: it may have been taken, and nobody can tell. */
+/** The server did not answer after the mail had been sent: it may have taken the mail or not. */
 export class MailOutcomeUnknown extends Schema.TaggedError<MailOutcomeUnknown>()("MailOutcomeUnknown", {
   reason: Schema.String
 }) {
@@ -57,16 +57,16 @@ export class MailOutcomeUnknown extends Schema.TaggedError<MailOutcomeUnknown>()
 
 export type MailError = MailRefused | MailUnavailable | MailOutcomeUnknown
 
-/** Whose mail it is. */
+/** Sender, receivers and timeout. */
 export const MailSettings = Context.Reference<{
   /** The sender of every mail; its host is also the right side of each Message-ID. */
   readonly from: EmailAddress
-  /** Customers are known by their id alone: their mail goes to an address made of it, at this host. */
+  /** The host of the customers' addresses, which are made of their ids. */
   readonly customerHost: string
-  /** From the first connection attempt to the server's last word; below the task's own time, so that the outcome can be recorded. */
+  /** From the connection attempt to the server's last reply. Below the task's timeout, so that the outcome can be stored. */
   readonly sendTimeoutMillis: number
 }>("paid-once/application/mail/MailSettings", {
-  // `.example` is nobody's and never will be (RFC 2606): a mail that goes astray reaches no stranger.
+  // `.example` is reserved (RFC 2606): a misdirected mail reaches no stranger.
   defaultValue: () => ({
     from: EmailAddress.make("shop@paid-once.example"),
     customerHost: "customers.example",
@@ -77,7 +77,7 @@ export const MailSettings = Context.Reference<{
 export class MailTransport extends Context.Service<
   MailTransport,
   {
-    /** Hands the mail over; succeeds once the other side has answered for it. Interrupted, the connection is cut. */
+    /** Hands the mail over. Succeeds once the receiving side has accepted it. An interruption closes the connection. */
     readonly send: (mail: Mail) => Effect.Effect<void, MailError>
   }
 >()("paid-once/application/mail/MailTransport") {}

@@ -3,7 +3,7 @@ import { Clock, Effect } from "effect"
 import MailComposer from "nodemailer/lib/mail-composer"
 import { type Mail, MailSettings } from "./MailTransport.ts"
 
-/** The message, its lines ended by CRLF. Headers are encoded by nodemailer; nothing is fetched, whatever the text says. */
+/** The message, with CRLF line ends. nodemailer encodes the headers, and fetches no file and no URL. */
 export const compose = Effect.fnUntraced(function* (mail: Mail) {
   const { from } = yield* MailSettings
   const date = new Date(yield* Clock.currentTimeMillis)
@@ -16,7 +16,7 @@ export const compose = Effect.fnUntraced(function* (mail: Mail) {
       text,
       date,
       messageId: `<${messageId}>`,
-      // RFC 3834: an out-of-office reply to a receipt helps nobody.
+      // RFC 3834: suppresses out-of-office replies.
       headers: { "Auto-Submitted": "auto-generated" },
       newline: "win",
       disableFileAccess: true,

@@ -1,8 +1,8 @@
 /**
- * Mail through a server, by nodemailer's SMTP connection: one connection a mail, which ends with it.
+ * Mail through a server, by nodemailer's SMTP connection: one connection for each mail.
  *
- * What failed matters less than *when*: until the message's first byte has left nothing can have been taken; from then on, silence
- * means that nobody knows.
+ * The moment of a failure decides. Before the message's first byte has left, the mail was not taken. After that, a missing reply means that
+ * the outcome is unknown.
  */
 import { Effect, Layer, Redacted } from "effect"
 import { Readable } from "node:stream"
@@ -19,7 +19,7 @@ import {
 } from "./MailTransport.ts"
 import { compose } from "./MimeMessage.ts"
 
-/** What nodemailer says of a failure. */
+/** A failure as nodemailer reports it. */
 interface SmtpError extends Error {
   readonly command?: string | undefined
   readonly responseCode?: number | undefined
@@ -27,8 +27,8 @@ interface SmtpError extends Error {
 }
 
 /**
- * A reply of the server is its word; 5yz about this recipient or this message is its last one. 5yz about anything else (the greeting, our
- * login, our sender) is about us: the mail is fine, and goes once that is mended. Without a reply it depends on how far we were.
+ * A reply 5yz about the recipient or the message refuses the mail for good. A reply 5yz about the greeting, our login or our sender does not:
+ * the mail can be sent once that is repaired. Without a reply, the outcome is unknown if the message had begun.
  */
 const classify = (error: SmtpError, messageBegun: boolean): MailError => {
   const reason = error.message
@@ -57,7 +57,7 @@ export const layer = (url: Redacted.Redacted): Layer.Layer<MailTransport> =>
             connectionTimeout: sendTimeoutMillis,
             greetingTimeout: sendTimeoutMillis,
             socketTimeout: sendTimeoutMillis,
-            // Closing means now: what is still open then is of no use.
+            // Closes at once: nothing more is expected on the connection.
             socketCloseTimeout: 0
           })
           const end = (result: Effect.Effect<void, MailError>) => {
@@ -85,7 +85,7 @@ export const layer = (url: Redacted.Redacted): Layer.Layer<MailTransport> =>
           })
           return Effect.sync(() => connection.close())
         }).pipe(
-          // A server that is slow on purpose keeps a socket busy for ever: the whole has its time, too.
+          // A slow server can keep each single timeout from firing: this one bounds the whole send.
           Effect.timeoutOrElse({
             duration: sendTimeoutMillis,
             orElse: () => Effect.fail(classify(new Error(`no answer within ${sendTimeoutMillis} ms`), begun))

@@ -1,7 +1,7 @@
 /** Analytics: revenue per day and currency. A day is the UTC date of what happened; a refund counts on its own day. */
 import { Effect } from "effect"
-import { ordersTopic } from "../../domain/Events.ts"
 import type { Envelope } from "../../brokers/Envelope.ts"
+import { ordersTopic } from "../../domain/Events.ts"
 import type { Subscriber } from "../../inbox/Subscriber.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import { decodeOrderEvents } from "../OrderEvents.ts"
@@ -16,8 +16,8 @@ const handleMany = Effect.fn("Analytics.handleMany")(function* (envelopes: Reado
       : []
   )
   if (changes.length === 0) return
-  // All partitions meet at today's row. A slice touches it once, last before its commit, and takes its rows in one order for all:
-  // so slices wait for each other's commit at most, and never in a ring.
+  // The slices of all partitions update today's row. Each updates it once, right before its commit, and all update their rows in the
+  // order of day and currency: a slice waits for another one's commit at most, and two never deadlock.
   yield* sql`
     INSERT INTO revenue_daily (day, currency, amount_minor)
     SELECT (occurred_at AT TIME ZONE 'UTC')::date AS day, currency, sum(amount_minor)

@@ -1,15 +1,15 @@
 /**
- * Billing: the ledger, double-entry. A movement is one row that names the account debited and the account credited, so the books
- * balance by their shape; its key is its event's id, so no event is booked twice.
+ * Billing: a double-entry ledger. Each movement is one row with a debit and a credit account, so the books always balance. The row's key is
+ * the event's id, so no event is booked twice.
  */
 import { Effect } from "effect"
-import { ordersTopic } from "../../domain/Events.ts"
 import type { Envelope } from "../../brokers/Envelope.ts"
+import { ordersTopic } from "../../domain/Events.ts"
 import type { Subscriber } from "../../inbox/Subscriber.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import { decodeOrderEvents } from "../OrderEvents.ts"
 
-/** What the gateway owes us grows with a sale; a refund is paid out of it, and stands beside the sales, not in place of one. */
+/** A sale increases what the gateway owes us. A refund reduces that, and is booked as a refund: sales stay as they were. */
 const accountsOf = {
   OrderPaid: { debit: "gateway", credit: "sales" },
   OrderRefunded: { debit: "refunds", credit: "gateway" }

@@ -1,38 +1,42 @@
 /**
- * Inventory: an order that is placed reserves what it asks for; one that is cancelled or refunded gives it back.
+ * Inventory: a placed order reserves its quantities, and a cancelled or refunded order releases them.
  *
- * A sku that is not listed in `inventory_stock` is unlimited. That something is not there any more is a decision like any other, and
- * stands in `inventory_reservations` as `out_of_stock`: each sku of an order is decided by itself, first come, first served.
+ * A sku that is not listed in `inventory_stock` is unlimited. Each sku of an order is decided by itself, first come, first served; one
+ * that has run out is stored in `inventory_reservations` as `out_of_stock`.
  */
-import { Array, Effect } from "effect"
-import { ordersTopic } from "../../domain/Events.ts"
+import { Array, Effect, Schema } from "effect"
 import type { Envelope } from "../../brokers/Envelope.ts"
+import { ordersTopic } from "../../domain/Events.ts"
 import type { Subscriber } from "../../inbox/Subscriber.ts"
+import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import { decodeOrderEvents } from "../OrderEvents.ts"
 
-interface Reservation {
-  readonly orderId: string
-  readonly sku: string
-  readonly quantity: bigint
-  readonly status: "reserved" | "out_of_stock" | "released"
-  /** Taken from the stock. What was unlimited when it was reserved gives nothing back. */
-  readonly counted: boolean
-}
+const Reservation = Schema.Struct({
+  orderId: Schema.String,
+  sku: Schema.String,
+  quantity: Schema.BigInt,
+  status: Schema.Literals(["reserved", "out_of_stock", "released"]),
+  /** Whether it was taken from the stock. A sku that was unlimited when it was reserved gives nothing back. */
+  counted: Schema.Boolean
+})
+type Reservation = typeof Reservation.Type
+const reservations = Rows.all(Reservation)
+const stockOf = Rows.all(Schema.Struct({ sku: Schema.String, available: Schema.BigInt }))
 
-/** What these orders hold. */
+/** The reservations of these orders. */
 const heldBy = Effect.fnUntraced(function* (orderIds: ReadonlyArray<string>) {
   const { sql } = yield* Transaction
-  return yield* sql<Reservation>`
+  return yield* reservations(sql`
     SELECT order_id::text AS "orderId", sku, quantity, status, counted FROM inventory_reservations
-    WHERE order_id = ANY(${orderIds}::uuid[]) AND status = 'reserved'`
+    WHERE order_id = ANY(${orderIds}::uuid[]) AND status = 'reserved'`)
 })
 
-/** What is left of those skus that are listed, locked in one order for all: two slices can't wait for each other in a ring. */
+/** The available quantities of these skus, of those that are listed, locked. All slices lock in the order of the skus, so two never deadlock. */
 const lockStock = Effect.fnUntraced(function* (skus: ReadonlyArray<string>) {
   const { sql } = yield* Transaction
-  const rows = yield* sql<{ readonly sku: string; readonly available: bigint }>`
-    SELECT sku, available FROM inventory_stock WHERE sku = ANY(${skus}::text[]) ORDER BY sku FOR UPDATE`
+  const rows = yield* stockOf(sql`
+    SELECT sku, available FROM inventory_stock WHERE sku = ANY(${skus}::text[]) ORDER BY sku FOR UPDATE`)
   return new Map(rows.map((row) => [row.sku, row.available]))
 })
 
@@ -92,7 +96,7 @@ const handleMany = Effect.fn("Inventory.handleMany")(function* (envelopes: Reado
   yield* store([...held.values()].flat(), stock)
 })
 
-/** How much of each sku: an order may name one in several lines. */
+/** The quantity of each sku: an order may name a sku in several lines. */
 const quantities = (lines: ReadonlyArray<{ readonly sku: string; readonly quantity: number }>) => {
   const sums = new Map<string, bigint>()
   for (const { quantity, sku } of lines) sums.set(sku, (sums.get(sku) ?? 0n) + BigInt(quantity))

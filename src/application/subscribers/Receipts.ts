@@ -1,8 +1,8 @@
 /** Receipts: a paid order gets a receipt by mail, a refunded one a notice. The mail is a task: nothing is sent from this transaction. */
 import { Effect } from "effect"
+import type { Envelope } from "../../brokers/Envelope.ts"
 import { ordersTopic } from "../../domain/Events.ts"
 import type { Money } from "../../domain/Money.ts"
-import type { Envelope } from "../../brokers/Envelope.ts"
 import type { Subscriber } from "../../inbox/Subscriber.ts"
 import { Tasks } from "../../tasks/Tasks.ts"
 import { addressOf } from "../mail/CustomerAddress.ts"

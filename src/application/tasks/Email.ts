@@ -1,19 +1,19 @@
 /**
  * The task `email`: one mail, whose Message-ID is made of its task's id.
  *
- * Mail can't be taken back, and a server forgets what it took. So a mail is sent once where nothing goes wrong between its send and the
- * commit of the outcome; where something does it is `uncertain`, and its kind decides whether a second copy or none is worse.
+ * A mail can't be taken back, and a mail server has no idempotency keys. The mail is sent once, unless the worker fails between the send and
+ * the commit of its outcome. Then the mail is `uncertain`, and its kind decides whether it is sent again.
  */
 import { Effect, Schema } from "effect"
+import { Faults } from "../../platform/Faults.ts"
 import * as TaskHandler from "../../tasks/TaskHandler.ts"
 import type { TaskType } from "../../tasks/TaskType.ts"
-import { Faults } from "../../platform/Faults.ts"
 import { MailDeliveries, type UncertainPolicy } from "../mail/MailDeliveries.ts"
 import { EmailAddress, MailSettings, MailTransport, Subject } from "../mail/MailTransport.ts"
 
 const EmailKind = Schema.Literals(["receipt", "refund-notice"])
 
-/** Two receipts for one order number are a copy and its copy; two notices of a refund look like two refunds. */
+/** A customer reads two receipts for one order number as copies, but two notices of a refund as two refunds. */
 const uncertainPolicies: Readonly<Record<typeof EmailKind.Type, UncertainPolicy>> = {
   receipt: "resend",
   "refund-notice": "hold"
@@ -21,17 +21,17 @@ const uncertainPolicies: Readonly<Record<typeof EmailKind.Type, UncertainPolicy>
 
 const Payload = Schema.Struct({ kind: EmailKind, to: EmailAddress, subject: Subject, text: Schema.String })
 
-/** For whoever enqueues a mail. */
+/** The task type, for its callers. */
 export const emailType: TaskType<typeof Payload.Type> = {
   name: "email",
   payload: Payload,
   // Mail servers count a client's connections, and some stop at ten.
   concurrency: 5,
-  // Twice what a send may take: there is time to write its outcome down.
+  // Twice what a send may take: that leaves time to store its outcome.
   timeoutMillis: 60_000
 }
 
-/** Until an operator, who has looked for the mail at its receiver, retries the task. */
+/** Holds the mail until an operator, who has asked its receiver, retries the task. */
 const hold = (reason: string) => new TaskHandler.TaskRefused({ reason: `${reason}; it is not sent again by itself` })
 
 export const email = TaskHandler.make(

@@ -1,34 +1,34 @@
-/** `payment.recover`: somebody looks after a charge or a refund until the gateway's word on it is stored, whoever began it and died. */
-import { PaymentId } from "../../domain/Ids.ts"
+/** The task `payment.recover`: looks up a charge or a refund until its outcome is stored, even where the process that began it has died. */
 import { Context, Schema } from "effect"
+import { PaymentId } from "../../domain/Ids.ts"
 import { refundKeyOf } from "../../domain/Payment.ts"
+import * as Backoff from "../../platform/Backoff.ts"
 import type { TaskType } from "../../tasks/TaskType.ts"
 
 const Payload = Schema.Struct({ paymentId: PaymentId })
 
-/** Enqueued with the intent, in one transaction, and settled with the outcome. */
+/** Enqueued in the transaction of the intent, and settled in the transaction of the outcome. */
 export const paymentRecover: TaskType<typeof Payload.Type> = {
   name: "payment.recover",
   payload: Payload,
-  // Each waits for the gateway, and not for us: eight keep a hundred a second going, and leave the gateway room for payments.
+  // Each run mostly waits for the gateway: eight suffice for a hundred a second, and leave the gateway capacity for payments.
   concurrency: 8,
-  // For its transactions, on a database that is busy; the handler adds what the gateway may take.
+  // For its transactions on a busy database; the handler adds the gateway's timeout.
   timeoutMillis: 30_000
 }
 
-/** The key of the task that looks after the payment's charge, and of the one that looks after its refund. */
+/** Whether a stored payload is one of {@link paymentRecover}. */
+export const isRecoverPayload = Schema.is(Payload)
+
+/** The idempotency key of the task that recovers the payment's charge, or its refund. */
 export const recoveryKeyOf = (id: PaymentId, phase: "charge" | "refund"): string =>
   phase === "charge" ? id : refundKeyOf(id)
 
-const minute = 60_000
-
-/** When a payment whose outcome is unknown is looked up; there are as many runs as delays, and then it is `manual`. */
+/** When a payment without an outcome is looked up. There is one run for each delay; after the last one the payment becomes `manual`. */
 export const RecoverySettings = Context.Reference<{
-  /** The first counts from when the outcome was found to be unknown, each other one from the run before. */
+  /** The first delay counts from the moment when the outcome turned out to be unknown, each further one from the run before. */
   readonly delaysMillis: ReadonlyArray<number>
 }>("paid-once/application/tasks/RecoverySettings", {
-  // Some nine hours, inside the first half of a day, in which the key may be used again.
-  defaultValue: () => ({
-    delaysMillis: [5_000, 15_000, minute, 5 * minute, 30 * minute, 120 * minute, 360 * minute]
-  })
+  // Some nine hours: inside the first half of the default key retention, in which the key may be used again.
+  defaultValue: () => ({ delaysMillis: Backoff.paymentRecoverDelaysMillis })
 })

@@ -1,16 +1,17 @@
 /**
  * The task `report`: what was captured and refunded, by UTC day and currency, from the payments.
  *
- * All figures are those of one moment, `asOf`: one snapshot, read day by day, so that no statement runs long and no day is held in memory but
- * as its few lines.
+ * All figures come from one snapshot, taken at `asOf`. It is read day by day, so that no statement runs long and memory holds a few lines
+ * for each day.
  */
 import { Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
+import * as Rows from "../../platform/Rows.ts"
+import { Transaction } from "../../platform/Transaction.ts"
 import * as TaskHandler from "../../tasks/TaskHandler.ts"
 import type { TaskType } from "../../tasks/TaskType.ts"
-import { Transaction } from "../../platform/Transaction.ts"
 
-/** A year and a day: longer ranges are asked for in parts, and a report stays below some ten thousand lines. */
+/** A leap year. It bounds a report to some ten thousand lines; a longer range is requested in parts. */
 export const maxDays = 366
 
 /** A day that exists, in UTC. Reports begin with this century: the bound keeps out years that no payment has. */
@@ -42,13 +43,13 @@ const daysOf = ({ from, to }: { readonly from: string; readonly to: string }): R
     isoDay(Date.parse(from) + index * millisADay)
   )
 
-/** For whoever asks for a report. */
+/** The task type, for its callers. */
 export const reportType: TaskType<ReportRange> = {
   name: "report",
   payload: ReportRange,
-  // Each reads a year of payments, and holds a connection and a snapshot meanwhile.
+  // A run may read a year of payments, and holds a connection and a snapshot meanwhile.
   concurrency: 1,
-  // Millions of payments take a minute or so; a snapshot that is older keeps vacuum from its work.
+  // Millions of payments take about a minute; an older snapshot would hold back vacuum.
   timeoutMillis: 300_000
 }
 
@@ -73,12 +74,12 @@ export const ReportResult = Schema.Struct({
 })
 export type ReportResult = typeof ReportResult.Type
 
-/** The bigints of one day, or of all. */
+/** Sums of one day, or of the whole range, as exact bigints. */
 type Sums = Readonly<Record<"captured" | "refunded" | "captures" | "refunds", bigint>>
 
 const figuresOf = Effect.fnUntraced(function* (currency: string, sums: Sums) {
   const { captured, captures, refunded, refunds } = sums
-  // JSON's numbers end there, and nothing is ever rounded here.
+  // A larger number is not exact in JSON, and amounts are never rounded.
   if (captured > Number.MAX_SAFE_INTEGER || refunded > Number.MAX_SAFE_INTEGER) {
     return yield* new TaskHandler.TaskRefused({ reason: `the total in ${currency} passes 2^53: ask for fewer days` })
   }
@@ -93,6 +94,18 @@ const figuresOf = Effect.fnUntraced(function* (currency: string, sums: Sums) {
   } satisfies Figures
 })
 
+const snapshot = Rows.one(Schema.Struct({ asOf: Schema.String }))
+const sumsOfDay = Rows.all(
+  Schema.Struct({
+    currency: Schema.String,
+    /** Null where the currency has no such movement on that day. */
+    captured: Schema.NullOr(Schema.BigInt),
+    refunded: Schema.NullOr(Schema.BigInt),
+    captures: Schema.BigInt,
+    refunds: Schema.BigInt
+  })
+)
+
 const header = "day,currency,captured_minor,refunded_minor,net_minor,captures,refunds"
 
 /** The report of these days, as of now. */
@@ -100,12 +113,12 @@ export const compute = Effect.fn("Report.compute")(
   function* (range: ReportRange) {
     const { sql } = yield* Transaction
     // The first statement takes the snapshot that all others see.
-    const [now] = yield* sql<{ readonly at: string }>`
-      SELECT to_char(clock_now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at`
+    const { asOf } = yield* snapshot(sql`
+      SELECT to_char(clock_now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "asOf"`)
     const lines = [header]
     const totals = new Map<string, Sums>()
     for (const day of daysOf(range)) {
-      const rows = yield* sql<Sums & { readonly currency: string }>`
+      const rows = yield* sumsOfDay(sql`
         SELECT currency, sum(captured)::int8 AS captured, sum(refunded)::int8 AS refunded,
                count(captured) AS captures, count(refunded) AS refunds
         FROM (SELECT currency, captured_minor AS captured, NULL::int8 AS refunded FROM payments
@@ -115,7 +128,7 @@ export const compute = Effect.fn("Report.compute")(
               SELECT currency, NULL, refunded_minor FROM payments
               WHERE refunded_at >= ${day}::timestamp AT TIME ZONE 'UTC'
                 AND refunded_at < (${day}::timestamp + interval '1 day') AT TIME ZONE 'UTC') AS movements
-        GROUP BY currency ORDER BY currency`
+        GROUP BY currency ORDER BY currency`)
       for (const { currency, ...row } of rows) {
         const [captured, refunded] = [row.captured ?? 0n, row.refunded ?? 0n]
         lines.push([day, currency, captured, refunded, captured - refunded, row.captures, row.refunds].join(","))
@@ -131,7 +144,7 @@ export const compute = Effect.fn("Report.compute")(
     const sorted = [...totals].toSorted(([a], [b]) => (a < b ? -1 : 1))
     const result: ReportResult = {
       ...range,
-      asOf: now!.at,
+      asOf,
       totals: yield* Effect.forEach(sorted, ([currency, sums]) => figuresOf(currency, sums)),
       // RFC 4180: each line ends with CRLF.
       csv: lines.map((line) => `${line}\r\n`).join("")

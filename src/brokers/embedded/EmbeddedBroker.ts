@@ -1,18 +1,17 @@
 /**
- * The broker without a broker: a durable log in the service's own Postgres, so that it runs, and is tested, with no Kafka
- * around. Same contract, same test suite (test/contracts/Broker.ts).
+ * The broker contract on a durable log in the service's own Postgres, so that the service runs without Kafka. It passes the same contract
+ * suite (test/contracts/Broker.ts).
  *
- * It is a broker of its own that happens to live next door: nothing here takes part in a business transaction, and what it
- * promises it promises across crashes of members and of Postgres.
+ * It shares the database with the business data, but no transaction: an append commits by itself, as it does at any other broker. Its
+ * guarantees hold across crashes of its members and of Postgres.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Stream, SubscriptionRef } from "effect"
 import type { SqlError } from "effect/sql"
-import { Ownership } from "../../platform/Ownership.ts"
 import * as Grace from "../../platform/Grace.ts"
-import { Wakeups } from "../../platform/Wakeups.ts"
+import { Ownership } from "../../platform/Ownership.ts"
 import * as Supervised from "../../platform/Supervised.ts"
-import { batchBytes } from "../Envelope.ts"
+import { Wakeups } from "../../platform/Wakeups.ts"
 import {
   type Batch,
   Broker,
@@ -23,13 +22,14 @@ import {
   TopicUnavailable,
   topicName
 } from "../Broker.ts"
+import { batchBytes } from "../Envelope.ts"
 import * as EmbeddedLog from "./EmbeddedLog.ts"
 import { countExpired, dropExpired, retentionDays } from "./EmbeddedLog.ts"
 import * as EmbeddedReader from "./EmbeddedReader.ts"
 
 export { dropExpired, retentionDays } from "./EmbeddedLog.ts"
 
-/** Upkeep of the log: deletes, or in a dry run counts, the records that are older than its retention. */
+/** Retention of the log: deletes the records that are older, or counts them in a dry run. */
 export const upkeep = {
   table: "broker_log",
   deleteExpired: ({ dryRun = false }: { readonly dryRun?: boolean }) =>
@@ -38,16 +38,16 @@ export const upkeep = {
 
 /** Timing of the embedded broker, in milliseconds. */
 export const EmbeddedBrokerSettings = Context.Reference<{
-  /** How often a reader that has seen everything looks again when no signal came. */
+  /** How often a reader that has caught up polls when no wake-up came. */
   readonly pollMillis: number
-  /** How long an exchange may take before Postgres counts as gone. */
+  /** How long an exchange may take before Postgres counts as unavailable. */
   readonly requestTimeoutMillis: number
-  /** How long a consumer that is to end waits for the slices under way. */
+  /** How long a consumer that ends waits for the slices in flight. */
   readonly graceMillis: number
 }>("paid-once/brokers/embedded/EmbeddedBrokerSettings", {
   defaultValue: () => ({
     pollMillis: 1_000,
-    // Statements here take milliseconds: this is a Postgres that hangs, not one that is slow.
+    // Statements here take milliseconds, so this long means that Postgres hangs.
     requestTimeoutMillis: 10_000,
     graceMillis: 10_000
   })
@@ -57,7 +57,7 @@ const subject = "broker"
 
 const make = Effect.gen(function* () {
   const log = EmbeddedLog.make(yield* PgClient.PgClient)
-  const shares = yield* Ownership
+  const ownership = yield* Ownership
   const wakeups = yield* Wakeups
   const fibers = yield* Supervised.Fibers
   const { graceMillis, pollMillis, requestTimeoutMillis } = yield* EmbeddedBrokerSettings
@@ -69,7 +69,7 @@ const make = Effect.gen(function* () {
       SubscriptionRef.getUnsafe(available) === now ? Effect.void : SubscriptionRef.set(available, now)
     )
 
-  /** One exchange with Postgres. A refusal of the data is an answer too, and says that the broker is there. */
+  /** One exchange with Postgres. A refusal of the data shows that the broker is available. */
   const exchange = <A, E = never>(
     operation: string,
     effect: Effect.Effect<A, SqlError.SqlError>,
@@ -106,7 +106,7 @@ const make = Effect.gen(function* () {
     return yield* describe(topic)
   })
 
-  /** Why nothing was appended. */
+  /** Fails with the reason why nothing was appended. */
   const explainRefusal = Effect.fnUntraced(function* ({ partition, records, topic }: Batch) {
     const { maxMessageBytes, partitions } = yield* describe(topic)
     if (partition < 0 || partition >= partitions) {
@@ -143,7 +143,7 @@ const make = Effect.gen(function* () {
     Effect.gen(function* () {
       const { group, topic } = options
       const { partitions } = yield* describe(topic)
-      const membership = yield* shares.join(`consume ${group} ${topic}`, partitions)
+      const membership = yield* ownership.join(`consume ${group} ${topic}`, partitions)
       const readers = Array.from({ length: partitions }, (_, partition) =>
         EmbeddedReader.make({ exchange, handle, log, membership, partition, pollMillis, ...options })
       )
@@ -157,7 +157,7 @@ const make = Effect.gen(function* () {
         (reader, partition) => Supervised.forkLoop(`consume ${group} ${topic} ${partition}`, reader.step),
         { discard: true }
       )
-      // Registered last, so it runs first: slices under way end, then the loops do, then the group is left.
+      // Registered last, so it runs first: the slices end, then the loops, then the member leaves the group.
       yield* Effect.addFinalizer(() =>
         Effect.suspend(() =>
           Effect.forEach(readers, (reader) => reader.finish, { concurrency: "unbounded", discard: true }).pipe(
@@ -175,7 +175,7 @@ const make = Effect.gen(function* () {
     }).pipe(
       Effect.scoped,
       Effect.provideService(Supervised.Fibers, fibers)
-      // For a generic R the type system can't see that only R is left of what the handler needs.
+      // For a generic R, TypeScript can't see that R is the only remaining requirement.
     ) as Effect.Effect<never, BrokerUnavailable | TopicUnavailable, R>
 
   const lag = Effect.fn("EmbeddedBroker.lag")((group: string, topic: string) => exchange("lag", log.lag(group, topic)))
@@ -183,5 +183,6 @@ const make = Effect.gen(function* () {
   return Broker.of({ name: "embedded", available, ensureTopic, publish, consume, lag })
 })
 
+/** The embedded broker. */
 export const layer: Layer.Layer<Broker, never, PgClient.PgClient | Ownership | Wakeups | Supervised.Fibers> =
   Layer.effect(Broker, make)

@@ -1,16 +1,17 @@
 /**
- * The tables of the embedded broker (migrations/mechanism/0004_broker.sql) and every statement on them.
+ * The tables of the embedded broker (migrations/mechanism/0110_embedded_broker.sql) and every statement on them.
  *
- * Each statement commits by itself, also where its caller has a transaction open: a broker's append and a group's place are no
- * part of a business transaction, and must behave here as they do with Kafka.
+ * Each statement commits by itself, also where its caller has a transaction open: as with Kafka, an append and a group's offset are no
+ * part of a business transaction.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect } from "effect"
+import { Context, Effect, Schema } from "effect"
 import type { SqlError, Statement } from "effect/sql"
+import * as Rows from "../../platform/Rows.ts"
 import { batchBytes } from "../Envelope.ts"
 import type { Batch, ConsumedRecord, TopicInfo } from "../Broker.ts"
 
-/** A group's place in a partition, and the fencing token of the owner that asked for it. */
+/** A group's offset in a partition, with the fencing token of the reader that claimed it. */
 export interface Claim {
   readonly nextOffset: bigint
   readonly generation: bigint
@@ -23,21 +24,28 @@ export interface GroupPartition {
   readonly partition: number
 }
 
-/** Records read at once, and whether the log had more for this reader. */
+/** The records of one fetch, and whether the log had more. */
 export interface Fetched {
   readonly records: ReadonlyArray<ConsumedRecord>
   readonly more: boolean
 }
 
 /**
- * Values of one fetch, in bytes: Kafka's own default for a partition (`max.partition.fetch.bytes`), so that four groups with eight
- * partitions each stay small. The record that reaches it is still taken, whatever its size.
+ * Bytes of the values of one fetch: Kafka's default for a partition (`max.partition.fetch.bytes`), so that the readers of four groups
+ * with eight partitions stay small. The record that reaches the limit is still included, whatever its size.
  */
 const maxFetchBytes = 1_048_576
 
-/** See the methods. All of them fail with the driver's `SqlError`; {@link isRefusal} tells bad data from a bad connection. */
+const described = Rows.first(Schema.Struct({ partitions: Schema.Int, maxMessageBytes: Schema.Int }))
+const claimed = Rows.one(Schema.Struct({ nextOffset: Schema.BigInt, generation: Schema.BigInt }))
+const measured = Rows.one(Schema.Struct({ lag: Schema.Number }))
+const dropped = Rows.one(Schema.Struct({ dropped: Schema.Int, lastOffset: Schema.NullOr(Schema.BigInt) }))
+const listed = Rows.all(Schema.Struct({ topic: Schema.String, partition: Schema.Int }))
+const counted = Rows.one(Schema.Struct({ rows: Schema.Number }))
+
+/** The log's statements. Those of every slice and batch (`append`, `fetch`, `commit`) read their rows undecoded. They fail with the driver's `SqlError`; {@link isRefusal} tells bad data from a bad connection. */
 export const make = (client: PgClient.PgClient) => {
-  /** Runs a statement on a connection of the pool, never on the transaction that may be open around it. */
+  /** Runs a statement on a connection of the pool, and never in the caller's transaction. */
   const alone = <A extends object>(
     statement: Statement.Statement<A>
   ): Effect.Effect<ReadonlyArray<A>, SqlError.SqlError> =>
@@ -46,7 +54,7 @@ export const make = (client: PgClient.PgClient) => {
     )
 
   return {
-    /** Makes the topic with its partitions; one that exists stays as it is. */
+    /** Creates the topic with its partitions, unless it exists. */
     create: (topic: string, partitions: number) =>
       Effect.asVoid(
         alone(client`
@@ -59,28 +67,29 @@ export const make = (client: PgClient.PgClient) => {
         SELECT made.topic, partition FROM made, generate_series(0, made.partitions - 1) AS partition`)
       ),
 
-    /** What is known of the topic; `undefined` when it does not exist. */
+    /** Describes the topic; `undefined` where it does not exist. */
     describe: (topic: string): Effect.Effect<TopicInfo | undefined, SqlError.SqlError> =>
       Effect.map(
-        alone(client<{ readonly partitions: number; readonly max_message_bytes: number }>`
-          SELECT partitions, max_message_bytes FROM broker_topics WHERE topic = ${topic}`),
-        ([row]) =>
+        described(
+          alone(client`
+            SELECT partitions, max_message_bytes AS "maxMessageBytes" FROM broker_topics WHERE topic = ${topic}`)
+        ),
+        (row) =>
           row && {
             topic,
-            partitions: row.partitions,
-            maxMessageBytes: row.max_message_bytes,
+            ...row,
             retention: { compacts: false, millis: retentionDays * 86_400_000, segmentMillis: 0 }
           }
       ),
 
     /**
-     * Appends the batch in one statement and returns its base offset; `undefined` when there is no such partition or the
-     * batch is larger than the topic allows, and then nothing was written.
+     * Appends the batch in one statement and returns its base offset. `undefined`, with nothing written, where the partition does not
+     * exist or the batch is larger than the topic allows.
      */
     append: ({ partition, records, topic }: Batch): Effect.Effect<bigint | undefined, SqlError.SqlError> =>
       Effect.map(
-        // The UPDATE comes first and locks the partition's row until the commit. Its RETURNING runs with the lock in hand, so
-        // that times rise with the offsets.
+        // The UPDATE comes first and locks the partition's row until the commit. Its RETURNING reads the clock under the lock, so times
+        // rise with the offsets.
         alone(client<{ readonly base_offset: bigint }>`
           WITH target AS (
             UPDATE broker_partitions AS p SET next_offset = p.next_offset + ${records.length}::int4
@@ -102,15 +111,14 @@ export const make = (client: PgClient.PgClient) => {
         ([row]) => row?.base_offset
       ),
 
-    /** Makes the caller the owner of the group's place: whoever claimed it before can commit no more. */
+    /** Makes the caller the owner of the group's offset. Commits of the owner before are ignored from now on. */
     claim: ({ group, partition, topic }: GroupPartition): Effect.Effect<Claim, SqlError.SqlError> =>
-      Effect.map(
-        alone(client<{ readonly next_offset: bigint; readonly generation: bigint }>`
+      claimed(
+        alone(client`
           INSERT INTO broker_offsets AS o (consumer_group, topic, partition, next_offset, generation)
           VALUES (${group}, ${topic}, ${partition}, 0, 1)
           ON CONFLICT (consumer_group, topic, partition) DO UPDATE SET generation = o.generation + 1
-          RETURNING next_offset, generation`),
-        ([row]) => ({ nextOffset: row!.next_offset, generation: row!.generation })
+          RETURNING next_offset AS "nextOffset", generation`)
       ),
 
     /** The records from `fromOffset` on. Offsets that retention has dropped are skipped. */
@@ -120,7 +128,7 @@ export const make = (client: PgClient.PgClient) => {
       maxRecords: number
     ): Effect.Effect<Fetched, SqlError.SqlError> =>
       Effect.map(
-        // Postgres knows a value's length without reading it, so what the bound cuts off costs nothing.
+        // Postgres knows a value's length without reading it, so the values beyond the limit cost nothing.
         alone(client<LogRow>`
           SELECT record_offset, record_key, record_value, record_headers FROM (
             SELECT *, sum(octet_length(record_value)) OVER (ORDER BY record_offset) - octet_length(record_value) AS bytes_before
@@ -145,18 +153,20 @@ export const make = (client: PgClient.PgClient) => {
         })
       ),
 
-    /** How many records stand behind the group's places. What retention has dropped before it was read still counts. */
+    /** The number of records after the group's offsets. Records that retention dropped before they were read still count. */
     lag: (group: string, topic: string): Effect.Effect<number, SqlError.SqlError> =>
       Effect.map(
-        alone(client<{ readonly lag: number }>`
-          SELECT coalesce(sum(p.next_offset - coalesce(o.next_offset, 0)), 0)::float8 AS lag
-          FROM broker_partitions AS p
-          LEFT JOIN broker_offsets AS o ON o.consumer_group = ${group} AND o.topic = p.topic AND o.partition = p.partition
-          WHERE p.topic = ${topic}`),
-        ([row]) => row?.lag ?? 0
+        measured(
+          alone(client`
+            SELECT coalesce(sum(p.next_offset - coalesce(o.next_offset, 0)), 0)::float8 AS lag
+            FROM broker_partitions AS p
+            LEFT JOIN broker_offsets AS o ON o.consumer_group = ${group} AND o.topic = p.topic AND o.partition = p.partition
+            WHERE p.topic = ${topic}`)
+        ),
+        (row) => row.lag
       ),
 
-    /** Moves the group's place forward to `nextOffset`; false when somebody has claimed it since, and then nothing changed. */
+    /** Moves the group's offset forward to `nextOffset`; false, with nothing changed, where another reader has claimed it since. */
     commit: ({ group, partition, topic }: GroupPartition, generation: bigint, nextOffset: bigint) =>
       Effect.map(
         alone(client<{ readonly generation: bigint }>`
@@ -167,8 +177,8 @@ export const make = (client: PgClient.PgClient) => {
       ),
 
     /**
-     * Deletes the partition's first records from `fromOffset` on, at most `maxRecords` of them, as far as they are older than
-     * `retentionDays`; says how many, and where the next call begins.
+     * Deletes the partition's first records from `fromOffset` on that are older than `retentionDays`, at most `maxRecords`. Returns how
+     * many, and the offset at which the next call starts.
      */
     dropHead: (
       { partition, topic }: Pick<GroupPartition, "partition" | "topic">,
@@ -177,9 +187,10 @@ export const make = (client: PgClient.PgClient) => {
       maxRecords: number
     ) =>
       Effect.map(
-        alone(client<{ readonly dropped: bigint; readonly last_offset: bigint | null }>`
+        dropped(
+          alone(client`
           WITH bound AS MATERIALIZED (
-            SELECT clock_now() - make_interval(days => ${retentionDays}::int4) AS oldest_kept
+            SELECT clock_now() - make_interval(hours => 24 * ${retentionDays}::int4) AS oldest_kept
           ), head AS MATERIALIZED (
             SELECT record_offset, appended_at FROM broker_log
             WHERE topic = ${topic} AND partition = ${partition} AND record_offset >= ${fromOffset}
@@ -188,21 +199,18 @@ export const make = (client: PgClient.PgClient) => {
             DELETE FROM broker_log
             WHERE topic = ${topic} AND partition = ${partition} AND record_offset >= ${fromOffset}
               AND record_offset <= (SELECT max(record_offset) FROM head)
-              -- Not beyond the first one to keep: the log has no holes, whatever a clock that was set back wrote.
+              -- Only up to the first record to keep: the log gets no holes, also where a clock was set back.
               AND record_offset < coalesce(
                 (SELECT min(record_offset) FROM head, bound WHERE appended_at >= oldest_kept), 9223372036854775807)
             RETURNING record_offset
           )
-          SELECT count(*) AS dropped, max(record_offset) AS last_offset FROM dropped`),
-        ([row]) => ({
-          dropped: Number(row!.dropped),
-          nextOffset: row!.last_offset === null ? fromOffset : row!.last_offset + 1n
-        })
+          SELECT count(*)::int4 AS dropped, max(record_offset) AS "lastOffset" FROM dropped`)
+        ),
+        ({ dropped, lastOffset }) => ({ dropped, nextOffset: lastOffset === null ? fromOffset : lastOffset + 1n })
       ),
 
     /** Every partition of every topic. */
-    partitions: alone(client<Pick<GroupPartition, "partition" | "topic">>`
-      SELECT topic, partition FROM broker_partitions ORDER BY topic, partition`)
+    partitions: listed(alone(client`SELECT topic, partition FROM broker_partitions ORDER BY topic, partition`))
   }
 }
 
@@ -214,8 +222,8 @@ interface LogRow {
 }
 
 /**
- * Whether Postgres refused the data itself: trying again gives the same answer. 22 is "data exception" (a NUL in a key, say), 23
- * a broken constraint, 54 a limit of the server.
+ * Whether Postgres refused the data itself, so that another attempt fails the same way. Class 22 is "data exception" (a NUL in a key, for
+ * example), 23 a broken constraint, 54 a limit of the server.
  */
 export const isRefusal = (error: SqlError.SqlError): boolean => {
   const cause: unknown = error.reason.cause
@@ -223,10 +231,10 @@ export const isRefusal = (error: SqlError.SqlError): boolean => {
   return typeof code === "string" && /^(22|23|54)/.test(code)
 }
 
-/** How long the embedded log keeps a record, in days: Kafka's own default for a topic. */
+/** How long the log keeps a record, in days: Kafka's default. */
 export const retentionDays = 7
 
-/** Rows of one delete: a few milliseconds, so that a retention run never stands in a writer's way. */
+/** Rows of one delete. It takes a few milliseconds, so that retention does not delay writers. */
 const maxDroppedAtOnce = 1_000
 
 /**
@@ -234,9 +242,8 @@ const maxDroppedAtOnce = 1_000
  *
  * **Details**
  *
- * The log grows at its end only, so records go from each partition's lowest offset on, in bounded chunks that each commit by
- * themselves: stopping half-way loses nothing. Offsets never come again; a group whose place was dropped goes on at the first
- * record that is left.
+ * Records are deleted from each partition's lowest offset on, in bounded chunks that commit one by one, so a run may stop half-way.
+ * Offsets are never used again. A group whose next record was dropped continues at the first record that is left.
  */
 export const dropExpired: (retentionDays: number) => Effect.Effect<number, SqlError.SqlError, PgClient.PgClient> =
   Effect.fn("EmbeddedBroker.dropExpired")(function* (retentionDays: number) {
@@ -245,7 +252,7 @@ export const dropExpired: (retentionDays: number) => Effect.Effect<number, SqlEr
     let total = 0
     for (const partition of yield* log.partitions) {
       let dropped: number
-      // A run does not look at the dead rows of its own deletes again, which vacuum may not have removed yet.
+      // Each chunk starts after the last one: vacuum may not yet have removed the dead rows of this run's deletes.
       let nextOffset = 0n
       do {
         ;({ dropped, nextOffset } = yield* log.dropHead(partition, nextOffset, retentionDays, maxDroppedAtOnce))
@@ -255,17 +262,17 @@ export const dropExpired: (retentionDays: number) => Effect.Effect<number, SqlEr
     return total
   })
 
-/** How many records {@link dropExpired} would delete: for a person who asks, since it reads the whole log. */
+/** How many records {@link dropExpired} would delete. It reads the whole log, so it is for a dry run only. */
 export const countExpired: (retentionDays: number) => Effect.Effect<number, SqlError.SqlError, PgClient.PgClient> =
   Effect.fn("EmbeddedBroker.countExpired")(function* (retentionDays: number) {
     const sql = yield* PgClient.PgClient
-    const [row] = yield* sql<{ readonly rows: number }>`
+    const { rows } = yield* counted(sql`
       WITH oldest_kept AS (
-        -- A partition's records go up to the first one to keep, as in dropHead.
+        -- Records are deleted up to the first one to keep, as in dropHead.
         SELECT topic, partition, min(record_offset) AS record_offset FROM broker_log
-        WHERE appended_at >= clock_now() - make_interval(days => ${retentionDays}::int4) GROUP BY topic, partition
+        WHERE appended_at >= clock_now() - make_interval(hours => 24 * ${retentionDays}::int4) GROUP BY topic, partition
       )
       SELECT count(*)::float8 AS rows FROM broker_log LEFT JOIN oldest_kept AS kept USING (topic, partition)
-      WHERE ${retentionDays}::int4 > 0 AND (kept.record_offset IS NULL OR broker_log.record_offset < kept.record_offset)`
-    return row!.rows
+      WHERE ${retentionDays}::int4 > 0 AND (kept.record_offset IS NULL OR broker_log.record_offset < kept.record_offset)`)
+    return rows
   })

@@ -1,43 +1,39 @@
 /**
  * The reader of one partition for one member of a group of the embedded broker.
  *
- * It stands by for as long as its consumer runs, and reads only under the partition's share. What it knows of the group's place
- * it knows for one tenure: the lost share ends it, and so does the discovery that somebody else has claimed the place since.
+ * It exists as long as its consumer runs, and reads only while this member owns the partition. A tenure is the time between taking the
+ * partition over and losing it. The reader knows the group's offset for one tenure. It also ends when another reader has claimed the offset.
  */
 import { Deferred, Effect, Exit, Latch, Option, Semaphore } from "effect"
 import type { SqlError } from "effect/sql"
+import * as Backoff from "../../platform/Backoff.ts"
 import type { Membership } from "../../platform/Ownership.ts"
-import * as Supervised from "../../platform/Supervised.ts"
 import type { BrokerUnavailable, ConsumeOptions, Slice } from "../Broker.ts"
 import type * as EmbeddedLog from "./EmbeddedLog.ts"
 
-/** The waits of a handler that keeps failing: soon again after a hiccup, and not a burden for whatever is down. */
-const retryBaseMillis = 50
-const retryCapMillis = 10_000
-
-/** The time from taking a partition over to losing it. */
+/** The state of a reader from taking its partition over to losing it. */
 interface Tenure {
   readonly lost: Deferred.Deferred<void>
-  /** Unknown until the group's place is claimed. */
-  place: EmbeddedLog.Claim | undefined
-  /** The slice that the handler has not managed yet. */
+  /** Undefined until the group's offset is claimed. */
+  claim: EmbeddedLog.Claim | undefined
+  /** The slice that is not handled yet. */
   pending: { readonly slice: Slice; readonly more: boolean } | undefined
   failures: number
-  /** Somebody claimed the place after us: nothing that we commit counts any more. */
+  /** Another reader has claimed the offset since: commits of this tenure are ignored. */
   fenced: boolean
 }
 
-/** What a turn came to, and so what to wait for before the next one. */
+/** The outcome of a step, which decides how long to wait before the next one. */
 type Outcome = "go-on" | "caught-up" | "failed" | "lost"
 
 export interface Reader<R> {
-  /** One turn: at most one slice, and the wait after it. Run in a supervised loop. */
+  /** At most one slice, and the wait after it. Runs in a supervised loop. */
   readonly step: Effect.Effect<void, BrokerUnavailable, R>
-  /** Something may have been appended, or the share was won. */
+  /** Ends the wait: records may have been appended, or this member now owns the partition. */
   readonly wake: Effect.Effect<void>
-  /** The share is gone: what is under way is interrupted, and nothing of this tenure is used again. */
+  /** This member no longer owns the partition: the slice in flight is interrupted, and the tenure ends. */
   readonly lose: Effect.Effect<void>
-  /** Starts no further slice, and waits for the one under way. */
+  /** Starts no further slice, and waits for the one in flight. */
   readonly finish: Effect.Effect<void>
 }
 
@@ -64,19 +60,19 @@ export const make = <E, R>({
 }): Reader<R> => {
   const at = { group, topic, partition }
   const latch = Latch.makeUnsafe(true)
-  /** Taken while the handler runs; taken for good in order to finish. */
-  const turn = Semaphore.makeUnsafe(1)
+  /** Held while the handler runs, and for good once the reader has finished. */
+  const handling = Semaphore.makeUnsafe(1)
   let stopping = false
   let tenure: Tenure | undefined
 
   const commit = (current: Tenure, generation: bigint, nextOffset: bigint) =>
-    Effect.map(exchange("commit", log.commit(at, generation, nextOffset)), (ours) => {
-      if (!ours) current.fenced = true
+    Effect.map(exchange("commit", log.commit(at, generation, nextOffset)), (isOwner) => {
+      if (!isOwner) current.fenced = true
     })
 
-  /** The slice to hand out next, or undefined when there is nothing. */
+  /** The next slice; undefined at the end of the log. */
   const nextSlice = Effect.fnUntraced(function* (current: Tenure) {
-    const { generation, nextOffset } = (current.place ??= yield* exchange("claim", log.claim(at)))
+    const { generation, nextOffset } = (current.claim ??= yield* exchange("claim", log.claim(at)))
     if (current.pending !== undefined) return current.pending
     const {
       more,
@@ -97,24 +93,24 @@ export const make = <E, R>({
     const pending = yield* nextSlice(current)
     if (pending === undefined) return "caught-up"
     const { more, slice } = pending
-    const exit = yield* turn.withPermit(Effect.exit(handle(slice)))
+    const exit = yield* handling.withPermit(Effect.exit(handle(slice)))
     if (current.fenced) {
-      // The share's lock may be gone without our knowing yet. Claiming the place back at once would be a tug-of-war with its
-      // owner: wait, and claim it when the share is ours after that.
+      // The partition's lock may be lost before this member hears of it. Claiming the offset back at once would fight its new owner. So
+      // the tenure ends, and the next one claims it if this member still owns the partition after the wait.
       if (tenure === current) tenure = undefined
       return "lost"
     }
     if (Exit.isFailure(exit)) {
       current.failures++
-      // Whoever handles slices says what went wrong with one (Consumer).
+      // Debug only: the handler reports its own failures.
       yield* Effect.logDebug(
-        `consumer ${group}: slice at offset ${slice.records[0].offset} of ${topic} ${partition} failed and comes again`,
+        `consumer ${group}: slice at offset ${slice.records[0].offset} of ${topic} ${partition} failed and is delivered again`,
         exit.cause
       )
       return "failed"
     }
-    const { generation } = current.place!
-    current.place = { generation, nextOffset: slice.records.at(-1)!.offset + 1n }
+    const { generation } = current.claim!
+    current.claim = { generation, nextOffset: slice.records.at(-1)!.offset + 1n }
     current.pending = undefined
     current.failures = 0
     return more ? "go-on" : "caught-up"
@@ -122,14 +118,14 @@ export const make = <E, R>({
 
   const step = Effect.gen(function* () {
     if (stopping) return yield* Effect.never
-    // Closed before looking, so that what is appended while we look opens it again.
+    // Closed before the fetch: an append during the fetch opens it again.
     yield* latch.close
     const outcome = yield* membership.use(
       partition,
       Effect.suspend(() => {
         const current = (tenure ??= {
           lost: Deferred.makeUnsafe(),
-          place: undefined,
+          claim: undefined,
           pending: undefined,
           failures: 0,
           fenced: false
@@ -141,11 +137,8 @@ export const make = <E, R>({
       case "go-on":
         return
       case "failed":
-        // Outside of the share, so that it can go to another member meanwhile.
-        return yield* Effect.flatMap(
-          Supervised.fullJitterMillis(tenure?.failures ?? 0, retryBaseMillis, retryCapMillis),
-          Effect.sleep
-        )
+        // Outside of the ownership, so that another member can take the partition over meanwhile.
+        return yield* Effect.flatMap(Backoff.millisAfter(Backoff.embeddedSlice, tenure?.failures ?? 1), Effect.sleep)
       case "caught-up":
       case "lost":
         return yield* Effect.asVoid(Effect.timeoutOption(latch.await, pollMillis))
@@ -162,7 +155,7 @@ export const make = <E, R>({
     }),
     finish: Effect.suspend(() => {
       stopping = true
-      return Effect.asVoid(turn.take(1))
+      return Effect.asVoid(handling.take(1))
     })
   }
 }

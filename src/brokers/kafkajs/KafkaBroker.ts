@@ -1,6 +1,6 @@
 /**
- * The broker contract on Apache Kafka 4 through kafkajs 2.2.4. Publishing is in KafkaProducer.ts, consuming in KafkaConsumer.ts,
- * what their errors mean in KafkaErrors.ts; here are the topics.
+ * The broker contract on Apache Kafka 4 through kafkajs 2.2.4. Publishing is in KafkaProducer.ts, consuming in KafkaConsumer.ts, the
+ * classification of errors in KafkaErrors.ts. This file has the requests about topics and groups.
  */
 import { Effect, Layer, Schedule, SubscriptionRef } from "effect"
 import kafkajs, { type Admin, type PartitionMetadata } from "kafkajs"
@@ -13,16 +13,16 @@ import * as KafkaTopicConfig from "./KafkaTopicConfig.ts"
 
 export { KafkaConnect, KafkaSettings } from "./KafkaClient.ts"
 
-/** To find a topic out takes milliseconds, to make one some hundred; what takes longer than this hangs. */
+/** For a whole question: describing a topic takes milliseconds, creating one some hundred. A longer wait means a broker that hangs. */
 const adminTimeoutMillis = 10_000
 
-/** One request of it. */
+/** For one request of a question. */
 const adminRequestTimeoutMillis = 3_000
 
-/** A new topic is known to all brokers and has its leaders within some ten milliseconds. */
+/** The pause between two looks at a new topic, whose leaders serve within some ten milliseconds. */
 const newTopicPollMillis = 50
 
-/** Nothing is under way any more when an admin is closed. */
+/** No request is in flight when an admin client is closed. */
 const closeGraceMillis = 1_000
 
 const make = Effect.gen(function* () {
@@ -36,14 +36,14 @@ const make = Effect.gen(function* () {
   const { publish } = yield* KafkaProducer.make(clients, outcome)
   const { consume } = yield* KafkaConsumer.make(clients, outcome)
 
-  /** A connection for a question or two: they are asked so rarely that one kept open would be one more thing that breaks. */
+  /** Runs `use` with an admin client of its own. Questions are so rare that a permanent connection would only be one more to repair. */
   const withAdmin = <A>(use: (admin: Admin) => Effect.Effect<A, unknown>, server?: string): Effect.Effect<A, unknown> =>
     Effect.acquireUseRelease(
       Effect.sync(() => {
         const client = clients.open({
           requestTimeoutMillis: adminRequestTimeoutMillis,
           retries: 0,
-          isPartByPart: true,
+          acceptsPartialMetadata: true,
           ...(server === undefined ? {} : { server })
         })
         return { client, admin: client.kafka.admin({ retry: { retries: 0 } }) }
@@ -52,6 +52,7 @@ const make = Effect.gen(function* () {
         Effect.andThen(Effect.tryPromise({ try: () => admin.connect(), catch: (cause) => cause }), use(admin)),
       ({ admin, client }) => close(client, () => admin.disconnect(), closeGraceMillis)
     )
+  /** Whether no broker has responded. A refusal is a response. */
   const isNoAnswer = (error: unknown) =>
     !(error instanceof TopicUnavailable) && KafkaErrors.protocolErrorOf(error) === undefined
   const ask = <A>(question: () => Promise<A>) => Effect.tryPromise({ try: question, catch: (cause) => cause })
@@ -87,9 +88,8 @@ const make = Effect.gen(function* () {
   })
 
   /**
-   * Those of a new topic, as soon as the leader of each serves. Brokers spread the word of a new topic faster than they take its partitions over,
-   * and refuse for a moment to write to what they say is theirs. Of one that is there already some leader may be away, which is no reason not to
-   * write to the others.
+   * The partitions of a new topic, once the leader of each serves. Brokers announce a new topic before they take over its partitions, and
+   * refuse writes until then. An existing topic is not held to this: its healthy partitions are used while one has no leader.
    */
   const ledPartitionsOf = (admin: Admin, wireTopic: string) =>
     partitionsOf(admin, wireTopic).pipe(
@@ -105,14 +105,14 @@ const make = Effect.gen(function* () {
     numPartitions: number
   ): Effect.Effect<TopicInfo, BrokerUnavailable | TopicUnavailable> => {
     const wireTopic = prefix + topic
-    /** What a new topic answers for some ten milliseconds; kept for the error, should it go on. */
+    /** The last refusal, for the error of a question that takes too long. */
     let refusal: unknown = new Error(`no answer within ${adminTimeoutMillis} ms`)
     const whileNew = <A>(question: Effect.Effect<A, unknown>) =>
       Effect.retry(
         Effect.tapError(question, (error) => Effect.sync(() => void (refusal = error))),
         {
           schedule: Schedule.spaced(newTopicPollMillis),
-          // Where no broker has answered the next try may be heard; and a partition that has no leader yet will have one.
+          // Another attempt may reach a broker, and a partition of a new topic gets its leader soon.
           while: (error) =>
             isNoAnswer(error) ||
             KafkaErrors.isProtocolError(
@@ -123,11 +123,11 @@ const make = Effect.gen(function* () {
             )
         }
       )
-    /** Makes the topic, unless another process is faster. */
+    /** Creates the topic, unless another process is faster. */
     const create = (admin: Admin) =>
       ask(() =>
         admin.createTopics({
-          // kafkajs' own wait asks one broker that may not know of the topic yet, and fails.
+          // kafkajs' own wait asks a broker that may not know the topic yet, and fails.
           waitForLeaders: false,
           timeout: adminRequestTimeoutMillis,
           topics: [
@@ -159,7 +159,7 @@ const make = Effect.gen(function* () {
         return yield* whileNew(describe(admin, topic, wireTopic, partitions))
       })
     ).pipe(
-      // The next one begins with another server.
+      // Each attempt starts with another bootstrap server.
       Effect.retry({ times: brokers.length - 1, while: isNoAnswer }),
       Effect.timeoutOrElse({ duration: adminTimeoutMillis, orElse: () => Effect.fail(refusal) }),
       Effect.mapError((cause) =>
@@ -174,14 +174,16 @@ const make = Effect.gen(function* () {
     withAdmin((admin) =>
       Effect.gen(function* () {
         const ends = yield* ask(() => admin.fetchTopicOffsets(prefix + topic))
-        const places = yield* ask(() => admin.fetchOffsets({ groupId: prefix + group, topics: [prefix + topic] }))
+        const groupOffsets = yield* ask(() => admin.fetchOffsets({ groupId: prefix + group, topics: [prefix + topic] }))
         const committed = new Map(
-          places.flatMap(({ partitions }) => partitions).map(({ offset, partition }) => [partition, BigInt(offset)])
+          groupOffsets
+            .flatMap(({ partitions }) => partitions)
+            .map(({ offset, partition }) => [partition, BigInt(offset)])
         )
         return ends.reduce((sum, { high, low, partition }) => {
-          // -1: the group has not committed there, and starts at the beginning; the topic may have dropped what it has not read.
-          const place = committed.get(partition) ?? -1n
-          const from = place < BigInt(low) ? BigInt(low) : place
+          // -1: the group has committed nothing and starts at the beginning. Retention may have dropped records that it has not read.
+          const offset = committed.get(partition) ?? -1n
+          const from = offset < BigInt(low) ? BigInt(low) : offset
           return sum + Math.max(0, Number(BigInt(high) - from))
         }, 0)
       })
@@ -192,8 +194,8 @@ const make = Effect.gen(function* () {
   )
 
   /**
-   * All are asked side by side, and a refusal is an answer. (To connect is none: kafkajs takes a connection that swallows everything for one at
-   * its second try.)
+   * Asks all bootstrap servers concurrently. A refusal is a response; an open connection is none, because kafkajs counts a connection
+   * without responses as connected at its second attempt.
    */
   const reach = Effect.fn("KafkaBroker.reach")((topic: string) =>
     Effect.raceAll(
@@ -217,5 +219,5 @@ const make = Effect.gen(function* () {
   return Broker.of({ name: "kafka", available, ensureTopic, publish, consume, reach, lag })
 })
 
-/** Kafka as the broker. Connects when something is asked for: a Kafka that is down does not keep the service from starting. */
+/** Kafka as the broker. It connects on the first request, so the service starts while Kafka is down. */
 export const layer: Layer.Layer<Broker, never, KafkaSettings> = Layer.effect(Broker, make)

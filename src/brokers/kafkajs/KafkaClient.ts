@@ -1,33 +1,33 @@
 /**
- * The settings of the Kafka broker, and clients of kafkajs whose sockets can be cut.
+ * The settings of the Kafka broker, and kafkajs clients whose sockets can be destroyed.
  *
- * Every producer, consumer and admin gets a kafkajs `Kafka` of its own, used until something goes wrong and then thrown away.
- * Much of kafkajs' own recovery is not to be relied on (a connection that lost a response is used again; a request that
- * is written in the moment of a disconnect never ends; consumers of one `Kafka` and group share their offsets), and a fresh one
- * costs a connection and a metadata request.
+ * Every producer, consumer and admin gets a kafkajs `Kafka` of its own, which is thrown away after a failure. kafkajs' own recovery is
+ * not reliable: it uses a connection again that has lost a response; a request that is written during a disconnect never settles;
+ * consumers of one `Kafka` and group share their offsets. A new client costs a connection and a metadata request.
  */
 import { Context, Effect } from "effect"
 import { type ISocketFactory, Kafka, type logCreator, logLevel } from "kafkajs"
 import * as net from "node:net"
-import { applyPatches, readPartByPart } from "./KafkaPatches.ts"
+import { applyPatches } from "./KafkaPatches.ts"
+import { acceptPartialMetadataOf } from "./patches/Metadata.ts"
 
 applyPatches()
 
-/** How to reach Kafka, and what may be done there. */
+/** How to reach Kafka, and how to use it. */
 export class KafkaSettings extends Context.Service<
   KafkaSettings,
   {
     /** `host:port` of one or more brokers to start from. */
     readonly brokers: ReadonlyArray<string>
-    /** Stands before topic and group names on the wire. Everything else speaks of them without it. */
+    /** Put before the names of topics and groups on the wire, and only there. */
     readonly prefix: string
-    /** Whether a missing topic is made. */
+    /** Whether a missing topic is created. */
     readonly createTopics: boolean
-    /** Copies of each partition of a topic that is made. */
+    /** The replication factor of a topic that is created. */
     readonly replication: number
-    /** How long a publish may take in all, connecting included. */
+    /** How long a publish may take in total, including the connection. */
     readonly sendTimeoutMillis: number
-    /** How long a consumer may be silent before its partitions go to another one. */
+    /** How long a consumer may be silent before the group assigns its partitions to another member. */
     readonly sessionTimeoutMillis: number
     /** Shows in the brokers' logs and quotas. */
     readonly clientId: string
@@ -39,28 +39,28 @@ export const KafkaConnect = Context.Reference<
   (address: { readonly host: string; readonly port: number }) => net.Socket
 >("paid-once/brokers/kafkajs/KafkaConnect", { defaultValue: () => (address) => net.connect(address) })
 
-/** A connection that is set up takes milliseconds; kafkajs' own default. It bounds TCP's part only. */
+/** For the TCP handshake alone, which takes milliseconds; kafkajs' default. */
 const connectionTimeoutMillis = 1_000
 
-/** Keeps firewalls from forgetting an idle connection; kafkajs' own value. */
+/** Keeps firewalls from dropping an idle connection; kafkajs' default. */
 const keepAliveMillis = 60_000
 
-/** Far above the sends that a process has under way, and their retries of metadata; a leak would still show. */
-const maxGoodbyes = 256
+/** Far above the number of concurrent sends of a process and their metadata requests. A leak would still show. */
+const maxListeners = 256
 
-/** First wait of what kafkajs retries by itself: connecting and metadata here, never a produce request. */
+/** The first delay of kafkajs' own retries: of connections and metadata, never of a produce request. */
 const retryMillis = 50
 
 /** A kafkajs `Kafka` with its sockets. */
 export interface Client {
   readonly kafka: Kafka
-  /** Destroys the sockets to one broker (`host:port`): requests under way fail, and the next one opens a connection. */
+  /** Destroys the sockets to one broker (`host:port`): requests in flight fail, and the next request opens a connection. */
   readonly reset: (broker: string) => void
-  /** Destroys all sockets and opens none again: nothing that this client still has to send will be sent. */
+  /** Destroys all sockets and opens no more: nothing that this client has queued will be sent. */
   readonly cut: () => void
 }
 
-/** Makes clients. kafkajs' log goes to Effect's at debug level: what matters of it comes back as an error to whoever asked. */
+/** Makes clients. kafkajs' log lines become debug lines: every failure that matters is returned as an error, too. */
 export const makeClients = Effect.gen(function* () {
   const { brokers, clientId } = yield* KafkaSettings
   const connect = yield* KafkaConnect
@@ -73,41 +73,41 @@ export const makeClients = Effect.gen(function* () {
     ({ label, log: { message, ...details }, namespace }) =>
       runSync(Effect.logDebug(`kafkajs ${label} ${namespace}: ${message}`, details))
 
-  /** A client that is connected to nothing yet. A request that is not answered within `requestTimeoutMillis` fails. */
+  /** A client without connections. A request without a response within `requestTimeoutMillis` fails. */
   const open = ({
-    isPartByPart,
+    acceptsPartialMetadata,
     requestTimeoutMillis,
     retries,
     server
   }: {
     readonly requestTimeoutMillis: number
-    /** Of connecting, metadata and coordinator look-ups. */
+    /** How often connecting, metadata and coordinator requests are retried. */
     readonly retries: number
-    /** Whether a topic is of use of which some partitions have no leader. */
-    readonly isPartByPart: boolean
-    /** The only one to start from. */
+    /** Whether metadata of a topic is accepted in which some partitions have no leader. */
+    readonly acceptsPartialMetadata: boolean
+    /** The only bootstrap server, `host:port`. Default: all of them, in rotation. */
     readonly server?: string
   }): Client => {
     const sockets = new Map<net.Socket, string>()
     let isCut = false
-    // With an error: kafkajs listens for `end` and `error`, and would never hear of a socket that only closes.
+    // With an error: kafkajs listens for `end` and `error`, and would miss a socket that only closes.
     const destroy = (socket: net.Socket) => socket.destroy(new Error("the connection was given up"))
-    // Each client starts with another broker: kafkajs always starts with the first one, which may be the one that is down.
+    // Each client starts with another broker. kafkajs always starts with the first one, and that one may be down.
     const first = opened++ % brokers.length
     const socketFactory: ISocketFactory = ({ host, onConnect, port }) => {
       if (isCut) throw new Error("the client was given up")
       const socket = connect({ host, port })
-      // Sends that fail side by side each say goodbye to the same socket, also while it still connects, and Node would warn of a leak.
-      socket.setMaxListeners(maxGoodbyes)
+      // Concurrent sends that fail each add a listener to the same socket, and Node would warn of a leak.
+      socket.setMaxListeners(maxListeners)
       sockets.set(socket, `${host}:${port}`)
       socket.once("connect", onConnect)
       socket.once("close", () => sockets.delete(socket))
-      // Requests are small and go out one after the other: waiting for more to send would only delay them.
+      // Requests are small and sequential: Nagle's algorithm would only delay them.
       socket.setNoDelay(true)
       socket.setKeepAlive(true, keepAliveMillis)
       return socket
     }
-    if (isPartByPart) readPartByPart(socketFactory)
+    if (acceptsPartialMetadata) acceptPartialMetadataOf(socketFactory)
     const kafka = new Kafka({
       clientId,
       brokers: server === undefined ? [...brokers.slice(first), ...brokers.slice(0, first)] : [server],
@@ -120,7 +120,7 @@ export const makeClients = Effect.gen(function* () {
         initialRetryTime: retryMillis,
         maxRetryTime: requestTimeoutMillis
       },
-      // kafkajs writes its debug lines for every request: too many to be built and thrown away.
+      // kafkajs builds debug lines for every request: too many to throw away.
       logLevel: logLevel.INFO,
       logCreator: log,
       socketFactory
@@ -140,8 +140,8 @@ export const makeClients = Effect.gen(function* () {
 export type Clients = Effect.Success<typeof makeClients>
 
 /**
- * Lets a client say goodbye, which waits for the requests under way, and gives it up after `graceMillis` at the latest.
- * Meant for finalizers: it ends in time where nothing else can be interrupted.
+ * Disconnects a client, which waits for the requests in flight, and destroys its sockets after `graceMillis` at the latest. For
+ * finalizers: it ends in time although finalizers can't be interrupted.
  */
 export const close = (client: Client, disconnect: () => Promise<void>, graceMillis: number): Effect.Effect<void> =>
   Effect.tryPromise(disconnect).pipe(

@@ -1,73 +1,75 @@
 /**
- * Consuming from Kafka. kafkajs is the member of the group and the fetcher, and nothing else: it never waits for a slice.
+ * Consuming from Kafka. kafkajs is the member of the group and fetches, and nothing else: it never waits for a slice.
  *
- * **Why not inside `eachBatch`**
+ * **Why slices are not handled in `eachBatch`**
  *
- * kafkajs fetches from a broker only when all batches of the last fetch are handled. A slice that fails or takes long, handled in
- * `eachBatch`, would hold up the other partitions and, in the end, the heartbeats. So `eachBatch` hands each batch to its
- * partition's reader (KafkaReader.ts) and returns; a reader that has enough pauses its partition. Every wait, every retry is
- * ours, nothing is ever thrown into kafkajs, and as its loop never stands still, heartbeats go out however long a slice takes.
+ * kafkajs fetches from a broker only after all batches of its last fetch are handled. A slice that fails or takes long would hold up the
+ * other partitions, and in the end the heartbeats. So `eachBatch` hands each batch to its partition's reader (KafkaReader.ts) and
+ * returns. A reader that holds enough pauses its partition. Nothing is ever thrown into kafkajs, and heartbeats go out however long a
+ * slice takes.
  */
-import { Cause, Clock, Deferred, Effect, Fiber, FiberSet, type Scope } from "effect"
+import { Clock, Deferred, Effect, FiberSet, type Scope } from "effect"
 import type { Consumer, EachBatchPayload } from "kafkajs"
 import { setTimeout as sleep } from "node:timers/promises"
 import * as Grace from "../../platform/Grace.ts"
 import * as Monotonic from "../../platform/Monotonic.ts"
 import { BrokerUnavailable, type ConsumeOptions, type Slice, type TopicUnavailable } from "../Broker.ts"
+import * as KafkaAssignment from "./KafkaAssignment.ts"
 import { type Clients, close, KafkaSettings } from "./KafkaClient.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
+import * as KafkaFetches from "./KafkaFetches.ts"
 import * as KafkaOffsets from "./KafkaOffsets.ts"
-import * as KafkaReader from "./KafkaReader.ts"
 
 /**
- * How long a broker keeps a fetch that finds nothing; it answers at once when something comes. So it only bounds how soon a
- * partition is fetched again after a pause, and how soon a consumer can leave. Four idle requests a second are nothing.
+ * How long a broker holds a fetch that finds nothing; it responds at once when a record arrives. This bounds only how soon a partition
+ * is fetched again after a pause, and how soon a consumer can leave. Four idle requests a second cost nothing.
  */
 const maxWaitMillis = 250
 
-/** A member hears of a rebalance by its heartbeat: this is how long the others wait for it. */
+/** A member learns of a rebalance by its heartbeat, so this is how long the other members wait for it. */
 const heartbeatMillis = 1_000
 
-/** A fetch brings that much of a partition at most: a few times a slice of ordinary events. */
+/** The most bytes of a partition in one fetch: a few slices of ordinary events. */
 const maxFetchBytes = 1_048_576
 
-/** Partitions that a topic gets are seen after so long at the latest: one small request in half a minute. kafkajs' own five minutes are long for events that wait. */
+/** How soon new partitions of a topic are seen, at one small request in half a minute. kafkajs' default is five minutes. */
 const metadataMillis = 30_000
 
-/** A request without an answer for so long has lost its connection. It must be replaced before the session is over. */
+/** A connection is replaced when a request has no response for so long. That must be before the session is over. */
 const requestTimeoutMillis = 5_000
 
 /**
- * kafkajs' retries of joining and fetching: some eight seconds, a quick restart of a broker, after which the member is still
- * known. One that is started anew joins under a new name, and the group waits until the old one was silent for a session.
+ * kafkajs' retries of joining and fetching last some eight seconds: a quick restart of a broker, after which the member is still known.
+ * A restarted member joins under a new id, and the group waits until the old one has been silent for a session.
  */
 const retry = { retries: 10, initialRetryTime: 100, maxRetryTime: 1_000 }
 
 /** What kafkajs adds to the rebalance timeout before it gives a join up. */
 const joinSlackMillis = 5_000
 
-/** How often it is checked that kafkajs still lives. */
+/** How often the consumer checks that kafkajs is alive. */
 const watchMillis = 1_000
 
-/** How often it is said that the broker answers. Soon enough for a start, where the last word was that it did not. */
-const sayMillis = 100
+/** How often a healthy broker is reported. Soon enough for a start whose last report was an outage. */
+const reportMillis = 100
 
-/** How long a consumer that is to end waits for the slices under way. A slice takes milliseconds; one that is cut off comes again. */
+/** How long a consumer that ends waits for the slices in flight. A slice takes milliseconds; one that is cut off is delivered again. */
 const finishGraceMillis = 5_000
 
-/** To leave a group takes one fetch's wait and one request; a join under way is waited for, or the group would wait for a ghost. */
+/** Leaving takes one fetch's wait and one request. A join in flight is waited for, or the group would wait for a member that is gone. */
 const leaveGraceMillis = 5_000
 
-/** A batch that is not taken is fetched again: not without a pause. */
+/** The pause after a batch that is not taken. kafkajs fetches it again at once. */
 const refusedPauseMillis = 50
 
 /**
- * How many batches of a fetch kafkajs hands over side by side. Handing one over takes no time, but is followed by a heartbeat, for which
- * the next one would wait. For each fetch kafkajs starts that many workers, whether there is work for them or not: with 256 they were a
- * third of all that a busy process allocated.
+ * How many batches of a fetch kafkajs hands over concurrently. A hand-over takes no time but is followed by a heartbeat, for which the
+ * next one would wait. kafkajs starts so many workers for each fetch whether or not they have work: with 256 they made a third of the
+ * allocations of a busy process.
  */
 const concurrency = 16
 
+/** Consumers of Kafka topics. `outcome` is told after each exchange whether the broker took part in it. */
 export const make = Effect.fnUntraced(function* (
   clients: Clients,
   outcome: (available: boolean) => Effect.Effect<void>
@@ -75,12 +77,26 @@ export const make = Effect.fnUntraced(function* (
   const { prefix, sessionTimeoutMillis } = yield* KafkaSettings
   const grace = yield* Grace.make
   const requestTimeout = Math.min(requestTimeoutMillis, Math.ceil(sessionTimeoutMillis / 2))
-  // Members rejoin at once, whatever their slices do: who has not after a session's time is gone.
+  // Members rejoin at once, whatever their slices do: a member that has not rejoined after a session's time is gone.
   const rebalanceTimeout = sessionTimeoutMillis
-  // Twice the time for a connection (kafkajs waits for another one's turn first), and the request itself.
+  // Twice the time for a connection, because kafkajs waits for the turn of another one first, and the request itself.
   const longestFetchMillis = 3 * requestTimeout + joinSlackMillis
-  // The longest that a healthy kafkajs is silent: a join that waits for a ghost, between two requests that time out.
+  // The longest silence of a healthy kafkajs: a join that waits for a member that is gone, between two requests that time out.
   const silenceMillis = rebalanceTimeout + joinSlackMillis + 2 * requestTimeout
+
+  const configOf = (group: string) => ({
+    groupId: prefix + group,
+    allowAutoTopicCreation: false,
+    sessionTimeout: sessionTimeoutMillis,
+    rebalanceTimeout,
+    heartbeatInterval: Math.min(heartbeatMillis, Math.floor(sessionTimeoutMillis / 3)),
+    maxWaitTimeInMs: maxWaitMillis,
+    minBytes: 1,
+    maxBytesPerPartition: maxFetchBytes,
+    metadataMaxAge: metadataMillis,
+    // A restart by kafkajs would be a second consumer beside the one that the caller starts.
+    retry: { ...retry, restartOnFailure: () => Promise.resolve(false) }
+  })
 
   const session = Effect.fnUntraced(function* <E, R>(
     { group, sliceSize, topic }: ConsumeOptions,
@@ -89,32 +105,24 @@ export const make = Effect.fnUntraced(function* (
     const clock = yield* Clock.Clock
     const wireTopic = prefix + topic
     const failed = yield* Deferred.make<never, BrokerUnavailable | TopicUnavailable>()
-    const client = clients.open({ requestTimeoutMillis: requestTimeout, retries: retry.retries, isPartByPart: false })
-    const consumer: Consumer = client.kafka.consumer({
-      groupId: prefix + group,
-      allowAutoTopicCreation: false,
-      sessionTimeout: sessionTimeoutMillis,
-      rebalanceTimeout,
-      heartbeatInterval: Math.min(heartbeatMillis, Math.floor(sessionTimeoutMillis / 3)),
-      maxWaitTimeInMs: maxWaitMillis,
-      minBytes: 1,
-      maxBytesPerPartition: maxFetchBytes,
-      metadataMaxAge: metadataMillis,
-      // A restart of its own would be a second consumer beside the one that the caller starts.
-      retry: { ...retry, restartOnFailure: () => Promise.resolve(false) }
+    const client = clients.open({
+      requestTimeoutMillis: requestTimeout,
+      retries: retry.retries,
+      acceptsPartialMetadata: false
     })
+    const consumer: Consumer = client.kafka.consumer(configOf(group))
     let stopping = false
     let crashed = false
-    /** Settles when kafkajs has joined, or has given up. */
+    /** Settles when kafkajs has joined or has given up. */
     let joined: Promise<unknown> = Promise.resolve()
 
-    // Finalizers run upwards from the last one: slices end, readers end, the group is left.
+    // Finalizers run in reverse order: the slices end, the readers end, the member leaves the group.
     yield* Effect.addFinalizer(() =>
       Effect.suspend(() =>
         close(
           client,
           async () => {
-            // After a crash nobody answers: do not wait for that again.
+            // After a crash no broker responds: leaving must not wait for that again.
             if (crashed) client.cut()
             await joined
             await consumer.disconnect()
@@ -129,7 +137,7 @@ export const make = Effect.fnUntraced(function* (
       crashed = true
       Deferred.doneUnsafe(failed, Effect.fail(KafkaErrors.toUnavailable(operation, topic, cause)))
     }
-    /** kafkajs calls some listeners in the middle of its loop: nothing may escape into it. */
+    /** kafkajs calls some listeners in the middle of its loop: nothing may be thrown into it. */
     const guarded =
       <Event>(listener: (event: Event) => void) =>
       (event: Event) => {
@@ -142,112 +150,65 @@ export const make = Effect.fnUntraced(function* (
 
     const offsets = KafkaOffsets.make({ wireTopic, outcome, timeoutMillis: requestTimeout + watchMillis })
     runFork(offsets.run)
-    let readers = new Map<number, KafkaReader.Reader<R>>()
-    /** The last fiber of each partition, over: a reader starts when its predecessor's slice has ended. */
-    const fibers = new Map<number, Fiber.Fiber<unknown>>()
+    const assignment = KafkaAssignment.make({
+      topic,
+      wireTopic,
+      sliceSize,
+      handle,
+      offsets,
+      runFork,
+      onDefect: (cause) => fail("consume", cause)
+    })
     yield* Effect.addFinalizer(() =>
       Effect.suspend(() => {
         stopping = true
-        return Effect.forEach(readers.values(), (reader) => reader.finish, {
-          concurrency: "unbounded",
-          discard: true
-        }).pipe(
+        return assignment.finish.pipe(
           Effect.andThen(offsets.settled),
           Effect.interruptible,
           Effect.timeoutOption(grace("slices", finishGraceMillis))
         )
-      }).pipe(Effect.andThen(Effect.sync(() => readers.forEach((reader) => reader.lose()))))
+      }).pipe(Effect.andThen(Effect.sync(assignment.lose)))
     )
 
-    const assign = (partitions: ReadonlyArray<number>) => {
-      readers.forEach((reader, partition) => {
-        reader.lose()
-        fibers.get(partition)?.interruptUnsafe()
-      })
-      readers = new Map(
-        partitions.map((partition) => [
-          partition,
-          KafkaReader.make({
-            topic,
-            wireTopic,
-            partition,
-            sliceSize,
-            handle,
-            offsets
-          })
-        ])
-      )
-      readers.forEach((reader, partition) => {
-        const before = fibers.get(partition)
-        const run = before === undefined ? reader.run : Effect.andThen(Fiber.await(before), reader.run)
-        // A defect of the reader's own; what a handler throws stays inside it.
-        const reported = Effect.onError(run, (cause) =>
-          Effect.sync(() => (Cause.hasInterruptsOnly(cause) ? undefined : fail("consume", Cause.squash(cause))))
-        )
-        fibers.set(partition, runFork(reported))
-      })
-      // A pause outlives its generation in kafkajs, and nobody is left who would end it.
-      consumer.resume([{ topic: wireTopic }])
-    }
-
-    /**
-     * When the fetch began that is under way at each broker, and those that were under way when the group was last joined.
-     *
-     * When a leader moves, kafkajs joins again while fetches of the old generation are under way. It takes a batch of theirs for
-     * the next one of the new generation, and what lies between the committed place and that batch is skipped: seen on three
-     * nodes, with hundreds of records lost in half a minute. So nothing is taken until the last of these fetches is over.
-     */
-    const fetching = new Map<number, { readonly beganMillis: number }>()
-    const outdated = new Map<number, { readonly beganMillis: number }>()
-    const isOutdated = () => {
-      const over = Monotonic.millisUnsafe(clock) - longestFetchMillis
-      outdated.forEach(({ beganMillis }, node) => (beganMillis < over ? outdated.delete(node) : undefined))
-      return outdated.size > 0
-    }
+    const fetches = KafkaFetches.make(clock, longestFetchMillis)
+    consumer.on(consumer.events.FETCH_START, ({ payload: { nodeId } }) => fetches.began(nodeId))
+    consumer.on(consumer.events.FETCH, ({ payload: { nodeId } }) => fetches.ended(nodeId))
 
     let lastSignMillis = Monotonic.millisUnsafe(clock)
     const sign = () => {
       lastSignMillis = Monotonic.millisUnsafe(clock)
     }
     consumer.on(consumer.events.HEARTBEAT, sign)
-    consumer.on(consumer.events.FETCH_START, ({ payload: { nodeId } }) => {
-      fetching.set(nodeId, { beganMillis: Monotonic.millisUnsafe(clock) })
-      outdated.delete(nodeId)
-    })
-    consumer.on(consumer.events.FETCH, ({ payload: { nodeId } }) => {
-      const fetch = fetching.get(nodeId)
-      // Its batches come within this macrotask. (A broker that is gone is not seen to fetch again: waiting for that would be too long.)
-      setImmediate(() => {
-        if (fetching.get(nodeId) === fetch) fetching.delete(nodeId)
-        if (outdated.get(nodeId) === fetch) outdated.delete(nodeId)
-      })
-    })
     consumer.on(
       consumer.events.GROUP_JOIN,
       guarded(({ payload: { memberAssignment } }) => {
         sign()
-        fetching.forEach((fetch, node) => outdated.set(node, fetch))
-        // Who stops takes nothing over, and what it had was of the last generation.
-        if (stopping) readers.forEach((reader) => reader.lose())
-        else assign(memberAssignment[wireTopic] ?? [])
+        fetches.joined()
+        // A consumer that stops takes no partition over, and its readers belong to the last generation.
+        if (stopping) return assignment.lose()
+        assignment.assign(memberAssignment[wireTopic] ?? [])
+        // kafkajs keeps a pause across generations, and the reader that would end it is gone.
+        consumer.resume([{ topic: wireTopic }])
       })
     )
-    // Hundreds of requests a second go well: that is said now and then, and at once after one that did not.
-    let saidMillis = Number.NEGATIVE_INFINITY
+
+    // Hundreds of requests a second succeed: that is reported now and then, and at once after a request that failed.
+    let reportedMillis = Number.NEGATIVE_INFINITY
     consumer.on(consumer.events.REQUEST, () => {
       const now = Monotonic.millisUnsafe(clock)
-      if (now - saidMillis < sayMillis) return
-      saidMillis = now
+      if (now - reportedMillis < reportMillis) return
+      reportedMillis = now
       runFork(outcome(true))
     })
     consumer.on(consumer.events.REQUEST_TIMEOUT, ({ payload: { broker } }) => {
-      saidMillis = Number.NEGATIVE_INFINITY
-      // kafkajs would use the connection again, though it may be dead.
+      reportedMillis = Number.NEGATIVE_INFINITY
+      // kafkajs would use the connection again, although it may be dead.
       client.reset(broker)
       runFork(outcome(false))
     })
+
     consumer.on(consumer.events.CRASH, ({ payload: { error } }) => fail("consume", error))
-    // A crash tells of itself after these two: only what is no crash is left for them.
+    // A crash emits CRASH after these two events. They are failures only where no crash follows.
     const ended = (what: string) => () =>
       void runFork(
         Effect.andThen(
@@ -259,9 +220,9 @@ export const make = Effect.fnUntraced(function* (
     consumer.on(consumer.events.DISCONNECT, ended("disconnected"))
 
     const eachBatch = async (payload: EachBatchPayload) => {
-      const reader = readers.get(payload.batch.partition)
-      if (stopping || reader === undefined || reader.isLost() || isOutdated()) {
-        // Its offsets are not resolved, so nothing is lost.
+      const reader = assignment.readerOf(payload.batch.partition)
+      if (stopping || reader === undefined || reader.isLost() || fetches.isStale()) {
+        // Its offsets are not resolved, so kafkajs fetches it again.
         await sleep(refusedPauseMillis)
         return
       }
@@ -303,6 +264,7 @@ export const make = Effect.fnUntraced(function* (
     ).pipe(Effect.tapError((error) => outcome(error._tag !== "BrokerUnavailable")))
   })
 
+  /** See `consume` of the contract (Broker.ts). */
   const consume = <E, R>(
     options: ConsumeOptions,
     handle: (slice: Slice) => Effect.Effect<void, E, R>

@@ -1,4 +1,4 @@
-/** What an error of kafkajs says about the batch, the topic or the broker. */
+/** Classifies an error of kafkajs: a refusal of the batch, a refusal of the topic, or an outage. */
 import { BrokerUnavailable, MessageRejected, type PublishError, TopicUnavailable } from "../Broker.ts"
 
 /** An error of Kafka's protocol, by the name that kafkajs gives its code. */
@@ -7,10 +7,10 @@ interface ProtocolError {
   readonly message: string
 }
 
-/** kafkajs wraps: a retrier's error around the real one, an aggregate around one error per topic. Deeper than this is no wrapping. */
+/** kafkajs wraps errors: in one of its retrier, and in an aggregate with one error per topic. This bounds the search. */
 const maxDepth = 8
 
-/** The answer of a broker inside the error, or undefined when no broker has answered. */
+/** The broker's error inside `error`, or undefined when no broker has responded. */
 export const protocolErrorOf = (error: unknown): ProtocolError | undefined => {
   let current: unknown = error
   for (let depth = 0; depth < maxDepth && current instanceof Error; depth++) {
@@ -20,17 +20,17 @@ export const protocolErrorOf = (error: unknown): ProtocolError | undefined => {
   return undefined
 }
 
-/** Whether a broker has answered with one of these errors. */
+/** Whether a broker has responded with one of these errors. */
 export const isProtocolError = (error: unknown, ...types: ReadonlyArray<string>): boolean => {
   const found = protocolErrorOf(error)
   return found !== undefined && types.includes(found.type)
 }
 
 /**
- * Refusals of what is in the batch. A broker checks the whole batch before it appends anything.
+ * Refusals of the batch. A broker checks the whole batch before it appends anything.
  *
- * CORRUPT_MESSAGE may also be a bit that flipped on the way, which passes at the next attempt: that attempt comes either way.
- * Taken for an outage, a record that stays corrupt would stop its lane for good; taken for a refusal, it ends as a dead letter.
+ * CORRUPT_MESSAGE may also come from a bit that flipped on the wire, and then the next attempt succeeds. As an outage, a record that
+ * stays corrupt would stop its lane for ever; as a refusal, it ends as a dead letter.
  */
 const rejections: ReadonlySet<string> = new Set([
   "MESSAGE_TOO_LARGE",
@@ -41,7 +41,7 @@ const rejections: ReadonlySet<string> = new Set([
 
 const tooLarge: ReadonlySet<string> = new Set(["MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"])
 
-/** Refusals that an operator can mend: a missing topic, missing rights, a clock that is off, settings that the cluster forbids. */
+/** Refusals of the topic, which an operator can repair: a missing topic, missing rights, a wrong clock, settings that the cluster forbids. */
 const refusals: ReadonlySet<string> = new Set([
   "UNKNOWN_TOPIC_OR_PARTITION",
   "UNKNOWN_TOPIC_ID",
@@ -62,7 +62,7 @@ const refusals: ReadonlySet<string> = new Set([
   "UNSUPPORTED_FOR_MESSAGE_FORMAT"
 ])
 
-/** The generation of a group that a commit came from is over, or about to be: the partition is somebody's, and no longer ours. */
+/** Whether the group has left the generation of a commit, or is about to: the partition may belong to another member. */
 export const isOldGeneration = (error: unknown): boolean =>
   isProtocolError(error, "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "FENCED_INSTANCE_ID")
 
@@ -71,7 +71,7 @@ const reasonOf = ({ message, type }: ProtocolError): string =>
     ? "the broker does not know it, or not yet (UNKNOWN_TOPIC_OR_PARTITION)"
     : `${message} (${type})`
 
-/** What an error of anything but a publish means. Whatever is no clear refusal is an outage: it says nothing about the topic. */
+/** The meaning of an error, except of a publish. Every error that is no known refusal is an outage: it says nothing about the topic. */
 export const toUnavailable = (
   operation: string,
   topic: string,
@@ -83,7 +83,7 @@ export const toUnavailable = (
     : new BrokerUnavailable({ operation, cause })
 }
 
-/** What an error of a publish means for its batch. */
+/** The meaning of a publish's error for its batch. */
 export const toPublishError = (topic: string, partition: number, cause: unknown): PublishError => {
   const found = protocolErrorOf(cause)
   return found !== undefined && rejections.has(found.type)

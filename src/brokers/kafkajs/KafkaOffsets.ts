@@ -1,19 +1,19 @@
 /**
- * Commits a member's places in its partitions: one request at a time, with all that was noted since the last one.
+ * Commits a member's offsets: one request at a time, with all offsets that were noted since the last request.
  *
- * **Why a slice does not wait for it**
+ * **Why a slice does not wait for its commit**
  *
- * A broker answers the requests of a connection one after the other, and kafkajs has one connection to a broker: a commit stands behind
- * the fetch that waits for records, and behind the commits of the other partitions. With 8 partitions at 500 records a second that took
- * 20 milliseconds a slice, in which the partition's next records waited. The effects are committed by then: a place that comes a little
- * later costs nothing, and one that is lost brings back records which are found applied.
+ * A broker responds to the requests of a connection in order, and kafkajs has one connection to a broker. A commit waits behind the
+ * fetch, which waits for records, and behind the commits of the other partitions. With 8 partitions at 500 records a second that took
+ * 20 milliseconds per slice, during which the partition's next records waited. The effects of a slice are in the database before its
+ * offset is committed: a later commit costs nothing, and a lost one only delivers records again that the inbox recognises.
  */
 import { Effect, Latch } from "effect"
-import * as Supervised from "../../platform/Supervised.ts"
+import * as Backoff from "../../platform/Backoff.ts"
 import { BrokerUnavailable } from "../Broker.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
 
-/** Sends offsets as kafkajs does, in the generation that it is in at that moment. */
+/** Sends a commit request through kafkajs, in the generation of that moment. */
 export type Send = (offsets: {
   readonly topics: Array<{
     readonly topic: string
@@ -21,30 +21,26 @@ export type Send = (offsets: {
   }>
 }) => Promise<void>
 
-/** Whose place is committed: it lives for one generation of the group. */
+/** The reader whose offset is committed. It lives for one generation of the group. */
 export interface Owner {
   readonly partition: number
   readonly isLost: () => boolean
-  /** The group has moved on without us. */
+  /** The group has entered another generation. */
   readonly lose: () => void
 }
 
-/** From the end of one request to the next: what a crash brings back is that much older, and the requests of an hour of load are few. */
+/** The pause between two requests. It bounds how many records a crash delivers again, and keeps the requests under load few. */
 const gapMillis = 100
 
-/** The waits of a commit that fails: soon again after a hiccup, and not a burden for a broker that comes back. */
-const retryBaseMillis = 100
-const retryCapMillis = 5_000
-
-/** Between two tries at the end, for which there are seconds only. */
+/** The longest pause between two attempts while the consumer ends, which has only seconds. */
 const endingMillis = 50
 
 export interface Offsets {
-  /** From now on the owner's place is `offset`. It is committed soon, unless the owner is lost before. */
+  /** Commits `offset` for the owner soon, unless the owner is lost before. */
   readonly note: (owner: Owner, offset: bigint, send: Send) => void
-  /** Commits what is noted, for ever. */
+  /** Commits the noted offsets, and ends by interruption only. */
   readonly run: Effect.Effect<never>
-  /** Commits what is noted now, and waits until all of it is committed, or lost: for a consumer that ends. */
+  /** Waits until all noted offsets are committed or their owners lost. For a consumer that ends: the pauses become short. */
   readonly settled: Effect.Effect<void>
 }
 
@@ -54,7 +50,7 @@ export const make = ({
   wireTopic
 }: {
   readonly wireTopic: string
-  /** Behind kafkajs' own timeout: the net under a request that it forgot. */
+  /** Longer than kafkajs' own timeout: for a request that kafkajs has lost. */
   readonly timeoutMillis: number
   readonly outcome: (available: boolean) => Effect.Effect<void>
 }): Offsets => {
@@ -72,7 +68,7 @@ export const make = ({
     someNoted.openUnsafe()
   }
 
-  /** Takes what was sent off the list, unless there is more by now. */
+  /** Removes the offsets that were sent, unless a later one was noted meanwhile. */
   const done = (sent: ReadonlyMap<Owner, bigint>) => {
     sent.forEach((offset, owner) => {
       if (noted.get(owner) === offset) noted.delete(owner)
@@ -86,14 +82,14 @@ export const make = ({
   }
 
   /**
-   * One request. It goes through the generation that kafkajs is in at the moment of the call, and therefore only for owners whose
-   * generation is that one: Kafka checks generations, not partitions, and would let us set back the place of a partition's new owner.
+   * One request. It is sent in kafkajs' generation of that moment, so it may contain only owners of that generation: Kafka checks
+   * generations and not partitions, and would let this member set back the offset of a partition's new owner.
    *
-   * kafkajs takes over a new generation and tells of it within one run of microtasks. A macrotask of our own sees
-   * either both or none, so the check and the call can't fall between them.
+   * kafkajs enters a new generation and emits its event within one run of microtasks. A separate macrotask sees either both or neither,
+   * so the generation can't change between the check and the call.
    *
-   * `consumer.commitOffsets` will not do: it tries again, by then perhaps in the next generation, and it does
-   * nothing, successfully, once the consumer is stopping.
+   * `consumer.commitOffsets` can't be used: it retries, perhaps in the next generation, and it succeeds without doing anything once the
+   * consumer is stopping.
    */
   const commit = Effect.callback<void, BrokerUnavailable>((answer) => {
     const immediate = setImmediate(() => {
@@ -103,7 +99,7 @@ export const make = ({
       const partitions = [...sent].map(([{ partition }, offset]) => ({ partition, offset: String(offset) }))
       send({ topics: [{ topic: wireTopic, partitions }] }).then(finish, (cause: unknown) => {
         if (KafkaErrors.isOldGeneration(cause)) {
-          // The group moves on without us, and says so on the next heartbeat too.
+          // The next heartbeat reports the rebalance, too.
           sent.forEach((_, owner) => owner.lose())
           return finish()
         }
@@ -124,15 +120,13 @@ export const make = ({
       const failed = yield* Effect.matchEffect(commit, {
         onSuccess: () => Effect.succeed(false),
         onFailure: (error) =>
-          Effect.logDebug(`the places in ${wireTopic} could not be committed, and are tried again`, error).pipe(
+          Effect.logDebug(`the offsets of ${wireTopic} could not be committed and are tried again`, error).pipe(
             Effect.andThen(outcome(false)),
             Effect.as(true)
           )
       })
       failures = failed ? failures + 1 : 0
-      const waitMillis = failed
-        ? yield* Supervised.fullJitterMillis(failures - 1, retryBaseMillis, retryCapMillis)
-        : gapMillis
+      const waitMillis = failed ? yield* Backoff.millisAfter(Backoff.kafkaCommit, failures) : gapMillis
       yield* ending.isOpen()
         ? Effect.sleep(Math.min(waitMillis, endingMillis))
         : Effect.timeoutOption(ending.await, waitMillis)

@@ -1,25 +1,24 @@
 /**
- * Publishing to Kafka: neither idempotent nor retrying (DESIGN.md 2.5), so that an acknowledgement is one, and an unknown outcome
- * is called unknown. Retrying is the dispatcher's job.
+ * Publishing to Kafka: neither idempotent nor retrying (README.md). An acknowledgement means that the batch is stored, and an unknown
+ * outcome is reported as unknown. The dispatcher retries.
  *
- * A partition whose send failed is tried with a client of its own, with fresh connections and fresh knowledge of who leads what, each time until
- * one arrives; that client is everybody's from then on. Until then the others keep theirs: what a broker does that answers nobody, or a leader
- * that has moved, is felt by the partitions that it leads, and as a rule by no other. (Every five minutes kafkajs asks any broker for the
- * topic's metadata, and all sends of the topic wait for that.)
+ * All partitions of a topic share a client until a send fails. The next attempt of a failed partition uses a new client of its own, with
+ * new connections and new metadata. The first one that succeeds replaces the topic's shared client. Until then the healthy partitions
+ * keep theirs, so a silent broker or a leader that has moved affects only the partitions that it leads. There is one exception: every
+ * five minutes kafkajs asks some broker for the topic's metadata, and all sends of the topic wait for the response.
  */
 import { Clock, Effect, FiberSet } from "effect"
 import type { Producer, RecordMetadata } from "kafkajs"
 import { type Batch, BrokerUnavailable, MessageRejected, type PublishError, TopicUnavailable } from "../Broker.ts"
 import { type Client, type Clients, close, KafkaSettings } from "./KafkaClient.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
-import { encodedBatch, requestHeadBytes, type Sending } from "./KafkaPatches.ts"
+import { encodedBatch, requestHeadBytes, type Sending } from "./patches/ProduceRequests.ts"
 import * as RecordBatch from "./RecordBatch.ts"
 
 /**
- * What batches of one topic are sent with.
+ * A client and its producer, for one topic.
  *
- * One for each topic: kafkajs asks for the metadata of all topics that a producer ever sent to at once, and one of them that
- * was deleted fails the others.
+ * Not shared between topics: kafkajs requests the metadata of all topics of a producer at once, and a deleted topic fails the others.
  */
 interface Sender {
   readonly client: Client
@@ -27,27 +26,28 @@ interface Sender {
   readonly connected: Promise<void>
   isConnected: boolean
   /** Sends that have not ended. */
-  underWay: number
+  inFlight: number
+  /** Gets no further batch, and is closed when its sends have ended. */
   retired: boolean
 }
 
-/** A goodbye waits for sends under way, and those are bounded themselves: this is the net. */
+/** Disconnecting waits for the sends in flight, which have their own timeout. This bounds a disconnect that hangs. */
 const closeGraceMillis = 2_000
 
-/** Below `socket.request.max.bytes`, 104,857,600 by default: a broker cuts off who sends more, which would look like an outage for ever. */
+/** Below `socket.request.max.bytes`, 104,857,600 by default. A broker closes the connection of a larger request, like an outage. */
 const maxRequestBytes = 100_000_000
 
-/** Publishes batches for as long as the scope is open. `outcome` hears of each exchange whether the broker took part in it. */
+/** Publishes batches while the scope is open. `outcome` is told after each exchange whether the broker took part in it. */
 export const make = Effect.fnUntraced(function* (
   clients: Clients,
   outcome: (available: boolean) => Effect.Effect<void>
 ) {
   const { prefix, sendTimeoutMillis } = yield* KafkaSettings
-  /** By topic: for all partitions but those that failed. */
+  /** The shared sender of each topic, for all partitions but the failed ones. */
   const senders = new Map<string, Sender>()
-  /** All that are open, those for one send among them. */
+  /** All open senders, including those of a single failed partition. */
   const open = new Set<Sender>()
-  /** Partitions whose last send failed, with what was everybody's sender then. */
+  /** Partitions whose last send failed, by topic and number, with the topic's shared sender at that moment. */
   const failed = new Map<string, Sender | undefined>()
   yield* Effect.addFinalizer(() =>
     Effect.forEach(open, ({ client, producer }) => close(client, () => producer.disconnect(), closeGraceMillis), {
@@ -58,20 +58,20 @@ export const make = Effect.fnUntraced(function* (
   const runFork = yield* FiberSet.makeRuntime<never, void, never>()
 
   const openSender = (): Sender => {
-    const client = clients.open({ requestTimeoutMillis: sendTimeoutMillis, retries: 0, isPartByPart: true })
+    const client = clients.open({ requestTimeoutMillis: sendTimeoutMillis, retries: 0, acceptsPartialMetadata: true })
     const producer = client.kafka.producer({
       idempotent: false,
       allowAutoTopicCreation: false,
       retry: { retries: 0 },
-      // Every message names its partition. (A partitioner of one's own also silences a warning about kafkajs' default one.)
+      // Every message names its partition. A partitioner also silences kafkajs' warning about its default one.
       createPartitioner:
         () =>
         ({ message }) =>
           message.partition!
     })
     const connected = producer.connect()
-    const sender: Sender = { client, producer, connected, isConnected: false, underWay: 0, retired: false }
-    // Each send waits for it; without one there would be an unhandled rejection.
+    const sender: Sender = { client, producer, connected, isConnected: false, inFlight: 0, retired: false }
+    // Handles the rejection also where no send waits for the connection.
     const noteWhenConnected = async () => {
       try {
         await connected
@@ -91,18 +91,17 @@ export const make = Effect.fnUntraced(function* (
     return sender
   }
 
-  /** It gets no other batch. What it is still sending may end. */
   const retire = (sender: Sender) => {
     sender.retired = true
     closeWhenDone(sender)
   }
   const closeWhenDone = (sender: Sender) => {
-    const { client, producer, retired, underWay } = sender
-    if (!retired || underWay > 0 || !open.delete(sender)) return
+    const { client, inFlight, producer, retired } = sender
+    if (!retired || inFlight > 0 || !open.delete(sender)) return
     runFork(close(client, () => producer.disconnect(), closeGraceMillis))
   }
 
-  /** The sender of a partition that had failed has reached it: it knows best. */
+  /** Makes the sender that reached a failed partition the topic's shared one: its metadata is the newest. */
   const adopt = (topic: string, sender: Sender) => {
     const before = senders.get(topic)
     senders.set(topic, sender)
@@ -110,8 +109,8 @@ export const make = Effect.fnUntraced(function* (
   }
 
   /**
-   * After a send that did not arrive, or of which that is not known: it must not go out later, and a connection that is not answered is of no use
-   * to those who wait behind it either.
+   * After a send that failed, or whose outcome is unknown. The batch must not be written later, and a connection without responses must
+   * not keep the sends behind it waiting.
    */
   const giveUp = (topic: string, sender: Sender, isApart: boolean, sending: Sending, error: PublishError) => {
     sending.isGivenUp = true
@@ -135,7 +134,7 @@ export const make = Effect.fnUntraced(function* (
     return await sender.producer.send({
       topic,
       acks: -1,
-      // How long the broker waits for its replicas. It answers before we give up, or it is of no use to us.
+      // How long the broker waits for its replicas. Its error must arrive before this send gives up.
       timeout: Math.ceil(sendTimeoutMillis / 2),
       messages: [
         encodedBatch(
@@ -147,7 +146,7 @@ export const make = Effect.fnUntraced(function* (
     })
   }
 
-  /** An answer counts only when it names exactly what was asked: kafkajs takes others for success. */
+  /** A response counts only when it names exactly the partition of the batch with error 0. kafkajs accepts others as a success. */
   const confirm = (
     wireTopic: string,
     { partition, topic }: Batch,
@@ -155,7 +154,7 @@ export const make = Effect.fnUntraced(function* (
   ): Effect.Effect<{ readonly baseOffset: bigint }, PublishError> => {
     const [answer, ...others] = answers
     if (answer === undefined) {
-      // kafkajs drops partitions that are missing from the metadata without a word: nothing was sent.
+      // kafkajs silently drops messages for partitions that are missing in the metadata: nothing was sent.
       return Effect.fail(new TopicUnavailable({ topic, reason: `it has no partition ${partition}` }))
     }
     const { baseOffset } = answer
@@ -189,14 +188,14 @@ export const make = Effect.fnUntraced(function* (
     }
     const wireTopic = prefix + topic
     const timestampMillis = yield* Clock.currentTimeMillis
-    const place = `${topic}\0${partition}`
-    // Where everybody has got another one since, that is to be tried first.
-    const isApart = failed.has(place) && failed.get(place) === senders.get(topic)
+    const key = `${topic}\0${partition}`
+    // A shared sender that was replaced since the failure is tried first.
+    const isApart = failed.has(key) && failed.get(key) === senders.get(topic)
     const sender = isApart ? openSender() : senderOf(topic)
-    sender.underWay++
+    sender.inFlight++
     const sending: Sending = { isGivenUp: false, broker: undefined }
     const arrived = Effect.sync(() => {
-      failed.delete(place)
+      failed.delete(key)
       if (isApart) adopt(topic, sender)
     })
     return yield* Effect.tryPromise({
@@ -217,15 +216,15 @@ export const make = Effect.fnUntraced(function* (
       Effect.tapError((error) => {
         if (error._tag === "MessageRejected") return arrived
         giveUp(topic, sender, isApart, sending, error)
-        failed.set(place, senders.get(topic))
+        failed.set(key, senders.get(topic))
         return outcome(error._tag !== "BrokerUnavailable")
       }),
       Effect.tap(() => Effect.andThen(arrived, outcome(true))),
-      // Here, and not where kafkajs says so: a request that is written in the moment of a disconnect never ends there.
+      // Not when kafkajs' promise settles: a request that is written during a disconnect never settles.
       Effect.ensuring(
         Effect.sync(() => {
-          sender.underWay--
-          // One of its own that nobody took over, however its send ended.
+          sender.inFlight--
+          // A sender of its own that did not become the shared one.
           if (isApart && senders.get(topic) !== sender) retire(sender)
           else closeWhenDone(sender)
         })

@@ -1,37 +1,35 @@
 /**
- * The reader of one partition for one member of a group: it keeps what kafkajs has fetched, and hands it out in slices, one at a
- * time, in its own fiber.
+ * The reader of one partition for one member of a group. It buffers the records that kafkajs has fetched, and hands them out in slices,
+ * one at a time, in its own fiber.
  *
- * A reader lives for one generation of the group. What it knows is worth nothing in the next one, even when the partition stays
- * with this member: kafkajs then fetches from the committed place again.
+ * A reader lives for one generation of the group. Its buffer is worthless in the next generation, even when the partition stays with
+ * this member, because kafkajs then fetches from the committed offset again.
  */
 import { Effect, Latch } from "effect"
 import type { EachBatchPayload, KafkaMessage } from "kafkajs"
-import * as Supervised from "../../platform/Supervised.ts"
+import * as Backoff from "../../platform/Backoff.ts"
 import type { ConsumedRecord, Slice } from "../Broker.ts"
 import type * as KafkaOffsets from "./KafkaOffsets.ts"
 
-/** The waits of a handler that keeps failing: soon again after a hiccup, and not a burden for whatever is down. */
-const retryBaseMillis = 200
-const retryCapMillis = 30_000
-
 /**
- * Bytes of keys and values that wait in a reader before its partition is paused, and below which it is resumed. Some slices ahead,
- * so that the next fetch runs while a slice does; eight partitions and four groups of that still fit into a small process.
+ * Bytes of buffered keys and values above which the partition is paused, and below which it is resumed. A few slices, so that the next
+ * fetch overlaps with a slice. The buffers of eight partitions in four groups fit into a small process.
  */
 const pauseAboveBytes = 1_048_576
 const resumeBelowBytes = 524_288
 
+/** Takes over a batch that kafkajs has fetched. Throws {@link LogTruncated}. */
+export type Offer = (payload: EachBatchPayload) => void
+
 export interface Reader<R> {
   readonly partition: number
-  /** Takes over what kafkajs has fetched. */
-  readonly offer: (payload: EachBatchPayload) => void
-  /** Hands out slices for ever. It ends by interruption only. */
+  readonly offer: Offer
+  /** Hands out slices, and ends by interruption only. */
   readonly run: Effect.Effect<never, never, R>
-  /** Hands out no further slice, and commits nothing any more. */
+  /** The partition belongs to the next generation: no further slice is handed out, and nothing is committed. */
   readonly lose: () => void
   readonly isLost: () => boolean
-  /** Hands out no further slice, and waits for the one under way, which may still commit. */
+  /** Hands out no further slice, and waits for the slice in flight, which may still commit. */
   readonly finish: Effect.Effect<void>
 }
 
@@ -39,7 +37,7 @@ const decoder = new TextDecoder()
 
 type HeaderValue = NonNullable<KafkaMessage["headers"]>[string]
 
-/** A header may stand there more than once; Kafka's own clients read the last one then. One without a value reads as empty. */
+/** The last value of a repeated header, as in Kafka's own clients. A header without a value reads as empty. */
 const headerText = (value: HeaderValue | null): string => {
   const last = Array.isArray(value) ? value.at(-1) : value
   return last === undefined || last === null ? "" : typeof last === "string" ? last : decoder.decode(last)
@@ -54,7 +52,7 @@ const toRecord = ({ headers, key, offset, value }: KafkaMessage): ConsumedRecord
 
 const bytesOf = ({ key, value }: KafkaMessage): number => (key?.length ?? 0) + (value?.length ?? 0)
 
-/** The log is shorter than what was read of it: a leader was elected that had not seen all. */
+/** The log ends before an offset that was already read: an unclean leader election has dropped records. */
 export class LogTruncated extends Error {}
 
 export const make = <E, R>({
@@ -70,14 +68,14 @@ export const make = <E, R>({
   readonly partition: number
   readonly sliceSize: number
   readonly handle: (slice: Slice) => Effect.Effect<void, E, R>
-  /** Takes the places that are to be committed. */
+  /** Commits the offsets of handled slices. */
   readonly offsets: KafkaOffsets.Offsets
 }): Reader<R> => {
   const waiting: Array<{ readonly record: ConsumedRecord; readonly bytes: number }> = []
   const arrived = Latch.makeUnsafe(false)
   const idle = Latch.makeUnsafe(true)
   let waitingBytes = 0
-  /** The offset behind everything that was taken over. */
+  /** The offset after the last record that was offered. */
   let next = 0n
   let resume: (() => void) | undefined
   let send: KafkaOffsets.Send | undefined
@@ -86,7 +84,7 @@ export const make = <E, R>({
 
   const offer = (payload: EachBatchPayload) => {
     const { batch } = payload
-    // Two fetches of a partition overlap when its leader moves, and a partition's position goes back then.
+    // When a leader moves, two fetches of its partition overlap, and kafkajs' position goes back.
     const fresh = batch.messages.filter(({ offset }) => BigInt(offset) >= next)
     const end = BigInt(batch.lastOffset()) + 1n
     if (BigInt(batch.highWatermark) < next) {
@@ -94,8 +92,8 @@ export const make = <E, R>({
     }
     if (fresh.length === 0 && end <= next) return
     next = end
-    send = (places) => payload.commitOffsetsIfNecessary(places)
-    // Only where kafkajs fetches next: what was resolved is committed by a slice, or comes again.
+    send = (request) => payload.commitOffsetsIfNecessary(request)
+    // Only moves the position from which kafkajs fetches. A resolved offset is committed by its slice, or delivered again.
     payload.resolveOffset(batch.messages.at(-1)!.offset)
     for (const message of fresh) {
       const bytes = bytesOf(message)
@@ -106,7 +104,7 @@ export const make = <E, R>({
     arrived.openUnsafe()
   }
 
-  /** Lost, it is not noted either: the group's place is the new owner's to set. */
+  /** A lost reader commits nothing: the offset is set by the partition's new owner. */
   const commit = (offset: bigint) =>
     Effect.sync(() => {
       if (!lost && send !== undefined) offsets.note(reader, offset, send)
@@ -132,7 +130,7 @@ export const make = <E, R>({
     }
   }
 
-  /** Hands one slice out until it is handled. The fetches go on meanwhile, and with them the heartbeats, however long it takes. */
+  /** Hands one slice out until it is handled. Fetches and heartbeats continue meanwhile, however long that takes. */
   const serve = Effect.fnUntraced(function* (slice: Slice) {
     for (let failures = 0; ; failures++) {
       if (stopping || lost) return yield* Effect.never
@@ -142,14 +140,14 @@ export const make = <E, R>({
       )
       if (exit._tag === "Success") return drop(slice.records.length)
       yield* Effect.logDebug(
-        `slice at offset ${slice.records[0].offset} of ${topic}/${partition} failed and comes again`,
+        `slice at offset ${slice.records[0].offset} of ${topic}/${partition} failed and is delivered again`,
         exit.cause
       )
-      yield* Effect.flatMap(Supervised.fullJitterMillis(failures, retryBaseMillis, retryCapMillis), Effect.sleep)
+      yield* Effect.flatMap(Backoff.millisAfter(Backoff.kafkaSlice, failures + 1), Effect.sleep)
     }
   })
 
-  const turn = Effect.suspend(() => {
+  const step = Effect.suspend(() => {
     const slice = nextSlice()
     if (slice !== undefined) return serve(slice)
     arrived.closeUnsafe()
@@ -159,7 +157,7 @@ export const make = <E, R>({
   const reader: Reader<R> = {
     partition,
     offer,
-    run: Effect.forever(turn),
+    run: Effect.forever(step),
     lose: () => {
       lost = true
     },

@@ -1,9 +1,9 @@
-/** The settings of a Kafka topic that the guarantees rest on: what is read of a topic, and what a new one gets. */
+/** The settings of a Kafka topic on which guarantees depend: those that are read, and those that a new topic gets. */
 import { Result } from "effect"
 import type { PartitionMetadata } from "kafkajs"
 import type { TopicInfo } from "../Broker.ts"
 
-/** What is asked for. Source: "Topic Configs" in Apache Kafka's documentation, which has the defaults, too. */
+/** The settings that are read. Source: "Topic Configs" in Apache Kafka's documentation, with their defaults. */
 export const names = [
   "max.message.bytes",
   "cleanup.policy",
@@ -16,10 +16,11 @@ export const names = [
 const dayMillis = 86_400_000
 
 /**
- * What a topic is made with: the cluster's defaults are unknown, and these are what the rest is built for.
+ * The settings of a topic that is created. The cluster's defaults are unknown, and the guarantees are built for these.
  *
- * A segment of a day, where Kafka's default is a week: a record goes with its segment, so it is there for at most eight days, and the
- * inbox remembers as long. From three copies on, a majority of them acknowledges, so that one broker may be away and one may be lost.
+ * - Segments of a day, where Kafka's default is a week. A record is deleted with its segment, so it is kept for at most eight days, and
+ *   the inbox recognises duplicates for as long.
+ * - From three replicas on, a majority acknowledges: one broker may be down, and another one be lost.
  */
 export const entriesOfNew = (replication: number): Array<{ name: (typeof names)[number]; value: string }> => [
   { name: "cleanup.policy", value: "delete" },
@@ -28,7 +29,7 @@ export const entriesOfNew = (replication: number): Array<{ name: (typeof names)[
   ...(replication < 3 ? [] : [{ name: "min.insync.replicas", value: String(Math.floor(replication / 2) + 1) } as const])
 ]
 
-/** What is known of the topic. Only the size limit must be there; a cluster that keeps the others to itself is not checked for them. */
+/** A topic's settings. Only the size limit is required; a setting that the cluster does not tell is not checked. */
 export const read = ({
   entries,
   partitions,
@@ -49,7 +50,7 @@ export const read = ({
   if (maxMessageBytes === undefined) {
     return Result.fail(new Error(`max.message.bytes of ${wireTopic} is ${JSON.stringify(text("max.message.bytes"))}`))
   }
-  /** Operators who mean for ever also write the largest number there is. */
+  /** Operators also write the largest number for "for ever". */
   const duration = (name: (typeof names)[number]) => {
     const millis = Number(text(name) ?? Number.NaN)
     return Number.isNaN(millis) ? undefined : millis < 0 || millis > Number.MAX_SAFE_INTEGER ? Infinity : millis

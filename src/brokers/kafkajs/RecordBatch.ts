@@ -1,9 +1,9 @@
 /**
- * Encodes records as Kafka's record batch, format 2, uncompressed: what a produce request carries and what lies in the log.
+ * Encodes records as Kafka's record batch, format 2, uncompressed: the format of produce requests and of the log.
  *
- * kafkajs 2.2.4 has an encoder, which makes a growing buffer for each record and each header: with the five headers of an event it
- * is the most expensive step of all by far (`npm run bench -- drain` shows kafkajs alone). This one measures, allocates once and
- * writes once; test/brokers/kafkajs/RecordBatch.test.ts holds its bytes against kafkajs' own.
+ * The encoder of kafkajs 2.2.4 makes a growing buffer for each record and each header. With the five headers of an event it is by far
+ * the most expensive step of a publish (`npm run bench -- drain`). This one measures, allocates once and writes once.
+ * test/brokers/kafkajs/RecordBatch.test.ts compares its bytes with those of kafkajs.
  *
  * Source: https://kafka.apache.org/documentation/#recordbatch
  */
@@ -13,15 +13,15 @@ import { crc32c } from "./Crc32c.ts"
 
 /** Bytes before the first record: base offset to record count. */
 const headBytes = 61
-/** Where the part begins that the batch's own length counts, and the part that the checksum covers. */
+/** The part that the batch's length counts begins at `lengthEnd`; the part that the checksum covers begins at `crcEnd`. */
 const lengthEnd = 12
 const crcStart = 17
 const crcEnd = 21
 
-/** No idempotence (DESIGN.md 2.5): no producer id, no epoch, no sequence. */
+/** No idempotence: no producer id, no epoch, no sequence. */
 const none = -1
 
-/** Bytes of a length as Kafka writes it: zigzag, seven bits a byte. Lengths are not negative and below 2³⁰. */
+/** The size of a length as a varint: zigzag, seven bits per byte. Lengths are from 0 to 2³⁰ - 1. */
 const varintLength = (value: number): number => {
   let bytes = 1
   for (let rest = value >>> 6; rest !== 0; rest >>>= 7) bytes++
@@ -29,19 +29,19 @@ const varintLength = (value: number): number => {
 }
 
 const writeVarint = (target: Buffer, value: number, start: number): number => {
-  let place = start
+  let position = start
   let rest = value << 1
   while (rest > 0x7f) {
-    target[place++] = (rest & 0x7f) | 0x80
+    target[position++] = (rest & 0x7f) | 0x80
     rest >>>= 7
   }
-  target[place++] = rest
-  return place
+  target[position++] = rest
+  return position
 }
 
 const sized = (bytes: number): number => varintLength(bytes) + bytes
 
-/** The record's length without the length itself. Its three fixed bytes: attributes, and a timestamp delta of zero. */
+/** The record's length without the length field. Two bytes are fixed: the attributes, and a timestamp delta of zero. */
 const bodyLength = ({ headers, key, value }: BrokerRecord, index: number): number => {
   let count = 0
   let bytes = 2 + varintLength(index) + sized(utf8Length(key)) + sized(value.length)
@@ -64,32 +64,32 @@ const writeRecord = (
   body: number,
   start: number
 ): number => {
-  let place = writeVarint(target, body, start)
-  target[place++] = 0
-  target[place++] = 0
-  place = writeVarint(target, index, place)
-  place = writeSizedText(target, key, place)
-  place = writeVarint(target, value.length, place)
-  target.set(value, place)
-  place += value.length
+  let position = writeVarint(target, body, start)
+  target[position++] = 0
+  target[position++] = 0
+  position = writeVarint(target, index, position)
+  position = writeSizedText(target, key, position)
+  position = writeVarint(target, value.length, position)
+  target.set(value, position)
+  position += value.length
   let count = 0
   for (const _ in headers) count++
-  place = writeVarint(target, count, place)
+  position = writeVarint(target, count, position)
   for (const name in headers) {
-    place = writeSizedText(target, name, place)
-    place = writeSizedText(target, headers[name]!, place)
+    position = writeSizedText(target, name, position)
+    position = writeSizedText(target, headers[name]!, position)
   }
-  return place
+  return position
 }
 
 /**
- * The batch of `records`, all stamped with `timestampMillis`; the broker fills in the base offset. `room` bytes in front of it are left
- * for whoever sends it, so that a megabyte need not be copied for the sake of a head.
+ * The batch of `records`, all with the timestamp `timestampMillis`. The broker fills in the base offset. `room` bytes before the batch
+ * are left free for the head of the request, so that a megabyte is not copied for it.
  */
 export const encode = (records: ReadonlyArray<BrokerRecord>, timestampMillis: number, room = 0): Buffer => {
   const bodies = records.map(bodyLength)
   const total = bodies.reduce((sum, body) => sum + sized(body), headBytes)
-  // Not zeroed: every byte of it is written below, or by whoever asked for room.
+  // Not zeroed: every byte is written below, or by the caller who asked for room.
   const whole = Buffer.allocUnsafe(room + total)
   const target = whole.subarray(room)
   target.writeBigInt64BE(0n, 0)
@@ -104,9 +104,9 @@ export const encode = (records: ReadonlyArray<BrokerRecord>, timestampMillis: nu
   target.writeInt16BE(none, 51)
   target.writeInt32BE(none, 53)
   target.writeInt32BE(records.length, 57)
-  let place = headBytes
+  let position = headBytes
   for (let index = 0; index < records.length; index++) {
-    place = writeRecord(target, records[index]!, index, bodies[index]!, place)
+    position = writeRecord(target, records[index]!, index, bodies[index]!, position)
   }
   target.writeUInt32BE(crc32c(target, crcEnd), crcStart)
   return whole

@@ -1,10 +1,10 @@
-/** The wake-up of a consumer's holds: an operator's redrive is tried at once, and not at the next poll. */
+/** The wake-up of a consumer's holds: after an operator's redrive the next attempt starts at once, and not at the next poll. */
 import { Effect, type Scope } from "effect"
 import { Wakeups } from "../../platform/Wakeups.ts"
 
 const subject = "inbox"
 
-/** Tells the consumer's members in all processes that one of its holds was changed from outside. A hint, as every wake-up. */
+/** Tells the consumer's members in all processes that an operator changed one of its holds. As every wake-up it may be lost. */
 export const announce = (consumer: string): Effect.Effect<void, never, Wakeups> =>
   Effect.flatMap(Wakeups, (wakeups) => wakeups.send(subject, [consumer]))
 

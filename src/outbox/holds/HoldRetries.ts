@@ -3,6 +3,7 @@
  * when a hold changes, here or in another process, with a poll as the net.
  */
 import { type Cause, Effect, type Scope, Stream } from "effect"
+import * as Backoff from "../../platform/Backoff.ts"
 import * as Monotonic from "../../platform/Monotonic.ts"
 import { Wakeups } from "../../platform/Wakeups.ts"
 import * as Supervised from "../../platform/Supervised.ts"
@@ -25,8 +26,6 @@ export const make = Effect.fnUntraced(function* (options: {
   readonly laneChanges: Stream.Stream<unknown>
   readonly wake: (lane: Lane) => void
   readonly pollMillis: number
-  /** The full-jitter backoff of a lane whose attempts end in a defect: the broker may have taken an event, and Postgres can't write that down. */
-  readonly backoff: { readonly baseMillis: number; readonly capMillis: number }
 }): Effect.fn.Return<
   {
     /** An attempt ended in a defect. It keeps back held aggregates alone: the lane's queue goes on. */
@@ -70,8 +69,7 @@ export const make = Effect.fnUntraced(function* (options: {
   return {
     failed: Effect.fnUntraced(function* (lane, cause) {
       const attempt = (failing.get(lane)?.attempt ?? 0) + 1
-      const { baseMillis, capMillis } = options.backoff
-      const millis = yield* Supervised.fullJitterMillis(attempt - 1, baseMillis, capMillis)
+      const millis = yield* Backoff.millisAfter(Backoff.lane, attempt)
       failing.set(lane, { attempt, untilMillis: (yield* Monotonic.millis) + millis })
       yield* holds.changed.open
       yield* Effect.logError(

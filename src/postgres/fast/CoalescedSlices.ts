@@ -1,61 +1,64 @@
 /**
- * Lets slices of several partitions share a transaction.
+ * Coalesces slices of several partitions into one transaction.
  *
- * At some hundred events a second a partition's next slice has one or two of them, and what is spent is spent on the transaction around
- * them. So what arrives while one is under way waits for its end, and goes together: the more there is to do, the more goes at once.
+ * At some hundred events a second a partition's next slice has one or two events, and its cost is that of its transaction. Slices that
+ * arrive while a transaction is running therefore wait for its end, and go together into the next one. The higher the load, the more slices
+ * share a transaction.
  *
- * Partitions stay apart where it matters. A full slice waits for nobody. A transaction that takes long is not waited for. One that fails is
- * done again slice by slice, side by side; and where a slice fails or takes long by itself its partition goes alone, until one was quick.
+ * Partitions stay independent. A full slice waits for no other. A transaction that takes long is not waited for. Slices whose common
+ * transaction failed are applied again one by one, side by side. A partition whose slice failed or took long alone goes alone, until one of
+ * its slices was quick.
  */
-import { Array, Deferred, Effect, Exit, Fiber, FiberSet, Latch, Semaphore } from "effect"
+import { Array, Deferred, Effect, Exit, Fiber, FiberSet, Latch, Layer, Scope, Semaphore } from "effect"
+import type { BrokerUnavailable, Slice } from "../../brokers/Broker.ts"
+import { ApplySlice } from "../../inbox/ApplySlice.ts"
+import { ConsumerSettings } from "../../inbox/Consumer.ts"
+import type { Subscriber } from "../../inbox/Subscriber.ts"
 import * as Monotonic from "../../platform/Monotonic.ts"
-import type { Slice } from "../../brokers/Broker.ts"
 
 /**
- * What comes within {@link busyMillis} of the last transaction is waited for a little: one event in a transaction of its own takes as much
- * of the machine as ten, and who takes less is faster. An event that comes out of the blue waits for nothing.
+ * A slice that comes within {@link busyMillis} of the last transaction waits a little for others: one event in a transaction of its own costs
+ * as much as ten together. A slice that comes after a pause waits for nothing.
  */
 const lingerMillis = 3
 const busyMillis = 50
 
-/** As long as a transaction of ours takes when it takes long. One that takes longer may hang, and what waits goes on without it. */
+/** Longer than almost every transaction takes. One that takes longer may hang, and waiting slices go on beside it. */
 const besideMillis = 10
 
-/** What is applied together is given up after so long, and each slice has all the time again that handlers may take. */
+/** The time limit of a common transaction. After it each slice has the whole time limit of its handlers again. */
 const togetherMillis = 2_000
 
-/** A slice that takes longer by itself would keep others waiting: the next ones of its partition go alone. */
+/** A slice that takes longer alone would delay others: the next ones of its partition go alone. */
 const slowMillis = 1_000
-
-export type Slices = Array.NonEmptyReadonlyArray<Slice>
 
 interface Entry<E> {
   readonly slice: Slice
   readonly done: Deferred.Deferred<void, E>
-  /** Its partition was lost: nobody waits for it but for its end. */
+  /** Its partition was lost: its caller waits only for the end of its transaction. */
   isAbandoned: boolean
-  /** Ends what is under way for it, unless others need that. */
+  /** Interrupts its transaction, unless other slices share it. */
   cutOff: Effect.Effect<void>
 }
 
 /**
- * Applies each slice that is handed over, alone or with others, and ends as it did. A caller that is interrupted takes its slice back: what is
- * under way for it alone is rolled back, and a transaction that it shares is waited for.
+ * Returns a function that applies a slice, alone or with others, and ends as its transaction did. A caller that is interrupted takes its slice
+ * back: a transaction of its own is rolled back, and one that it shares is waited for.
  *
- * `apply` of several slices must fail at the first thing that is wrong with one of them.
+ * `apply` of several slices must fail at the first thing that is wrong with one of them. It runs in a fiber of the surrounding scope.
  */
 export const make = Effect.fnUntraced(function* <E>(options: {
-  readonly apply: (slices: Slices) => Effect.Effect<void, E>
-  /** Records in one transaction. A slice has no more. */
+  readonly apply: (slices: Array.NonEmptyReadonlyArray<Slice>) => Effect.Effect<void, E>
+  /** The most records in one transaction. No slice has more. */
   readonly maxRecords: number
-  /** Transactions side by side. */
+  /** The most transactions side by side. */
   readonly sideBySide: number
 }) {
   const { apply, maxRecords } = options
   const waiting: Array<Entry<E>> = []
   const arrived = Latch.makeUnsafe(false)
   const idle = Latch.makeUnsafe(true)
-  const places = Semaphore.makeUnsafe(options.sideBySide)
+  const permits = Semaphore.makeUnsafe(options.sideBySide)
   const fibers = yield* FiberSet.make<void>()
   /** Partitions whose last slice failed, or took long. */
   const apart = new Set<number>()
@@ -64,7 +67,7 @@ export const make = Effect.fnUntraced(function* <E>(options: {
 
   const settle = ({ done }: Entry<E>, exit: Exit.Exit<void, E>) => Deferred.doneUnsafe(done, exit)
 
-  /** Runs `effect` for the entries, of which each can cut it off once all want that. */
+  /** Runs `effect` for the entries. It is interrupted once all of them are abandoned. */
   const run = Effect.fnUntraced(function* <A, E1>(
     entries: ReadonlyArray<Entry<E>>,
     effect: Effect.Effect<A, E1>
@@ -74,7 +77,7 @@ export const make = Effect.fnUntraced(function* <E>(options: {
       entries.every(({ isAbandoned }) => isAbandoned) ? Fiber.interrupt(fiber) : Effect.void
     )
     for (const entry of entries) entry.cutOff = cutOff
-    // They may have been abandoned before there was anything to cut off.
+    // All may have been abandoned before the fiber was there.
     yield* cutOff
     return yield* Fiber.await(fiber)
   })
@@ -94,7 +97,7 @@ export const make = Effect.fnUntraced(function* <E>(options: {
     return yield* Effect.forEach(batch, alone, { concurrency: "unbounded", discard: true })
   })
 
-  /** The longest waiting slice, and what goes with it. */
+  /** Takes the slice that has waited longest, and those that go with it. */
   const take = (): ReadonlyArray<Entry<E>> => {
     const [first, ...rest] = waiting
     if (first === undefined) return []
@@ -117,22 +120,22 @@ export const make = Effect.fnUntraced(function* <E>(options: {
     yield* arrived.await
     if ((yield* Monotonic.millis) - takenMillis < busyMillis && !isFull()) yield* Effect.sleep(lingerMillis)
     if (running > 0 && !isFull()) yield* Effect.timeoutOption(idle.await, besideMillis)
-    yield* places.take(1)
+    yield* permits.take(1)
     const batch = take()
     takenMillis = yield* Monotonic.millis
     if (waiting.length === 0) arrived.closeUnsafe()
     if (!Array.isReadonlyArrayNonEmpty(batch)) {
-      yield* places.release(1)
+      yield* permits.release(1)
       return
     }
     running += 1
     idle.closeUnsafe()
     const ended = Effect.suspend(() => {
-      // Where all of it is stopped, nobody waits for ever, or takes its slice for applied.
+      // When the scope closes, no caller may wait for ever, or take its slice for applied.
       for (const entry of batch) settle(entry, Exit.interrupt())
       running -= 1
       if (running === 0) idle.openUnsafe()
-      return places.release(1)
+      return permits.release(1)
     })
     yield* FiberSet.run(fibers, Effect.ensuring(Effect.asVoid(together(batch)), ended))
   })
@@ -151,11 +154,48 @@ export const make = Effect.fnUntraced(function* <E>(options: {
       return Effect.onInterrupt(Deferred.await(entry.done), () =>
         Effect.suspend(() => {
           entry.isAbandoned = true
-          const place = waiting.indexOf(entry)
-          if (place < 0) return Effect.andThen(entry.cutOff, Effect.exit(Deferred.await(entry.done)))
-          waiting.splice(place, 1)
+          const index = waiting.indexOf(entry)
+          if (index < 0) return Effect.andThen(entry.cutOff, Effect.exit(Deferred.await(entry.done)))
+          waiting.splice(index, 1)
           return Effect.void
         })
       )
     })
 })
+
+/**
+ * Coalesces the slices of each consumer. Without this layer each slice has a transaction of its own.
+ *
+ * `sideBySide` bounds the transactions of a consumer: more than its connections only queue for them.
+ */
+export const layer = (options: { readonly sideBySide: number }): Layer.Layer<ApplySlice, never, ApplySlice> =>
+  Layer.effect(
+    ApplySlice,
+    Effect.gen(function* () {
+      const applySlice = yield* ApplySlice
+      const { sliceSize } = yield* ConsumerSettings
+      const scope = yield* Effect.scope
+      const making = yield* Semaphore.make(1)
+      const made = new WeakMap<Subscriber, (slice: Slice) => Effect.Effect<void, BrokerUnavailable>>()
+      const coalescerOf = Effect.fnUntraced(function* (subscriber: Subscriber) {
+        const found = made.get(subscriber)
+        if (found !== undefined) return found
+        const coalescer = yield* Scope.provide(
+          make({
+            apply: (slices) =>
+              slices.length === 1 ? applySlice.run(subscriber, slices[0]) : applySlice.runTogether(subscriber, slices),
+            maxRecords: sliceSize,
+            sideBySide: options.sideBySide
+          }),
+          scope
+        )
+        made.set(subscriber, coalescer)
+        return coalescer
+      })
+      return ApplySlice.of({
+        ...applySlice,
+        run: (subscriber, slice) =>
+          Effect.flatMap(making.withPermit(coalescerOf(subscriber)), (coalesce) => coalesce(slice))
+      })
+    })
+  )

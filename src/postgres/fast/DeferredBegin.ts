@@ -1,14 +1,15 @@
 /**
- * A connection on which a transaction's BEGIN travels in one packet with the statement after it.
+ * Sends a transaction's BEGIN in one packet with the statement after it.
  *
- * The driver waits for the answer to each statement before it writes the next. For BEGIN that is a round trip for nothing, one of the three of
- * a transaction of one statement: it has no answer that anybody needs. So BEGIN is answered
- * here, at once, and written in front of whatever comes next. It stays safe if Postgres should refuse it: both lie before one Sync, and
- * Postgres skips up to a Sync what follows an error, so the statement can't run outside of a transaction. The caller sees the error as its
- * statement's, and for whoever goes on after that the connection is closed: nothing else runs outside of the transaction either.
+ * The driver waits for the answer to each statement before it writes the next one. A transaction of one statement takes three round
+ * trips, and the answer to BEGIN carries no information. So this file answers BEGIN at once, and writes it in front of the next packet.
  *
- * Only the very bytes are taken as which the driver writes an unprepared `BEGIN`, and only where all messages before it have come whole; all
- * else, and all that is encrypted, passes untouched.
+ * **A refused BEGIN is safe.** BEGIN and the statement are followed by one Sync, and after an error Postgres skips everything up to the
+ * Sync, so the statement can't run outside of a transaction. The driver gets the error as the statement's answer. The next packet closes
+ * the connection, so no later statement runs outside of the transaction either.
+ *
+ * Only the exact bytes of the driver's unprepared `BEGIN` are deferred, and only after all messages before it have arrived completely.
+ * Everything else, and every encrypted connection, passes unchanged.
  *
  * Protocol: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY and …/protocol-message-formats.html
  */
@@ -24,7 +25,7 @@ const describe = PgProtocol.encodeDescribe({ target: "portal", name: "" })
 const execute = PgProtocol.encodeExecute({ portal: "", maxRows: 0 })
 
 const asked = Buffer.concat([parse, bind, describe, execute, PgProtocol.encodeSync()])
-/** Without a Sync of its own, and nobody needs a description of no rows. */
+/** Without a Sync of its own, and without the description of a result that has no rows. */
 const sent = Buffer.concat([parse, bind, execute])
 
 const message = (type: string, body = "") => {
@@ -38,34 +39,34 @@ const noData = message("n")
 const commandComplete = message("C", "BEGIN\0")
 const readyInTransaction = message("Z", "T")
 
-/** What Postgres answers to {@link asked}. */
+/** Postgres' answer to {@link asked}. */
 const answer = Buffer.concat([parseComplete, bindComplete, noData, commandComplete, readyInTransaction])
-/** The types of what it answers to {@link sent}, in order: the driver has had that already. */
+/** The message types of its answer to {@link sent}, in order. They are dropped, because the driver already has its answer. */
 const swallowed = [parseComplete, bindComplete, commandComplete].map((bytes) => bytes[0])
 const errorResponse = message("E")[0]
 
-/** A message's type and length. The length counts itself. */
+/** A message's type and length field. The length includes itself. */
 const headBytes = 5
 const leastLength = 4
-/** A ReadyForQuery less its last byte. Whatever ends with one ends where a message does: a text has no zeros in it. */
+/** A ReadyForQuery without its last byte. Bytes that end with one end at a message's end, because texts contain no zero bytes. */
 const ready = readyInTransaction.subarray(0, -1)
 
-/** Makes BEGIN wait on `socket`, which has been told to connect: that gives it its own `write`. */
+/** Defers BEGIN on `socket`. To be called after `connect`, which gives the socket its own `write`. */
 export const install = (socket: Net.Socket): void => {
   const write = socket.write.bind(socket)
   const push = socket.push.bind(socket)
-  /** A BEGIN has been answered and not been sent. */
+  /** A BEGIN is answered and not yet sent. */
   let isHeld = false
-  /** A BEGIN was sent and refused. What comes now would run outside of the transaction. */
+  /** A BEGIN was sent and refused: the next statement would run outside of a transaction. */
   let isRefused = false
-  /** All that came so far has been whole messages, and none is to come. */
+  /** All messages have arrived completely, and no answer is outstanding. */
   let isAtRest = false
-  /** How many of {@link swallowed} have come: all of them, when no BEGIN is held or on the wire. */
+  /** How many of {@link swallowed} have arrived: all of them while no BEGIN is held or sent. */
   let seen = swallowed.length
-  /** The beginning of a message that came in parts. */
+  /** The beginning of a message that arrives in parts. */
   let part: Buffer | undefined
 
-  /** `bytes` less the answer to the BEGIN that was sent, or what of it is among them. */
+  /** `bytes` without the answer to the BEGIN that was sent, as far as they contain it. */
   const withoutAnswer = (bytes: Buffer): Buffer => {
     const passed: Array<Buffer> = []
     let start = 0
@@ -75,17 +76,17 @@ export const install = (socket: Net.Socket): void => {
         part = bytes.subarray(start)
         return Buffer.concat(passed)
       }
-      // No message at all: the driver says what it thinks of that.
+      // Not a message: the driver reports it.
       if (length < leastLength) break
       const end = start + 1 + length
       if (bytes[start] === swallowed[seen]) seen++
       else {
-        // The statement was skipped, and this is for the driver to take as its answer.
+        // The statement was skipped, and the driver gets this error as its answer.
         if (bytes[start] === errorResponse) {
           isRefused = true
           seen = swallowed.length
         }
-        // Notices and settings may come at any time.
+        // Notices and parameter changes may arrive at any time.
         passed.push(bytes.subarray(start, end))
       }
       start = end
@@ -105,7 +106,7 @@ export const install = (socket: Net.Socket): void => {
     if (!isAtRest || chunk.length !== asked.length || !asked.equals(chunk)) return write(chunk, ...rest)
     isHeld = true
     seen = 0
-    // As sending it would: the wait for what comes next begins now.
+    // As a write would: the wait for the next data begins now.
     if (socket.timeout !== undefined && socket.timeout > 0) socket.setTimeout(socket.timeout)
     push(answer)
     return true

@@ -1,12 +1,16 @@
 /**
- * The usual slice in one statement: every record is an event, none of its aggregates is held, and each has its next versions here. Then
- * the marks are set and the cursors are moved at once; otherwise nothing is written, and the slice goes the long way (SlicePlan.ts).
+ * The inbox's fast path: marks and cursors of a usual slice in one statement.
+ *
+ * A slice is usual where every record is an event, none of its aggregates is held, and each has its next versions here. For any other slice
+ * the statement writes nothing, and the inbox goes on step by step (ApplySlice.ts).
  */
-import { Context, Effect, Result } from "effect"
-import { Transaction } from "../../platform/Transaction.ts"
+import { Effect, Layer, Result } from "effect"
 import type { Arrival, ReadableArrival } from "../../inbox/Arrival.ts"
-import { keyOf, overtaken } from "../../inbox/Cursors.ts"
+import { aggregateKey, lostToConcurrent } from "../../inbox/Cursors.ts"
+import { FastPath } from "../../inbox/FastPath.ts"
+import { Transaction } from "../../platform/Transaction.ts"
 
+/** Versions of one aggregate that follow each other. */
 interface Run {
   readonly aggregateId: string
   readonly aggregateType: string
@@ -14,12 +18,12 @@ interface Run {
   last: number
 }
 
-/** The events' aggregates, if the versions of each rise by one here. */
+/** The aggregates of these events, by {@link aggregateKey}; undefined where the versions of one do not rise by one each time. */
 const runsOf = (events: ReadonlyArray<ReadableArrival>): ReadonlyMap<string, Run> | undefined => {
   const runs = new Map<string, Run>()
   for (const { event } of events) {
     const { aggregateId, aggregateType, aggregateVersion } = event
-    const key = keyOf(event)
+    const key = aggregateKey(event)
     const run = runs.get(key)
     if (run === undefined)
       runs.set(key, { aggregateId, aggregateType, first: aggregateVersion, last: aggregateVersion })
@@ -29,22 +33,18 @@ const runsOf = (events: ReadonlyArray<ReadableArrival>): ReadonlyMap<string, Run
   return runs
 }
 
-/** What was claimed: the arrivals as events, and the ids of those that were not marked before. */
-export interface Claimed {
-  readonly events: ReadonlyArray<ReadableArrival>
-  readonly first: ReadonlySet<string>
-}
-
-const claim = Effect.fnUntraced(function* (consumer: string, arrivals: ReadonlyArray<Arrival>) {
+/** See {@link FastPath}. An aggregate that the consumer has not heard of is usual from version 1 on, whatever its `firstSight` says. */
+export const claim = Effect.fnUntraced(function* (consumer: string, arrivals: ReadonlyArray<Arrival>) {
   const events = arrivals.flatMap((arrival) =>
     Result.isSuccess(arrival.read) ? [{ ...arrival, event: arrival.read.success }] : []
   )
   const runs = events.length === arrivals.length ? runsOf(events) : undefined
   if (runs === undefined) return undefined
   const { sql } = yield* Transaction
-  // One order for all, as everywhere: two transactions at the same rows wait for one another and not in a ring.
+  // Sorted, as in Cursors.advance: transactions at the same rows take their locks in one order, and can't deadlock.
   const moves = [...runs].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, run]) => run)
   const ids = arrivals.map(({ eventId }) => eventId)
+  // oxlint-disable-next-line paid-once/decoded-rows -- once for each slice, an id for each event
   const [row] = yield* sql<{
     readonly isUsual: boolean
     readonly moved: number
@@ -68,13 +68,13 @@ const claim = Effect.fnUntraced(function* (consumer: string, arrivals: ReadonlyA
     ), usual AS MATERIALIZED (
       SELECT FROM move HAVING bool_and(is_held IS NULL AND (was = 0) = (row IS NULL))
     ), marked AS (
-      -- First the marks, then the cursors, as everywhere: what follows reads this, and so comes after it.
+      -- Marks are locked before cursors, as everywhere. The next part reads this one, so Postgres runs it later.
       INSERT INTO processed_events (consumer_name, event_id, processed_at)
       SELECT ${consumer}, event_id, clock_now() FROM usual, unnest(${ids.toSorted()}::uuid[]) AS event_id
       ON CONFLICT DO NOTHING
       RETURNING event_id
     ), moved AS (
-      -- The version once more: it is looked at again where another transaction has changed the row meanwhile.
+      -- The version is compared again: where another transaction has changed the row meanwhile, Postgres evaluates this anew.
       UPDATE consumer_cursors AS c SET version = move.now FROM usual, move, (SELECT count(*) FROM marked) AS behind_marks
       WHERE c.ctid = move.row AND c.version = move.was
       RETURNING 1
@@ -88,17 +88,11 @@ const claim = Effect.fnUntraced(function* (consumer: string, arrivals: ReadonlyA
            ((SELECT count(*) FROM moved) + (SELECT count(*) FROM made))::int4 AS moved,
            ARRAY(SELECT event_id::text FROM marked) AS marked`
   if (row?.isUsual !== true) return undefined
-  if (row.moved !== moves.length) return yield* overtaken(`${consumer}: a cursor was moved meanwhile`)
+  if (row.moved !== moves.length) {
+    return yield* lostToConcurrent(`${consumer}: another transaction has moved a cursor`)
+  }
   return { events, first: new Set(row.marked) }
 }, Effect.orDie)
 
-/**
- * Claims a usual slice for the consumer; undefined where it is not one, and nothing is written. An aggregate that the consumer has not heard
- * of is usual from version 1 on, whatever the consumer thinks of a later first sight. A reference, so that a test can go the long way always.
- */
-export const OneStatementClaim = Context.Reference<
-  (consumer: string, arrivals: ReadonlyArray<Arrival>) => Effect.Effect<Claimed | undefined, never, Transaction>
->("paid-once/postgres/fast/Claim", { defaultValue: () => claim })
-
-/** Nothing is usual: marks and cursors each have their own statements. */
-export const never: Context.Service.Shape<typeof OneStatementClaim> = () => Effect.succeed(undefined)
+/** Gives the inbox its fast path. */
+export const layer: Layer.Layer<never> = Layer.succeed(FastPath, claim)

@@ -5,11 +5,11 @@ import { MailDeliveries } from "../../../src/application/mail/MailDeliveries.ts"
 import { EmailAddress, MailSettings, MailTransport } from "../../../src/application/mail/MailTransport.ts"
 import * as SmtpTransport from "../../../src/application/mail/SmtpTransport.ts"
 import { email, emailType } from "../../../src/application/tasks/Email.ts"
-import type { TaskId } from "../../../src/tasks/TaskType.ts"
-import { Tasks } from "../../../src/tasks/Tasks.ts"
-import { TaskWakeup } from "../../../src/tasks/TaskWakeup.ts"
-import { Transaction } from "../../../src/platform/Transaction.ts"
 import * as Faults from "../../../src/platform/Faults.ts"
+import { Transaction } from "../../../src/platform/Transaction.ts"
+import { Tasks } from "../../../src/tasks/Tasks.ts"
+import type { TaskId } from "../../../src/tasks/TaskType.ts"
+import { TaskWakeup } from "../../../src/tasks/TaskWakeup.ts"
 import * as MailServer from "../../support/MailServer.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
 import * as TestProcess from "../../support/TestProcess.ts"
@@ -107,7 +107,7 @@ layer(services, { excludeTestServices: true })("email", (it) => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("before the first byte leaves it is on record that it may", () =>
+  it.effect("a send is stored as begun before its first byte leaves", () =>
     Effect.gen(function* () {
       const seen = yield* Ref.make<unknown>(undefined)
       const taskId = yield* enqueue()
@@ -134,7 +134,7 @@ layer(services, { excludeTestServices: true })("email", (it) => {
     })
   )
 
-  it.effect("a receipt whose worker dies after the send goes again, with the same Message-ID", () =>
+  it.effect("a receipt whose worker dies after the send is sent again, with the same Message-ID", () =>
     Effect.gen(function* () {
       const server = yield* MailServer.make()
       const taskId = yield* enqueue()
@@ -149,7 +149,7 @@ layer(services, { excludeTestServices: true })("email", (it) => {
   )
 
   it.effect(
-    "a refund's notice in the same place is held as uncertain, and goes when an operator retries its task",
+    "a refund notice whose worker dies after the send is held as uncertain, and sent when an operator retries its task",
     () =>
       Effect.gen(function* () {
         const server = yield* MailServer.make()
@@ -165,7 +165,7 @@ layer(services, { excludeTestServices: true })("email", (it) => {
   )
 
   it.effect(
-    "a server that hangs with the mail in its hands makes it uncertain: a receipt is tried again, a notice is held",
+    "a server that hangs after the message makes the mail uncertain: a receipt is sent again, a notice is held",
     () =>
       Effect.gen(function* () {
         const server = yield* MailServer.make()

@@ -1,16 +1,16 @@
-import { CustomerId } from "../../../src/domain/Ids.ts"
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readdir, readFile, writeFile } from "node:fs/promises"
 import * as Path from "node:path"
+import { Schema } from "effect"
 import { addressOf } from "../../../src/application/mail/CustomerAddress.ts"
 import * as FileTransport from "../../../src/application/mail/FileTransport.ts"
 import { EmailAddress, MailTransport, Subject } from "../../../src/application/mail/MailTransport.ts"
-import { Schema } from "effect"
+import { CustomerId } from "../../../src/domain/Ids.ts"
 import { header } from "../../support/MailServer.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
 
-it.live("without a server a mail is a file, and sent twice it is still one", () =>
+it.live("without a server a mail is a file; sent twice it is one file", () =>
   Effect.gen(function* () {
     const directory = Path.join(yield* TestDatabase.dataDirectory, "mail")
     const send = Effect.flatMap(MailTransport, (transport) =>
@@ -31,7 +31,7 @@ it.live("without a server a mail is a file, and sent twice it is still one", () 
   }).pipe(Effect.scoped)
 )
 
-it.live("a directory that can't be written to is a reason to try again", () =>
+it.live("a directory without write permission makes the mail unavailable, to be retried", () =>
   Effect.gen(function* () {
     const file = Path.join(yield* TestDatabase.dataDirectory, "a-file")
     yield* Effect.promise(() => writeFile(file, ""))
@@ -44,7 +44,7 @@ it.live("a directory that can't be written to is a reason to try again", () =>
   }).pipe(Effect.scoped)
 )
 
-it.effect("any customer id has an address of its own, and none says more to a mail server than who is meant", () =>
+it.effect("each customer id has an address of its own, without characters that have a meaning to a mail server", () =>
   Effect.gen(function* () {
     const ids = [
       "ada",
@@ -67,7 +67,7 @@ it.effect("any customer id has an address of its own, and none says more to a ma
   })
 )
 
-it("an address or a subject that could end its line is none", () => {
+it("an address or a subject with a line break is refused", () => {
   for (const address of [
     "a\r\nBcc: b@c.example",
     "a@b.example\n",

@@ -43,7 +43,7 @@ it.live("a mail arrives as it was written, with its Message-ID, and once", () =>
   }).pipe(Effect.scoped)
 )
 
-it.live("a server that asks for a login gets it; a wrong one is our fault, not the mail's", () =>
+it.live("a login is sent where the server requires one; a wrong login makes the mail unavailable, not refused", () =>
   Effect.gen(function* () {
     const server = yield* MailServer.make({ login: { user: "shop", password: "a/b:c@d" } })
     yield* sendTo(`smtp://shop:${encodeURIComponent("a/b:c@d")}@127.0.0.1:${server.port}`)
@@ -76,7 +76,7 @@ for (const [what, behaviour, tag] of [
   )
 }
 
-it.live("no server, and one that never says a word, have not taken it", () =>
+it.live("without a server, or with a silent one, the mail is unavailable", () =>
   Effect.gen(function* () {
     const server = yield* MailServer.make()
     yield* server.stop
@@ -88,7 +88,7 @@ it.live("no server, and one that never says a word, have not taken it", () =>
   }).pipe(Effect.scoped)
 )
 
-it.live("a send that is interrupted cuts its connection", () =>
+it.live("an interrupted send closes its connection", () =>
   Effect.gen(function* () {
     let open = 0
     const mute = yield* listener((socket) => {

@@ -19,7 +19,7 @@ const movements = (orderId: string) =>
   )
 
 layer(Subscribed.layer, { excludeTestServices: true })("billing", (it) => {
-  it.effect("a payment and its refund are a movement each, and the books balance whatever was booked", () =>
+  it.effect("a payment and its refund are one movement each, and the books balance after any events", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const kept = Subscribed.order({ lines: [{ sku: "pen", quantity: 3, unitAmountMinor: 99 }] })
@@ -42,7 +42,7 @@ layer(Subscribed.layer, { excludeTestServices: true })("billing", (it) => {
     })
   )
 
-  it.effect("an event that comes again, in one slice or later, is booked once", () =>
+  it.effect("a duplicate event, in one slice or later, is booked once", () =>
     Effect.gen(function* () {
       const order = Subscribed.order()
       const events = [order.placed(), order.paid()]
@@ -52,7 +52,7 @@ layer(Subscribed.layer, { excludeTestServices: true })("billing", (it) => {
     })
   )
 
-  it.effect("an order that is cancelled unpaid moves nothing", () =>
+  it.effect("an order that is cancelled unpaid books nothing", () =>
     Effect.gen(function* () {
       const order = Subscribed.order()
       yield* Subscribed.apply(billing, order.placed(), order.cancelled())

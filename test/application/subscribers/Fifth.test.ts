@@ -3,15 +3,15 @@ import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { decodeOrderEvent } from "../../../src/application/OrderEvents.ts"
-import { ordersTopic } from "../../../src/domain/Events.ts"
 import { Broker } from "../../../src/brokers/Broker.ts"
+import { ordersTopic } from "../../../src/domain/Events.ts"
 import * as Consumer from "../../../src/inbox/Consumer.ts"
 import type { Subscriber } from "../../../src/inbox/Subscriber.ts"
 import { Transaction } from "../../../src/platform/Transaction.ts"
 import { eventually } from "../../support/Counters.ts"
 import * as Subscribed from "../../support/Subscribed.ts"
-import * as TestProcess from "../../support/TestProcess.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
+import * as TestProcess from "../../support/TestProcess.ts"
 
 /** A point for each euro, cent or yen that a customer has paid. */
 const loyalty: Subscriber = {

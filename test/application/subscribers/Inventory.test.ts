@@ -28,7 +28,7 @@ const decisions = Effect.fnUntraced(function* (orderId: string) {
 const line = (sku: string, quantity: number) => ({ sku, quantity, unitAmountMinor: 100 })
 
 layer(Subscribed.layer, { excludeTestServices: true })("inventory", (it) => {
-  it.effect("what is not there any more is out of stock, as data; what nobody listed is unlimited", () =>
+  it.effect("a sku that has run out is stored as out of stock; an unlisted sku is unlimited", () =>
     Effect.gen(function* () {
       yield* stock("lamp", 5)
       const first = Subscribed.order({ lines: [line("lamp", 2), line("lamp", 2), line("air", 1_000_000)] })
@@ -42,7 +42,7 @@ layer(Subscribed.layer, { excludeTestServices: true })("inventory", (it) => {
     })
   )
 
-  it.effect("a cancelled and a refunded order give back what they took, once, and nothing that they did not get", () =>
+  it.effect("a cancelled and a refunded order release what they reserved, once, and nothing else", () =>
     Effect.gen(function* () {
       yield* stock("cup", 3)
       const cancelled = Subscribed.order({ lines: [line("cup", 2), line("air", 7)] })
@@ -60,7 +60,7 @@ layer(Subscribed.layer, { excludeTestServices: true })("inventory", (it) => {
     })
   )
 
-  it.effect("what was reserved before its sku was listed does not add to the stock when it comes back", () =>
+  it.effect("a reservation from before its sku was listed does not add to the stock when it is released", () =>
     Effect.gen(function* () {
       const order = Subscribed.order({ lines: [line("vase", 4)] })
       yield* Subscribed.apply(inventory, order.placed())

@@ -5,8 +5,8 @@ import { receipts } from "../../../src/application/subscribers/Receipts.ts"
 import { Tasks } from "../../../src/tasks/Tasks.ts"
 import { TaskWakeup } from "../../../src/tasks/TaskWakeup.ts"
 import * as Subscribed from "../../support/Subscribed.ts"
-import * as TestProcess from "../../support/TestProcess.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
+import * as TestProcess from "../../support/TestProcess.ts"
 
 const services = Subscribed.inbox.pipe(
   Layer.provideMerge(Tasks.layer),
@@ -42,7 +42,7 @@ layer(services, { excludeTestServices: true })("receipts", (it) => {
       })
   )
 
-  it.effect("an event that comes again asks for no second mail, even where the inbox has forgotten it", () =>
+  it.effect("a duplicate event enqueues no second mail, even after the inbox's retention", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const order = Subscribed.order()
@@ -56,7 +56,7 @@ layer(services, { excludeTestServices: true })("receipts", (it) => {
     })
   )
 
-  it.effect("a customer's id says nothing to a mail server but who is meant", () =>
+  it.effect("a customer's id can't carry syntax to a mail server", () =>
     Effect.gen(function* () {
       const order = Subscribed.order({ customerId: "ada\r\nBcc: eve@evil.example" })
       yield* Subscribed.apply(receipts, order.placed(), order.paid())

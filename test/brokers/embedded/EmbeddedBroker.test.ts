@@ -26,10 +26,10 @@ brokerContract("EmbeddedBroker", EmbeddedMember.harness)
 const member = (settings: Parameters<typeof EmbeddedMember.make>[1] = {}) =>
   Effect.flatMap(TestDatabase, ({ url }) => EmbeddedMember.make(url, settings))
 
-/** Held by a test in order to hold a commit back: the trigger below waits for it. */
+/** A lock with which a test delays a commit: the trigger below waits for it. */
 const slowCommitLock = 4_711
 
-/** Commits of batches with the key `slow` wait for {@link slowCommitLock}, with every lock that the append took in hand. */
+/** Commits of batches with the key `slow` wait for {@link slowCommitLock} while they hold all locks of the append. */
 const makeCommitsSlow = Effect.gen(function* () {
   const sql = yield* PgClient.PgClient
   yield* sql.unsafe(`CREATE FUNCTION wait_for_the_test() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -53,7 +53,7 @@ const blocked = (count: number) =>
 layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.MinimumLogLevel, "Fatal"))), {
   excludeTestServices: true
 })("EmbeddedBroker", (it) => {
-  it.effect("the order of the offsets is the order of the commits: a reader never sees one appear behind it", () =>
+  it.effect("offset order is commit order: no record appears below an offset that a reader has seen", () =>
     Effect.gen(function* () {
       const sql = yield* PgClient.PgClient
       const { broker, kill } = yield* member()
@@ -66,7 +66,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
         broker.publish({ topic, partition: 0, records: [record("late", "slow"), record("late", "slow")] })
       )
       yield* blocked(1)
-      // The late one has its offsets already; whoever comes now must wait for it, and not commit in front of it.
+      // The late append has its offsets already. The next one must wait, and not commit before it.
       const next = yield* Effect.forkScoped(publish({ broker, kill }, topic, ["next"]))
       yield* blocked(2)
       assert.deepStrictEqual(yield* sql`SELECT record_offset FROM broker_log WHERE topic = ${topic}`, [])
@@ -82,54 +82,54 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a zombie's commit that arrives late changes nothing", () =>
+  it.effect("a late commit of a zombie changes nothing", () =>
     Effect.gen(function* () {
       const sql = yield* PgClient.PgClient
       const [zombie, heir] = [yield* member(), yield* member()]
       const { group, topic } = yield* newTopic(zombie)
       yield* publish(heir, topic, numbers(0, 5))
       const slices = yield* Queue.unbounded<Slice>()
-      yield* consume(zombie, { topic, group, sliceSize: 1 }, (slice) =>
+      yield* consume(zombie, { topic, group, sliceSize: 5 }, (slice) =>
         Effect.andThen(Queue.offer(slices, slice), Effect.never)
       )
       const slice = yield* within("the zombie's slice", Queue.take(slices))
-      // Its bytes travel for long: meanwhile its session times out, and another member takes over.
+      // While its request is in flight, its session times out, and another member takes over.
       yield* zombie.proxy.hold()
       const commit = yield* Effect.forkScoped(slice.commit)
-      const reader = yield* read(heir, { topic, group })
+      // The heir has committed less than the zombie is about to: only its fencing token keeps the zombie's offset out.
+      const commits = ({ records: [first] }: Slice) => first.offset === 0n
+      const reader = yield* read(heir, { topic, group, sliceSize: 1 }, { commits })
       yield* reader.take(5)
       yield* zombie.proxy.pass
       yield* within("the zombie's commit", Fiber.join(commit))
       const rows = yield* sql<{ readonly next_offset: bigint; readonly generation: bigint }>`
         SELECT next_offset, generation FROM broker_offsets WHERE consumer_group = ${group}`
-      assert.strictEqual(rows[0]?.next_offset, 5n)
+      assert.strictEqual(rows[0]?.next_offset, 1n)
       assert.isAtLeast(Number(rows[0]?.generation), 2)
     })
   )
 
-  it.effect(
-    "an owner that finds itself fenced reads on from the group's place once the partition is its own again",
-    () =>
-      Effect.gen(function* () {
-        const sql = yield* PgClient.PgClient
-        const one = yield* member({ pollMillis: 50 })
-        const { group, topic } = yield* newTopic(one)
-        const reader = yield* read(one, { topic, group })
-        yield* publish(one, topic, ["0"])
-        yield* reader.take(1)
-        // As another owner would have done in between, unnoticed.
-        yield* sql`UPDATE broker_offsets SET generation = generation + 1, next_offset = 0 WHERE consumer_group = ${group}`
-        yield* publish(one, topic, ["1"])
-        const seen = (yield* reader.take(3)).map((each) => textOf(each.record))
-        assert.deepStrictEqual(seen, ["1", "0", "1"])
-        const place = sql<{
-          readonly next_offset: bigint
-        }>`SELECT next_offset FROM broker_offsets WHERE consumer_group = ${group}`
-        assert.strictEqual((yield* place)[0]?.next_offset, 2n)
-      })
+  it.effect("a fenced owner continues from the group's offset once it owns the partition again", () =>
+    Effect.gen(function* () {
+      const sql = yield* PgClient.PgClient
+      const one = yield* member({ pollMillis: 50 })
+      const { group, topic } = yield* newTopic(one)
+      const reader = yield* read(one, { topic, group })
+      yield* publish(one, topic, ["0"])
+      yield* reader.take(1)
+      // As another owner would have done meanwhile.
+      yield* sql`UPDATE broker_offsets SET generation = generation + 1, next_offset = 0 WHERE consumer_group = ${group}`
+      yield* publish(one, topic, ["1"])
+      const seen = (yield* reader.take(3)).map((each) => textOf(each.record))
+      assert.deepStrictEqual(seen, ["1", "0", "1"])
+      const place = sql<{
+        readonly next_offset: bigint
+      }>`SELECT next_offset FROM broker_offsets WHERE consumer_group = ${group}`
+      assert.strictEqual((yield* place)[0]?.next_offset, 2n)
+    })
   )
 
-  it.effect("a member that loses its session stops what it is at, and the slice comes again", () =>
+  it.effect("a member that loses its session interrupts its slice, and the slice is delivered again", () =>
     Effect.gen(function* () {
       const one = yield* member()
       const control = Context.get(one.context, ControlConnection)
@@ -156,7 +156,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("a commit never moves its own place back", () =>
+  it.effect("a commit never moves the group's offset back", () =>
     Effect.gen(function* () {
       const sql = yield* PgClient.PgClient
       const one = yield* member()
@@ -173,9 +173,9 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("another process's append wakes a reader at once, without the poll", () =>
+  it.effect("an append of another process wakes a reader without a poll", () =>
     Effect.gen(function* () {
-      // Its next poll comes after the test has failed.
+      // The next poll would come after the test's bound.
       const [one, two] = [yield* member({ pollMillis: 600_000 }), yield* member()]
       const { group, topic } = yield* newTopic(one)
       const reader = yield* read(one, { topic, group })
@@ -206,7 +206,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("an append is no part of a transaction that happens to be open around it", () =>
+  it.effect("an append does not join the caller's open transaction", () =>
     Effect.gen(function* () {
       const one = yield* member()
       const { topic } = yield* newTopic(one)
@@ -219,7 +219,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("what Postgres cannot store is the message's fault, and what is not there is the topic's", () =>
+  it.effect("text that Postgres can't store is a rejected message, and a missing partition an unavailable topic", () =>
     Effect.gen(function* () {
       const one = yield* member()
       const { info, topic } = yield* newTopic(one, 2)
@@ -238,7 +238,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("a consumer that is to end waits for a handler that hangs only so long", () =>
+  it.effect("a consumer that ends waits for a hanging handler only as long as its grace", () =>
     Effect.gen(function* () {
       const one = yield* member({ graceMillis: 100 })
       const { group, topic } = yield* newTopic(one)
@@ -256,7 +256,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("an outage shows, and its end does too", () =>
+  it.effect("an outage and its end show in `available`", () =>
     Effect.gen(function* () {
       const one = yield* member()
       const { topic } = yield* newTopic(one)
@@ -267,13 +267,13 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
       assert.strictEqual(error._tag, "BrokerUnavailable")
       assert.isFalse(yield* SubscriptionRef.get(one.broker.available))
       yield* one.proxy.pass
-      // A connect that began before may still fail after.
+      // A connection attempt that began before the restart may fail after it.
       yield* publishStubbornly(one, topic, ["1"])
       assert.isTrue(yield* SubscriptionRef.get(one.broker.available))
     })
   )
 
-  it.effect("retention drops what is older, from each partition's start, and readers go on behind it", () =>
+  it.effect("retention deletes old records from each partition's start, and readers continue after them", () =>
     Effect.gen(function* () {
       const sql = yield* PgClient.PgClient
       const one = yield* member()
@@ -284,7 +284,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
       yield* sql`
         UPDATE broker_log SET appended_at = clock_now() - interval '3 days 1 minute'
         WHERE topic = ${topic} AND partition = 0 AND record_offset < 2100`
-      // Its own time is old, but something younger stands before it.
+      // The record is old, but a younger one precedes it.
       yield* sql`
         UPDATE broker_log SET appended_at = clock_now() - interval '3 days 1 minute'
         WHERE topic = ${topic} AND partition = 1 AND record_offset = 5`

@@ -1,9 +1,10 @@
-/** Members of the embedded broker for tests: each has its own pool and control connection, as a process would. */
+/** Members of the embedded broker for tests. Like a process, each has its own pool and control connection. */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, References, Redacted, Schedule } from "effect"
 import { inject } from "vitest"
 import { Broker } from "../../../src/brokers/Broker.ts"
 import * as EmbeddedBroker from "../../../src/brokers/embedded/EmbeddedBroker.ts"
+import { Ids } from "../../../src/platform/Ids.ts"
 import { ControlConnection, ControlSettings } from "../../../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../../src/postgres/Database.ts"
@@ -14,27 +15,27 @@ import { BrokerHarness } from "../../contracts/BrokerHarness.ts"
 import * as TcpProxy from "../../support/TcpProxy.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
 
-/** A member that falls silent is given up after so long: above what a busy machine stands still for, and short for a test that waits for it. */
+/** The session timeout of a silent member: longer than a busy machine stands still, and short for a test that waits for it. */
 const controlSettings = { sessionTimeoutMillis: 4_000, heartbeatMillis: 500 }
 
-/** Everything that a process needs in order to share work over a database, apart from the broker itself. */
+/** The layers of a process that shares work over a database, without the broker. */
 export const platform = (url: Redacted.Redacted, settings = controlSettings) =>
   Layer.mergeAll(Ownership.layer, Wakeups.layer).pipe(
     Layer.provideMerge(Wakeups.layer),
     Layer.provideMerge(ControlConnection.layer),
-    Layer.provideMerge(Fibers.layer),
+    Layer.provideMerge(Layer.merge(Fibers.layer, Ids.layer)),
     Layer.provideMerge(Database.layer),
     Layer.provide(DatabaseSettings.layerOf({ url, maxConnections: 8 })),
     Layer.provide(Layer.succeed(ControlSettings, settings))
   )
 
-/** A member of the embedded broker, and its insides for the tests that look there. */
+/** A member of the embedded broker, with its parts for the tests that need them. */
 export const make = Effect.fnUntraced(function* (
   url: Redacted.Redacted,
   settings: Partial<(typeof EmbeddedBroker.EmbeddedBrokerSettings)["Service"]> = {}
 ) {
   const { proxy, url: proxiedUrl } = yield* TcpProxy.makePostgres(url)
-  // Built fresh each time: two members must not share a pool.
+  // Fresh, because two members must not share a pool.
   const context = yield* EmbeddedBroker.layer.pipe(
     Layer.provideMerge(platform(proxiedUrl)),
     Layer.provide(
@@ -50,7 +51,7 @@ export const make = Effect.fnUntraced(function* (
     broker: Context.get(context, Broker),
     context,
     proxy,
-    // Nothing arrives any more and nothing says so: the harder death, as of a pulled cable or a frozen process.
+    // Packets are dropped without an error, like a pulled cable or a frozen process: the harder failure.
     kill: Effect.acquireRelease(proxy.blackHole(), () => proxy.pass)
   }
 })
@@ -67,7 +68,7 @@ const administer = (statement: string) =>
     Effect.orDie
   )
 
-/** An outage of one database: nobody gets in until every backend is gone. */
+/** An outage of one database: it refuses connections until every backend has ended. */
 export const restart = (database: string) =>
   Effect.gen(function* () {
     yield* administer(`ALTER DATABASE ${database} ALLOW_CONNECTIONS false`)
@@ -84,6 +85,6 @@ export const harness: Layer.Layer<BrokerHarness> = Layer.effect(
   Effect.map(TestDatabase, ({ name, url }) => ({ member: Effect.orDie(make(url)), restartBroker: restart(name) }))
 ).pipe(
   Layer.provide(TestDatabase.layer),
-  // The suite breaks things on purpose; what fails beyond that shows in its assertions.
+  // The suite causes failures on purpose, and its assertions show any other.
   Layer.provideMerge(Layer.succeed(References.MinimumLogLevel, "Fatal"))
 )

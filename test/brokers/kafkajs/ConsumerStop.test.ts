@@ -1,4 +1,4 @@
-/** The end of a process whose consumers have a long backlog before them, or hang: with 0, and with nothing half done. */
+/** The end of a process whose consumers have a long backlog, or hang: exit status 0, and no slice half applied. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Random, Redacted, References, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
@@ -30,7 +30,7 @@ const database = Layer.unwrap(
   )
 ).pipe(Layer.provideMerge(TestDatabase.layer), Layer.provideMerge(Layer.succeed(References.MinimumLogLevel, "Error")))
 
-/** A topic with so many events, and consumers of it. */
+/** A topic with `events` events, and consumers of it. */
 const backlog = Effect.fnUntraced(function* (servers: string, events: number) {
   const { url } = yield* TestDatabase
   yield* Tables.listStock
@@ -43,7 +43,7 @@ const backlog = Effect.fnUntraced(function* (servers: string, events: number) {
     Effect.fnUntraced(function* ([partition, records]) {
       for (let from = 0; from < records.length; from += 1_000) {
         const [first, ...rest] = records.slice(from, from + 1_000)
-        // As the dispatcher does: what may have arrived is sent again, whole.
+        // Like the dispatcher: after an unknown outcome the whole batch is published again.
         yield* Effect.retry(broker.publish({ topic: ordersTopic, partition, records: [first!, ...rest] }), {
           while: ({ _tag }) => _tag !== "MessageRejected",
           schedule: Schedule.spaced("100 millis")
@@ -62,7 +62,7 @@ const backlog = Effect.fnUntraced(function* (servers: string, events: number) {
         KAFKA_PREFIX: prefix,
         CONSUMER_SESSION_TIMEOUT_MILLIS: "6000",
         LOG_LEVEL: "Error",
-        // What hangs ends with 1 by then; far above the grace, for the machine may stand still itself.
+        // The hard stop ends a process that hangs with status 1. Far above the grace, because the machine may stand still.
         SHUTDOWN_HARD_MILLIS: "60000",
         ...env
       }
@@ -79,11 +79,11 @@ const applied = Effect.gen(function* () {
   return Tables.consumers.map((name) => rows.find((row) => row.name === name)?.count ?? 0)
 })
 
-/** Until it is so, however long a busy machine takes; the test's own timeout is the bound. */
+/** Waits for the condition. The bound is the test's own timeout. */
 const until = <E, R>(condition: Effect.Effect<boolean, E, R>) =>
   Effect.repeat(condition, { until: (holds) => holds, schedule: Schedule.spaced("100 millis") })
 
-/** Waits until the consumers have come to the end of the backlog, and compares everything. */
+/** Waits until the consumers have reached the end of the backlog, and compares all tables. */
 const assertWhole = Effect.fnUntraced(function* (books: Books.Books) {
   const sql = yield* SqlClient.SqlClient
   yield* until(Effect.map(applied, (counts) => counts.every((count) => count === books.applied.size)))
@@ -109,7 +109,7 @@ describe.skipIf(brokers === null)("stopping consumers over a real Kafka", () => 
         for (let turn = 1; turn <= 2; turn++) {
           const before = yield* applied
           const first = yield* start()
-          // One may come to the end before another has joined its group.
+          // One consumer may finish before another one has joined its group.
           yield* until(
             Effect.map(applied, (counts) => counts.every((count, index) => count > before[index]! || count === all))
           )

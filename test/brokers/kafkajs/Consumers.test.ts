@@ -26,7 +26,7 @@ const database = Layer.effectDiscard(Counters.makeTables).pipe(
 
 const partitions = 6
 const aggregates = 60
-/** What happens to members, one thing after the other. */
+/** The failures of members, in order. */
 const blows = ["freeze", "kill", "stop", "freeze", "join", "kill", "freeze", "stop"] as const
 
 describe.skipIf(brokers === null)("consumers over a real Kafka", () => {
@@ -45,7 +45,7 @@ describe.skipIf(brokers === null)("consumers over a real Kafka", () => {
         )
         const producer = yield* KafkaMember.foreignProducer(servers)
         const load = { on: true, sent: 0 }
-        /** Events of all aggregates, some of them twice, some before their predecessor, and now and then a record that is none. */
+        /** Events of all aggregates: some twice, some before their predecessor, and sometimes a record that is no event. */
         const publish = Effect.gen(function* () {
           const versions = new Map<string, number>()
           while (load.on) {
@@ -91,13 +91,13 @@ describe.skipIf(brokers === null)("consumers over a real Kafka", () => {
           sql<{ readonly count: number }>`SELECT count(*)::int4 AS count FROM effects`,
           ([row]) => row?.count ?? 0
         )
-        /** Nobody stands still for long, whatever happened. */
+        /** No consumer stands still for long. */
         const moreThan = (before: number) =>
           Counters.eventually(
             `more effects than ${before}`,
             Effect.map(effects, (now) => now > before)
           )
-        // While there is something to do: a writer that died is no consumer that stands still.
+        // Checked while there is work: a writer that died must not look like a consumer that stands still.
         const progress = Effect.raceFirst(Effect.flatMap(effects, moreThan), Fiber.join(writer))
         yield* joined(3)
         for (const blow of blows) {
@@ -106,7 +106,7 @@ describe.skipIf(brokers === null)("consumers over a real Kafka", () => {
           if (blow === "join") members.push(victim, yield* start)
           else if (blow === "freeze") {
             yield* victim.signal("SIGSTOP")
-            // The others have its partitions, and it believes that it still has them.
+            // The other members own its partitions, and it believes that it still owns them.
             yield* joined(members.length)
             yield* progress
             yield* victim.signal("SIGCONT")
@@ -121,10 +121,10 @@ describe.skipIf(brokers === null)("consumers over a real Kafka", () => {
         load.on = false
         const versions = yield* Fiber.join(writer)
         const expected = [...versions.values()].reduce((sum, version) => sum + version, 0)
-        // However far behind they are on a busy machine, they go on.
+        // On a busy machine they may be far behind, but they progress.
         for (let done = yield* effects; done < expected; done = yield* effects) yield* moreThan(done)
 
-        // The truth is read from the topic by a client that shares no code with the consumer.
+        // The expected result comes from a client that shares no code with the consumer.
         const truth = new Map<string, Set<number>>()
         const all = yield* readTopic(servers, wireTopic)
         for (const { message } of all) {
@@ -133,7 +133,7 @@ describe.skipIf(brokers === null)("consumers over a real Kafka", () => {
           const event = JSON.parse(text) as { readonly aggregateId: string; readonly aggregateVersion: number }
           truth.set(event.aggregateId, (truth.get(event.aggregateId) ?? new Set()).add(event.aggregateVersion))
         }
-        // A producer that got no answer in time may have sent a batch again.
+        // A producer without a response in time may have sent a batch twice.
         assert.isAtLeast(all.length, load.sent)
         const rows = yield* sql<{ readonly id: string; readonly version: number }>`
           SELECT id, version FROM effects ORDER BY position`

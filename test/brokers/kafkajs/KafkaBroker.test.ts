@@ -26,13 +26,13 @@ if (bootstrapServers === null) {
   console.warn(`SKIPPED: ${missing}`)
 }
 
-/** Waits are bounded one by one; this is for a test that forgets. */
+/** Each wait has its own bound; this is for a test without one. */
 const testTimeoutMillis = 300_000
 
-/** Failures are made here on purpose: what is logged about them is noise. */
+/** The tests cause failures on purpose, and their log lines are noise. */
 const quiet = Layer.succeed(References.MinimumLogLevel, "Error")
 
-/** Where the Kafka of these tests listens. */
+/** The Kafka of these tests. */
 class Servers extends Context.Service<Servers, { readonly bootstrapServers: string }>()("test/kafka/Servers") {}
 
 const member = (settings: KafkaMember.Settings = {}) =>
@@ -41,19 +41,19 @@ const member = (settings: KafkaMember.Settings = {}) =>
 const values = (seen: ReadonlyArray<{ readonly record: Slice["records"][number] }>) =>
   seen.map((one) => textOf(one.record))
 
-/** Everything in partition 0, read past every proxy by a group of its own. */
+/** All records of partition 0, read without a proxy by a group of its own. */
 const logOf = Effect.fnUntraced(function* (topic: string) {
   const witness = yield* member()
   const marker = randomUUID()
   yield* publishStubbornly(witness, topic, [marker])
   const reader = yield* read(witness, { topic, group: `witness-${marker}` })
-  // A witness whose group has to join anew is handed some records again.
+  // A reader whose group rebalances gets some records again.
   const seen = yield* reader.takeUntil(marker)
   return values([...new Map(seen.map((one) => [one.record.offset, one])).values()]).slice(0, -1)
 })
 
 describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
-  // Not reached without a Kafka; vitest collects the block all the same.
+  // Not reached without a Kafka, but vitest collects the block.
   const servers = bootstrapServers ?? ""
   if (bootstrapServers !== null) brokerContract("KafkaBroker", KafkaMember.harness(servers))
 
@@ -61,7 +61,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
     "on the wire",
     (it) => {
       it.effect(
-        "a lost answer is an unknown outcome: the batch is in the log once, and sending it again duplicates it whole",
+        "a lost response is an unknown outcome: the batch is in the log once, and publishing it again duplicates it as a whole",
         () =>
           Effect.gen(function* () {
             const it = yield* member()
@@ -91,7 +91,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a black hole is noticed within the send's timeout, and the next send has a fresh connection",
+        "a connection without responses fails within the send's timeout, and the next send opens a new one",
         () =>
           Effect.gen(function* () {
             const it = yield* member({ sendTimeoutMillis: KafkaMember.impatientMillis })
@@ -104,9 +104,9 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
             const started = Date.now()
             const error = yield* Effect.flip(publish(it, topic, ["swallowed"]))
             assert.strictEqual(error._tag, "BrokerUnavailable")
-            // By the send's own bound, and not by the client's default of 30 s.
+            // By the send's own timeout, and not by the client's default of 30 s.
             assert.isBelow(Date.now() - started, 10 * KafkaMember.impatientMillis)
-            // The consumer notices by itself as well: its connections are replaced while the hole is still there.
+            // The consumer notices, too: it replaces its connections while the proxy still swallows everything.
             yield* within(
               "fresh connections",
               it.proxy.until((counters) => counters.accepted >= accepted + 2)
@@ -124,7 +124,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a late answer, and resets in the middle of many sends: nothing acknowledged is lost, and nothing goes out twice by itself",
+        "late responses and resets during many sends: no acknowledged batch is lost, and none is sent twice",
         () =>
           Effect.gen(function* () {
             const it = yield* member({ sendTimeoutMillis: KafkaMember.impatientMillis })
@@ -146,7 +146,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
                 },
                 { discard: true }
               )
-            // An answer that comes when nobody listens any more is an unknown outcome.
+            // A response after the timeout is an unknown outcome.
             yield* it.proxy.delayResponse({ apiKey: ApiKey.Produce, millis: 2 * KafkaMember.impatientMillis })
             const late = yield* Effect.flip(publish(it, topic, ["late.a", "late.b"]))
             assert.strictEqual(late._tag, "BrokerUnavailable")
@@ -183,7 +183,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "of concurrent sends none that was acknowledged is lost when one answer is, and none is sent twice",
+        "when one of several concurrent sends loses its response, no acknowledged batch is lost and none is sent twice",
         () =>
           Effect.gen(function* () {
             const it = yield* member()
@@ -224,7 +224,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a slice that takes longer than the session keeps its partition",
+        "a slice that takes longer than the session timeout keeps its partition",
         () =>
           Effect.gen(function* () {
             const [one, two] = [yield* member(), yield* member()]
@@ -250,7 +250,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a record of somebody else's without key, value or headers arrives, and of a header that repeats the last value",
+        "a foreign record without key, value or headers is delivered, and of a repeated header the last value",
         () =>
           Effect.gen(function* () {
             const it = yield* member()
@@ -283,7 +283,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "the prefix stands before the names of topics and groups on the wire, and nowhere else",
+        "the prefix is put before the names of topics and groups on the wire, and only there",
         () =>
           Effect.gen(function* () {
             const prefix = `p${randomUUID()}.`
@@ -311,7 +311,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a missing topic is not made when that is switched off, and a partition that is not there is said to be",
+        "a missing topic is not created when KAFKA_CREATE_TOPICS is off, and a missing partition is an error",
         () =>
           Effect.gen(function* () {
             const it = yield* member({ createTopics: false })
@@ -337,7 +337,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a topic that many members make at once is made once",
+        "a topic that many members create at once is created once",
         () =>
           Effect.gen(function* () {
             const topic = `race-${randomUUID()}`
@@ -360,7 +360,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "more than a reader holds arrives in order and whole, however slow its handler is",
+        "more records than a reader buffers are delivered in order and completely, however slow the handler is",
         () =>
           Effect.gen(function* () {
             const it = yield* member()
@@ -384,7 +384,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a group whose place has expired goes on with the first record that is left",
+        "a group whose next record was deleted continues with the first record that is left",
         () =>
           Effect.gen(function* () {
             const it = yield* member()
@@ -401,7 +401,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
             const admin = yield* KafkaMember.admin(bootstrapServers)
             const wireTopic = KafkaMember.prefix + topic
             yield* Effect.promise(async () => {
-              // kafkajs deletes only from a topic that it has heard of.
+              // kafkajs deletes records only of a topic whose metadata it has.
               await admin.fetchTopicMetadata({ topics: [wireTopic] })
               await admin.deleteTopicRecords({ topic: wireTopic, partitions: [{ partition: 0, offset: "5" }] })
             })
@@ -412,7 +412,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
       )
 
       it.effect(
-        "a broker that is down does not hide the others of the list",
+        "a broker that is down does not hide the other bootstrap servers",
         () =>
           Effect.gen(function* () {
             const { bootstrapServers } = yield* Servers
@@ -469,7 +469,7 @@ describe.skipIf(bootstrapServers === null || local._tag === "Unavailable")(
               [...new Set(seen)].filter((value) => Number(value) >= 5),
               numbers(5, 5)
             )
-            // A request that was on its way when the broker died may time out only now, which says "away" once more.
+            // A request that was in flight when the broker died may time out only now, and report it unavailable once more.
             yield* SubscriptionRef.changes(it.broker.available).pipe(
               Stream.filter((available) => available),
               Stream.runHead

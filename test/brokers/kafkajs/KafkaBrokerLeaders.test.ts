@@ -37,10 +37,10 @@ if (local._tag === "Unavailable") {
 
 const partitions = 6
 
-/** Without the guard in KafkaConsumer.ts some ten of these moves are enough to lose records. */
+/** Without KafkaFetches.ts some ten of these moves are enough to lose records. */
 const moves = 30
 
-/** Long enough for a move to be noticed by a fetch, so that the next one is another story. */
+/** Long enough for a fetch to notice a move before the next one. */
 const moveInterval = "250 millis"
 
 /** Together they keep a reader a few slices behind. */
@@ -53,7 +53,7 @@ class Cluster extends Context.Service<Cluster, Effect.Success<ReturnType<typeof 
   static readonly layer = Layer.effect(Cluster, LocalKafka.makeProxied({ nodes: 3 }))
 }
 
-/** Makes a topic whose partitions lie where they are told to, and waits until all of them serve: brokers lag behind one another. */
+/** Creates a topic with the given replicas, and waits until all partitions serve: brokers learn of a topic one after the other. */
 const makeTopic = Effect.fnUntraced(function* (
   servers: string,
   admin: Admin,
@@ -63,14 +63,14 @@ const makeTopic = Effect.fnUntraced(function* (
 ) {
   const replicaAssignment = replicas.map((nodes, partition) => ({ partition, replicas: [...nodes] }))
   yield* Effect.promise(() =>
-    // kafkajs' own wait asks one broker, and fails where that does not know of the topic yet.
+    // kafkajs' own wait asks one broker, and fails where that one does not know the topic yet.
     admin.createTopics({ waitForLeaders: false, topics: [{ topic, replicaAssignment, configEntries }] })
   )
   const client = new Kafka({ clientId: "maker", brokers: servers.split(","), logLevel: logLevel.NOTHING })
   assert.strictEqual((yield* topicEnds(client, topic)).length, replicas.length)
 })
 
-/** Gives the partition to the two nodes that are not its leader. */
+/** Moves the partition to the two nodes that do not lead it. */
 const moveLeader = async (admin: Admin, wireTopic: string, partition: number) => {
   const { topics } = await admin.fetchTopicMetadata({ topics: [wireTopic] })
   const leader = topics[0]!.partitions.find(({ partitionId }) => partitionId === partition)!.leader
@@ -86,7 +86,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
     timeout: 120_000
   })((it) => {
     it.effect(
-      "while leaders move, nothing is lost between a publisher and a reader, and nothing overtakes",
+      "while leaders move, no record between a publisher and a reader is lost or overtaken",
       () =>
         Effect.gen(function* () {
           const { bootstrapServers } = yield* Cluster
@@ -94,11 +94,11 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
           const { group, topic } = yield* newTopic(it, partitions)
           const queue = yield* Queue.unbounded<Slice>()
           const fiber = yield* consume(it, { topic, group, sliceSize: 10 }, (slice) =>
-            // Slow enough that fetched and uncommitted records wait, which is what a new generation makes nothing of.
+            // Slow enough that fetched, uncommitted records are buffered. A new generation discards them.
             Effect.sleep(slicePause).pipe(Effect.andThen(slice.commit), Effect.andThen(Queue.offer(queue, slice)))
           )
           const leaders = { moving: true }
-          /** Publishes 0, 1, 2 … until the leaders stand still; what it sends again may be there twice. */
+          /** Publishes 0, 1, 2 … until the leaders move no more. Retried records may be duplicated. */
           const publisher = Effect.fnUntraced(function* (partition: number) {
             let sent = 0
             for (; leaders.moving || sent === 0; sent += 5) {
@@ -132,9 +132,9 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
             assert.deepStrictEqual([...first], [...numbers(0, sent[partition]!), "end"], `partition ${partition}`)
           }
           yield* within("the consumer's end", Fiber.interrupt(fiber))
-          // What was committed stands, and nothing in front of it is left over.
+          // All committed offsets are at the end: nothing below them is left.
           const marker = randomUUID()
-          // A late move may still be under way.
+          // The last move may still be in progress.
           yield* publishStubbornly(it, topic, [marker])
           const next = yield* read(it, { topic, group })
           const rest = yield* next.takeUntil(marker)
@@ -144,7 +144,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
     )
 
     it.effect(
-      "a broker that swallows what it gets is felt by the partitions that it leads, and by no other",
+      "a broker that swallows requests delays the partitions that it leads, and no others",
       () =>
         Effect.gen(function* () {
           const { bootstrapServers, brokers } = yield* Cluster
@@ -152,7 +152,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
           const admin = yield* KafkaMember.admin(bootstrapServers)
           const replicas = Array.from({ length: partitions }, (_, partition) => [1 + (partition % 3)])
           yield* makeTopic(bootstrapServers, admin, KafkaMember.prefix + topic, replicas)
-          // Two of them are waited for; and what a machine that stands still for some seconds sends meanwhile must not take as long.
+          // Two sends are expected to time out. A send on a machine that stands still for some seconds must not.
           const it = yield* KafkaMember.makeDirect({ brokers: bootstrapServers.split(","), sendTimeoutMillis: 10_000 })
           const all = numbers(0, partitions).map(Number)
           const swallowed = all.filter((partition) => partition % 3 === 2)
@@ -162,7 +162,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
               concurrency: "unbounded",
               discard: true
             })
-          // A broker may lag behind the one that was asked, and its answer is not always an outage's.
+          // A broker may not know the topic yet, and its refusal is not always an outage.
           yield* within("all partitions", Effect.retry(sendTo(all), Schedule.spaced("100 millis")))
           const { proxy } = brokers.find(({ nodeId }) => nodeId === 3)!
           yield* Effect.acquireRelease(proxy.blackHole(), () => proxy.pass)
@@ -174,7 +174,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
             )
           )
           const tries = Effect.gen(function* () {
-            // On the connections of all, and then each on some of its own.
+            // First on the shared connections, then each partition on connections of its own.
             for (let round = 0; round < 2; round++) {
               const failed = yield* Effect.forEach(swallowed, (partition) => Effect.flip(sendTo([partition])), {
                 concurrency: "unbounded"
@@ -184,17 +184,17 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
                 swallowed.map(() => "BrokerUnavailable")
               )
             }
-            // Nor by a process that starts meanwhile: it finds the topic fit, and somebody who answers, whichever broker it happens to begin with.
+            // A process that starts meanwhile describes the topic, too, whichever broker it asks first.
             const late = yield* KafkaMember.makeDirect({ brokers: bootstrapServers.split(",") })
             for (let first = 0; first < 3; first++) {
               yield* within("the topic", late.broker.ensureTopic(topic, partitions))
-              // Once more, for a machine that stood still for as long as a question is waited for.
+              // Once more, for a machine that stood still for the time of a question.
               yield* within("an answer", Effect.retry(late.broker.reach!(topic), { times: 1 }))
             }
             yield* proxy.pass
             yield* Effect.forEach(swallowed, (partition) => publishStubbornly(it, topic, ["back"], partition))
           })
-          // The first one that fails among the others fails the test.
+          // The first failure of a healthy partition fails the test.
           yield* Effect.raceFirst(tries, traffic)
           assert.isAbove(rounds, 0)
         }),
@@ -202,13 +202,13 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
     )
 
     it.effect(
-      "while half of a topic's partitions have no leader nothing burns, the other half flows, also from a process that starts meanwhile, other topics do, and all of it follows when they are back",
+      "while half of a topic's partitions have no leader, no attempt is counted, the other half and other topics flow, also from a new process, and the rest follows when the leaders are back",
       () =>
         Effect.gen(function* () {
           const { bootstrapServers, brokers } = yield* Cluster
           const prefix = `half-${randomUUID()}-`
           const admin = yield* KafkaMember.admin(bootstrapServers)
-          // The even ones live on the third node alone.
+          // Even partitions have their only replica on the third node.
           const halves = Array.from({ length: 8 }, (_, partition) => [
             partition % 2 === 0 ? 3 : 1 + ((partition >> 1) % 2)
           ])
@@ -245,7 +245,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
               ),
               (context) => Context.get(context, PartitionPauses)
             )
-            // Lanes of even numbers lie in partitions of even numbers.
+            // Even lanes are in even partitions.
             const waiting = sql<{ readonly what: string }>`
               SELECT DISTINCT topic || ' ' || lane % 2 AS what FROM outbox_events ORDER BY what`
             const untilHalf = ({ all: pauses }: PartitionPauses["Service"]) =>
@@ -271,7 +271,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
                 yield* untilHalf(dispatcher)
               })
             )
-            // Until the others have missed it for a session they name it as the leader, and kafkajs takes that for an answer.
+            // Until its session ends, the other brokers name the dead node as the leader, and kafkajs accepts that.
             yield* Counters.eventually(
               "the others to say that there is no leader",
               Effect.promise(() =>

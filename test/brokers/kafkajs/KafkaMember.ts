@@ -1,4 +1,4 @@
-/** Members of the Kafka broker for tests: each has connections of its own, through a proxy of its own, as a process would. */
+/** Members of the Kafka broker for tests. Like a process, each has its own connections, here through its own proxy. */
 import { Context, Effect, Layer, References } from "effect"
 import { Kafka, logLevel, Partitioners } from "kafkajs"
 import * as net from "node:net"
@@ -7,13 +7,13 @@ import * as KafkaBroker from "../../../src/brokers/kafkajs/KafkaBroker.ts"
 import { BrokerHarness } from "../../contracts/BrokerHarness.ts"
 import * as TcpProxy from "../../support/TcpProxy.ts"
 
-/** The shortest session that a Kafka allows by default. Two busy cores stand still for a second or two at times. */
+/** The shortest session that Kafka allows by default. Two busy cores stand still for a second or two at times. */
 export const sessionTimeoutMillis = 6_000
 
-/** Longer than a send takes on a machine that is busy with everything else, a topic's first one included. */
+/** Longer than a send takes on a busy machine, including the first one to a topic. */
 export const sendTimeoutMillis = 10_000
 
-/** For an answer that never comes: it has to be waited for, and what other sends take must stay below it as a rule. */
+/** For tests in which a response never comes. They wait for it, and other sends should stay below it. */
 export const impatientMillis = 1_500
 
 /** Members of these tests share their cluster with others. */
@@ -47,9 +47,9 @@ const build = <R>(settings: Settings, connect: Layer.Layer<never, never, R>) =>
     Effect.map((context) => Context.get(context, Broker))
   )
 
-/** A member whose every connection runs through `proxy`. */
+/** A member with all connections through `proxy`. */
 export const make = Effect.fnUntraced(function* (bootstrapServers: string, settings: Settings = {}) {
-  // All connections of a single node can go through one proxy; of a larger cluster each node would need its own.
+  // One proxy serves a single node. In a larger cluster each node would need its own.
   const server = bootstrapServers.split(",")[0]!
   const proxy = yield* TcpProxy.makeKafka({ upstream: addressOf(server) })
   const connect = Layer.succeed(KafkaBroker.KafkaConnect, () => net.connect(proxy.port, proxy.host))
@@ -60,14 +60,14 @@ export const make = Effect.fnUntraced(function* (bootstrapServers: string, setti
   }
 })
 
-/** A member without a proxy, as the service has it. */
+/** A member without a proxy, as in the service. */
 export const makeDirect = (settings: Settings & { readonly brokers: ReadonlyArray<string> }) =>
   Effect.map(build(settings, Layer.empty), (broker) => ({ broker, kill: Effect.void }))
 
-/** How long the simulated outage of a Kafka that is not ours to stop takes: long enough to be run into. */
+/** The length of a simulated outage, where the test must not stop the Kafka: long enough to be noticed. */
 const outage = "500 millis"
 
-/** The harness of the contract suite. Its broker is shared with other tests, so an outage is one of the members' network only. */
+/** The harness of the contract suite. Other tests share its broker, so an outage cuts only the members' network. */
 export const harness = (bootstrapServers: string): Layer.Layer<BrokerHarness> =>
   Layer.effect(
     BrokerHarness,
@@ -96,11 +96,11 @@ export const harness = (bootstrapServers: string): Layer.Layer<BrokerHarness> =>
     })
   ).pipe(Layer.provideMerge(Layer.succeed(References.MinimumLogLevel, "Warn")))
 
-/** A bare kafkajs client, for what a test itself looks at or writes. */
+/** A plain kafkajs client, for a test's own requests. */
 export const kafkajs = (bootstrapServers: string): Kafka =>
   new Kafka({ clientId: "check", brokers: bootstrapServers.split(","), logLevel: logLevel.NOTHING })
 
-/** A producer of somebody else's. */
+/** A foreign producer. */
 export const foreignProducer = (bootstrapServers: string) =>
   Effect.acquireRelease(
     Effect.promise(async () => {

@@ -1,4 +1,4 @@
-/** The places of a group's member: committed together, and only by who still owns them. */
+/** The offsets of a member: committed together, and only by readers that still own their partitions. */
 import { assert, it } from "@effect/vitest"
 import { Clock, Deferred, Effect, Fiber, Queue } from "effect"
 import { TestClock } from "effect/testing"
@@ -10,10 +10,10 @@ const ownerOf = (partition: number) => {
   return { partition, isLost: () => lost, lose: () => void (lost = true) }
 }
 
-/** Requests as they go out, each answered when the test says so. */
+/** The requests, each of which the test answers. */
 const make = Effect.gen(function* () {
   const requests = yield* Queue.unbounded<{
-    readonly places: Readonly<Record<number, string>>
+    readonly offsets: Readonly<Record<number, string>>
     readonly answer: (error?: Error) => void
   }>()
   const said: Array<boolean> = []
@@ -25,7 +25,7 @@ const make = Effect.gen(function* () {
   const send: KafkaOffsets.Send = ({ topics: [topic] }) =>
     new Promise((resolve, reject) => {
       Queue.offerUnsafe(requests, {
-        places: Object.fromEntries(topic!.partitions.map(({ offset, partition }) => [partition, offset])),
+        offsets: Object.fromEntries(topic!.partitions.map(({ offset, partition }) => [partition, offset])),
         answer: (error) => (error === undefined ? resolve() : reject(error))
       })
     })
@@ -34,45 +34,47 @@ const make = Effect.gen(function* () {
   return { note, settled: offsets.settled, next: Queue.take(requests), said }
 })
 
-it.live(
-  "what was noted while a request was under way goes together into the next, the last place of each partition",
-  () =>
-    Effect.gen(function* () {
-      const { next, note, settled } = yield* make
-      const [one, two] = [ownerOf(1), ownerOf(2)]
-      yield* note(one, 5n)
-      const first = yield* next
-      assert.deepStrictEqual(first.places, { 1: "5" })
-      yield* note(two, 3n)
-      yield* note(one, 6n)
-      yield* note(one, 7n)
-      first.answer()
-      const second = yield* next
-      assert.deepStrictEqual(second.places, { 1: "7", 2: "3" })
-      const waiting = yield* Effect.forkChild(settled)
-      second.answer()
-      yield* Fiber.join(waiting)
-    }).pipe(Effect.scoped)
-)
-
-it.live("nothing is committed for who has lost the partition", () =>
+it.live("offsets that were noted during a request go into the next one together, the last of each partition", () =>
   Effect.gen(function* () {
     const { next, note, settled } = yield* make
     const [one, two] = [ownerOf(1), ownerOf(2)]
     yield* note(one, 5n)
     const first = yield* next
+    assert.deepStrictEqual(first.offsets, { 1: "5" })
+    yield* note(two, 3n)
+    yield* note(one, 6n)
+    yield* note(one, 7n)
+    first.answer()
+    const second = yield* next
+    assert.deepStrictEqual(second.offsets, { 1: "7", 2: "3" })
+    const waiting = yield* Effect.forkChild(settled)
+    second.answer()
+    yield* Fiber.join(waiting)
+  }).pipe(Effect.scoped)
+)
+
+it.live("no offset is committed for a reader that has lost its partition", () =>
+  Effect.gen(function* () {
+    const { next, note, settled } = yield* make
+    const [one, two, three] = [ownerOf(1), ownerOf(2), ownerOf(3)]
+    // Lost after its offset was noted, and before the request.
+    yield* note(three, 4n)
+    three.lose()
+    yield* note(one, 5n)
+    const first = yield* next
+    assert.deepStrictEqual(first.offsets, { 1: "5" })
     yield* note(one, 6n)
     yield* note(two, 3n)
     one.lose()
     first.answer()
     const second = yield* next
-    assert.deepStrictEqual(second.places, { 2: "3" })
+    assert.deepStrictEqual(second.offsets, { 2: "3" })
     second.answer()
     yield* settled
   }).pipe(Effect.scoped)
 )
 
-it.live("an old generation loses its partitions, and nobody waits for its places", () =>
+it.live("an old generation loses its partitions, and its offsets are not waited for", () =>
   Effect.gen(function* () {
     const { next, note, said, settled } = yield* make
     const one = ownerOf(1)
@@ -85,7 +87,7 @@ it.live("an old generation loses its partitions, and nobody waits for its places
   }).pipe(Effect.scoped)
 )
 
-it.effect("a commit that fails is tried again, and the broker is said to be away", () =>
+it.effect("a commit that fails is retried, and the broker is reported unavailable", () =>
   Effect.gen(function* () {
     const { next, note, said, settled } = yield* make
     yield* note(ownerOf(1), 5n)
@@ -103,21 +105,21 @@ it.effect("a commit that fails is tried again, and the broker is said to be away
     const clock = yield* Effect.forkChild(Effect.forever(TestClock.adjust("1 seconds")))
     const again = yield* next
     yield* Fiber.interrupt(clock)
-    assert.deepStrictEqual(again.places, { 1: "5" })
+    assert.deepStrictEqual(again.offsets, { 1: "5" })
     again.answer()
     yield* Fiber.join(waiting)
     assert.deepStrictEqual(said, [false])
   }).pipe(Effect.scoped)
 )
 
-it.effect("a consumer that ends waits neither for the pause after a failure nor for the next one's", () =>
+it.effect("a consumer that ends waits for no long pause after a failed commit", () =>
   Effect.gen(function* () {
     const { next, note, settled } = yield* make
     const failing = Effect.flatMap(next, ({ answer }) => Effect.sync(() => answer(new Error("no connection"))))
     yield* note(ownerOf(1), 5n)
     const clock = yield* Effect.forkChild(Effect.forever(TestClock.adjust("100 millis")))
     yield* Effect.repeat(failing, { times: 8 })
-    // The clock stands still, and the pause is one of seconds.
+    // The clock stands still, and the pause would take seconds.
     yield* Fiber.interrupt(clock)
     const waiting = yield* Effect.forkChild(settled)
     yield* failing

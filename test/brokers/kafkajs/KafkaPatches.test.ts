@@ -1,7 +1,4 @@
-/**
- * What is changed of kafkajs: a connection that broke in the middle of an answer is a new one when it is opened again, and a consumer that is
- * stopped ends, whatever it was at.
- */
+/** The repairs of kafkajs that need no broker. Each test is red, or hangs, without its repair. */
 import { assert, it } from "@effect/vitest"
 import { once } from "node:events"
 import { createRequire } from "node:module"
@@ -25,6 +22,25 @@ interface Runner {
 }
 const Runner = createRequire(import.meta.url)("kafkajs/src/consumer/runner.js") as new (options: object) => Runner
 
+interface RequestQueue {
+  readonly pending: Array<object>
+  readonly throttleCheckTimeoutId: object | null
+  maxInFlightRequests: number
+  throttledUntil: number
+  readonly checkPendingRequests: () => void
+  readonly destroy: () => void
+}
+const RequestQueue = createRequire(import.meta.url)("kafkajs/src/network/requestQueue/index.js") as new (
+  options: object
+) => RequestQueue
+
+interface BrokerPool {
+  readonly withBroker: <A>(ask: (one: { readonly nodeId: string }) => Promise<A>) => Promise<A>
+}
+const BrokerPool = createRequire(import.meta.url)("kafkajs/src/cluster/brokerPool.js") as {
+  readonly prototype: BrokerPool
+}
+
 const ConsumerGroup = createRequire(import.meta.url)("kafkajs/src/consumer/consumerGroup.js") as new (
   options: object
 ) => { memberId: string | null }
@@ -34,7 +50,7 @@ applyPatches()
 const quiet = () => undefined
 const logger = { namespace: () => logger, debug: quiet, error: quiet, info: quiet, warn: quiet }
 
-/** A server that sends each connection the next of these and leaves its end open, and a kafkajs connection to it. */
+/** A server that sends each connection its own answer and leaves it open, and a kafkajs connection to the server. */
 const open = async (...answers: ReadonlyArray<Buffer>) => {
   const sockets: Array<net.Socket> = []
   const server = net.createServer({ allowHalfOpen: true }, (socket) => {
@@ -67,23 +83,23 @@ const open = async (...answers: ReadonlyArray<Buffer>) => {
   return { client, close, connection, sockets }
 }
 
-/** Waits until the socket is gone and kafkajs knows it. */
+/** Waits until the socket is closed and kafkajs has noticed it. */
 const broken = async (connection: Connection, socket: net.Socket) => {
   await new Promise((resolve) => socket.once("close", resolve))
   while (connection.isConnected()) await nextTurn()
 }
 
-/** The answer to request 7, and what comes of one of 100 bytes that is cut off. */
+/** The response to request 7, and the beginning of a response of 100 bytes. */
 const whole = Buffer.from([0, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 0])
 const half = Buffer.from([0, 0, 0, 100, 1, 2])
 
-/** The number of the first request that is answered. */
+/** The correlation id of the first response that is parsed. */
 const firstAnswered = (connection: Connection) =>
   new Promise<number>((resolve) => {
     connection.requestQueue.fulfillRequest = ({ correlationId }) => resolve(correlationId)
   })
 
-it("an answer that was cut off has no part in what comes after the connection is opened again", async () => {
+it("half a response is discarded when its connection is opened again", async () => {
   const { client, close, connection, sockets } = await open(half, whole)
   try {
     const answered = firstAnswered(connection)
@@ -99,8 +115,8 @@ it("an answer that was cut off has no part in what comes after the connection is
   }
 })
 
-it("an answer that can't be read ends its connection, and not the process", async () => {
-  // Two bytes, and an answer begins with a number of four.
+it("a response that can't be parsed closes its connection, and does not end the process", async () => {
+  // Two bytes, and a response begins with a correlation id of four bytes.
   const { client, close, connection } = await open(Buffer.from([0, 0, 0, 2, 1, 2]))
   try {
     await connection.connect()
@@ -110,11 +126,11 @@ it("an answer that can't be read ends its connection, and not the process", asyn
   }
 })
 
-it("a connection that is opened again hears nothing of the socket before", async () => {
+it("a connection that is opened again ignores the events of its previous socket", async () => {
   const { client, close, connection, sockets } = await open()
   try {
     await connection.connect()
-    // kafkajs' own way: it says goodbye and does not wait for an answer.
+    // kafkajs ends the socket and does not wait for the other side.
     await connection.disconnect()
     await connection.connect()
     const over = once(client[0]!, "close")
@@ -131,7 +147,7 @@ it("a connection that is opened again hears nothing of the socket before", async
   }
 })
 
-it("who asks for a connection that is being opened waits for that one", async () => {
+it("concurrent callers of connect share one socket", async () => {
   const { client, close, connection } = await open()
   try {
     await Promise.all([connection.connect(), connection.connect()])
@@ -141,9 +157,40 @@ it("who asks for a connection that is being opened waits for that one", async ()
   }
 })
 
+it("a connection polls its request queue only while requests wait or the broker throttles it", () => {
+  const queueWith = (state: Partial<RequestQueue>) => {
+    const queue = Object.assign(new RequestQueue({ logger, maxInFlightRequests: 0 }), state)
+    queue.checkPendingRequests()
+    const polls = queue.throttleCheckTimeoutId !== null
+    queue.destroy()
+    return polls
+  }
+  assert.isFalse(queueWith({}))
+  assert.isTrue(queueWith({ pending: [{}] }))
+  assert.isTrue(queueWith({ throttledUntil: Date.now() + 60_000 }))
+})
+
+it("a question that any broker can answer goes to connected brokers first, and to the next one after a failure", async () => {
+  const asked: Array<string> = []
+  const poolOf = (unreachable: ReadonlyArray<string>) =>
+    Object.assign(Object.create(BrokerPool.prototype) as BrokerPool, {
+      brokers: Object.fromEntries(["1", "2", "3"].map((nodeId) => [nodeId, { isConnected: () => nodeId === "2" }])),
+      findBroker: ({ nodeId }: { nodeId: string }) => {
+        asked.push(nodeId)
+        return unreachable.includes(nodeId) ? Promise.reject(new Error(`${nodeId} is down`)) : Promise.resolve({})
+      }
+    })
+  assert.strictEqual(await poolOf(["2", "3"]).withBroker(({ nodeId }) => Promise.resolve(nodeId)), "1")
+  assert.strictEqual(asked[0], "2")
+  const failure = await poolOf(["1", "2", "3"])
+    .withBroker(done)
+    .catch((cause: Error) => cause.message)
+  assert.match(String(failure), /^[13] is down$/)
+})
+
 const done = () => Promise.resolve()
 
-/** kafkajs' loop of a consumer, over a group that the test plays. */
+/** kafkajs' consumer loop over a consumer group of the test. */
 const runnerOf = (consumerGroup: object) =>
   new Runner({
     logger,
@@ -156,7 +203,7 @@ const runnerOf = (consumerGroup: object) =>
     consumerGroup
   })
 
-it("a consumer that is stopped while its fetchers are made anew ends", async () => {
+it("a consumer that is stopped while it recreates its fetchers ends", async () => {
   let nodes = [1, 2]
   let looks = 0
   let left = false
@@ -170,7 +217,7 @@ it("a consumer that is stopped while its fetchers are made anew ends", async () 
       return done()
     },
     getNodeIds: () => {
-      // It would go on for ever, and nothing in this process could end it.
+      // Without the repair the loop never yields, so no timeout could end this test.
       if (++looks > 1_000) throw new Error("the fetchers never end")
       return nodes
     },
@@ -178,19 +225,19 @@ it("a consumer that is stopped while its fetchers are made anew ends", async () 
   })
   await runner.start()
   while (fetches.size < 2) await nextTurn()
-  // One fetcher sees that the second broker is gone, and waits for the other fetcher's end, as does the stop …
+  // One fetcher sees that the second broker is gone and waits for the other fetcher, as the stop does …
   nodes = [1]
   fetches.get(1)!()
   await nextTurn()
   const stopped = runner.stop()
-  // … and when that comes, new ones are made.
+  // … and when that one ends, the fetchers are recreated.
   fetches.get(2)!()
   await stopped
   assert.isTrue(left)
   assert.isBelow(looks, 20)
 })
 
-it("a consumer that its group has forgotten, and that fails to join it again, does not go on without it", async () => {
+it("a consumer that its group has forgotten, and whose rejoin fails, joins again before it fetches on", async () => {
   let joins = 0
   let fetches = 0
   const isMember = Promise.withResolvers<number>()
@@ -209,10 +256,10 @@ it("a consumer that its group has forgotten, and that fails to join it again, do
       fetches += 1
       await nextTurn()
       if (fetches === 1) {
-        // What kafkajs makes of the coordinator's answer to a heartbeat.
+        // kafkajs' error for the coordinator's response to a heartbeat.
         throw Object.assign(new Error("who is that?"), { type: "UNKNOWN_MEMBER_ID" })
       }
-      if (fetches > 100) isMember.reject(new Error("it fetches, and is no member"))
+      if (fetches > 100) isMember.reject(new Error("it fetches and is no member"))
       return []
     }
   })

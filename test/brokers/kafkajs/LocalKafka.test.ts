@@ -11,14 +11,14 @@ import * as LocalKafka from "../../support/LocalKafka.ts"
 import { ApiKey, type KafkaProxy } from "../../support/TcpProxy.ts"
 import { topicEnds } from "../../support/topicEnds.ts"
 
-/** A start takes 3 s here and three nodes 8 s; a busy CI machine gets ten times that before vitest gives up. */
+/** A start takes 3 s, and of three nodes 8 s. A busy machine gets ten times that. */
 const timeoutMillis = 300_000
 
-/** For one condition on a running cluster: above an election (2 s until a death is noticed, and the move itself). */
+/** For one condition on a running cluster: above an election, which takes 2 s to notice a death, and the move. */
 const patience = "30 seconds"
 
 const source = await Effect.runPromise(KafkaSource.decideLocalKafka)
-// These tests kill brokers, so that only a Kafka of their own will do. In CI its absence is a failure, not a green skip.
+// These tests kill brokers, so they need a Kafka of their own. In CI its absence is a failure and no skip.
 if (source._tag === "Unavailable") {
   const missing = `LocalKafka.test.ts has no Kafka: ${source.missing}`
   if (process.env.CI === "true") throw new KafkaSource.KafkaUnavailable({ missing })
@@ -51,8 +51,7 @@ const createTopic = (kafka: Kafka, replicationFactor: number) =>
   }).pipe(Effect.scoped)
 
 /**
- * Everything that the one partition holds, from its start to the end that it has now. The end is asked first, so that "nothing more came
- * for a while" is never taken for the end.
+ * All records of the only partition up to its current end. The end is asked for first, so that a pause is never taken for it.
  */
 const readAll = (kafka: Kafka, topic: string): Effect.Effect<ReadonlyArray<string>> =>
   Effect.gen(function* () {
@@ -61,7 +60,7 @@ const readAll = (kafka: Kafka, topic: string): Effect.Effect<ReadonlyArray<strin
     const values: Array<string> = []
     if (end === 0) return values
     const consumer = yield* Effect.acquireRelease(
-      // A consumer leaves only when its last fetch has been answered, by default after 5 s without news.
+      // A consumer leaves only after the response to its last fetch, by default after 5 s without records.
       Effect.succeed(kafka.consumer({ groupId: `read-${topic}-${randomUUID()}`, maxWaitTimeInMs: 100 })),
       (consumer) => Effect.ignore(Effect.tryPromise(() => consumer.disconnect()))
     )
@@ -95,8 +94,8 @@ class ThreeNodes extends Context.Service<ThreeNodes, LocalKafka.LocalKafka>()("p
 }
 
 /**
- * Sends three messages at once, five times, and each time the first Produce response is lost on the wire. What a caller was told is
- * compared with what the log holds.
+ * Sends three messages at once, five times, and each time the first Produce response is lost on the wire. Returns the acknowledged
+ * messages and the log.
  */
 const loseResponses = (options: ProducerConfig) =>
   Effect.gen(function* () {
@@ -132,10 +131,10 @@ const loseResponses = (options: ProducerConfig) =>
     return { acknowledged, refused, log, lost: acknowledged.filter((value) => !log.includes(value)) }
   })
 
-/** Between a send that fails in kafkajs and its own next try: many times what an acknowledged send takes meanwhile. */
+/** The delay of kafkajs' own retry: many times the duration of an acknowledged send. */
 const ownRetryMillis = 2_000
 
-/** Sends A, whose request the network cuts off before the broker has it. */
+/** Sends A, whose request is cut off before the broker has received it. */
 const loseRequest = (options: ProducerConfig) =>
   Effect.gen(function* () {
     const kafka = yield* OneNode
@@ -145,7 +144,7 @@ const loseRequest = (options: ProducerConfig) =>
     const producer = yield* makeProducer(clientOf(kafka.bootstrapServers, "lost-request"), options)
     yield* Effect.orDie(send(producer, topic, ["warm"]))
     const before = yield* proxy.counters
-    // In the middle of the request's header: a broker carries out whole requests only.
+    // In the middle of the request's header: a broker executes complete requests only.
     const cut = yield* proxy.cutAfter({ bytes: 10, direction: "requests" })
     const first = yield* Effect.forkChild(Effect.exit(send(producer, topic, ["A"])))
     yield* Effect.timeout(cut, patience)
@@ -201,7 +200,7 @@ describe.skipIf(source._tag === "Unavailable")("LocalKafka", () => {
             `plain: acknowledged ${acknowledged.length}, refused ${refused.length}, in the log ${log.length}`
           )
           assert.deepStrictEqual(lost, [])
-          // Each of the five lost responses hit one send at least, and the log has it all the same: the unknown outcome.
+          // Each of the five lost responses failed at least one send, and the log has its message: an unknown outcome.
           assert.isAtLeast(refused.length, 10)
           assert.isAbove(refused.filter((value) => log.includes(value)).length, 0)
           assert.strictEqual(new Set(log).size, log.length)
@@ -217,7 +216,7 @@ describe.skipIf(source._tag === "Unavailable")("LocalKafka", () => {
             idempotent: false,
             retry: { retries: 1, initialRetryTime: ownRetryMillis, factor: 0 }
           })
-          // It connects anew to ask who leads, and then waits before it tries again. Nobody has been told that A failed.
+          // kafkajs reconnects to find the leader, and then waits before its retry. No caller knows that A failed.
           yield* proxy
             .until(
               ({ responseFrames }) =>
@@ -353,8 +352,8 @@ describe.skipIf(source._tag === "Unavailable")("LocalKafka", () => {
               Effect.repeat({ until: (leader) => leader === 1, schedule: Schedule.spaced("100 millis") }),
               Effect.timeout(patience)
             )
-            // The producer still believes in the old leader, which refuses; the other leader's part is stored. Then both have the same one,
-            // which kafkajs does not ask again, for it has answered.
+            // The producer sends to the old leader, which refuses; the other partition's message is stored. Then one node leads both, and
+            // kafkajs does not ask it again, because it has already responded.
             const sent = yield* Effect.exit(sendToBoth("after"))
             assert.strictEqual(Exit.isSuccess(sent), retries > 0)
             const ends = yield* topicEnds(client, topic)
@@ -413,7 +412,7 @@ describe.skipIf(source._tag === "Unavailable")("LocalKafka", () => {
   })
 })
 
-/** Whether a process is there and not merely waiting to be reaped: in a container nobody may do that. */
+/** Whether a process lives. A zombie does not count: in a container, often no parent reaps it. */
 const isAlive = (pid: number): boolean => {
   try {
     process.kill(pid, 0)

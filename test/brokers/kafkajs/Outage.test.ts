@@ -1,4 +1,4 @@
-/** Outages of a real Kafka under a running service: orders are taken, nothing burns or piles up, and the queue drains by itself. */
+/** Outages of a real Kafka under a running service: orders are taken, no attempt is counted, and the queue drains by itself. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted, Schema } from "effect"
@@ -38,7 +38,7 @@ class Node extends Context.Service<Node, LocalKafka.LocalKafka<LocalKafka.Broker
     Node,
     LocalKafka.makeProxied({
       nodes: 1,
-      // Access is denied where a rule says so, and nowhere else.
+      // Access is denied only where a rule denies it.
       properties: {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true"
@@ -47,7 +47,7 @@ class Node extends Context.Service<Node, LocalKafka.LocalKafka<LocalKafka.Broker
   )
 }
 
-/** Where every event is: an outage burns no attempt, so there is nothing but these two. */
+/** Every event is queued or published: an outage counts no attempt, so no event is held. */
 const assertNothingBurned = Effect.gen(function* () {
   const sql = yield* PgClient.PgClient
   const rows = yield* sql<{ readonly status: string }>`SELECT DISTINCT status FROM outbox_status`
@@ -70,7 +70,7 @@ const decodeReady = Schema.decodeUnknownSync(Ready)
 
 const orders = 20
 
-/** Places so many orders, several at once: each is taken. */
+/** Places that many orders concurrently. Each one is accepted. */
 const placeOrders = (url: string) =>
   Effect.forEach(
     Array.from({ length: orders }),
@@ -96,7 +96,7 @@ const readiness = (url: string) =>
     return { code: response.status, ...decodeReady(await response.text()) }
   })
 
-/** Eight sends side by side, each with a sender that is being given up and a fresh one, and a question about the topic. */
+/** Eight concurrent sends, each with an old and a new client, and one question about the topic. */
 const mostConnections = 24
 
 describe.skipIf(local._tag === "Unavailable")("with a Kafka that fails", () => {
@@ -146,7 +146,7 @@ describe.skipIf(local._tag === "Unavailable")("with a Kafka that fails", () => {
                   parts.dispatcher.pausedTopics.some(({ attempt }) => attempt >= 2)
               )
             )
-            // Still, and for as long as it takes.
+            // However long the outage takes.
             yield* placeOrders(url)
             assert.isAtMost(yield* proxy.connections, mostConnections, what)
             yield* assertNothingBurned
@@ -195,7 +195,7 @@ describe.skipIf(local._tag === "Unavailable")("with a Kafka that fails", () => {
             )
           yield* create(Ledger.topic)
           yield* create("denied")
-          // What is older than a millisecond when it arrives is refused, as is all from a host whose clock is behind.
+          // Refuses records that are older than a millisecond, like all records of a host whose clock is behind.
           yield* create("clock", { "message.timestamp.before.max.ms": "0" })
           const denial = {
             resourceType: kafkajs.AclResourceTypes.TOPIC,
@@ -252,7 +252,7 @@ describe.skipIf(local._tag === "Unavailable")("with a Kafka that fails", () => {
             "the broken topics to be paused",
             Effect.map(paused, (topics) => topics.join() === broken.join())
           )
-          // In the same lanes, and while the others fail again and again.
+          // In the same lanes, while the other topics keep failing.
           for (let index = 0; index < 10; index++) {
             yield* Transaction.run(Ledger.append(`${Ledger.topic}-${index}`, 2)).pipe(run)
           }

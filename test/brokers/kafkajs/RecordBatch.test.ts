@@ -20,7 +20,7 @@ const kafkajs = {
   crc32c: require("kafkajs/src/protocol/recordBatch/crc32C/index.js") as (bytes: Uint8Array) => number
 }
 
-/** The same batch by kafkajs' own encoder; -1 is what Kafka's own client writes where nothing is idempotent. */
+/** The same batch by kafkajs' own encoder. Kafka's own client writes -1 where the producer is not idempotent. */
 const byKafkajs = async (records: ReadonlyArray<BrokerRecord>, timestampMillis: number) => {
   const { buffer } = await kafkajs.batch({
     firstTimestamp: timestampMillis,
@@ -74,7 +74,7 @@ describe("RecordBatch", () => {
     for (let start = 0; start < 40; start++) {
       assert.strictEqual(crc32c(bytes, start), kafkajs.crc32c(bytes.subarray(start)))
     }
-    // The check value of the catalogue of CRC algorithms, and not what Node's zlib computes.
+    // The check value from the catalogue of CRC algorithms, independent of Node's zlib.
     const check = new TextEncoder().encode("123456789")
     assert.strictEqual(crc32c(check, 0), 0xe3069283)
     assert.notStrictEqual(crc32c(check, 0), crc32(check))

@@ -23,7 +23,7 @@ if (brokers === null) {
   console.warn(`SKIPPED: ${missing}`)
 }
 
-/** Larger than what the topic will take for a while, and far below what it takes before and after. */
+/** Above the lowered limit of the topic, and far below its limit before and after. */
 const largeBytes = 60_000
 const loweredBytes = 30_000
 const usualBytes = 1_048_588
@@ -58,7 +58,7 @@ const startDispatcher = (servers: string, prefix: string) =>
     )
   })
 
-/** What a client that shares no code with ours reads: each aggregate's versions, partition by partition. */
+/** Each aggregate's versions, read partition by partition by a client that shares no code with the service. */
 const readTopic = (servers: string, topic: string, count: number) =>
   Effect.promise(async () => {
     const consumer = KafkaMember.kafkajs(servers).consumer({ groupId: `witness-${randomUUID()}` })
@@ -119,7 +119,7 @@ describe.skipIf(brokers === null)("a topic whose size limit is lowered", () => {
         yield* appendLarge(1)
         yield* Refusals.untilPublished("poison", 1)
 
-        // Traffic that goes on through all of it; the topic's lanes carry the held aggregate's and everybody else's.
+        // Traffic during the whole test, in the lanes of the held aggregate and in others.
         const others = Array.from({ length: 20 }, (_, index) => `other-${index}`)
         const written = yield* Ref.make(0)
         const going = yield* Ref.make(true)
@@ -133,7 +133,7 @@ describe.skipIf(brokers === null)("a topic whose size limit is lowered", () => {
         )
         yield* setLimit(loweredBytes)
         yield* Refusals.append("poison", 2, 1)
-        // A broker takes a new limit up within moments, and not at once: one large event may still get through.
+        // A broker applies a new limit after a moment, so one large event may still be accepted.
         let version = 3
         yield* Effect.gen(function* () {
           yield* appendLarge(version++)
@@ -148,7 +148,7 @@ describe.skipIf(brokers === null)("a topic whose size limit is lowered", () => {
         yield* Refusals.append("poison", version++, 1)
         yield* Refusals.append("poison", version, 1)
 
-        // Progress of the others, counted from the refusal on.
+        // The progress of the other aggregates since the refusal.
         const before = yield* Ref.get(written)
         yield* Effect.raceFirst(
           Counters.eventually(
@@ -172,7 +172,7 @@ describe.skipIf(brokers === null)("a topic whose size limit is lowered", () => {
           ["retrying", "parked", "parked"]
         )
         yield* setLimit(usualBytes)
-        // Its waits have grown with the time that all this took.
+        // Its retry delays have grown meanwhile.
         yield* Refusals.dueNow
         yield* Refusals.untilPublished("poison", version)
         yield* Ref.set(going, false)
@@ -190,7 +190,7 @@ describe.skipIf(brokers === null)("a topic whose size limit is lowered", () => {
         Effect.provide(writer),
         Effect.provide(
           Layer.mergeAll(
-            // A wait is about as long as the refusals have lasted: it follows soon after the limit is raised.
+            // A delay is about as long as the refusals have lasted, so the event follows soon after the limit is raised.
             Layer.succeed(HoldSettings, { retryBaseMillis: 0.2, maxAttempts: 1_000, skipTopics: [] }),
             Layer.succeed(LaneWorkersSettings, { pollMillis: 100 })
           )

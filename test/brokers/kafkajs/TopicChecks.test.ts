@@ -1,4 +1,4 @@
-/** Topics of a real Kafka that are not fit: refused when the service starts, or made to wait when the broker comes later. */
+/** Unsuitable topics of a real Kafka: refused at the start, or paused where the broker becomes available later. */
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted, Schedule } from "effect"
 import { ConfigResourceTypes } from "kafkajs"
@@ -8,7 +8,8 @@ import * as Path from "node:path"
 import { inject } from "vitest"
 import { Broker } from "../../../src/brokers/Broker.ts"
 import { Publisher } from "../../../src/outbox/Publisher.ts"
-import { type Finding, TopicChecks } from "../../../src/operations/TopicChecks.ts"
+import { TopicChecks } from "../../../src/operations/TopicChecks.ts"
+import type { Finding } from "../../../src/operations/TopicFindings.ts"
 import { Fibers } from "../../../src/platform/Supervised.ts"
 import { within } from "../../contracts/BrokerHarness.ts"
 import { root, TestDatabase } from "../../support/TestDatabase.ts"
@@ -23,7 +24,7 @@ if (bootstrapServers === null) {
 }
 const servers = bootstrapServers ?? ""
 
-/** Makes a topic as somebody else would, with these settings over the cluster's defaults. */
+/** Creates a topic with these settings over the cluster's defaults. */
 const makeTopic = Effect.fnUntraced(function* (
   config: Readonly<Record<string, string>>,
   { partitions = 8, prefix = KafkaMember.prefix }: { readonly partitions?: number; readonly prefix?: string } = {}
@@ -54,7 +55,7 @@ const over = (broker: Broker["Service"]) =>
     Layer.provideMerge(TestProcess.quiet)
   )
 
-/** What the checks say first: at the start, or behind it where the broker was late with an answer then. */
+/** The first report of the checks: at the start, or later where the broker responded late. */
 const firstReport = (context: Context.Context<TopicChecks>) =>
   within(
     "a look",
@@ -95,7 +96,7 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
     it.live(`a topic that ${what} refuses the start with a sentence`, () =>
       Effect.gen(function* () {
         const topic = yield* makeTopic(config, options)
-        // A broker that is late with an answer is no refusal.
+        // A late response is no refusal.
         const error = yield* Effect.retry(Effect.flip(start(topic)), { times: 4 })
         assert.strictEqual(error._tag, "TopicUnfit")
         assert.match(error.message, sentence)
@@ -113,9 +114,9 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
         report?.findings.map(({ kind }) => kind),
         ["oversize", "weak"] satisfies Array<Finding["kind"]>
       )
-      // What fits still goes out: holds deal with the rest, event by event.
+      // Small events are still published, and holds deal with large ones.
       assert.strictEqual(yield* Context.get(context, Publisher).prepare(topic), 8)
-      // What the publisher looks at is told with the rest: there is one TopicChecks.
+      // The publisher uses the same TopicChecks as the report.
       yield* Context.get(context, Publisher).prepare(`${topic}-other`)
       assert.strictEqual((yield* Context.get(context, TopicChecks).reports).length, 2)
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
@@ -156,7 +157,7 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
         const { prepare } = Context.get(context, Publisher)
         const { inspect } = Context.get(context, TopicChecks)
         const admin = yield* KafkaMember.admin(servers)
-        /** All of them at once: what is not named falls back to the cluster's default. */
+        /** Sets all of them at once: a setting that is not named falls back to the cluster's default. */
         const set = (policy: string) =>
           Effect.promise(() =>
             admin.alterConfigs({
@@ -173,7 +174,7 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
               ]
             })
           )
-        /** Looks until the setting has reached the broker that is asked. */
+        /** Waits until the setting has reached the broker that is asked. */
         const seen = (kind: Finding["kind"], is: boolean) =>
           within(
             `a look that ${is ? "finds" : "misses"} what ${kind}`,

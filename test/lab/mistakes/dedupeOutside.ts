@@ -1,6 +1,5 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { OneStatementClaim, never } from "../../../src/postgres/fast/OneStatementClaim.ts"
 import { Inbox } from "../../../src/inbox/Inbox.ts"
 import type { Mistake } from "./Mistake.ts"
 
@@ -11,8 +10,8 @@ export const dedupeOutside: Mistake = {
   rule: "The mark and the effect commit in one transaction.",
   read: "src/inbox/Inbox.ts",
   plant: (real) => ({
-    // Marks and cursors have their own statements, as they have to where a mark stands outside.
-    applySlice: Layer.provide(real.applySlice, Layer.succeed(OneStatementClaim, never)),
+    // A mark outside of the transaction has a statement of its own, so the slice is applied step by step.
+    fastPath: Layer.empty,
     inbox: Layer.effect(
       Inbox,
       Effect.gen(function* () {
@@ -36,10 +35,6 @@ export const dedupeOutside: Mistake = {
             )
         })
       })
-    ).pipe(
-      Layer.provide(real.inbox),
-      // Marks have a statement of their own then, for every slice.
-      Layer.merge(Layer.succeed(OneStatementClaim, never))
-    )
+    ).pipe(Layer.provide(real.inbox))
   })
 }

@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { InboxDeadLetters } from "../../../src/operations/InboxDeadLetters.ts"
-import { RandomUuid } from "../../../src/platform/RandomUuid.ts"
+import { Ids } from "../../../src/platform/Ids.ts"
 import type { Mistake } from "./Mistake.ts"
 
 export const inboxRedriveWithNewId: Mistake = {
@@ -16,13 +16,13 @@ export const inboxRedriveWithNewId: Mistake = {
       Effect.gen(function* () {
         const letters = yield* InboxDeadLetters
         const sql = yield* SqlClient.SqlClient
-        const drawUuid = yield* RandomUuid
+        const ids = yield* Ids
         return InboxDeadLetters.of({
           ...letters,
           retry: (consumer, eventId, operator) =>
             Effect.tap(letters.retry(consumer, eventId, operator), () =>
               Effect.orDie(sql`
-                WITH fresh AS (SELECT uuid_v7(clock_now(), ${drawUuid()}::uuid)::text AS id),
+                WITH fresh AS (SELECT ${ids.next()}::text AS id),
                      hold AS (UPDATE inbox_holds SET event_id = fresh.id FROM fresh WHERE consumer_name = ${consumer} AND event_id = ${eventId})
                 UPDATE inbox_parked SET event_id = fresh.id,
                        record_value = convert_to(replace(convert_from(record_value, 'UTF8'), ${eventId}, fresh.id), 'UTF8')

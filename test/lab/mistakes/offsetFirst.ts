@@ -13,10 +13,15 @@ export const offsetFirst: Mistake = {
       ApplySlice,
       Effect.map(ApplySlice, (real) =>
         ApplySlice.of({
-          run: (subscriber, ...slices) =>
+          run: (subscriber, slice) =>
+            Effect.andThen(slice.commit, real.run(subscriber, { ...slice, commit: Effect.void })),
+          runTogether: (subscriber, slices) =>
             Effect.andThen(
               Effect.forEach(slices, (slice) => slice.commit, { discard: true }),
-              real.run(subscriber, ...Array.map(slices, (slice) => ({ ...slice, commit: Effect.void })))
+              real.runTogether(
+                subscriber,
+                Array.map(slices, (slice) => ({ ...slice, commit: Effect.void }))
+              )
             )
         })
       )

@@ -1,5 +1,5 @@
 import { Effect, Layer, Result } from "effect"
-import { Parking } from "../../../src/inbox/holds/Parking.ts"
+import { Holds } from "../../../src/inbox/holds/Holds.ts"
 import { Transaction } from "../../../src/platform/Transaction.ts"
 import type { Mistake } from "./Mistake.ts"
 
@@ -8,26 +8,26 @@ export const parkedKeepsMark: Mistake = {
   what: "An event whose handler fails is parked for later, and its row in `processed_events` stays: the mark was made first, and parking commits with it.",
   why: "The event was processed in a way: it comes again with its slice, and must not be parked twice. But its retry finds it marked, and takes it for a duplicate.",
   rule: "A mark stands for an effect: a parked event has none.",
-  read: "src/inbox/holds/Parking.ts",
+  read: "src/inbox/holds/Holds.ts",
   plant: (real) => ({
-    parking: Layer.effect(
-      Parking,
-      Effect.map(Parking, (parking) =>
-        Parking.of({
-          ...parking,
-          hold: (consumer, turn, reason) =>
+    inboxHolds: Layer.effect(
+      Holds,
+      Effect.map(Holds, (holds) =>
+        Holds.of({
+          ...holds,
+          hold: (consumer, head, reason) =>
             Effect.tap(
-              parking.hold(consumer, turn, reason),
+              holds.hold(consumer, head, reason),
               Effect.fnUntraced(function* () {
-                if (reason._tag === "Gap" || Result.isFailure(turn.arrival.read)) return
+                if (reason._tag === "Gap" || Result.isFailure(head.arrival.read)) return
                 const { sql } = yield* Transaction
                 yield* Effect.orDie(sql`
                   INSERT INTO processed_events (consumer_name, event_id, processed_at)
-                  VALUES (${consumer}, ${turn.arrival.eventId}::uuid, clock_now()) ON CONFLICT DO NOTHING`)
+                  VALUES (${consumer}, ${head.arrival.eventId}::uuid, clock_now()) ON CONFLICT DO NOTHING`)
               })
             )
         })
       )
-    ).pipe(Layer.provide(real.parking))
+    ).pipe(Layer.provide(real.inboxHolds))
   })
 }

@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { ApplySlice } from "../../../src/inbox/ApplySlice.ts"
-import { DependencyDown } from "../../../src/inbox/Subscriber.ts"
+import { DependencyDown, type Subscriber } from "../../../src/inbox/Subscriber.ts"
 import type { Mistake } from "./Mistake.ts"
 
 /** What is not the event's own fault leaves a slice as it was thrown: here everything is taken for that. */
@@ -12,6 +12,13 @@ class Thrown extends DependencyDown {
 
 const thrown = <R>(effect: Effect.Effect<void, unknown, R>) =>
   Effect.mapError(effect, (error) => new Thrown({ reason: error instanceof Error ? error.message : String(error) }))
+
+const throwing = (subscriber: Subscriber): Subscriber => ({
+  ...subscriber,
+  handle: (event) => thrown(subscriber.handle(event)),
+  handleMany: (events) =>
+    thrown(subscriber.handleMany?.(events) ?? Effect.forEach(events, subscriber.handle, { discard: true }))
+})
 
 export const throwIntoClientLoop: Mistake = {
   name: "throw-into-client-loop",
@@ -25,18 +32,8 @@ export const throwIntoClientLoop: Mistake = {
       ApplySlice,
       Effect.map(ApplySlice, (applySlice) =>
         ApplySlice.of({
-          run: (subscriber, ...slices) =>
-            applySlice.run(
-              {
-                ...subscriber,
-                handle: (event) => thrown(subscriber.handle(event)),
-                handleMany: (events) =>
-                  thrown(
-                    subscriber.handleMany?.(events) ?? Effect.forEach(events, subscriber.handle, { discard: true })
-                  )
-              },
-              ...slices
-            )
+          run: (subscriber, slice) => applySlice.run(throwing(subscriber), slice),
+          runTogether: (subscriber, slices) => applySlice.runTogether(throwing(subscriber), slices)
         })
       )
     ).pipe(Layer.provide(real.applySlice))

@@ -19,10 +19,10 @@ import { type AddressInfo, createServer, type Server } from "node:net"
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import { acquire, EmbeddedPostgresError, reset } from "../../../src/postgres/embedded/EmbeddedPostgres.ts"
-import { HostOptions, sheltersOf } from "../../../src/postgres/embedded/EmbeddedPostgresHost.ts"
-import { processStatus } from "../../../src/postgres/embedded/EmbeddedPostgresProcess.ts"
-import { freePort, inspect } from "../../../src/postgres/embedded/EmbeddedPostgresServer.ts"
-import { withLock } from "../../../src/postgres/embedded/EmbeddedPostgresUsers.ts"
+import { HostOptions, sheltersOf } from "../../../src/postgres/embedded/Host.ts"
+import { processStatus } from "../../../src/postgres/embedded/Process.ts"
+import { freePort, inspect } from "../../../src/postgres/embedded/Server.ts"
+import { withLock } from "../../../src/postgres/embedded/Users.ts"
 
 const isRoot = process.getuid?.() === 0
 const repository = join(import.meta.dirname, "../../..")
@@ -37,7 +37,7 @@ beforeAll(() => {
   chmodSync(root, 0o711) // as a machine's directories are; the tests of a closed home close their own
 })
 afterEach(() => {
-  // At once, so that the disk never gets to write it.
+  // Immediately, so that nothing is written to disk first.
   for (const directory of toRemove) rmSync(directory, { recursive: true, force: true })
   toRemove.clear()
 })
@@ -49,7 +49,7 @@ const emptyDirectory = () => {
   return directory
 }
 
-/** A directory with data, shared by the tests that leave the data as it is: an initdb for each would take most of the time. */
+/** A directory with data, shared by the tests that do not change it, because an initdb for each would take most of the time. */
 const sharedDirectory = Effect.runSync(
   Effect.cached(
     Effect.gen(function* () {
@@ -59,7 +59,7 @@ const sharedDirectory = Effect.runSync(
     })
   )
 )
-/** A copy of it, for a test that changes or loses the data. */
+/** A copy of the directory, for a test that changes the data. */
 const ownDirectory = Effect.map(sharedDirectory, (from) => {
   const directory = emptyDirectory()
   execFileSync("cp", ["-a", from, directory])
@@ -120,7 +120,7 @@ const spawnUser = (directory: string, user: { readonly uid?: number; readonly gi
 }
 
 describe("one process", () => {
-  it.live("the first start makes the data, the next one finds it", () =>
+  it.live("the first start creates the data, and the next one finds it", () =>
     Effect.gen(function* () {
       const directory = emptyDirectory()
       const first = yield* Effect.scoped(
@@ -157,7 +157,7 @@ describe("one process", () => {
     })
   )
 
-  it.live("two uses in one process share the server, and the last one stops it", () =>
+  it.live("two users in one process share the server, and the last one stops it", () =>
     Effect.gen(function* () {
       const directory = yield* sharedDirectory
       const inner = yield* Effect.scoped(
@@ -190,7 +190,7 @@ describe("one process", () => {
     })
   )
 
-  it.live("a port that is lost to a race is replaced by another", () =>
+  it.live("a port that another process takes first is replaced", () =>
     Effect.gen(function* () {
       const directory = yield* sharedDirectory
       const taken = yield* Effect.acquireRelease(
@@ -240,7 +240,7 @@ describe("one process", () => {
 })
 
 describe("several processes", () => {
-  it.live("one starts the server, the other joins, and the last to leave stops it", () =>
+  it.live("one process starts the server, another joins it, and the last one stops it", () =>
     Effect.gen(function* () {
       const directory = yield* sharedDirectory
       const users = [spawnUser(directory), spawnUser(directory)] as const
@@ -259,7 +259,7 @@ describe("several processes", () => {
     })
   )
 
-  it.live("a killed user does not count, and its server is joined by the next, who stops it", () =>
+  it.live("the server of a killed process is joined and stopped by the next one", () =>
     Effect.gen(function* () {
       const directory = yield* sharedDirectory
       const user = spawnUser(directory)
@@ -287,7 +287,7 @@ describe("several processes", () => {
     })
   )
 
-  it.live("a killed server is recovered, also where a living process has its number", () =>
+  it.live("a killed server is recovered, also where another process has its pid", () =>
     Effect.gen(function* () {
       const directory = yield* ownDirectory
       const user = spawnUser(directory)
@@ -308,7 +308,7 @@ describe("several processes", () => {
     })
   )
 
-  it.live("a server that is shutting down is waited for, then started anew", () =>
+  it.live("a start waits for a server that is shutting down, and starts it again", () =>
     Effect.gen(function* () {
       const directory = yield* sharedDirectory
       const user = spawnUser(directory)
@@ -336,7 +336,7 @@ describe("several processes", () => {
     })
   )
 
-  it.live("reset refuses while a living process uses the server, and stops what a killed one left", () =>
+  it.live("reset refuses while a living process uses the server, and stops the server of a killed one", () =>
     Effect.gen(function* () {
       const directory = yield* ownDirectory
       const user = spawnUser(directory)
@@ -398,7 +398,7 @@ describe("the machine", () => {
     })
   )
 
-  it.live.skipIf(!isRoot)("root runs it in a user namespace, in a session of its own, below a closed home", () =>
+  it.live.skipIf(!isRoot)("root runs Postgres in a user namespace, in its own session, below a closed home", () =>
     Effect.gen(function* () {
       const home = emptyDirectory()
       mkdirSync(home, { mode: 0o700 })
@@ -421,7 +421,7 @@ describe("the machine", () => {
 
   const uidOf = (pid: number) => Number(/^Uid:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1])
 
-  it.live.skipIf(!isRoot)("root without namespaces runs it as another user, where that user can reach the data", () =>
+  it.live.skipIf(!isRoot)("root without namespaces runs Postgres as another user who can reach the data", () =>
     Effect.gen(function* () {
       const directory = emptyDirectory()
       yield* Effect.scoped(
@@ -431,7 +431,7 @@ describe("the machine", () => {
           assert.isFalse(existsSync(join(directory, "elsewhere")))
         })
       ).pipe(refuse)
-      // Once made, the data's owner stays its user, whatever the machine grants now.
+      // The owner of existing data runs the server, even if the machine would allow another account now.
       const again = yield* Effect.scoped(acquire({ dataDirectory: directory, settings }))
       assert.isFalse(again.joined)
       yield* reset(directory)
@@ -442,39 +442,41 @@ describe("the machine", () => {
     })
   )
 
-  it.live.skipIf(!isRoot)("below a closed home the other user gets a shelter, which is found again and reset", () =>
-    Effect.gen(function* () {
-      const home = emptyDirectory()
-      mkdirSync(home, { mode: 0o700 })
-      const directory = join(home, "postgres")
-      const closed = Effect.provideService(HostOptions, {
-        refuseUserNamespaces: true,
-        packageDirectory: yield* barePackage
-      })
-      const shelter = sheltersOf(directory)[0] ?? ""
-      yield* Effect.addFinalizer(() => Effect.ignore(reset(directory)))
-      yield* Effect.scoped(
-        Effect.gen(function* () {
-          const { url } = yield* acquire({ dataDirectory: directory, settings })
-          yield* query(url, "CREATE TABLE kept AS SELECT 42 AS answer")
-          const { pid } = yield* running(shelter)
-          assert.strictEqual(uidOf(pid), statSync(shelter).uid)
-          assert.strictEqual(statSync(shelter).mode & 0o777, 0o700)
+  it.live.skipIf(!isRoot)(
+    "below a closed home the data of the other user is kept in a shelter, which is found again and reset",
+    () =>
+      Effect.gen(function* () {
+        const home = emptyDirectory()
+        mkdirSync(home, { mode: 0o700 })
+        const directory = join(home, "postgres")
+        const closed = Effect.provideService(HostOptions, {
+          refuseUserNamespaces: true,
+          packageDirectory: yield* barePackage
         })
-      ).pipe(closed)
-      const rows = yield* Effect.scoped(
-        Effect.flatMap(acquire({ dataDirectory: directory, settings }), ({ url }) =>
-          query(url, "SELECT answer FROM kept")
-        )
-      ).pipe(closed)
-      assert.deepStrictEqual(rows, [{ answer: 42 }])
-      yield* reset(directory)
-      assert.isFalse(existsSync(shelter))
-    })
+        const shelter = sheltersOf(directory)[0] ?? ""
+        yield* Effect.addFinalizer(() => Effect.ignore(reset(directory)))
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const { url } = yield* acquire({ dataDirectory: directory, settings })
+            yield* query(url, "CREATE TABLE kept AS SELECT 42 AS answer")
+            const { pid } = yield* running(shelter)
+            assert.strictEqual(uidOf(pid), statSync(shelter).uid)
+            assert.strictEqual(statSync(shelter).mode & 0o777, 0o700)
+          })
+        ).pipe(closed)
+        const rows = yield* Effect.scoped(
+          Effect.flatMap(acquire({ dataDirectory: directory, settings }), ({ url }) =>
+            query(url, "SELECT answer FROM kept")
+          )
+        ).pipe(closed)
+        assert.deepStrictEqual(rows, [{ answer: 42 }])
+        yield* reset(directory)
+        assert.isFalse(existsSync(shelter))
+      })
   )
 
   const nobody = 65_534
-  it.live.skipIf(!isRoot || !reaches(nobody))("a normal user runs it directly", () =>
+  it.live.skipIf(!isRoot || !reaches(nobody))("a normal user runs Postgres directly", () =>
     Effect.gen(function* () {
       const parent = emptyDirectory()
       mkdirSync(parent)
@@ -489,7 +491,7 @@ describe("the machine", () => {
   )
 })
 
-/** Whether `uid` can run node on our sources, which a home that is closed to others prevents. */
+/** Whether `uid` can run node on the sources. A closed home directory prevents it. */
 function reaches(uid: number) {
   try {
     execFileSync(process.execPath, ["--version"], { uid, gid: uid, cwd: repository, stdio: "ignore" })
@@ -499,7 +501,7 @@ function reaches(uid: number) {
   }
 }
 
-/** The name of the first file to appear that begins so. Watching begins at the call. */
+/** The name of the next new file with the given prefix. Watching begins at the call. */
 function appearance(directory: string, prefix: string) {
   const appeared = new Promise<string>((resolve) => {
     const watcher = watch(directory, (_, name) => {

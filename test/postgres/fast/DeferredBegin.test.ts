@@ -1,4 +1,4 @@
-/** BEGIN in one packet with the statement after it, against Postgres and against every way in which its answer may be cut. */
+/** BEGIN in one packet with the statement after it: against Postgres, and with its answer cut at every position. */
 import { PgConnection } from "@effect/sql-pg"
 import { assert, it, layer } from "@effect/vitest"
 import { Effect, Exit, Redacted } from "effect"
@@ -14,7 +14,7 @@ const message = (type: string, body: ReadonlyArray<number> | string = "") => {
   return Buffer.concat([Buffer.from(type), length, bytes])
 }
 
-/** A connection, and what is written to its socket. */
+/** A connection, and the packets that it writes. */
 const connect = Effect.gen(function* () {
   const { url } = yield* TestDatabase
   const { hostname, port } = new URL(Redacted.value(url))
@@ -44,7 +44,7 @@ const connect = Effect.gen(function* () {
 })
 
 layer(TestDatabase.layer, { excludeTestServices: true })("DeferredBegin", (it) => {
-  it.effect("a transaction of one statement is two packets, and its first has the BEGIN", () =>
+  it.effect("a transaction of one statement takes two packets, and the first contains the BEGIN", () =>
     Effect.gen(function* () {
       const { begin, connection, packets } = yield* connect
       const transaction = Effect.all([begin, connection.query("SELECT 1 AS one"), connection.query("COMMIT")])
@@ -58,7 +58,7 @@ layer(TestDatabase.layer, { excludeTestServices: true })("DeferredBegin", (it) =
     })
   )
 
-  it.effect("it is a transaction: what it wrote is gone after a ROLLBACK", () =>
+  it.effect("a ROLLBACK undoes what the transaction wrote", () =>
     Effect.gen(function* () {
       const { begin, connection } = yield* connect
       yield* connection.query("CREATE TEMPORARY TABLE numbers (n integer)")
@@ -69,7 +69,7 @@ layer(TestDatabase.layer, { excludeTestServices: true })("DeferredBegin", (it) =
     })
   )
 
-  it.effect("a first statement that fails is a failed transaction, and the connection goes on", () =>
+  it.effect("a first statement that fails leaves a failed transaction and a usable connection", () =>
     Effect.gen(function* () {
       const { begin, connection } = yield* connect
       yield* begin
@@ -80,12 +80,12 @@ layer(TestDatabase.layer, { excludeTestServices: true })("DeferredBegin", (it) =
     })
   )
 
-  it.effect("a BEGIN that Postgres refuses fails its statement, which is not run, and nothing after it is", () =>
+  it.effect("a BEGIN that Postgres refuses fails its statement, and neither that nor a later one is run", () =>
     Effect.gen(function* () {
       const { begin, connection } = yield* connect
       const other = (yield* connect).connection
       yield* other.query("CREATE TABLE numbers (n integer)")
-      // In a failed transaction nothing but its end is taken.
+      // In a failed transaction Postgres accepts only its end.
       yield* begin
       yield* Effect.exit(connection.query("SELECT 1 / 0"))
       yield* begin
@@ -99,7 +99,7 @@ layer(TestDatabase.layer, { excludeTestServices: true })("DeferredBegin", (it) =
     })
   )
 
-  it.effect("a BEGIN of another kind is sent as it is", () =>
+  it.effect("a BEGIN with options is sent unchanged", () =>
     Effect.gen(function* () {
       const { connection, packets } = yield* connect
       const written = yield* packets(connection.query("BEGIN ISOLATION LEVEL SERIALIZABLE", [], false))
@@ -109,7 +109,7 @@ layer(TestDatabase.layer, { excludeTestServices: true })("DeferredBegin", (it) =
   )
 })
 
-/** A socket without a network, at rest: what is written to it, what it hands to the driver, and what else is done to it. */
+/** A fake idle socket. It records its writes, the data that the driver gets, and other calls. */
 const fakeSocket = () => {
   const written: Array<Buffer> = []
   const handed: Array<Buffer> = []
@@ -127,7 +127,7 @@ const fakeSocket = () => {
   return { socket, written, handed, done }
 }
 
-/** As the driver writes it, whose bytes the tests above have seen taken. */
+/** The driver's own bytes: the tests above show that they are recognised. */
 const beginFrame = Buffer.concat([
   message("P", "\0BEGIN\0\0\0"),
   message("B", [0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 1]),
@@ -139,11 +139,11 @@ const statement = message("Q", "statement")
 
 const begun = [message("1"), message("2"), message("C", "BEGIN\0")]
 const answered = [message("2"), message("D", "row"), message("C", "SELECT 1\0"), message("Z", "T")]
-// Read from somewhere in its middle it has lengths below zero.
+// Parsed from a wrong position, it has negative lengths.
 const notice = message("N", "SHÄÄÄÄÄÄÄÄÄNGT\0\0")
 const refused = [message("E", "SERROR\0\0"), message("Z", "E")]
 
-it("however its answer is cut, and whatever comes between, the driver gets what is the statement's", () => {
+it("however its answer is cut into packets, the driver gets exactly the statement's answer", () => {
   const setting = message("S", "TimeZone\0UTC\0")
   const cases = [
     { answer: [...begun, ...answered], expected: answered },
@@ -166,7 +166,7 @@ it("however its answer is cut, and whatever comes between, the driver gets what 
         }
         assert.deepStrictEqual(Buffer.concat(handed.slice(1)), Buffer.concat(expected))
         assert.isTrue(handed.every(({ length }) => length > 0))
-        // All that comes later passes, also what looks like it.
+        // Later data passes unchanged, even where it looks like such an answer.
         socket.push(begun[0]!)
         assert.deepStrictEqual(handed.at(-1), begun[0])
       }
@@ -174,7 +174,7 @@ it("however its answer is cut, and whatever comes between, the driver gets what 
   }
 })
 
-it("half a message that came before BEGIN keeps it from waiting: its answer would fall into the middle", () => {
+it("half a message that came before BEGIN makes it go out at once: its answer must not split the message", () => {
   for (let cut = 1; cut < notice.length; cut++) {
     const { handed, socket, written } = fakeSocket()
     socket.push(notice.subarray(0, cut))
@@ -184,7 +184,7 @@ it("half a message that came before BEGIN keeps it from waiting: its answer woul
   }
 })
 
-it("half a message that came while BEGIN waited is put together, and is no part of its answer", () => {
+it("half a message that came while BEGIN waited is joined with its rest, and is no part of the answer", () => {
   for (let cut = 1; cut < notice.length; cut++) {
     const { handed, socket } = fakeSocket()
     socket.write(beginFrame)
@@ -205,7 +205,7 @@ it("after a refused BEGIN the next packet closes the connection instead", () => 
   assert.deepStrictEqual([written.length, done], [1, ["destroyed"]])
 })
 
-it("a BEGIN that waits stirs the limit on silence as a packet would", () => {
+it("a BEGIN that waits restarts the socket's timeout as a packet does", () => {
   const { done, socket } = fakeSocket()
   socket.write(beginFrame)
   assert.deepStrictEqual(done, ["timeout 1000"])

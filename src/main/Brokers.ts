@@ -1,0 +1,36 @@
+/** The broker, and the checks of its topics. */
+import { Layer } from "effect"
+import * as Availability from "../brokers/Availability.ts"
+import * as EmbeddedBroker from "../brokers/embedded/EmbeddedBroker.ts"
+import * as KafkaBroker from "../brokers/kafkajs/KafkaBroker.ts"
+import type { AppConfig } from "../Config.ts"
+import { ordersTopic } from "../domain/Events.ts"
+import * as BrokerHealth from "../http/BrokerHealth.ts"
+import * as TopicsHealth from "../http/TopicsHealth.ts"
+import { TopicChecks } from "../operations/TopicChecks.ts"
+
+const kafkaSettings = (config: AppConfig, brokers: ReadonlyArray<string>) =>
+  Layer.succeed(KafkaBroker.KafkaSettings, {
+    brokers,
+    prefix: config.kafkaPrefix,
+    createTopics: config.kafkaCreateTopics,
+    replication: config.kafkaReplication,
+    sendTimeoutMillis: config.outboxSendTimeoutMillis,
+    sessionTimeoutMillis: config.consumerSessionTimeoutMillis,
+    clientId: "paid-once"
+  })
+
+/** Apache Kafka where KAFKA_BROKERS names one, else a durable log in Postgres. */
+export const broker = (config: AppConfig) =>
+  TopicChecks.layer.pipe(
+    // Without this line the metric `broker_available` is missing.
+    Layer.provideMerge(Availability.layer),
+    Layer.provideMerge(
+      config.kafkaBrokers === undefined
+        ? EmbeddedBroker.layer
+        : Layer.provide(KafkaBroker.layer, kafkaSettings(config, config.kafkaBrokers))
+    )
+  )
+
+/** Checks the topics before any part uses them. Without it the service starts on a topic whose settings break a guarantee. */
+export const topics = Layer.mergeAll(TopicChecks.layerStart([ordersTopic]), TopicsHealth.layer, BrokerHealth.layer)

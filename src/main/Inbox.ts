@@ -1,0 +1,34 @@
+/** The inbox: the subscribers, and a consumer for each of them. */
+import { Layer } from "effect"
+import { analytics } from "../application/subscribers/Analytics.ts"
+import { billing } from "../application/subscribers/Billing.ts"
+import { inventory } from "../application/subscribers/Inventory.ts"
+import { receipts } from "../application/subscribers/Receipts.ts"
+import * as InboxHealth from "../http/InboxHealth.ts"
+import * as Consumer from "../inbox/Consumer.ts"
+import { Inbox } from "../inbox/Inbox.ts"
+import * as InboxMetrics from "../operations/InboxMetrics.ts"
+import * as PoolMetrics from "../operations/PoolMetrics.ts"
+import type { Tasks } from "../tasks/Tasks.ts"
+import * as Consumers from "./Consumers.ts"
+
+/** The subscribers of the orders topic. A new one is a file of its own and an entry here. */
+const subscribers = [receipts, inventory, billing, analytics]
+
+/** The names of the consumers. */
+export const consumerNames: ReadonlyArray<string> = subscribers.map(({ name }) => name)
+
+/** Which events were applied. */
+export const inbox = Inbox.layer
+
+/** Reads the topics and applies each event once, on connections of its own. */
+export const consumers = Layer.mergeAll(
+  InboxHealth.layer(consumerNames),
+  // Without this line nobody sees how far the consumers are behind.
+  InboxMetrics.layer(subscribers),
+  ...subscribers.map((subscriber) => Consumer.layer<Tasks>(subscriber))
+).pipe(
+  Layer.provide(Layer.provide(Consumers.steps, Consumers.database)),
+  // Without this line nobody sees that the consumers' pool runs dry.
+  Layer.merge(Layer.provide(PoolMetrics.layer("consumers"), Consumers.database))
+)

@@ -1,0 +1,23 @@
+/** The outbox: its append side, which every process has, and its dispatcher. */
+import { Layer } from "effect"
+import * as Dispatching from "../Dispatching.ts"
+import { eventTypes } from "../domain/Events.ts"
+import * as DispatcherHealth from "../http/DispatcherHealth.ts"
+import { History } from "../operations/History.ts"
+import * as OutboxMetrics from "../operations/OutboxMetrics.ts"
+import * as PoolMetrics from "../operations/PoolMetrics.ts"
+import { LaneWakeup } from "../outbox/LaneWakeup.ts"
+import { Outbox } from "../outbox/Outbox.ts"
+
+/** Writes events in the transaction of their aggregate, and reads the published ones. */
+export const outbox = Layer.mergeAll(Outbox.layer, History.layer, OutboxMetrics.layerZero(eventTypes)).pipe(
+  Layer.provideMerge(LaneWakeup.layer)
+)
+
+/** Sends what {@link outbox} has stored: fetch, send, mark. */
+export const dispatcher = DispatcherHealth.layer.pipe(
+  Layer.provide(Dispatching.layer),
+  // Without this line nobody sees that the dispatcher's pool runs dry.
+  Layer.merge(PoolMetrics.layer("dispatcher")),
+  Layer.provide(Dispatching.dispatcherDatabase)
+)

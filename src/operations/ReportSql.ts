@@ -1,0 +1,30 @@
+/** Parts of the SQL of both reports and both redrives: bounded counts, bounded lists, and filters. */
+import type { Statement } from "effect/sql"
+
+/** Which events; a field that is not set matches all. */
+export interface EventFilter {
+  readonly eventType?: string | undefined
+  readonly aggregateId?: string | undefined
+}
+
+/** Counting stops here. A person needs to know that there are more, not how many. */
+export const countLimit = 100_000
+
+/** The most entries of a list. */
+export const listLimit = 1_000
+
+/** A column `name` with the number of rows that `from` gives, counted up to {@link countLimit}. */
+export const counted = (sql: Statement.Constructor, name: string, from: Statement.Fragment): Statement.Fragment =>
+  sql`(SELECT count(*) FROM (SELECT FROM ${from} LIMIT ${sql.literal(String(countLimit))}) AS counted)::int4 AS ${sql(name)}`
+
+/** The condition that each of these columns has its value; a column without a value is not looked at. */
+export const matching = (
+  sql: Statement.Constructor,
+  wanted: Readonly<Record<string, string | undefined>>
+): Statement.Fragment =>
+  sql.and([
+    sql`TRUE`,
+    ...Object.entries(wanted).flatMap(([column, value]) =>
+      value === undefined ? [] : [sql`${sql(column)} = ${value}`]
+    )
+  ])

@@ -1,0 +1,65 @@
+/**
+ * The mechanism as a few layers in its plain form: complete and correct, without the layers that make it faster, guard it or measure it.
+ *
+ * **Details**
+ *
+ * A service provides them from top to bottom: what runs (dispatcher, consumers, workers), what its transactions use (outbox, tasks), a
+ * broker, the database, and `DatabaseSettings`, which say where the database is. Each layer that it leaves out is a role that this process
+ * does not have. `examples/minimal-outbox.ts` is a whole service; `src/main` composes the same parts with everything that they can have.
+ */
+import type { PgClient } from "@effect/sql-pg"
+import { Layer } from "effect"
+import type { SqlClient } from "effect/sql"
+import type { Broker } from "../brokers/Broker.ts"
+import * as Consumer from "../inbox/Consumer.ts"
+import { Inbox } from "../inbox/Inbox.ts"
+import type { Subscriber } from "../inbox/Subscriber.ts"
+import { Dispatcher } from "../outbox/Dispatcher.ts"
+import { LaneWakeup } from "../outbox/LaneWakeup.ts"
+import { Holds } from "../outbox/holds/Holds.ts"
+import { LaneOwnership } from "../outbox/LaneOwnership.ts"
+import { LaneWorkers } from "../outbox/LaneWorkers.ts"
+import { Looks } from "../outbox/Looks.ts"
+import { Outbox } from "../outbox/Outbox.ts"
+import { Queue } from "../outbox/Queue.ts"
+import { Publisher } from "../outbox/Publisher.ts"
+import { ControlConnection } from "../platform/ControlConnection.ts"
+import { Ids } from "../platform/Ids.ts"
+import { Ownership } from "../platform/Ownership.ts"
+import { Fibers } from "../platform/Supervised.ts"
+import { Wakeups } from "../platform/Wakeups.ts"
+import * as Database from "../postgres/Database.ts"
+import { mechanism, Migrated, type MigrationSet } from "../postgres/Migrations.ts"
+
+/** What the processes of a service share through the database: one pool, the schema, wake-ups, and who owns what. */
+type Platform = PgClient.PgClient | SqlClient.SqlClient | Ids | Ownership | Wakeups | Fibers
+
+/**
+ * The pool, checked and migrated, and all that several processes need to work on one database.
+ *
+ * Applies the mechanism's migrations, and then those of `own`. Fails where the database would break a guarantee.
+ */
+export const database = (...own: ReadonlyArray<MigrationSet>) =>
+  Ownership.layer.pipe(
+    Layer.provideMerge(Wakeups.layer),
+    Layer.provideMerge(ControlConnection.layer),
+    Layer.provideMerge(Layer.merge(Fibers.layer, Ids.layer)),
+    Layer.provideMerge(Layer.provide(Migrated.layer([mechanism, ...own]), Database.layerPatient)),
+    Layer.provideMerge(Database.layerChecked)
+  )
+
+/** Writes events in the transaction of their aggregate. */
+export const outbox: Layer.Layer<Outbox | LaneWakeup, never, Ids | Wakeups> = Layer.provideMerge(
+  Outbox.layer,
+  LaneWakeup.layer
+)
+
+/** Sends what the outbox has stored: fetch, send, mark. Lanes are shared with the dispatchers of other processes. */
+export const dispatcher: Layer.Layer<LaneWorkers, never, Platform | Broker | LaneWakeup> = LaneWorkers.layer.pipe(
+  Layer.provide(Dispatcher.layer),
+  Layer.provide(Layer.mergeAll(Queue.layer, Publisher.layer, Holds.layer, LaneOwnership.layer, Looks.layer))
+)
+
+/** Applies each event of the subscriber's topic once. Partitions are shared with the consumers of other processes. */
+export const consumer = <R = never>(subscriber: Subscriber<R>): Layer.Layer<never, never, Platform | Broker | R> =>
+  Consumer.layer(subscriber).pipe(Layer.provide(Consumer.steps), Layer.provide(Inbox.layer))

@@ -1,0 +1,44 @@
+/** A time leaves the database as the moment that is stored, in UTC, whatever the time zone of the database's sessions. */
+import { assert } from "@effect/vitest"
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { Orders } from "../../src/application/Orders.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
+import { Tasks } from "../../src/tasks/Tasks.ts"
+import { plain } from "../tasks/Support.ts"
+import { cancel, place, test } from "./World.ts"
+
+/** The clock stands still: every time that is written is this one, and so is every time that is read. */
+const now = "2026-03-01T00:30:00.123Z"
+const stopClock = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql.unsafe(
+    `CREATE OR REPLACE FUNCTION clock_now() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE AS $$ SELECT timestamptz '${now}' $$`
+  )
+})
+
+test("an order tells when it was placed and changed, to readers and to whoever changes it", () =>
+  Effect.gen(function* () {
+    yield* stopClock
+    const orderId = yield* place
+    const orders = yield* Orders
+    assert.deepInclude(yield* orders.get(orderId), { createdAt: now, updatedAt: now })
+    assert.deepInclude(yield* Transaction.run(orders.lockWhole(orderId)), { createdAt: now, at: now })
+    yield* cancel(orderId)
+    assert.deepInclude(yield* orders.get(orderId), { createdAt: now, updatedAt: now })
+  }))
+
+test("a task tells when it was asked for, when it is due, and when it ended", () =>
+  Effect.gen(function* () {
+    yield* stopClock
+    const tasks = yield* Tasks
+    const { taskId } = yield* Transaction.run(
+      tasks.enqueue(plain, { number: 1 }, { executeAt: "2026-03-02T00:30:00.123+00:00" })
+    )
+    yield* tasks.cancel(taskId, { actor: "ada", reason: "it is a test" })
+    assert.deepInclude(yield* tasks.get(taskId), {
+      enqueuedAt: now,
+      executeAt: "2026-03-02T00:30:00.123Z",
+      finishedAt: now
+    })
+  }))

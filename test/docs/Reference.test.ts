@@ -1,0 +1,13 @@
+/** docs/reference.md says what the code says. */
+import { assert, it } from "@effect/vitest"
+import { readFile } from "node:fs/promises"
+import { path, reference } from "./reference.ts"
+
+it("docs/reference.md is what the code makes of it: run `npm run reference`", async () => {
+  const page = await reference()
+  // Were one of its sources not found, the page would be the same each time, and empty.
+  for (const word of ["DATABASE_URL", "outbox_dead_letters", "dispatcher.after-publish", "--roles"]) {
+    assert.include(page, word)
+  }
+  assert.strictEqual(await readFile(path, "utf8"), page)
+})

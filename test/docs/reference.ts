@@ -1,0 +1,203 @@
+/**
+ * docs/reference.md, made from the code: `npm run reference` writes it, and Reference.test.ts holds the file against what this makes.
+ * Descriptions are the docstrings and descriptions that stand beside each variable, metric and command.
+ */
+import { ConfigProvider, Effect } from "effect"
+import { execFile } from "node:child_process"
+import { readdirSync, readFileSync, writeFileSync } from "node:fs"
+import * as Path from "node:path"
+import { promisify, stripVTControlCharacters } from "node:util"
+import * as Config from "../../src/Config.ts"
+
+const root = Path.resolve(import.meta.dirname, "../..")
+const run = promisify(execFile)
+
+const sources = readdirSync(Path.join(root, "src"), { recursive: true, encoding: "utf8" })
+  .filter((name) => name.endsWith(".ts"))
+  .toSorted()
+  .map((name) => readFileSync(Path.join(root, "src", name), "utf8"))
+
+/** A docstring's text in one line, without links. */
+const proseOf = (comment: string) =>
+  comment
+    .replaceAll(/^\s*\/?\*+\/?/gm, "")
+    .replaceAll("*/", "")
+    .replaceAll(/\{@link (\w+)\}/g, "`$1`")
+    .replaceAll(/\s+/g, " ")
+    .trim()
+
+/** The arguments of a call, from its opening parenthesis on. */
+const argumentsOf = (text: string): ReadonlyArray<string> => {
+  const parts: Array<string> = []
+  let depth = 0
+  let quote = ""
+  let part = ""
+  for (let index = 1; index < text.length; index++) {
+    const char = text[index]!
+    if (quote !== "") {
+      part += char
+      if (char === "\\") part += text[++index] ?? ""
+      else if (char === quote) quote = ""
+      continue
+    }
+    if (char === '"' || char === "`" || (char === "/" && /[(,]\s*$/.test(part === "" ? "(" : part))) quote = char
+    if (")]}".includes(char) && depth-- === 0) break
+    if ("([{".includes(char)) depth++
+    if (char === "," && depth === 0) {
+      parts.push(part.trim())
+      part = ""
+    } else part += char
+  }
+  return [...parts, part.trim()].filter((one) => one !== "")
+}
+
+/** What a variable may be, from the parser that reads it. */
+const allowedOf = (parser: string): string => {
+  const range = /^integer\(([\d_]+), ([\d_]+)\)$/.exec(parser)
+  if (range !== null) return `${range[1]!.replaceAll("_", "")} … ${range[2]!.replaceAll("_", "")}`
+  if (parser.startsWith("oneOf(")) return parser.slice(6, -1).replaceAll('"', "`")
+  const known: Readonly<Record<string, string>> = {
+    onOff: "`on`, `off`",
+    millis: "milliseconds",
+    duration: "a duration: `30s`, `5m`, `24h`, `1d`",
+    durations: "durations, comma separated",
+    brokers: "`host:port`, comma separated",
+    faults: "`on`, or `point=action[:times[:delayMillis]]`, comma separated",
+    headers: "`name=value`, comma separated",
+    smtpUrl: "`smtp://` or `smtps://`, host and port",
+    mailAddress: "a mail address",
+    mailHost: "a host name"
+  }
+  if (known[parser] !== undefined) return known[parser]
+  // The sentence that the parser's own error says.
+  return /"([^"]+)"(?!.*")/s.exec(parser)?.[1] ?? ""
+}
+
+const durationOf = (millis: number): string => {
+  const units = [86_400_000, 3_600_000, 60_000, 1_000] as const
+  const index = units.findIndex((unit) => millis % unit === 0)
+  return index < 0 ? `${millis}ms` : `${millis / units[index]!}${"dhms"[index]}`
+}
+
+/** A default as it would be written in the environment. */
+const defaultOf = (value: unknown, parser: string): string => {
+  if (value === undefined || value === "" || (typeof value === "object" && Object.keys(value ?? {}).length === 0))
+    return "–"
+  if (typeof value === "boolean") return value ? "`on`" : "`off`"
+  if (Array.isArray(value)) return `\`${value.map(Number).map(durationOf).join(",")}\``
+  if (typeof value === "string" && value.startsWith(root)) return `\`${Path.relative(root, value)}\` in the checkout`
+  return `\`${parser === "duration" ? durationOf(Number(value)) : String(value)}\``
+}
+
+const variables = async (): Promise<ReadonlyArray<string>> => {
+  const text = readFileSync(Path.join(root, "src/Config.ts"), "utf8")
+  const defaults: Readonly<Record<string, unknown>> = await Effect.runPromise(
+    Effect.provideService(Config.load, ConfigProvider.ConfigProvider, ConfigProvider.fromUnknown({}))
+  )
+  const found = [...text.matchAll(/(\/\*\*(?:(?!\*\/)[^])*\*\/\s*)?\n\s*(\w+): variable(?:<[^]*?>)?(?=\(\s*"[A-Z])/g)]
+  return found.map((match) => {
+    const [name = "", parser = "", , options = ""] = argumentsOf(text.slice(match.index + match[0].length))
+    const secret = options.includes("secret: true") ? " Secret." : ""
+    const cells = [
+      name.replaceAll('"', "`"),
+      defaultOf(defaults[match[2]!], parser),
+      allowedOf(parser),
+      proseOf(match[1] ?? "") + secret
+    ]
+    return `| ${cells.join(" | ")} |`
+  })
+}
+
+const metrics = (): ReadonlyArray<string> =>
+  sources
+    .flatMap((source) =>
+      [
+        ...source.matchAll(
+          /const (\w+) = Metric\.(counter|gauge|histogram)\(\s*"(\w+)",\s*\{\s*description:\s*("[^"]*"|`[^`]*`)/g
+        )
+      ].map(([, variable, kind, name, description]) => {
+        const labels = new Set(
+          [...source.matchAll(new RegExp(`withAttributes\\(\\s*${variable},\\s*\\{([^}]*)\\}`, "g"))].flatMap((match) =>
+            match[1]!
+              .split(",")
+              .map((one) => one.trim().split(":")[0]!.trim())
+              .filter((one) => /^\w+$/.test(one))
+          )
+        )
+        const labelled = labels.size === 0 ? name : `${name}{${[...labels].join(",")}}`
+        return `| \`${labelled}\` | ${kind} | ${description!.slice(1, -1)} |`
+      })
+    )
+    .toSorted()
+
+const faultPoints = (): ReadonlyArray<string> =>
+  [
+    ...new Set(
+      sources.flatMap((source) =>
+        [...source.matchAll(/faults\s*\.(?:at|around)\(\s*"([^"]+)"/g)].map((match) => match[1]!)
+      )
+    )
+  ].toSorted()
+
+/** What `paid-once … --help` prints, less the flags that every command has. */
+const help = async (command: ReadonlyArray<string>): Promise<string> => {
+  const { stdout } = await run(process.execPath, [Path.join(root, "src/paid-once.ts"), ...command, "--help"], {
+    env: { ...process.env, NO_COLOR: "1" }
+  })
+  return stripVTControlCharacters(stdout)
+    .replace(/\nGLOBAL FLAGS\n[^]*?(?=\n[A-Z]+\n|$)/, "")
+    .trimEnd()
+}
+
+/** The names under SUBCOMMANDS of a help text. */
+const subcommandsOf = (text: string): ReadonlyArray<string> =>
+  [...(/^SUBCOMMANDS\n((?: .*\n?)*)/m.exec(text)?.[1] ?? "").matchAll(/^ {2}([a-z]\S*)/gm)].map((match) => match[1]!)
+
+/** A command's help and its subcommands', in order. */
+const commands = async (path: ReadonlyArray<string>): Promise<ReadonlyArray<string>> => {
+  const text = await help(path)
+  const below: Array<string> = []
+  for (const name of subcommandsOf(text)) below.push(...(await commands([...path, name])))
+  return path.length === 0 ? below : [`### ${path.join(" ")}\n\n\`\`\`\n${text}\n\`\`\``, ...below]
+}
+
+/** The whole page. */
+export const reference = async (): Promise<string> => `# Reference
+
+Made from the code by \`npm run reference\`; a test holds it. Edit the docstrings, not this page.
+
+## Commands
+
+\`npm start\` is \`paid-once serve\`. Everything else: \`npm run paid-once -- COMMAND\`. Exit status: 0 fine, 1 problems found, 2 wrong usage.
+
+${(await commands([])).join("\n\n")}
+
+## Variables
+
+A wrong value stops the start with one line that names the variable, the value and what is allowed.
+
+| variable | default | allowed | |
+|---|---|---|---|
+${(await variables()).join("\n")}
+
+## Metrics
+
+\`GET /metrics\`, in Prometheus' text format. What takes a query to know is sampled every five seconds; a scrape runs none.
+
+| metric | kind | |
+|---|---|---|
+${metrics().join("\n")}
+
+## Fault points
+
+Set by \`FAULTS=point=action[:times[:delayMillis]]\`. Actions: \`crash\` (SIGKILL to itself), \`fail\`, \`delay\`, and at
+\`dispatcher.before-publish\` also \`duplicate\` and \`lose-ack\`.
+
+${faultPoints()
+  .map((point) => `- \`${point}\``)
+  .join("\n")}
+`
+
+export const path = Path.join(root, "docs/reference.md")
+
+if (process.argv[1] === import.meta.filename) writeFileSync(path, await reference())

@@ -1,0 +1,76 @@
+/** `Inbox.applied`: what a timeline tells of an event stays true after retention has dropped the event's mark. */
+import { assert, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
+import { Inbox } from "../../src/inbox/Inbox.ts"
+import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
+import * as DatabaseClock from "../support/DatabaseClock.ts"
+import * as Deliveries from "../support/Deliveries.ts"
+
+const { deliver, effectsOf, idOf, makePartition, makeSubscriber, record } = Deliveries
+
+const upTo = (version: number) => Array.from({ length: version }, (_, index) => index + 1)
+const operator = { actor: "test", reason: "it is a test" }
+
+/** The versions that the consumer is reported to have applied. */
+const toldOf = (consumer: string, id: string, versions: ReadonlyArray<number>) =>
+  Effect.gen(function* () {
+    const inbox = yield* Inbox
+    const events = versions.map((version) => ({ eventId: idOf(id, version), version }))
+    const pairs = yield* inbox.applied(["one", "two"], id, events)
+    return versions.filter((version) => pairs.has(`${consumer} ${idOf(id, version)}`))
+  })
+
+/** The ids are of a day that is long past then, and no mark is left. */
+const dropMarks = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  yield* DatabaseClock.install
+  yield* DatabaseClock.advance("10 years")
+  yield* sql`DELETE FROM processed_events`
+})
+
+it.live("a version that an operator skipped is never told of as applied, also not when it comes later", () =>
+  Effect.gen(function* () {
+    const letters = yield* InboxDeadLetters
+    const { retryHeld } = yield* HoldRetries
+    const one = makeSubscriber("one").subscriber
+    const two = makeSubscriber("two").subscriber
+    const records = [record("a", 1), record("a", 4), record("a", 5)]
+    const partition = makePartition()
+    yield* deliver(one, partition.slice(records))
+    yield* letters.skip("one", idOf("a", 4), operator)
+    yield* retryHeld(one)
+    yield* deliver(one, partition.slice([record("a", 2), record("a", 3)]))
+    yield* deliver(two, makePartition().slice(upTo(5).map((version) => record("a", version))))
+    assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 4, 5])
+    assert.deepStrictEqual(yield* toldOf("one", "a", upTo(5)), [1, 4, 5])
+    yield* dropMarks
+    assert.deepStrictEqual(yield* toldOf("one", "a", upTo(5)), [1, 4, 5])
+    // The other consumer has applied them all.
+    assert.deepStrictEqual(yield* toldOf("two", "a", upTo(5)), upTo(5))
+  }).pipe(Effect.provide(Deliveries.process))
+)
+
+for (const status of ["discarded", "dead"] as const) {
+  it.live(`an event that is ${status} in the outbox is never told of as applied, whatever passed it`, () =>
+    Effect.gen(function* () {
+      const letters = yield* InboxDeadLetters
+      const { retryHeld } = yield* HoldRetries
+      const { subscriber } = makeSubscriber("one")
+      yield* Deliveries.buryInOutbox("a", 2, status)
+      yield* deliver(subscriber, makePartition().slice([record("a", 1), record("a", 3)]))
+      // Nobody waits for a discarded one; for a dead one it takes an operator.
+      if (status === "dead") {
+        yield* letters.skip("one", idOf("a", 3), operator)
+        yield* retryHeld(subscriber)
+      }
+      assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 3])
+      assert.deepStrictEqual(yield* toldOf("one", "a", upTo(3)), [1, 3])
+      yield* dropMarks
+      assert.deepStrictEqual(yield* toldOf("one", "a", upTo(3)), [1, 3])
+      // The archive has dropped the event that was skipped to, and the dead letter stays.
+      assert.deepStrictEqual(yield* toldOf("one", "a", [2]), [])
+    }).pipe(Effect.provide(Deliveries.process))
+  )
+}

@@ -1,0 +1,31 @@
+/** A time leaves the database as the moment that is stored, in UTC, whatever the time zone of the database's sessions. */
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { InboxReport } from "../../src/operations/InboxReport.ts"
+import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import * as Deliveries from "../support/Deliveries.ts"
+
+it.live("a held event's failures and its next try tell their times", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { broken, subscriber } = Deliveries.makeSubscriber("one")
+    broken.set("a/1", Effect.fail(new Error("out of paper")))
+    const millis = Effect.map(
+      sql<{ readonly millis: number }>`SELECT (extract(epoch FROM clock_now()) * 1000)::float8 AS millis`,
+      ([row]) => row!.millis
+    )
+    const before = yield* millis
+    yield* Deliveries.deliver(subscriber, Deliveries.makePartition().slice([Deliveries.record("a", 1)]))
+    const after = yield* millis
+    const [hold] = yield* sql<{ readonly dueMillis: number; readonly at: string }>`
+      SELECT (extract(epoch FROM next_attempt_at) * 1000)::float8 AS "dueMillis", history -> 0 ->> 'at' AS at FROM inbox_holds`
+    const failedMillis = Date.parse(hold!.at)
+    assert.isTrue(Math.floor(before) <= failedMillis && failedMillis <= after, hold!.at)
+    const [entry] = yield* (yield* InboxReport).list(["retrying"], {}, 1)
+    assert.strictEqual(Date.parse(entry!.nextAttemptAt!), Math.floor(hold!.dueMillis))
+  }).pipe(
+    Effect.provide(Deliveries.process),
+    Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts: 3 }))
+  )
+)

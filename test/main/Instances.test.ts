@@ -1,0 +1,101 @@
+/** A process has one of each part, however many roles use it. */
+import { assert, it } from "@effect/vitest"
+import { ConfigProvider, Context, Effect, Exit, Layer, Redacted, Scope } from "effect"
+import { SqlClient } from "effect/sql"
+import * as Config from "../../src/Config.ts"
+import { HealthParts } from "../../src/http/Health.ts"
+import * as Main from "../../src/main.ts"
+import { Fibers } from "../../src/platform/Supervised.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+
+/**
+ * A memo map that counts how often each layer is built. `Layer.build` inside a layer forks the memo map: the fork asks its parent for a layer, and
+ * builds one of its own where the parent has none, so such a question counts as a build.
+ */
+const countingMemoMap = () => {
+  const inner = Layer.makeMemoMapUnsafe()
+  const builds = new Map<unknown, number>()
+  const count = (layer: unknown) => builds.set(layer, (builds.get(layer) ?? 0) + 1)
+  const memoMap: Layer.MemoMap = {
+    ...inner,
+    "~effect/Layer/MemoMap": "~effect/Layer/MemoMap",
+    get: (layer, scope) => {
+      const found = inner.get(layer, scope)
+      if (found === undefined) count(layer)
+      return found
+    },
+    getOrElseMemoize: (layer, scope, build) =>
+      inner.getOrElseMemoize(layer, scope, (_, inside) =>
+        Effect.suspend(() => {
+          count(layer)
+          return build(memoMap, inside)
+        })
+      )
+  }
+  return { memoMap, builds }
+}
+
+const listeners = () => process.getActiveResourcesInfo().filter((name) => name === "TCPServerWrap").length
+
+const twice = (names: ReadonlyArray<string>) => names.filter((name, index) => names.indexOf(name) !== index)
+
+it.live("a process with all roles has one of each: layers, listeners, sessions, parts of health, fibers", () =>
+  Effect.gen(function* () {
+    const { url } = yield* TestDatabase
+    const config = yield* Effect.provide(
+      Config.load,
+      ConfigProvider.layer(
+        ConfigProvider.fromUnknown({
+          DATABASE_URL: Redacted.value(url),
+          DATA_DIRECTORY: yield* TestDatabase.dataDirectory,
+          PORT: "0",
+          LOG_LEVEL: "Warn"
+        })
+      )
+    )
+    const listenersBefore = listeners()
+    const { builds, memoMap } = countingMemoMap()
+    const scope = yield* Scope.make()
+    const service = Main.service(config, new Set(Config.roles), { json: true })
+    const context = yield* Layer.buildWithMemoMap(service, memoMap, scope)
+    const listening = listeners() - listenersBefore
+    const sessions = yield* Effect.provide(
+      SqlClient.SqlClient.use(
+        (sql) => sql`
+          SELECT FROM pg_stat_activity
+          WHERE datname = current_database() AND application_name = 'paid-once control'`
+      ),
+      context
+    )
+    const parts = (yield* Context.get(context, HealthParts).all).map(({ name }) => name)
+
+    // A supervised fiber is removed once when the scope closes: two of one name are removed twice.
+    const ended: Array<string> = []
+    const fibers = Context.get(context, Fibers)
+    const { remove } = fibers
+    Object.assign(fibers, {
+      remove: (name: string) =>
+        Effect.andThen(
+          Effect.sync(() => void ended.push(name)),
+          remove(name)
+        )
+    })
+    yield* Scope.close(scope, Exit.void)
+
+    assert.deepStrictEqual(
+      {
+        layersTwice: [...builds.values()].filter((count) => count > 1).length,
+        listening,
+        controlSessions: sessions.length,
+        partsTwice: twice(parts),
+        fibersTwice: twice(ended)
+      },
+      // The service listens, and the sandbox gateway beside it.
+      { layersTwice: 0, listening: 2, controlSessions: 1, partsTwice: [], fibersTwice: [] }
+    )
+    // Each of the counts has seen its parts.
+    assert.isAbove(builds.size, 50)
+    assert.includeMembers(parts, ["dispatcher", "inbox"])
+    assert.includeMembers(ended, ["wake-ups", "consumer analytics", "pool metrics of workers", "payment metrics"])
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
+)

@@ -1,0 +1,73 @@
+/** Mistakes of one line in the inbox: what it applies, what waits, whose it is, and what is told of it. */
+import { inboxConsumerMutants } from "./inboxConsumerMutants.ts"
+import { inboxRaceMutants } from "./inboxRaceMutants.ts"
+import type { Mutant } from "./mutants.ts"
+
+const inbox = "src/inbox/Inbox.ts"
+const cursors = "src/inbox/Cursors.ts"
+const park = "src/inbox/holds/ParkRecords.ts"
+
+const appliedTest = "test/inbox/Applied.test.ts"
+const cursorsTest = "test/inbox/Cursors.test.ts"
+const holdsTest = "test/inbox/Holds.test.ts"
+
+export const inboxMutants: ReadonlyArray<Mutant> = [
+  {
+    name: "inbox-skipped-counts-as-applied",
+    breaks: "a version that an operator skipped is told of as applied once its mark could be gone",
+    file: inbox,
+    find: "a.subject = 'inbox event' AND a.action = 'skip'",
+    replace: "false",
+    seenBy: { file: appliedTest, test: "a version that an operator skipped" }
+  },
+  {
+    name: "inbox-skip-reaches-its-head",
+    breaks: "the event that a skip went on with is told of as never applied",
+    file: inbox,
+    find: "(a.after ->> 'version')::int4 >= e.version",
+    replace: "(a.after ->> 'version')::int4 + 1 >= e.version",
+    seenBy: { file: appliedTest, test: "a version that an operator skipped" }
+  },
+  {
+    name: "inbox-skip-reaches-what-was-before",
+    breaks: "an event that was applied before a skip is told of as never applied",
+    file: inbox,
+    find: "(a.before ->> 'version')::int4 < e.version",
+    replace: "(a.before ->> 'version')::int4 <= e.version",
+    seenBy: { file: appliedTest, test: "a version that an operator skipped" }
+  },
+  {
+    name: "inbox-discarded-in-outbox-counts-as-applied",
+    breaks: "an event that was never sent is told of as applied once its mark could be gone",
+    file: inbox,
+    find: "FROM outbox_dead_letters AS d WHERE d.event_id = e.id",
+    replace: "FROM outbox_dead_letters AS d WHERE false",
+    seenBy: { file: appliedTest, test: "an event that is " }
+  },
+  {
+    name: "inbox-passes-over-the-dead",
+    breaks: "an event that is dead in the outbox counts as given up: redriven, it is never applied",
+    file: cursors,
+    find: "AND topic = ${topic} AND status = 'discarded'",
+    replace: "AND topic = ${topic}",
+    seenBy: { file: cursorsTest, test: "an event that is dead in the outbox" }
+  },
+  {
+    name: "inbox-sweeps-past-the-dead",
+    breaks: "what waits for an event that is dead in the outbox is looked at again in every round",
+    file: "src/inbox/holds/HoldRetries.ts",
+    find: "AND d.topic = h.topic AND d.status = 'discarded'",
+    replace: "AND d.topic = h.topic",
+    seenBy: { file: cursorsTest, test: "an event that is dead in the outbox" }
+  },
+  {
+    name: "inbox-park-drops-the-trace",
+    breaks: "an event that was parked is applied outside of the trace that it belongs to",
+    file: park,
+    find: "record_headers: storableHeaders(record.headers)",
+    replace: "record_headers: {}",
+    seenBy: { file: holdsTest, test: "an event that was parked, dead and redriven" }
+  },
+  ...inboxConsumerMutants,
+  ...inboxRaceMutants
+]

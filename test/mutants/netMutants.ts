@@ -1,0 +1,141 @@
+/** Mistakes of one line that were planted by a stranger and seen by no test at first: each class has its tests now. */
+import type { Mutant } from "./mutants.ts"
+
+const statusView = "migrations/mechanism/0105_outbox_holds.sql"
+const bothDeadLetters = "src/operations/DeadLetters.ts"
+const deadLetters = "src/operations/OutboxDeadLetters.ts"
+const inboxDeadLetters = "src/operations/InboxDeadLetters.ts"
+const laneFloors = "src/postgres/fast/LowWaterMarkRounds.ts"
+
+export const netOutboxMutants: ReadonlyArray<Mutant> = [
+  {
+    name: "floor-over-later-numbers",
+    breaks: "an event whose number was drawn after a floor's proposal, and that commits late, is never sent",
+    file: laneFloors,
+    find: "first === null || first > lastSeq ? lastSeq + 1n : first",
+    replace: "first === null ? lastSeq + 1n : first",
+    seenBy: { file: "test/outbox/LateNumbers.test.ts", test: "a number that is drawn after the proposal" }
+  },
+  {
+    name: "floor-beside-over-later-numbers",
+    breaks:
+      "beside a paused topic, an event whose number was drawn after a floor's proposal, and that commits late, waits for the topic",
+    file: laneFloors,
+    find: "const bounds = [end, ...(first === null ? [] : [first]), ",
+    replace: "const bounds = [...(first === null ? [end] : [first]), ",
+    seenBy: { file: "test/outbox/LateNumbers.test.ts", test: "a number that is drawn after the proposal" }
+  },
+  {
+    name: "queued-behind-a-hold",
+    breaks: "outbox_status calls an event queued that waits behind a refused one",
+    file: statusView,
+    find: "CASE WHEN h.event_id IS NULL THEN 'queued' ELSE 'parked' END",
+    replace: "'queued'",
+    seenBy: { file: "test/outbox/Status.test.ts", test: "an event behind a refused one is parked" }
+  },
+  {
+    name: "queued-though-parked",
+    breaks: "outbox_status calls a parked event queued",
+    file: statusView,
+    find: "CASE WHEN p.seq = h.seq THEN 'retrying' ELSE 'parked' END",
+    replace: "CASE WHEN p.seq = h.seq THEN 'retrying' ELSE 'queued' END",
+    seenBy: { file: "test/outbox/Status.test.ts", test: "an event behind a refused one is parked" }
+  },
+  {
+    name: "attempts-of-its-head",
+    breaks: "outbox_status shows the refused event's attempts for those that wait behind it",
+    file: statusView,
+    find: "CASE WHEN p.seq = h.seq THEN h.attempts ELSE 0 END",
+    replace: "h.attempts",
+    seenBy: { file: "test/outbox/Status.test.ts", test: "an event behind a refused one is parked" }
+  },
+  {
+    name: "wakes-before-the-commit",
+    breaks:
+      "the owner of a lane looks at what an operator has changed before it is committed, and then waits for its poll",
+    file: bothDeadLetters,
+    find: "yield* afterCommit(Effect.provideContext(wake, context))",
+    replace: "yield* Effect.provideContext(wake, context)",
+    seenBy: { file: "test/outbox/OperatorWakeups.test.ts", test: "a retry of " }
+  },
+  {
+    name: "discard-wakes-nobody",
+    breaks: "what waits behind a discarded event waits for the next poll, which an operator may have set to minutes",
+    file: deadLetters,
+    find: "after: { status, attempts }, wake: wake(lane)",
+    replace: "after: { status, attempts }, wake: Effect.void",
+    seenBy: { file: "test/outbox/OperatorWakeups.test.ts", test: "a discard of " }
+  },
+  {
+    name: "discard-wakes-nobody-for-the-queue",
+    breaks: "what waits behind a discarded event waits for the next poll",
+    file: deadLetters,
+    find: "Effect.flatMap(LaneWakeup, (wakeup) => wakeup.wake(lane))",
+    replace: "Effect.void",
+    seenBy: { file: "test/outbox/OperatorWakeups.test.ts", test: "a discard of " }
+  },
+  {
+    name: "retry-wakes-nobody-for-the-holds",
+    breaks: "a dead letter that is tried again waits for the next look at the holds",
+    file: deadLetters,
+    find: "HoldRetries.announce(lane),",
+    replace: "Effect.void,",
+    seenBy: { file: "test/outbox/OperatorWakeups.test.ts", test: "a retry of " }
+  },
+  {
+    name: "skipped-retry-wakes-nobody",
+    breaks: "a dead letter that is tried again waits for the next look at the holds",
+    file: deadLetters,
+    find: "wake: wake(dead.lane)",
+    replace: "wake: Effect.void",
+    seenBy: { file: "test/outbox/OperatorWakeups.test.ts", test: "a retry of " }
+  },
+  {
+    name: "hastening-wakes-nobody",
+    breaks: "a refused event that an operator wants to be tried now waits for the next look at the holds",
+    file: deadLetters,
+    find: 'due: "now" }, wake: wake(lane)',
+    replace: 'due: "now" }, wake: Effect.void',
+    seenBy: { file: "test/outbox/OperatorWakeups.test.ts", test: "a retry of " }
+  },
+  {
+    name: "wakes-consumer-before-the-commit",
+    breaks: "a consumer looks at what an operator has changed before it is committed, and then waits for its poll",
+    file: bothDeadLetters,
+    find: "yield* afterCommit(Effect.provideContext(wake, context))",
+    replace: "yield* Effect.provideContext(wake, context)",
+    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "the consumer is woken after the commit" }
+  },
+  {
+    name: "inbox-discard-wakes-nobody",
+    breaks: "what waits behind an event that an operator has discarded waits for the consumer's next poll",
+    file: inboxDeadLetters,
+    find: "after: { status, attempts }, wake: announce(consumer)",
+    replace: "after: { status, attempts }, wake: Effect.void",
+    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "the consumer is woken after the commit" }
+  },
+  {
+    name: "inbox-retry-wakes-nobody",
+    breaks: "an event that an operator tries again waits for the consumer's next poll",
+    file: inboxDeadLetters,
+    find: 'due: "now" }, wake: announce(key.consumer)',
+    replace: 'due: "now" }, wake: Effect.void',
+    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "the consumer is woken after the commit" }
+  },
+  {
+    name: "inbox-skip-wakes-nobody",
+    breaks: "an aggregate that is to go on without a version waits for the consumer's next poll",
+    file: inboxDeadLetters,
+    find: "version: passed }, wake: announce(key.consumer)",
+    replace: "version: passed }, wake: Effect.void",
+    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "the consumer is woken after the commit" }
+  },
+  {
+    name: "consumer-hears-no-operator",
+    breaks: "a consumer finds out about an operator's decision by its poll alone",
+    file: "src/inbox/holds/HoldWakeup.ts",
+    find: "name === consumer ? wake : Effect.void",
+    replace: "Effect.void",
+    seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "a consumer that never polls" }
+  }
+]

@@ -1,0 +1,86 @@
+/** Mistakes in `src/platform` and `src/tasks`. */
+import type { Mutant } from "./mutants.ts"
+
+const backoff = "src/platform/Backoff.ts"
+const leases = "src/tasks/TaskLeases.ts"
+const ids = "src/platform/Ids.ts"
+const supervised = "src/platform/Supervised.ts"
+
+export const platformMutants: ReadonlyArray<Mutant> = [
+  {
+    name: "jitters-a-fifth",
+    breaks: "processes that failed at the same moment come back at nearly the same moment",
+    file: backoff,
+    find: "random * Duration.toMillis(duration)",
+    replace: "(0.8 + 0.4 * random) * Duration.toMillis(duration)",
+    seenBy: { file: "test/platform/Backoff.test.ts", test: "full jitter is random" }
+  },
+  {
+    name: "backs-off-for-ever",
+    breaks: "a dependency that comes back after an hour is tried again after another hour",
+    file: backoff,
+    find: "Effect.succeed(Math.min(capMillis, Duration.toMillis(duration)))",
+    replace: "Effect.succeed(Duration.toMillis(duration))",
+    seenBy: { file: "test/platform/Backoff.test.ts", test: "full jitter is random" }
+  },
+  {
+    name: "remembers-failures-after-a-long-run",
+    breaks: "a fiber that ran for days is restarted as one that never worked",
+    file: backoff,
+    find: "- startedMillis > millis) step",
+    replace: "- startedMillis > Infinity) step",
+    seenBy: { file: "test/platform/Backoff.test.ts", test: "a run that was longer" }
+  },
+  {
+    name: "remembers-failures-after-a-success",
+    breaks: "a fiber that has worked since is restarted as one that never worked",
+    file: supervised,
+    find: `    Effect.retry(restart),
+    Effect.andThen(stamp),
+    Effect.forever,`,
+    replace: `    Effect.andThen(stamp),
+    Effect.forever,
+    Effect.retry(restart),`,
+    seenBy: { file: "test/platform/Supervised.test.ts", test: "success resets the backoff" }
+  },
+  {
+    name: "dies-of-a-defect",
+    breaks: "a defect ends a supervised fiber for good, and nobody is told",
+    file: supervised,
+    find: "    Effect.sandbox,\n    // Inside",
+    replace: "    Effect.mapError(Cause.fail),\n    // Inside",
+    seenBy: { file: "test/platform/Supervised.test.ts", test: "a step that fails or dies" }
+  },
+  {
+    name: "takes-renewed-leases-back",
+    breaks: "a task whose worker renews its lease late is given to another one, and runs twice at once",
+    file: leases,
+    find: " AND t.lease_until <= clock.now\n",
+    replace: "\n",
+    seenBy: { file: "test/tasks/Worker.test.ts", test: "a lease that is renewed, or a run that ends" }
+  },
+  {
+    name: "ids-by-the-host",
+    breaks: "ids begin with the time of a host, and those of two hosts fall into different days",
+    file: ids,
+    find: "aheadMillis = databaseMillis - atMillis",
+    replace: "aheadMillis = Date.now() - atMillis + 0 * databaseMillis",
+    seenBy: { file: "test/platform/Ids.test.ts", test: "the layer has taken the database's time" }
+  },
+  {
+    name: "ids-of-the-first-sample",
+    breaks: "after a failover ids keep the time of the old server for as long as the process lives",
+    file: "src/platform/ControlConnection.ts",
+    find: ".sampleBy(Effect.map(connection.query(timeQuery), ({ rows }) => rows))",
+    replace: ".sampleBy(Effect.as(connection.query(timeQuery), [{ millis: 0 }]))",
+    seenBy: { file: "test/platform/Ids.test.ts", test: "a heartbeat of the control connection" }
+  },
+  {
+    name: "ids-that-repeat-their-time",
+    breaks: "ids of one millisecond come in any order, and an index takes them all over its pages",
+    file: ids,
+    find: "++counter === counterLimit",
+    replace: "(counter = parseInt(random.slice(15, 18), 16)) === counterLimit",
+    seenBy: { file: "test/platform/Ids.test.ts", test: "is greater than the one before" }
+  }
+]

@@ -1,0 +1,71 @@
+/** A time leaves the database as the moment that is stored, in UTC, whatever the time zone of the database's sessions. */
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
+import { History } from "../../src/operations/History.ts"
+import { Holds } from "../../src/outbox/holds/Holds.ts"
+import { laneOf } from "../../src/outbox/Lane.ts"
+import { Queue } from "../../src/outbox/Queue.ts"
+import { OutboxReport } from "../../src/operations/OutboxReport.ts"
+import * as Counters from "../support/Counters.ts"
+import * as Refusals from "../support/Refusals.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+import * as Lanes from "../support/Lanes.ts"
+
+const process = Layer.mergeAll(Holds.layer, History.layer, OutboxReport.layer, OutboxDeadLetters.layer).pipe(
+  Layer.provideMerge(Queue.layer),
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provideMerge(TestProcess.quiet)
+)
+
+/** The clock stands still: every time that is written is this one, and so is every time that is read. */
+const now = "2026-03-01T00:30:00.123Z"
+const stopClock = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql.unsafe(
+    `CREATE OR REPLACE FUNCTION clock_now() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE AS $$ SELECT timestamptz '${now}' $$`
+  )
+})
+
+it.live("the queue, the history and a replay tell the time of an event", () =>
+  Effect.gen(function* () {
+    yield* stopClock
+    const queue = yield* Queue
+    const history = yield* History
+    const report = yield* OutboxReport
+    const lane = laneOf("fine")
+    yield* Refusals.append("fine", 1, 1)
+    const events = yield* Lanes.fetch(queue, lane, [])
+    assert.strictEqual(events[0]?.occurredAt, now)
+    assert.strictEqual((yield* history.of("fine"))[0]?.occurredAt, now)
+    yield* Lanes.mark(queue, lane, events, { partition: 0, baseOffset: 0n })
+    assert.deepInclude((yield* history.of("fine"))[0]?.delivery, { state: "published", publishedAt: now })
+    assert.strictEqual((yield* history.replay({ topic: Counters.topic })).events[0]?.occurredAt, now)
+    assert.deepInclude(yield* report.show(events[0]!.eventId), { occurredAt: now, publishedAt: now })
+  }).pipe(Effect.provide(process), Effect.provide(Refusals.soon()))
+)
+
+it.live("a refused event keeps the time that it occurred at; its attempts and an operator's changes have theirs", () =>
+  Effect.gen(function* () {
+    yield* stopClock
+    const queue = yield* Queue
+    const holds = yield* Holds
+    const report = yield* OutboxReport
+    const lane = laneOf("poison")
+    yield* Refusals.append("poison", 1, 1)
+    const [event] = yield* Lanes.fetch(queue, lane, [])
+    yield* holds.hold(lane, event!, Refusals.rejection)
+    yield* (yield* OutboxDeadLetters).retry(event!.eventId, { actor: "ada", reason: "it is a test" })
+    const [head] = yield* holds.due([{ lane }])
+    assert.strictEqual(head?.occurredAt, now)
+    const { audit, history, nextAttemptAt } = yield* report.show(event!.eventId)
+    assert.strictEqual(nextAttemptAt, now)
+    assert.deepStrictEqual(
+      [...history, ...audit].map(({ at }) => at),
+      [now, now]
+    )
+  }).pipe(Effect.provide(process), Effect.provide(Refusals.soon({ retryBaseMillis: 50_000_000 })))
+)
