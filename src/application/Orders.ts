@@ -8,7 +8,7 @@ import { CustomerId, OrderId, type PaymentId } from "../domain/Ids.ts"
 import { AmountMinor, Currency } from "../domain/Money.ts"
 import { type Change, type Order, OrderStatus, StoredStatus } from "../domain/Order.ts"
 import { OrderLine } from "../domain/OrderLines.ts"
-import { type EventRefused, type NewEvent, type NonEmpty, Outbox, type Stream } from "../outbox/Outbox.ts"
+import { type AggregateRef, type EventRefused, type NewEvent, type NonEmpty, Outbox } from "../outbox/Outbox.ts"
 import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 
@@ -128,7 +128,11 @@ const lockedOrderColumns = `
 const firstView = Rows.first(OrderView)
 const allViews = Rows.all(OrderView)
 
-const streamOf = (id: OrderId): Stream => ({ topic: ordersTopic, aggregateType: orderAggregate, aggregateId: id })
+const aggregateOf = (id: OrderId): AggregateRef => ({
+  topic: ordersTopic,
+  aggregateType: orderAggregate,
+  aggregateId: id
+})
 
 const toNewEvent = (event: OrderEvent): NewEvent => ({
   eventType: event._tag,
@@ -182,7 +186,7 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
                       ${lines.map((line) => BigInt(line.unitAmountMinor))}::int8[])
                  WITH ORDINALITY AS line(sku, quantity, unit_amount_minor, position)`
         yield* outbox
-          .save(streamOf(order.id), newEvents, write, (written) => (lines.length > 0 ? [insertLines(written)] : []))
+          .save(aggregateOf(order.id), newEvents, write, (written) => (lines.length > 0 ? [insertLines(written)] : []))
           .pipe(Effect.catchTag("NothingWritten", Effect.die))
       })
 

@@ -3,7 +3,7 @@
  */
 import { Schema } from "effect"
 
-/** Fixed for ever: stored rows carry their lane, and 64 is divided by every partition count worth having here. */
+/** Fixed for ever, since stored rows carry their lane. Every useful partition count divides 64. */
 export const laneCount = 64
 
 /** A lane's number, 0 … 63. */
@@ -45,8 +45,8 @@ export const allLanes: ReadonlyArray<Lane> = Array.from({ length: laneCount }, (
 /**
  * The lane that an aggregate's events travel in.
  *
- * Equal keys give equal lanes for ever: stored rows depend on it. Where a topic's partition count divides {@link laneCount},
- * {@link partitionOf} is the partition that Kafka's own partitioner picks for the key, so a lane never spans two partitions.
+ * Equal keys give equal lanes for ever: stored rows depend on it. If a topic's partition count divides {@link laneCount}, then
+ * {@link partitionOf} gives the partition that Kafka's own partitioner picks for the key. So a lane never spans two partitions.
  */
 export const laneOf = (key: string): Lane => allLanes[(murmur2(Buffer.from(key)) & 0x7fffffff) % laneCount]!
 

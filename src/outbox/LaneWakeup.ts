@@ -1,6 +1,4 @@
-/**
- * Tells the dispatchers that a lane has something to do. A hint: the row is the promise, and the poll finds it anyway.
- */
+/** Wakes the dispatchers of a lane after a commit. A hint: the row is the promise, and the poll finds it anyway. */
 import { Context, Effect, Layer, Schema, type Scope } from "effect"
 import { Wakeups } from "../platform/Wakeups.ts"
 import { Lane } from "./Lane.ts"
@@ -11,11 +9,11 @@ const isLane = Schema.is(Lane)
 export class LaneWakeup extends Context.Service<
   LaneWakeup,
   {
-    /** Wakes the lane where it is owned: in this process, or else in the others. */
+    /** Wakes the lane's owner: in this process, or else in the others. */
     readonly wake: (lane: Lane) => Effect.Effect<void>
     /**
-     * Calls `handle` with each lane that was woken, here or by another process, while the scope is open. A lane that `owns` holds for is
-     * nobody else's, and no other process is told of it: a process that dispatches what it writes sends no NOTIFY.
+     * Calls `handle` with each lane that was woken, here or by another process, while the scope is open. If `owns` says that this process
+     * owns the lane, no other process is woken: a process that dispatches its own events sends no NOTIFY.
      */
     readonly onWake: (
       handle: (lane: Lane) => Effect.Effect<void>,
@@ -51,7 +49,7 @@ export class LaneWakeup extends Context.Service<
           }
           yield* wakeups.on(subject, (detail) => {
             const lane = Number(detail)
-            // Anyone may NOTIFY on the channel: what is no lane is no business of ours.
+            // Anyone may NOTIFY on the channel. Text that is not a lane is ignored.
             return isLane(lane) ? handle(lane) : Effect.void
           })
         })

@@ -263,8 +263,8 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
           "its eventType is empty",
           "its schemaVersion 0 is not between 1 and 32767",
           "its schemaVersion 32768 is not between 1 and 32767",
-          'its topic "all orders" is no name that a broker has',
-          'its topic ".." is no name that a broker has'
+          `its topic "all orders" is not a topic's name`,
+          `its topic ".." is not a topic's name`
         ])
         assert.deepStrictEqual(yield* versions("q"), [])
       })

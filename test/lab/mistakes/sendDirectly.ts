@@ -3,12 +3,16 @@ import { Effect } from "effect"
 import type { Batch } from "../../../src/brokers/Broker.ts"
 import { toRecord } from "../../../src/brokers/Envelope.ts"
 import { laneOf, partitionOf } from "../../../src/outbox/Lane.ts"
-import type { NewEvent, NonEmpty, OutboxService, Stream } from "../../../src/outbox/Outbox.ts"
+import type { NewEvent, NonEmpty, OutboxService, AggregateRef } from "../../../src/outbox/Outbox.ts"
 import { Transaction } from "../../../src/platform/Transaction.ts"
 import { RandomUuid } from "../../../src/platform/RandomUuid.ts"
 import { partitionCount } from "../Parts.ts"
 
-export const batchOf = (stream: Stream, versionBefore: number, events: NonEmpty<NewEvent>): Effect.Effect<Batch> =>
+export const batchOf = (
+  stream: AggregateRef,
+  versionBefore: number,
+  events: NonEmpty<NewEvent>
+): Effect.Effect<Batch> =>
   Effect.map(RandomUuid, (drawUuid): Batch => {
     const [first, ...rest] = events.map((event, index) =>
       toRecord({
