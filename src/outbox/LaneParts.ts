@@ -13,8 +13,8 @@ export type Bounds = Pick<(typeof QueueSettings)["Service"], "batchSize" | "batc
  * case. So a lane never waits for room that other lanes have taken, and what is in memory is at most twice this, or an event of each lane.
  */
 export const InFlightSettings = Context.Reference<{ readonly batches: number }>("paid-once/outbox/InFlightSettings", {
-  // Eight keep a broker and two cores busy; more only queue in the client.
-  defaultValue: () => ({ batches: 8 })
+  // Two for each of eight partitions: while one is sent the other is fetched or marked.
+  defaultValue: () => ({ batches: 16 })
 })
 
 /** The size of these events. */
