@@ -143,11 +143,11 @@ const cutoffOf = (sql: PgClient.PgClient, retentionDays: number) =>
 
 const onePages = Rows.one(Schema.Struct({ pages: Schema.Number }))
 
-/** How many pages the partition has. */
+/** How many pages the partition has; 0 if another process dropped it a moment ago, for which Postgres says NULL. */
 const pagesOf = (sql: PgClient.PgClient, partition: string) =>
   Effect.map(
     onePages(sql`
-      SELECT (pg_relation_size(${partition}::text::regclass) / current_setting('block_size')::int8)::float8 AS pages`),
+      SELECT coalesce(pg_relation_size(${partition}::text::regclass) / current_setting('block_size')::int8, 0)::float8 AS pages`),
     ({ pages }) => pages
   )
 
