@@ -135,7 +135,7 @@ it.live("a failed mark is repeated lane by lane, without a send; only the lane t
 it.live("a failed fetch is repeated lane by lane; only the lane that fails alone stops", () =>
   Effect.gen(function* () {
     let isBroken = true
-    const goOn = yield* Deferred.make<void>()
+    const [hasBegun, goOn] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
     const failed = new Set<string>()
     const logger = Logger.make(({ message }) => {
       const [, lane] = /^lane (\d+) failed/.exec(String(message)) ?? []
@@ -148,11 +148,18 @@ it.live("a failed fetch is repeated lane by lane; only the lane that fails alone
           isBroken && parts.some(({ lane }) => lane === 8)
             ? Effect.die(new Error("broken on purpose"))
             : // While the first lane is fetched the others become ready, and are fetched together.
-              Effect.andThen(parts[0]?.lane === 0 ? Deferred.await(goOn) : Effect.void, queue.fetch(parts))
+              Effect.andThen(
+                parts[0]?.lane === 0
+                  ? Effect.andThen(Deferred.succeed(hasBegun, undefined), Deferred.await(goOn))
+                  : Effect.void,
+                queue.fetch(parts)
+              )
       })
     ).pipe(Effect.provideService(References.MinimumLogLevel, "Error"), Effect.provide(Logger.layer([logger])))
     const { stopped } = Context.get(context, LaneWorkers)
-    for (const lane of [0, 16, 8, 1, 2]) yield* append(lane)
+    yield* append(0)
+    yield* Deferred.await(hasBegun)
+    for (const lane of [16, 8, 1, 2]) yield* append(lane)
     yield* Deferred.succeed(goOn, undefined)
     yield* published(4)
     yield* Counters.eventually(
