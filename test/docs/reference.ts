@@ -86,7 +86,7 @@ const defaultOf = (value: unknown, parser: string): string => {
   if (typeof value === "boolean") return value ? "`on`" : "`off`"
   if (Array.isArray(value)) return `\`${value.map(Number).map(durationOf).join(",")}\``
   if (typeof value === "string" && value.startsWith(root)) return `\`${Path.relative(root, value)}\` in the checkout`
-  return `\`${parser === "duration" ? durationOf(Number(value)) : String(value as string | number)}\``
+  return `\`${parser === "duration" ? durationOf(Number(value)) : JSON.stringify(value).replaceAll('"', "")}\``
 }
 
 const variables = async (): Promise<ReadonlyArray<string>> => {
