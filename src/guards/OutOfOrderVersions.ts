@@ -8,12 +8,13 @@
  *
  * Decorates the {@link Queue}. Without it such an aggregate is sent in the order of the queue.
  */
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Lane } from "../outbox/Lane.ts"
 import { Looks } from "../outbox/Looks.ts"
 import { type Aggregate, aggregateKey, type Fetched, Queue, type QueuedEvent } from "../outbox/Queue.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
+import * as Rows from "../platform/Rows.ts"
 
 /** How often the aggregates of a lane are checked again: as often as the poll comes. */
 const checkMillis = 1_000
@@ -25,6 +26,8 @@ const aggregateLimit = 1_000
 
 /** Says which of the aggregates have out-of-order versions in the lane's queue. */
 export type Check = (lane: Lane, aggregates: ReadonlyArray<Aggregate>) => Effect.Effect<ReadonlyArray<Aggregate>>
+
+const allAggregates = Rows.all(Schema.Struct({ aggregateType: Schema.String, aggregateId: Schema.String }))
 
 export class OutOfOrderVersions extends Context.Service<
   OutOfOrderVersions,
@@ -144,7 +147,8 @@ export class OutOfOrderVersions extends Context.Service<
     Layer.unwrap(
       Effect.map(SqlClient.SqlClient, (sql) =>
         OutOfOrderVersions.layerWith((lane, aggregates) =>
-          Effect.orDie(sql<Aggregate>`
+          Effect.orDie(
+            allAggregates(sql`
             SELECT DISTINCT aggregate_type AS "aggregateType", aggregate_id AS "aggregateId"
             FROM (
               SELECT aggregate_type, aggregate_id,
@@ -154,6 +158,7 @@ export class OutOfOrderVersions extends Context.Service<
                 ${aggregates.map(({ aggregateType }) => aggregateType)}::text[], ${aggregates.map(({ aggregateId }) => aggregateId)}::text[]))
             ) AS versions
             WHERE falls`)
+          )
         )
       )
     )

@@ -1,14 +1,14 @@
 /**
- * The queue's statements: which lanes have events, what they have to send, and what the broker has acknowledged. Each is one statement for any
- * number of lanes.
+ * The queue's statements: `ready`, `fetch` and `mark`, each one statement for any number of lanes.
  *
- * Why `FOR UPDATE SKIP LOCKED` is not here: it hands different rows of one aggregate to two dispatchers, and the second may
- * publish first. A lane has one owner instead (platform/Ownership.ts), and the fetch takes no locks at all.
+ * `FOR UPDATE SKIP LOCKED` is not here: it hands different rows of one aggregate to two dispatchers, and the second may publish first.
+ * A lane has one owner instead (platform/Ownership.ts), and the fetch takes no locks at all.
  */
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, SqlError, Statement } from "effect/sql"
 import type { StoredEvent } from "../brokers/Envelope.ts"
 import { type Lane, allLanes } from "./Lane.ts"
+import * as Rows from "../platform/Rows.ts"
 
 /** An event in the queue. `seq` is its position in the lane. */
 export interface QueuedEvent extends StoredEvent {
@@ -96,16 +96,17 @@ export interface QueueService {
   ) => Effect.Effect<{ readonly count: number; readonly oldestSeconds: number }>
 }
 
-const isUniqueViolation = (error: SqlError.SqlError) => error.reason._tag === "UniqueViolation"
-
-/** Of a published event that is not archived, because its id is: a fault of whoever wrote it, and consumers take it for a duplicate. */
+/** The archive has the event's id already: a writer's fault. Consumers take the second event for a duplicate. */
 export const warnOfSharedId = (eventId: string) =>
   Effect.logWarning("an event was published under an id that another one has, which the archive keeps").pipe(
     Effect.annotateLogs({ event_id: eventId })
   )
 
-/** Counting stops here: that there are more is all that anyone needs to know, and counting a backlog costs what it least has. */
+/** Counting stops here: counting a backlog costs the very time that it lacks. */
 export const pendingCountLimit = 100_000
+
+const sharedIds = Rows.all(Schema.Struct({ eventId: Schema.String }))
+const pendingRow = Rows.one(Schema.Struct({ count: Schema.Finite, seconds: Schema.Finite }))
 
 export class Queue extends Context.Service<Queue, QueueService>()("paid-once/outbox/Queue") {
   static readonly layer: Layer.Layer<Queue, never, SqlClient.SqlClient> = Layer.effect(
@@ -158,6 +159,7 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
 
       return Queue.of({
         ready: Effect.fnUntraced(function* (views) {
+          // oxlint-disable-next-line paid-once/decoded-rows -- each poll of each dispatcher, and one column
           const rows = yield* sql<{ readonly lane: Lane }>`
             SELECT lane
             FROM unnest(${lanesOf(views)}) AS lane(lane, start)
@@ -171,6 +173,7 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
         }, Effect.orDie),
 
         fetch: Effect.fnUntraced(function* (parts) {
+          // oxlint-disable-next-line paid-once/decoded-rows -- every event passes here; a decoder would cost more than its fetch
           const rows = yield* sql<QueuedEvent & { readonly followed: boolean }>`
             SELECT e.lane, e.seq, e.event_id::text AS "eventId", e.topic, e.event_type AS "eventType", e.schema_version AS "schemaVersion",
                    e.aggregate_type AS "aggregateType", e.aggregate_id AS "aggregateId", e.aggregate_version AS "aggregateVersion",
@@ -218,20 +221,22 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
                    occurred_at, trace_id, span_id, data, broker_partition, broker_offset, asynchronous.now
             FROM (${asynchronously}) AS asynchronous, ${published}`
           yield* sql`WITH ${sql.csv(runsOf)} ${archiving}`.pipe(
-            Effect.catchIf(isUniqueViolation, () =>
-              // An id that the archive has. It must not keep its batch in the queue, to be sent again for ever.
-              Effect.flatMap(
-                sql<{ readonly eventId: string }>`
+            Effect.catchIf(
+              ({ reason }: SqlError.SqlError) => reason._tag === "UniqueViolation",
+              () =>
+                // An id that the archive has. It must not keep its batch in the queue, to be sent again for ever.
+                Effect.flatMap(
+                  sharedIds(sql`
                   WITH ${sql.csv([...runsOf, sql`archived AS (${archiving} ORDER BY seq ON CONFLICT DO NOTHING RETURNING event_id)`])}
-                  SELECT event_id::text AS "eventId" FROM ${published} EXCEPT ALL SELECT event_id::text FROM archived`,
-                Effect.forEach(({ eventId }) => warnOfSharedId(eventId), { discard: true })
-              )
+                  SELECT event_id::text AS "eventId" FROM ${published} EXCEPT ALL SELECT event_id::text FROM archived`),
+                  Effect.forEach(({ eventId }) => warnOfSharedId(eventId), { discard: true })
+                )
             )
           )
         }, Effect.orDie),
 
         pending: Effect.fnUntraced(function* (views) {
-          const [row] = yield* sql<{ readonly count: number; readonly seconds: number }>`
+          const { count, seconds } = yield* pendingRow(sql`
             WITH lane AS (SELECT * FROM unnest(${lanesOf(views)}) AS lane(lane, start))
             SELECT (SELECT count(*) FROM (
                       SELECT FROM lane CROSS JOIN LATERAL (
@@ -242,15 +247,15 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
             CROSS JOIN LATERAL (
               SELECT occurred_at FROM outbox_events AS e WHERE e.lane = lane.lane AND e.seq >= ${startIn(views)}
               ORDER BY e.lane, e.seq LIMIT 1
-            ) AS first`
-          return { count: row?.count ?? 0, oldestSeconds: Math.max(0, row?.seconds ?? 0) }
+            ) AS first`)
+          return { count, oldestSeconds: Math.max(0, seconds) }
         }, Effect.orDie)
       })
     })
   )
 }
 
-/** Every lane, for what is asked of the whole queue. */
+/** A view of every lane. */
 export const wholeQueue: ReadonlyArray<LaneView> = allLanes.map((lane) => ({ lane }))
 
 const unionAll = Statement.join(" UNION ALL ", false)
@@ -285,10 +290,7 @@ const dividedByLane = (
   })
 }
 
-/**
- * Every mark locks rows in one order, by lane, topic and `seq`: so two marks of the same rows, a zombie's and its successor's, can't deadlock.
- * Whatever else locks several rows of the queue skips those that are locked.
- */
+/** Every mark locks rows by lane, topic and `seq`: a zombie's and its successor's can't deadlock. All other statements skip locked rows. */
 const inLockOrder = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> =>
   runs.toSorted(
     (one, other) =>

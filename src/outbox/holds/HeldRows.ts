@@ -2,25 +2,32 @@
  * How rows move between the queue, the parked rows behind a hold, the dead letters and the archive: one statement each, to be
  * composed inside a {@link Transaction} that has the hold's row locked ({@link lockHold}), or locks it itself ({@link parkArrivals}).
  *
- * Whoever has a hold's row locked never waits for a row of the queue, but skips those that somebody has locked. So these transactions
- * can't deadlock with one another, nor with a mark. (Two operators who each redrive many aggregates in one transaction can; it is run again.)
+ * A transaction that has a hold's row locked never waits for a row of the queue: it skips locked ones. So these transactions can't
+ * deadlock with one another, nor with a mark. Two operators who each redrive many aggregates in one transaction can; theirs run again.
  */
-import { Effect } from "effect"
+import { Effect, Schema } from "effect"
 import type { SqlError } from "effect/sql"
+import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
-import type { Lane } from "../Lane.ts"
+import { Lane } from "../Lane.ts"
 import { type Aggregate, type Receipt, warnOfSharedId } from "../Queue.ts"
 
-/** A hold, locked until the transaction ends. */
-export interface LockedHold extends Aggregate {
-  readonly lane: Lane
-  readonly topic: string
-  /** The head's. */
-  readonly eventId: string
-  readonly seq: bigint
-  readonly attempts: number
-  readonly dead: boolean
-}
+/** A hold, locked until the transaction ends. `eventId` and `seq` are the head's. */
+const LockedHold = Schema.Struct({
+  aggregateType: Schema.String,
+  aggregateId: Schema.String,
+  lane: Lane,
+  topic: Schema.String,
+  eventId: Schema.String,
+  seq: Schema.BigInt,
+  attempts: Schema.Int,
+  dead: Schema.Boolean
+})
+export type LockedHold = typeof LockedHold.Type
+
+const firstHold = Rows.first(LockedHold)
+const movedCount = Rows.one(Schema.Struct({ moved: Schema.Int }))
+const movedPiece = Rows.one(Schema.Struct({ first: Schema.NullOr(Schema.BigInt), isCut: Schema.Boolean }))
 
 /** A row's columns in the queue, in the parked rows and in the dead letters. The place in the lane, `seq`, goes with the row. */
 const columns = `lane, seq, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
@@ -40,16 +47,13 @@ type InTransaction<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 const transact = <A>(use: (sql: Transaction["Service"]["sql"]) => Effect.Effect<A, SqlError.SqlError>) =>
   Effect.flatMap(Transaction, ({ sql }) => use(sql))
 
-/** Locks the aggregate's hold, waiting for whoever has it; `undefined` where there is none. What follows sees its latest state. */
+/** Locks the aggregate's hold, and waits for its lock; `undefined` if there is none. Later statements see its latest state. */
 export const lockHold = ({ aggregateId, aggregateType }: Aggregate): InTransaction<LockedHold | undefined> =>
   transact((sql) =>
-    Effect.map(
-      sql<LockedHold>`
-        SELECT aggregate_type AS "aggregateType", aggregate_id AS "aggregateId", lane, topic, event_id::text AS "eventId", seq,
-               attempts, next_attempt_at IS NULL AS dead
-        FROM outbox_holds WHERE aggregate_type = ${aggregateType} AND aggregate_id = ${aggregateId} FOR UPDATE`,
-      ([row]) => row
-    )
+    firstHold(sql`
+      SELECT aggregate_type AS "aggregateType", aggregate_id AS "aggregateId", lane, topic, event_id::text AS "eventId", seq,
+             attempts, next_attempt_at IS NULL AS dead
+      FROM outbox_holds WHERE aggregate_type = ${aggregateType} AND aggregate_id = ${aggregateId} FOR UPDATE`)
   )
 
 /**
@@ -102,7 +106,7 @@ export const parkAggregate = (aggregate: Aggregate, lane: Lane): InTransaction<v
 export const parkArrivals = (lane: Lane, seqs: ReadonlyArray<bigint>): InTransaction<number> =>
   transact((sql) =>
     Effect.map(
-      sql<{ readonly moved: number }>`
+      movedCount(sql`
         WITH held AS MATERIALIZED (
           SELECT aggregate_type, aggregate_id FROM outbox_holds WHERE lane = ${lane}::int2 FOR KEY SHARE SKIP LOCKED
         ), free AS MATERIALIZED (
@@ -116,8 +120,8 @@ export const parkArrivals = (lane: Lane, seqs: ReadonlyArray<bigint>): InTransac
           INSERT INTO outbox_parked (${sql.literal(columns)}) SELECT ${sql.literal(columns)} FROM moved
           RETURNING 1
         )
-        SELECT count(*)::int4 AS moved FROM parked`,
-      ([row]) => row?.moved ?? 0
+        SELECT count(*)::int4 AS moved FROM parked`),
+      ({ moved }) => moved
     )
   )
 
@@ -179,7 +183,7 @@ export const unburyHead = (eventId: string): InTransaction<void> =>
 export const release = (hold: LockedHold): InTransaction<void> =>
   transact((sql) =>
     Effect.gen(function* () {
-      const moveSome = sql<{ readonly first: bigint | null; readonly isCut: boolean }>`
+      const moveSome = movedPiece(sql`
         WITH piece AS MATERIALIZED (${pieceOf(sql, "outbox_parked", hold.lane, hold)}), moved AS (
           DELETE FROM outbox_parked AS p USING piece WHERE piece.fits AND p.lane = ${hold.lane}::int2 AND p.seq = piece.seq
           RETURNING p.*
@@ -187,16 +191,16 @@ export const release = (hold: LockedHold): InTransaction<void> =>
           INSERT INTO outbox_events (${sql.literal(columns)}) OVERRIDING SYSTEM VALUE
           SELECT ${sql.literal(columns)} FROM moved
         )
-        SELECT min(seq) AS first, coalesce(bool_or(NOT fits), false) AS "isCut" FROM piece`
-      const [row] = yield* moveSome
+        SELECT min(seq) AS first, coalesce(bool_or(NOT fits), false) AS "isCut" FROM piece`)
+      const piece = yield* moveSome
       // Rule 1 again, where it is cheap to see: whatever waited comes after the head.
-      if (row?.first != null && row.first <= hold.seq) {
+      if (piece.first !== null && piece.first <= hold.seq) {
         return yield* Effect.die(
           new Error(`${hold.aggregateType} ${hold.aggregateId}: an earlier event is parked behind ${hold.eventId}`)
         )
       }
-      let isCut = row?.isCut === true
-      while (isCut) isCut = (yield* moveSome)[0]?.isCut === true
+      let { isCut } = piece
+      while (isCut) isCut = (yield* moveSome).isCut
       yield* sql`
         DELETE FROM outbox_holds WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId}`
     })

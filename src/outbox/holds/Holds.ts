@@ -1,34 +1,33 @@
 /**
- * Holds: an event that the broker refuses makes its own aggregate wait, and no other.
+ * Holds: an event that the broker rejects makes its own aggregate wait, and no other.
  *
- * A hold is a row per aggregate; its head is the refused event. Two rules keep the order, whoever races with whom:
+ * A hold is a row per aggregate; its head is the rejected event. Two rules keep the order in every race:
  *
- * 1. A fetch sees holds and queue in one snapshot, and what is held is not sent from the queue.
+ * 1. A fetch sees holds and queue in one snapshot. Events of a held aggregate are not sent from the queue.
  * 2. Parked rows have a hold (a foreign key), and the transaction that ends a hold puts them all back into the queue. So wherever
- *    a fetch sees no hold, the queue has all that the aggregate has unpublished: its batch is a prefix, as without holds.
+ *    a fetch sees no hold, the queue has all unpublished events of the aggregate, and the batch is a prefix.
  *
  * The races, one by one:
  *
- * - *Writers* know nothing of holds and append to the queue. Their rows are not sent (rule 1) and are moved when a fetch meets them
- *   ({@link HoldsService.park}). That takes the hold's row FOR KEY SHARE: a release that comes later waits for it and sees the moved
- *   rows; one that is under way has the row locked, and nothing is moved. A row that commits while a hold ends has a larger `seq` than what
- *   was parked, for versions are taken under the aggregate's lock.
- * - *A zombie that fetched before the hold* may still send the head and what is behind it, as one prefix: that duplicates, and its
- *   mark finds nothing in the queue. Where its send is refused it comes here, finds the head no longer in the queue, counts nothing, and
- *   leaves the rest of the aggregate alone.
- * - *Two dispatchers at the same head*: the row that refuses or publishes first decides. A refusal counts only if the hold still has the
- *   head and the attempts that the send started from; a success that finds the hold gone was a duplicate.
- * - *Redrive and discard* lock the same row first, as do all that change a hold. A discarded event whose send was under way may still
- *   arrive: discarding means that nobody starts another one.
+ * - *Writers* know nothing of holds and append to the queue. A fetch that meets such rows moves them ({@link HoldsService.park}), with
+ *   the hold's row locked FOR KEY SHARE. A later release waits for that lock and sees the moved rows. A release under way has the row
+ *   locked, and nothing is moved. A row that commits meanwhile has a larger `seq` than the parked ones.
+ * - *A zombie that fetched before the hold* may still send the head and its successors, as one prefix. That duplicates, and its mark
+ *   finds nothing in the queue. If its send is rejected, it finds the head gone, counts nothing, and sends no more of the aggregate.
+ * - *Two dispatchers with the same head*: the first to commit decides. A rejection counts only if the hold still has the head and the
+ *   attempts from which the send started. A success that finds the hold gone was a duplicate.
+ * - *Redrive and discard* lock the same row first. A discarded event whose send was under way may still arrive: discarding means that
+ *   nobody starts another send.
  *
  * No transaction is open across a send.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Latch, Layer } from "effect"
+import { Context, Effect, Latch, Layer, Schema } from "effect"
 import type { MessageRejected } from "../../brokers/Broker.ts"
 import * as Backoff from "../../platform/Backoff.ts"
+import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
-import type { Lane } from "../Lane.ts"
+import { Lane } from "../Lane.ts"
 import { type LaneView, type QueuedEvent, QueueSettings, type Receipt } from "../Queue.ts"
 import * as HeldRows from "./HeldRows.ts"
 
@@ -44,7 +43,7 @@ export const HoldSettings = Context.Reference<{
    */
   readonly skipTopics: ReadonlyArray<string>
 }>("paid-once/outbox/holds/HoldSettings", {
-  // Ten sends take about half an hour at worst: time enough to raise a limit that was lowered by mistake.
+  // Ten attempts take half an hour at most: time to raise a limit that was lowered by mistake.
   defaultValue: () => ({ retryBaseMillis: Backoff.outboxHoldBaseMillis, maxAttempts: 10, skipTopics: [] })
 })
 
@@ -58,13 +57,17 @@ export interface HeldEvent extends QueuedEvent {
 export type Refused = "retrying" | "dead" | "skipped" | "gone"
 
 /** When the next head of a lane and topic is due. */
-export interface NextDue {
-  readonly lane: Lane
-  readonly topic: string
-  readonly isDue: boolean
-  /** Milliseconds until it may be sent; not above 0 where it may be sent now. */
-  readonly waitMillis: number
-}
+const NextDue = Schema.Struct({
+  lane: Lane,
+  topic: Schema.String,
+  isDue: Schema.Boolean,
+  /** Milliseconds until it may be sent; at most 0 if it may be sent now. */
+  waitMillis: Schema.Finite
+})
+export type NextDue = typeof NextDue.Type
+
+const allNextDue = Rows.all(NextDue)
+const oneCounts = Rows.one(Schema.Struct({ parked: Schema.Int, dead: Schema.Int }))
 
 /** See {@link Holds}. */
 export interface HoldsService {
@@ -97,7 +100,7 @@ const historyLimit = 20
 /** Of an error's text; a broker's sentence is shorter. */
 const errorLength = 500
 
-/** Counting stops here: that there are more is all that anyone needs to know. */
+/** Counting stops here. */
 export const countLimit = 100_000
 
 export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/outbox/holds/Holds") {
@@ -207,6 +210,7 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/out
 
       const due = Effect.fnUntraced(function* (views: ReadonlyArray<LaneView>) {
         const paused = views.flatMap(({ lane, withoutTopics = [] }) => withoutTopics.map((topic) => ({ lane, topic })))
+        // oxlint-disable-next-line paid-once/decoded-rows -- the same columns as the fetch, and as that one a part of each round
         const rows = yield* sql<HeldEvent & { readonly isFirst: boolean }>`
           SELECT * FROM (
             SELECT ${sql.literal(HeldRows.eventColumns("p"))}, h.attempts, h.next_attempt_at AS "nextAttemptAt",
@@ -261,13 +265,13 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/out
       }, Effect.orDie)
 
       const nextDue: HoldsService["nextDue"] = Effect.fnUntraced(function* (lanes) {
-        return yield* sql<NextDue>`
+        return yield* allNextDue(sql`
           SELECT lane, topic, wait <= 0 AS "isDue", wait AS "waitMillis"
           FROM (
             SELECT lane, topic, (extract(epoch FROM min(next_attempt_at) - clock_now()) * 1000)::float8 AS wait
             FROM outbox_holds WHERE lane = ANY (${[...lanes]}::int2[]) AND next_attempt_at IS NOT NULL
             GROUP BY lane, topic
-          ) AS next`
+          ) AS next`)
       }, Effect.orDie)
 
       const isDue: HoldsService["isDue"] = Effect.fnUntraced(function* ({
@@ -283,12 +287,11 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/out
         return rows.length > 0
       }, Effect.orDie)
 
-      const counts = Effect.gen(function* () {
-        const [row] = yield* sql<{ readonly parked: number; readonly dead: number }>`
+      const counts = Effect.orDie(
+        oneCounts(sql`
           SELECT (SELECT count(*) FROM (SELECT FROM outbox_parked LIMIT ${countLimit}) AS p)::int4 AS parked,
-                 (SELECT count(*) FROM (SELECT FROM outbox_dead_letters WHERE status = 'dead' LIMIT ${countLimit}) AS d)::int4 AS dead`
-        return row ?? { parked: 0, dead: 0 }
-      }).pipe(Effect.orDie)
+                 (SELECT count(*) FROM (SELECT FROM outbox_dead_letters WHERE status = 'dead' LIMIT ${countLimit}) AS d)::int4 AS dead`)
+      )
 
       return Holds.of({ hold, park, due, isDue, rejected, published, nextDue, counts, changed })
     })

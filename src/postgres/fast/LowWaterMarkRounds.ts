@@ -1,33 +1,40 @@
 /**
- * Where each lane's events begin: a lower bound of `seq` for whoever reads a lane from its front.
+ * Low-water marks: for each lane a lower bound of `seq`, below which no event can appear.
  *
  * Published rows are deleted, but their index entries stay until no old snapshot can see them. Under a reader that is open for ten
  * minutes (a report, a dump) each look at a lane's front would step over ten minutes of dead entries.
  *
- * Why this is no id cursor. "Greater than the last one seen" skips whoever took a smaller seq and commits later. A low-water mark is raised only
- * over numbers that can't come any more:
+ * Why this is not an id cursor: "greater than the last one seen" skips a transaction that took a smaller number and commits later. A
+ * mark is raised only over numbers that can't appear any more.
  *
- * 1. the sequence's value is read, and after it a transaction id is drawn. Whoever had a number up to that value has a smaller
- *    transaction id, for an event is inserted after a write or lock of its aggregate's row, which gave the transaction its id;
- * 2. once all smaller transaction ids have ended (a snapshot's xmin tells; readers have no id and don't count), the rows up to
- *    that value are there for everyone, or will never be;
- * 3. in that same snapshot each lane's first row is looked up, from its old low-water mark on, in every table whose rows may stand in the queue
- *    again with the number that they had. Nothing below it can appear.
+ * 1. The sequence's value is read, and after it a transaction id is drawn. A transaction with a number up to that value has a smaller
+ *    id, since it wrote or locked its aggregate's row before it inserted its event.
+ * 2. When all transactions with smaller ids have ended, their rows are there for everyone, or will never be. A snapshot's xmin tells.
+ * 3. In that same snapshot the first row of each lane is looked up, from its old mark on, in every table whose rows may come back to
+ *    the queue with their old numbers. Nothing below it can appear.
  *
- * A lane's backlog of topics that can't be sent to is in front of whatever else is in it, too, and each look for that would step over all of it. So
- * in step 3 the lane's first row *beside* such topics is looked up as well, and whoever leaves these topics out begins there. Rows of other topics can't
- * appear below it, for the same reason. (It is never looked for from the very beginning again, as below: what a foreign hand puts in the midst of such a
- * backlog is late until that can be sent.)
+ * A second mark stands behind the backlog of topics that are paused. Without it each look for other topics would step over all of that
+ * backlog. Step 3 looks up the lane's first row of the other topics as well; the same argument holds for them.
  *
- * Three nets. A new start or a failover of the server makes every low-water mark void, in the statement that uses it. The crash of a single backend
- * makes the server recover *without* a new start: the numbers below a low-water mark are on disk by then (`propose`), and as it ends all sessions,
- * ours with the lanes' locks too, a lane that is lost loses its low-water mark. And now and then the third step looks from the very beginning: should a foreign hand insert an event
- * without a lock of anything before it, that row is late and not lost.
+ * Three nets:
+ *
+ * - A new start or a failover of the server voids every mark, in the very statement that uses it.
+ * - The crash of a backend makes the server recover without a new start. The numbers below a mark are on disk by then (`propose`). The
+ *   recovery ends all sessions, and a lane that is lost loses its marks.
+ * - Now and then step 3 looks at the whole lane: an event that was inserted without any lock is late, and not lost.
  */
-import { Array, Effect } from "effect"
+import { Array, Effect, Schema } from "effect"
 import type { SqlClient } from "effect/sql"
-import { type Lane, laneCount } from "../../outbox/Lane.ts"
+import { Lane, laneCount } from "../../outbox/Lane.ts"
 import * as Monotonic from "../../platform/Monotonic.ts"
+import * as Rows from "../../platform/Rows.ts"
+
+const lastNumber = Rows.one(Schema.Struct({ seq: Schema.BigInt, server: Schema.String }))
+const drawnId = Rows.one(Schema.Struct({ xid: Schema.String, server: Schema.String }))
+const firstOfLanes = Rows.all(Schema.Struct({ lane: Lane, first: Schema.NullOr(Schema.BigInt) }))
+const piecesOfLanes = Rows.all(
+  Schema.Struct({ lane: Lane, first: Schema.NullOr(Schema.BigInt), last: Schema.NullOr(Schema.BigInt) })
+)
 
 const queueTable = "outbox_events"
 
@@ -87,15 +94,15 @@ export const make = (sql: SqlClient.SqlClient) => {
 
   const propose = Effect.gen(function* () {
     const before = forgotten
-    const [last] = yield* sql<{ readonly seq: bigint; readonly server: string }>`
+    const last = yield* lastNumber(sql`
       SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS seq, pg_postmaster_start_time()::text AS server
-      FROM outbox_events_seq_seq`
-    // A statement of its own, for it must come after the one above. Its message makes the commit flush the log, and with it the sequence's
-    // place: numbers up to there are not handed out again by a server that recovers from a crash.
-    const [drawn] = yield* sql<{ readonly xid: string; readonly server: string }>`
+      FROM outbox_events_seq_seq`)
+    // A statement of its own, since it must come after the one above. Its message makes the commit flush the log, and the sequence's
+    // value with it: a server that recovers from a crash does not hand out those numbers again.
+    const drawn = yield* drawnId(sql`
       SELECT pg_current_xact_id()::text AS xid, pg_postmaster_start_time()::text AS server
-      FROM (SELECT pg_logical_emit_message(true, 'outbox floors', '') OFFSET 0) AS durable`
-    if (last === undefined || drawn === undefined || last.server !== drawn.server || forgotten !== before) return
+      FROM (SELECT pg_logical_emit_message(true, 'outbox low-water marks', '') OFFSET 0) AS durable`)
+    if (last.server !== drawn.server || forgotten !== before) return
     if (drawn.server !== server) {
       floors.fill(0n)
       beside.clear()
@@ -121,7 +128,7 @@ export const make = (sql: SqlClient.SqlClient) => {
    * row of the piece, if there may be more.
    */
   const pieces = (lanes: ReadonlyArray<Lane>, topics: ReadonlyArray<string>, candidate: Candidate) =>
-    sql<{ readonly lane: Lane; readonly first: bigint | null; readonly last: bigint | null }>`
+    piecesOfLanes(sql`
       SELECT lane.lane,
              least(${sql.csv([sql`piece.first`, ...places.filter(({ table }) => table !== queueTable).map((place) => firstOf(place, topics))])}) AS first,
              CASE WHEN piece.count = ${pieceRows}::int8 THEN piece.last END AS last
@@ -131,7 +138,7 @@ export const make = (sql: SqlClient.SqlClient) => {
         FROM (SELECT e.seq, e.topic FROM outbox_events AS e
               WHERE e.lane = lane.lane AND e.seq >= lane.floor ORDER BY e.lane, e.seq LIMIT ${pieceRows}::int8) AS rows
       ) AS piece
-      WHERE ${isTime(candidate)}`
+      WHERE ${isTime(candidate)}`)
 
   /** Where each lane's rows beside its topics begin, lanes with the same ones together, as far as one round comes. */
   const raiseBeside = Effect.fnUntraced(function* (
@@ -174,10 +181,10 @@ export const make = (sql: SqlClient.SqlClient) => {
   ) {
     const { lastSeq, waited, xid } = found
     const before = forgotten
-    const rows = yield* sql<{ readonly lane: Lane; readonly first: bigint | null }>`
+    const rows = yield* firstOfLanes(sql`
       SELECT lane.lane, least(${sql.csv(places.map((place) => firstOf(place, [])))}) AS first
       FROM unnest(${[...lanes]}::int2[], ${lanes.map((lane) => (full ? 0n : floors[lane]!))}::int8[]) AS lane(lane, floor)
-      WHERE ${isTime(found)}`
+      WHERE ${isTime(found)}`)
     if (forgotten !== before) return
     if (rows.length === 0) {
       candidate = waited < patienceRounds ? { lastSeq, xid, waited: waited + 1 } : undefined

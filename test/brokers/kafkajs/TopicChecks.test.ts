@@ -8,6 +8,7 @@ import * as Path from "node:path"
 import { inject } from "vitest"
 import { Broker } from "../../../src/brokers/Broker.ts"
 import { Publisher } from "../../../src/outbox/Publisher.ts"
+import * as CheckedTopics from "../../../src/operations/CheckedTopics.ts"
 import { TopicChecks } from "../../../src/operations/TopicChecks.ts"
 import type { Finding } from "../../../src/operations/TopicFindings.ts"
 import { Fibers } from "../../../src/platform/Supervised.ts"
@@ -46,9 +47,10 @@ const makeTopic = Effect.fnUntraced(function* (
   return topic
 })
 
-/** The checks and the publisher over a broker. */
+/** The checks, and the publisher that they decorate, over a broker. */
 const over = (broker: Broker["Service"]) =>
-  Layer.merge(Publisher.layer, TopicChecks.layer).pipe(
+  CheckedTopics.layer.pipe(
+    Layer.provideMerge(Layer.merge(Publisher.layer, TopicChecks.layer)),
     Layer.provideMerge(Layer.succeed(Broker, broker)),
     Layer.provideMerge(Fibers.layer),
     Layer.fresh,
