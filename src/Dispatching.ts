@@ -1,8 +1,8 @@
 /**
  * The dispatcher as layers: the plain steps, and what decorates them.
  *
- * A decorator is taken away by deleting its line. What is left is right: without that guard, slower, or unmeasured. test/outbox/Plain.test.ts runs the
- * dispatcher without any of them.
+ * A decorator is taken away by deleting its line, together with what reads its state (http/DispatcherHealth.ts, and the layers in {@link besides}). The
+ * rest is right: without that guard, slower, or unmeasured. test/outbox/Plain.test.ts runs the dispatcher without any of them.
  */
 import { Effect, Layer } from "effect"
 import { BrokerReachability } from "./guards/BrokerReachability.ts"
@@ -29,8 +29,8 @@ const dispatcherConnections = 10
 /**
  * How Postgres is to plan on those connections. To its statistics the queue is a small table, which it would rather read from one end to
  * the other, or by a bitmap; but each look is a probe of the index, and only a plain index scan marks the entries of deleted rows as dead,
- * so that the next one steps past them. And as it can't know how long an array will be it would plan each statement anew, which costs more
- * than running it.
+ * so that the next one steps past them. Without a generic plan Postgres would plan each statement anew for the length of its arrays, which costs
+ * more than running it.
  */
 const dispatcherPlans: Readonly<Record<string, string>> = {
   plan_cache_mode: "force_generic_plan",

@@ -1,5 +1,5 @@
 /**
- * Whether it is this process from which the broker can't be reached. If so its lanes go to dispatchers that reach it, and come back when it does.
+ * Finds out whether this process can't reach the broker while others can. If so, its lanes go to those, and come back when it reaches the broker again.
  *
  * No send can tell that from an outage for all, so each process says of itself what it knows (platform/Ownership.ts): where none reaches the broker,
  * all keep their parts, and nothing moves. A broker of several servers is reached when one of them answers: if only the others are out of reach,
@@ -20,7 +20,7 @@ export const ReachabilitySettings = Context.Reference<{
   /** How often it is asked from then on, until it answers. */
   readonly askMillis: number
 }>("paid-once/guards/ReachabilitySettings", {
-  // Longer than a send may take as a rule, and no longer than an election of leaders lasts: lanes that move cost a moment. To ask is a connection.
+  // Longer than a send takes as a rule, and no longer than an election of leaders: moving lanes costs a moment. Asking costs a connection.
   defaultValue: () => ({ strandedMillis: 5_000, askMillis: 5_000 })
 })
 
@@ -61,7 +61,7 @@ export class BrokerReachability extends Context.Service<
           const isDue = askedMillis + askMillis <= now
           if (isDue && (!isReachable || (yield* pauses.strandedMillis) >= strandedMillis)) {
             askedMillis = now
-            // A process without lanes has no failures any more, after a while.
+            // Without lanes this process sends nothing, and its failures are forgotten after a while: then the last topic is asked about.
             topic = (yield* pauses.all)[0]?.topic ?? topic
             const answers = yield* ask
             if (answers !== isReachable) {

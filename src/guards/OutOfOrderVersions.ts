@@ -2,9 +2,9 @@
  * Aggregates with out-of-order versions in the queue: to send them would break their order for good. Their writer gave an event a version that is
  * not above those before it. Nothing of them is sent, and the lane goes on without them, until somebody has taken the wrong row away.
  *
- * This is rule 1 where it is cheap to check: within one fetch. Versions need not be contiguous. The late mark of a dispatcher that lost its lane
- * may take events from behind a parked one, and when that one comes back there is a gap behind it. The events of the gap were acknowledged,
- * together with everything in front of them.
+ * This is rule 1 where it is cheap to check: within one fetch. Versions must rise, but need not be contiguous. A dispatcher that lost its lane may
+ * mark events late, and so take them away from behind a parked one. When the parked event comes back, versions are missing behind it. Nothing
+ * is lost: the missing events were acknowledged, together with everything in front of them.
  *
  * Decorates the {@link Queue}. Without it such an aggregate is sent in the order of the queue.
  */

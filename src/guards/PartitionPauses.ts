@@ -20,8 +20,8 @@ export const PauseSettings = Context.Reference<{
   readonly backoffBaseMillis: number
   readonly backoffCapMillis: number
 }>("paid-once/guards/PauseSettings", {
-  // A broker that comes back is noticed within half a minute, unless very many partitions wait for an attempt, and one that stays away costs
-  // next to nothing.
+  // A broker that comes back is noticed within half a minute, or later if very many partitions wait for an attempt. A broker that stays away
+  // costs next to nothing.
   defaultValue: () => ({ backoffBaseMillis: 100, backoffCapMillis: 30_000 })
 })
 

@@ -4,7 +4,7 @@
  *
  * - A failure pauses its partition, and no other: where a part of a topic is away, the others flow.
  * - What has failed, and whose pause is over, is tried by one send at a time, and few such sends are under way in all. Each may take as long as a
- *   send may, for example at a broker that swallows what it gets, and the workers are there for those who are well.
+ *   send may, for example at a broker that swallows what it gets, and for that time its lanes are in flight and their other topics wait.
  * - An outage of all is over for all at once: the other partitions of a topic wait no longer when one is reached that was away when they last
  *   failed, or when any is for the first time since they failed. What else is written to those that are well tells nothing new: a part that is away
  *   for long is tried ever more seldom, however busy the others are.

@@ -84,7 +84,7 @@ export interface DispatcherService {
   readonly partitionOf: (event: QueuedEvent) => number | undefined
   /** Sends such a head, alone. */
   readonly retry: (head: HeldEvent) => Effect.Effect<void>
-  /** Claims the lanes for one fetch until {@link leave}. That one is in flight already is a defect: rule 3. */
+  /** Claims the lanes for one fetch until {@link leave}. A lane that is in flight already is a defect: rule 3. */
   readonly enter: (lanes: ReadonlyArray<Lane>) => Effect.Effect<void>
   readonly leave: (lanes: ReadonlyArray<Lane>) => void
   /** One round of the lanes, a step after the other. Returns whether there may be more at once. */
@@ -122,7 +122,7 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
           const ofHeld = events.filter((event) => event.held === true)
           const others = events.filter((event) => event.held !== true)
           const parked = ofHeld.length === 0 ? 0 : yield* holds.park(lane, ofHeld)
-          // Nothing can be moved now: the next look comes back to it.
+          // No row could be parked now: the lane is not fetched again before the next look.
           if (parked === 0 && others.length === 0) cut.delete(lane)
           const part = parts.find((one) => one.lane === lane)!
           // A held aggregate may have many batches in the queue. Nobody waits until all of it is put away.

@@ -25,7 +25,7 @@ export const LaneWorkersSettings = Context.Reference<{
   readonly pollMillis: number
 }>("paid-once/outbox/LaneWorkersSettings", { defaultValue: () => ({ pollMillis: 1_000 }) })
 
-/** A stage or a poll without work shows so often that it is alive. */
+/** How often a stage or poll without work shows health that it is alive. */
 const stampMillis = 5_000
 
 export class LaneWorkers extends Context.Service<
@@ -98,7 +98,7 @@ export class LaneWorkers extends Context.Service<
           known = lanes
           if (lanes.some((lane) => !before.includes(lane))) yield* faults.at("dispatcher.after-acquire")
           const now = yield* Monotonic.millis
-          // A stopped lane is well when a round has said so, even if nothing is left in it.
+          // A stopped lane counts as well only after another round, so it gets one even if nothing is left in it.
           const failed = stopped.list().filter(({ lane }) => !stopped.isWaiting(lane, now))
           const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes.map((lane) => ({ lane })))
           for (const lane of new Set([...ready, ...failed.map(({ lane }) => lane)])) flights.wake(lane)

@@ -205,7 +205,7 @@ export const make = Effect.fnUntraced(function* (options: {
   const retry = (head: HeldEvent): Effect.Effect<void> =>
     (flights.isOurs(head.lane) ? dispatcher.retry(head) : Effect.void).pipe(
       Effect.catchCause((cause) => {
-        // A look that found it due again while it was sent knew nothing of the failure.
+        // A look during the send may have found it due again, without knowing of the failure.
         due.delete(head.lane)
         return options.heldFailed(head.lane, cause)
       }),

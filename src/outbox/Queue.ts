@@ -32,7 +32,7 @@ export interface Aggregate {
   readonly aggregateId: string
 }
 
-/** Unlike for any other aggregate: no text in Postgres contains a NUL. */
+/** A key that no other aggregate has: no text in Postgres contains a NUL. */
 export const aggregateKey = ({ aggregateId, aggregateType }: Aggregate): string => `${aggregateType}\0${aggregateId}`
 
 /** A lane, and what a statement is to leave out of it. */
