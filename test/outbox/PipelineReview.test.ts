@@ -107,3 +107,29 @@ it.live("a stop without a database tries what is to be marked once more, and not
     assert.isAtMost(marks, 4)
   }).pipe(Effect.provide(writer))
 )
+
+it.live("a look that failed comes again when the poll has waited, however seldom it is due", () =>
+  Effect.gen(function* () {
+    const lost = new SqlError.SqlError({
+      reason: new SqlError.ConnectionError({ cause: new Error("lost"), message: "lost" })
+    })
+    let hasFailed = false
+    yield* append(0)
+    yield* start(
+      (batch, broker) => broker.publish(batch),
+      (queue) => ({
+        ready: (views) =>
+          Effect.suspend(() => {
+            if (hasFailed) return queue.ready(views)
+            hasFailed = true
+            return Effect.die(lost)
+          })
+      })
+    )
+    yield* Counters.eventually(
+      "the event to be published",
+      Effect.map(Ledger.countEmbedded, (count) => count === 1),
+      15
+    )
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
