@@ -93,9 +93,10 @@ it.live("a stop without a database tries what is to be marked once more, and not
             ),
           // While the first one fails all the others are acknowledged.
           () => ({
-            mark: () => Effect.suspend(() => (++marks === 1 ? Effect.sleep("2 seconds") : Effect.void)).pipe(
-              Effect.andThen(Effect.die(lost))
-            )
+            mark: () =>
+              Effect.suspend(() => (++marks === 1 ? Effect.sleep("2 seconds") : Effect.void)).pipe(
+                Effect.andThen(Effect.die(lost))
+              )
           })
         )
         for (const lane of [0, 1, 2, 3, 4, 5, 6, 7]) yield* append(lane)
