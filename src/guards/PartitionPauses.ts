@@ -62,6 +62,11 @@ export class PartitionPauses extends Context.Service<
         onChange: Effect.andThen(looks.now, holds.changed.open)
       })
 
+      /** A look comes when the next pause ends, and sees to the one after it: there is one ahead as long as any pause runs. */
+      const lookAtNextEnd = Effect.flatMap(rules.nextEndMillis, (millis) =>
+        millis === undefined ? Effect.void : looks.after(millis)
+      )
+
       /** Runs a send or a look at a topic, unless the place is paused, and notes whether it was reached. A refusal is an answer, too. */
       const attempt = Effect.fnUntraced(function* <A, E extends PauseRules.SendError>(
         topic: string,
@@ -78,12 +83,7 @@ export class PartitionPauses extends Context.Service<
             Effect.tapError((error) =>
               error._tag === "MessageRejected"
                 ? reached
-                : Effect.andThen(
-                    rules.begin(topic, place, error, sentMillis),
-                    Effect.flatMap(rules.nextEndMillis, (millis) =>
-                      millis === undefined ? Effect.void : looks.after(millis)
-                    )
-                  )
+                : Effect.andThen(rules.begin(topic, place, error, sentMillis), lookAtNextEnd)
             )
           )
         )
@@ -129,7 +129,7 @@ export class PartitionPauses extends Context.Service<
         Queue,
         Queue.of({
           ...queue,
-          ready: (all) => Effect.flatMap(views(all), queue.ready),
+          ready: (all) => Effect.andThen(lookAtNextEnd, Effect.flatMap(views(all), queue.ready)),
           fetch: Effect.fnUntraced(function* (parts) {
             const choices = yield* choose(parts.map(({ lane }) => lane))
             if (choices.size === 0) return yield* queue.fetch(parts)

@@ -201,7 +201,7 @@ export const examineCount = ({ partitions, topic }: TopicInfo, noted: number | u
   const usable = divisors.findLast((count) => count <= partitions) ?? 1
   const how =
     `stop the dispatchers, let consumers read what is there, then ` +
-    `UPDATE outbox_topics SET partitions = ${usable} WHERE topic = '${topic}' (README, "More partitions")`
+    `UPDATE outbox_topics SET partitions = ${usable} WHERE topic = '${topic}' (docs/operations.md, "More partitions")`
   if (partitions > noted) {
     const sentence =
       `it has ${partitions} partitions, and events go to the first ${noted}, as before it grew: aggregates that change their partition ` +

@@ -86,6 +86,18 @@ export class LaneWorkers extends Context.Service<
       )
 
       let known: ReadonlyArray<Lane> = []
+      /** One that fails is due again when the poll has waited. */
+      const look = Effect.gen(function* () {
+        const lanes = yield* ownership.held
+        const before = known
+        known = lanes
+        if (lanes.some((lane) => !before.includes(lane))) yield* faults.at("dispatcher.after-acquire")
+        const now = yield* Monotonic.millis
+        // A stopped lane is well when a round has said so, even if nothing is left in it.
+        const failed = stopped.list().filter(({ lane }) => !stopped.isWaiting(lane, now))
+        const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes.map((lane) => ({ lane })))
+        for (const lane of new Set([...ready, ...failed.map(({ lane }) => lane)])) flights.wake(lane)
+      })
       yield* Supervised.forkLoop("dispatcher poll", (stamp) =>
         Effect.gen(function* () {
           yield* Effect.raceFirst(
@@ -93,15 +105,7 @@ export class LaneWorkers extends Context.Service<
             // A long poll is no fiber that hangs, nor is a stage without work.
             Effect.forever(Effect.andThen(Effect.sleep(stampMillis), Effect.andThen(stamp, pipeline.stamp)))
           )
-          const lanes = yield* ownership.held
-          const before = known
-          known = lanes
-          if (lanes.some((lane) => !before.includes(lane))) yield* faults.at("dispatcher.after-acquire")
-          const now = yield* Monotonic.millis
-          // A stopped lane counts as well only after another round, so it gets one even if nothing is left in it.
-          const failed = stopped.list().filter(({ lane }) => !stopped.isWaiting(lane, now))
-          const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes.map((lane) => ({ lane })))
-          for (const lane of new Set([...ready, ...failed.map(({ lane }) => lane)])) flights.wake(lane)
+          yield* look.pipe(Effect.onError(() => looks.now))
         })
       )
 

@@ -45,7 +45,8 @@ export class Looks extends Context.Service<
         now: Effect.asVoid(due.open),
         after: (millis) =>
           Effect.flatMap(Monotonic.millis, (now) => {
-            times.add(now + millis)
+            // Whole milliseconds: looks at one time are one, however often they are asked for.
+            times.add(Math.ceil(now + millis))
             return Effect.asVoid(sooner.open)
           }),
         next

@@ -79,17 +79,26 @@ export const make = Effect.fnUntraced(function* (options: {
     all: ReadonlyArray<A>,
     laneOf: (one: A) => Lane,
     run: (some: ReadonlyArray<A>) => Effect.Effect<void>,
-    failedAlone: (one: A) => void = () => undefined
+    failedAlone: (one: A) => void = () => undefined,
+    isLastTry = false
   ): Effect.Effect<void> => {
-    const [first, ...others] = all
-    if (first === undefined) return Effect.void
+    if (all.length === 0) return Effect.void
     return Effect.catchCause(run(all), (cause) => {
-      if (isConnectionLost(cause) && !flights.isStopping()) return Effect.failCause(cause)
-      if (others.length > 0) {
-        return Effect.forEach(all, (one) => eachAlone([one], laneOf, run, failedAlone), { discard: true })
+      const isLost = isConnectionLost(cause)
+      if (isLost && !flights.isStopping()) return Effect.failCause(cause)
+      // A stop tries all of it once more, on a new connection: to wait for one as often as there are lanes might take minutes.
+      if (isLost && !isLastTry) return eachAlone(all, laneOf, run, failedAlone, true)
+      if (!isLost && all.length > 1) {
+        return Effect.forEach(all, (one) => eachAlone([one], laneOf, run, failedAlone, isLastTry), { discard: true })
       }
-      failedAlone(first)
-      return fail(laneOf(first), cause)
+      return Effect.forEach(
+        all,
+        (one) => {
+          failedAlone(one)
+          return fail(laneOf(one), cause)
+        },
+        { discard: true }
+      )
     })
   }
   const itself = (lane: Lane) => lane
@@ -120,6 +129,7 @@ export const make = Effect.fnUntraced(function* (options: {
   })
 
   const fetch = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {
+    if (flights.isStopping()) return
     const load = flights.load()
     const { batches: parcels, cut } = yield* dispatcher.fetch(deal(lanes, { ...settings, batches, deep, load }))
     for (const lane of lanes) {
@@ -138,7 +148,7 @@ export const make = Effect.fnUntraced(function* (options: {
   /** Heads go behind the batches of their partition. Those that don't fit into this round come with a later one. */
   const fetchHeads = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {
     const turn = [...due].filter((lane) => lanes.includes(lane)).slice(0, dueLimit)
-    if (turn.length === 0) return
+    if (turn.length === 0 || flights.isStopping()) return
     const heads = yield* dispatcher.heads(turn)
     for (const lane of turn) due.delete(lane)
     for (const lane of lanes) if (due.has(lane)) flights.of(lane).isWoken = true
@@ -160,7 +170,7 @@ export const make = Effect.fnUntraced(function* (options: {
         partition !== undefined && partitions !== undefined
           ? send({ topic, partition, partitions, events }, lanes)
           : // The first events of a topic: each partition's sender gets its own.
-            dispatcher.place(parcel).pipe(
+            ([...lanes].some(flights.isOurs) ? dispatcher.place(parcel) : Effect.succeed([])).pipe(
               Effect.map(handOver),
               Effect.catchCause((cause) => Effect.forEach(lanes, (lane) => fail(lane, cause), { discard: true })),
               Effect.andThen(flights.close(lanes))
@@ -236,7 +246,8 @@ export const make = Effect.fnUntraced(function* (options: {
       [...Map.groupBy(runs, ({ lane }) => lane)],
       ([lane]) => lane,
       (some) => dispatcher.mark(some.flatMap(([, ofLane]) => ofLane)),
-      ([lane, ofLane]) => void unmarked.set(lane, ofLane)
+      // What failed before it, of another of the lane's topics, is not marked either.
+      ([lane, ofLane]) => void unmarked.set(lane, [...new Set([...(unmarked.get(lane) ?? []), ...ofLane])])
     ).pipe(
       Effect.andThen(
         Effect.forEach(taken, ({ isDone }) =>

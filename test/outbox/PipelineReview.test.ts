@@ -1,0 +1,136 @@
+/** What an independent review of the pipeline found: what is acknowledged and not yet marked, and a stop without a database. */
+import { assert, it } from "@effect/vitest"
+import { Context, Deferred, Effect, Layer } from "effect"
+import { SqlClient, SqlError } from "effect/sql"
+import * as Dispatching from "../../src/Dispatching.ts"
+import { laneOf } from "../../src/outbox/Lane.ts"
+import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
+import { Queue, type QueueService } from "../../src/outbox/Queue.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
+import * as Counters from "../support/Counters.ts"
+import * as Ledger from "../support/Ledger.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as TestProcess from "../support/TestProcess.ts"
+
+const writer = Layer.effectDiscard(Ledger.makeTables).pipe(
+  Layer.provideMerge(TestProcess.outbox),
+  Layer.provideMerge(TestDatabase.layer),
+  Layer.provideMerge(TestProcess.quiet)
+)
+
+const idIn = (lane: number) => {
+  for (let index = 0; ; index++) if (laneOf(`ledger-${index}`) === lane) return `ledger-${index}`
+}
+const append = (lane: number, count = 1) => Transaction.run(Ledger.append(idIn(lane), count))
+
+/** A dispatcher whose poll does not come within a test, over a queue and a broker that `change`s and `publish` are put in front of. */
+const start = (
+  publish: Parameters<typeof TestProcess.publishing>[0],
+  change: (queue: QueueService) => Partial<QueueService> = () => ({})
+) => {
+  const steps = Layer.effect(
+    Queue,
+    Effect.map(Queue, (queue) => Queue.of({ ...queue, ...change(queue) }))
+  ).pipe(Layer.provideMerge(TestProcess.dispatcherStepsOver(TestProcess.publishing(publish))))
+  return Layer.build(
+    Dispatching.over(steps).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 })))
+  )
+}
+
+it.live("a lane whose marks fail for two topics, one after the other, sends neither again", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    let isBroken = true
+    const sends: Array<string> = []
+    const [asked, gate] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+    yield* append(0, 2)
+    // The second aggregate of the lane goes to another topic.
+    yield* sql`UPDATE outbox_events SET topic = 'other', aggregate_type = 'other' WHERE aggregate_version = 2`
+    yield* sql`UPDATE outbox_events SET aggregate_version = 1`
+    const context = yield* start(
+      (batch, broker) => {
+        sends.push(batch.topic)
+        return batch.topic === "other"
+          ? Deferred.succeed(asked, undefined).pipe(
+              Effect.andThen(Deferred.await(gate)),
+              Effect.andThen(broker.publish(batch))
+            )
+          : Effect.andThen(Deferred.await(asked), broker.publish(batch))
+      },
+      (queue) => ({ mark: (runs) => (isBroken ? Effect.die(new Error("broken on purpose")) : queue.mark(runs)) })
+    )
+    const { stopped } = Context.get(context, LaneWorkers)
+    yield* Counters.eventually(
+      "the first mark to fail",
+      Effect.map(stopped, ([first]) => first?.attempt === 1)
+    )
+    yield* Deferred.succeed(gate, undefined)
+    yield* Counters.eventually(
+      "the second one to fail",
+      Effect.map(stopped, ([first]) => (first?.attempt ?? 0) >= 2)
+    )
+    isBroken = false
+    yield* Counters.drained
+    assert.strictEqual(sends.length, 2, `each is sent once: ${sends.join()}`)
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a stop without a database tries what is to be marked once more, and not once for each lane", () =>
+  Effect.gen(function* () {
+    const lost = new SqlError.SqlError({
+      reason: new SqlError.ConnectionError({ cause: new Error("lost"), message: "lost" })
+    })
+    const [asked, gate] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+    let sends = 0
+    let marks = 0
+    yield* Effect.scoped(
+      Effect.gen(function* () {
+        yield* start(
+          (batch, broker) =>
+            Effect.suspend(() => (++sends === 8 ? Deferred.succeed(asked, undefined) : Effect.void)).pipe(
+              Effect.andThen(Deferred.await(gate)),
+              Effect.andThen(broker.publish(batch))
+            ),
+          // While the first one fails all the others are acknowledged.
+          () => ({
+            mark: () =>
+              Effect.suspend(() => (++marks === 1 ? Effect.sleep("2 seconds") : Effect.void)).pipe(
+                Effect.andThen(Effect.die(lost))
+              )
+          })
+        )
+        for (const lane of [0, 1, 2, 3, 4, 5, 6, 7]) yield* append(lane)
+        yield* Deferred.await(asked)
+        // The stop has begun when the gate opens.
+        yield* Effect.forkDetach(Effect.andThen(Effect.sleep("200 millis"), Deferred.succeed(gate, undefined)))
+      })
+    )
+    assert.isAtMost(marks, 4)
+  }).pipe(Effect.provide(writer))
+)
+
+it.live("a look that failed comes again when the poll has waited, however seldom it is due", () =>
+  Effect.gen(function* () {
+    const lost = new SqlError.SqlError({
+      reason: new SqlError.ConnectionError({ cause: new Error("lost"), message: "lost" })
+    })
+    let hasFailed = false
+    yield* append(0)
+    yield* start(
+      (batch, broker) => broker.publish(batch),
+      (queue) => ({
+        ready: (views) =>
+          Effect.suspend(() => {
+            if (hasFailed) return queue.ready(views)
+            hasFailed = true
+            return Effect.die(lost)
+          })
+      })
+    )
+    yield* Counters.eventually(
+      "the event to be published",
+      Effect.map(Ledger.countEmbedded, (count) => count === 1),
+      15
+    )
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
