@@ -46,7 +46,7 @@ export const Halves = Context.Reference<
 /** Whether rule 3 is checked. A reference, so that a test can show what two batches in flight do. */
 export const OneInFlight = Context.Reference<boolean>("paid-once/outbox/OneInFlight", { defaultValue: () => true })
 
-/** What the sender of a batch decides between its pieces. */
+/** The sender's decisions between the pieces of a batch. */
 export interface During {
   /** Whether the next piece may have events of the lane. */
   readonly isOurs: (lane: Lane) => boolean

@@ -44,7 +44,7 @@ const requestTimeoutMillis = 5_000
  */
 const retry = { retries: 10, initialRetryTime: 100, maxRetryTime: 1_000 }
 
-/** What kafkajs adds to the rebalance timeout before it gives a join up. */
+/** The time that kafkajs adds to the rebalance timeout before it gives up a join. */
 const joinSlackMillis = 5_000
 
 /** How often the consumer checks that kafkajs is alive. */
