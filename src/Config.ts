@@ -83,11 +83,11 @@ const variables = {
   /** How long a frozen process keeps its lanes. */
   outboxSessionTimeoutMillis: variable("OUTBOX_SESSION_TIMEOUT_MILLIS", integer(1_000, 600_000), 5_000),
   outboxArchive: variable("OUTBOX_ARCHIVE", onOff, true),
-  /** Attempts of an event that the broker refuses, the first included. They take about half an hour: time to correct a limit. */
+  /** Attempts of an event that the broker refuses, the first included. They take about half an hour at most: time to correct a limit. */
   outboxMaxAttempts: variable("OUTBOX_MAX_ATTEMPTS", integer(1, 100), 10),
   /** After attempt n, n from 1, the next one waits random(0, base · 2ⁿ). */
   outboxRetryBaseMillis: variable("OUTBOX_RETRY_BASE_MILLIS", millis, Backoff.outboxHoldBaseMillis),
-  /** Attempts of an event whose handler fails, the first included. They take about two minutes: time for a dependency to recover. */
+  /** Attempts of an event whose handler fails, the first included. They take about three and a half minutes at most: time for a dependency to recover. */
   inboxMaxAttempts: variable("INBOX_MAX_ATTEMPTS", integer(1, 100), 10),
   /** After failure n, n from 1, the next attempt waits random(0, base · 2ⁿ). */
   inboxRetryBaseMillis: variable("INBOX_RETRY_BASE_MILLIS", millis, Backoff.inboxHoldBaseMillis),
@@ -129,7 +129,7 @@ const variables = {
     url(["http:", "https:"], "an http:// or https:// URL"),
     undefined
   ),
-  /** When a payment without an outcome is looked up: over nine hours, inside the first half of the key's retention. */
+  /** When a payment without an outcome is looked up: within some nine hours, inside the first half of the key's retention. */
   paymentRecoverDelaysMillis: variable("PAYMENT_RECOVER_DELAYS", durations, Backoff.paymentRecoverDelaysMillis),
   /** How long an Idempotency-Key is kept once its order or payment is final; 0 keeps all. */
   idempotencyRetentionDays: variable("IDEMPOTENCY_RETENTION_DAYS", integer(0, 36_500), 7),

@@ -1,8 +1,8 @@
 /**
  * The dispatcher as layers: the plain steps, and their decorators.
  *
- * A decorator is removed by deleting its line. The rest stays correct, without that guard, slower, or unmeasured. test/outbox/Plain.test.ts runs the
- * dispatcher without decorators.
+ * A decorator is removed by deleting its line, together with the readers of its state (http/DispatcherHealth.ts, and the layers in {@link besides}).
+ * The rest stays correct: without that guard, slower, or unmeasured. test/outbox/Plain.test.ts runs the dispatcher without decorators.
  */
 import { Effect, Layer } from "effect"
 import { BrokerReachability } from "./guards/BrokerReachability.ts"
@@ -28,8 +28,8 @@ const dispatcherConnections = 10
 
 /**
  * How Postgres plans on these connections. Each query is a probe of an index. But by its statistics the queue is a small table, which the planner
- * would read as a whole or by a bitmap. Only a plain index scan marks the entries of deleted rows as dead, so that the next one skips them. The
- * planner can't know the lengths of arrays, so it would plan each statement anew, which costs more than running it.
+ * would read as a whole or by a bitmap. Only a plain index scan marks the entries of deleted rows as dead, so that the next one skips them. Without
+ * a generic plan Postgres would plan each statement anew for the length of its arrays, which costs more than running it.
  */
 const dispatcherPlans: Readonly<Record<string, string>> = {
   plan_cache_mode: "force_generic_plan",

@@ -159,7 +159,7 @@ export class PayOrder extends Context.Service<
           sinceRead: Effect.Effect<number>
         ): Effect.fn.Return<PayResult, OrderStateConflict, PgClient.PgClient> {
           yield* faults.at("pay.after-intent")
-          // A process that was frozen here for half a day must not charge when it wakes up: another one has, and the gateway may have forgotten the key.
+          // A process that was frozen here for half a day must not charge when it wakes up. The payment may be charged already, and its key forgotten.
           const outcome = yield* Effect.result(
             mayRepeat(payment.ageMillis + (yield* sinceRead), keyRetentionMillis)
               ? gateway.charge({

@@ -61,7 +61,7 @@ export class BrokerReachability extends Context.Service<
           const isDue = askedMillis + askMillis <= now
           if (isDue && (!isReachable || (yield* pauses.strandedMillis) >= strandedMillis)) {
             askedMillis = now
-            // A process without lanes forgets its failures after a while.
+            // Without lanes this process sends nothing, and forgets its failures after a while. Then it asks about the last topic.
             topic = (yield* pauses.all)[0]?.topic ?? topic
             const answers = yield* ask
             if (answers !== isReachable) {

@@ -20,7 +20,7 @@ export const PauseSettings = Context.Reference<{
   readonly backoffBaseMillis: number
   readonly backoffCapMillis: number
 }>("paid-once/guards/PauseSettings", {
-  // A recovered broker is noticed within half a minute, unless very many partitions wait for an attempt. An unreachable one costs next to nothing.
+  // A recovered broker is noticed within half a minute, or later if very many partitions wait for an attempt. An unreachable one costs next to nothing.
   defaultValue: () => ({ backoffBaseMillis: 100, backoffCapMillis: 30_000 })
 })
 

@@ -4,6 +4,7 @@
  *
  * - A failure pauses its own partition only. The topic's other partitions continue.
  * - After its pause a failed partition is tried by one send, a probe. Few probes run at once, because each may take as long as a send's time limit.
+ *   Meanwhile its lanes are in flight, and their other topics wait.
  * - An outage ends for all partitions of a topic at once. They stop waiting when a send reaches a partition that was unreachable at their last
  *   failure. They also stop waiting when any partition is reached for the first time since they failed.
  * - Further sends to healthy partitions shorten no pause. A partition that stays unreachable is tried ever more rarely, however busy the others are.

@@ -81,7 +81,7 @@ export class ApplySlice extends Context.Service<
           return { cursors: yield* cursors.read(consumer, aggregates), holds: locked }
         })
 
-        /** The plan. No event waits in it for one that an operator gave up before it was sent. */
+        /** Plans the slice. A version that an operator discarded at the outbox leaves no gap: no event waits for it. */
         const decide = Effect.fnUntraced(function* (
           { firstSight }: Subscriber,
           arrivals: ReadonlyArray<Arrival.Arrival>,

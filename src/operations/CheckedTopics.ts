@@ -36,8 +36,8 @@ export const layer: Layer.Layer<Publisher, never, Publisher | TopicChecks> = Lay
       publish: (batch) =>
         Effect.flatMap(prepare(batch.topic), (partitions) =>
           partitions === batch.partitions
-            ? // The topic may have been made anew with fewer partitions. An outage says nothing of the kind, and asking then takes longer than the
-              // send that fails.
+            ? // After `TopicUnavailable` the topic is inspected anew: it may have been made again with fewer partitions. An outage is no sign of
+              // that, and an inspection would take longer than the next failing send.
               Effect.tapError(publisher.publish(batch), (error) =>
                 error._tag === "TopicUnavailable" ? checks.forget(batch.topic) : Effect.void
               )

@@ -122,7 +122,7 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
           const ofHeld = events.filter((event) => event.held === true)
           const others = events.filter((event) => event.held !== true)
           const parked = ofHeld.length === 0 ? 0 : yield* holds.park(lane, ofHeld)
-          // Nothing can be moved now: the next poll tries it again.
+          // No row could be parked now: the lane is not fetched again before the next poll.
           if (parked === 0 && others.length === 0) cut.delete(lane)
           const part = parts.find((one) => one.lane === lane)!
           // A held aggregate may have many batches in the queue. The lane's other events don't wait until all of them are parked.

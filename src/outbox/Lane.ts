@@ -1,5 +1,6 @@
 /**
- * Lanes: the 64 streams that events travel in, from the queue to the topic's partitions.
+ * Lanes: the 64 streams that events travel in, from the queue to the topic's partitions. A lane is owned by one process at a time, the one whose
+ * session holds its advisory lock (platform/Ownership.ts).
  */
 import { Schema } from "effect"
 

@@ -98,7 +98,7 @@ export class LaneWorkers extends Context.Service<
           known = lanes
           if (lanes.some((lane) => !before.includes(lane))) yield* faults.at("dispatcher.after-acquire")
           const now = yield* Monotonic.millis
-          // A stopped lane is healthy once a round has succeeded, even one that finds no events.
+          // A stopped lane counts as healthy only after another round, so it gets one even if it has no events.
           const failed = stopped.list().filter(({ lane }) => !stopped.isWaiting(lane, now))
           const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes.map((lane) => ({ lane })))
           for (const lane of new Set([...ready, ...failed.map(({ lane }) => lane)])) flights.wake(lane)

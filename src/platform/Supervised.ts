@@ -1,6 +1,6 @@
 /**
- * Supervised fibers: every long-lived fiber is started by {@link forkLoop}, which logs its failures and defects, retries them by a schedule with
- * jittered backoff, and stamps its progress for health. A fiber that is forked by hand ends without a message.
+ * Supervised fibers: every long-lived loop that can fail is started by {@link forkLoop}, which logs its failures and defects, retries them
+ * by a schedule with jittered backoff, and stamps its progress for health. A fiber that is forked by hand ends without a message.
  */
 import { Cause, Context, Duration, Effect, Layer, Metric, Schedule, type Scope } from "effect"
 import * as Backoff from "./Backoff.ts"

@@ -18,26 +18,26 @@ import * as TestProcess from "./TestProcess.ts"
 /** The machine's monotonic clock, which all its processes share. */
 const stamp = () => process.hrtime.bigint()
 
-/** Each work on a lane leaves a line at its begin and its end. Written at once, so that a killed process leaves them, too. */
+/** Each flight of a lane leaves a line at its begin and its end. Written at once, so that a killed process leaves them, too. */
 const witnessed = (file: number, membership: Membership): Membership => ({
   ...membership,
-  use: (lane, effect) =>
-    membership.use(
-      lane,
-      Effect.acquireUseRelease(
-        Effect.sync(() => writeSync(file, `enter ${lane} ${stamp()}\n`)),
-        () => effect,
-        () => Effect.sync(() => writeSync(file, `leave ${lane} ${stamp()}\n`))
-      )
-    )
+  enter: (lane) => {
+    const granted = membership.enter(lane)
+    if (granted) writeSync(file, `enter ${lane} ${stamp()}\n`)
+    return granted
+  },
+  leave: (lane) => {
+    writeSync(file, `leave ${lane} ${stamp()}\n`)
+    membership.leave(lane)
+  }
 })
 
-/** Shares whose dispatcher is watched: tells its lanes on stdout, and its work in the witness's file. */
-const watchedShares = (settings: FleetProtocol.Settings) =>
+/** Ownership whose dispatcher is watched: it prints its lanes, and writes its flights into the witness's file. */
+const watchedOwnership = (settings: FleetProtocol.Settings) =>
   Layer.effect(
     Ownership,
     Effect.gen(function* () {
-      const shares = yield* Ownership
+      const ownership = yield* Ownership
       const control = yield* ControlConnection
       const file = settings.witnessFile === "" ? undefined : openSync(settings.witnessFile, "a")
       const tell = (lanes: ReadonlyArray<number>) =>
@@ -46,7 +46,7 @@ const watchedShares = (settings: FleetProtocol.Settings) =>
         )
       return Ownership.of({
         join: Effect.fnUntraced(function* (group, count) {
-          const membership = yield* shares.join(group, count)
+          const membership = yield* ownership.join(group, count)
           if (group !== "dispatcher" || count !== laneCount) return membership
           yield* Effect.forkScoped(Stream.runForEach(membership.changes, tell))
           return file === undefined ? membership : witnessed(file, membership)
@@ -81,7 +81,7 @@ const program = Effect.gen(function* () {
     settings.kafka === null ? TestProcess.dispatcher : TestProcess.dispatcherOver(() => broker(settings))
   yield* Layer.build(
     dispatcher.pipe(
-      Layer.provide(watchedShares(settings)),
+      Layer.provide(watchedOwnership(settings)),
       Layer.provideMerge(TestProcess.outbox),
       Layer.provide(Faults.layer(Result.getOrThrow(Faults.parse(settings.faults)))),
       Layer.provide(FleetProtocol.layerOf(settings)),

@@ -1,5 +1,5 @@
 /**
- * Holds: an event that the broker rejects makes its own aggregate wait, and no other.
+ * Holds: an event that the broker rejects makes its own aggregate wait, and no other. An outage never comes here (Dispatcher.ts).
  *
  * A hold is a row per aggregate; its head is the rejected event. Two rules keep the order in every race:
  *
@@ -122,7 +122,7 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/out
       /** The head was refused `hold.attempts` times: tried again later, or dead. */
       const decide = Effect.fnUntraced(function* (hold: HeldRows.LockedHold) {
         const { sql } = yield* Transaction
-        // If a dead letter already has the id (the writer used it twice), the head can't become one. It is retried for ever, rarely.
+        // Two events with one id, a writer's mistake, can't both be dead letters: the second is retried for ever, at long intervals.
         if (hold.attempts < maxAttempts || (yield* HeldRows.isBuried(hold.eventId))) {
           yield* sql`
             UPDATE outbox_holds SET next_attempt_at = clock_now() + ${yield* waitMillis(hold.attempts)}::float8 * interval '1 ms'

@@ -6,6 +6,7 @@ import * as Path from "node:path"
 import * as EmbeddedPostgres from "../../../src/postgres/embedded/EmbeddedPostgres.ts"
 import { HostOptions } from "../../../src/postgres/embedded/Host.ts"
 import { freePort } from "../../../src/postgres/embedded/Server.ts"
+import * as Migrations from "../../../src/postgres/Migrations.ts"
 import * as Counters from "../../support/Counters.ts"
 import * as Fleet from "../../support/Fleet.ts"
 import * as Ledger from "../../support/Ledger.ts"
@@ -111,6 +112,9 @@ it.live("Postgres restarts, and the dispatchers share the lanes again", () =>
       return { url, stop: Scope.close(scope, Exit.void) }
     })
     const { stop, url } = yield* boot
+    yield* Migrations.apply([Migrations.mechanism]).pipe(
+      Effect.provide(PgClient.layer({ url, maxConnections: 1 }), { local: true })
+    )
     const own = { databaseUrl: Redacted.value(url) }
     const members = yield* Effect.replicateEffect(Fleet.startDispatcher(own), 3, { concurrency: "unbounded" })
     const shared = (what: string) =>
