@@ -1,8 +1,8 @@
 /**
- * The dispatcher as layers: the plain steps, and what decorates them.
+ * The dispatcher as layers: the plain steps, and their decorators.
  *
- * A decorator is taken away by deleting its line, together with what reads its state (http/DispatcherHealth.ts, and the layers in {@link besides}). The
- * rest is right: without that guard, slower, or unmeasured. test/outbox/Plain.test.ts runs the dispatcher without any of them.
+ * A decorator is removed by deleting its line, together with the readers of its state (http/DispatcherHealth.ts, and the layers in {@link besides}).
+ * The rest stays correct: without that guard, slower, or unmeasured. test/outbox/Plain.test.ts runs the dispatcher without decorators.
  */
 import { Effect, Layer } from "effect"
 import { BrokerReachability } from "./guards/BrokerReachability.ts"
@@ -27,10 +27,9 @@ import { LowWaterMarks } from "./postgres/fast/LowWaterMarks.ts"
 const dispatcherConnections = 10
 
 /**
- * How Postgres is to plan on those connections. To its statistics the queue is a small table, which it would rather read from one end to
- * the other, or by a bitmap; but each look is a probe of the index, and only a plain index scan marks the entries of deleted rows as dead,
- * so that the next one steps past them. Without a generic plan Postgres would plan each statement anew for the length of its arrays, which costs
- * more than running it.
+ * How Postgres plans on these connections. Each query is a probe of an index. But by its statistics the queue is a small table, which the planner
+ * would read as a whole or by a bitmap. Only a plain index scan marks the entries of deleted rows as dead, so that the next one skips them. Without
+ * a generic plan Postgres would plan each statement anew for the length of its arrays, which costs more than running it.
  */
 const dispatcherPlans: Readonly<Record<string, string>> = {
   plan_cache_mode: "force_generic_plan",
@@ -39,10 +38,10 @@ const dispatcherPlans: Readonly<Record<string, string>> = {
 }
 
 /**
- * The dispatcher's own connections: requests that queue for theirs are no reason for events to wait.
+ * The dispatcher's own connections, so that events don't wait when requests queue for connections.
  *
- * A process that freezes in the middle of a transaction loses the rows that it has locked there when it loses its lanes, after the session
- * timeout: its successor marks these rows, and would wait for them.
+ * If a process freezes inside a transaction, it loses its lanes after the session timeout, and the locks of that transaction with them. Otherwise its
+ * successor, which marks the same rows, would wait for the locks.
  */
 export const dispatcherDatabase = Layer.unwrap(
   Effect.gen(function* () {
@@ -55,7 +54,7 @@ export const dispatcherDatabase = Layer.unwrap(
 /** The plain steps. */
 export const plainSteps = Layer.mergeAll(Queue.layer, Publisher.layer, Holds.layer)
 
-/** The steps with everything that decorates them, the last one innermost. */
+/** The steps with all their decorators, the last one innermost. */
 export const steps = SizeLimits.layer.pipe(
   Layer.provideMerge(PartitionPauses.layer),
   Layer.provideMerge(OutOfOrderVersions.layer),
@@ -68,7 +67,7 @@ export const steps = SizeLimits.layer.pipe(
   Layer.provideMerge(Looks.layer)
 )
 
-/** What runs beside the work on the lanes. */
+/** The fibers that run beside the work on the lanes. */
 const besides = Layer.mergeAll(BrokerReachability.layer, LowWaterMarks.layerRaising, OutboxMetrics.layerSizes)
 
 /** A dispatcher with these steps. */

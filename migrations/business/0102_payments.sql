@@ -1,8 +1,8 @@
 -- A payment of an order. The state machine (src/domain/Payment.ts), as far as one row shows it:
---   charging  → captured, declined, refunding (its order was cancelled), manual (the gateway has not told the outcome in time)
---   captured  → refunding
---   refunding → refunded, manual
---   manual    → captured, declined, refunding, refunded: the outcome that the gateway reports later
+--   `charging`  → captured, declined, refunding (its order was cancelled), manual (the gateway reported no outcome in time).
+--   `captured`  → refunding.
+--   `refunding` → refunded, manual.
+--   `manual`    → captured, declined, refunding, refunded: the outcome that the gateway reports later.
 CREATE TABLE payments (
   id              uuid        PRIMARY KEY,
   order_id        uuid        NOT NULL REFERENCES orders,

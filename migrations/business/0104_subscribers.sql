@@ -1,4 +1,4 @@
--- What the subscribers of the orders topic write.
+-- The tables of the orders topic's subscribers.
 
 -- Inventory: the stock of a sku. A sku that is not listed is unlimited. Stock comes in by hand: INSERT INTO inventory_stock (sku,
 -- available) …

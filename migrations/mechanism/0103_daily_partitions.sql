@@ -16,9 +16,9 @@ CREATE FUNCTION time_partitions(parent text)
   $$;
 
 -- Makes the partition of one UTC day. Any number of processes may call it at any time. The outcome is
---   made      the partition is new; `moved` rows of its day came over from the default partition
---   present   a partition already covers a part of the day
---   blocked   the default partition holds more than max_moved rows of the day: moving them would keep writers waiting
+--   `made`      The partition is new; `moved` rows of its day were moved from the default partition.
+--   `present`   A partition already covers a part of the day.
+--   `blocked`   The default partition has more than max_moved rows of the day. Moving them would keep writers waiting.
 --
 -- The table is made by itself and then attached, so writers of the other partitions go on. CREATE TABLE … PARTITION OF would lock
 -- the parent against all of them.

@@ -6,9 +6,9 @@
 
 -- A hold stands for an aggregate of one consumer: while the row exists, that consumer applies no event of the aggregate from the
 -- topic. The state of a hold:
---   retrying  the head's handler failed and is tried again at next_attempt_at; 0 attempts: the head has not been tried yet
---   dead      the head is a dead letter, and the aggregate waits for an operator
---   gap       an event before the head is missing: the aggregate waits for that event, or for an operator
+--   `retrying`  The head's handler failed and runs again at next_attempt_at. With 0 attempts it has not run yet.
+--   `dead`      The head is a dead letter, and the aggregate waits for an operator.
+--   `gap`       An event before the head is missing: the aggregate waits for that event, or for an operator.
 CREATE TABLE inbox_holds (
   consumer_name   text        NOT NULL CHECK (consumer_name <> ''),
   aggregate_id    text        NOT NULL CHECK (aggregate_id <> ''),

@@ -1,8 +1,8 @@
 -- Durable work beside business data: a task commits together with the change that asks for it. The states:
---   pending     never run, or given back by a clean stop
---   processing  leased to a worker, and only then lease_until is set
---   failed      its last attempt failed, and another one follows at execute_at
---   completed, dead, cancelled   finished, and only then finished_at is set
+--   `pending`     It has never run, or a clean stop gave it back.
+--   `processing`  It is leased to a worker. Only then lease_until is set.
+--   `failed`      Its last attempt failed, and another one follows at execute_at.
+--   `completed`, `dead`, `cancelled`  It is finished. Only then finished_at is set.
 -- Finished tasks stay in the table until cleanup. Every statement that looks for work has a partial index without them.
 CREATE TABLE outbox_tasks (
   task_id          uuid        PRIMARY KEY,

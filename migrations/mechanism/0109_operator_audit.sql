@@ -6,7 +6,7 @@ CREATE TABLE operator_audit (
   actor      text        NOT NULL CHECK (actor <> ''),
   action     text        NOT NULL CHECK (action <> ''),
   reason     text        NOT NULL CHECK (reason <> ''),
-  -- What was changed, for example ('outbox event', its id).
+  -- The changed object, for example ('outbox event', its id).
   subject    text        NOT NULL,
   subject_id text        NOT NULL,
   before     jsonb       NOT NULL,

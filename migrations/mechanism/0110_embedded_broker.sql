@@ -9,8 +9,8 @@ CREATE TABLE broker_topics (
   max_message_bytes integer NOT NULL DEFAULT 1048588 CHECK (max_message_bytes > 0)
 );
 
--- The next offset of each partition. An append updates this row first and so holds its lock until the commit: offset order is commit
--- order, and a reader that has seen an offset never sees a smaller one appear later.
+-- The next offset of each partition. An append updates this row first, which locks it until the commit. So offset order is commit
+-- order: after a reader has seen an offset, no smaller one appears.
 CREATE TABLE broker_partitions (
   topic       text    NOT NULL REFERENCES broker_topics,
   partition   integer NOT NULL CHECK (partition >= 0),

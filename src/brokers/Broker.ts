@@ -154,17 +154,17 @@ export class Broker extends Context.Service<
      */
     readonly publish: (batch: Batch) => Effect.Effect<{ readonly baseOffset: bigint }, PublishError>
     /**
-     * Joins the group and hands slices to `handle` until it is interrupted; then waits for the slices in flight, and leaves the group.
-     * Fails when an outage lasts longer than the client's own retries: the caller starts it again.
+     * Joins the group and passes slices to `handle` until it is interrupted; then waits for the slices in flight, and leaves the group. Fails when an
+     * outage lasts longer than the client's own retries: the caller starts it again.
      *
      * **Details**
      *
-     * - One slice of a partition at a time, in offset order; partitions in parallel.
+     * - Slices of a partition are handled one at a time, in offset order. Partitions are handled concurrently.
      * - A new group starts at the first record of the topic.
-     * - Records that were not committed are delivered again: to this member after a restart, to another one after a rebalance. `handle`
-     *   decides when to commit; a commit covers all earlier records of the partition.
-     * - When `handle` fails, the same records are delivered again after a jittered delay, before any later record of that partition. The
-     *   other partitions continue.
+     * - Records that were not committed are delivered again: to this member after a restart, to another one after a rebalance.
+     * - `handle` decides when to commit. A commit covers all earlier records of the partition.
+     * - When `handle` fails, the same records are delivered again after a jittered delay, before any later record of that partition. The other
+     *   partitions continue.
      */
     readonly consume: <E, R>(
       options: ConsumeOptions,

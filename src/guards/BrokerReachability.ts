@@ -1,9 +1,9 @@
 /**
- * Finds out whether this process can't reach the broker while others can. If so, its lanes go to those, and come back when it reaches the broker again.
+ * Broker reachability: whether this process can reach the broker. If not, its lanes go to dispatchers that can, and return when it can again.
  *
- * No send can tell that from an outage for all, so each process says of itself what it knows (platform/Ownership.ts): where none reaches the broker,
- * all keep their parts, and nothing moves. A broker of several servers is reached when one of them answers: if only the others are out of reach,
- * their partitions are paused and no lane moves.
+ * A failed send can't tell a local failure from a general outage. So each process publishes whether it reaches the broker (platform/Ownership.ts). If
+ * no process does, all keep their lanes. A cluster counts as reachable if one of its servers answers: partitions on the other servers are paused, and
+ * no lane moves.
  *
  * Without this layer the lanes of a process that is cut off wait until it reaches the broker again.
  */
@@ -15,22 +15,22 @@ import * as Supervised from "../platform/Supervised.ts"
 import { PartitionPauses } from "./PartitionPauses.ts"
 
 export const ReachabilitySettings = Context.Reference<{
-  /** After so long without any answer, though something was sent, the broker is asked. */
+  /** If no send was answered for this long, the broker is asked. */
   readonly strandedMillis: number
-  /** How often it is asked from then on, until it answers. */
+  /** The interval between questions, until the broker answers. */
   readonly askMillis: number
 }>("paid-once/guards/ReachabilitySettings", {
-  // Longer than a send takes as a rule, and no longer than an election of leaders: moving lanes costs a moment. Asking costs a connection.
+  // Longer than most sends, and no longer than a leader election, because moving lanes takes a moment. A question costs one connection.
   defaultValue: () => ({ strandedMillis: 5_000, askMillis: 5_000 })
 })
 
-/** How often it is looked whether sends are answered: costs no exchange with anybody. */
+/** The interval at which the unanswered time is checked. The check is local. */
 const lookMillis = 1_000
 
 export class BrokerReachability extends Context.Service<
   BrokerReachability,
   {
-    /** Whether the broker could be reached when it was last asked. */
+    /** Whether the broker was reachable when it was last asked. */
     readonly isReachable: Effect.Effect<boolean>
   }
 >()("paid-once/guards/BrokerReachability") {
@@ -47,7 +47,7 @@ export class BrokerReachability extends Context.Service<
       const { askMillis, strandedMillis } = yield* ReachabilitySettings
       let isReachable = true
       let askedMillis = Number.NEGATIVE_INFINITY
-      /** What is asked about: a topic that failed. */
+      /** The topic that is asked about: one that failed. */
       let topic = ""
       const ask = Effect.suspend(() =>
         reach === undefined
@@ -61,7 +61,7 @@ export class BrokerReachability extends Context.Service<
           const isDue = askedMillis + askMillis <= now
           if (isDue && (!isReachable || (yield* pauses.strandedMillis) >= strandedMillis)) {
             askedMillis = now
-            // Without lanes this process sends nothing, and its failures are forgotten after a while: then the last topic is asked about.
+            // Without lanes this process sends nothing, and forgets its failures after a while. Then it asks about the last topic.
             topic = (yield* pauses.all)[0]?.topic ?? topic
             const answers = yield* ask
             if (answers !== isReachable) {

@@ -1,10 +1,11 @@
 /**
- * Aggregates with out-of-order versions in the queue: to send them would break their order for good. Their writer gave an event a version that is
- * not above those before it. Nothing of them is sent, and the lane goes on without them, until somebody has taken the wrong row away.
+ * Finds aggregates with out-of-order versions in the queue: an event has a version that is not above the versions before it. Only a faulty writer
+ * causes this. Sending such events would break the aggregate's order for good. None of its events is sent until an operator has removed the wrong
+ * row, and the lane continues without it.
  *
- * This is rule 1 where it is cheap to check: within one fetch. Versions must rise, but need not be contiguous. A dispatcher that lost its lane may
- * mark events late, and so take them away from behind a parked one. When the parked event comes back, versions are missing behind it. Nothing
- * is lost: the missing events were acknowledged, together with everything in front of them.
+ * This is rule 1 where it is cheap to check: within one fetch. Versions must rise, but need not be contiguous. The late mark of a dispatcher that
+ * lost its lane may delete events behind a parked one. When that one returns, versions are missing behind it. Nothing is lost: the missing events
+ * were acknowledged, together with all events before them.
  *
  * Decorates the {@link Queue}. Without it such an aggregate is sent in the order of the queue.
  */
@@ -16,15 +17,15 @@ import { type Aggregate, aggregateKey, type Fetched, Queue, type QueuedEvent } f
 import * as Monotonic from "../platform/Monotonic.ts"
 import * as Rows from "../platform/Rows.ts"
 
-/** How often the aggregates of a lane are checked again: as often as the poll comes. */
+/** How often the aggregates of a lane are checked again: at the interval of the poll. */
 const checkMillis = 1_000
-/** A check reads all of the lane. The next one comes after so many times as long as it took, so it costs a tenth of the time at most. */
+/** A check reads the whole lane. The next one waits for this multiple of its duration, so checks take at most a tenth of the time. */
 const checkFactor = 10
 
-/** With more of them in a lane it is no single aggregate's mistake any more: the lane stops, and says so. */
+/** If a lane has more such aggregates, the fault is not a single aggregate's: the lane stops with an error. */
 const aggregateLimit = 1_000
 
-/** Says which of the aggregates have out-of-order versions in the lane's queue. */
+/** Returns those of the aggregates that have out-of-order versions in the lane's queue. */
 export type Check = (lane: Lane, aggregates: ReadonlyArray<Aggregate>) => Effect.Effect<ReadonlyArray<Aggregate>>
 
 const allAggregates = Rows.all(Schema.Struct({ aggregateType: Schema.String, aggregateId: Schema.String }))
@@ -32,7 +33,7 @@ const allAggregates = Rows.all(Schema.Struct({ aggregateType: Schema.String, agg
 export class OutOfOrderVersions extends Context.Service<
   OutOfOrderVersions,
   {
-    /** How many such aggregates there are in which lane, as of the lane's last fetch, for health. */
+    /** How many such aggregates each lane has, as of its last fetch, for health. */
     readonly counts: Effect.Effect<ReadonlyArray<{ readonly lane: Lane; readonly aggregates: number }>>
   }
 >()("paid-once/guards/OutOfOrderVersions") {
@@ -71,14 +72,14 @@ export class OutOfOrderVersions extends Context.Service<
           return yield* note(lane, still, Math.max(checkMillis, checkFactor * tookMillis))
         })
 
-        /** The aggregates that are not to be fetched from the lane. */
+        /** The aggregates that are not fetched from the lane. */
         const leftOut = Effect.fnUntraced(function* (lane: Lane) {
           const those = known.get(lane)
           if (those === undefined) return []
           const aggregates = [...those.aggregates.values()]
           if ((yield* Monotonic.millis) < those.checkAtMillis) return aggregates
           return yield* Effect.catchCause(checkAgain(lane, aggregates), (cause) =>
-            // A lane so long that the check takes more time than there is goes on as it was.
+            // If the lane is so long that the check times out, the aggregates stay left out.
             Effect.logWarning("aggregates with out-of-order versions could not be checked", cause).pipe(
               Effect.annotateLogs({ lane }),
               Effect.andThen(note(lane, those.aggregates, checkFactor * checkMillis))
@@ -86,7 +87,7 @@ export class OutOfOrderVersions extends Context.Service<
           )
         })
 
-        /** The lane's events without those that are out of order, which are noted. */
+        /** The lane's events without those of out-of-order aggregates, which are noted. */
         const sift = Effect.fnUntraced(function* (fetched: Fetched) {
           const { events, lane } = fetched
           const found = outOfOrderIn(events)
@@ -115,7 +116,7 @@ export class OutOfOrderVersions extends Context.Service<
             ready: Effect.fnUntraced(function* (views) {
               const ready = yield* queue.ready(views)
               if (known.size === 0) return ready
-              // A fetch is what checks them again, though the lane may have no other event.
+              // A fetch checks them again, so the lane must be fetched even if it has no other event.
               return [...new Set([...ready, ...views.map(({ lane }) => lane).filter((lane) => known.has(lane))])]
             }),
             fetch: Effect.fnUntraced(function* (parts) {
@@ -164,7 +165,7 @@ export class OutOfOrderVersions extends Context.Service<
     )
 }
 
-/** The aggregates with out-of-order versions in `events`, with where. That the events of one are not in order of `seq` is a defect. */
+/** The aggregates with out-of-order versions in `events`, and where they are. Events of one aggregate that are not in order of `seq` are a defect. */
 const outOfOrderIn = (
   events: ReadonlyArray<QueuedEvent>
 ): ReadonlyMap<string, Aggregate & { readonly sentence: string }> => {

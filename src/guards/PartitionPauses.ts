@@ -1,9 +1,9 @@
 /**
- * Pauses failed partitions: after a failure the dispatcher neither fetches nor sends for the partition until its pause is over, and then tries it with
- * one send. The rules are in PauseRules.ts.
+ * Pauses failed partitions. After a failure the dispatcher neither fetches nor sends for the partition until its pause is over, and then tries it
+ * with one send. PauseRules.ts has the rules.
  *
- * Decorates {@link Queue}, {@link Publisher} and {@link Holds}. Without it every round sends to what is away, and each of those sends may take as
- * long as a send may; its lanes' other topics wait as long.
+ * Decorates {@link Queue}, {@link Publisher} and {@link Holds}. Without it every round sends to unreachable partitions. Each such send may take as
+ * long as its time limit, and the other topics of its lanes wait for it.
  */
 import { Context, Effect, Layer } from "effect"
 import { Holds } from "../outbox/holds/Holds.ts"
@@ -20,8 +20,7 @@ export const PauseSettings = Context.Reference<{
   readonly backoffBaseMillis: number
   readonly backoffCapMillis: number
 }>("paid-once/guards/PauseSettings", {
-  // A broker that comes back is noticed within half a minute, or later if very many partitions wait for an attempt. A broker that stays away
-  // costs next to nothing.
+  // A recovered broker is noticed within half a minute, or later if very many partitions wait for an attempt. An unreachable one costs next to nothing.
   defaultValue: () => ({ backoffBaseMillis: 100, backoffCapMillis: 30_000 })
 })
 
@@ -31,13 +30,13 @@ const leavingOut = <A extends LaneView>(view: A, topics: ReadonlyArray<string>):
 export class PartitionPauses extends Context.Service<
   PartitionPauses,
   {
-    /** Topics whose last send failed, in one of their partitions at least, for health. */
+    /** Topics with at least one partition whose last send failed, for health. */
     readonly all: PauseRules.PauseRules["all"]
-    /** Topics that are not to be sent to from the lane now. */
+    /** Topics to which nothing is sent from the lane now. */
     readonly runningIn: PauseRules.PauseRules["runningIn"]
-    /** How long nothing was reached, of what is sent to; 0 where nothing has failed. */
+    /** How long no send has reached anything; 0 if nothing has failed. */
     readonly strandedMillis: PauseRules.PauseRules["strandedMillis"]
-    /** What has failed is tried again at once. */
+    /** Ends all pauses at once. */
     readonly release: PauseRules.PauseRules["release"]
   }
 >()("paid-once/guards/PartitionPauses") {
@@ -56,18 +55,18 @@ export class PartitionPauses extends Context.Service<
       const rules = yield* PauseRules.make({
         baseMillis: backoffBaseMillis,
         capMillis: backoffCapMillis,
-        // A send takes less than a session's silence may (Config.ts), as a rule some seconds.
+        // A send takes some seconds as a rule, and less than the session timeout (Config.ts).
         forgottenAfterMillis: Math.max(60_000, 2 * sessionTimeoutMillis),
-        // What is held waits for pauses, too.
+        // Held events wait for pauses, too.
         onChange: Effect.andThen(looks.now, holds.changed.open)
       })
 
-      /** A look comes when the next pause ends, and sees to the one after it: there is one ahead as long as any pause runs. */
+      /** Arms a look for the end of the next pause. That look arms the one after it, so no pause ends unnoticed. */
       const lookAtNextEnd = Effect.flatMap(rules.nextEndMillis, (millis) =>
         millis === undefined ? Effect.void : looks.after(millis)
       )
 
-      /** Runs a send or a look at a topic, unless the place is paused, and notes whether it was reached. A refusal is an answer, too. */
+      /** Runs a send or a metadata request, unless the place is paused, and notes whether it was reached. A refusal counts as reached. */
       const attempt = Effect.fnUntraced(function* <A, E extends PauseRules.SendError>(
         topic: string,
         place: PauseRules.Place | undefined,
@@ -93,8 +92,8 @@ export class PartitionPauses extends Context.Service<
         Effect.forEach(all, (view) => Effect.map(rules.runningIn(view.lane), (topics) => leavingOut(view, topics)))
 
       /**
-       * Which failed partitions this fetch is to try: those that have waited longest, as far as there is room, and one topic of a lane. By lane, the
-       * topic to try and those to leave out.
+       * Chooses the failed partitions that this fetch probes: the longest waiting ones first, as far as there is room, and one topic per lane.
+       * Returns for each lane the topic to probe and the topics to leave out.
        */
       const choose = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {
         const failed = yield* Effect.forEach(lanes, (lane) =>
@@ -136,7 +135,7 @@ export class PartitionPauses extends Context.Service<
             const first = yield* queue.fetch(
               parts.map((part) => leavingOut(part, choices.get(part.lane)?.others ?? []))
             )
-            // The backlog of a topic that is to be tried may fill its lane's part: what is behind it of healthy topics is not to wait for the attempt.
+            // The backlog of a probed topic may fill its lane's part. A second fetch finds the healthy topics behind it, so they don't wait.
             const hidden = first.filter(
               ({ events, isCut, lane }) => isCut && events.some(({ topic }) => topic === choices.get(lane)?.toTry)
             )
@@ -170,7 +169,7 @@ export class PartitionPauses extends Context.Service<
           Publisher.of({
             ...publisher,
             prepare: (topic) =>
-              // A failure of a topic whose partitions are known is one of the partition that is sent to.
+              // If the topic's partitions are known, a failure belongs to the partition of the send.
               publisher.partitionsOf(topic) === undefined
                 ? attempt(topic, undefined, publisher.prepare(topic))
                 : publisher.prepare(topic),

@@ -1,13 +1,13 @@
 /**
- * Partitions that can't be reached: each waits for a jittered while before its next send, longer each time in a row. Of one process, and in memory:
- * what another process or a new start finds out for itself costs a send.
+ * The rules of paused partitions. An unreachable partition waits for a jittered delay before its next send, longer after each failure in a row. The
+ * pauses belong to one process and live in memory: another process or a restart learns of a failure by one send.
  *
- * - A failure pauses its partition, and no other: where a part of a topic is away, the others flow.
- * - What has failed, and whose pause is over, is tried by one send at a time, and few such sends are under way in all. Each may take as long as a
- *   send may, for example at a broker that swallows what it gets, and for that time its lanes are in flight and their other topics wait.
- * - An outage of all is over for all at once: the other partitions of a topic wait no longer when one is reached that was away when they last
- *   failed, or when any is for the first time since they failed. What else is written to those that are well tells nothing new: a part that is away
- *   for long is tried ever more seldom, however busy the others are.
+ * - A failure pauses its own partition only. The topic's other partitions continue.
+ * - After its pause a failed partition is tried by one send, a probe. Few probes run at once, because each may take as long as a send's time limit.
+ *   Meanwhile its lanes are in flight, and their other topics wait.
+ * - An outage ends for all partitions of a topic at once. They stop waiting when a send reaches a partition that was unreachable at their last
+ *   failure. They also stop waiting when any partition is reached for the first time since they failed.
+ * - Further sends to healthy partitions shorten no pause. A partition that stays unreachable is tried ever more rarely, however busy the others are.
  */
 import { Effect, Latch } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
@@ -15,43 +15,43 @@ import * as Backoff from "../platform/Backoff.ts"
 import { type PublishError, TopicUnavailable } from "../brokers/Broker.ts"
 import { type Lane, partitionOf } from "../outbox/Lane.ts"
 
-/** A topic whose last send, to one of its partitions at least, failed. */
+/** A topic with at least one partition whose last send failed. */
 export interface PausedTopic {
   readonly topic: string
-  /** Failures in a row, where there were most. */
+  /** Failures in a row, of the partition with the most. */
   readonly attempt: number
   readonly reason: string
 }
 
-/** A partition of a topic: of the `count` that its lanes are spread over. Unknown for a topic that was never found fit, which is one then. */
+/** One of the `count` partitions that the topic's lanes are spread over. Unknown for a topic that was never reached, which counts as one place. */
 export interface Place {
   readonly partition: number
   readonly count: number
 }
 
-/** What can't be reached, or could not when it was last tried. Times are those of Monotonic.ts. */
+/** A partition or topic whose last send failed. Times are those of Monotonic.ts. */
 interface Failure {
   readonly topic: string
   readonly place: Place | undefined
   /** Failures in a row. */
   readonly attempt: number
-  /** When the first one in a row was seen. */
+  /** When the first failure in a row was seen. */
   readonly sinceMillis: number
-  /** When the first of those that count as the last one was seen: what was sent before it tells nothing new. */
+  /** When the last counted failure was first seen. Sends that began before it tell nothing new. */
   readonly seenMillis: number
   /** The end of its pause. */
   readonly untilMillis: number
-  /** When its pause ended before its time: what was sent before that belongs to the time before. */
+  /** When its pause was ended early. Sends that began before belong to the earlier outage. */
   readonly releasedMillis: number | undefined
   readonly reason: string
 }
 
-/** Nothing was sent: the partition is paused, or another send finds out whether it is back. To the dispatcher it is no answer, as an outage is none. */
+/** Nothing was sent: the partition is paused, or another send probes it. The dispatcher treats it like an outage, as no answer. */
 const paused = (topic: string) => new TopicUnavailable({ topic, reason: "it is paused" })
 
 export type SendError = PublishError
 
-/** Sends to failed partitions that may be under way at once. Each may take as long as a send may. */
+/** Probes that may run at once. Each may take as long as a send's time limit. */
 const maxProbes = 2
 
 /** A failed partition, or topic, of a lane. */
@@ -60,51 +60,51 @@ export interface FailedPlace {
   readonly place: Place | undefined
   /** When the last failure was seen. */
   readonly seenMillis: number
-  /** Milliseconds until it may be tried: 0 where it may be now, Infinity where it waits for the end of another attempt. */
+  /** Milliseconds until it may be tried: 0 if it may be tried now, Infinity if it waits for another attempt to end. */
   readonly waitMillis: number
 }
 
 export interface PauseRules {
   /**
-   * Runs `send`, which is to call {@link begin} or {@link end} before it is over, unless it has to wait: then it fails, and {@link changed} is opened
-   * when it is worth another look.
+   * Runs `send`, which must call {@link begin} or {@link end}. If the place has to wait, it fails instead, and {@link changed} opens when another
+   * attempt may succeed.
    */
   readonly attempt: <A, E, R>(
     topic: string,
     place: Place | undefined,
     send: Effect.Effect<A, E, R>
   ) => Effect.Effect<A, E | TopicUnavailable, R>
-  /** Pauses the place for a send that began at `sentMillis`. Of sends that were under way together, one failure counts. */
+  /** Pauses the place for a send that began at `sentMillis`. Of concurrent sends, one failure counts. */
   readonly begin: (
     topic: string,
     place: Place | undefined,
     error: PublishError,
     sentMillis: number
   ) => Effect.Effect<void>
-  /** The topic was reached, there, by a send that began at `sentMillis`. */
+  /** A send that began at `sentMillis` reached the place. */
   readonly end: (topic: string, place: Place | undefined, sentMillis: number) => Effect.Effect<void>
-  /** Topics that are not to be sent to from the lane now. */
+  /** Topics to which nothing is sent from the lane now. */
   readonly runningIn: (lane: Lane) => Effect.Effect<ReadonlyArray<string>>
-  /** What has failed of the lane. */
+  /** The failed places of the lane. */
   readonly failedIn: (lane: Lane) => Effect.Effect<ReadonlyArray<FailedPlace>>
-  /** How many more failed partitions may be tried now. */
+  /** How many more probes may start now. */
   readonly room: () => number
-  /** Somebody waits for nothing but room to try the place. */
+  /** Records that the place waits only for room to be probed. */
   readonly waitFor: (topic: string, place: Place | undefined) => Effect.Effect<void>
   /**
-   * Since when the lane's partition has waited for a try, in the topic where it has waited longest; 0 for one that has not failed. Who comes first
-   * when there is room for a try is not to be always the same.
+   * Since when the lane's partition has waited for a probe, in the topic that has waited longest; 0 if it has not failed. Probes are given by this
+   * age, so that no lane always comes first.
    */
   readonly failedMillis: (lane: Lane) => number
-  /** Those that were not reached since they failed, for health. */
+  /** The topics that were not reached since they failed, for health. */
   readonly all: Effect.Effect<ReadonlyArray<PausedTopic>>
-  /** How long nothing at all was reached, of what is sent to: milliseconds; 0 where nothing has failed. */
+  /** Milliseconds in which no send reached anything; 0 if nothing has failed. */
   readonly strandedMillis: Effect.Effect<number>
-  /** Forgets what has failed: it is known from elsewhere that the broker is back, and what is still away fails anew. */
+  /** Forgets all failures, because the broker is known to be reachable. Places that are still unreachable fail anew. */
   readonly release: Effect.Effect<void>
-  /** Milliseconds until the next of the running pauses ends; undefined where there is none. */
+  /** Milliseconds until the next running pause ends; undefined if there is none. */
   readonly nextEndMillis: Effect.Effect<number | undefined>
-  /** Opened when a pause begins, or ends before its time, or what had failed was reached, or a try is over: what is waited for is to be looked at again. */
+  /** Opened when a pause begins or ends early, a failed place is reached, or a probe ends: waiting work must be checked again. */
   readonly changed: Latch.Latch
 }
 
@@ -115,33 +115,33 @@ const isIn = (lane: Lane, place: Place | undefined) =>
   place === undefined || partitionOf(lane, place.count) === place.partition
 
 export const make = Effect.fnUntraced(function* (options: {
-  /** Of the full jitter. */
+  /** The base of the full jitter. */
   readonly baseMillis: number
   readonly capMillis: number
   /**
-   * A pause that ended so long ago, and nobody has tried or waited for his turn since, is over: the events that it was for have gone to another
-   * process with their lane. Longer than a send may be under way.
+   * A pause is forgotten this long after its end and after the last probe or wait for one. Its events have moved to another process with their lane.
+   * Longer than a send's time limit.
    */
   readonly forgottenAfterMillis: number
-  /** Runs whenever {@link PauseRules.changed} is opened, for whoever waits elsewhere. */
+  /** Runs whenever {@link PauseRules.changed} opens, for work that waits elsewhere. */
   readonly onChange?: Effect.Effect<unknown>
 }): Effect.fn.Return<PauseRules> {
   const changed = yield* Latch.make(false)
   const change = Effect.andThen(changed.open, options.onChange ?? Effect.void)
   const failures = new Map<string, Failure>()
-  /** When a topic of which something has failed was last reached. */
+  /** When a topic with a failed place was last reached. */
   const reached = new Map<string, number>()
-  /** When anything was last reached while something else had failed. */
+  /** When any send last reached its partition while another place had failed. */
   let answeredMillis = Number.NEGATIVE_INFINITY
-  /** What is being tried, each by one send. */
+  /** The places that are being probed, each by one send. */
   const probed = new Set<string>()
-  /** When somebody last waited for there to be room for a try of it. */
+  /** When the place last waited for room to be probed. */
   const waited = new Map<string, number>()
   const forget = (key: string) => {
     failures.delete(key)
     waited.delete(key)
   }
-  /** The failures, less those that are forgotten. */
+  /** The failures, without forgotten ones. */
   const at = (now: number): ReadonlyMap<string, Failure> => {
     for (const [key, failure] of failures) {
       const lastMillis = Math.max(failure.untilMillis, waited.get(key) ?? 0)
@@ -152,7 +152,7 @@ export const make = Effect.fnUntraced(function* (options: {
 
   const hasRoom = (key: string) => probed.size < maxProbes && !probed.has(key)
 
-  /** Whether it is to be left out now. Remembers who waits for nothing but room. */
+  /** Whether the place is left out now. Records places that wait only for room. */
   const mustWait = (failure: Failure, now: number) => {
     if (failure.untilMillis > now) return true
     const key = keyOf(failure.topic, failure.place)
@@ -183,7 +183,7 @@ export const make = Effect.fnUntraced(function* (options: {
     const key = keyOf(topic, place)
     const before = at(now).get(key)
     if (before !== undefined && before.untilMillis > now) return
-    // It was under way when the others were reached, and is tried again as they are.
+    // This send was in flight when the other places were reached. It is tried again with them.
     if (before?.releasedMillis !== undefined && sentMillis < before.releasedMillis) {
       yield* change
       return
@@ -216,16 +216,16 @@ export const make = Effect.fnUntraced(function* (options: {
   const end = Effect.fnUntraced(function* (topic: string, place: Place | undefined, sentMillis: number) {
     const now = yield* Monotonic.millis
     answeredMillis = now
-    // A topic that had not been found fit was one place, and is several now.
+    // A topic with unknown partitions was one place, and is several now.
     const keys = [keyOf(topic, place), keyOf(topic, undefined)]
     const own = keys.flatMap((key) => failures.get(key) ?? [])
     for (const key of keys) forget(key)
-    // Where its pause is over already, too: who looked while it was tried waits for more than the end of that.
+    // Counts even if its pause is over: lanes that were checked during the probe wait for more than the end of the pause.
     let hasEnded = own.length > 0
     const others = [...at(now)].filter(([, failure]) => failure.topic === topic)
     const lastMillis = reached.get(topic) ?? Number.NEGATIVE_INFINITY
     for (const [key, failure] of others) {
-      // One that failed while this send was under way may have failed after it had arrived.
+      // A place that failed during this send may have failed after the send arrived.
       if (failure.seenMillis >= sentMillis) continue
       const isNews =
         own.length === 0
@@ -233,7 +233,7 @@ export const make = Effect.fnUntraced(function* (options: {
           : own.some(({ sinceMillis }) => sinceMillis <= failure.seenMillis)
       if (!isNews) continue
       hasEnded ||= failure.untilMillis > now
-      // It goes on counting.
+      // Its attempts continue to count.
       failures.set(key, { ...failure, untilMillis: Math.min(failure.untilMillis, now), releasedMillis: now })
     }
     if (others.length === 0) reached.delete(topic)

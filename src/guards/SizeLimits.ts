@@ -1,9 +1,11 @@
 /**
- * What topics have refused as too large together. A topic's limit counts the whole batch and may be far below ours, by mistake or on purpose, and it
- * may be raised again at any time. So a refusal is believed for a while: a batch of that size is refused here, and divided without being sent, and
- * a backlog does not go to the broker whole, half and quarter before it gets through.
+ * Remembers, for each topic, the smallest batch that was refused as too large. A batch of at least that size is refused here and divided without
+ * being sent. So a backlog does not send each batch whole, in halves and in quarters until one fits.
  *
- * Decorates the {@link Publisher}. Without it each batch of a backlog is refused by the broker as often as it takes to divide it.
+ * A topic's limit applies to the whole batch. It may be far below ours, by mistake or on purpose, and may be raised at any time, so a refusal is
+ * remembered only for a while.
+ *
+ * Decorates the {@link Publisher}. Without it the broker refuses each batch of a backlog as often as it takes to divide it.
  */
 import { Effect, Layer } from "effect"
 import { MessageRejected } from "../brokers/Broker.ts"
@@ -11,7 +13,7 @@ import { Publisher } from "../outbox/Publisher.ts"
 import type { QueuedEvent } from "../outbox/Queue.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
 
-/** A limit that was raised is found out after this; until then batches are smaller than they could be, and nothing else. */
+/** A raised limit is noticed after this time. Until then batches are smaller than necessary; nothing else changes. */
 const believedMillis = 10_000
 
 const bytesOf = (events: ReadonlyArray<QueuedEvent>): number =>

@@ -1,14 +1,14 @@
-/** How fetched events become batches, and what is acknowledged becomes runs of single lanes. */
+/** Packs fetched events into batches, and divides acknowledged batches into runs of single lanes. */
 import { Array } from "effect"
 import { partitionOf } from "./Lane.ts"
 import type { Bounds } from "./LaneParts.ts"
 import type { Batch } from "./Publisher.ts"
 import type { Acknowledged, QueuedEvent, Receipt } from "./Queue.ts"
 
-/** A batch that is to be sent. Until the topic's partitions are known it has none, and lanes of all partitions are in it together. */
+/** A batch that is to be sent. While the topic's partitions are unknown it has no partition, and contains lanes of all partitions. */
 export type Parcel = Omit<Batch, "partition" | "partitions"> & Partial<Pick<Batch, "partition" | "partitions">>
 
-/** Groups in the order of their first elements. */
+/** Groups the elements. Groups are in the order of their first elements. */
 const grouped = <A, K>(all: Iterable<A>, keyOf: (one: A) => K): Map<K, Array.NonEmptyArray<A>> => {
   const groups = new Map<K, Array.NonEmptyArray<A>>()
   for (const one of all) {
@@ -20,11 +20,11 @@ const grouped = <A, K>(all: Iterable<A>, keyOf: (one: A) => K): Map<K, Array.Non
   return groups
 }
 
-/** The events by partition, where the topic's lanes are spread over `partitions`. */
+/** Groups the events by partition. The topic's lanes are spread over `partitions`. */
 export const byPartition = (events: Iterable<QueuedEvent>, partitions: number) =>
   grouped(events, ({ lane }) => partitionOf(lane, partitions))
 
-/** Batches of the events: for each topic and partition the runs of its lanes, in the order of the events. */
+/** Packs the events: a batch has the runs of lanes of one topic and partition, in the order of the events. */
 export const toBatches = (
   events: ReadonlyArray<QueuedEvent>,
   options: Bounds & { readonly partitionsOf: (topic: string) => number | undefined }
@@ -42,7 +42,7 @@ export const toBatches = (
   return parcels
 }
 
-/** Puts runs together into groups of at most a batch. A run is never divided: it is a batch at most, unless it is one large event. */
+/** Packs runs into groups of at most a batch. A run is never divided: it is at most a batch, unless it is one large event. */
 const pack = (
   runs: Iterable<Array.NonEmptyArray<QueuedEvent>>,
   { batchBytes, batchSize }: Bounds
@@ -60,7 +60,7 @@ const pack = (
   return groups.map((group) => group.events)
 }
 
-/** Of what was acknowledged together, the run of each lane with its own first offset. */
+/** Divides an acknowledged batch into the runs of its lanes, each with its own first offset. */
 export const toRuns = (
   topic: string,
   events: ReadonlyArray<QueuedEvent>,

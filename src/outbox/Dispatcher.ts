@@ -5,19 +5,19 @@
  *
  * Four rules keep the order, with any number of dispatchers and without a lock over the send:
  *
- * 1. a batch is a version-prefix of each aggregate's unpublished events (the fetch);
- * 2. an event is marked only after its ack;
- * 3. one batch is in flight per lane and topic: a lane is in flight from its fetch to its mark, once at a time (checked below within a process);
- * 4. one aggregate's part of a batch is appended whole (one lane lies in one partition, one send is one record batch).
+ * 1. A batch is a version-prefix of each aggregate's unpublished events. The fetch ensures it.
+ * 2. An event is marked only after its acknowledgement.
+ * 3. A lane and topic have one batch in flight. A lane is in flight from its fetch to its mark, once at a time (checked below within a process).
+ * 4. The broker appends one aggregate's part of a batch as a whole: a lane lies in one partition, and a send is one record batch.
  *
- * So a dispatcher that lost its lane and does not know it yet can only repeat: whatever comes before an event of a batch was marked when the
- * batch was fetched, and then the broker had it (2), or stands in front of it in the batch (1), which lands whole (4) or piece after
- * piece (3). Readers see duplicates, never a newer event before an older one's first delivery.
+ * So a dispatcher that has lost its lane without knowing can only repeat events. Take any event of its batch. Each earlier event of the aggregate is
+ * either marked or in the same batch (1). A marked event is at the broker (2). Events of the same batch arrive in order, as a whole (4) or one piece
+ * after the other (3). Consumers see duplicates, but never a newer event before the first delivery of an older one.
  *
- * An outage is not a poison message. A failure that says nothing about the data (`BrokerUnavailable`, `TopicUnavailable`) leaves the events where
- * they are and burns nothing. Only an event that is refused when it is sent alone counts an attempt, and its aggregate is held (holds/Holds.ts).
+ * An outage is not a poison message. `BrokerUnavailable` and `TopicUnavailable` say nothing about the data: the events stay in the queue, and no
+ * attempt is counted. An attempt counts only if the broker refuses an event that was sent alone. Then the event's aggregate is held (holds/Holds.ts).
  *
- * These are the steps. Pipeline.ts runs them for many lanes side by side; {@link DispatcherService.drainOnce} runs them in a row.
+ * This file has the steps. Pipeline.ts runs them for many lanes concurrently; {@link DispatcherService.drainOnce} runs them one after the other.
  */
 import { Array, Context, Effect, Layer } from "effect"
 import type { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../brokers/Broker.ts"
@@ -31,8 +31,8 @@ import { type Batch, Publisher } from "./Publisher.ts"
 import { type Acknowledged, aggregateKey, type LanePart, Queue, type QueuedEvent, QueueSettings } from "./Queue.ts"
 
 /**
- * How a batch that the broker refuses is divided: the pieces in the order in which they are sent. Left before right, for an event must
- * not overtake an earlier one of its aggregate. A reference of its own, so that a test can show what the other order does.
+ * Divides a batch that the broker refused. The pieces are sent in the returned order: the left half first, so that no event overtakes an earlier one
+ * of its aggregate. A reference, so that a test can show what the other order does.
  */
 export const Halves = Context.Reference<
   (events: ReadonlyArray<QueuedEvent>) => readonly [ReadonlyArray<QueuedEvent>, ReadonlyArray<QueuedEvent>]
@@ -43,53 +43,53 @@ export const Halves = Context.Reference<
   }
 })
 
-/** Whether rule 3 is checked. A reference of its own, so that a test can show what two batches in flight do. */
+/** Whether rule 3 is checked. A reference, so that a test can show what two batches in flight do. */
 export const OneInFlight = Context.Reference<boolean>("paid-once/outbox/OneInFlight", { defaultValue: () => true })
 
-/** What whoever sends a batch decides while it is being sent. */
+/** The sender's decisions between the pieces of a batch. */
 export interface During {
   /** Whether the next piece may have events of the lane. */
   readonly isOurs: (lane: Lane) => boolean
-  /** Marks what was acknowledged before the next piece is sent. */
+  /** Marks the acknowledged events before the next piece is sent. */
   readonly mark: (acknowledged: ReadonlyArray<Acknowledged>) => Effect.Effect<void>
 }
 
-/** What became of a batch. */
+/** The result of sending a batch. */
 export interface Sent {
-  /** What is acknowledged and not yet marked. */
+  /** Events that are acknowledged and not yet marked. */
   readonly acknowledged: ReadonlyArray<Acknowledged>
-  /** Lanes of which an event was acknowledged or held. */
+  /** Lanes with an event that was acknowledged or held. */
   readonly moved: ReadonlySet<Lane>
-  /** Lanes in which events came back to the queue: an event in front of them is dead, and skipped. */
+  /** Lanes in which parked events returned to the queue, because the dead event before them was skipped. */
   readonly returned: ReadonlySet<Lane>
 }
 
 /** See {@link Dispatcher}. */
 export interface DispatcherService {
   /**
-   * Fetches the parts and puts their events together into batches: lanes of one topic and partition, as many as fit. Moves events of held
-   * aggregates out of the way. `cut` are the lanes that have more.
+   * Fetches the parts and packs their events into batches: the lanes of one topic and partition together, as many as fit. Parks events of held
+   * aggregates. `cut` are the lanes that have more events.
    */
   readonly fetch: (
     parts: ReadonlyArray<LanePart>
   ) => Effect.Effect<{ readonly batches: ReadonlyArray<Parcel>; readonly cut: ReadonlySet<Lane> }>
-  /** Batches of single partitions. For a topic that nothing was sent to this asks the broker; without an answer there are none. */
+  /** Divides a batch by partition. Asks the broker for the partitions of a topic that nothing was sent to; without an answer there are no batches. */
   readonly place: (parcel: Parcel) => Effect.Effect<ReadonlyArray<Batch>>
-  /** Sends a batch; in pieces, if it is refused. An outage ends it: what was not acknowledged stays in the queue. */
+  /** Sends a batch, or its pieces if the broker refuses it. An outage ends it: events that were not acknowledged stay in the queue. */
   readonly send: (batch: Batch, during: During) => Effect.Effect<Sent>
   readonly mark: (acknowledged: ReadonlyArray<Acknowledged>) => Effect.Effect<void>
   /** Heads of held aggregates whose next attempt is due, eight at most. */
   readonly heads: (lanes: ReadonlyArray<Lane>) => Effect.Effect<ReadonlyArray<HeldEvent>>
-  /** The partition that the event goes to, as far as it is known. */
+  /** The partition that the event goes to; undefined while the topic's partitions are unknown. */
   readonly partitionOf: (event: QueuedEvent) => number | undefined
-  /** Sends such a head, alone. */
+  /** Sends the head of a held aggregate, alone. */
   readonly retry: (head: HeldEvent) => Effect.Effect<void>
-  /** Claims the lanes for one fetch until {@link leave}. A lane that is in flight already is a defect: rule 3. */
+  /** Claims the lanes for one fetch until {@link leave}. Claiming a lane that is in flight is a defect: rule 3. */
   readonly enter: (lanes: ReadonlyArray<Lane>) => Effect.Effect<void>
   readonly leave: (lanes: ReadonlyArray<Lane>) => void
-  /** One round of the lanes, a step after the other. Returns whether there may be more at once. */
+  /** One round of the lanes, a step after the other. Returns whether another round may find more events at once. */
   readonly drainOnce: (lanes: ReadonlyArray<Lane>) => Effect.Effect<"idle" | "more">
-  /** One round of the lanes' heads that are due, one after the other. */
+  /** One round of the due heads of the lanes, one after the other. */
   readonly retryHeld: (lanes: ReadonlyArray<Lane>) => Effect.Effect<void>
 }
 
@@ -122,17 +122,17 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
           const ofHeld = events.filter((event) => event.held === true)
           const others = events.filter((event) => event.held !== true)
           const parked = ofHeld.length === 0 ? 0 : yield* holds.park(lane, ofHeld)
-          // No row could be parked now: the lane is not fetched again before the next look.
+          // No row could be parked now: the lane is not fetched again before the next poll.
           if (parked === 0 && others.length === 0) cut.delete(lane)
           const part = parts.find((one) => one.lane === lane)!
-          // A held aggregate may have many batches in the queue. Nobody waits until all of it is put away.
+          // A held aggregate may have many batches in the queue. The lane's other events don't wait until all of them are parked.
           const [again] = ofHeld.length > 0 && isCut ? yield* queue.fetch([{ ...part, withoutAggregates: ofHeld }]) : []
           free.push(...(again?.events.filter((event) => event.held !== true) ?? others))
         }
         return { batches: batchesOf(free), cut }
       })
 
-      /** No answer: the events stay in the queue. */
+      /** The broker gave no answer: the events stay in the queue. */
       const unanswered = (topic: string) => (error: BrokerUnavailable | TopicUnavailable) =>
         Effect.as(Effect.logDebug(`a batch for ${topic} got no answer: ${error.message}`), [])
 
@@ -152,10 +152,10 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
         const { topic } = place
         const moved = new Set<Lane>()
         const returned = new Set<Lane>()
-        /** Aggregates of which an event was refused: what comes behind it in the batch is not sent. */
+        /** Aggregates with a refused event: their later events in the batch are not sent. */
         const aside = new Set<string>()
 
-        /** Sends events of the batch, in halves where they are refused. Of the last piece the acknowledgement is left to be marked. */
+        /** Sends events of the batch, in halves if they are refused. Returns the last piece's acknowledgement unmarked. */
         const sendInOrder = (
           planned: ReadonlyArray<QueuedEvent>
         ): Effect.Effect<ReadonlyArray<Acknowledged>, BrokerUnavailable | TopicUnavailable> => {
@@ -180,7 +180,7 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
           )
         }
 
-        /** Left before right, and the left half is marked before the right one is sent. */
+        /** Sends the left half first, and marks it before the right half is sent. */
         const sendHalves = Effect.fnUntraced(function* (events: ReadonlyArray<QueuedEvent>) {
           const [left, right] = halves(events)
           const acknowledged = yield* sendInOrder(left)
@@ -224,7 +224,7 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
             yield* faults.at("dispatcher.after-release")
           }),
           onFailure: Effect.fnUntraced(function* (error) {
-            // No answer about the event: no attempt is counted, and it stays due.
+            // The broker gave no answer about the event: no attempt is counted, and it stays due.
             if (error._tag !== "MessageRejected") return
             yield* logRefusal(head, head.attempts + 1, error, yield* holds.rejected(head, error))
           })

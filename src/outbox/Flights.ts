@@ -1,4 +1,4 @@
-/** Which lanes are ready, and which are in flight: from its fetch until everything that was fetched of it has ended, once at a time (rule 3). */
+/** Which lanes are ready and which are in flight. A lane is in flight from its fetch until all its batches have ended, once at a time (rule 3). */
 import { Clock, Effect, Latch } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
 import type { Lane } from "./Lane.ts"
@@ -6,48 +6,48 @@ import type { StoppedLanes } from "./StoppedLanes.ts"
 
 /** A lane in flight. */
 export interface Flight {
-  /** Batches, heads and marks of the lane that have not ended. */
+  /** The state of a lane in flight. */
   open: number
   /** Its size in batches (LaneParts.ts). */
   load: number
   /** The fetch left events behind. */
   isCut: boolean
-  /** Of its batches none was acknowledged or refused: to fetch it again at once would be of no use. */
+  /** None of its batches was acknowledged or refused: fetching the lane again at once would find the same events. */
   isStuck: boolean
-  /** Something of it ended in a defect. */
+  /** A batch, head or mark of the lane ended in a defect. */
   isFailed: boolean
-  /** There may be something new in it since it was fetched. */
+  /** The lane was woken since its fetch: it may have new events. */
   isWoken: boolean
 }
 
 /** See {@link make}. */
 export interface Flights {
-  /** There may be something to send in the lane. For a lane in flight this counts once it is free. */
+  /** Says that the lane may have something to send. If the lane is in flight, it becomes ready when it is free. */
   readonly wake: (lane: Lane) => void
   /** Waits until a lane is ready. */
   readonly isReady: Latch.Latch
-  /** Takes all lanes that are ready, not in flight, and still this process's, in the order in which they became ready. */
+  /** Takes all lanes that are ready, not in flight, and owned by this process, in the order in which they became ready. */
   readonly board: () => ReadonlyArray<Lane>
   readonly of: (lane: Lane) => Flight
-  /** One thing more to wait for, for each of the lanes. */
+  /** Adds one item that each of the lanes waits for. */
   readonly open: (lanes: Iterable<Lane>) => void
-  /** One thing less to wait for. With the last one the lane is free. */
+  /** Removes one item that the lanes wait for. After its last one a lane is free. */
   readonly close: (lanes: Iterable<Lane>) => Effect.Effect<void>
-  /** The size of all that is in flight. */
+  /** The size of all lanes in flight. */
   readonly load: () => number
-  /** Whether another send may have events of the lane. */
+  /** Whether the next send may have events of the lane. */
   readonly isOurs: (lane: Lane) => boolean
   readonly isStopping: () => boolean
-  /** From now on nothing more of any lane is sent. Waits until no lane is in flight. */
+  /** Starts no more sends for any lane, and waits until no lane is in flight. */
   readonly stop: Effect.Effect<void>
 }
 
 export const make = Effect.fnUntraced(function* (options: {
-  /** Whether the lane is this process's now. */
+  /** Whether this process owns the lane now. */
   readonly owns: (lane: Lane) => boolean
   /** Takes the lane for a flight, if this process owns it and may keep it. */
   readonly enter: (lane: Lane) => boolean
-  /** Gives it back. */
+  /** Returns the lane after its flight. */
   readonly leave: (lane: Lane) => void
   readonly stopped: StoppedLanes
 }): Effect.fn.Return<Flights> {

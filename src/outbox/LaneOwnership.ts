@@ -13,7 +13,7 @@ export class LaneOwnership extends Context.Service<
     Effect.gen(function* () {
       const ownership = yield* Ownership
       const membership = yield* ownership.join("dispatcher", laneCount)
-      // Its shares are numbered as lanes are.
+      // A slot's number is its lane's number.
       return LaneOwnership.of({ ...membership, held: membership.held as Effect.Effect<ReadonlyArray<Lane>> })
     })
   )

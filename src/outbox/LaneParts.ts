@@ -1,19 +1,19 @@
 /**
- * How much of each lane is fetched at once. All sizes are in batches: a lane with 200 of 1,000 events, or with 20 % of a batch's bytes, has 0.2.
+ * How much of each lane is fetched at once. Sizes are measured in batches: a lane with 200 of 1,000 events, or with 20 % of a batch's bytes, has 0.2.
  */
 import { Context } from "effect"
 import { type Lane, laneCount } from "./Lane.ts"
 import type { LanePart, QueuedEvent, QueueSettings } from "./Queue.ts"
 
-/** Of a batch. */
+/** The bounds of a batch. */
 export type Bounds = Pick<(typeof QueueSettings)["Service"], "batchSize" | "batchBytes">
 
 /**
- * The bound of what is in memory between fetch and mark: so many batches, which all lanes share, and a small part that each lane may have in any
- * case. So a lane never waits for room that other lanes have taken, and what is in memory is at most twice this, or an event of each lane.
+ * Bounds the events in memory between fetch and mark. All lanes share `batches`, and each lane may always have 1/64 of them. So a lane never waits
+ * for room that other lanes have taken. Memory holds at most twice `batches`, or one event of each lane.
  */
 export const InFlightSettings = Context.Reference<{ readonly batches: number }>("paid-once/outbox/InFlightSettings", {
-  // Two for each of eight partitions: while one is sent the other is fetched or marked.
+  // Two for each of eight partitions: while one is sent, the other is fetched or marked.
   defaultValue: () => ({ batches: 16 })
 })
 
@@ -25,8 +25,8 @@ export const loadOf = (events: ReadonlyArray<QueuedEvent>, { batchBytes, batchSi
 }
 
 /**
- * Deals the room that is left among `lanes`, in equal parts. Where some of them are `deep` (their last fetch left events behind), the other lanes
- * get no more than their part in any case, and the deep ones share what these leave.
+ * Divides the remaining room equally among `lanes`. If some lanes are `deep` (their last fetch left events behind), the other lanes get no more than
+ * their guaranteed 1/64. The deep lanes share the rest.
  */
 export const deal = (
   lanes: ReadonlyArray<Lane>,

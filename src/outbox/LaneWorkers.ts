@@ -1,7 +1,7 @@
 /**
- * Keeps a process's lanes drained: hands the lanes that it owns to the pipeline when they may have something to send.
+ * Keeps a process's lanes drained: gives the lanes that it owns to the pipeline when they may have events.
  *
- * A wake-up tells of a lane right after a commit. The poll is the net under lost wake-ups, and looks at lanes again that had to wait.
+ * A wake-up names a lane right after a commit. The poll finds lanes whose wake-up was lost, and lanes that had to wait.
  */
 import { Context, Effect, Layer, Stream } from "effect"
 import { Faults } from "../platform/Faults.ts"
@@ -21,11 +21,11 @@ import { Queue } from "./Queue.ts"
 import * as StoppedLanes from "./StoppedLanes.ts"
 
 export const LaneWorkersSettings = Context.Reference<{
-  /** How often all owned lanes are looked at. */
+  /** The interval at which all owned lanes are polled. */
   readonly pollMillis: number
 }>("paid-once/outbox/LaneWorkersSettings", { defaultValue: () => ({ pollMillis: 1_000 }) })
 
-/** How often a stage or poll without work shows health that it is alive. */
+/** The interval at which a stage or a poll without work shows health that it is alive. */
 const stampMillis = 5_000
 
 export class LaneWorkers extends Context.Service<
@@ -33,11 +33,11 @@ export class LaneWorkers extends Context.Service<
   {
     /** The lanes that this process owns now. */
     readonly lanes: Effect.Effect<ReadonlyArray<Lane>>
-    /** Lanes that wait, after a round that ended in a defect or an attempt of a held event that did, for health. */
+    /** Lanes that wait because their last round, or an attempt of a held event, ended in a defect. For health. */
     readonly stopped: Effect.Effect<ReadonlyArray<StoppedLanes.StoppedLane>>
   }
 >()("paid-once/outbox/LaneWorkers") {
-  /** Works in supervised fibers of the layer's scope. Closing it ends the sends in flight; the lanes are given up behind it. */
+  /** Works in supervised fibers of the layer's scope. Closing the scope ends the sends in flight, and then gives up the lanes. */
   static readonly layer: Layer.Layer<
     LaneWorkers,
     never,
@@ -75,7 +75,7 @@ export class LaneWorkers extends Context.Service<
         (lane) => Effect.sync(() => (ownership.holds(lane) ? flights.wake(lane) : undefined)),
         (lane) => Effect.sync(() => ownership.holds(lane))
       )
-      // A wake-up for a lane may have gone to its last owner: a lane that comes to this process is looked at at once.
+      // A wake-up may have gone to the lane's last owner, so a newly owned lane is checked at once.
       yield* Effect.forkScoped(
         Stream.runForEach(ownership.changes, (held) =>
           Effect.suspend(() => {
@@ -86,14 +86,14 @@ export class LaneWorkers extends Context.Service<
       )
 
       let known: ReadonlyArray<Lane> = []
-      /** One that fails is due again when the poll has waited. */
+      /** Finds the lanes that have events. If a look fails, the next one comes after the restart's backoff and not after a whole poll. */
       const look = Effect.gen(function* () {
         const lanes = yield* ownership.held
         const before = known
         known = lanes
         if (lanes.some((lane) => !before.includes(lane))) yield* faults.at("dispatcher.after-acquire")
         const now = yield* Monotonic.millis
-        // A stopped lane is well when a round has said so, even if nothing is left in it.
+        // A stopped lane counts as healthy only after another round, so it gets one even if it has no events.
         const failed = stopped.list().filter(({ lane }) => !stopped.isWaiting(lane, now))
         const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes.map((lane) => ({ lane })))
         for (const lane of new Set([...ready, ...failed.map(({ lane }) => lane)])) flights.wake(lane)
@@ -102,7 +102,7 @@ export class LaneWorkers extends Context.Service<
         Effect.gen(function* () {
           yield* Effect.raceFirst(
             looks.next(pollMillis),
-            // A long poll is no fiber that hangs, nor is a stage without work.
+            // Neither a long poll nor a stage without work is a fiber that hangs.
             Effect.forever(Effect.andThen(Effect.sleep(stampMillis), Effect.andThen(stamp, pipeline.stamp)))
           )
           yield* look.pipe(Effect.onError(() => looks.now))

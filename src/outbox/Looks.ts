@@ -1,15 +1,15 @@
-/** When the poll looks for lanes with events before its own time comes: something that was waited for has happened, or will have by then. */
+/** Polls before the regular time: when a paused or failed lane may continue, or at the time when it will. */
 import { Context, Effect, Latch, Layer } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
 
 export class Looks extends Context.Service<
   Looks,
   {
-    /** A look is due now. */
+    /** Requests a poll now. */
     readonly now: Effect.Effect<void>
-    /** A look will be due after so many milliseconds. */
+    /** Requests a poll after this many milliseconds. */
     readonly after: (millis: number) => Effect.Effect<void>
-    /** Waits for the next look that is due, for `longestMillis` at most. A look that is due while this is not waited for is not lost. */
+    /** Waits for the next requested poll, at most `longestMillis`. A request made while nothing waits is kept. */
     readonly next: (longestMillis: number) => Effect.Effect<void>
   }
 >()("paid-once/outbox/Looks") {
@@ -17,7 +17,7 @@ export class Looks extends Context.Service<
     Looks,
     Effect.gen(function* () {
       const due = yield* Latch.make(true)
-      /** Opened when there is an earlier look to wait for. */
+      /** Opened when an earlier poll was requested. */
       const sooner = yield* Latch.make(false)
       const times = new Set<number>()
 
@@ -28,7 +28,7 @@ export class Looks extends Context.Service<
           const now = yield* Monotonic.millis
           const first = Math.min(until, ...times)
           if (first <= now) break
-          // A timer may be early by a fraction of a millisecond.
+          // A timer may fire a fraction of a millisecond early.
           const isDue = yield* Effect.raceAllFirst([
             Effect.as(due.await, true),
             Effect.as(sooner.await, false),

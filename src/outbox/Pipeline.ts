@@ -1,14 +1,14 @@
 /**
- * Runs the dispatcher's steps for many lanes side by side, in three stages:
+ * Runs the dispatcher's steps for many lanes concurrently, in three stages:
  *
  *     ready lanes ─→ fetcher ─→ a sender for each topic and partition ─→ marker ─→ free lanes
  *
- * - The *fetcher* takes all lanes that are ready and not in flight, in one statement.
- * - A *sender* has one send in flight, and none waits for another (Senders.ts).
- * - The *marker* marks in one statement what was acknowledged since its last one. Then the lanes are free.
+ * - The *fetcher* fetches all lanes that are ready and not in flight, in one statement.
+ * - Each *sender* has one send in flight. No sender waits for another (Senders.ts).
+ * - The *marker* marks everything that was acknowledged since its last statement, in one statement. Then the lanes are free.
  *
- * A lane is in flight from its fetch to its mark (Flights.ts), so it has one batch for each topic at a time (rule 3). While a statement or a send is
- * under way more lanes become ready and more batches are acknowledged, so under load fetches and marks grow by themselves.
+ * A lane is in flight from its fetch to its mark (Flights.ts), so it has one batch for each topic at a time (rule 3). During a statement or a send
+ * more lanes become ready and more batches are acknowledged. So fetches and marks grow with the load.
  */
 import { Cause, Deferred, Effect, Latch, type Scope } from "effect"
 import { SqlError } from "effect/sql"
@@ -24,7 +24,7 @@ import { type Acknowledged, type QueuedEvent, QueueSettings } from "./Queue.ts"
 import * as Senders from "./Senders.ts"
 import type { StoppedLanes } from "./StoppedLanes.ts"
 
-/** A stage that has lost its connection tries again after so long at most: nobody else sends what it has in hand. */
+/** The longest wait of a stage that has lost its connection: no other process sends or marks the lanes that it has in flight. */
 const longestWaitMillis = 5_000
 
 const isConnectionLost = (cause: Cause.Cause<unknown>) =>
@@ -33,7 +33,7 @@ const isConnectionLost = (cause: Cause.Cause<unknown>) =>
     return SqlError.isSqlError(error) && error.reason._tag === "ConnectionError"
   })
 
-/** What waits for the marker. */
+/** Acknowledgements that wait for the marker. */
 interface Mark {
   readonly acknowledged: ReadonlyArray<Acknowledged>
   readonly isDone?: Deferred.Deferred<void>
@@ -41,7 +41,7 @@ interface Mark {
 
 /** See {@link make}. */
 export interface Pipeline {
-  /** The lane has a head of a held aggregate whose next attempt is due. */
+  /** The lane has a held aggregate whose head is due for its next attempt. */
   readonly wakeHeld: (lane: Lane) => void
   /** The lane belongs to another process now. */
   readonly forget: (lane: Lane) => void
@@ -49,7 +49,7 @@ export interface Pipeline {
   readonly stamp: Effect.Effect<void>
 }
 
-/** Works until the scope closes: then sends that are under way end and are marked, and no other one begins. */
+/** Works until the scope closes. Then sends in flight end and are marked, and no new one begins. */
 export const make = Effect.fnUntraced(function* (options: {
   readonly flights: Flights
   readonly stopped: StoppedLanes
@@ -66,7 +66,7 @@ export const make = Effect.fnUntraced(function* (options: {
   const due = new Set<Lane>()
   /** Lanes whose last fetch left events behind. */
   const deep = new Set<Lane>()
-  /** Acknowledgements whose mark failed alone: their lane is marked before it is fetched again, and nothing is sent twice. */
+  /** Acknowledgements whose mark failed alone. Their lane is marked before it is fetched again, so nothing is sent twice. */
   const unmarked = new Map<Lane, ReadonlyArray<Acknowledged>>()
 
   const fail = (lane: Lane, cause: Cause.Cause<unknown>) => {
@@ -74,7 +74,7 @@ export const make = Effect.fnUntraced(function* (options: {
     return stopped.failed(lane, cause)
   }
 
-  /** What fails for several lanes is done again for each of them; a lane that fails alone stops. A lost connection says nothing about any lane. */
+  /** An action that fails for several lanes is repeated for each of them, and a lane that fails alone stops. A lost connection stops no lane. */
   const eachAlone = <A>(
     all: ReadonlyArray<A>,
     laneOf: (one: A) => Lane,
@@ -120,7 +120,7 @@ export const make = Effect.fnUntraced(function* (options: {
       Effect.andThen(eachAlone(lanes, itself, fetchHeads)),
       Effect.onError(() =>
         Effect.sync(() => {
-          // All of it comes again when the stage has waited.
+          // All of these lanes are ready again after the stage's wait.
           for (const lane of lanes) flights.wake(lane)
         })
       ),
@@ -145,7 +145,7 @@ export const make = Effect.fnUntraced(function* (options: {
     handOver(parcels)
   })
 
-  /** Heads go behind the batches of their partition. Those that don't fit into this round come with a later one. */
+  /** Heads are queued behind the batches of their partition. Heads that don't fit into this round are sent in a later one. */
   const fetchHeads = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {
     const turn = [...due].filter((lane) => lanes.includes(lane)).slice(0, dueLimit)
     if (turn.length === 0 || flights.isStopping()) return
@@ -181,7 +181,7 @@ export const make = Effect.fnUntraced(function* (options: {
 
   const send = (batch: Batch, lanes: ReadonlySet<Lane>): Effect.Effect<void> => {
     const marked = new Set<QueuedEvent>()
-    /** Of a batch in pieces each is marked before the next is sent. */
+    /** If a batch is sent in pieces, each piece is marked before the next one is sent. */
     const mark = Effect.fnUntraced(function* (acknowledged: ReadonlyArray<Acknowledged>) {
       const isDone = yield* Deferred.make<void>()
       addMark({ acknowledged, isDone })
@@ -198,7 +198,7 @@ export const make = Effect.fnUntraced(function* (options: {
         const left = batch.events.filter((event) => !marked.has(event))
         const parts = [...Map.groupBy(left, ({ lane }) => lane)]
         if (parts.length === 1) return fail(parts[0]![0], cause)
-        // Nobody knows which lane is to blame: each is sent by itself.
+        // The failing lane is unknown, so each lane is sent by itself.
         return Effect.forEach(
           parts,
           ([lane, [first, ...rest]]) => {
@@ -215,13 +215,13 @@ export const make = Effect.fnUntraced(function* (options: {
   const retry = (head: HeldEvent): Effect.Effect<void> =>
     (flights.isOurs(head.lane) ? dispatcher.retry(head) : Effect.void).pipe(
       Effect.catchCause((cause) => {
-        // A look during the send may have found it due again, without knowing of the failure.
+        // The lane may have been found due again during the attempt, before the failure was known.
         due.delete(head.lane)
         return options.heldFailed(head.lane, cause)
       }),
       Effect.andThen(
         Effect.suspend(() => {
-          // What waited behind the head may be in the queue again.
+          // The events behind the head may be in the queue again.
           flights.of(head.lane).isWoken = true
           return flights.close([head.lane])
         })
@@ -257,7 +257,7 @@ export const make = Effect.fnUntraced(function* (options: {
       Effect.andThen(flights.close(runs.map(({ lane }) => lane))),
       Effect.onError(() =>
         Effect.sync(() => {
-          // What is in hand is marked when the stage has waited.
+          // The unmarked acknowledgements are marked after the stage's wait.
           marks = [...taken, ...marks]
           canMark.openUnsafe()
         })
@@ -270,7 +270,7 @@ export const make = Effect.fnUntraced(function* (options: {
   const stage = (name: string, latch: Latch.Latch, step: Effect.Effect<void>) => {
     const run = Effect.suspend(() => {
       latch.closeUnsafe()
-      // A stop does not cut a statement off: the lanes stay owned until it has ended.
+      // A stop does not interrupt a statement: the lanes stay owned until it has ended.
       return Effect.uninterruptible(step)
     })
     return Supervised.forkLoop(name, Effect.andThen(latch.await, run), { restartCapMillis: longestWaitMillis })

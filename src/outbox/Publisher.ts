@@ -1,4 +1,4 @@
-/** Sends a batch to the one partition of its topic in which all its lanes lie. */
+/** Sends a batch to the one partition of its topic that has all its lanes. */
 import { Context, Effect, Layer } from "effect"
 import { Broker, BrokerUnavailable, type PublishError, TopicSettings, TopicUnavailable } from "../brokers/Broker.ts"
 import { toRecords } from "../brokers/Envelope.ts"
@@ -7,7 +7,7 @@ import { laneCount } from "./Lane.ts"
 import type { NonEmpty } from "./Outbox.ts"
 import type { QueuedEvent, Receipt } from "./Queue.ts"
 
-/** What is sent at once: of each lane a run in order of `seq`. All lanes lie in that partition where the topic's lanes are spread over `partitions`. */
+/** A batch: for each lane a run in order of `seq`. If the topic's lanes are spread over `partitions`, all its lanes lie in `partition`. */
 export interface Batch {
   readonly topic: string
   readonly partition: number
@@ -18,11 +18,11 @@ export interface Batch {
 /** See {@link Publisher}. */
 export interface PublisherService {
   /**
-   * Over how many of the topic's partitions its lanes are spread. Makes the topic if it is missing and the broker is set to. Once it is known
-   * this costs nothing, until a send finds the topic unavailable.
+   * The number of the topic's partitions that its lanes are spread over. Creates a missing topic if the broker is configured to. A known number costs
+   * no request, until a send finds the topic unavailable.
    */
   readonly prepare: (topic: string) => Effect.Effect<number, BrokerUnavailable | TopicUnavailable>
-  /** What {@link prepare} said last, whatever became of the topic since; undefined where it never succeeded. */
+  /** The last result of {@link prepare}, which may be outdated; undefined if it never succeeded. */
   readonly partitionsOf: (topic: string) => number | undefined
   /** Appends the events, in their order and as a whole. */
   readonly publish: (batch: Batch) => Effect.Effect<Receipt, PublishError>
@@ -36,7 +36,7 @@ export class Publisher extends Context.Service<Publisher, PublisherService>()("p
       const faults = yield* Faults
       const { partitions: wanted } = yield* TopicSettings
       const counts = new Map<string, number>()
-      /** Topics that are as they were when they were counted. */
+      /** Topics whose partitions are known and have not changed since. */
       const current = new Set<string>()
 
       const prepare = Effect.fnUntraced(function* (topic: string) {
@@ -53,7 +53,7 @@ export class Publisher extends Context.Service<Publisher, PublisherService>()("p
       })
 
       const publish = Effect.fnUntraced(function* ({ events, partition, partitions, topic }: Batch) {
-        // A decorator that counts partitions looks by itself.
+        // A decorator that counts partitions runs its own check.
         if (counts.has(topic) && (yield* prepare(topic)) !== partitions)
           return yield* changedSince({ topic, partitions })
         const { baseOffset } = yield* faults
@@ -64,7 +64,7 @@ export class Publisher extends Context.Service<Publisher, PublisherService>()("p
               new BrokerUnavailable({ operation: "publish", cause: new Error("the ack was lost on purpose") })
           )
           .pipe(
-            // The topic may have been made anew with another number of partitions: it is counted again before the next batch.
+            // The topic may have been created anew with another number of partitions: they are counted again before the next batch.
             Effect.tapError((error) =>
               error._tag === "TopicUnavailable" ? Effect.sync(() => current.delete(topic)) : Effect.void
             )
@@ -77,6 +77,6 @@ export class Publisher extends Context.Service<Publisher, PublisherService>()("p
   )
 }
 
-/** The topic was made anew with another number of partitions since the batch was put together. The next one goes by the new number. */
+/** The topic was created anew with another number of partitions after the batch was packed. The next batch uses the new number. */
 export const changedSince = ({ partitions, topic }: Pick<Batch, "topic" | "partitions">) =>
   new TopicUnavailable({ topic, reason: `its lanes are not spread over ${partitions} partitions any more` })

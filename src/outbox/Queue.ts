@@ -1,8 +1,8 @@
 /**
  * The queue's statements: `ready`, `fetch` and `mark`, each one statement for any number of lanes.
  *
- * `FOR UPDATE SKIP LOCKED` is not here: it hands different rows of one aggregate to two dispatchers, and the second may publish first.
- * A lane has one owner instead (platform/Ownership.ts), and the fetch takes no locks at all.
+ * The fetch does not use `FOR UPDATE SKIP LOCKED`. That would give rows of one aggregate to two dispatchers, and the second one may publish first.
+ * Instead each lane has one owner (platform/Ownership.ts), and the fetch takes no locks.
  */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, SqlError, Statement } from "effect/sql"
@@ -14,13 +14,13 @@ import * as Rows from "../platform/Rows.ts"
 export interface QueuedEvent extends StoredEvent {
   readonly lane: Lane
   readonly seq: bigint
-  /** The size of its record, which the bounds of a batch count. */
+  /** The size of its record, which counts towards the bounds of a batch. */
   readonly recordBytes: number
   /** Its aggregate is held behind an event that the broker refused (holds/Holds.ts): it must not be sent from the queue. */
   readonly held?: boolean
 }
 
-/** Where a batch was stored: its first event at `baseOffset`, the others behind it. */
+/** The offsets of a batch: its first event is at `baseOffset`, and the others follow. */
 export interface Receipt {
   readonly partition: number
   readonly baseOffset: bigint
@@ -32,32 +32,32 @@ export interface Aggregate {
   readonly aggregateId: string
 }
 
-/** A key that no other aggregate has: no text in Postgres contains a NUL. */
+/** A key that is unique to the aggregate: no text in Postgres contains a NUL. */
 export const aggregateKey = ({ aggregateId, aggregateType }: Aggregate): string => `${aggregateType}\0${aggregateId}`
 
-/** A lane, and what a statement is to leave out of it. */
+/** A lane, and what a statement leaves out of it. */
 export interface LaneView {
   readonly lane: Lane
   readonly withoutTopics?: ReadonlyArray<string>
   readonly withoutAggregates?: ReadonlyArray<Aggregate>
-  /** No event of this view has a smaller `seq`: known as long as the server's start is this one. */
+  /** No event of this view has a smaller `seq`. Valid until the server restarts; `server` is its start time. */
   readonly from?: { readonly seq: bigint; readonly server: string }
 }
 
-/** How much of a lane is fetched: so many events and bytes of records at most, but one event in any case. */
+/** How much of a lane is fetched: a maximum of events and of record bytes, but always at least one event. */
 export interface LanePart extends LaneView {
   readonly events: number
   readonly bytes: number
 }
 
-/** What a fetch found in a lane, for each topic in order of `seq`. `isCut`: there is more behind it, or may be. */
+/** The fetched events of a lane, per topic in order of `seq`. `isCut` says that the lane has, or may have, more events. */
 export interface Fetched {
   readonly lane: Lane
   readonly events: ReadonlyArray<QueuedEvent>
   readonly isCut: boolean
 }
 
-/** Events of one lane and topic that a broker has acknowledged, in order of `seq`, at offsets that follow each other. */
+/** Acknowledged events of one lane and topic, in order of `seq`, at consecutive offsets. */
 export interface Acknowledged {
   readonly lane: Lane
   readonly topic: string
@@ -79,30 +79,30 @@ export interface QueueService {
   /** The lanes that have events. */
   readonly ready: (views: ReadonlyArray<LaneView>) => Effect.Effect<ReadonlyArray<Lane>>
   /**
-   * The next events of each lane, an answer for each part in the order of the parts.
+   * The next events of each lane: one answer for each part, in the order of the parts.
    *
-   * Of each aggregate it returns a prefix of its unpublished events: an aggregate's events have rising `seq` in version order, all of them have
-   * one topic, and the bounds cut only at the end. Events of held aggregates are among them, marked `held`.
+   * The events of each aggregate are a prefix of its unpublished events. Their `seq` rises in version order, all have one topic, and the bounds cut
+   * only at the end. Events of held aggregates are included, marked `held`.
    */
   readonly fetch: (parts: ReadonlyArray<LanePart>) => Effect.Effect<ReadonlyArray<Fetched>>
   /**
-   * Takes acknowledged events out of the queue and archives them with their offsets, in one statement. Marking twice is harmless: the second
-   * statement finds nothing. Of events that share an id the archive keeps the first, and a warning names the others.
+   * Deletes acknowledged events from the queue and archives them with their offsets, in one statement. A second mark finds nothing and is harmless.
+   * If events share an id, the archive keeps the first one, and a warning names the others.
    */
   readonly mark: (runs: ReadonlyArray<Acknowledged>) => Effect.Effect<void>
-  /** How many events wait (counted up to {@link pendingCountLimit}) and since how many seconds the oldest does. */
+  /** How many events wait (counted up to {@link pendingCountLimit}), and the age of the oldest one in seconds. */
   readonly pending: (
     views: ReadonlyArray<LaneView>
   ) => Effect.Effect<{ readonly count: number; readonly oldestSeconds: number }>
 }
 
-/** The archive has the event's id already: a writer's fault. Consumers take the second event for a duplicate. */
+/** The archive already has the event's id: the writer used an id twice. Consumers treat the second event as a duplicate. */
 export const warnOfSharedId = (eventId: string) =>
   Effect.logWarning("an event was published under an id that another one has, which the archive keeps").pipe(
     Effect.annotateLogs({ event_id: eventId })
   )
 
-/** Counting stops here: counting a backlog costs the very time that it lacks. */
+/** Counting stops here, because counting a large backlog takes database time that publishing it needs. */
 export const pendingCountLimit = 100_000
 
 const sharedIds = Rows.all(Schema.Struct({ eventId: Schema.String }))
@@ -115,17 +115,17 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
       const sql = yield* SqlClient.SqlClient
       const { archive } = yield* QueueSettings
 
-      /** Each lane of the views with the `seq` to begin at, as columns for `unnest`. */
+      /** The lanes of the views with the `seq` to begin at, as columns for `unnest`. */
       const lanesOf = (views: ReadonlyArray<LaneView>) =>
         sql`${views.map(({ lane }) => lane)}::int2[], ${views.map(({ from }) => from?.seq ?? 0n)}::int8[]`
-      /** The lane's start, where the server has not been started anew since it was found. Evaluated once a statement. */
+      /** The lane's first `seq`, or 0 if the server has restarted since the mark was found. Evaluated once per statement. */
       const startIn = (views: ReadonlyArray<LaneView>) => {
         const server = views.find(({ from }) => from !== undefined)?.from?.server
         return server === undefined
           ? sql`0`
           : sql`CASE WHEN pg_postmaster_start_time()::text = ${server}::text THEN lane.start ELSE 0 END`
       }
-      /** The conditions for what the views leave out. Few do, and a statement without them is planned without them. */
+      /** The conditions for what the views leave out. Few views leave anything out, so a statement without conditions has its own plan. */
       const beside = (views: ReadonlyArray<LaneView>) => {
         const topics = views.flatMap(({ lane, withoutTopics = [] }) => withoutTopics.map((topic) => ({ lane, topic })))
         const aggregates = views.flatMap(({ withoutAggregates = [] }) => withoutAggregates)
@@ -140,12 +140,12 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
       }
 
       /**
-       * Makes the statement's commit asynchronous. What a mark loses when Postgres dies is sent again, a duplicate; waiting for the disk
-       * would cost a lane some milliseconds, and the business transactions their turn at the disk.
+       * Makes the statement's commit asynchronous. If Postgres crashes and loses a mark, the events are sent again as duplicates. Waiting for the
+       * disk would cost a lane milliseconds, and would delay the commits of business transactions.
        */
       const asynchronously = sql`SELECT clock_now() AS now, set_config('synchronous_commit', 'off', true) OFFSET 0`
 
-      /** Deletes one run. The lane's index gives its rows, and locks them, in order of `seq`. */
+      /** Deletes one run. The lane's index returns and locks its rows in order of `seq`. */
       const deleted = ({ events, lane, receipt }: Acknowledged) => {
         const seqs = events.map(({ seq }) => seq)
         return archive
@@ -224,7 +224,7 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
             Effect.catchIf(
               ({ reason }: SqlError.SqlError) => reason._tag === "UniqueViolation",
               () =>
-                // An id that the archive has. It must not keep its batch in the queue, to be sent again for ever.
+                // The archive has the id. The event must not keep its batch in the queue, where it would be sent for ever.
                 Effect.flatMap(
                   sharedIds(sql`
                   WITH ${sql.csv([...runsOf, sql`archived AS (${archiving} ORDER BY seq ON CONFLICT DO NOTHING RETURNING event_id)`])}
@@ -260,7 +260,7 @@ export const wholeQueue: ReadonlyArray<LaneView> = allLanes.map((lane) => ({ lan
 
 const unionAll = Statement.join(" UNION ALL ", false)
 
-/** A statement is planned once for each number of runs: with empty ones there are as many as the next power of two, so seven numbers in all. */
+/** Pads the runs with empty ones to a power of two: Postgres plans a statement for each number of runs, so seven in all. */
 const padded = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> => {
   const last = runs.at(-1)
   if (last === undefined) return runs
@@ -284,13 +284,13 @@ const dividedByLane = (
   }
   return parts.map(({ lane }) => {
     const events = lanes.get(lane) ?? []
-    // The plan gives them in order, so Postgres need not sort them all once more.
+    // The plan returns them in order, so the statement has no ORDER BY over all rows.
     if (!areInOrder) events.sort((one, other) => Number(one.seq - other.seq))
     return { lane, events, isCut: events.at(-1)?.followed === true }
   })
 }
 
-/** Every mark locks rows by lane, topic and `seq`: a zombie's and its successor's can't deadlock. All other statements skip locked rows. */
+/** All marks lock rows by lane, topic and `seq`: an old owner's and the new owner's can't deadlock. Other statements skip locked rows. */
 const inLockOrder = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> =>
   runs.toSorted(
     (one, other) =>

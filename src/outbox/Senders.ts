@@ -1,15 +1,15 @@
-/** A sender for each topic and partition: its work is done one after the other, and no sender waits for another. */
+/** The senders: one for each topic and partition. A sender runs its work items one after the other, and no sender waits for another. */
 import { Effect, FiberSet } from "effect"
 import * as Supervised from "../platform/Supervised.ts"
 
 type Work = () => Effect.Effect<void>
 
-/** Returns what hands work to a sender. Closing the scope waits for the work that is under way. `work` handles its own failures. */
+/** Returns a function that gives work to a sender. Closing the scope waits for the work in progress. `work` handles its own failures. */
 export const make = Effect.gen(function* () {
   const fibers = yield* Supervised.Fibers
   const runFork = yield* FiberSet.makeRuntime<never, void, never>()
   const lines = new Map<string, Array<Work>>()
-  /** A sender lives as long as there is work for it; health sees one that hangs. */
+  /** A sender lives as long as it has work. Health reports one that hangs. */
   const sender = Effect.fnUntraced(
     function* (key: string, line: Array<Work>) {
       const name = `dispatcher sender ${key}`
@@ -21,11 +21,11 @@ export const make = Effect.gen(function* () {
       lines.delete(key)
     },
     Effect.uninterruptible,
-    // Its statements belong to nobody's trace.
+    // Its statements belong to no request, so they are not traced.
     Effect.withTracerEnabled(false)
   )
   return (topic: string, partition: number | undefined, work: Work) => {
-    // A topic that nothing was sent to has no partitions yet.
+    // The partitions of a topic are unknown until something was sent to it.
     const key = partition === undefined ? topic : `${topic}/${partition}`
     const line = lines.get(key)
     if (line !== undefined) line.push(work)

@@ -1,4 +1,4 @@
-/** Lanes whose last round ended in a defect: each waits by itself, longer each time in a row, and the others go on. */
+/** Lanes whose last round ended in a defect. Each waits by itself, longer after each failure in a row, and the other lanes continue. */
 import { type Cause, Effect, Metric } from "effect"
 import * as Backoff from "../platform/Backoff.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
@@ -22,13 +22,13 @@ export const make = Effect.fnUntraced(function* (options: {
   readonly wakeAfter: (millis: number) => Effect.Effect<void>
 }) {
   const stopped = new Map<Lane, { readonly attempt: number; readonly untilMillis: number }>()
-  // There at 0 from the start: a rule compares with what was before the first failure.
+  // Set to 0 at the start, because an alert rule compares with the value before the first failure.
   yield* Metric.value(laneFailuresTotal)
   return {
     failed: Effect.fnUntraced(function* (lane: Lane, cause: Cause.Cause<unknown>) {
       const attempt = (stopped.get(lane)?.attempt ?? 0) + 1
       const waitMillis = yield* Backoff.millisAfter(Backoff.lane, attempt)
-      // A lane that was lost meanwhile is reported by its new owner.
+      // If the lane was lost meanwhile, its new owner reports it.
       if (options.owns(lane)) {
         stopped.set(lane, { attempt, untilMillis: (yield* Monotonic.millis) + waitMillis })
         yield* options.wakeAfter(waitMillis)
@@ -36,9 +36,9 @@ export const make = Effect.fnUntraced(function* (options: {
       yield* Metric.update(laneFailuresTotal, 1)
       yield* Effect.logError(`lane ${lane} failed; next try in ${Math.round(waitMillis)} ms`, cause)
     }),
-    /** A round of the lane has ended without a defect, or the lane is somebody else's now. */
+    /** A round of the lane ended without a defect, or another process owns the lane now. */
     forget: (lane: Lane) => void stopped.delete(lane),
-    /** Whether the lane waits still. */
+    /** Whether the lane still waits. */
     isWaiting: (lane: Lane, nowMillis: number) => (stopped.get(lane)?.untilMillis ?? 0) > nowMillis,
     list: (): ReadonlyArray<StoppedLane> => [...stopped].map(([lane, { attempt }]) => ({ lane, attempt }))
   }

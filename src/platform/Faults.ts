@@ -9,11 +9,11 @@ export const FaultPoint = Schema.TemplateLiteral([Schema.NonEmptyString, ".", Sc
 export type FaultPoint = typeof FaultPoint.Type
 
 /**
- * - `crash`: the process is gone, by SIGKILL: no finalizer runs
- * - `fail`: a defect is thrown
- * - `delay`: waits `delayMillis`, then goes on
- * - `duplicate`: the operation at this point is done twice
- * - `lose-ack`: the operation is done, and reported as failed
+ * - `crash`: Ends the process by SIGKILL. No finalizer runs.
+ * - `fail`: Throws a defect.
+ * - `delay`: Waits `delayMillis`, then continues.
+ * - `duplicate`: Repeats the operation at this point.
+ * - `lose-ack`: Runs the operation, and reports it as failed.
  */
 export const FaultAction = Schema.Literals(["crash", "fail", "delay", "duplicate", "lose-ack"])
 export type FaultAction = typeof FaultAction.Type

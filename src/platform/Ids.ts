@@ -1,20 +1,20 @@
 /**
  * Ids of events, orders, payments and tasks: UUIDs of version 7 (RFC 9562, section 5.7), which begin with a time in milliseconds.
  *
- * They are drawn here and not by a SQL function, which would cost more than the INSERT of an event. Their time is still the database's: its clock at
- * the last sample, plus the time elapsed since by this machine's monotonic clock. The control connection samples with each heartbeat. The layer
- * takes the first sample, before anything can draw.
+ * They are drawn here and not by a SQL function, which would cost more than the INSERT of an event. Their time is still the database's. It is the
+ * database's clock at the last sample, plus the time elapsed on this machine's monotonic clock. The control connection samples with each heartbeat.
+ * The layer takes the first sample, before anything can draw.
  *
  * An id that is a little behind or ahead of the database's clock is harmless:
  *
- * - `event_log` and `processed_events` are partitioned by the id's day. The id alone picks the partition, so a row is looked up where it was
- *   written, whatever any clock says. There is a partition for yesterday and for days ahead.
- * - Retention drops a partition an hour late (`DailyPartitions`), and a range of time is looked for with {@link skewInterval} to each side.
- * - An event's order is its aggregate's version, and its lane's sequence: never its id. Its time is `occurredAt`, which the INSERT takes from the
+ * - `event_log` and `processed_events` are partitioned by the id's day. The id alone picks the partition, so a row is found where it was written,
+ *   whatever the clock says. Partitions exist for yesterday and for days ahead.
+ * - Retention drops a partition an hour late (`DailyPartitions`). A query for a range of time adds {@link skewInterval} on each side.
+ * - An event's order is its aggregate's version and its lane's sequence, never its id. Its time is `occurredAt`, which the INSERT takes from the
  *   database.
  *
- * After a failover to a server whose clock differs, ids keep the old server's time until the next heartbeat, as those had that were drawn just
- * before. A machine that was suspended likewise draws ids of the past until then.
+ * After a failover to a server whose clock differs, ids keep the old server's time until the next heartbeat, like the ids drawn just before. A
+ * machine that was suspended likewise draws ids of the past until then.
  */
 import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
@@ -23,8 +23,8 @@ import { RandomUuid } from "./RandomUuid.ts"
 import * as Rows from "./Rows.ts"
 
 /**
- * The largest difference between the time of an id and that of the statement that wrote it that readers allow for. Heartbeats are seconds apart,
- * and a statement that waits for a lock gives up within seconds.
+ * The largest difference that readers allow between an id's time and the time of the statement that wrote it. Heartbeats are seconds apart, and a
+ * statement that waits for a lock gives up within seconds.
  */
 export const skewInterval = "1 hour"
 

@@ -1,4 +1,4 @@
-/** The audit of operators' decisions: who, what, to which event or task, and why. */
+/** The audit of operators' decisions: the operator, the action, the event or task, and the reason. */
 import { Effect } from "effect"
 import type { SqlError } from "effect/sql"
 import { Transaction } from "./Transaction.ts"

@@ -1,11 +1,11 @@
 /**
- * The session advisory locks behind `Ownership`, as statements on one session. A lock has two keys: the kind with the group's name, and a number.
+ * The session advisory locks behind `Ownership`, as statements on one session. A lock has two keys: its kind with the group's name, and a number.
  *
  * - A *slot* lock: this session owns the slot of that number.
  * - A *member* lock: this session is a member of the group, under that number.
  * - An *unable* lock: the member of that number can't use its slots.
  *
- * Postgres frees them all when the session ends, so there is no table that could say something else.
+ * Postgres frees all of them when the session ends. There is no table that could contradict the locks.
  */
 import { Effect, Random } from "effect"
 import type { SqlError } from "effect/sql"

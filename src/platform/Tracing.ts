@@ -51,8 +51,8 @@ const effectOptions = ({ attributes, kind, parent }: SpanOptions): Tracer.SpanOp
 })
 
 /**
- * Runs `effect` as a part of the parent's trace, for work that a background loop does for a request. Where spans are collected it gets a span of
- * its own. Else its log lines and events name the parent, and that is all that it costs.
+ * Runs `effect` as a part of the parent's trace, for work that a background loop does for a request. If spans are collected, it gets a span of
+ * its own. Otherwise only its log lines and events name the parent.
  */
 export const within =
   (name: string, options: SpanOptions) =>
@@ -67,7 +67,7 @@ export const within =
       return Effect.withTracerEnabled(spanned, true) as typeof effect
     })
 
-/** Runs `effect` for several traces at once. Where spans are collected, each trace gets a span that lasts as long as `effect`. */
+/** Runs `effect` for several traces at once. If spans are collected, each trace gets a span that lasts as long as `effect`. */
 export const withinEach = <A, E, R>(
   spans: ReadonlyArray<{ readonly name: string; readonly options: SpanOptions }>,
   effect: Effect.Effect<A, E, R>

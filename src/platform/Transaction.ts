@@ -32,14 +32,14 @@ export class Transaction extends Context.Service<
   }
 >()("paid-once/platform/Transaction") {
   /**
-   * Runs `effect` in a transaction: all that it wrote commits, or, when it fails, dies or is interrupted, none of it.
+   * Runs `effect` in a transaction: all of its writes commit or, if it fails, dies or is interrupted, none of them.
    *
    * **Details**
    *
-   * - Nested, it is a savepoint: after a failure the outer effect can go on, and only the inner writes are rolled back.
-   * - A serialization failure or a deadlock rolls back and runs the whole effect again, by `Backoff.transaction`
-   *   at most, so the effect must do nothing but database work. Only the outermost transaction retries: after such a failure a
-   *   savepoint has nothing left to go on with.
+   * - A nested transaction is a savepoint: after a failure only its writes are rolled back, and the outer effect can continue.
+   * - After a serialization failure or a deadlock the whole effect runs again, at most as often as `Backoff.transaction` allows. So the effect must
+   *   do nothing but database work.
+   * - Only the outermost transaction retries: such a failure also ends the savepoint's transaction.
    * - Any other `SqlError` becomes a defect: a caller can't act on it. An error that a caller can act on, like a unique violation, is caught at its
    *   statement.
    * - With `retryDeadlocks` off a deadlock is a defect, too. For callers that can do better than repeat an effect that may deadlock again.
@@ -102,8 +102,8 @@ const noConnection: SqlConnection.Acquirer = Effect.die(new Error("only the help
 const helpers = { ...Statement.make(noConnection, compiler, [], undefined) }
 
 /**
- * A statement constructor for one connection, like `Statement.make`. That one remembers each constructor in a `WeakMap`, which only a full garbage
- * collection clears: with hundreds of transactions a second it would force one every few seconds.
+ * A statement constructor for one connection. `Statement.make` remembers each constructor in a `WeakMap`, which only a full garbage collection
+ * clears. At hundreds of transactions a second it would force one every few seconds.
  */
 const statementsOn = (
   connection: SqlConnection.Connection,

@@ -24,8 +24,8 @@ const separator = "\n"
 const maxPayloadLength = 2_000
 
 /**
- * Wake-ups that come this far apart are sent at once, each by itself. Closer ones are collected: with thousands of commits a second, a NOTIFY for
- * each would cost the writer half as much again as its event, and a busy lane needs no earlier wake-up.
+ * Wake-ups at least this far apart are sent at once, each by itself. Closer ones are collected. With thousands of commits a second, a NOTIFY for each
+ * would add half the cost of its event, and a busy lane needs no earlier wake-up.
  */
 const calmMillis = 1
 /** How long wake-ups are collected: longer when there are more of them, and still within milliseconds. */

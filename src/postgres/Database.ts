@@ -63,7 +63,7 @@ const boundedSocket = (
 
 type Pool = PgClient.PgClient | SqlClient.SqlClient | PoolStats
 
-/** Transactions last milliseconds. One that is idle for so long has lost its client, and holds back vacuum. */
+/** Transactions last milliseconds. After this idle time a transaction has lost its client, and holds back vacuum. */
 const longestIdleTransactionMillis = 60_000
 
 /**

@@ -2,7 +2,7 @@
  * Migrations: numbered SQL files, each applied once. All pending files of a set are applied in one transaction under a lock, so any
  * number of processes may start together.
  *
- * During an upgrade two versions of the code run on one schema, so a migration only adds (expand). What no version uses any more is
+ * During an upgrade two versions of the code run on one schema, so a migration only adds (expand). A column that no version uses any more is
  * dropped in the release after (contract). The rules for a new file are in `migrations/README.md`.
  */
 import type { PgClient } from "@effect/sql-pg"

@@ -16,7 +16,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "sends-what-it-could-not-mark",
     breaks: "a lane whose mark fails is sent again at each attempt, though its acknowledgements are in hand",
     file: pipeline,
-    find: "([lane, ofLane]) => void unmarked.set(lane, ofLane)",
+    find: "([lane, ofLane]) => void unmarked.set(lane, [...new Set([...(unmarked.get(lane) ?? []), ...ofLane])])",
     replace: "() => undefined",
     seenBy: { file: "test/outbox/Pipeline.test.ts", test: "a failed mark is repeated lane by lane" }
   },
@@ -24,8 +24,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "one-lane-stops-all",
     breaks: "a lane whose rows can't be fetched keeps every other lane that is ready with it from being sent",
     file: pipeline,
-    find: "if (others.length > 0) {",
-    replace: "if (others.length < 0) {",
+    find: "if (!isLost && all.length > 1) {",
+    replace: "if (!isLost && all.length < 1) {",
     seenBy: { file: "test/outbox/Pipeline.test.ts", test: "a failed fetch is repeated lane by lane" }
   },
   {

@@ -95,8 +95,8 @@ export const make = <E, R>({
     const { more, slice } = pending
     const exit = yield* handling.withPermit(Effect.exit(handle(slice)))
     if (current.fenced) {
-      // The partition's lock may be lost before this member hears of it. Claiming the offset back at once would fight its new owner. So
-      // the tenure ends, and the next one claims it if this member still owns the partition after the wait.
+      // The partition's lock may be lost before this member learns of it. Claiming the offset back at once would fight the new owner. The tenure ends
+      // instead, and the next one claims the offset if this member still owns the partition after the wait.
       if (tenure === current) tenure = undefined
       return "lost"
     }

@@ -1,9 +1,12 @@
 /**
  * The settings of the Kafka broker, and kafkajs clients whose sockets can be destroyed.
  *
- * Every producer, consumer and admin gets a kafkajs `Kafka` of its own, which is thrown away after a failure. kafkajs' own recovery is
- * not reliable: it uses a connection again that has lost a response; a request that is written during a disconnect never settles;
- * consumers of one `Kafka` and group share their offsets. A new client costs a connection and a metadata request.
+ * Every producer, consumer and admin has its own kafkajs `Kafka`, which is discarded after a failure. A new client costs a connection and a metadata
+ * request. The recovery of kafkajs itself is not reliable:
+ *
+ * - It reuses a connection that has lost a response.
+ * - A request that is written during a disconnect never settles.
+ * - Consumers of one `Kafka` and group share their offsets.
  */
 import { Context, Effect } from "effect"
 import { type ISocketFactory, Kafka, type logCreator, logLevel } from "kafkajs"

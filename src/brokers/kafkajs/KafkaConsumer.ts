@@ -44,7 +44,7 @@ const requestTimeoutMillis = 5_000
  */
 const retry = { retries: 10, initialRetryTime: 100, maxRetryTime: 1_000 }
 
-/** What kafkajs adds to the rebalance timeout before it gives a join up. */
+/** The time that kafkajs adds to the rebalance timeout before it gives up a join. */
 const joinSlackMillis = 5_000
 
 /** How often the consumer checks that kafkajs is alive. */
@@ -63,9 +63,8 @@ const leaveGraceMillis = 5_000
 const refusedPauseMillis = 50
 
 /**
- * How many batches of a fetch kafkajs hands over concurrently. A hand-over takes no time but is followed by a heartbeat, for which the
- * next one would wait. kafkajs starts so many workers for each fetch whether or not they have work: with 256 they made a third of the
- * allocations of a busy process.
+ * How many batches of a fetch kafkajs passes on concurrently. Each is followed by a heartbeat, and the next one would wait for that. kafkajs starts
+ * this many workers for each fetch, even without work. With 256 they made a third of the allocations of a busy process.
  */
 const concurrency = 16
 
@@ -81,7 +80,7 @@ export const make = Effect.fnUntraced(function* (
   const rebalanceTimeout = sessionTimeoutMillis
   // Twice the time for a connection, because kafkajs waits for the turn of another one first, and the request itself.
   const longestFetchMillis = 3 * requestTimeout + joinSlackMillis
-  // The longest silence of a healthy kafkajs: a join that waits for a member that is gone, between two requests that time out.
+  // The longest silence of a healthy kafkajs: a join that waits for a dead member, between two requests that time out.
   const silenceMillis = rebalanceTimeout + joinSlackMillis + 2 * requestTimeout
 
   const configOf = (group: string) => ({

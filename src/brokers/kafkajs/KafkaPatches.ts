@@ -1,7 +1,6 @@
 /**
- * The repairs of kafkajs 2.2.4, made from outside to its prototypes: six defects, and one slow encoder that is replaced. Each function
- * says what the defect does, what the repair does, and which source it concerns. The version of kafkajs is pinned exactly; README.md
- * names the test of each repair.
+ * The repairs of kafkajs 2.2.4, made from outside to its prototypes: six defects, and one slow encoder that is replaced. Each function names the
+ * defect, its repair, and the source that it concerns. The version of kafkajs is pinned exactly; README.md names the test of each repair.
  */
 import { reconnectCleanly, stopIdlePolling } from "./patches/Connections.ts"
 import { endFetchersOfStoppedConsumers, rejoinWithoutMemberId } from "./patches/Membership.ts"

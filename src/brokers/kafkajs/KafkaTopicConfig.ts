@@ -1,4 +1,4 @@
-/** The settings of a Kafka topic on which guarantees depend: those that are read, and those that a new topic gets. */
+/** The settings of a Kafka topic that guarantees depend on: those that are read, and those of a new topic. */
 import { Result } from "effect"
 import type { PartitionMetadata } from "kafkajs"
 import type { TopicInfo } from "../Broker.ts"
@@ -16,11 +16,11 @@ export const names = [
 const dayMillis = 86_400_000
 
 /**
- * The settings of a topic that is created. The cluster's defaults are unknown, and the guarantees are built for these.
+ * The settings of a topic that is created. The cluster's defaults are unknown, and the guarantees need these.
  *
- * - Segments of a day, where Kafka's default is a week. A record is deleted with its segment, so it is kept for at most eight days, and
- *   the inbox recognises duplicates for as long.
- * - From three replicas on, a majority acknowledges: one broker may be down, and another one be lost.
+ * - A segment lasts a day; Kafka's default is a week. A record is deleted with its segment, so Kafka keeps it for at most eight days. The inbox
+ *   recognises duplicates for as long.
+ * - With three or more replicas a majority acknowledges: one broker may be down, and another one be lost.
  */
 export const entriesOfNew = (replication: number): Array<{ name: (typeof names)[number]; value: string }> => [
   { name: "cleanup.policy", value: "delete" },

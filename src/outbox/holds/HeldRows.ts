@@ -1,9 +1,9 @@
 /**
- * How rows move between the queue, the parked rows behind a hold, the dead letters and the archive: one statement each, to be
- * composed inside a {@link Transaction} that has the hold's row locked ({@link lockHold}), or locks it itself ({@link parkArrivals}).
+ * Moves rows between the queue, the parked rows behind a hold, the dead letters and the archive, with one statement each. The statements run inside a
+ * {@link Transaction}. It has either locked the hold's row ({@link lockHold}), or the statement locks it itself ({@link parkArrivals}).
  *
- * A transaction that has a hold's row locked never waits for a row of the queue: it skips locked ones. So these transactions can't
- * deadlock with one another, nor with a mark. Two operators who each redrive many aggregates in one transaction can; theirs run again.
+ * A transaction with a locked hold never waits for a row of the queue: it skips locked rows. So these transactions can't deadlock with one another,
+ * nor with a mark. Two operators who each redrive many aggregates in one transaction can deadlock; Postgres ends one, and it runs again.
  */
 import { Effect, Schema } from "effect"
 import type { SqlError } from "effect/sql"
@@ -29,7 +29,7 @@ const firstHold = Rows.first(LockedHold)
 const movedCount = Rows.one(Schema.Struct({ moved: Schema.Int }))
 const movedPiece = Rows.one(Schema.Struct({ first: Schema.NullOr(Schema.BigInt), isCut: Schema.Boolean }))
 
-/** A row's columns in the queue, in the parked rows and in the dead letters. The place in the lane, `seq`, goes with the row. */
+/** A row's columns in the queue, in the parked rows and in the dead letters. The row keeps its `seq`, its position in the lane. */
 const columns = `lane, seq, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
   occurred_at, trace_id, span_id, record_bytes, data`
 
@@ -47,7 +47,7 @@ type InTransaction<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 const transact = <A>(use: (sql: Transaction["Service"]["sql"]) => Effect.Effect<A, SqlError.SqlError>) =>
   Effect.flatMap(Transaction, ({ sql }) => use(sql))
 
-/** Locks the aggregate's hold, and waits for its lock; `undefined` if there is none. Later statements see its latest state. */
+/** Waits for the lock of the aggregate's hold; `undefined` if there is none. Later statements see its latest state. */
 export const lockHold = ({ aggregateId, aggregateType }: Aggregate): InTransaction<LockedHold | undefined> =>
   transact((sql) =>
     firstHold(sql`
@@ -57,13 +57,13 @@ export const lockHold = ({ aggregateId, aggregateType }: Aggregate): InTransacti
   )
 
 /**
- * What one statement moves: some tenths of a second's work here, be the rows many or large. One that takes longer than the pool is patient
- * (`PoolSettings`) would never end, and its aggregate could never be held, or released.
+ * The most rows and bytes that one statement moves, some tenths of a second of work. A statement that exceeds the pool's time limit (`PoolSettings`)
+ * would fail each time. Then its aggregate could never be held or released.
  */
 const moveRows = 2_000
 const moveBytes = 4_000_000
 
-/** The aggregate's first rows in a table, one more than a statement moves, and which of them `fit` into it: the first one always. */
+/** The aggregate's first rows in a table, one more than a statement moves. Those that `fit` are moved: always the first one. */
 const pieceOf = (
   sql: Transaction["Service"]["sql"],
   table: "outbox_events" | "outbox_parked",
@@ -82,8 +82,8 @@ const pieceOf = (
   ) AS measured`
 
 /**
- * Moves what the aggregate has in the queue behind its hold, but for rows that somebody has locked, and only so many: what stays is met by a fetch
- * and moved then ({@link parkArrivals}).
+ * Parks the aggregate's rows in the queue behind its hold, up to the bounds of one statement. Locked rows and rows beyond the bounds stay: a later
+ * fetch finds and parks them ({@link parkArrivals}).
  */
 export const parkAggregate = (aggregate: Aggregate, lane: Lane): InTransaction<void> =>
   transact((sql) =>
@@ -100,8 +100,8 @@ export const parkAggregate = (aggregate: Aggregate, lane: Lane): InTransaction<v
   )
 
 /**
- * Moves those of the rows behind their holds whose aggregates are held; returns how many. A statement by itself: it takes the
- * holds' rows FOR KEY SHARE, so that a release either comes later and sees what was moved, or is under way and is left alone.
+ * Parks those of the rows whose aggregates are held; returns how many. This statement needs no locked hold: it locks the holds' rows FOR KEY SHARE. A
+ * release that comes later sees the parked rows. A release in progress has the hold locked, so nothing is parked.
  */
 export const parkArrivals = (lane: Lane, seqs: ReadonlyArray<bigint>): InTransaction<number> =>
   transact((sql) =>
@@ -125,7 +125,7 @@ export const parkArrivals = (lane: Lane, seqs: ReadonlyArray<bigint>): InTransac
     )
   )
 
-/** Archives the published head, unless the archive has its id already, or lets it go where nothing is archived. */
+/** Archives the published head, unless the archive already has its id. Without an archive it deletes the head. */
 export const archiveHead = (hold: LockedHold, receipt: Receipt, archive: boolean): InTransaction<void> =>
   transact((sql) =>
     archive
@@ -144,7 +144,7 @@ export const archiveHead = (hold: LockedHold, receipt: Receipt, archive: boolean
       : Effect.asVoid(sql`DELETE FROM outbox_parked WHERE lane = ${hold.lane}::int2 AND seq = ${hold.seq}::int8`)
   )
 
-/** Takes the head out from in front of its aggregate and keeps it, with its history, among the events that nobody sends any more. */
+/** Moves the head, with its history, to the events that are not sent any more. */
 export const buryHead = (hold: LockedHold, status: "dead" | "discarded"): InTransaction<void> =>
   transact((sql) =>
     Effect.asVoid(sql`
@@ -156,7 +156,7 @@ export const buryHead = (hold: LockedHold, status: "dead" | "discarded"): InTran
       FROM head JOIN outbox_holds AS h USING (aggregate_type, aggregate_id)`)
   )
 
-/** Whether there is a dead letter, or a discarded one, with this id. */
+/** Whether a dead or discarded letter has this id. */
 export const isBuried = (eventId: string): InTransaction<boolean> =>
   transact((sql) =>
     Effect.map(
@@ -165,7 +165,7 @@ export const isBuried = (eventId: string): InTransaction<boolean> =>
     )
   )
 
-/** Brings a dead letter back in front of its aggregate, which is held. */
+/** Makes a dead letter the head of its held aggregate again. */
 export const unburyHead = (eventId: string): InTransaction<void> =>
   transact((sql) =>
     Effect.asVoid(sql`
@@ -174,11 +174,11 @@ export const unburyHead = (eventId: string): InTransaction<void> =>
   )
 
 /**
- * Ends the hold: what waits goes back into the queue, to the places it had. Their numbers are smaller than some that have been
- * published meanwhile, so nobody may remember how far a lane has been read. (LowWaterMarks.ts counts what is parked and dead as there.)
+ * Ends the hold: the parked rows return to the queue with their old `seq`. That may be smaller than the `seq` of events published meanwhile, so a
+ * last position read is not a valid cursor. (LowWaterMarks.ts counts parked and dead rows as if they were in the queue.)
  *
- * One transaction moves all of it, however much the aggregate has written while it was held: half of it in the queue and half of it
- * parked without a hold would be a hole.
+ * One transaction moves all rows, however many there are. If some rows were in the queue and others still parked without a hold, the queue would have
+ * a gap.
  */
 export const release = (hold: LockedHold): InTransaction<void> =>
   transact((sql) =>
@@ -193,7 +193,7 @@ export const release = (hold: LockedHold): InTransaction<void> =>
         )
         SELECT min(seq) AS first, coalesce(bool_or(NOT fits), false) AS "isCut" FROM piece`)
       const piece = yield* moveSome
-      // Rule 1 again, where it is cheap to see: whatever waited comes after the head.
+      // Rule 1 again, where it is cheap to check: every parked row comes after the head.
       if (piece.first !== null && piece.first <= hold.seq) {
         return yield* Effect.die(
           new Error(`${hold.aggregateType} ${hold.aggregateId}: an earlier event is parked behind ${hold.eventId}`)
@@ -206,7 +206,7 @@ export const release = (hold: LockedHold): InTransaction<void> =>
     })
   )
 
-/** Writes down who did what to an event, and why. */
+/** Records who did what to an event, and why. */
 export const audit = (entry: {
   readonly actor: string
   readonly action: "retry" | "discard" | "skip"

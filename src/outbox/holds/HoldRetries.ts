@@ -1,6 +1,6 @@
 /**
- * Sees to it that refused events are tried again when their time comes: a timer at the earliest due time of the owned lanes, woken
- * when a hold changes, here or in another process, with a poll as the net.
+ * Starts the next attempt of each refused event when it is due. A timer waits for the earliest due time of the owned lanes. A hold that changes, here
+ * or in another process, wakes it, and a poll covers lost wake-ups.
  */
 import { type Cause, Effect, type Scope, Stream } from "effect"
 import * as Backoff from "../../platform/Backoff.ts"
@@ -12,14 +12,14 @@ import type { Lane } from "../Lane.ts"
 
 const subject = "holds"
 
-/** Tells all dispatchers that a hold of the lane has changed from outside: an operator's redrive. A hint, as every signal. */
+/** Tells all dispatchers that an operator's redrive changed a hold of the lane. A hint: the poll finds it, too. */
 export const announce = (lane: Lane): Effect.Effect<void, never, Wakeups> =>
   Effect.flatMap(Wakeups, (wakeups) => wakeups.send(subject, [String(lane)]))
 
-/** A wait that shows health now and then that it is one. */
+/** The interval at which the waiting loop shows health that it is alive. */
 const stampMillis = 10_000
 
-/** Watches the due times of `options.lanes` for as long as the scope lives, and calls `wake` for each lane that has something due. */
+/** Watches the due times of `options.lanes` while the scope lives, and calls `wake` for each lane with a due event. */
 export const make = Effect.fnUntraced(function* (options: {
   readonly lanes: Effect.Effect<ReadonlyArray<Lane>>
   /** Emits when lanes come or go. */
@@ -28,9 +28,9 @@ export const make = Effect.fnUntraced(function* (options: {
   readonly pollMillis: number
 }): Effect.fn.Return<
   {
-    /** An attempt ended in a defect. It keeps back held aggregates alone: the lane's queue goes on. */
+    /** An attempt ended in a defect. Only the lane's held aggregates wait; its queue continues. */
     readonly failed: (lane: Lane, cause: Cause.Cause<never>) => Effect.Effect<void>
-    /** Lanes whose last attempts ended in a defect, with how many did in a row. */
+    /** Lanes whose last attempts ended in a defect, each with the number of such attempts in a row. */
     readonly failing: () => ReadonlyMap<Lane, { readonly attempt: number }>
   },
   never,
@@ -44,7 +44,7 @@ export const make = Effect.fnUntraced(function* (options: {
   yield* Effect.forkScoped(Stream.runForEach(options.laneChanges, () => holds.changed.open))
   yield* Supervised.forkLoop("dispatcher holds", (stamp) =>
     Effect.gen(function* () {
-      // Closed before the look: what changes during it is looked at once more.
+      // Closed before the query, so a change during the query causes another one.
       yield* holds.changed.close
       const lanes = yield* options.lanes
       for (const lane of failing.keys()) if (!lanes.includes(lane)) failing.delete(lane)
@@ -57,7 +57,7 @@ export const make = Effect.fnUntraced(function* (options: {
         if (millis > 0) waitMillis = Math.min(waitMillis, Math.ceil(millis))
         else options.wake(lane)
       }
-      // A head whose outcome could not be written is due as before. Where none is due, somebody else has dealt with it.
+      // A head whose outcome could not be stored is due as before. If none is due, another process has stored its outcome.
       for (const [lane, before] of failingBefore) {
         const isDue = next.some((one) => one.lane === lane && one.isDue)
         if (!isDue && failing.get(lane) === before) failing.delete(lane)

@@ -3,21 +3,20 @@
  *
  * A hold is a row per aggregate; its head is the rejected event. Two rules keep the order in every race:
  *
- * 1. A fetch sees holds and queue in one snapshot. Events of a held aggregate are not sent from the queue.
- * 2. Parked rows have a hold (a foreign key), and the transaction that ends a hold puts them all back into the queue. So wherever
- *    a fetch sees no hold, the queue has all unpublished events of the aggregate, and the batch is a prefix.
+ * 1. A fetch reads holds and queue in one snapshot. Events of a held aggregate are not sent from the queue.
+ * 2. Parked rows have a hold (a foreign key), and the transaction that ends a hold returns them all to the queue. If a fetch sees no hold, the queue
+ *    has all unpublished events of the aggregate, and the batch is a prefix.
  *
  * The races, one by one:
  *
- * - *Writers* know nothing of holds and append to the queue. A fetch that meets such rows moves them ({@link HoldsService.park}), with
- *   the hold's row locked FOR KEY SHARE. A later release waits for that lock and sees the moved rows. A release under way has the row
- *   locked, and nothing is moved. A row that commits meanwhile has a larger `seq` than the parked ones.
- * - *A zombie that fetched before the hold* may still send the head and its successors, as one prefix. That duplicates, and its mark
- *   finds nothing in the queue. If its send is rejected, it finds the head gone, counts nothing, and sends no more of the aggregate.
- * - *Two dispatchers with the same head*: the first to commit decides. A rejection counts only if the hold still has the head and the
- *   attempts from which the send started. A success that finds the hold gone was a duplicate.
- * - *Redrive and discard* lock the same row first. A discarded event whose send was under way may still arrive: discarding means that
- *   nobody starts another send.
+ * - *Writers* don't know holds and append to the queue. A fetch that finds such rows parks them ({@link HoldsService.park}) and locks the hold's row
+ *   FOR KEY SHARE. A later release waits for that lock and sees the parked rows. A release in progress has the row locked, so nothing is parked. A
+ *   row that commits meanwhile has a larger `seq` than the parked ones.
+ * - *A dispatcher that lost its lane and fetched before the hold* may still send the head and its successors, as one prefix. That duplicates, and its
+ *   mark finds nothing in the queue. If its send is rejected, it finds the head gone, counts nothing, and sends no more of the aggregate.
+ * - *Two dispatchers with the same head*: the first to commit decides. A rejection counts only if the hold still has the head and the attempts from
+ *   which the send started. A success that finds the hold gone was a duplicate.
+ * - *Redrive and discard* lock the same row first. A discarded event that is already being sent may still arrive: discarding only prevents new sends.
  *
  * No transaction is open across a send.
  */
@@ -31,15 +30,15 @@ import { Lane } from "../Lane.ts"
 import { type LaneView, type QueuedEvent, QueueSettings, type Receipt } from "../Queue.ts"
 import * as HeldRows from "./HeldRows.ts"
 
-/** How long a refused event is tried, and what becomes of its aggregate after that. */
+/** How long a refused event is retried, and what happens to its aggregate after that. */
 export const HoldSettings = Context.Reference<{
   /** After send n, n from 1, the next one waits random(0, base · 2ⁿ). */
   readonly retryBaseMillis: number
   /** Sends before an event is a dead letter, the first one included. */
   readonly maxAttempts: number
   /**
-   * Topics whose aggregates go on without an event that is dead, which is written to the audit. Everywhere else the aggregate waits
-   * for an operator: a gap in what happened to money is worse than a delay.
+   * Topics whose aggregates continue without a dead event; the audit records each skip. The aggregates of other topics wait for an operator: for
+   * money, a gap is worse than a delay.
    */
   readonly skipTopics: ReadonlyArray<string>
 }>("paid-once/outbox/holds/HoldSettings", {
@@ -53,7 +52,7 @@ export interface HeldEvent extends QueuedEvent {
   readonly attempts: number
 }
 
-/** What a refusal came to. `gone`: the event is somebody else's business by now, and nothing was counted. */
+/** The outcome of a refusal. `gone`: another process has dealt with the event, and nothing was counted. */
 export type Refused = "retrying" | "dead" | "skipped" | "gone"
 
 /** When the next head of a lane and topic is due. */
@@ -73,31 +72,31 @@ const oneCounts = Rows.one(Schema.Struct({ parked: Schema.Int, dead: Schema.Int 
 export interface HoldsService {
   /** Holds the aggregate of an event that was refused when it was sent alone from the queue: its first attempt. */
   readonly hold: (lane: Lane, event: QueuedEvent, error: MessageRejected) => Effect.Effect<Refused>
-  /** Takes events of held aggregates out of the queue, where a fetch met them. Returns how many it could move. */
+  /** Parks events of held aggregates that a fetch found in the queue. Returns how many it could move. */
   readonly park: (lane: Lane, events: ReadonlyArray<QueuedEvent>) => Effect.Effect<number>
-  /** The lanes' heads whose next attempt is due: first one of each lane, its longest due, and at most {@link dueLimit} in all. */
+  /** The due heads of the lanes: first the longest due head of each lane, at most {@link dueLimit} in all. */
   readonly due: (views: ReadonlyArray<LaneView>) => Effect.Effect<ReadonlyArray<HeldEvent>>
   /** Whether the head is still to be sent: an operator may have discarded it since it was found due. */
   readonly isDue: (event: HeldEvent) => Effect.Effect<boolean>
-  /** One more refusal of a head. */
+  /** Counts one more refusal of a head. */
   readonly rejected: (event: HeldEvent, error: MessageRejected) => Effect.Effect<Refused>
-  /** The head is in the topic: archives it, ends the hold, and queues what waited. False if there was nothing to end any more. */
+  /** The head is in the topic: archives it, ends the hold, and requeues the parked events. False if the hold was gone already. */
   readonly published: (event: HeldEvent, receipt: Receipt) => Effect.Effect<boolean>
   /** The earliest due time of each lane and topic with heads. */
   readonly nextDue: (lanes: ReadonlyArray<Lane>) => Effect.Effect<ReadonlyArray<NextDue>>
   /** Parked events and dead letters, each counted up to {@link countLimit}. */
   readonly counts: Effect.Effect<{ readonly parked: number; readonly dead: number }>
-  /** Opened when this process changed a hold: due times are to be looked at again. */
+  /** Opened when this process changed a hold: due times must be read again. */
   readonly changed: Latch.Latch
 }
 
-/** Heads that are sent in one round of the dispatcher: held aggregates must not delay the others either. */
+/** Heads that are sent in one round of the dispatcher, so that held aggregates don't delay the others. */
 export const dueLimit = 8
 
-/** Refusals that a hold remembers. More than the attempts of most settings, and a bound for those that try for weeks. */
+/** Refusals that a hold remembers: more than the attempts of most settings, and a bound for retries that last weeks. */
 const historyLimit = 20
 
-/** Of an error's text; a broker's sentence is shorter. */
+/** The stored length of an error's text. Messages of brokers are shorter. */
 const errorLength = 500
 
 /** Counting stops here. */
@@ -113,7 +112,7 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/out
       const changed = yield* Latch.make(false)
       const transaction = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
         Effect.provideService(Transaction.run(effect), PgClient.PgClient, sql)
-      /** A transaction after which due times are others. */
+      /** A transaction that changes due times. */
       const change = <A, E>(effect: Effect.Effect<A, E, Transaction>) => Effect.tap(transaction(effect), changed.open)
 
       const waitMillis = (attempts: number) =>
@@ -168,7 +167,7 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/out
         return yield* change(
           Effect.gen(function* (): Effect.fn.Return<Refused, unknown, Transaction> {
             const { sql } = yield* Transaction
-            // Locked against another dispatcher that is at the same event, and against a late mark of it.
+            // Locked against a late mark, and against another dispatcher with the same event.
             const head = yield* sql`
               SELECT 1 AS one FROM outbox_events
               WHERE lane = ${lane}::int2 AND seq = ${seq}::int8 AND event_id = ${eventId}::uuid FOR UPDATE`
@@ -178,10 +177,10 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/out
               VALUES (${aggregateType}, ${aggregateId}, ${lane}::int2, ${topic}, ${eventId}::uuid, ${seq}::int8, 0, clock_now(), clock_now())
               ON CONFLICT DO NOTHING
               RETURNING 1 AS one`
-            // Held for an earlier event: this one waits its turn.
+            // The aggregate is held for an earlier event: this one waits its turn.
             if (made.length === 0) return "gone"
-            // Under the hold nothing comes back into the queue any more. What came back a moment ago is in the topic already, and not yet
-            // marked: it goes first, and this one is refused again behind it.
+            // Under the hold no event returns to the queue. An event that returned just before it is in the topic already, but not marked: it is sent
+            // first, and this event is refused again after it.
             const earlier = yield* sql`
               SELECT 1 AS one FROM outbox_events
               WHERE lane = ${lane}::int2 AND seq < ${seq}::int8
@@ -225,7 +224,7 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/out
           ) AS heads
           ORDER BY "isFirst" DESC, turn, "nextAttemptAt", seq LIMIT ${dueLimit}`
         const wrong = rows.filter((row) => !row.isFirst)
-        // Rule 1 again. It is that aggregate's own business.
+        // Rule 1 again. Only this aggregate stops.
         yield* Effect.forEach(
           wrong,
           ({ aggregateId, aggregateType, eventId, lane }) =>
@@ -237,7 +236,7 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/out
         return rows.filter((row) => row.isFirst)
       }, Effect.orDie)
 
-      /** The hold that the send of `event` started from, locked; `undefined` when it has changed since. */
+      /** Locks the hold that the send of `event` started from; `undefined` if it has changed since. */
       const lockSame = (event: HeldEvent) =>
         Effect.map(HeldRows.lockHold(event), (hold) =>
           hold === undefined || hold.dead || hold.eventId !== event.eventId ? undefined : hold

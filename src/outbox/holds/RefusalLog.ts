@@ -1,4 +1,4 @@
-/** What the log says of an event that the broker refuses when it is sent alone. */
+/** Logs the outcome when the broker refuses an event that was sent alone. */
 import { Effect } from "effect"
 import type { MessageRejected } from "../../brokers/Broker.ts"
 import type { QueuedEvent } from "../Queue.ts"

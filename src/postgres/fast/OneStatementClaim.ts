@@ -1,8 +1,8 @@
 /**
  * The inbox's fast path: marks and cursors of a usual slice in one statement.
  *
- * A slice is usual where every record is an event, none of its aggregates is held, and each has its next versions here. For any other slice
- * the statement writes nothing, and the inbox goes on step by step (ApplySlice.ts).
+ * A slice is usual if every record is an event, none of its aggregates is held, and each aggregate's versions follow its cursor. For any other slice
+ * the statement writes nothing, and the inbox continues step by step (ApplySlice.ts).
  */
 import { Effect, Layer, Result } from "effect"
 import type { Arrival, ReadableArrival } from "../../inbox/Arrival.ts"
@@ -10,7 +10,7 @@ import { aggregateKey, lostToConcurrent } from "../../inbox/Cursors.ts"
 import { FastPath } from "../../inbox/FastPath.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 
-/** Versions of one aggregate that follow each other. */
+/** Consecutive versions of one aggregate. */
 interface Run {
   readonly aggregateId: string
   readonly aggregateType: string
@@ -18,7 +18,7 @@ interface Run {
   last: number
 }
 
-/** The aggregates of these events, by {@link aggregateKey}; undefined where the versions of one do not rise by one each time. */
+/** The aggregates of these events, by {@link aggregateKey}; undefined if an aggregate's versions are not consecutive. */
 const runsOf = (events: ReadonlyArray<ReadableArrival>): ReadonlyMap<string, Run> | undefined => {
   const runs = new Map<string, Run>()
   for (const { event } of events) {
@@ -41,7 +41,7 @@ export const claim = Effect.fnUntraced(function* (consumer: string, arrivals: Re
   const runs = events.length === arrivals.length ? runsOf(events) : undefined
   if (runs === undefined) return undefined
   const { sql } = yield* Transaction
-  // Sorted, as in Cursors.advance: transactions at the same rows take their locks in one order, and can't deadlock.
+  // Sorted, as in Cursors.advance: transactions on the same rows lock them in one order, and can't deadlock.
   const moves = [...runs].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, run]) => run)
   const ids = arrivals.map(({ eventId }) => eventId)
   // oxlint-disable-next-line paid-once/decoded-rows -- once for each slice, an id for each event

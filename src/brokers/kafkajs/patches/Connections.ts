@@ -31,15 +31,14 @@ const responseSizeBytes = 4
 /**
  * **Defect.** kafkajs uses one `Connection` object for a sequence of sockets and mixes their states up:
  *
- * - After a connection breaks in the middle of a response, the half response stays in the buffer. Every response on the next socket is
- *   then cut in the wrong places. The client waits for ever for responses that have arrived, or throws where nothing catches the error,
- *   and the process ends. Observed when brokers were killed for minutes.
+ * - After a connection breaks in the middle of a response, the partial response stays in the buffer. Every response on the next socket is then cut in
+ *   the wrong places. The client waits for ever for responses that have arrived. Or it throws where nothing catches the error, and the process ends.
+ *   Observed when brokers were killed for minutes.
  * - The end of the previous socket closes the current one, with all its requests.
- * - Two requests that find the connection closed open a socket each. The second one is left over, and its end minutes later closes the
- *   first.
+ * - Two requests that find the connection closed open a socket each. The second one is left over, and its end minutes later closes the first.
  *
- * **Repair.** Opening starts with an empty buffer, ignores the previous socket, and is shared by all concurrent callers. A response that
- * can't be parsed closes the connection.
+ * **Repair.** Opening starts with an empty buffer, ignores the previous socket, and is shared by all concurrent callers. A response that can't be
+ * parsed closes the connection.
  *
  * Source: `connect` and `processData` in kafkajs/src/network/connection.js.
  */
