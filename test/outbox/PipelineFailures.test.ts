@@ -1,4 +1,4 @@
-/** What an independent review of the pipeline found: what is acknowledged and not yet marked, and a stop without a database. */
+/** The pipeline when statements fail: acknowledgements that are not yet marked, a look that failed, and a stop without a database. */
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Layer } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
