@@ -7,12 +7,13 @@ import { planted } from "./mutants/planted.ts"
  */
 const long = [
   "test/brokers/kafkajs/{ConsumerStop,Consumers,KafkaBrokerLeaders,LocalKafka,Outage}.test.ts",
-  "test/e2e/{Kafka,Maintenance,Roles,Signals,Start,Stop,StopKafka,Trace}.test.ts",
+  "test/e2e/{Embedded,Kafka,Maintenance,Roles,Signals,Start,Stop,StopKafka,Trace}.test.ts",
   "test/lab/Lab.test.ts",
   "test/lift/*.test.ts",
   "test/operations/{InboxCommand,OutboxCommand}.test.ts",
   "test/postgres/embedded/*.test.ts",
-  "test/soak/**/*.test.ts"
+  "test/soak/**/*.test.ts",
+  "test/tasks/Processes.test.ts"
 ]
 const isLong = process.env["SUITE"] === "long"
 /** A file that is named on the command line runs, whichever suite it belongs to. */
