@@ -9,7 +9,7 @@ const root = Path.resolve(import.meta.dirname, "../..")
 const replaced = ["src/brokers/embedded/", "src/postgres/embedded/"]
 
 /** The most lines that the closure may have: what it has now, rounded up. This number only falls, towards 4,500. */
-const maxLines = 8_500
+const maxLines = 7_750
 
 const lines = (text: string) => text.split("\n").length - 1
 

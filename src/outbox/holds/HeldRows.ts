@@ -205,19 +205,3 @@ export const release = (hold: LockedHold): InTransaction<void> =>
         DELETE FROM outbox_holds WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId}`
     })
   )
-
-/** Records who did what to an event, and why. */
-export const audit = (entry: {
-  readonly actor: string
-  readonly action: "retry" | "discard" | "skip"
-  readonly reason: string
-  readonly eventId: string
-  readonly before: Readonly<Record<string, unknown>>
-  readonly after: Readonly<Record<string, unknown>>
-}): InTransaction<void> =>
-  transact((sql) =>
-    Effect.asVoid(sql`
-      INSERT INTO operator_audit (at, actor, action, reason, subject, subject_id, before, after)
-      VALUES (clock_now(), ${entry.actor}, ${entry.action}, ${entry.reason}, 'outbox event', ${entry.eventId},
-              ${JSON.stringify(entry.before)}::text::jsonb, ${JSON.stringify(entry.after)}::text::jsonb)`)
-  )

@@ -24,6 +24,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Latch, Layer, Schema } from "effect"
 import type { MessageRejected } from "../../brokers/Broker.ts"
 import * as Backoff from "../../platform/Backoff.ts"
+import * as OperatorAudit from "../../platform/OperatorAudit.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import { Lane } from "../Lane.ts"
@@ -137,11 +138,12 @@ export class Holds extends Context.Service<Holds, HoldsService>()("paid-once/out
           return "dead" as const
         }
         yield* HeldRows.release(hold)
-        yield* HeldRows.audit({
+        yield* OperatorAudit.record({
           actor: "dispatcher",
           action: "skip",
           reason: `refused ${hold.attempts} times, and ${hold.topic} may skip`,
-          eventId: hold.eventId,
+          subject: "outbox event",
+          subjectId: hold.eventId,
           before: { status: "retrying", attempts: hold.attempts },
           after: { status: "dead", attempts: hold.attempts }
         })
