@@ -194,8 +194,9 @@ it.live("where a topic may skip, the aggregate goes on without the dead event, a
     yield* Counters.drained
     assert.deepStrictEqual(yield* publishedVersions("poison"), [1, 3, 4])
     const sql = yield* SqlClient.SqlClient
-    const audit = yield* sql`SELECT actor, action, subject_id AS id FROM operator_audit`
-    assert.deepStrictEqual(audit, [{ actor: "dispatcher", action: "skip", id: yield* Refusals.idOf("poison", "dead") }])
+    const audit = yield* sql`SELECT actor, action, subject, subject_id AS id FROM operator_audit`
+    const id = yield* Refusals.idOf("poison", "dead")
+    assert.deepStrictEqual(audit, [{ actor: "dispatcher", action: "skip", subject: "outbox event", id }])
   }).pipe(
     Effect.scoped,
     Effect.provide(writer),
