@@ -271,7 +271,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "probed.size < maxProbes && ",
     replace: "",
-    seenBy: { file: "test/guards/Pauses.test.ts", test: "whoever is well is sent to" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "what has failed is tried by one send at a time" }
   },
   {
     name: "all-at-once",
@@ -385,14 +385,6 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     find: "events: [\n",
     replace: "events: [\n...fetched.events.filter(({ topic }) => topic === toTry),\n",
     seenBy: { file: "test/guards/Pauses.test.ts", test: "of a lane's topics those that are well" }
-  },
-  {
-    name: "forgets-where-it-sent",
-    breaks: "a partition that answers that it is not as it was is tried as often as something is written to the others",
-    file: "src/operations/CheckedTopics.ts",
-    find: "? checks.forget(batch.topic)",
-    replace: "? (counts.delete(batch.topic), checks.forget(batch.topic))",
-    seenBy: { file: "test/guards/Pauses.test.ts", test: "a lane whose partition is paused" }
   },
   {
     name: "tells-of-what-is-done",
