@@ -52,7 +52,11 @@ const totals: Subscriber = {
 }
 
 /** From top to bottom: what runs, what its transactions use, and what both stand on. A start goes from bottom to top. */
-export const service = Layer.mergeAll(Plain.dispatcher, Plain.consumer(totals)).pipe(Layer.provideMerge(Plain.outbox))
+export const service = Layer.mergeAll(Plain.dispatcher, Plain.consumer(totals)).pipe(
+  // An event that can't go on stops its lane or partition. With parking (subscriber.ts) only its aggregate waits.
+  Layer.provide(Plain.blocking),
+  Layer.provideMerge(Plain.outbox)
+)
 
 const total = Rows.first(Schema.Struct({ deposits: Schema.Int, amount: Schema.Int }))
 

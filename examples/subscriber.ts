@@ -12,6 +12,7 @@ import { PermanentFailure, type Subscriber } from "paid-once/inbox/Subscriber"
 import { InboxReport } from "paid-once/operations/InboxReport"
 import { Outbox } from "paid-once/outbox/Outbox"
 import * as Plain from "paid-once/plain/Plain"
+import * as PlainParking from "paid-once/plain/PlainParking"
 import * as Faults from "paid-once/platform/Faults"
 import * as Rows from "paid-once/platform/Rows"
 import { Transaction } from "paid-once/platform/Transaction"
@@ -82,6 +83,8 @@ const program = Effect.gen(function* () {
 const twice = { action: "duplicate", times: 100, delayMillis: 0 } as const
 
 const service = Layer.mergeAll(Plain.dispatcher, Plain.consumer(tracking), InboxReport.layer).pipe(
+  // Parking: an event that the broker refuses, or that its subscriber can't apply, makes its own aggregate wait, and nothing else.
+  Layer.provide([PlainParking.outbox, PlainParking.inbox]),
   Layer.provideMerge(Plain.outbox),
   Layer.provideMerge(EmbeddedBroker.layer),
   Layer.provideMerge(Plain.database()),

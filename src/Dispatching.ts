@@ -13,7 +13,7 @@ import * as CheckedTopics from "./operations/CheckedTopics.ts"
 import * as OutboxMetrics from "./operations/OutboxMetrics.ts"
 import * as PublishSpans from "./operations/PublishSpans.ts"
 import { Dispatcher } from "./outbox/Dispatcher.ts"
-import { Holds } from "./outbox/holds/Holds.ts"
+import * as Parking from "./outbox/holds/Parking.ts"
 import { LaneOwnership } from "./outbox/LaneOwnership.ts"
 import { LaneWorkers } from "./outbox/LaneWorkers.ts"
 import { Looks } from "./outbox/Looks.ts"
@@ -52,7 +52,7 @@ export const dispatcherDatabase = Layer.unwrap(
 )
 
 /** The plain steps. */
-export const plainSteps = Layer.mergeAll(Queue.layer, Publisher.layer, Holds.layer)
+export const plainSteps = Layer.mergeAll(Queue.layer, Publisher.layer, Parking.layer)
 
 /** The steps with all their decorators, the last one innermost. */
 export const steps = SizeLimits.layer.pipe(

@@ -11,22 +11,20 @@
  * 7. Only then commit the slice's offset.
  *
  * A crash before the commit leaves nothing. A crash between the commit and the offset brings the slice again, and every event in it is found
- * applied or parked. If a handler fails, the transaction is rolled back, and ApplyParts.ts finds the event that is to blame.
+ * applied or parked. If a handler fails, the transaction is rolled back, and holds/Holds.ts decides what becomes of the event.
  */
 import { PgClient } from "@effect/sql-pg"
 import { type Array, Cause, Context, Effect, Layer } from "effect"
 import type { BrokerUnavailable, Slice } from "../brokers/Broker.ts"
 import { Faults } from "../platform/Faults.ts"
 import { Transaction } from "../platform/Transaction.ts"
-import * as ApplyParts from "./ApplyParts.ts"
 import * as Arrival from "./Arrival.ts"
 import { aggregateKey, Cursors } from "./Cursors.ts"
 import { FastPath } from "./FastPath.ts"
 import * as Handle from "./Handle.ts"
-import { gapText, Holds } from "./holds/Holds.ts"
+import { type ApplyPart, gapText, Holds, type Part } from "./holds/Holds.ts"
 import { Inbox } from "./Inbox.ts"
 import * as InboxCounters from "./InboxCounters.ts"
-import * as SliceParts from "./SliceParts.ts"
 import * as SlicePlan from "./SlicePlan.ts"
 import type { Subscriber } from "./Subscriber.ts"
 
@@ -42,8 +40,8 @@ export class ApplySlice extends Context.Service<
     /**
      * Applies the slice's new events, parks those that have to wait, and then commits the slice's offset.
      *
-     * Fails, by a defect, only where no event is to blame: the database or a dependency is unavailable. Then the broker hands the slice over
-     * again.
+     * Fails, by a defect, where no event is to blame: the database or a dependency is unavailable. Without parking it also fails at an event that
+     * can't be applied. Then the broker hands the slice over again.
      */
     readonly run: (subscriber: Subscriber, slice: Slice) => Effect.Effect<void, BrokerUnavailable>
     /**
@@ -67,7 +65,6 @@ export class ApplySlice extends Context.Service<
         const faults = yield* Faults
         const { timeoutMillis } = yield* Handle.HandleSettings
         const database = yield* PgClient.PgClient
-        const oneByOne = ApplyParts.makeOneByOne()
 
         /** The cursors and holds of the arrivals' aggregates. Holds are locked before the cursors are read for good. */
         const locate = Effect.fnUntraced(function* (consumer: string, arrivals: ReadonlyArray<Arrival.Arrival>) {
@@ -133,7 +130,7 @@ export class ApplySlice extends Context.Service<
         /** The rule: steps 2 to 6, in the surrounding transaction. */
         const settle = Effect.fnUntraced(function* (
           subscriber: Subscriber,
-          part: SliceParts.Part,
+          part: Part,
           running: Handle.Running
         ): Effect.fn.Return<Done, unknown, Transaction> {
           const consumer = subscriber.name
@@ -151,7 +148,7 @@ export class ApplySlice extends Context.Service<
         /** The same for a slice in which nothing is unusual, where the inbox has a fast path; else undefined. */
         const settleFast = Effect.fnUntraced(function* (
           subscriber: Subscriber,
-          part: SliceParts.Part,
+          part: Part,
           running: Handle.Running
         ): Effect.fn.Return<Done | undefined, unknown, Transaction> {
           const marked = part.failures.size === 0 ? yield* fastPath(subscriber.name, part.arrivals) : undefined
@@ -160,11 +157,7 @@ export class ApplySlice extends Context.Service<
           return { counts: { ...InboxCounters.none, applied, duplicate: part.arrivals.length - applied }, held: [] }
         })
 
-        const settleAny = Effect.fnUntraced(function* (
-          subscriber: Subscriber,
-          part: SliceParts.Part,
-          running: Handle.Running
-        ) {
+        const settleAny = Effect.fnUntraced(function* (subscriber: Subscriber, part: Part, running: Handle.Running) {
           running.arrival = undefined
           const done = (yield* settleFast(subscriber, part, running)) ?? (yield* settle(subscriber, part, running))
           yield* faults.at("consumer.before-commit")
@@ -186,7 +179,7 @@ export class ApplySlice extends Context.Service<
           )
 
         const applyPart =
-          (subscriber: Subscriber): ApplyParts.ApplyPart =>
+          (subscriber: Subscriber): ApplyPart =>
           (part, running) =>
             // A part of one event can't be divided: after a deadlock the same thing again is all that is left.
             Transaction.run(settleAny(subscriber, part, running), { retryDeadlocks: part.arrivals.length === 1 }).pipe(
@@ -194,20 +187,6 @@ export class ApplySlice extends Context.Service<
               (transaction) => Handle.bounded(transaction, timeoutMillis),
               Effect.flatMap((done) => report(subscriber.name, done))
             )
-
-        /** Applies several slices in one transaction, or none of them. */
-        const applyTogether = Effect.fnUntraced(function* (
-          subscriber: Subscriber,
-          arrivals: ReadonlyArray<Arrival.Arrival>
-        ): Effect.fn.Return<void, unknown> {
-          const consumer = subscriber.name
-          if (yield* oneByOne.isOn(consumer)) {
-            return yield* Effect.fail(new Error(`${consumer}: its events are applied one by one for now`))
-          }
-          yield* applyPart(subscriber)(SliceParts.whole(arrivals), { arrival: undefined }).pipe(
-            Effect.tapCause((cause) => (ApplyParts.isDeadlocked(cause) ? oneByOne.begin(consumer, cause) : Effect.void))
-          )
-        })
 
         /** The database first, and then the offsets. */
         const thenCommitOffsets = Effect.fnUntraced(function* (
@@ -226,21 +205,21 @@ export class ApplySlice extends Context.Service<
 
         return ApplySlice.of({
           run: Effect.fn("ApplySlice.run")((subscriber: Subscriber, slice: Slice) =>
-            thenCommitOffsets([slice], (arrivals) =>
-              ApplyParts.run(subscriber.name, arrivals, applyPart(subscriber), oneByOne)
-            )
+            thenCommitOffsets([slice], (arrivals) => holds.apply(subscriber.name, arrivals, applyPart(subscriber)))
           ),
           runTogether: Effect.fn("ApplySlice.runTogether")((subscriber, slices) =>
-            thenCommitOffsets(slices, (arrivals) => applyTogether(subscriber, arrivals))
+            thenCommitOffsets(slices, (arrivals) =>
+              holds.applyTogether(subscriber.name, arrivals, applyPart(subscriber))
+            )
           )
         })
       })
     )
 
-  static readonly layer: Layer.Layer<ApplySlice, never, Inbox | PgClient.PgClient> = Layer.provide(this.layerNoDeps, [
-    Cursors.layer,
-    Holds.layer
-  ])
+  static readonly layer: Layer.Layer<ApplySlice, never, Inbox | Holds | PgClient.PgClient> = Layer.provide(
+    this.layerNoDeps,
+    Cursors.layer
+  )
 }
 
 /** No caller can act on a failure that is left: the broker hands the slice over again. */

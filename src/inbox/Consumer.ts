@@ -6,7 +6,7 @@ import { Broker, TopicSettings } from "../brokers/Broker.ts"
 import * as Supervised from "../platform/Supervised.ts"
 import type { Wakeups } from "../platform/Wakeups.ts"
 import { ApplySlice } from "./ApplySlice.ts"
-import * as HoldRetries from "./holds/HoldRetries.ts"
+import { Holds } from "./holds/Holds.ts"
 import * as SliceProgress from "./SliceProgress.ts"
 import { bind, type Subscriber } from "./Subscriber.ts"
 
@@ -23,9 +23,6 @@ export const ConsumerSettings = Context.Reference<{
  * half a minute once the broker is healthy; a join costs the broker little.
  */
 const rejoinCapMillis = 10_000
-
-/** The services that consumers need, in their plain form: each slice in a transaction of its own, step by step. */
-export const steps = Layer.mergeAll(ApplySlice.layer, HoldRetries.HoldRetries.layer)
 
 /** Reads the topic and applies its slices, for as long as the scope lives; joins the group again after a failure. */
 const consume = Effect.fnUntraced(function* (
@@ -55,11 +52,12 @@ const consume = Effect.fnUntraced(function* (
 /** Consumes the subscriber's topic, and tries its holds again, for as long as the layer lives. */
 export const layer = <R = never>(
   given: Subscriber<R>
-): Layer.Layer<never, never, Broker | ApplySlice | HoldRetries.HoldRetries | Wakeups | Supervised.Fibers | R> =>
+): Layer.Layer<never, never, Broker | ApplySlice | Holds | Wakeups | Supervised.Fibers | R> =>
   Layer.effectDiscard(
     Effect.gen(function* () {
       const subscriber = bind(given, yield* Effect.context<R>())
       yield* consume(subscriber)
-      yield* HoldRetries.forkLoop(subscriber)
+      const { forkRetries } = yield* Holds
+      yield* forkRetries(subscriber)
     })
   )

@@ -32,7 +32,7 @@ export const make = Effect.fnUntraced(function* (consumer: string, fiberName: st
       status: "restarting",
       lastError: String(Cause.squash(cause))
     }))
-    // No event is to blame, or it would be held. The line names the slice by its first record.
+    // An event to blame is held as a rule, so the line names the slice by its first record.
     const { length, 0: first } = slice.records
     yield* Effect.logWarning(`${consumer} could not apply a slice of ${length} records, which comes again`, cause).pipe(
       Arrival.annotateLogs(consumer, Arrival.make(slice.topic, slice.partition, first), count)

@@ -15,6 +15,8 @@ import type { Transaction } from "../platform/Transaction.ts"
  * - With {@link PermanentFailure}: another attempt can't help. The event becomes a dead letter at once.
  * - With anything else, defects, cancelled statements and an interrupt of the handler's own included: the event has failed. It is tried
  *   again, INBOX_MAX_ATTEMPTS times at most, while only its aggregate waits behind it. After that it is a dead letter.
+ *
+ * A service without parking (holds/Holds.ts) has no dead letters. Each of these failures stops the partition until the event can be applied.
  */
 export interface Subscriber<R = never> {
   /** The consumer's name: its group at the broker, and the `consumer_name` of its marks, cursors and holds. */

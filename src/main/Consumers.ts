@@ -2,7 +2,7 @@
 import { Effect, Layer } from "effect"
 import { ApplySlice } from "../inbox/ApplySlice.ts"
 import { HandleSettings } from "../inbox/Handle.ts"
-import { HoldRetries } from "../inbox/holds/HoldRetries.ts"
+import * as Parking from "../inbox/holds/Parking.ts"
 import * as InboxMetrics from "../operations/InboxMetrics.ts"
 import { InboxReport } from "../operations/InboxReport.ts"
 import * as Database from "../postgres/Database.ts"
@@ -52,6 +52,8 @@ export const steps = Layer.mergeAll(
     Layer.provide(CoalescedSlices.layer({ sideBySide: connections })),
     Layer.provide(applySlice)
   ),
-  HoldRetries.layer,
   InboxReport.layer
+).pipe(
+  // With `Holds.layerBlocking` in its place, an event that can't be applied stops its partition.
+  Layer.provideMerge(Parking.layer)
 )

@@ -15,7 +15,7 @@
  * after the other (3). Consumers see duplicates, but never a newer event before the first delivery of an older one.
  *
  * An outage is not a poison message. `BrokerUnavailable` and `TopicUnavailable` say nothing about the data: the events stay in the queue, and no
- * attempt is counted. An attempt counts only if the broker refuses an event that was sent alone. Then the event's aggregate is held (holds/Holds.ts).
+ * attempt is counted. An attempt counts only if the broker refuses an event that was sent alone. Then holds/Holds.ts decides about the event.
  *
  * This file has the steps. Pipeline.ts runs them for many lanes concurrently; {@link DispatcherService.drainOnce} runs them one after the other.
  */
@@ -23,7 +23,6 @@ import { Array, Context, Effect, Layer } from "effect"
 import type { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../brokers/Broker.ts"
 import { Faults } from "../platform/Faults.ts"
 import { dueLimit, type HeldEvent, Holds } from "./holds/Holds.ts"
-import { logRefusal } from "./holds/RefusalLog.ts"
 import { byPartition, type Parcel, toBatches, toRuns } from "./Batches.ts"
 import { type Lane, partitionOf } from "./Lane.ts"
 import { deal, InFlightSettings } from "./LaneParts.ts"
@@ -193,7 +192,6 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
           const outcome = yield* holds.hold(event.lane, event, rejected)
           moved.add(event.lane)
           if (outcome === "skipped") returned.add(event.lane)
-          yield* logRefusal(event, 1, rejected, outcome)
           yield* faults.at("dispatcher.after-hold")
           return []
         })
@@ -226,7 +224,7 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
           onFailure: Effect.fnUntraced(function* (error) {
             // The broker gave no answer about the event: no attempt is counted, and it stays due.
             if (error._tag !== "MessageRejected") return
-            yield* logRefusal(head, head.attempts + 1, error, yield* holds.rejected(head, error))
+            yield* holds.rejected(head, error)
           })
         })
       })

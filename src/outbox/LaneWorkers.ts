@@ -10,7 +10,6 @@ import * as Supervised from "../platform/Supervised.ts"
 import type { Wakeups } from "../platform/Wakeups.ts"
 import { Dispatcher } from "./Dispatcher.ts"
 import * as Flights from "./Flights.ts"
-import * as HoldRetries from "./holds/HoldRetries.ts"
 import { Holds } from "./holds/Holds.ts"
 import { allLanes, type Lane } from "./Lane.ts"
 import { LaneOwnership } from "./LaneOwnership.ts"
@@ -54,7 +53,8 @@ export class LaneWorkers extends Context.Service<
       const { pollMillis } = yield* LaneWorkersSettings
 
       const stopped = yield* StoppedLanes.make({ owns: ownership.holds, wakeAfter: looks.after })
-      const retries = yield* HoldRetries.make({
+      const holds = yield* Holds
+      const retries = yield* holds.watch({
         lanes: ownership.held,
         laneChanges: ownership.changes,
         wake: (lane) => pipeline.wakeHeld(lane),

@@ -5,18 +5,20 @@
  *
  * A service provides them from top to bottom: what runs (dispatcher, consumers, workers), what its transactions use (outbox, tasks), a
  * broker, the database, and `DatabaseSettings`, which say where the database is. Each layer that it leaves out is a role that this process
- * does not have. `examples/minimal-outbox.ts` is a whole service; `src/main` composes the same parts with everything that they can have.
+ * does not have. `dispatcher` and `consumer` also ask for `Holds`: {@link blocking}, or parking (PlainParking.ts). `examples/minimal-outbox.ts` is a whole service; `src/main` composes the same parts with everything that they can have.
  */
 import type { PgClient } from "@effect/sql-pg"
 import { Layer } from "effect"
 import type { SqlClient } from "effect/sql"
 import type { Broker } from "../brokers/Broker.ts"
+import { ApplySlice } from "../inbox/ApplySlice.ts"
 import * as Consumer from "../inbox/Consumer.ts"
+import { Holds as InboxHolds } from "../inbox/holds/Holds.ts"
 import { Inbox } from "../inbox/Inbox.ts"
 import type { Subscriber } from "../inbox/Subscriber.ts"
 import { Dispatcher } from "../outbox/Dispatcher.ts"
 import { LaneWakeup } from "../outbox/LaneWakeup.ts"
-import { Holds } from "../outbox/holds/Holds.ts"
+import { Holds as OutboxHolds } from "../outbox/holds/Holds.ts"
 import { LaneOwnership } from "../outbox/LaneOwnership.ts"
 import { LaneWorkers } from "../outbox/LaneWorkers.ts"
 import { Looks } from "../outbox/Looks.ts"
@@ -54,12 +56,29 @@ export const outbox: Layer.Layer<Outbox | LaneWakeup, never, Ids | Wakeups> = La
   LaneWakeup.layer
 )
 
-/** Sends what the outbox has stored: fetch, send, mark. Lanes are shared with the dispatchers of other processes. */
-export const dispatcher: Layer.Layer<LaneWorkers, never, Platform | Broker | LaneWakeup> = LaneWorkers.layer.pipe(
-  Layer.provide(Dispatcher.layer),
-  Layer.provide(Layer.mergeAll(Queue.layer, Publisher.layer, Holds.layer, LaneOwnership.layer, Looks.layer))
+/**
+ * Parks nothing. An event that can't go on is tried again for ever, and everything behind it waits until somebody mends the cause:
+ *
+ * - an event that the broker refuses stops its lane, a 64th of the outbox;
+ * - an event that a subscriber can't apply stops its partition of the topic, for this subscriber.
+ *
+ * Nothing is lost, applied twice or overtaken. A production service provides `PlainParking.outbox` and `PlainParking.inbox` instead: then only the
+ * event's own aggregate waits, and an operator can try the event again or discard it.
+ */
+export const blocking: Layer.Layer<OutboxHolds | InboxHolds> = Layer.merge(
+  OutboxHolds.layerBlocking,
+  InboxHolds.layerBlocking
 )
 
+/** Sends what the outbox has stored: fetch, send, mark. Lanes are shared with the dispatchers of other processes. */
+export const dispatcher: Layer.Layer<LaneWorkers, never, Platform | Broker | LaneWakeup | OutboxHolds> =
+  LaneWorkers.layer.pipe(
+    Layer.provide(Dispatcher.layer),
+    Layer.provide(Layer.mergeAll(Queue.layer, Publisher.layer, LaneOwnership.layer, Looks.layer))
+  )
+
 /** Applies each event of the subscriber's topic once. Partitions are shared with the consumers of other processes. */
-export const consumer = <R = never>(subscriber: Subscriber<R>): Layer.Layer<never, never, Platform | Broker | R> =>
-  Consumer.layer(subscriber).pipe(Layer.provide(Consumer.steps), Layer.provide(Inbox.layer))
+export const consumer = <R = never>(
+  subscriber: Subscriber<R>
+): Layer.Layer<never, never, Platform | Broker | InboxHolds | R> =>
+  Consumer.layer(subscriber).pipe(Layer.provide(ApplySlice.layer), Layer.provide(Inbox.layer))

@@ -11,7 +11,7 @@ import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import * as Arrival from "../../src/inbox/Arrival.ts"
 import * as Consumer from "../../src/inbox/Consumer.ts"
 import { FastPath } from "../../src/inbox/FastPath.ts"
-import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { HoldSettings } from "../../src/inbox/holds/ParkedHolds.ts"
 import * as Consumers from "../../src/main/Consumers.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
@@ -34,7 +34,7 @@ const settings = Layer.mergeAll(
 )
 
 const compositions: ReadonlyArray<readonly [name: string, steps: Deliveries.Steps]> = [
-  ["plain", Consumer.steps],
+  ["plain", Deliveries.plainSteps],
   ["with the fast layers", Consumers.steps]
 ]
 
@@ -44,7 +44,7 @@ it.live("the inbox has no fast path of its own, and the service gives it one", (
     const marked = Effect.flatMap(FastPath, (fastPath) => Transaction.run(fastPath("one", arrivals)))
     assert.isUndefined(yield* marked)
     assert.isDefined(yield* Effect.provide(marked, OneStatementClaim.layer))
-  }).pipe(Effect.provide(Deliveries.processWith(Consumer.steps)))
+  }).pipe(Effect.provide(Deliveries.processWith(Deliveries.plainSteps)))
 )
 
 for (const [name, steps] of compositions) {

@@ -15,6 +15,7 @@ import * as Database from "../../src/postgres/Database.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import * as Counters from "../support/Counters.ts"
+import * as Deliveries from "../support/Deliveries.ts"
 import * as TcpProxy from "../support/TcpProxy.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
@@ -31,7 +32,7 @@ const processWith = <A>(steps: Layer.Layer<A, never, Inbox | Layer.Success<typeo
   )
 /** As the service has them: slices are coalesced, and metrics look on. */
 const consumer = processWith(Consumers.steps)
-const plain = processWith(Consumer.steps)
+const plain = processWith(Deliveries.plainSteps)
 
 /** A record as any producer could write it. */
 const record = (eventId: string, data: unknown = {}, eventType = "Counted", aggregateId = "a") => ({

@@ -8,7 +8,8 @@ import { Cursors } from "../../src/inbox/Cursors.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { InboxReport } from "../../src/operations/InboxReport.ts"
-import { Holds, HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { Holds } from "../../src/inbox/holds/Holds.ts"
+import { HoldSettings } from "../../src/inbox/holds/ParkedHolds.ts"
 import { PermanentFailure } from "../../src/inbox/Subscriber.ts"
 import * as Counters from "../support/Counters.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
@@ -358,7 +359,7 @@ it.live(
     }).pipe(
       Effect.provide(
         Layer.fresh(ApplySlice.layerNoDeps).pipe(
-          Layer.provide([Cursors.layer, Holds.layer]),
+          Layer.provide([Cursors.layer, Holds.layerBlocking]),
           Layer.provide(
             Layer.succeed(Inbox, {
               markFirst: (_, eventIds) => Effect.succeed(new Set(eventIds)),

@@ -4,7 +4,7 @@ import { Effect, Layer, Result } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Envelope from "../../src/brokers/Envelope.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
-import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { HoldSettings } from "../../src/inbox/holds/ParkedHolds.ts"
 import { PermanentFailure } from "../../src/inbox/Subscriber.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 

@@ -3,7 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { InboxReport } from "../../src/operations/InboxReport.ts"
-import { HoldSettings } from "../../src/inbox/holds/Holds.ts"
+import { HoldSettings } from "../../src/inbox/holds/ParkedHolds.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
 it.live("a held event's failures and its next try tell their times", () =>

@@ -25,13 +25,16 @@ import { HandleSettings } from "../../src/inbox/Handle.ts"
 import { RetryRoundSettings } from "../../src/inbox/holds/RetryRound.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
-import * as InboxHolds from "../../src/inbox/holds/Holds.ts"
+import type { Holds as InboxHolds } from "../../src/inbox/holds/Holds.ts"
+import * as ParkedHolds from "../../src/inbox/holds/ParkedHolds.ts"
+import * as InboxParking from "../../src/inbox/holds/Parking.ts"
 import * as Maintenance from "../../src/operations/Maintenance.ts"
 import { RetentionSettings } from "../../src/platform/Retention.ts"
 import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
 import { PartitionPauses, PauseSettings } from "../../src/guards/PartitionPauses.ts"
-import { Holds, HoldSettings } from "../../src/outbox/holds/Holds.ts"
+import type { Holds } from "../../src/outbox/holds/Holds.ts"
+import * as Parking from "../../src/outbox/holds/Parking.ts"
 import { Outbox } from "../../src/outbox/Outbox.ts"
 import { Queue, QueueSettings } from "../../src/outbox/Queue.ts"
 import { PartitionCounts } from "../../src/operations/PartitionCounts.ts"
@@ -84,11 +87,11 @@ export interface Parts {
   readonly inbox: Part<Inbox>
   readonly deadLetters: Part<OutboxDeadLetters>
   readonly cursors: Part<Cursors>
-  readonly inboxHolds: Part<InboxHolds.Holds>
-  readonly applySlice: Part<ApplySlice, Inbox | Cursors | InboxHolds.Holds>
+  readonly inboxHolds: Part<ParkedHolds.ParkedHolds>
+  readonly applySlice: Part<ApplySlice, Inbox | Cursors | InboxHolds>
   /** The inbox's fast path, in the cases that have one. */
   readonly fastPath: Part<never>
-  readonly holdRetries: Part<HoldRetries, Inbox | Cursors | InboxHolds.Holds>
+  readonly holdRetries: Part<HoldRetries, Inbox | Cursors | ParkedHolds.ParkedHolds>
   readonly inboxDeadLetters: Part<InboxDeadLetters>
   /** One round of it. */
   readonly upkeep: Effect.Effect<unknown, SqlError.SqlError, PgClient.PgClient | SqlClient.SqlClient>
@@ -123,7 +126,7 @@ export const realParts: Parts = {
   deadLetters: OutboxDeadLetters.layer,
   inbox: Inbox.layer,
   cursors: Cursors.layer,
-  inboxHolds: InboxHolds.Holds.layer,
+  inboxHolds: ParkedHolds.ParkedHolds.layer,
   applySlice: ApplySlice.layerNoDeps,
   fastPath: OneStatementClaim.layer,
   holdRetries: HoldRetries.layerNoDeps,
@@ -182,8 +185,8 @@ export const settings = Layer.mergeAll(
   // Nor two holds at once: an actor stands at one gate.
   Layer.succeed(RetryRoundSettings, { sideBySide: 1 }),
   // Seconds, so that it is the lab that lets the time come, and not how often a statement looks at the clock.
-  Layer.succeed(InboxHolds.HoldSettings, { retryBaseMillis: 1_000, maxAttempts: maxTries }),
-  Layer.succeed(HoldSettings, { retryBaseMillis: 1, maxAttempts: 3, skipTopics: [] }),
+  Layer.succeed(ParkedHolds.HoldSettings, { retryBaseMillis: 1_000, maxAttempts: maxTries }),
+  Layer.succeed(Parking.HoldSettings, { retryBaseMillis: 1, maxAttempts: 3, skipTopics: [] }),
   // Milliseconds of the lab's time, which passes with the steps: a pause is over before its case is.
   Layer.succeed(PauseSettings, { backoffBaseMillis: 4, backoffCapMillis: 32 })
 )
@@ -245,12 +248,14 @@ const guards = SizeLimits.layer.pipe(
 export const dispatcherOf = (parts: Parts, settings: ReturnType<typeof settingsOf>) =>
   parts.dispatcher.pipe(
     Layer.provideMerge(guards),
-    Layer.provideMerge(Layer.mergeAll(parts.queue, parts.publisher, Holds.layer)),
+    Layer.provideMerge(Layer.mergeAll(parts.queue, parts.publisher, Parking.layer)),
     Layer.provide(Layer.succeed(QueueSettings, { batchSize: parts.batchSize, ...settings }))
   )
 
 export const consumerOf = (parts: Parts, { hasFastPath }: ReturnType<typeof settingsOf>) =>
-  Layer.mergeAll(parts.applySlice, parts.holdRetries).pipe(
+  parts.applySlice.pipe(
+    Layer.provide(InboxParking.layerNoDeps),
+    Layer.provideMerge(parts.holdRetries),
     Layer.provide(Layer.mergeAll(parts.inbox, parts.cursors, parts.inboxHolds)),
     Layer.provide(hasFastPath ? parts.fastPath : Layer.empty)
   )

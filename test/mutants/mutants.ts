@@ -2,6 +2,7 @@
  * Mistakes of one line in the service's own source, each with the test that turns red. They stand for guarantees that no
  * mistake of the failure lab does, for that one replaces whole parts (`test/lab/mistakes`): on a socket, inside a transaction's frame, between sessions.
  */
+import { blockingMutants } from "./blockingMutants.ts"
 import { brokerMutants } from "./brokerMutants.ts"
 import { netOutboxMutants } from "./netMutants.ts"
 import { inboxMutants } from "./inboxMutants.ts"
@@ -178,5 +179,6 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...netOutboxMutants,
   ...timeZoneMutants,
   ...inboxMutants,
-  ...brokerMutants
+  ...brokerMutants,
+  ...blockingMutants
 ]

@@ -95,7 +95,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "late-answer-takes-the-next",
     breaks: "a zombie's late success takes the event that is held now for published: it is lost",
-    file: "src/outbox/holds/Holds.ts",
+    file: "src/outbox/holds/Parking.ts",
     find: "hold.dead || hold.eventId !== event.eventId",
     replace: "hold.dead",
     seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a late answer about a head" }
@@ -548,7 +548,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "broken-hold-stops-its-lane",
     breaks: "a hold that no code of ours makes keeps every other held aggregate of its lane from being tried",
-    file: "src/outbox/holds/Holds.ts",
+    file: "src/outbox/holds/Parking.ts",
     find: "return rows.filter((row) => row.isFirst)",
     replace: "return rows.every((row) => row.isFirst) ? rows : []",
     seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a hold with an earlier event behind it" }
@@ -556,7 +556,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "buries-under-a-taken-id",
     breaks: "a refused event whose id a dead letter has is sent again and again, without a pause",
-    file: "src/outbox/holds/Holds.ts",
+    file: "src/outbox/holds/Parking.ts",
     find: " || (yield* HeldRows.isBuried(hold.eventId))",
     replace: "",
     seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a refused event whose id a dead letter has" }
@@ -590,7 +590,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "lane-sleeps-after-a-retry",
     breaks: "a lane waits when one of its refused events is refused again",
     file: dispatcher,
-    find: "yield* logRefusal(head, head.attempts + 1, error, yield* holds.rejected(head, error))",
+    find: "yield* holds.rejected(head, error)",
     replace: 'yield* Effect.andThen(holds.rejected(head, error), Effect.interruptible(Effect.sleep("1 hour")))',
     seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "no other partition waits for a send" }
   },

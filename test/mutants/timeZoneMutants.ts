@@ -172,7 +172,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   {
     name: "refused-in-local-time",
     breaks: "an operator reads when an event was refused in the time of the database's zone, as if it were UTC",
-    file: "src/outbox/holds/Holds.ts",
+    file: "src/outbox/holds/Parking.ts",
     find: "to_char(clock_now() AT TIME ZONE 'UTC'",
     replace: "to_char(clock_now()",
     seenBy: { file: "test/outbox/Times.test.ts", test: "a refused event keeps the time" }

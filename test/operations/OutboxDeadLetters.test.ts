@@ -4,7 +4,8 @@ import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import * as HeldRows from "../../src/outbox/holds/HeldRows.ts"
-import { Holds, HoldSettings } from "../../src/outbox/holds/Holds.ts"
+import { Holds } from "../../src/outbox/holds/Holds.ts"
+import * as Parking from "../../src/outbox/holds/Parking.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import { Queue } from "../../src/outbox/Queue.ts"
@@ -26,16 +27,16 @@ const process = Layer.effectDiscard(Counters.makeTables).pipe(
 )
 
 const settings = (skipTopics: ReadonlyArray<string> = []) =>
-  Layer.succeed(HoldSettings, { retryBaseMillis: 0.02, maxAttempts: 3, skipTopics })
+  Layer.succeed(Parking.HoldSettings, { retryBaseMillis: 0.02, maxAttempts: 3, skipTopics })
 
 /** No dispatcher: the test holds events itself, and one refusal makes a dead letter. */
-const byHand = Holds.layer.pipe(
+const byHand = Parking.layer.pipe(
   Layer.provideMerge(Queue.layer),
   Layer.provideMerge(process),
   Layer.provide(
     Layer.effect(
-      HoldSettings,
-      Effect.map(HoldSettings, (given) => ({ ...given, maxAttempts: 1 }))
+      Parking.HoldSettings,
+      Effect.map(Parking.HoldSettings, (given) => ({ ...given, maxAttempts: 1 }))
     )
   )
 )
@@ -161,7 +162,7 @@ it.live("an event that is being retried can be tried at once, or discarded", () 
     Effect.provide(process),
     Effect.provide(
       Layer.mergeAll(
-        Layer.succeed(HoldSettings, { retryBaseMillis: 50_000_000, maxAttempts: 3, skipTopics: [] }),
+        Layer.succeed(Parking.HoldSettings, { retryBaseMillis: 50_000_000, maxAttempts: 3, skipTopics: [] }),
         seldom
       )
     )

@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Metric } from "effect"
 import { SqlClient } from "effect/sql"
-import { HoldSettings } from "../../src/outbox/holds/Holds.ts"
+import { HoldSettings } from "../../src/outbox/holds/Parking.ts"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"

@@ -6,7 +6,7 @@ import * as Consumer from "../../src/inbox/Consumer.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import type { Subscriber } from "../../src/inbox/Subscriber.ts"
 import { PartitionPauses, PauseSettings } from "../../src/guards/PartitionPauses.ts"
-import { HoldSettings } from "../../src/outbox/holds/Holds.ts"
+import { HoldSettings } from "../../src/outbox/holds/Parking.ts"
 import { Lane, laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import { Outbox } from "../../src/outbox/Outbox.ts"
@@ -16,6 +16,7 @@ import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Faults from "../../src/platform/Faults.ts"
 import { WakeupSettings } from "../../src/platform/Wakeups.ts"
 import * as Counters from "../support/Counters.ts"
+import * as Deliveries from "../support/Deliveries.ts"
 import * as Refusals from "../support/Refusals.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
@@ -492,7 +493,7 @@ const startConsumers = (names: ReadonlyArray<string>) =>
     yield* Layer.build(
       Layer.fresh(
         Layer.mergeAll(Layer.empty, ...names.map((name) => Consumer.layer(subscriber(name)))).pipe(
-          Layer.provide(Consumer.steps),
+          Layer.provide(Deliveries.plainSteps),
           Layer.provide(Inbox.layer),
           Layer.provide(TestProcess.broker),
           Layer.provide(TestProcess.outbox),

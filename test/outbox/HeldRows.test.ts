@@ -5,6 +5,7 @@ import { Effect, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
 import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
 import { Holds } from "../../src/outbox/holds/Holds.ts"
+import * as Parking from "../../src/outbox/holds/Parking.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import { Queue } from "../../src/outbox/Queue.ts"
 import * as Counters from "../support/Counters.ts"
@@ -18,7 +19,7 @@ const writer = Layer.effectDiscard(Counters.makeTables).pipe(
   Layer.provideMerge(TestDatabase.layer),
   Layer.provideMerge(TestProcess.quiet)
 )
-const holdsAlone = Holds.layer.pipe(Layer.provideMerge(Queue.layer), Layer.provideMerge(writer))
+const holdsAlone = Parking.layer.pipe(Layer.provideMerge(Queue.layer), Layer.provideMerge(writer))
 
 it.live("after send n the next one waits a random part of base · 2ⁿ, on the database's clock", () =>
   Effect.gen(function* () {

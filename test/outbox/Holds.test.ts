@@ -6,6 +6,7 @@ import { SqlClient } from "effect/sql"
 import { PartitionPauses } from "../../src/guards/PartitionPauses.ts"
 import { PauseSettings } from "../../src/guards/PartitionPauses.ts"
 import { Holds } from "../../src/outbox/holds/Holds.ts"
+import * as Parking from "../../src/outbox/holds/Parking.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import { Queue, wholeQueue } from "../../src/outbox/Queue.ts"
@@ -279,7 +280,7 @@ it.live("a process that starts finds the holds of the one that died, and goes on
 )
 
 /** The holds by themselves, with the jitter in the test's hand. */
-const holdsAlone = Holds.layer.pipe(Layer.provideMerge(Queue.layer), Layer.provideMerge(writer))
+const holdsAlone = Parking.layer.pipe(Layer.provideMerge(Queue.layer), Layer.provideMerge(writer))
 
 it.live("a hole that a zombie's late mark leaves behind a parked event stops nothing", () =>
   Effect.gen(function* () {

@@ -3,7 +3,8 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
-import { Holds, HoldSettings } from "../../src/outbox/holds/Holds.ts"
+import { Holds } from "../../src/outbox/holds/Holds.ts"
+import * as Parking from "../../src/outbox/holds/Parking.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import { Queue } from "../../src/outbox/Queue.ts"
 import * as Refusals from "../support/Refusals.ts"
@@ -13,7 +14,7 @@ import * as Wakeups from "../support/Wakeups.ts"
 import * as Lanes from "../support/Lanes.ts"
 
 /** An operator's process without a dispatcher: it tells the others by signals. */
-const process = Layer.mergeAll(Holds.layer, OutboxDeadLetters.layer).pipe(
+const process = Layer.mergeAll(Parking.layer, OutboxDeadLetters.layer).pipe(
   Layer.provideMerge(Queue.layer),
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),
@@ -43,7 +44,7 @@ const refuse = Effect.gen(function* () {
 })
 
 const settings = (given: { readonly maxAttempts: number; readonly skipTopics?: ReadonlyArray<string> }) =>
-  Layer.succeed(HoldSettings, { retryBaseMillis: 50_000_000, skipTopics: [], ...given })
+  Layer.succeed(Parking.HoldSettings, { retryBaseMillis: 50_000_000, skipTopics: [], ...given })
 const retrying = settings({ maxAttempts: 3 })
 const dead = settings({ maxAttempts: 1 })
 const skipped = settings({ maxAttempts: 1, skipTopics: ["counters"] })

@@ -4,6 +4,7 @@ import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import { Holds } from "../../src/outbox/holds/Holds.ts"
+import * as Parking from "../../src/outbox/holds/Parking.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import { Queue } from "../../src/outbox/Queue.ts"
 import * as Counters from "../support/Counters.ts"
@@ -13,7 +14,7 @@ import * as TestProcess from "../support/TestProcess.ts"
 import * as Lanes from "../support/Lanes.ts"
 
 /** A writer and the steps of holds, without a dispatcher that would take them. */
-const process = Layer.mergeAll(Holds.layer, OutboxDeadLetters.layer).pipe(
+const process = Layer.mergeAll(Parking.layer, OutboxDeadLetters.layer).pipe(
   Layer.provideMerge(Queue.layer),
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),

@@ -5,6 +5,7 @@ import { SqlClient } from "effect/sql"
 import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import { History } from "../../src/operations/History.ts"
 import { Holds } from "../../src/outbox/holds/Holds.ts"
+import * as Parking from "../../src/outbox/holds/Parking.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import { Queue } from "../../src/outbox/Queue.ts"
 import { OutboxReport } from "../../src/operations/OutboxReport.ts"
@@ -14,7 +15,7 @@ import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 import * as Lanes from "../support/Lanes.ts"
 
-const process = Layer.mergeAll(Holds.layer, History.layer, OutboxReport.layer, OutboxDeadLetters.layer).pipe(
+const process = Layer.mergeAll(Parking.layer, History.layer, OutboxReport.layer, OutboxDeadLetters.layer).pipe(
   Layer.provideMerge(Queue.layer),
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),

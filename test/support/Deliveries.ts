@@ -4,9 +4,10 @@ import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash } from "node:crypto"
 import type { ConsumedRecord, Slice } from "../../src/brokers/Broker.ts"
+import type { Holds } from "../../src/inbox/holds/Holds.ts"
 import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
+import * as Parking from "../../src/inbox/holds/Parking.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
-import * as Consumer from "../../src/inbox/Consumer.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { InboxReport } from "../../src/operations/InboxReport.ts"
@@ -21,7 +22,14 @@ import * as TestProcess from "./TestProcess.ts"
 export const topic = Counters.topic
 
 /** A consumer's steps, in any composition. */
-export type Steps = Layer.Layer<ApplySlice | HoldRetries, never, Inbox | PgClient.PgClient | SqlClient.SqlClient>
+export type Steps = Layer.Layer<
+  ApplySlice | Holds | HoldRetries,
+  never,
+  Inbox | PgClient.PgClient | SqlClient.SqlClient
+>
+
+/** The plain steps, which park events that can't be applied: each slice in a transaction of its own. */
+export const plainSteps = ApplySlice.layer.pipe(Layer.provideMerge(Parking.layer))
 
 /** The steps of one process on a database of its own. */
 export const processWith = (steps: Steps) =>
@@ -49,7 +57,7 @@ export const againWith = (steps: Steps) =>
   )
 
 /** With the service's fast path. Slices are not coalesced, so a test decides what is one transaction. */
-const steps = Layer.provide(Consumer.steps, OneStatementClaim.layer)
+const steps = Layer.provide(plainSteps, OneStatementClaim.layer)
 export const process = processWith(steps)
 export const again = againWith(steps)
 

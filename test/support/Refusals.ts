@@ -2,7 +2,7 @@
 import { Effect, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
 import { Broker, BrokerUnavailable, MessageRejected } from "../../src/brokers/Broker.ts"
-import { HoldSettings } from "../../src/outbox/holds/Holds.ts"
+import { HoldSettings } from "../../src/outbox/holds/Parking.ts"
 import { Outbox } from "../../src/outbox/Outbox.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "./Counters.ts"

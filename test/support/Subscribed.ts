@@ -19,13 +19,13 @@ import { type OrderEvent, ordersTopic } from "../../src/domain/Events.ts"
 import type { BrokerRecord, Slice } from "../../src/brokers/Broker.ts"
 import type { Envelope } from "../../src/brokers/Envelope.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
-import * as Consumer from "../../src/inbox/Consumer.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import { bind, type Subscriber } from "../../src/inbox/Subscriber.ts"
+import * as Deliveries from "./Deliveries.ts"
 import { TestDatabase } from "./TestDatabase.ts"
 
 /** The inbox, over whatever database is there. */
-export const inbox = Consumer.steps.pipe(Layer.provideMerge(Inbox.layer))
+export const inbox = Deliveries.plainSteps.pipe(Layer.provideMerge(Inbox.layer))
 
 /** The inbox over a database of the test's own. */
 export const layer = inbox.pipe(Layer.provideMerge(TestDatabase.layerPool))

@@ -9,13 +9,13 @@ import * as Rows from "../../platform/Rows.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import type { Wakeups } from "../../platform/Wakeups.ts"
-import { Cursors } from "../Cursors.ts"
+import type { Cursors } from "../Cursors.ts"
 import { judge } from "../Failures.ts"
-import { Inbox } from "../Inbox.ts"
+import type { Inbox } from "../Inbox.ts"
 import type { Subscriber } from "../Subscriber.ts"
 import * as HeldRows from "./HeldRows.ts"
-import { Holds } from "./Holds.ts"
 import * as HoldWakeup from "./HoldWakeup.ts"
+import { ParkedHolds } from "./ParkedHolds.ts"
 import * as RetryHold from "./RetryHold.ts"
 import * as RetryRound from "./RetryRound.ts"
 
@@ -38,19 +38,19 @@ export class HoldRetries extends Context.Service<
     readonly retryHeld: (subscriber: Subscriber) => Effect.Effect<number>
     /** Milliseconds until the consumer's next hold is due, 0 or less where one is due; undefined where none has a due time. */
     readonly nextDueMillis: (consumer: string) => Effect.Effect<number | undefined>
-    /** Makes gaps due whose missing events have come. `Holds.wake` does so at once; this finds what it missed. */
+    /** Makes gaps due whose missing events have come. `ParkedHolds.wake` does so at once; this finds what it missed. */
     readonly sweepGaps: (consumer: string) => Effect.Effect<void>
     /** Opens when this process has changed a hold of the consumer. */
     readonly changed: (consumer: string) => Latch.Latch
   }
 >()("paid-once/inbox/holds/HoldRetries") {
-  static readonly layerNoDeps: Layer.Layer<HoldRetries, never, Inbox | Cursors | Holds | PgClient.PgClient> =
+  static readonly layerNoDeps: Layer.Layer<HoldRetries, never, Inbox | Cursors | ParkedHolds | PgClient.PgClient> =
     Layer.effect(
       HoldRetries,
       Effect.gen(function* () {
         const client = yield* PgClient.PgClient
         const retry = yield* RetryHold.make
-        const { changed } = yield* Holds
+        const { changed } = yield* ParkedHolds
         /** How often in a row a hold could not be tried, by consumer and aggregate. */
         const transients = new Map<string, number>()
         const nameOf = ({ aggregateId, consumer }: HeldRows.Held) => `${consumer} ${aggregateId}`
@@ -135,11 +135,6 @@ export class HoldRetries extends Context.Service<
         return HoldRetries.of({ retryHeld, nextDueMillis, sweepGaps, changed })
       })
     )
-
-  static readonly layer: Layer.Layer<HoldRetries, never, Inbox | PgClient.PgClient> = Layer.provide(this.layerNoDeps, [
-    Cursors.layer,
-    Holds.layer
-  ])
 }
 
 /** Tries the consumer's holds for as long as the scope lives: at their due times, after a change or a wake-up, and at a slow poll. */

@@ -16,7 +16,8 @@ import * as InboxCounters from "../InboxCounters.ts"
 import type { Failure } from "../SlicePlan.ts"
 import type { Subscriber } from "../Subscriber.ts"
 import * as HeldRows from "./HeldRows.ts"
-import { gapText, Holds } from "./Holds.ts"
+import { gapText } from "./Holds.ts"
+import { ParkedHolds } from "./ParkedHolds.ts"
 
 /** Parked events in one transaction: many share its commit, and it does not lock their rows for long. */
 const drainLimit = 100
@@ -37,7 +38,7 @@ export const make = Effect.gen(function* () {
   const client = yield* PgClient.PgClient
   const inbox = yield* Inbox
   const cursors = yield* Cursors
-  const holds = yield* Holds
+  const holds = yield* ParkedHolds
   const faults = yield* Faults
   const { timeoutMillis } = yield* Handle.HandleSettings
 

@@ -2,12 +2,12 @@
  * Starts the next attempt of each refused event when it is due. A timer waits for the earliest due time of the owned lanes. A hold that changes, here
  * or in another process, wakes it, and a poll covers lost wake-ups.
  */
-import { type Cause, Effect, type Scope, Stream } from "effect"
+import { Effect, type Scope, Stream } from "effect"
 import * as Backoff from "../../platform/Backoff.ts"
 import * as Monotonic from "../../platform/Monotonic.ts"
 import { Wakeups } from "../../platform/Wakeups.ts"
 import * as Supervised from "../../platform/Supervised.ts"
-import { Holds } from "./Holds.ts"
+import { Holds, type Watch, type WatchOptions } from "./Holds.ts"
 import type { Lane } from "../Lane.ts"
 
 const subject = "holds"
@@ -20,22 +20,9 @@ export const announce = (lane: Lane): Effect.Effect<void, never, Wakeups> =>
 const stampMillis = 10_000
 
 /** Watches the due times of `options.lanes` while the scope lives, and calls `wake` for each lane with a due event. */
-export const make = Effect.fnUntraced(function* (options: {
-  readonly lanes: Effect.Effect<ReadonlyArray<Lane>>
-  /** Emits when lanes come or go. */
-  readonly laneChanges: Stream.Stream<unknown>
-  readonly wake: (lane: Lane) => void
-  readonly pollMillis: number
-}): Effect.fn.Return<
-  {
-    /** An attempt ended in a defect. Only the lane's held aggregates wait; its queue continues. */
-    readonly failed: (lane: Lane, cause: Cause.Cause<never>) => Effect.Effect<void>
-    /** Lanes whose last attempts ended in a defect, each with the number of such attempts in a row. */
-    readonly failing: () => ReadonlyMap<Lane, { readonly attempt: number }>
-  },
-  never,
-  Holds | Wakeups | Supervised.Fibers | Scope.Scope
-> {
+export const make = Effect.fnUntraced(function* (
+  options: WatchOptions
+): Effect.fn.Return<Watch, never, Holds | Wakeups | Supervised.Fibers | Scope.Scope> {
   const holds = yield* Holds
   const wakeups = yield* Wakeups
   const failing = new Map<Lane, { readonly attempt: number; readonly untilMillis: number }>()

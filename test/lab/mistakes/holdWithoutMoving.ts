@@ -8,7 +8,7 @@ export const holdWithoutMoving: Mistake = {
   what: "A refused event is set aside and tried again later. What its order announces meanwhile stays in the queue, and is sent.",
   why: "Nothing waits for a poison message, and it is tried again in good time. But then it comes behind its own successors.",
   rule: "The aggregate of a refused event is held: its later events wait behind it, those of all others flow.",
-  read: "src/outbox/holds/Holds.ts",
+  read: "src/outbox/holds/Parking.ts",
   plant: (real) => ({
     queue: Layer.effect(
       Queue,

@@ -1,5 +1,5 @@
 import { Effect, Layer, Result } from "effect"
-import { Holds } from "../../../src/inbox/holds/Holds.ts"
+import { ParkedHolds } from "../../../src/inbox/holds/ParkedHolds.ts"
 import { Transaction } from "../../../src/platform/Transaction.ts"
 import type { Mistake } from "./Mistake.ts"
 
@@ -8,12 +8,12 @@ export const parkedKeepsMark: Mistake = {
   what: "An event whose handler fails is parked for later, and its row in `processed_events` stays: the mark was made first, and parking commits with it.",
   why: "The event was processed in a way: it comes again with its slice, and must not be parked twice. But its retry finds it marked, and takes it for a duplicate.",
   rule: "A mark stands for an effect: a parked event has none.",
-  read: "src/inbox/holds/Holds.ts",
+  read: "src/inbox/holds/ParkedHolds.ts",
   plant: (real) => ({
     inboxHolds: Layer.effect(
-      Holds,
-      Effect.map(Holds, (holds) =>
-        Holds.of({
+      ParkedHolds,
+      Effect.map(ParkedHolds, (holds) =>
+        ParkedHolds.of({
           ...holds,
           hold: (consumer, head, reason) =>
             Effect.tap(

@@ -1,16 +1,8 @@
 /** How a slice that failed is divided, until the event that is to blame stands alone. Nothing here touches the database. */
-import type { ConsumedRecord } from "../brokers/Broker.ts"
-import type { Arrival } from "./Arrival.ts"
-import type { Failure, Failures } from "./SlicePlan.ts"
-
-/** Records of a slice that are applied in one transaction. */
-export interface Part {
-  readonly arrivals: ReadonlyArray<Arrival>
-  /** The records that are held without another attempt. */
-  readonly failures: Failures
-}
-
-export const whole = (arrivals: ReadonlyArray<Arrival>): Part => ({ arrivals, failures: new Map() })
+import type { ConsumedRecord } from "../../brokers/Broker.ts"
+import type { Arrival } from "../Arrival.ts"
+import type { Failure, Failures } from "../SlicePlan.ts"
+import type { Part } from "./Holds.ts"
 
 /** A part for each record, in their order. */
 export const oneByOne = ({ arrivals, failures }: Part): ReadonlyArray<Part> =>

@@ -10,22 +10,20 @@
  * events are then applied one by one, each with no more row locks than it needs.
  */
 import { Cause, Effect, Exit } from "effect"
-import * as Monotonic from "../platform/Monotonic.ts"
-import { isDeadlock } from "../platform/Transaction.ts"
-import * as Arrival from "./Arrival.ts"
-import { causes, judge } from "./Failures.ts"
-import type { Running } from "./Handle.ts"
-import type { Failure } from "./SlicePlan.ts"
+import * as Monotonic from "../../platform/Monotonic.ts"
+import { isDeadlock } from "../../platform/Transaction.ts"
+import * as Arrival from "../Arrival.ts"
+import { causes, judge } from "../Failures.ts"
+import type { Running } from "../Handle.ts"
+import type { Failure } from "../SlicePlan.ts"
+import { type Apply, type ApplyPart, whole } from "./Holds.ts"
 import * as SliceParts from "./SliceParts.ts"
-
-/** Applies a part of a slice in one transaction. `running` names the event whose handler runs. */
-export type ApplyPart = (part: SliceParts.Part, running: Running) => Effect.Effect<void, unknown>
 
 /** How long a consumer's events are applied one by one after a deadlock: as long as its backlog may cause the next one. */
 const oneByOneMillis = 30_000
 
 /** Which consumers have their events applied one by one, for a deadlock of their slices. */
-export const makeOneByOne = () => {
+const makeOneByOne = () => {
   const untilMillis = new Map<string, number>()
   return {
     isOn: (consumer: string) =>
@@ -41,10 +39,10 @@ export const makeOneByOne = () => {
       })
   }
 }
-export type OneByOne = ReturnType<typeof makeOneByOne>
+type OneByOne = ReturnType<typeof makeOneByOne>
 
 /** Whether Postgres ended the transaction to resolve a deadlock, also where a handler has wrapped the error. */
-export const isDeadlocked = (cause: Cause.Cause<unknown>): boolean =>
+const isDeadlocked = (cause: Cause.Cause<unknown>): boolean =>
   cause.reasons.some(
     (reason) =>
       (reason._tag === "Die" && causes(reason.defect).some(isDeadlock)) ||
@@ -63,22 +61,22 @@ const applyBare = Effect.fnUntraced(function* (
 ): Effect.fn.Return<void, unknown> {
   const error = `could not be parked as it is (${parking.error}): ${failure.error}`
   const [ofAggregate, alone] = Arrival.bare(arrival, error)
-  const exit = yield* Effect.exit(applyPart(SliceParts.whole([ofAggregate]), { arrival: undefined }))
+  const exit = yield* Effect.exit(applyPart(whole([ofAggregate]), { arrival: undefined }))
   if (Exit.isSuccess(exit)) return
   if (judge(exit.cause)._tag !== "Failed") return yield* Effect.failCause(exit.cause)
-  return yield* applyPart(SliceParts.whole([alone]), { arrival: undefined })
+  return yield* applyPart(whole([alone]), { arrival: undefined })
 })
 
 /** Applies the arrivals: all at once, and in parts where that fails. It fails only where no event is to blame. */
-export const run = Effect.fnUntraced(function* (
+const run = Effect.fnUntraced(function* (
   consumer: string,
   arrivals: ReadonlyArray<Arrival.Arrival>,
   applyPart: ApplyPart,
   oneByOne: OneByOne
 ): Effect.fn.Return<void, unknown> {
-  const whole = SliceParts.whole(arrivals)
+  const slice = whole(arrivals)
   /** The parts that are not applied yet, the next one last. Each is shorter than the one that failed. */
-  const parts = (yield* oneByOne.isOn(consumer)) ? SliceParts.oneByOne(whole).toReversed() : [whole]
+  const parts = (yield* oneByOne.isOn(consumer)) ? SliceParts.oneByOne(slice).toReversed() : [slice]
   for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
     const running: Running = { arrival: undefined }
     const exit = yield* Effect.exit(applyPart(part, running))
@@ -102,3 +100,19 @@ export const run = Effect.fnUntraced(function* (
     parts.push(...divided.toReversed())
   }
 })
+
+/** Both ways to apply slices, which share the memory of deadlocks. */
+export const make = (): { readonly apply: Apply; readonly applyTogether: Apply } => {
+  const oneByOne = makeOneByOne()
+  return {
+    apply: (consumer, arrivals, applyPart) => run(consumer, arrivals, applyPart, oneByOne),
+    applyTogether: Effect.fnUntraced(function* (consumer, arrivals, applyPart) {
+      if (yield* oneByOne.isOn(consumer)) {
+        return yield* Effect.fail(new Error(`${consumer}: its events are applied one by one for now`))
+      }
+      yield* applyPart(whole(arrivals), { arrival: undefined }).pipe(
+        Effect.tapCause((cause) => (isDeadlocked(cause) ? oneByOne.begin(consumer, cause) : Effect.void))
+      )
+    })
+  }
+}
