@@ -13,7 +13,7 @@ import { InboxReport } from "paid-once/operations/InboxReport"
 import { Outbox } from "paid-once/outbox/Outbox"
 import * as Plain from "paid-once/plain/Plain"
 import * as PlainParking from "paid-once/plain/PlainParking"
-import * as Faults from "paid-once/platform/Faults"
+import * as FaultInjection from "paid-once/platform/FaultInjection"
 import * as Rows from "paid-once/platform/Rows"
 import { Transaction } from "paid-once/platform/Transaction"
 import { location } from "./Location.ts"
@@ -89,7 +89,7 @@ const service = Layer.mergeAll(Plain.dispatcher, Plain.consumer(tracking), Inbox
   Layer.provideMerge(EmbeddedBroker.layer),
   Layer.provideMerge(Plain.database()),
   Layer.provide(location),
-  Layer.provide(Faults.layer([["dispatcher.before-publish", twice]]))
+  Layer.provide(FaultInjection.layer([["dispatcher.before-publish", twice]]))
 )
 
 await Effect.runPromise(Effect.provide(program, service))

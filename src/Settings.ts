@@ -16,7 +16,7 @@ import { LaneWorkersSettings } from "./outbox/LaneWorkers.ts"
 import { OutboxSettings } from "./outbox/Outbox.ts"
 import { QueueSettings } from "./outbox/Queue.ts"
 import { ControlSettings } from "./platform/ControlConnection.ts"
-import * as Faults from "./platform/Faults.ts"
+import * as FaultInjection from "./platform/FaultInjection.ts"
 import { GraceSettings } from "./platform/Grace.ts"
 import { RetentionSettings } from "./platform/Retention.ts"
 import * as Telemetry from "./platform/Telemetry.ts"
@@ -26,7 +26,7 @@ import { TaskSettings } from "./tasks/TaskSettings.ts"
 /** The settings of all layers, and the logger. */
 export const settings = (config: AppConfig) =>
   Layer.mergeAll(
-    config.faults === undefined ? Layer.empty : Faults.layer(config.faults),
+    config.faults === undefined ? Layer.empty : FaultInjection.layer(config.faults),
     // Commands print to stdout, and the log goes to stderr.
     Logger.layer([
       Logger.withConsoleError(Telemetry.withTraceId(config.logJson ? Logger.formatJson : Logger.formatLogFmt))

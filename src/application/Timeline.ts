@@ -1,7 +1,7 @@
 /** The timeline of an order: each of its events, how far it has been delivered, and which subscribers have applied it. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { OrderId } from "../domain/Ids.ts"
-import { Inbox } from "../inbox/Inbox.ts"
+import { AppliedEvents } from "../operations/AppliedEvents.ts"
 import { History, PastEvent } from "../operations/History.ts"
 import { type OrderNotFound, Orders } from "./Orders.ts"
 
@@ -27,18 +27,18 @@ export class Timeline extends Context.Service<
   Timeline,
   { readonly of: (orderId: OrderId) => Effect.Effect<TimelineView, OrderNotFound> }
 >()("paid-once/application/Timeline") {
-  static readonly layer: Layer.Layer<Timeline, never, Orders | History | Inbox | Subscribers> = Layer.effect(
+  static readonly layer: Layer.Layer<Timeline, never, Orders | History | AppliedEvents | Subscribers> = Layer.effect(
     Timeline,
     Effect.gen(function* () {
       const orders = yield* Orders
       const history = yield* History
-      const inbox = yield* Inbox
+      const appliedEvents = yield* AppliedEvents
       const { names } = yield* Subscribers
 
       const of = Effect.fn("Timeline.of")(function* (orderId: OrderId) {
         const order = yield* orders.get(orderId)
         const events = yield* history.of(orderId)
-        const applied = yield* inbox.applied(names, orderId, events)
+        const applied = yield* appliedEvents.applied(names, orderId, events)
         return {
           orderId,
           // Versions are contiguous, so the count shows whether an event is missing. There may be more: the order was read before.

@@ -1,7 +1,7 @@
 /** Judges a failure: is the event to blame, or is something it needs unavailable? */
 import { Cause, Schema } from "effect"
 import { SqlError } from "effect/sql"
-import { FaultInjected } from "../platform/Faults.ts"
+import { FaultInjected } from "../platform/FaultInjection.ts"
 import { innermost, maxDepth } from "../platform/Innermost.ts"
 import { DependencyDown, PermanentFailure } from "./Subscriber.ts"
 

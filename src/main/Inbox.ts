@@ -7,6 +7,7 @@ import { receipts } from "../application/subscribers/Receipts.ts"
 import * as InboxHealth from "../http/InboxHealth.ts"
 import * as Consumer from "../inbox/Consumer.ts"
 import { Inbox } from "../inbox/Inbox.ts"
+import { AppliedEvents } from "../operations/AppliedEvents.ts"
 import * as InboxMetrics from "../operations/InboxMetrics.ts"
 import * as PoolMetrics from "../operations/PoolMetrics.ts"
 import type { Tasks } from "../tasks/Tasks.ts"
@@ -18,8 +19,8 @@ const subscribers = [receipts, inventory, billing, analytics]
 /** The names of the consumers. */
 export const consumerNames: ReadonlyArray<string> = subscribers.map(({ name }) => name)
 
-/** Which events were applied. */
-export const inbox = Inbox.layer
+/** Marks events as applied, and tells which are. */
+export const inbox = Layer.merge(Inbox.layer, AppliedEvents.layer)
 
 /** Reads the topics and applies each event once, on connections of its own. */
 export const consumers = Layer.mergeAll(

@@ -1,7 +1,8 @@
 /** How an environment variable is read: a parser for each kind of value. A parser that refuses a value says what is allowed. */
 import { Config, Option, Redacted, Result, Schema } from "effect"
 import { EmailAddress } from "../application/mail/MailTransport.ts"
-import * as Faults from "../platform/Faults.ts"
+import * as FaultInjection from "../platform/FaultInjection.ts"
+import type { FaultPoint } from "../platform/Faults.ts"
 
 /** A value, or what is allowed in its place. */
 export type Parsed<A> = Result.Result<A, string>
@@ -68,12 +69,12 @@ export const brokers = (value: string): Parsed<ReadonlyArray<string>> => {
 }
 
 /** `off`, `on`, or faults that are set from the start (`dispatcher.after-publish=crash`). */
-export const faults = (value: string): Parsed<ReadonlyArray<readonly [Faults.FaultPoint, Faults.Fault]> | undefined> =>
+export const faults = (value: string): Parsed<ReadonlyArray<readonly [FaultPoint, FaultInjection.Fault]> | undefined> =>
   value === "off"
     ? Result.succeed(undefined)
     : value === "on"
       ? Result.succeed([])
-      : Result.mapError(Faults.parse(value), (reason) => `off, on, or a list of faults: ${reason}`)
+      : Result.mapError(FaultInjection.parse(value), (reason) => `off, on, or a list of faults: ${reason}`)
 
 export const millis = integer(1, 86_400_000)
 

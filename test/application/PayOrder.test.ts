@@ -3,7 +3,8 @@ import { Clock, Effect, Fiber, Layer } from "effect"
 import { Orders } from "../../src/application/Orders.ts"
 import { Payments } from "../../src/application/Payments.ts"
 import { PayOrder } from "../../src/application/PayOrder.ts"
-import * as Faults from "../../src/platform/Faults.ts"
+import * as FaultInjection from "../../src/platform/FaultInjection.ts"
+import { Faults } from "../../src/platform/Faults.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import { silence } from "../support/ScriptedGateway.ts"
 import {
@@ -109,7 +110,7 @@ for (const point of ["pay.after-intent", "pay.after-charge", "pay.before-commit"
     Effect.gen(function* () {
       yield* DatabaseClock.install
       const orderId = yield* place
-      yield* Faults.FaultControl.use(({ set }) => set(point, { action: "fail", times: 1, delayMillis: 0 }))
+      yield* FaultInjection.FaultControl.use(({ set }) => set(point, { action: "fail", times: 1, delayMillis: 0 }))
       yield* Effect.exit(pay(orderId, "k"))
       assert.strictEqual(tagOf(yield* Effect.flip(pay(orderId, "k"))), "PaymentInProgress")
       yield* DatabaseClock.advance("5 minutes")
@@ -124,7 +125,9 @@ test("a request that died is not resumed once the gateway may have forgotten its
   Effect.gen(function* () {
     yield* DatabaseClock.install
     const orderId = yield* place
-    yield* Faults.FaultControl.use(({ set }) => set("pay.after-charge", { action: "fail", times: 1, delayMillis: 0 }))
+    yield* FaultInjection.FaultControl.use(({ set }) =>
+      set("pay.after-charge", { action: "fail", times: 1, delayMillis: 0 })
+    )
     yield* Effect.exit(pay(orderId, "k"))
     yield* DatabaseClock.advance("13 hours")
     gateway.forget()
@@ -136,10 +139,10 @@ test("a request that was frozen behind its intent for half of the key's retentio
   Effect.gen(function* () {
     const { freeze, moved } = yield* movable
     const orderId = yield* place
-    const faults = yield* Faults.Faults
+    const faults = yield* Faults
     const frozen = Layer.fresh(PayOrder.layer).pipe(
       Layer.provide(
-        Layer.succeed(Faults.Faults, {
+        Layer.succeed(Faults, {
           ...faults,
           at: (point) => (point === "pay.after-intent" ? freeze(12 * 3_600_000) : Effect.void)
         })

@@ -7,7 +7,7 @@ import { manualPayments, sampleOnce } from "../../src/application/PaymentMetrics
 import type { PayOrder } from "../../src/application/PayOrder.ts"
 import type { RefundOrder } from "../../src/application/RefundOrder.ts"
 import * as StrandedPayments from "../../src/application/StrandedPayments.ts"
-import * as Faults from "../../src/platform/Faults.ts"
+import * as FaultInjection from "../../src/platform/FaultInjection.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import { silence } from "../support/ScriptedGateway.ts"
 import {
@@ -148,7 +148,7 @@ for (const point of ["recover.after-lookup", "recover.after-charge", "pay.before
       yield* DatabaseClock.install
       const orderId = yield* place
       const id = yield* payUnanswered(gateway, orderId, "before charge")
-      yield* Faults.FaultControl.use(({ set }) => set(point, { action: "fail", times: 1, delayMillis: 0 }))
+      yield* FaultInjection.FaultControl.use(({ set }) => set(point, { action: "fail", times: 1, delayMillis: 0 }))
       yield* Effect.exit(recover(id))
       yield* DatabaseClock.advance("5 minutes")
       yield* recover(id)

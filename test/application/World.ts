@@ -17,7 +17,7 @@ import { CustomerId, type OrderId, PaymentId } from "../../src/domain/Ids.ts"
 import { Currency } from "../../src/domain/Money.ts"
 import { Sku } from "../../src/domain/OrderLines.ts"
 import { PaymentMethod } from "../../src/domain/Payment.ts"
-import * as Faults from "../../src/platform/Faults.ts"
+import * as FaultInjection from "../../src/platform/FaultInjection.ts"
 import { Tasks } from "../../src/tasks/Tasks.ts"
 import { TaskWakeup } from "../../src/tasks/TaskWakeup.ts"
 import { eventually } from "../support/Counters.ts"
@@ -48,7 +48,7 @@ export const applicationOver = (gateway: ScriptedGateway) =>
     Layer.provideMerge(TaskWakeup.layer),
     Layer.provideMerge(TestProcess.outbox),
     Layer.provideMerge(TestDatabase.layer),
-    Layer.provideMerge(Layer.mergeAll(TestProcess.quiet, Faults.layer()))
+    Layer.provideMerge(Layer.mergeAll(TestProcess.quiet, FaultInjection.layer()))
   )
 
 export const place = Effect.gen(function* () {

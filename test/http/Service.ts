@@ -18,7 +18,7 @@ import { Broker, BrokerUnavailable } from "../../src/brokers/Broker.ts"
 import * as BrokerHealth from "../../src/http/BrokerHealth.ts"
 import { HealthParts, Readiness } from "../../src/http/Health.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
-import { Inbox } from "../../src/inbox/Inbox.ts"
+import { AppliedEvents } from "../../src/operations/AppliedEvents.ts"
 import { History } from "../../src/operations/History.ts"
 import { GatewayServer, GatewayServerSettings } from "../../src/sandbox/GatewayServer.ts"
 import { Tasks } from "../../src/tasks/Tasks.ts"
@@ -63,7 +63,7 @@ const application = Layer.mergeAll(
   Layer.provideMerge(
     Layer.mergeAll(
       History.layer,
-      Inbox.layer,
+      AppliedEvents.layer,
       Tasks.layer.pipe(Layer.provideMerge(TaskWakeup.layer)),
       gateway,
       Layer.succeed(Subscribers, { names: ["analytics"] })

@@ -1,10 +1,10 @@
-/** `Inbox.applied`: what a timeline tells of an event stays true after retention has dropped the event's mark. */
+/** `AppliedEvents`: what a timeline tells of an event stays true after retention has dropped the event's mark. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
-import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
+import { AppliedEvents } from "../../src/operations/AppliedEvents.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
@@ -16,9 +16,9 @@ const operator = { actor: "test", reason: "it is a test" }
 /** The versions that the consumer is reported to have applied. */
 const toldOf = (consumer: string, id: string, versions: ReadonlyArray<number>) =>
   Effect.gen(function* () {
-    const inbox = yield* Inbox
+    const { applied } = yield* AppliedEvents
     const events = versions.map((version) => ({ eventId: idOf(id, version), version }))
-    const pairs = yield* inbox.applied(["one", "two"], id, events)
+    const pairs = yield* applied(["one", "two"], id, events)
     return versions.filter((version) => pairs.has(`${consumer} ${idOf(id, version)}`))
   })
 

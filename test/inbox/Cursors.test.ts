@@ -12,6 +12,7 @@ import { Holds } from "../../src/inbox/holds/Holds.ts"
 import { HoldSettings } from "../../src/inbox/holds/ParkedHolds.ts"
 import { PermanentFailure } from "../../src/inbox/Subscriber.ts"
 import * as Counters from "../support/Counters.ts"
+import { AppliedEvents } from "../../src/operations/AppliedEvents.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
@@ -226,13 +227,13 @@ it.live("many members at the same slices: each effect once and in order, without
 it.live("an event counts as applied also after its mark is gone, and a discarded event never does", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const inbox = yield* Inbox
+    const { applied } = yield* AppliedEvents
     const letters = yield* InboxDeadLetters
     const { broken, subscriber } = makeSubscriber("one")
     broken.set("a/2", Effect.fail(new PermanentFailure({ reason: "nobody reads this" })))
     yield* deliver(subscriber, makePartition().slice(upTo(4).map((version) => record("a", version))))
     const told = Effect.map(
-      inbox.applied(
+      applied(
         ["one", "two"],
         "a",
         upTo(5).map((version) => ({ eventId: idOf("a", version), version }))
@@ -362,8 +363,7 @@ it.live(
           Layer.provide([Cursors.layer, Holds.layerBlocking]),
           Layer.provide(
             Layer.succeed(Inbox, {
-              markFirst: (_, eventIds) => Effect.succeed(new Set(eventIds)),
-              applied: () => Effect.succeed(new Set<string>())
+              markFirst: (_, eventIds) => Effect.succeed(new Set(eventIds))
             })
           )
         )

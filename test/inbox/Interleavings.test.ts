@@ -4,14 +4,15 @@ import { Context, Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
-import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import * as HeldRows from "../../src/inbox/holds/HeldRows.ts"
 import { HoldSettings } from "../../src/inbox/holds/ParkedHolds.ts"
 import { PermanentFailure, type Subscriber } from "../../src/inbox/Subscriber.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
-import { FaultInjected, Faults } from "../../src/platform/Faults.ts"
+import { FaultInjected } from "../../src/platform/FaultInjection.ts"
+import { Faults } from "../../src/platform/Faults.ts"
 import * as Counters from "../support/Counters.ts"
+import { AppliedEvents } from "../../src/operations/AppliedEvents.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
@@ -69,7 +70,7 @@ const whileLocked = <A, E, R, E1, R1 = never>(
 it.live("a skip that waits for a member which applies the missing version skips nothing", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const inbox = yield* Inbox
+    const { applied } = yield* AppliedEvents
     const letters = yield* InboxDeadLetters
     const { subscriber } = makeSubscriber("one")
     const { retryHeld } = yield* HoldRetries
@@ -95,7 +96,7 @@ it.live("a skip that waits for a member which applies the missing version skips 
     yield* DatabaseClock.advance("10 years")
     yield* sql`DELETE FROM processed_events`
     const events = [1, 2, 3].map((version) => ({ eventId: idOf("a", version), version }))
-    assert.strictEqual((yield* inbox.applied(["one"], "a", events)).size, 3)
+    assert.strictEqual((yield* applied(["one"], "a", events)).size, 3)
   }).pipe(Effect.provide(process))
 )
 

@@ -3,10 +3,10 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
-import { Inbox } from "../../src/inbox/Inbox.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { HoldSettings } from "../../src/inbox/holds/ParkedHolds.ts"
 import { PermanentFailure, type Subscriber } from "../../src/inbox/Subscriber.ts"
+import { AppliedEvents } from "../../src/operations/AppliedEvents.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
@@ -222,7 +222,7 @@ it.live("an id that another consumer knows of another aggregate is no namesake h
 it.live("an event that one consumer discarded is still told of as applied by the other, later", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const inbox = yield* Inbox
+    const { applied } = yield* AppliedEvents
     const letters = yield* InboxDeadLetters
     const { after, one } = makeThree()
     one.broken.set("a/1", refused)
@@ -231,7 +231,7 @@ it.live("an event that one consumer discarded is still told of as applied by the
     yield* DatabaseClock.install
     yield* DatabaseClock.advance("10 years")
     yield* sql`DELETE FROM processed_events`
-    const told = yield* inbox.applied(["one", "two"], "a", [{ eventId: idOf("a", 1), version: 1 }])
+    const told = yield* applied(["one", "two"], "a", [{ eventId: idOf("a", 1), version: 1 }])
     assert.deepStrictEqual([...told], [`two ${idOf("a", 1)}`])
   }).pipe(Effect.provide(process))
 )

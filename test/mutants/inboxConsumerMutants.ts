@@ -1,7 +1,7 @@
 /** Mistakes of one line in the inbox: statements that lose `consumer_name = …`, and so read or change what another consumer holds. */
 import type { Mutant } from "./mutants.ts"
 
-const inbox = "src/inbox/Inbox.ts"
+const applied = "src/operations/AppliedEvents.ts"
 const cursors = "src/inbox/Cursors.ts"
 const claim = "src/postgres/fast/OneStatementClaim.ts"
 const holdRetries = "src/inbox/holds/HoldRetries.ts"
@@ -15,7 +15,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-applied-by-another-discard",
     breaks: "an event that one consumer discarded is told of as never applied by the others",
-    file: inbox,
+    file: applied,
     find: "WHERE d.consumer_name = c.consumer_name AND d.event_id = e.id::text",
     replace: "WHERE d.event_id = e.id::text",
     seenBy: { file: consumersTest, test: "an event that one consumer discarded" }

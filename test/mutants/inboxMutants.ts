@@ -3,7 +3,7 @@ import { inboxConsumerMutants } from "./inboxConsumerMutants.ts"
 import { inboxRaceMutants } from "./inboxRaceMutants.ts"
 import type { Mutant } from "./mutants.ts"
 
-const inbox = "src/inbox/Inbox.ts"
+const applied = "src/operations/AppliedEvents.ts"
 const cursors = "src/inbox/Cursors.ts"
 const park = "src/inbox/holds/ParkRecords.ts"
 
@@ -15,7 +15,7 @@ export const inboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-skipped-counts-as-applied",
     breaks: "a version that an operator skipped is told of as applied once its mark could be gone",
-    file: inbox,
+    file: applied,
     find: "a.subject = 'inbox event' AND a.action = 'skip'",
     replace: "false",
     seenBy: { file: appliedTest, test: "a version that an operator skipped" }
@@ -23,7 +23,7 @@ export const inboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-skip-reaches-its-head",
     breaks: "the event that a skip went on with is told of as never applied",
-    file: inbox,
+    file: applied,
     find: "(a.after ->> 'version')::int4 >= e.version",
     replace: "(a.after ->> 'version')::int4 + 1 >= e.version",
     seenBy: { file: appliedTest, test: "a version that an operator skipped" }
@@ -31,7 +31,7 @@ export const inboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-skip-reaches-what-was-before",
     breaks: "an event that was applied before a skip is told of as never applied",
-    file: inbox,
+    file: applied,
     find: "(a.before ->> 'version')::int4 < e.version",
     replace: "(a.before ->> 'version')::int4 <= e.version",
     seenBy: { file: appliedTest, test: "a version that an operator skipped" }
@@ -39,7 +39,7 @@ export const inboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-discarded-in-outbox-counts-as-applied",
     breaks: "an event that was never sent is told of as applied once its mark could be gone",
-    file: inbox,
+    file: applied,
     find: "FROM outbox_dead_letters AS d WHERE d.event_id = e.id",
     replace: "FROM outbox_dead_letters AS d WHERE false",
     seenBy: { file: appliedTest, test: "an event that is " }

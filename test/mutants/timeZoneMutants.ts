@@ -112,7 +112,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   {
     name: "mark-retention-in-local-days",
     breaks: "in the week after a change to summer time an event without a mark counts as applied an hour early",
-    file: "src/inbox/Inbox.ts",
+    file: "src/operations/AppliedEvents.ts",
     find: "interval '24 hours'",
     replace: "interval '1 day'",
     seenBy: { file: retentionTest, test: "the mark of an applied event" }

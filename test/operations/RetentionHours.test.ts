@@ -2,9 +2,9 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
+import { AppliedEvents } from "../../src/operations/AppliedEvents.ts"
 import * as Idempotency from "../../src/application/Idempotency.ts"
 import * as EmbeddedLog from "../../src/brokers/embedded/EmbeddedLog.ts"
-import { Inbox } from "../../src/inbox/Inbox.ts"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import { RetentionSettings } from "../../src/platform/Retention.ts"
 import * as Database from "../../src/postgres/Database.ts"
@@ -67,9 +67,9 @@ const kept = [
     expired: [
       Effect.gen(function* () {
         const sql = yield* PgClient.PgClient
-        const inbox = yield* Inbox
+        const { applied } = yield* AppliedEvents
         const [row] = yield* sql<{ readonly id: string }>`SELECT uuid_v7_floor_at(${written}::timestamptz)::text AS id`
-        return (yield* inbox.applied(["one"], "a", [{ eventId: row!.id, version: 1 }])).size
+        return (yield* applied(["one"], "a", [{ eventId: row!.id, version: 1 }])).size
       })
     ]
   }
@@ -85,7 +85,7 @@ for (const { expired, what, write } of kept) {
       yield* standAt(firstDropped)
       for (const look of expired) assert.strictEqual(yield* look, 1)
     }).pipe(
-      Effect.provide(Layer.provideMerge(Inbox.layer, berlin)),
+      Effect.provide(Layer.provideMerge(AppliedEvents.layer, berlin)),
       Effect.provideService(RetentionSettings, { outboxDays: days, inboxDays: days, taskDays: days }),
       Effect.provideService(Idempotency.IdempotencySettings, { retentionDays: days })
     )

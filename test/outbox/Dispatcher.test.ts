@@ -13,7 +13,7 @@ import { Outbox } from "../../src/outbox/Outbox.ts"
 import { Queue, QueueSettings } from "../../src/outbox/Queue.ts"
 import { Ownership } from "../../src/platform/Ownership.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
-import * as Faults from "../../src/platform/Faults.ts"
+import * as FaultInjection from "../../src/platform/FaultInjection.ts"
 import { WakeupSettings } from "../../src/platform/Wakeups.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Deliveries from "../support/Deliveries.ts"
@@ -189,20 +189,20 @@ it.live("with small batches and every wake-up lost, the poll drains the queue in
 for (const point of ["dispatcher.after-fetch", "dispatcher.after-publish", "dispatcher.after-mark"] as const) {
   it.live(`a failure ${point} loses nothing and keeps the order`, () =>
     Effect.gen(function* () {
-      const control = yield* Faults.FaultControl
+      const control = yield* FaultInjection.FaultControl
       yield* startDispatcher
       yield* control.set(point, { action: "fail", times: 5, delayMillis: 0 })
       yield* write(ids(10), 5)
       yield* Counters.drained
       assert.deepStrictEqual(yield* control.list, [])
       assertInOrder(yield* Counters.published, ids(10), 11)
-    }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Faults.layer()))
+    }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(FaultInjection.layer()))
   )
 }
 
 it.live("a lost ack duplicates whole batches and never overtakes", () =>
   Effect.gen(function* () {
-    const control = yield* Faults.FaultControl
+    const control = yield* FaultInjection.FaultControl
     yield* startDispatcher
     yield* control.set("dispatcher.before-publish", { action: "lose-ack", times: 5, delayMillis: 0 })
     yield* write(ids(10), 5)
@@ -210,7 +210,7 @@ it.live("a lost ack duplicates whole batches and never overtakes", () =>
     const records = yield* Counters.published
     assert.isAbove(records.length, 10 * 11)
     assertInOrder(records, ids(10), 11)
-  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Faults.layer()))
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(FaultInjection.layer()))
 )
 
 it.live("an outage of the broker pauses its topic, and everything is delivered after it", () =>
@@ -426,7 +426,7 @@ it.live("a clean stop sends nothing twice", () =>
 
 it.live("each consumer's effect happens once per event and in order, whatever fails on the way", () =>
   Effect.gen(function* () {
-    const control = yield* Faults.FaultControl
+    const control = yield* FaultInjection.FaultControl
     yield* startDispatcher
     for (const point of [
       "consumer.after-decode",
@@ -456,7 +456,7 @@ it.live("each consumer's effect happens once per event and in order, whatever fa
         )
       }
     }
-  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Faults.layer()))
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(FaultInjection.layer()))
 )
 
 /** As `startDispatcher`, with a broker that a test has put something in front of. */

@@ -11,7 +11,7 @@ import { laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import { Queue, wholeQueue } from "../../src/outbox/Queue.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
-import * as Faults from "../../src/platform/Faults.ts"
+import * as FaultInjection from "../../src/platform/FaultInjection.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -236,7 +236,7 @@ it.live("an outage burns no attempt of a held event, and it is tried again after
 for (const point of ["dispatcher.after-hold", "dispatcher.after-release", "dispatcher.after-publish"] as const) {
   it.live(`a failure ${point} loses nothing of a held aggregate and keeps its order`, () =>
     Effect.gen(function* () {
-      const control = yield* Faults.FaultControl
+      const control = yield* FaultInjection.FaultControl
       const topic = Refusals.makeTopic()
       for (const version of [2, 3, 5]) topic.refused.add(`poison/${version}`)
       yield* Refusals.append("poison", 1, 6)
@@ -258,7 +258,7 @@ for (const point of ["dispatcher.after-hold", "dispatcher.after-release", "dispa
     }).pipe(
       Effect.scoped,
       Effect.provide(writer),
-      Effect.provide(Faults.layer()),
+      Effect.provide(FaultInjection.layer()),
       Effect.provide(Refusals.soon({ maxAttempts: 1_000 }))
     )
   )

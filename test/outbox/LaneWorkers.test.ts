@@ -9,7 +9,7 @@ import { Outbox } from "../../src/outbox/Outbox.ts"
 import { type LaneView, Queue, QueueSettings } from "../../src/outbox/Queue.ts"
 import { Ownership } from "../../src/platform/Ownership.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
-import * as Faults from "../../src/platform/Faults.ts"
+import * as FaultInjection from "../../src/platform/FaultInjection.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import * as Counters from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -221,7 +221,7 @@ it.live("a lane that is lost while its turn ends in a defect is not told of any 
 
 it.live("a lane that failed and has nothing left to send is well again", () =>
   Effect.gen(function* () {
-    const control = yield* Faults.FaultControl
+    const control = yield* FaultInjection.FaultControl
     const context = yield* Layer.build(
       TestProcess.dispatcherOver((layer) => layer).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, unpolled)))
     )
@@ -239,7 +239,7 @@ it.live("a lane that failed and has nothing left to send is well again", () =>
       Effect.map(workers.stopped, (stopped) => stopped.length === 0)
     )
     assert.strictEqual((yield* Counters.published).length, 1)
-  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Faults.layer()))
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(FaultInjection.layer()))
 )
 
 for (const [name, fails, lookMillis] of [

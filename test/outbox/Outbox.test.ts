@@ -8,7 +8,8 @@ import { EventRefused, Outbox } from "../../src/outbox/Outbox.ts"
 import { Queue } from "../../src/outbox/Queue.ts"
 import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
-import * as Faults from "../../src/platform/Faults.ts"
+import * as FaultInjection from "../../src/platform/FaultInjection.ts"
+import type { FaultPoint } from "../../src/platform/Faults.ts"
 import { Transaction, TransactionEnded } from "../../src/platform/Transaction.ts"
 import { create, exists, increment, makeTables, queuedVersions } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -345,8 +346,8 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
 
 it.live("a failure outbox.after-append takes everything back, and one behind the commit takes nothing back", () =>
   Effect.gen(function* () {
-    const control = yield* Faults.FaultControl
-    const failOnce = (point: Faults.FaultPoint) => control.set(point, { action: "fail", times: 1, delayMillis: 0 })
+    const control = yield* FaultInjection.FaultControl
+    const failOnce = (point: FaultPoint) => control.set(point, { action: "fail", times: 1, delayMillis: 0 })
     yield* failOnce("outbox.after-append")
     assert.isTrue(Exit.isFailure(yield* Effect.exit(Transaction.run(create("p1")))))
     yield* failOnce("outbox.after-commit")
@@ -355,5 +356,5 @@ it.live("a failure outbox.after-append takes everything back, and one behind the
     yield* Transaction.run(create("p3"))
     assert.deepStrictEqual(yield* control.list, [], "each has struck")
     assert.deepStrictEqual([yield* versions("p1"), yield* versions("p2"), yield* versions("p3")], [[], [1], [1]])
-  }).pipe(Effect.provide(setUp), Effect.provide(TestProcess.quiet), Effect.provide(Faults.layer()))
+  }).pipe(Effect.provide(setUp), Effect.provide(TestProcess.quiet), Effect.provide(FaultInjection.layer()))
 )

@@ -1,15 +1,16 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, Exit, Fiber, Ref, Result } from "effect"
 import { TestClock } from "effect/testing"
-import * as Faults from "../../src/platform/Faults.ts"
+import * as FaultInjection from "../../src/platform/FaultInjection.ts"
+import { Faults } from "../../src/platform/Faults.ts"
 
-const once = (action: Faults.FaultAction, delayMillis = 0) => ({ action, times: 1, delayMillis })
+const once = (action: FaultInjection.FaultAction, delayMillis = 0) => ({ action, times: 1, delayMillis })
 
-layer(Faults.layer([], Effect.die("crashed")))("Faults", (it) => {
+layer(FaultInjection.layer([], Effect.die("crashed")))("Faults", (it) => {
   it.effect("a point does what is set, as often as it is set, and then nothing", () =>
     Effect.gen(function* () {
-      const { list, set } = yield* Faults.FaultControl
-      const faults = yield* Faults.Faults
+      const { list, set } = yield* FaultInjection.FaultControl
+      const faults = yield* Faults
       yield* set("a.b", { action: "fail", times: 2, delayMillis: 0 })
       assert.isTrue(Exit.isFailure(yield* Effect.exit(faults.at("a.b"))))
       assert.deepStrictEqual(yield* list, [{ point: "a.b", action: "fail", times: 1, delayMillis: 0 }])
@@ -20,8 +21,8 @@ layer(Faults.layer([], Effect.die("crashed")))("Faults", (it) => {
 
   it.effect("duplicate does the operation twice; lose-ack does it and reports a failure; crash does not do it", () =>
     Effect.gen(function* () {
-      const { set } = yield* Faults.FaultControl
-      const faults = yield* Faults.Faults
+      const { set } = yield* FaultInjection.FaultControl
+      const faults = yield* Faults
       const done = yield* Ref.make(0)
       const run = faults.around(
         "a.b",
@@ -42,8 +43,8 @@ layer(Faults.layer([], Effect.die("crashed")))("Faults", (it) => {
 
   it.effect("delay waits, and clear takes a fault back", () =>
     Effect.gen(function* () {
-      const { clear, set } = yield* Faults.FaultControl
-      const faults = yield* Faults.Faults
+      const { clear, set } = yield* FaultInjection.FaultControl
+      const faults = yield* Faults
       yield* set("a.b", once("delay", 5_000))
       const fiber = yield* Effect.forkChild(faults.at("a.b"))
       yield* TestClock.adjust(4_999)
@@ -57,10 +58,10 @@ layer(Faults.layer([], Effect.die("crashed")))("Faults", (it) => {
   )
 })
 
-describe("Faults.parse", () => {
+describe("FaultInjection.parse", () => {
   it("reads points with their actions", () => {
     assert.deepStrictEqual(
-      Result.getOrThrow(Faults.parse("dispatcher.after-fetch=crash, pay.after-charge=delay:3:250")),
+      Result.getOrThrow(FaultInjection.parse("dispatcher.after-fetch=crash, pay.after-charge=delay:3:250")),
       [
         ["dispatcher.after-fetch", { action: "crash", times: 1, delayMillis: 0 }],
         ["pay.after-charge", { action: "delay", times: 3, delayMillis: 250 }]
@@ -70,7 +71,7 @@ describe("Faults.parse", () => {
 
   it("says which part is wrong", () => {
     for (const wrong of ["a.b=explode", "ab=crash", "a.b=crash:0", "a.b=delay:1:-5", "a.b", "=crash"]) {
-      const result = Faults.parse(`x.y=fail,${wrong}`)
+      const result = FaultInjection.parse(`x.y=fail,${wrong}`)
       assert.isTrue(Result.isFailure(result) && result.failure.includes(`"${wrong}"`), wrong)
     }
   })
@@ -78,7 +79,7 @@ describe("Faults.parse", () => {
 
 it.effect("without the layer, a point is nothing at all", () =>
   Effect.gen(function* () {
-    const faults = yield* Faults.Faults
+    const faults = yield* Faults
     assert.strictEqual(faults.at("a.b"), Effect.void)
     const operation = Effect.succeed(1)
     assert.strictEqual(

@@ -9,6 +9,7 @@ import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import * as Parking from "../../src/inbox/holds/Parking.ts"
 import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
+import { AppliedEvents } from "../../src/operations/AppliedEvents.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { InboxReport } from "../../src/operations/InboxReport.ts"
 import type { Subscriber } from "../../src/inbox/Subscriber.ts"
@@ -33,7 +34,7 @@ export const plainSteps = ApplySlice.layer.pipe(Layer.provideMerge(Parking.layer
 
 /** The steps of one process on a database of its own. */
 export const processWith = (steps: Steps) =>
-  Layer.mergeAll(steps, InboxDeadLetters.layer, InboxReport.layer).pipe(
+  Layer.mergeAll(steps, AppliedEvents.layer, InboxDeadLetters.layer, InboxReport.layer).pipe(
     Layer.provideMerge(Inbox.layer),
     Layer.provideMerge(TestProcess.broker),
     Layer.provideMerge(Layer.effectDiscard(Counters.makeTables)),

@@ -11,7 +11,7 @@ import * as Consumers from "../../src/main/Consumers.ts"
 import { HoldSettings } from "../../src/inbox/holds/ParkedHolds.ts"
 import type { Subscriber } from "../../src/inbox/Subscriber.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
-import * as Faults from "../../src/platform/Faults.ts"
+import * as FaultInjection from "../../src/platform/FaultInjection.ts"
 import * as Counters from "./Counters.ts"
 import * as FleetProtocol from "./FleetProtocol.ts"
 import * as TestProcess from "./TestProcess.ts"
@@ -54,7 +54,7 @@ const program = Effect.gen(function* () {
       Layer.provide(TestProcess.platform),
       Layer.provide(
         Layer.mergeAll(
-          Faults.layer(Result.getOrThrow(Faults.parse(settings.faults))),
+          FaultInjection.layer(Result.getOrThrow(FaultInjection.parse(settings.faults))),
           Layer.succeed(Consumer.ConsumerSettings, { sliceSize: settings.batchSize }),
           Layer.succeed(HoldSettings, { retryBaseMillis: 20, maxAttempts: 50 })
         )

@@ -10,7 +10,7 @@ import * as KafkaBroker from "../../src/brokers/kafkajs/KafkaBroker.ts"
 import { laneCount } from "../../src/outbox/Lane.ts"
 import { ControlConnection } from "../../src/platform/ControlConnection.ts"
 import { type Membership, Ownership } from "../../src/platform/Ownership.ts"
-import * as Faults from "../../src/platform/Faults.ts"
+import * as FaultInjection from "../../src/platform/FaultInjection.ts"
 import * as FleetProtocol from "./FleetProtocol.ts"
 import * as ShortWaits from "./ShortWaits.ts"
 import * as TestProcess from "./TestProcess.ts"
@@ -83,7 +83,7 @@ const program = Effect.gen(function* () {
     dispatcher.pipe(
       Layer.provide(watchedOwnership(settings)),
       Layer.provideMerge(TestProcess.outbox),
-      Layer.provide(Faults.layer(Result.getOrThrow(Faults.parse(settings.faults)))),
+      Layer.provide(FaultInjection.layer(Result.getOrThrow(FaultInjection.parse(settings.faults)))),
       Layer.provide(FleetProtocol.layerOf(settings)),
       Layer.provide(
         Layer.succeed(

@@ -9,7 +9,7 @@ import type { TaskType } from "../../src/tasks/TaskType.ts"
 import { TaskLeases } from "../../src/tasks/TaskLeases.ts"
 import * as TaskWorker from "../../src/tasks/TaskWorker.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
-import * as Faults from "../../src/platform/Faults.ts"
+import * as FaultInjection from "../../src/platform/FaultInjection.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 import { advance, enqueue, enqueuer, install, plain, rows, settings, steps, taskType } from "./Support.ts"
@@ -594,7 +594,7 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
         ["task.after-claim", "task.during-run", "task.after-handler", "task.after-finish"] as const
       ).entries()) {
         const faulty = yield* TaskWorker.make([TaskHandler.make(plain, () => Effect.succeed(effect(number)))]).pipe(
-          Effect.provide(Faults.layer([[point, { action: "fail", times: 1, delayMillis: 0 }]]))
+          Effect.provide(FaultInjection.layer([[point, { action: "fail", times: 1, delayMillis: 0 }]]))
         )
         yield* enqueue(plain, { number })
         yield* Effect.exit(faulty.runOnce)

@@ -4,7 +4,7 @@ import { Config, Console, Effect, Layer, Redacted, Result, Schema } from "effect
 import * as TaskHandler from "../../src/tasks/TaskHandler.ts"
 import { TaskWorkers } from "../../src/tasks/TaskWorkers.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
-import * as Faults from "../../src/platform/Faults.ts"
+import * as FaultInjection from "../../src/platform/FaultInjection.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 import { enqueuer, plain, settings, steps } from "./Support.ts"
@@ -29,7 +29,7 @@ const program = Effect.gen(function* () {
     TaskWorkers.layer([handler(given.slowMillis)]).pipe(
       Layer.provide(steps),
       Layer.provide(enqueuer),
-      Layer.provide(Faults.layer(Result.getOrThrow(Faults.parse(given.faults)))),
+      Layer.provide(FaultInjection.layer(Result.getOrThrow(FaultInjection.parse(given.faults)))),
       Layer.provide(settings(WorkerProtocol.timing)),
       Layer.provide(Layer.succeed(TestDatabase, { url: Redacted.make(given.databaseUrl), name: "given" })),
       Layer.provide(TestProcess.quiet)

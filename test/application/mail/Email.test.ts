@@ -5,7 +5,7 @@ import { MailDeliveries } from "../../../src/application/mail/MailDeliveries.ts"
 import { EmailAddress, MailSettings, MailTransport } from "../../../src/application/mail/MailTransport.ts"
 import * as SmtpTransport from "../../../src/application/mail/SmtpTransport.ts"
 import { email, emailType } from "../../../src/application/tasks/Email.ts"
-import * as Faults from "../../../src/platform/Faults.ts"
+import * as FaultInjection from "../../../src/platform/FaultInjection.ts"
 import { Transaction } from "../../../src/platform/Transaction.ts"
 import { Tasks } from "../../../src/tasks/Tasks.ts"
 import type { TaskId } from "../../../src/tasks/TaskType.ts"
@@ -18,7 +18,7 @@ const services = Layer.mergeAll(MailDeliveries.layer, Tasks.layer).pipe(
   Layer.provideMerge(TaskWakeup.layer),
   Layer.provideMerge(TestProcess.platform),
   Layer.provideMerge(TestDatabase.layer),
-  Layer.provideMerge(Layer.mergeAll(TestProcess.quiet, Faults.layer()))
+  Layer.provideMerge(Layer.mergeAll(TestProcess.quiet, FaultInjection.layer()))
 )
 
 /** Longer than a mail takes on a machine that is busy with everything else. */
@@ -91,7 +91,7 @@ const messageIds = (server: { readonly taken: ReadonlyArray<MailServer.Taken> })
   server.taken.map(({ source }) => MailServer.header(source, "Message-ID"))
 
 /** The process dies when the server has taken the mail and before that is written down. */
-const dieAfterSend = Effect.flatMap(Faults.FaultControl, ({ set }) =>
+const dieAfterSend = Effect.flatMap(FaultInjection.FaultControl, ({ set }) =>
   set("mail.after-send", { action: "fail", times: 1, delayMillis: 0 })
 )
 
