@@ -11,7 +11,7 @@ import { Ids } from "../src/platform/Ids.ts"
 import { ControlConnection } from "../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../src/platform/DatabaseSettings.ts"
 import { LowWaterMarks } from "../src/postgres/fast/LowWaterMarks.ts"
-import * as Database from "../src/postgres/Database.ts"
+import * as ReservedPool from "../src/postgres/ReservedPool.ts"
 import { Ownership } from "../src/platform/Ownership.ts"
 import { Wakeups } from "../src/platform/Wakeups.ts"
 import { Fibers } from "../src/platform/Supervised.ts"
@@ -33,7 +33,7 @@ export const platform = Ownership.layer.pipe(
 export const reservedFor = (purpose: string, connections: number, plans: Readonly<Record<string, string>>) =>
   Layer.unwrap(
     Environment.useSync(({ databaseUrl }) =>
-      Database.layerReserved(purpose, connections, plans).pipe(
+      ReservedPool.layer(purpose, connections, plans).pipe(
         Layer.provide(DatabaseSettings.layerOf({ url: databaseUrl }))
       )
     )

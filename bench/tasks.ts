@@ -12,7 +12,7 @@ import type { TaskType } from "../src/tasks/TaskType.ts"
 import { TaskWakeup } from "../src/tasks/TaskWakeup.ts"
 import { TaskWorkers, workerConnections } from "../src/tasks/TaskWorkers.ts"
 import { DatabaseSettings } from "../src/platform/DatabaseSettings.ts"
-import * as Database from "../src/postgres/Database.ts"
+import * as ReservedPool from "../src/postgres/ReservedPool.ts"
 import { Transaction } from "../src/platform/Transaction.ts"
 import { Environment, Side } from "./Environment.ts"
 import * as Cpu from "./Cpu.ts"
@@ -30,9 +30,7 @@ const type: TaskType<{ readonly orderId: string }> = {
 
 const reserved = Layer.unwrap(
   Environment.useSync(({ databaseUrl }) =>
-    Database.layerReserved("workers", workerConnections).pipe(
-      Layer.provide(DatabaseSettings.layerOf({ url: databaseUrl }))
-    )
+    ReservedPool.layer("workers", workerConnections).pipe(Layer.provide(DatabaseSettings.layerOf({ url: databaseUrl })))
   )
 )
 

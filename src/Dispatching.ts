@@ -20,7 +20,7 @@ import { Looks } from "./outbox/Looks.ts"
 import { Publisher } from "./outbox/Publisher.ts"
 import { Queue } from "./outbox/Queue.ts"
 import { ControlSettings } from "./platform/ControlConnection.ts"
-import * as Database from "./postgres/Database.ts"
+import * as ReservedPool from "./postgres/ReservedPool.ts"
 import { LowWaterMarks } from "./postgres/fast/LowWaterMarks.ts"
 
 /** Connections that a dispatcher can use at once: for a fetch, a mark, a poll and samples, and six for the holds of its senders. */
@@ -46,8 +46,8 @@ const dispatcherPlans: Readonly<Record<string, string>> = {
 export const dispatcherDatabase = Layer.unwrap(
   Effect.gen(function* () {
     const { sessionTimeoutMillis } = yield* ControlSettings
-    const bounds = yield* Database.lockBounds(sessionTimeoutMillis)
-    return Database.layerReserved("dispatcher", dispatcherConnections, { ...dispatcherPlans, ...bounds })
+    const bounds = yield* ReservedPool.lockBounds(sessionTimeoutMillis)
+    return ReservedPool.layer("dispatcher", dispatcherConnections, { ...dispatcherPlans, ...bounds })
   })
 )
 

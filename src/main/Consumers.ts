@@ -5,7 +5,7 @@ import { HandleSettings } from "../inbox/Handle.ts"
 import * as Parking from "../inbox/holds/Parking.ts"
 import * as InboxMetrics from "../operations/InboxMetrics.ts"
 import { InboxReport } from "../operations/InboxReport.ts"
-import * as Database from "../postgres/Database.ts"
+import * as ReservedPool from "../postgres/ReservedPool.ts"
 import * as CoalescedSlices from "../postgres/fast/CoalescedSlices.ts"
 import * as OneStatementClaim from "../postgres/fast/OneStatementClaim.ts"
 
@@ -34,8 +34,8 @@ const silenceSlackMillis = 5_000
 export const database = Layer.unwrap(
   Effect.gen(function* () {
     const { timeoutMillis } = yield* HandleSettings
-    const bounds = yield* Database.lockBounds(timeoutMillis + silenceSlackMillis)
-    return Database.layerReserved("consumers", connections, { ...plans, ...bounds })
+    const bounds = yield* ReservedPool.lockBounds(timeoutMillis + silenceSlackMillis)
+    return ReservedPool.layer("consumers", connections, { ...plans, ...bounds })
   })
 )
 

@@ -10,7 +10,7 @@ import { email } from "../application/tasks/Email.ts"
 import { report } from "../application/tasks/Report.ts"
 import type { AppConfig } from "../Config.ts"
 import * as PoolMetrics from "../operations/PoolMetrics.ts"
-import * as Database from "../postgres/Database.ts"
+import * as ReservedPool from "../postgres/ReservedPool.ts"
 import { TaskClaim } from "../tasks/TaskClaim.ts"
 import { TaskFinish } from "../tasks/TaskFinish.ts"
 import type { TaskHandler } from "../tasks/TaskHandler.ts"
@@ -43,7 +43,7 @@ const mail = (config: AppConfig) =>
   )
 
 /** Tasks are claimed, renewed and finished on connections of their own: handlers that use up the pool don't cost them their leases. */
-const workersDatabase = Database.layerReserved("workers", workerConnections)
+const workersDatabase = ReservedPool.layer("workers", workerConnections)
 
 /** Runs the tasks that are due. */
 export const workers = (config: AppConfig) =>

@@ -1,5 +1,5 @@
 /**
- * The connection pools of the service.
+ * The connection pool of the service. ReservedPool.ts makes others beside it.
  *
  * Column names are not rewritten: SQL says snake_case, and a statement aliases the columns that it returns.
  */
@@ -61,23 +61,11 @@ const boundedSocket = (
   }
 }
 
-type Pool = PgClient.PgClient | SqlClient.SqlClient | PoolStats
+/** A pool, as layers provide it. */
+export type Pool = PgClient.PgClient | SqlClient.SqlClient | PoolStats
 
 /** Transactions last milliseconds. After this idle time a transaction has lost its client, and holds back vacuum. */
-const longestIdleTransactionMillis = 60_000
-
-/**
- * Startup parameters for connections that lock rows for which other processes wait.
- *
- * - A process that freezes inside a transaction loses its row locks after `frozenMillis`.
- * - A statement that waits for a lock fails before its pool gives the connection up. Otherwise Postgres would go on waiting for a client
- *   that is gone, once more with each retry.
- */
-export const lockBounds = (frozenMillis: number): Effect.Effect<Readonly<Record<string, string>>> =>
-  PoolSettings.useSync(({ silenceMillis }) => ({
-    idle_in_transaction_session_timeout: String(Math.min(frozenMillis, longestIdleTransactionMillis)),
-    lock_timeout: String(Math.ceil((silenceMillis * 2) / 3))
-  }))
+export const longestIdleTransactionMillis = 60_000
 
 const clientLayer = (bounded: boolean) =>
   Layer.unwrap(
@@ -109,29 +97,6 @@ const clientLayer = (bounded: boolean) =>
 
 /** Provides `PgClient` and `SqlClient` over one pool, made from {@link DatabaseSettings}. */
 export const layer: Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> = clientLayer(true)
-
-/**
- * A pool beside {@link layer}'s, for work that must go on while requests queue for their connections. In the same queue an event would
- * wait as long as three transactions do, and longest under load. Connections are opened when they are needed.
- */
-export const layerReserved = (
-  purpose: string,
-  maxConnections: number,
-  startupParameters: Readonly<Record<string, string>> = {}
-): Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> =>
-  Layer.fresh(clientLayer(true)).pipe(
-    Layer.provide(
-      Layer.effect(
-        DatabaseSettings,
-        DatabaseSettings.useSync((settings) => ({
-          ...settings,
-          maxConnections,
-          startupParameters,
-          applicationName: `${settings.applicationName} ${purpose}`
-        }))
-      )
-    )
-  )
 
 /** A single connection without a limit on silence, for migrations, which may build an index on a large table. */
 export const layerPatient: Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> = clientLayer(false)
