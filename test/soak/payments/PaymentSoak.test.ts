@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { TestDatabase } from "../../support/TestDatabase.ts"
 import { soak } from "./PaymentSoak.ts"
 
-/** Enough to meet most of the places where a death hurts, in about a minute; `npm run soak:payments` goes on for as long as one likes. */
+/** Enough kills to hit most of the critical points, in about a minute; `npm run soak:payments` runs longer. */
 const kills = 12
 
 it.live(
