@@ -1,4 +1,4 @@
-/** Mistakes of one line in the inbox: statements that lose `consumer_name = …`, and so read or change what another consumer holds. */
+/** One-line mistakes in the inbox: statements without `consumer_name = …`, which read or change another consumer's rows. */
 import type { Mutant } from "./mutants.ts"
 
 const inbox = "src/inbox/Inbox.ts"

@@ -1,4 +1,4 @@
-/** Mistakes of one line in the inbox: what it applies, what waits, whose it is, and what is told of it. */
+/** One-line mistakes in the inbox: in what is applied, parked and reported, and for which consumer. */
 import { inboxConsumerMutants } from "./inboxConsumerMutants.ts"
 import { inboxRaceMutants } from "./inboxRaceMutants.ts"
 import type { Mutant } from "./mutants.ts"

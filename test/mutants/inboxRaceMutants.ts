@@ -1,4 +1,4 @@
-/** Mistakes of one line in the inbox: the lost guard between the two steps of a protocol. */
+/** One-line mistakes in the inbox: a missing guard between the two steps of a protocol. */
 import type { Mutant } from "./mutants.ts"
 
 const cursors = "src/inbox/Cursors.ts"

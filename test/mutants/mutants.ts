@@ -1,6 +1,6 @@
 /**
- * Mistakes of one line in the service's own source, each with the test that turns red. They stand for guarantees that no
- * mistake of the failure lab does, for that one replaces whole parts (`test/lab/mistakes`): on a socket, inside a transaction's frame, between sessions.
+ * One-line mistakes in the service's source, each with the test that fails because of it. A mistake of the failure lab replaces a whole
+ * part (`test/lab/mistakes`). These break guarantees inside a part: on a socket, in a transaction's statements, between sessions.
  */
 import { brokerMutants } from "./brokerMutants.ts"
 import { netOutboxMutants } from "./netMutants.ts"
@@ -11,15 +11,15 @@ import { taskMutants } from "./taskMutants.ts"
 import { timeZoneMutants } from "./timeZoneMutants.ts"
 
 export interface Mutant {
-  /** What it does wrong, as a name. */
+  /** The mistake, as a name. */
   readonly name: string
-  /** What holds no longer. */
+  /** The guarantee that the mistake breaks. */
   readonly breaks: string
-  /** The file, from the root, and the place in it: exactly one. */
+  /** The file, from the root, and the text that is replaced: it occurs exactly once. */
   readonly file: string
   readonly find: string
   readonly replace: string
-  /** The test that sees it: its file, and how its name begins. */
+  /** The test that fails: its file, and the beginning of its title. */
   readonly seenBy: { readonly file: string; readonly test: string }
 }
 

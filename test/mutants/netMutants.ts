@@ -1,4 +1,4 @@
-/** Mistakes of one line that were planted by a stranger and seen by no test at first: each class has its tests now. */
+/** One-line mistakes that a review planted and no test noticed at first. Each class of them has its tests now. */
 import type { Mutant } from "./mutants.ts"
 
 const statusView = "migrations/mechanism/0105_outbox_holds.sql"

@@ -1,4 +1,4 @@
-/** Mistakes of one line in the outbox: what it sends, what waits, and what is told of it. */
+/** One-line mistakes in the outbox: in what is sent, held and reported. */
 import type { Mutant } from "./mutants.ts"
 
 const dispatcher = "src/outbox/Dispatcher.ts"

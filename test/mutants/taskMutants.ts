@@ -1,4 +1,4 @@
-/** Mistakes of one line in the tasks, and in the payments that tasks look after. */
+/** One-line mistakes in the tasks, and in the payments that tasks recover. */
 import type { Mutant } from "./mutants.ts"
 
 const claim = "src/tasks/TaskClaim.ts"

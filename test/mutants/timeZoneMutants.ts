@@ -1,4 +1,4 @@
-/** Mistakes by which a time or a day is taken in the time zone of the database's session. Test databases have one far from UTC. */
+/** Mistakes that read a time or a day in the time zone of the session. Test databases have a zone far from UTC. */
 import type { Mutant } from "./mutants.ts"
 
 const retentionTest = "test/operations/RetentionHours.test.ts"

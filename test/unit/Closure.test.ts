@@ -1,19 +1,19 @@
-/** How much of the source a reader of the minimal example has to follow. */
+/** The lines of source that a reader of the minimal example has to follow. */
 import { assert, it } from "@effect/vitest"
 import { readFileSync } from "node:fs"
 import * as Path from "node:path"
 
 const root = Path.resolve(import.meta.dirname, "../..")
 
-/** Parts that a service replaces: Postgres and Kafka of its own take the place of the embedded servers. */
+/** Parts that a service replaces: it has Postgres and Kafka instead of the embedded servers. */
 const replaced = ["src/brokers/embedded/", "src/postgres/embedded/"]
 
-/** The most lines that the closure may have: what it has now, rounded up. This number only falls, towards 4,500. */
+/** The most lines in the closure: the present count, rounded up. This number only falls, towards 4,500. */
 const maxLines = 7_750
 
 const lines = (text: string) => text.split("\n").length - 1
 
-/** The example and all that it imports, directly or not, types included: lines by file. */
+/** The example and all its imports, direct and indirect, types included: lines by file. */
 const closure = (entry: string): ReadonlyMap<string, number> => {
   const found = new Map<string, number>()
   const visit = (file: string) => {
