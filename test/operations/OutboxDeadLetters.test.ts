@@ -40,7 +40,7 @@ const byHand = Holds.layer.pipe(
   )
 )
 
-/** The poll is an hour away: only a wake-up explains what happens. */
+/** The poll is an hour away, so only a wake-up can cause an attempt. */
 const seldom = Layer.succeed(LaneWorkersSettings, { pollMillis: 3_600_000 })
 
 const startDispatcher = (topic: Refusals.Topic) =>
@@ -253,7 +253,7 @@ it.live("an event that was skipped can be redriven by itself while its aggregate
     )
     yield* Counters.drained
     topic.refused.clear()
-    // A redriven event goes alone; the next dead letter of its aggregate has to wait for it.
+    // A redriven event is sent alone, and the next dead letter of its aggregate waits for it.
     const both = yield* letters.retryAll({}, operator)
     assert.strictEqual(both.retried, 1)
     assert.strictEqual(both.refusedCount, 1)
@@ -388,7 +388,7 @@ it.live("of two operators who redrive one skipped event at once both are told th
     const [event] = yield* Lanes.fetch(queue, laneOf("one"), [])
     assert.strictEqual(yield* holds.hold(laneOf("one"), event!, Refusals.rejection), "skipped")
     const eventId = yield* Refusals.idOf("one", "dead")
-    // The second operator comes when the first has run its statements, and not committed yet.
+    // The second operator comes when the first one has run its statements and not committed.
     const isThere = yield* Deferred.make<void>()
     const goOn = yield* Deferred.make<void>()
     const first = yield* Effect.forkChild(

@@ -19,7 +19,7 @@ const world = PoolMetrics.layer("test").pipe(
     )
   ),
   Layer.provideMerge(Layer.mergeAll(TestDatabase.layer, Fibers.layer)),
-  // A registry of its own: other tests of this process have a pool, too.
+  // A separate registry, since other tests of this process have a pool, too.
   Layer.provideMerge(Layer.sync(Metric.MetricRegistry, () => new Map()))
 )
 

@@ -196,7 +196,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
             const late = yield* KafkaMember.makeDirect({ brokers: bootstrapServers.split(",") })
             for (let first = 0; first < 3; first++) {
               yield* within("the topic", late.broker.ensureTopic(topic, partitions))
-              // Once more, for a machine that stood still for the time of a question.
+              // A second attempt, in case the machine stood still during the first one.
               yield* within("an answer", Effect.retry(late.broker.reach!(topic), { times: 1 }))
             }
             yield* proxy.pass

@@ -14,7 +14,7 @@ import { topicEnds } from "../../support/topicEnds.ts"
 /** A start takes 3 s, and of three nodes 8 s. A busy machine gets ten times that. */
 const timeoutMillis = 300_000
 
-/** For one condition on a running cluster: above an election, which takes 2 s to notice a death, and the move. */
+/** The time limit of one condition on a running cluster: above an election, which notices a death after 2 s, and the move of a leader. */
 const patience = "30 seconds"
 
 const source = await Effect.runPromise(KafkaSource.decideLocalKafka)
