@@ -17,7 +17,7 @@ it.effect(
       )
       assert.isBelow(parts.at(-1)!, 10_000)
       assert.isAtMost(left("slices", 1), 1)
-      // A second signal gives no new grace.
+      // A second signal does not start a new grace.
       Grace.begin()
       assert.isAtMost(left("requests", 60_000), parts[0]!)
     }).pipe(

@@ -1,4 +1,4 @@
-/** What a client's transactions guarantee: the driver's, and ours that stand in for them. */
+/** The guarantees of a client's transactions: of the driver's, and of ours that replace them. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, layer } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer, Logger, Option, Ref, References, Tracer } from "effect"
@@ -9,7 +9,7 @@ import { Transaction, TransactionEnded } from "../../src/platform/Transaction.ts
 import { eventually } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
-/** Few, so that a test sees who holds one. */
+/** A small pool, so that a test notices a connection that is not returned. */
 const maxConnections = 2
 
 const implementations = {
@@ -27,7 +27,7 @@ const write = (n: number) => Effect.flatMap(PgClient.PgClient, (sql) => sql`INSE
 const inTransaction = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.flatMap(PgClient.PgClient, (sql) => sql.withTransaction(effect))
 
-/** What is committed, as another session sees it; and an empty table for the next test. */
+/** The committed rows, as another session sees them. Empties the table for the next test. */
 const committed = Effect.gen(function* () {
   const sql = yield* PgClient.PgClient
   const rows = yield* sql<{ readonly n: number }>`SELECT n FROM numbers ORDER BY n`
@@ -137,7 +137,7 @@ for (const [name, implementation] of Object.entries(implementations)) {
           const called = yield* Ref.make<ReadonlyArray<string>>([])
           const call = (what: string) =>
             sql.afterCommit(
-              // On each connection at once: none is held any more.
+              // Uses all connections at once: none is still reserved.
               Effect.all([write(1), write(2)], { concurrency: "unbounded" }).pipe(
                 Effect.orDie,
                 Effect.andThen(Ref.update(called, (so) => [...so, what]))
@@ -264,7 +264,7 @@ layer(ours, { excludeTestServices: true })("Transactions: only ours", (it) => {
     Effect.gen(function* () {
       const sql = yield* PgClient.PgClient
       yield* inTransaction(write(1))
-      // COMMIT is prepared by name, as all else, and a session can lose a name.
+      // COMMIT is a prepared statement like all others, and a session can lose its prepared statements.
       const lose = Effect.gen(function* () {
         const [row] = yield* sql<{
           readonly name: string

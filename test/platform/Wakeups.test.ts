@@ -1,4 +1,4 @@
-/** What is said at once travels together, and arrives one by one. */
+/** Wake-ups that are sent together travel in one NOTIFY, and arrive one by one. */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import * as Database from "../../src/postgres/Database.ts"

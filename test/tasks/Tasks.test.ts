@@ -157,7 +157,7 @@ layer(services, { excludeTestServices: true })("Tasks", (it) => {
   )
 })
 
-/** Waits until so many sessions of this database wait for another one's transaction. */
+/** Waits until that many sessions of this database wait for another transaction. */
 const waiting = (count: number) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
