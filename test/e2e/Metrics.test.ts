@@ -190,7 +190,7 @@ it.live("a scrape runs no SQL", () =>
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )
 
-it.live("with a database that does not answer, a scrape still tells what was last seen", () =>
+it.live("with a database that does not answer, a scrape still contains the last sampled values", () =>
   Effect.gen(function* () {
     const { url } = yield* TestDatabase
     const direct = new URL(Redacted.value(url))

@@ -115,7 +115,7 @@ it.live("a task that does not end within the grace is given back, not counted, a
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )
 
-it.live("the hard limit ends a stop that hangs, with 1, and the next start puts right what was left", () =>
+it.live("the hard limit ends a stop that hangs, with 1, and the next start finishes the interrupted work", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const first = yield* start({

@@ -208,7 +208,7 @@ it.live("a busy port refuses the start with a line that names PORT", () =>
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
 )
 
-it.live("a database that is not there refuses the start with a line that names DATABASE_URL", () =>
+it.live("an unreachable database refuses the start with a line that names DATABASE_URL", () =>
   Effect.gen(function* () {
     const { code, stderr } = yield* run(["migrate"], { DATABASE_URL: "postgres://nobody:secret@127.0.0.1:1/none" })
     assert.strictEqual(code, 1)

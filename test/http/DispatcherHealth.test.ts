@@ -83,7 +83,7 @@ it.live("a lane that ends in a defect degrades the service, and is named until a
   }).pipe(Effect.provide(service))
 })
 
-it.live("aggregates whose versions fall in the queue degrade the service, and are counted until they are right", () =>
+it.live("aggregates with out-of-order versions degrade the service, and are counted until they are repaired", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     // In one transaction, or the first aggregate would be repaired before the second one breaks.
@@ -96,7 +96,7 @@ it.live("aggregates whose versions fall in the queue degrade the service, and ar
   }).pipe(Effect.provide(serviceOver((layer) => layer)))
 )
 
-it.live("a refused event and what waits behind it are counted, and degrade nothing: all others flow", () => {
+it.live("a refused event and the events parked behind it are counted, and do not degrade the service", () => {
   const topic = Refusals.makeTopic()
   topic.refused.add("poison/1")
   return Effect.gen(function* () {

@@ -50,7 +50,7 @@ layer(database, { excludeTestServices: true })("single cases", (it) => {
   )
 
   it.effect(
-    "days that are dropped in the middle of a batch change nothing of what is delivered, nor its order",
+    "days that are dropped in the middle of a batch change neither the delivered events nor their order",
     () =>
       Effect.gen(function* () {
         const told = (upkeep: string, gate: number) =>

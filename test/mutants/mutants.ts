@@ -66,7 +66,7 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: transactionControl,
     find: "undo(connection, `ROLLBACK TO SAVEPOINT ${name}`)",
     replace: "Effect.void",
-    seenBy: { file: "test/platform/TransactionControl.test.ts", test: "a failure inside takes back" }
+    seenBy: { file: "test/platform/TransactionControl.test.ts", test: "a failure of an inner" }
   },
   {
     name: "savepoints-side-by-side",
@@ -74,7 +74,7 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: transactionControl,
     find: "return parent.savepoints.withPermit(",
     replace: "return ((inner) => inner)(",
-    seenBy: { file: "test/platform/TransactionControl.test.ts", test: "two inner ones side by side" }
+    seenBy: { file: "test/platform/TransactionControl.test.ts", test: "two concurrent inner transactions don't end" }
   },
   {
     name: "announces-what-was-taken-back",

@@ -82,7 +82,10 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneFloors,
     find: "pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8",
     replace: "pg_snapshot_xmin(pg_current_snapshot()) >= ('3' || left(${xid}::text, 0))::xid8",
-    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a floor waits for whoever has a smaller number" }
+    seenBy: {
+      file: "test/postgres/fast/LowWaterMarks.test.ts",
+      test: "a low-water mark waits for uncommitted transactions with smaller"
+    }
   },
   {
     name: "forgets-who-woke-it",
@@ -411,7 +414,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     replace: "return found",
     seenBy: {
       file: "test/operations/OutboxDeadLetters.test.ts",
-      test: "of two operators who redrive one skipped event"
+      test: "two operators who redrive one skipped event at"
     }
   },
   {
@@ -502,7 +505,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneFloors,
     find: "yield* raiseBeside(lanes, topicsOf, found)",
     replace: "",
-    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "what can't be sent is stepped over once" }
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a backlog that can't be sent is passed" }
   },
   {
     name: "floor-over-what-comes-back",
@@ -510,7 +513,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneFloors,
     find: "places.filter(({ table }) => table !== queueTable)",
     replace: "places.slice(0, 0)",
-    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "nor does it step over what may come back" }
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a low-water mark that leaves out a topic does" }
   },
   {
     name: "begins-behind-what-it-wants",
@@ -518,7 +521,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneFloors,
     find: "higher.topics.every((topic) => leftOut.includes(topic))",
     replace: "true",
-    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "what can't be sent is stepped over once" }
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a backlog that can't be sent is passed" }
   },
   {
     name: "raises-what-was-lost",
@@ -526,7 +529,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneFloors,
     find: "    if (forgotten !== before) return\n    if (rows",
     replace: "    if (rows",
-    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a lane that is lost while its floor" }
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a lane that is lost while its low-water" }
   },
   {
     name: "parks-in-front-of-all",
@@ -621,7 +624,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: metrics,
     find: "Metric.update(pendingGauge, pending.count)",
     replace: "Metric.update(pendingGauge, 0)",
-    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "the metrics of pending events, their age," }
   },
   {
     name: "nothing-is-old",
@@ -629,7 +632,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: metrics,
     find: "Metric.update(oldestGauge, pending.oldestSeconds)",
     replace: "Metric.update(oldestGauge, 0)",
-    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "the metrics of pending events, their age," }
   },
   {
     name: "dead-for-parked",
@@ -637,7 +640,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: metrics,
     find: "Metric.update(parkedGauge, parked)",
     replace: "Metric.update(parkedGauge, dead)",
-    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "the metrics of pending events, their age," }
   },
   {
     name: "nobody-is-dead",
@@ -645,7 +648,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: metrics,
     find: "Metric.update(deadGauge, dead)",
     replace: "Metric.update(deadGauge, 0)",
-    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "the metrics of pending events, their age," }
   },
   {
     name: "lane-fails-unseen",
@@ -687,7 +690,10 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: dispatcherHealth,
     find: " && misordered.length === 0",
     replace: "",
-    seenBy: { file: "test/http/DispatcherHealth.test.ts", test: "aggregates whose versions fall in the queue" }
+    seenBy: {
+      file: "test/http/DispatcherHealth.test.ts",
+      test: "aggregates with out-of-order versions degrade the service,"
+    }
   },
   {
     name: "disorder-untold",
@@ -695,6 +701,9 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: dispatcherHealth,
     find: "misordered.reduce((sum, { aggregates }) => sum + aggregates, 0)",
     replace: "0",
-    seenBy: { file: "test/http/DispatcherHealth.test.ts", test: "aggregates whose versions fall in the queue" }
+    seenBy: {
+      file: "test/http/DispatcherHealth.test.ts",
+      test: "aggregates with out-of-order versions degrade the service,"
+    }
   }
 ]

@@ -65,7 +65,7 @@ export const platformMutants: ReadonlyArray<Mutant> = [
     file: ids,
     find: "aheadMillis = databaseMillis - atMillis",
     replace: "aheadMillis = Date.now() - atMillis + 0 * databaseMillis",
-    seenBy: { file: "test/platform/Ids.test.ts", test: "the layer has taken the database's time" }
+    seenBy: { file: "test/platform/Ids.test.ts", test: "the layer reads the database's time, however" }
   },
   {
     name: "ids-of-the-first-sample",

@@ -101,7 +101,7 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     file: tasks,
     find: " AND execute_at > ${due}",
     replace: "",
-    seenBy: { file: states, test: "hasten brings forward what waits" }
+    seenBy: { file: states, test: "hasten brings a waiting task" }
   },
   {
     name: "hastens-the-new-only",
@@ -109,7 +109,7 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     file: tasks,
     find: "state IN ('pending', 'failed') AND execute_at",
     replace: "state = 'pending' AND execute_at",
-    seenBy: { file: states, test: "hasten brings forward what waits" }
+    seenBy: { file: states, test: "hasten brings a waiting task" }
   },
   {
     name: "forgets-attempts",
@@ -117,7 +117,7 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     file: taskRows,
     find: "attempts = CASE WHEN state = 'failed' THEN attempts ELSE 0 END",
     replace: "attempts = 0",
-    seenBy: { file: states, test: "retry makes what waits due now" }
+    seenBy: { file: states, test: "retry makes a waiting task due" }
   },
   {
     name: "retries-at-its-own-time",
@@ -125,7 +125,7 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     file: taskRows,
     find: "execute_at = clock_now(), finished_at",
     replace: "finished_at",
-    seenBy: { file: states, test: "retry makes what waits due now" }
+    seenBy: { file: states, test: "retry makes a waiting task due" }
   },
   {
     name: "dead-for-ever",

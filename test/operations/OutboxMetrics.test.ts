@@ -53,7 +53,7 @@ const firstSamples = (topic: Refusals.Topic) =>
     }
   })
 
-it.live("pending events, the age of the oldest, parked events and dead letters are counted as they are", () =>
+it.live("the metrics of pending events, their age, parked events and dead letters match the tables", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const topic = Refusals.makeTopic()

@@ -32,7 +32,7 @@ const proxied = Layer.unwrap(
 
 class Proxy extends Context.Service<Proxy, TcpProxy.TcpProxy>()("test/unit/Proxy") {}
 
-it.live("a connection that falls silent without a goodbye is replaced, and the shares are taken anew", () =>
+it.live("a connection that falls silent without being closed is replaced, and its slots are owned again", () =>
   Effect.gen(function* () {
     const proxy = yield* Proxy
     const control = yield* ControlConnection
@@ -90,7 +90,7 @@ const startProcess = Effect.fnUntraced(function* (settings: Context.Service.Shap
   return { proxy, scope, up, session, signals: Context.get(context, Wakeups) }
 })
 
-it.live("a NOTIFY on the wire of a connection that falls silent keeps back neither the next session nor the end", () =>
+it.live("a NOTIFY that hangs on a silent connection delays neither the next session nor the stop", () =>
   Effect.gen(function* () {
     const { proxy, scope, signals, up } = yield* startProcess({ sessionTimeoutMillis: 1_000, heartbeatMillis: 500 })
     yield* Scope.provide(
@@ -113,7 +113,7 @@ it.live("a NOTIFY on the wire of a connection that falls silent keeps back neith
   }).pipe(Effect.scoped, Effect.provide(Layer.mergeAll(TestDatabase.layer, quiet)))
 )
 
-it.live("a process that only tells others sees with the first failure that its session is gone", () =>
+it.live("a process that only sends wake-ups notices with the first failure that its session is gone", () =>
   Effect.gen(function* () {
     // An hour, so that a session that comes sooner was not caused by the heartbeat.
     const { scope, session, signals, up } = yield* startProcess({

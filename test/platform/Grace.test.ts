@@ -4,7 +4,7 @@ import { Effect } from "effect"
 import * as Grace from "../../src/platform/Grace.ts"
 
 it.effect(
-  "a part that ends by itself has all its time; once the process stops, each leaves some to those behind it",
+  "a part that ends by itself has its whole time; once the process stops, each part leaves time to the later ones",
   () =>
     Effect.gen(function* () {
       const left = yield* Grace.make

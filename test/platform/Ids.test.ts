@@ -75,7 +75,7 @@ const databaseMillis = Effect.gen(function* () {
 
 const world = TestProcess.outbox.pipe(Layer.provideMerge(TestDatabase.layer), Layer.provideMerge(TestProcess.quiet))
 
-it.live("the layer has taken the database's time, however far that is from this machine's", () =>
+it.live("the layer reads the database's time, however far it is from the host's", () =>
   Effect.gen(function* () {
     yield* DatabaseClock.install
     yield* DatabaseClock.advance("400 days")
@@ -87,7 +87,7 @@ it.live("the layer has taken the database's time, however far that is from this 
   }).pipe(Effect.scoped, Effect.provide(world))
 )
 
-it.live("a heartbeat of the control connection takes the database's time anew", () =>
+it.live("a heartbeat of the control connection reads the database's time again", () =>
   Effect.gen(function* () {
     const { url } = yield* TestDatabase
     yield* DatabaseClock.install

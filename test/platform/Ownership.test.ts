@@ -159,7 +159,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("the slots of a member that was killed go to the others within a second, by their own look", () =>
+  it.effect("the slots of a member that was killed go to the others within a second, without a wake-up", () =>
     Effect.gen(function* () {
       const group = randomUUID()
       // A killed member wakes no other. On this clock no wait above a second ends.
@@ -173,44 +173,42 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect(
-    "a member that can't use its slots leaves them to those that can; where none can, all have their parts",
-    () =>
-      Effect.gen(function* () {
-        const group = randomUUID()
-        const [one, two, three] = [
-          yield* joinGroup(yield* makeProcess, group),
-          yield* joinGroup(yield* makeProcess, group),
-          yield* joinGroup(yield* makeProcess, group)
-        ]
-        const all = [one, two, three]
-        yield* divided(all, [22, 21, 21])
-        yield* one.membership.setAble(false)
-        yield* divided(all, [32, 32, 0])
-        assert.deepStrictEqual(yield* one.membership.held, [])
-        yield* two.membership.setAble(false)
-        yield* divided(all, [64, 0, 0])
-        assert.strictEqual((yield* three.membership.held).length, 64)
-        yield* assertLocks(all, group)
-        yield* three.membership.setAble(false)
-        yield* divided(all, [22, 21, 21])
-        // One member becomes able before the others.
-        yield* one.membership.setAble(true)
-        yield* divided(all, [64, 0, 0])
-        assert.strictEqual((yield* one.membership.held).length, 64)
-        for (const { membership } of [two, three]) yield* membership.setAble(true)
-        yield* divided(all, [22, 21, 21])
-        yield* assertLocks(all, group)
-        // A member that leaves frees the lock by which it says that it is unable.
-        yield* two.membership.setAble(false)
-        yield* divided(all, [32, 32, 0])
-        for (const member of [one, two, three]) yield* member.leave
-        const sql = yield* PgClient.PgClient
-        const left = yield* sql`
+  it.effect("a member that can't use its slots leaves them to those that can; if none can, all keep their parts", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      const [one, two, three] = [
+        yield* joinGroup(yield* makeProcess, group),
+        yield* joinGroup(yield* makeProcess, group),
+        yield* joinGroup(yield* makeProcess, group)
+      ]
+      const all = [one, two, three]
+      yield* divided(all, [22, 21, 21])
+      yield* one.membership.setAble(false)
+      yield* divided(all, [32, 32, 0])
+      assert.deepStrictEqual(yield* one.membership.held, [])
+      yield* two.membership.setAble(false)
+      yield* divided(all, [64, 0, 0])
+      assert.strictEqual((yield* three.membership.held).length, 64)
+      yield* assertLocks(all, group)
+      yield* three.membership.setAble(false)
+      yield* divided(all, [22, 21, 21])
+      // One member becomes able before the others.
+      yield* one.membership.setAble(true)
+      yield* divided(all, [64, 0, 0])
+      assert.strictEqual((yield* one.membership.held).length, 64)
+      for (const { membership } of [two, three]) yield* membership.setAble(true)
+      yield* divided(all, [22, 21, 21])
+      yield* assertLocks(all, group)
+      // A member that leaves frees the lock by which it says that it is unable.
+      yield* two.membership.setAble(false)
+      yield* divided(all, [32, 32, 0])
+      for (const member of [one, two, three]) yield* member.leave
+      const sql = yield* PgClient.PgClient
+      const left = yield* sql`
         SELECT 1 AS one FROM pg_locks
         WHERE locktype = 'advisory' AND classid = ${BigInt(lockClass(`unable ${group}`) >>> 0)}::int8::oid`
-        assert.deepStrictEqual(left, [])
-      })
+      assert.deepStrictEqual(left, [])
+    })
   )
 
   it.effect("a member that can't use its slots says so again in a new session", () =>

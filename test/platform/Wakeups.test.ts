@@ -28,7 +28,7 @@ const isConnected = (process: Context.Context<ControlConnection>) =>
     (result) => result._tag === "Success"
   )
 
-it.live("a thousand signals at once are a few notifications that Postgres takes, and each arrives", () =>
+it.live("a thousand wake-ups at once are a few notifications within Postgres' limit, and each arrives", () =>
   Effect.gen(function* () {
     const here = yield* startProcess
     const there = yield* startProcess

@@ -93,7 +93,7 @@ const echo = (chunk: Buffer, socket: net.Socket) => void socket.write(chunk)
 const bounded = Effect.timeout(patience)
 
 describe("TcpProxy", () => {
-  it.live("hands bytes and the ends of streams on, each direction for itself", () =>
+  it.live("passes bytes and the ends of streams on, for each direction separately", () =>
     Effect.gen(function* () {
       const server = yield* makeServer(echo)
       const proxy = yield* TcpProxy.make({ upstream: { host, port: server.port } })

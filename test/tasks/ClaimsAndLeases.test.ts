@@ -30,7 +30,7 @@ const claim = Effect.fnUntraced(function* (free: number) {
 const never = TaskHandler.make(plain, () => Effect.never)
 
 layer(services, { excludeTestServices: true })("TaskClaim and TaskLeases", (it) => {
-  it.effect("a type whose tasks have several priorities takes no more than its room, the most urgent ones", () =>
+  it.effect("a type whose tasks have several priorities takes no more than its limit, the most urgent tasks", () =>
     Effect.gen(function* () {
       yield* clear
       for (const priority of [-5, 0, 5]) {
@@ -59,7 +59,7 @@ layer(services, { excludeTestServices: true })("TaskClaim and TaskLeases", (it) 
   )
 
   it.effect(
-    "with room for one, the claim takes what was due first, and of those due together what was enqueued first",
+    "with room for one task, the claim takes the one due first, and of two due together the one enqueued first",
     () =>
       Effect.gen(function* () {
         yield* clear

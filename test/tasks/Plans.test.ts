@@ -117,7 +117,7 @@ layer(services, { excludeTestServices: true })("plans", (it) => {
     }).pipe(Effect.provide(steps))
   )
 
-  it.effect("cleanup uses its partial index, takes what is old in chunks, and leaves dead and young ones", () =>
+  it.effect("cleanup uses its partial index, deletes old tasks in chunks, and keeps dead and young ones", () =>
     Effect.gen(function* () {
       const cleanup = yield* planned(TaskCleanup.deleteExpired(30))
       assert.includeMembers(cleanup.indexes, ["outbox_tasks_done", "outbox_tasks_pkey"])

@@ -70,7 +70,7 @@ layer(services, { excludeTestServices: true })("a task by state", (it) => {
     })
   )
 
-  it.effect("retry makes what waits due now, and starts what is dead or cancelled anew", () =>
+  it.effect("retry makes a waiting task due now, and restarts a dead or cancelled one", () =>
     Effect.gen(function* () {
       const tasks = yield* Tasks
       for (const [state, after, attempts] of [
@@ -93,7 +93,7 @@ layer(services, { excludeTestServices: true })("a task by state", (it) => {
     })
   )
 
-  it.effect("hasten brings forward what waits, and never puts it off", () =>
+  it.effect("hasten brings a waiting task forward, and never delays one", () =>
     Effect.gen(function* () {
       const tasks = yield* Tasks
       for (const state of all) {

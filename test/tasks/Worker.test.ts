@@ -122,7 +122,7 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
     })
   )
 
-  it.effect("a type takes no more than its room, and leaves the others theirs", () =>
+  it.effect("a type takes no more than its limit, and leaves the other types theirs", () =>
     Effect.gen(function* () {
       yield* clear
       const slow = taskType("slow", { concurrency: 2 })
@@ -447,7 +447,7 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
     })
   )
 
-  it.effect("a late worker can't overwrite the new owner, and what it would write with the end is rolled back", () =>
+  it.effect("a late worker can't overwrite the new owner, and its finishing writes are rolled back", () =>
     Effect.gen(function* () {
       yield* clear
       const writer = TaskHandler.make(plain, ({ payload }) => Effect.succeed(effect(payload.number)))
@@ -473,7 +473,7 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
     })
   )
 
-  it.effect("what a task writes with its end commits with it, and a failure of it is a failed run", () =>
+  it.effect("a task's finishing writes commit with its end, and their failure is a failed run", () =>
     Effect.gen(function* () {
       yield* clear
       const worker = yield* TaskWorker.make([
@@ -587,7 +587,7 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
     })
   )
 
-  it.effect("a fault after the handler, or after the end, leaves nothing that does not come right", () =>
+  it.effect("a failure at any fault point of a run leaves a task that still completes", () =>
     Effect.gen(function* () {
       yield* clear
       for (const [number, point] of (

@@ -71,7 +71,7 @@ describe("TaskWorkers", () => {
     }).pipe(Effect.provide(world(withoutPoll)))
   )
 
-  it.live("without any signal the poll finds the work", () =>
+  it.live("without any wake-up the poll finds the task", () =>
     Effect.gen(function* () {
       const { handler, told } = yield* teller
       yield* Layer.build(worker(handler))
@@ -126,7 +126,7 @@ describe("TaskWorkers", () => {
       }).pipe(Effect.provide(world(withoutPoll)))
     )
 
-  it.live("a stop lets tasks end, and gives those that do not back uncounted", () =>
+  it.live("a stop lets tasks end, and gives the others back without counting the run", () =>
     Effect.gen(function* () {
       const started = yield* Queue.unbounded<number>()
       const mayEnd = yield* Deferred.make<void>()
@@ -161,7 +161,7 @@ describe("TaskWorkers", () => {
     }).pipe(Effect.provide(world({ ...withoutPoll, graceMillis: 500 })))
   )
 
-  it.live("a task of a type that nobody handles stays, is counted, and says so", () =>
+  it.live("a task of a type that no worker handles stays, is counted, and is marked", () =>
     Effect.gen(function* () {
       const { handler } = yield* teller
       const context = yield* Layer.build(enqueuer)
@@ -187,7 +187,7 @@ describe("TaskWorkers", () => {
     }).pipe(Effect.provide(world()))
   )
 
-  it.live("a worker whose type comes later runs the task, which says nothing any more", () =>
+  it.live("a worker that handles the type later runs the task, and its error is gone", () =>
     Effect.gen(function* () {
       const context = yield* Layer.build(enqueuer)
       yield* Effect.gen(function* () {

@@ -58,7 +58,7 @@ describe("the house", () => {
     )
   })
 
-  it("no page points at a file that is not there", () => {
+  it("no page points at a missing file", () => {
     const exists = (path: string) => existsSync(Path.join(root, path))
     const broken = pages.flatMap((page) => {
       const text = textOf(page)

@@ -110,7 +110,7 @@ describe("Layers", () => {
     assert.deepStrictEqual(violations().toSorted(), notYet.toSorted())
   })
 
-  it("no file imports itself by a detour", () => {
+  it("no files import each other in a circle", () => {
     assert.deepStrictEqual(circle(), [])
   })
 

@@ -66,7 +66,7 @@ const putBackBelowFloor = Effect.gen(function* () {
   )
 })
 
-it.live("a floor waits for whoever has a smaller number and has not committed yet", () =>
+it.live("a low-water mark waits for uncommitted transactions with smaller numbers", () =>
   Effect.gen(function* () {
     const appended = yield* Deferred.make<void>()
     const release = yield* Deferred.make<void>()
@@ -88,7 +88,7 @@ it.live("a floor waits for whoever has a smaller number and has not committed ye
   }).pipe(Effect.provide(writer))
 )
 
-it.live("a floor does not step over an event that waits", () =>
+it.live("a low-water mark does not pass a queued event", () =>
   Effect.gen(function* () {
     yield* Transaction.run(Counters.create("early"))
     yield* raise
@@ -109,7 +109,7 @@ const raiseBeside = Effect.flatMap(LowWaterMarks, (marks) =>
 )
 const fetchBeside = Effect.flatMap(Queue, (queue) => Lanes.fetch(queue, lane, ["away", "closed"]))
 
-it.live("what can't be sent is stepped over once, and not at each look for what is behind it", () =>
+it.live("a backlog that can't be sent is passed over once, and not at each fetch of later events", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const queue = yield* Queue
@@ -146,7 +146,7 @@ it.live("what can't be sent is stepped over once, and not at each look for what 
   }).pipe(Effect.provide(writer))
 )
 
-it.live("beside what can't be sent, too, a floor waits for whoever has not committed yet", () =>
+it.live("a low-water mark that leaves out a topic waits for uncommitted transactions, too", () =>
   Effect.gen(function* () {
     const appended = yield* Deferred.make<void>()
     const release = yield* Deferred.make<void>()
@@ -170,7 +170,7 @@ it.live("beside what can't be sent, too, a floor waits for whoever has not commi
   }).pipe(Effect.provide(writer))
 )
 
-it.live("nor does it step over what may come back behind it", () =>
+it.live("a low-water mark that leaves out a topic does not pass an event that may return to the queue", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     yield* Transaction.run(Counters.create(neighbour))
@@ -190,7 +190,7 @@ it.live("nor does it step over what may come back behind it", () =>
   }).pipe(Effect.provide(writer))
 )
 
-it.live("an event that a foreign hand puts below the floor is late, and not lost", () =>
+it.live("an event that is inserted by hand below the low-water mark is late, and not lost", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     yield* Transaction.run(Counters.create("early"))
@@ -212,7 +212,7 @@ it.live("an event that a foreign hand puts below the floor is late, and not lost
   }).pipe(Effect.provide(writer))
 )
 
-it.live("a lane that was lost has no floor when it comes back", () =>
+it.live("a lane that was lost has no low-water mark when it comes back", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const marks = yield* LowWaterMarks
@@ -226,7 +226,7 @@ it.live("a lane that was lost has no floor when it comes back", () =>
   }).pipe(Effect.provide(writer))
 )
 
-it.live("a lane that is lost while its floor is looked for has none when it comes back", () =>
+it.live("a lane that is lost while its low-water mark is raised has none when it comes back", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const marks = yield* LowWaterMarks
@@ -246,7 +246,7 @@ it.live("a lane that is lost while its floor is looked for has none when it come
   }).pipe(Effect.provide(writer))
 )
 
-it.live("a floor counts for nothing on a server that was started anew", () =>
+it.live("a low-water mark is void on a server that was restarted", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const { name } = yield* TestDatabase
@@ -287,7 +287,7 @@ for (const { insert, table } of [
     insert: `INSERT INTO outbox_dead_letters SELECT moved.*, 'dead', 1, 'refused', '[]', clock_now() FROM moved`
   }
 ]) {
-  it.live(`an event that waits in ${table} is not stepped over: it may come back`, () =>
+  it.live(`an event that waits in ${table} is not passed: it may return to the queue`, () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       // The first event is below the mark once that is raised, so a fetch without it shows that the mark is raised.
@@ -307,7 +307,7 @@ for (const { insert, table } of [
   )
 }
 
-it.live("every table from which an event may come back into the queue is looked at", () =>
+it.live("every table from which an event may return to the queue is checked", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const rows = yield* sql<{ readonly table: string }>`

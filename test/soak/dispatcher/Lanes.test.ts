@@ -87,7 +87,7 @@ it.live(
   600_000
 )
 
-it.live("when one of two dispatchers is killed the other one has all lanes by a look of its own within a second", () =>
+it.live("when one of two dispatchers is killed the other one finds and takes all lanes within a second", () =>
   Effect.gen(function* () {
     // A killed process wakes no other. The survivor's waits above a second never end, so no slow poll helps.
     const survivor = yield* Fleet.startDispatcher({ longestWaitMillis: 1_000 })

@@ -7,7 +7,7 @@ import { soak } from "./PaymentSoak.ts"
 const kills = 12
 
 it.live(
-  `killed ${kills} times while orders are paid, cancelled and refunded: captured minus given back is what paid orders say, and no order was captured twice`,
+  `killed ${kills} times while orders are paid, cancelled and refunded: captures minus refunds equal the paid orders, and no order was captured twice`,
   () =>
     Effect.gen(function* () {
       const { url } = yield* TestDatabase.make()
