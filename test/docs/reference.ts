@@ -182,7 +182,7 @@ ${(await variables()).join("\n")}
 
 ## Metrics
 
-\`GET /metrics\`, in Prometheus' text format. What takes a query to know is sampled every five seconds; a scrape runs none.
+\`GET /metrics\`, in Prometheus' text format. Figures that need a query are sampled every five seconds; a scrape runs no query.
 
 | metric | kind | |
 |---|---|---|
