@@ -26,8 +26,8 @@ export class Inbox extends Context.Service<
      * skip names the event that the consumer went on with.
      *
      * Retention drops marks. An event whose mark may be gone counts as applied if the consumer's cursor has passed its version. A cursor
-     * can pass a version without an effect in three ways: the event was discarded at the inbox, an operator skipped its version, or it is a
-     * dead letter of the outbox. Each of them leaves a row for good.
+     * passes a version without an effect if the event was discarded at the inbox, if an operator skipped its version, or if it is a dead
+     * letter of the outbox. Each of these leaves a row for good.
      */
     readonly applied: (
       consumers: ReadonlyArray<string>,
