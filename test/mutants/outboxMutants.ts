@@ -117,7 +117,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/outbox/Queue.ts",
     find: "${topics.length === 0 ? sql`` : withoutTopics}",
     replace: "",
-    seenBy: { file: "test/guards/Pauses.test.ts", test: "what is behind the backlog" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "events behind the backlog of" }
   },
   {
     name: "outage-without-end",
@@ -133,7 +133,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "isLate ? before : ",
     replace: "",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "sends that were under way together" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "concurrent sends count as one failure," }
   },
   {
     name: "keeps-a-broken-session",
@@ -175,7 +175,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/guards/OutOfOrderVersions.ts",
     find: "yield* looks.after(waitMillis)",
     replace: "yield* Effect.void",
-    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "one that is mended" }
+    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "a repaired aggregate is" }
   },
   {
     name: "fetches-from-what-is-away",
@@ -183,7 +183,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: partitionPauses,
     find: "return [[first.lane, { toTry, failed: topics, others: topics.filter((topic) => topic !== toTry) }]]",
     replace: "return [[first.lane, { toTry, failed: topics, others: [] }]]",
-    seenBy: { file: "test/guards/Pauses.test.ts", test: "sends that fail together" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "concurrent sends that fail" }
   },
   {
     name: "waits-though-it-is-back",
@@ -191,7 +191,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "untilMillis: Math.min(failure.untilMillis, now), ",
     replace: "untilMillis: failure.untilMillis, ",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "of a topic that was away as a whole" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "the first success after an outage of a whole" }
   },
   {
     name: "the-same-topic-again",
@@ -199,7 +199,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: partitionPauses,
     find: ".toSorted((one, other) => one.seenMillis - other.seenMillis)",
     replace: "",
-    seenBy: { file: "test/guards/Pauses.test.ts", test: "of a lane's topics that are away" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "of a lane's unavailable topics one is" }
   },
   {
     name: "refused-and-not-reached",
@@ -241,7 +241,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "? lastMillis < failure.sinceMillis",
     replace: "? true",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "so are several parts" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "several partitions that fail" }
   },
   {
     name: "back-one-by-one",
@@ -249,7 +249,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: ": own.some(({ sinceMillis }) => sinceMillis <= failure.seenMillis)",
     replace: ": lastMillis < failure.sinceMillis",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "of a topic that was away as a whole" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "the first success after an outage of a whole" }
   },
   {
     name: "late-after-the-outage",
@@ -258,7 +258,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "before?.releasedMillis !== undefined && sentMillis < before.releasedMillis",
     replace: "before?.releasedMillis !== undefined && sentMillis < 0",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "what was sent before the topic was back" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a send that began before the topic was" }
   },
   {
     name: "ended-and-untold",
@@ -266,7 +266,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "let hasEnded = own.length > 0",
     replace: "let hasEnded = false",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a pause that ends since another send" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a pause that another send to the" }
   },
   {
     name: "all-at-the-dead",
@@ -274,7 +274,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "probed.size < maxProbes && ",
     replace: "",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "what has failed is tried by one send at a time" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a failed partition is tried by one send at a time," }
   },
   {
     name: "all-at-once",
@@ -282,7 +282,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "maxProbes && !probed.has(key)",
     replace: "maxProbes",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "what has failed is tried by one send" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a failed partition is tried by one send" }
   },
   {
     name: "cuts-them-all",
@@ -315,7 +315,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "let hasEnded = own.length > 0",
     replace: "let hasEnded = own.some(({ untilMillis }) => untilMillis > now)",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "who waits for another one's try" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a lane that waits for another" }
   },
   {
     name: "keeps-what-it-cannot-send",
@@ -323,7 +323,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/guards/BrokerReachability.ts",
     find: "yield* ownership.setAble(answers)",
     replace: "yield* Effect.void",
-    seenBy: { file: "test/guards/BrokerReachability.test.ts", test: "its lanes go to those" }
+    seenBy: { file: "test/guards/BrokerReachability.test.ts", test: "the lanes of a process" }
   },
   {
     name: "waits-though-it-answers",
@@ -331,7 +331,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/guards/BrokerReachability.ts",
     find: "if (answers) yield* pauses.release",
     replace: "",
-    seenBy: { file: "test/guards/BrokerReachability.test.ts", test: "where it can be reached from nowhere" }
+    seenBy: { file: "test/guards/BrokerReachability.test.ts", test: "if no process reaches the broker, all" }
   },
   {
     name: "nobody-can-so-nobody-has",
@@ -371,7 +371,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "sinceMillis <= failure.seenMillis",
     replace: "sinceMillis <= Number.POSITIVE_INFINITY + failure.seenMillis",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "one that comes and goes" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a partition that fails and" }
   },
   {
     name: "forgotten-in-the-line",
@@ -379,7 +379,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "waited.set(key, now)\n",
     replace: "\n",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "what waits for room to be tried" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a partition that waits for its attempt" }
   },
   {
     name: "the-slow-one-first",
@@ -404,7 +404,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "isLate ? before : {",
     replace: "isLate ? { attempt: before.attempt, seenMillis: now } : {",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "failures in a row are counted" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "consecutive failures are counted although sends" }
   },
   {
     name: "looks-once",
@@ -431,7 +431,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/platform/Monotonic.ts",
     find: "Effect.map(Clock.monotonicTimeNanos",
     replace: "Effect.map(Clock.currentTimeNanos",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "no pause is longer" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a wall clock that" }
   },
   {
     name: "outage-that-went-elsewhere",
@@ -440,7 +440,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "if (lastMillis + options.forgottenAfterMillis <= now && !probed.has(key)) forget(key)",
     replace: "",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a pause after which nothing was sent" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a pause without further sends is forgotten" }
   },
   {
     name: "counts-what-was-not-sent",
@@ -480,7 +480,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/guards/OutOfOrderVersions.ts",
     find: "{ ...part, withoutAggregates: [...(part.withoutAggregates ?? []), ...aggregates] }",
     replace: "part",
-    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "however much waits of it" }
+    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "whatever is queued of an" }
   },
   {
     name: "falls-for-ever",
@@ -488,7 +488,10 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/guards/OutOfOrderVersions.ts",
     find: "if ((yield* Monotonic.millis) < those.checkAtMillis) return aggregates",
     replace: "if (those.checkAtMillis > 0) return aggregates",
-    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "an aggregate whose versions fall is not sent" }
+    seenBy: {
+      file: "test/guards/OutOfOrderVersions.test.ts",
+      test: "an aggregate with out-of-order versions is not sent,"
+    }
   },
   {
     name: "reads-names-together",
@@ -496,7 +499,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/outbox/Queue.ts",
     find: "`${aggregateType}\\0${aggregateId}`",
     replace: "`${aggregateType} ${aggregateId}`",
-    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "type and id tell aggregates apart" }
+    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "aggregates are told apart by type" }
   },
   {
     name: "steps-over-it-each-time",
