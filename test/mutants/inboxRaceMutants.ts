@@ -60,7 +60,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: '"FOR NO KEY UPDATE SKIP LOCKED" : "FOR UPDATE"',
     replace: '"FOR NO KEY UPDATE SKIP LOCKED" : "FOR NO KEY UPDATE"',
-    seenBy: { file: cursorsTest, test: "an event that arrives while its gap is written down" }
+    seenBy: { file: cursorsTest, test: "an event that arrives while its gap is recorded is" }
   },
   {
     name: "inbox-decides-without-lock",
@@ -68,7 +68,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: '"FOR NO KEY UPDATE SKIP LOCKED" : "FOR UPDATE"',
     replace: '"FOR NO KEY UPDATE SKIP LOCKED" : ""',
-    seenBy: { file: cursorsTest, test: "an event that arrives while its gap is written down" }
+    seenBy: { file: cursorsTest, test: "an event that arrives while its gap is recorded is" }
   },
   {
     name: "inbox-two-try-one-hold",
@@ -76,7 +76,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: '"FOR NO KEY UPDATE SKIP LOCKED" :',
     replace: '"" :',
-    seenBy: { file: racesTest, test: "a hold that one process tries" }
+    seenBy: { file: racesTest, test: "a hold that one process attempts" }
   },
   {
     name: "inbox-tries-wait-for-each-other",
@@ -84,7 +84,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: '"FOR NO KEY UPDATE SKIP LOCKED" :',
     replace: '"FOR NO KEY UPDATE" :',
-    seenBy: { file: racesTest, test: "a hold that one process tries" }
+    seenBy: { file: racesTest, test: "a hold that one process attempts" }
   },
   {
     name: "inbox-holds-without-head",
@@ -92,7 +92,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: holds,
     find: "if (parked === 0) return yield*",
     replace: "if (false) return yield*",
-    seenBy: { file: holdRacesTest, test: "an unreadable record that is given up while" }
+    seenBy: { file: holdRacesTest, test: "an unreadable record that is discarded while another" }
   },
   {
     name: "inbox-parks-what-was-buried",

@@ -183,7 +183,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
     file: "src/operations/InboxReport.ts",
     find: 'isoTime("e.next_attempt_at")',
     replace: `"to_char(e.next_attempt_at, 'YYYY-MM-DD\\"T\\"HH24:MI:SS.MS\\"Z\\"')"`,
-    seenBy: { file: "test/inbox/Times.test.ts", test: "a held event's failures" }
+    seenBy: { file: "test/inbox/Times.test.ts", test: "the times of a held event's failures" }
   },
   {
     name: "inbox-failures-in-local-time",
@@ -191,7 +191,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
     file: "src/inbox/holds/HeldRows.ts",
     find: "to_char(clock_now() AT TIME ZONE 'UTC'",
     replace: "to_char(clock_now()",
-    seenBy: { file: "test/inbox/Times.test.ts", test: "a held event's failures" }
+    seenBy: { file: "test/inbox/Times.test.ts", test: "the times of a held event's failures" }
   },
   {
     name: "task-in-local-time",
