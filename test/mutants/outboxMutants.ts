@@ -93,7 +93,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: flights,
     find: "if (flight !== undefined) flight.isWoken = true",
     replace: "if (flight !== undefined) return",
-    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what is committed while a batch of its lane" }
+    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "an event that commits while a batch of its" }
   },
   {
     name: "late-answer-takes-the-next",
@@ -101,7 +101,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/outbox/holds/Holds.ts",
     find: "hold.dead || hold.eventId !== event.eventId",
     replace: "hold.dead",
-    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a late answer about a head" }
+    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a late answer for a published" }
   },
   {
     name: "lost-fault-point",
@@ -167,7 +167,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/outbox/holds/HoldRetries.ts",
     find: "Math.max(dueMillis, (failing.get(lane)?.untilMillis ?? 0) - now)",
     replace: "dueMillis",
-    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "one that the broker takes" }
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "an event that the broker" }
   },
   {
     name: "looks-at-disorder-by-the-poll",
@@ -225,7 +225,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: partitionPauses,
     find: "Effect.andThen(looks.now, holds.changed.open)",
     replace: "looks.now",
-    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "one whose partition's pause ends" }
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "a due event whose partition's" }
   },
   {
     name: "well-by-another-one",
@@ -233,7 +233,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/outbox/holds/HoldRetries.ts",
     find: "if (!isDue && failing.get(lane) === before) failing.delete(lane)",
     replace: "if (failing.get(lane) === before) failing.delete(lane)",
-    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "nor does an answer" }
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "an answer for another" }
   },
   {
     name: "away-with-all-each-time",
@@ -347,7 +347,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/guards/SizeLimits.ts",
     find: "if (limits.size > 0 && events.length > 1",
     replace: "if (limits.size < 0 && events.length > 1",
-    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "a topic's limit is found once" }
+    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "a topic's limit is remembered for" }
   },
   {
     name: "believes-for-ever",
@@ -355,7 +355,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/guards/SizeLimits.ts",
     find: "limit.untilMillis <= now",
     replace: "limit.untilMillis <= 0",
-    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "a topic's limit is found once" }
+    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "a topic's limit is remembered for" }
   },
   {
     name: "mended-and-told-of",
@@ -395,7 +395,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/outbox/holds/HoldRetries.ts",
     find: "one.lane === lane && one.isDue",
     replace: "one.lane === lane",
-    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "nothing is told of it any more" }
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "its failure is no longer reported once" }
   },
   {
     name: "round-without-end",
@@ -540,7 +540,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: dispatcher,
     find: "ofHeld.length > 0 && isCut",
     replace: "ofHeld.length < 0 && isCut",
-    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "however much a held aggregate has in the queue" }
+    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "however many events a held aggregate has in the" }
   },
   {
     name: "moves-rows-of-any-size",
@@ -557,7 +557,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/outbox/holds/Holds.ts",
     find: "return rows.filter((row) => row.isFirst)",
     replace: "return rows.every((row) => row.isFirst) ? rows : []",
-    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a hold with an earlier event behind it" }
+    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a hold with an earlier event parked behind" }
   },
   {
     name: "buries-under-a-taken-id",
@@ -565,7 +565,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/outbox/holds/Holds.ts",
     find: " || (yield* HeldRows.isBuried(hold.eventId))",
     replace: "",
-    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a refused event whose id a dead letter has" }
+    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a refused event whose id a dead letter already" }
   },
   {
     name: "each-its-own-partition-count",
@@ -582,7 +582,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     find: `if (millis > 0) waitMillis = Math.min(waitMillis, Math.ceil(millis))
         else `,
     replace: "if (millis <= 0) ",
-    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "a refused event is tried again when it is due" }
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "a refused event is retried when it is due, without" }
   },
   {
     name: "lane-sleeps-after-a-refusal",
