@@ -14,7 +14,7 @@ const consumersTest = "test/inbox/TwoConsumers.test.ts"
 export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-applied-by-another-discard",
-    breaks: "an event that one consumer discarded is told of as never applied by the others",
+    breaks: "an event that one consumer discarded is reported as never applied by the others",
     file: inbox,
     find: "WHERE d.consumer_name = c.consumer_name AND d.event_id = e.id::text",
     replace: "WHERE d.event_id = e.id::text",
@@ -22,7 +22,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-read-all-cursors",
-    breaks: "a consumer takes the version that another one is at for its own",
+    breaks: "a consumer reads another consumer's cursor as its own",
     file: cursors,
     find: "WHERE c.consumer_name = ${consumer} AND c.aggregate_id = a.id",
     replace: "WHERE c.aggregate_id = a.id",
@@ -70,7 +70,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-sweep-by-any-parked",
-    breaks: "a gap is looked at because of what waits for another consumer",
+    breaks: "a gap is checked because of another consumer's parked events",
     file: holdRetries,
     find: "WHERE consumer_name = h.consumer_name AND aggregate_id = h.aggregate_id ORDER BY",
     replace: "WHERE aggregate_id = h.aggregate_id ORDER BY",
@@ -78,7 +78,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-sweep-by-any-cursor",
-    breaks: "a gap is looked at because of how far another consumer is",
+    breaks: "a gap is checked because of another consumer's cursor",
     file: holdRetries,
     find: "ON c.consumer_name = h.consumer_name AND c.aggregate_id = h.aggregate_id",
     replace: "ON c.aggregate_id = h.aggregate_id",
@@ -86,7 +86,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-turn-behind-others",
-    breaks: "a record that can't be read goes behind what waits for another consumer",
+    breaks: "an unreadable record is parked behind another consumer's parked events",
     file: holds,
     find: "WHERE p.consumer_name = h.consumer_name AND p.aggregate_id",
     replace: "WHERE p.aggregate_id",
@@ -126,7 +126,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-first-of-any",
-    breaks: "a consumer applies what waits for another one",
+    breaks: "a consumer applies the parked events of another one",
     file: heldRows,
     find: "FROM inbox_parked WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}\n        ORDER",
     replace: "FROM inbox_parked WHERE aggregate_id = ${aggregateId}\n        ORDER",
@@ -158,7 +158,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-waits-for-all",
-    breaks: "the aggregate of a dead letter stands still for all consumers",
+    breaks: "the aggregate of a dead letter stops for all consumers",
     file: heldRows,
     find: "THEN '[]' ELSE history END\n      WHERE consumer_name = ${consumer} AND aggregate_id",
     replace: "THEN '[]' ELSE history END\n      WHERE aggregate_id",
@@ -214,7 +214,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-namesakes-of-all",
-    breaks: "an id that another consumer knows of another aggregate makes a duplicate a second event",
+    breaks: "an id that another consumer has for another aggregate turns a duplicate into a second event",
     file: park,
     find: "ON known.consumer_name = ${consumer} AND known.event_id",
     replace: "ON known.event_id",
@@ -222,7 +222,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-finds-anybodys-dead",
-    breaks: "an operator's decision looks for the event in the aggregate that another consumer has it in",
+    breaks: "an operator's decision looks for the event in another consumer's aggregate",
     file: letters,
     find: "FROM inbox_dead_letters WHERE consumer_name = ${consumer} AND event_id = ${eventId}\n    UNION ALL\n    SELECT aggregate_id FROM",
     replace: "FROM inbox_dead_letters WHERE event_id = ${eventId}\n    UNION ALL\n    SELECT aggregate_id FROM",
@@ -230,7 +230,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-finds-anybodys-parked",
-    breaks: "an operator's decision looks for the event in the aggregate where it waits for another consumer",
+    breaks: "an operator's decision looks for the event among another consumer's parked events",
     file: letters,
     find: "SELECT aggregate_id FROM inbox_parked WHERE consumer_name = ${consumer} AND event_id",
     replace: "SELECT aggregate_id FROM inbox_parked WHERE event_id",
@@ -238,7 +238,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-reads-anybodys-dead",
-    breaks: "an event that is dead for another consumer is decided about as if it were so here",
+    breaks: "an event that is dead for another consumer is treated as dead for this one",
     file: letters,
     find: "AS type FROM inbox_dead_letters\n    WHERE consumer_name = ${consumer} AND event_id",
     replace: "AS type FROM inbox_dead_letters\n    WHERE event_id",

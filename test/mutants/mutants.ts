@@ -30,7 +30,7 @@ const ownership = "src/platform/Ownership.ts"
 export const mutants: ReadonlyArray<Mutant> = [
   {
     name: "goes-on-after-refused-begin",
-    breaks: "what follows a BEGIN that Postgres refused runs outside of any transaction",
+    breaks: "statements after a BEGIN that Postgres refused run outside of any transaction",
     file: deferredBegin,
     find: "isRefused = true",
     replace: "isRefused = false",
@@ -78,7 +78,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "announces-what-was-taken-back",
-    breaks: "what was to follow a savepoint's commit follows its rollback",
+    breaks: "callbacks of a savepoint run although it was rolled back",
     file: transactionControl,
     find: "callbacks: [],",
     replace: "callbacks: parent?.callbacks ?? [],",
@@ -134,7 +134,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "tries-the-dead-again",
-    breaks: "an event that a member has given up while another one was busy in front of it is tried again by itself",
+    breaks: "an event that another member has given up between two transactions of an attempt is retried",
     file: "src/inbox/holds/RetryHold.ts",
     find: `hold === undefined || hold.status !== "retrying"`,
     replace: "hold === undefined",
@@ -166,7 +166,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "looks-once-a-minute",
-    breaks: "the lanes of a process that was killed stand still for a minute",
+    breaks: "the lanes of a killed process stop for a minute",
     file: ownership,
     find: "const rebalanceMillis = 1_000",
     replace: "const rebalanceMillis = 60_000",

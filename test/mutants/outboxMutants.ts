@@ -30,7 +30,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "lost-connection-stops-lanes",
-    breaks: "a connection that is lost for a moment stops every lane in hand, each with a backoff of its own",
+    breaks: "a connection that is lost for a moment stops every lane of the statement, each with its own backoff",
     file: pipeline,
     find: "return SqlError.isSqlError(error) && ",
     replace: "return !SqlError.isSqlError(error) && ",
@@ -46,7 +46,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "sends-without-its-session",
-    breaks: "a process that has lost its lanes goes on with all that it had fetched of them",
+    breaks: "a process that has lost its lanes sends all events that it had fetched of them",
     file: flights,
     find: "options.owns(lane) && flights.get(lane)",
     replace: "flights.get(lane)",
@@ -62,7 +62,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "floor-over-parked",
-    breaks: "what comes back from behind a hold lies below where the lane is read from, and is never sent",
+    breaks: "events that return from behind a hold are below the lane's low-water mark, and are never sent",
     file: laneFloors,
     find: `{ table: "outbox_parked", comesBack: "true" }`,
     replace: `{ table: "outbox_parked", comesBack: "false" }`,
@@ -70,7 +70,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "floor-over-dead-letters",
-    breaks: "a dead letter that is tried again lies below where the lane is read from, and is never sent",
+    breaks: "a redriven dead letter is below the lane's low-water mark, and is never sent",
     file: laneFloors,
     find: `comesBack: "e.status = 'dead'"`,
     replace: `comesBack: "false"`,
@@ -97,7 +97,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "late-answer-takes-the-next",
-    breaks: "a zombie's late success takes the event that is held now for published: it is lost",
+    breaks: "a zombie's late success marks the event that is held now as published: it is lost",
     file: "src/outbox/holds/Holds.ts",
     find: "hold.dead || hold.eventId !== event.eventId",
     replace: "hold.dead",
@@ -113,7 +113,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "ignores-the-pause",
-    breaks: "what stands behind the backlog of a topic that is away is never fetched",
+    breaks: "events behind the backlog of an unavailable topic are never fetched",
     file: "src/outbox/Queue.ts",
     find: "${topics.length === 0 ? sql`` : withoutTopics}",
     replace: "",
@@ -121,7 +121,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "outage-without-end",
-    breaks: "health goes on telling of an outage that is over, and the next one begins with the longest pause",
+    breaks: "health still reports an outage that is over, and the next one begins with the longest pause",
     file: partitionPauses,
     find: "Effect.tap(() => reached),",
     replace: "",
@@ -137,8 +137,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "keeps-a-broken-session",
-    breaks:
-      "lanes that a failed statement has locked are nobody's for as long as the session lives, and nobody is told",
+    breaks: "lanes that a failed statement has locked have no owner while the session lives, and no process notices",
     file: "src/platform/ControlConnection.ts",
     find: "Effect.tapError(() => parts.broken.open),",
     replace: "",
@@ -154,7 +153,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "skips-and-sleeps",
-    breaks: "what waits behind an event that is dead at its first refusal, and skipped, waits for the next poll",
+    breaks: "events behind one that is dead at its first refusal, and skipped, wait for the next poll",
     file: dispatcher,
     find: "return hasReturned || ",
     replace: "return ",
@@ -163,7 +162,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "sends-at-each-look",
     breaks:
-      "a refused event that the broker takes and Postgres can't write down is sent again at each look, without end",
+      "a refused event that the broker accepts and Postgres can't mark is sent again in each round, without a backoff",
     file: "src/outbox/holds/HoldRetries.ts",
     find: "Math.max(dueMillis, (failing.get(lane)?.untilMillis ?? 0) - now)",
     replace: "dueMillis",
@@ -171,7 +170,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "looks-at-disorder-by-the-poll",
-    breaks: "an aggregate whose versions rise again waits for the next poll, which an operator may have set to minutes",
+    breaks: "a repaired aggregate waits for the next poll, whose interval may be minutes",
     file: "src/guards/OutOfOrderVersions.ts",
     find: "yield* looks.after(waitMillis)",
     replace: "yield* Effect.void",
@@ -179,7 +178,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "fetches-from-what-is-away",
-    breaks: "the backlog of a topic that is away is fetched over and over, though it is not to be sent",
+    breaks: "the backlog of an unavailable topic is fetched again and again, and not sent",
     file: partitionPauses,
     find: "return [[first.lane, { toTry, failed: topics, others: topics.filter((topic) => topic !== toTry) }]]",
     replace: "return [[first.lane, { toTry, failed: topics, others: [] }]]",
@@ -195,7 +194,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "the-same-topic-again",
-    breaks: "of several topics that are away in a lane one is tried again and again, and the others are not",
+    breaks: "of several unavailable topics of a lane one is tried again and again, and the others never",
     file: partitionPauses,
     find: ".toSorted((one, other) => one.seenMillis - other.seenMillis)",
     replace: "",
@@ -203,7 +202,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "refused-and-not-reached",
-    breaks: "health goes on telling of an outage though the broker answers, with a refusal",
+    breaks: "health still reports an outage although the broker answers with a refusal",
     file: partitionPauses,
     find: `error._tag === "MessageRejected"
                 ? reached`,
@@ -229,7 +228,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "well-by-another-one",
-    breaks: "an answer for one refused event says of another one, which can't be written down, that it is well",
+    breaks: "an answer for one refused event resets the failures of another one, which can't be marked",
     file: "src/outbox/holds/HoldRetries.ts",
     find: "if (!isDue && failing.get(lane) === before) failing.delete(lane)",
     replace: "if (failing.get(lane) === before) failing.delete(lane)",
@@ -237,7 +236,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "away-with-all-each-time",
-    breaks: "a partition that is away is tried as often as something is written to the others",
+    breaks: "an unavailable partition is tried each time a send to another partition succeeds",
     file: topicPauses,
     find: "? lastMillis < failure.sinceMillis",
     replace: "? true",
@@ -245,7 +244,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "back-one-by-one",
-    breaks: "after an outage that something got through in between each partition waits for its own pause",
+    breaks: "after an outage with a success in between, each partition waits for its own pause",
     file: topicPauses,
     find: ": own.some(({ sinceMillis }) => sinceMillis <= failure.seenMillis)",
     replace: ": lastMillis < failure.sinceMillis",
@@ -262,7 +261,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "ended-and-untold",
-    breaks: "a lane whose partition's pause has ended, since another send arrived there, waits for the next poll",
+    breaks: "a lane whose partition's pause was ended by another send waits for the next poll",
     file: topicPauses,
     find: "let hasEnded = own.length > 0",
     replace: "let hasEnded = false",
@@ -270,7 +269,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "all-at-the-dead",
-    breaks: "sends to brokers that do not answer take all workers, and nobody is left for the others",
+    breaks: "more than two sends at once go to partitions that do not answer",
     file: topicPauses,
     find: "probed.size < maxProbes && ",
     replace: "",
@@ -278,7 +277,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "all-at-once",
-    breaks: "all lanes of a partition that does not answer find that out at once, one after the other",
+    breaks: "all lanes of a partition that does not answer send to it, one after the other",
     file: topicPauses,
     find: "maxProbes && !probed.has(key)",
     replace: "maxProbes",
@@ -302,7 +301,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "behind-a-backlog",
-    breaks: "a topic's events wait behind another one's backlog while that is tried, for as long as a send may take",
+    breaks: "a topic's events wait behind another topic's backlog during its attempt, for as long as a send may take",
     file: partitionPauses,
     find: "isCut && events.some(",
     replace: "!isCut && events.some(",
@@ -310,8 +309,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "well-and-untold",
-    breaks:
-      "lanes that wait for a try of their partition hear nothing when an earlier send has been marked, and it is well",
+    breaks: "lanes that wait for an attempt on their partition are not woken when an earlier send to it succeeds",
     file: topicPauses,
     find: "let hasEnded = own.length > 0",
     replace: "let hasEnded = own.some(({ untilMillis }) => untilMillis > now)",
@@ -319,7 +317,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "keeps-what-it-cannot-send",
-    breaks: "what is in the lanes of a dispatcher that can't reach the broker waits, though others reach it",
+    breaks: "events in the lanes of a dispatcher that can't reach the broker wait, although other processes reach it",
     file: "src/guards/BrokerReachability.ts",
     find: "yield* ownership.setAble(answers)",
     replace: "yield* Effect.void",
@@ -335,7 +333,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "nobody-can-so-nobody-has",
-    breaks: "in an outage of the broker all members give their lanes up, and nobody owns any when it is over",
+    breaks: "in an outage of the broker all members give their lanes up, and no lane has an owner when it is over",
     file: "src/platform/OwnershipLocks.ts",
     find: "dealtTo: able.length > 0 ? able : members",
     replace: "dealtTo: able",
@@ -343,7 +341,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "refused-each-time",
-    breaks: "where a topic's limit is low each batch of a backlog goes to it whole, half and quarter first",
+    breaks: "if a topic's limit is low each batch of a backlog is sent whole, in halves and in quarters first",
     file: "src/guards/SizeLimits.ts",
     find: "if (limits.size > 0 && events.length > 1",
     replace: "if (limits.size < 0 && events.length > 1",
@@ -351,7 +349,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "believes-for-ever",
-    breaks: "a topic that was refused something once gets small batches until the next start",
+    breaks: "a topic with one refusal gets small batches until the next start",
     file: "src/guards/SizeLimits.ts",
     find: "limit.untilMillis <= now",
     replace: "limit.untilMillis <= 0",
@@ -359,7 +357,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "mended-and-told-of",
-    breaks: "health goes on telling of a topic's setting that was mended, where nobody named the topic at the start",
+    breaks: "health still reports a topic's setting that was mended, if the topic was not named at the start",
     file: "src/operations/TopicChecks.ts",
     find: "[...topics, ...others]",
     replace: "topics",
@@ -367,7 +365,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "wakes-with-the-restless",
-    breaks: "a partition that comes and goes makes one that is away be tried as often",
+    breaks: "a partition that fails and recovers in turns makes an unavailable one be tried as often",
     file: topicPauses,
     find: "sinceMillis <= failure.seenMillis",
     replace: "sinceMillis <= Number.POSITIVE_INFINITY + failure.seenMillis",
@@ -375,7 +373,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "forgotten-in-the-line",
-    breaks: "what waits for a minute to be tried is taken for well, and gets all the workers",
+    breaks: "a partition that waits a minute for its attempt counts as healthy, and is sent to without a limit",
     file: topicPauses,
     find: "waited.set(key, now)\n",
     replace: "\n",
@@ -383,7 +381,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "the-slow-one-first",
-    breaks: "a topic's events wait in their lane for the send to another topic, which is away",
+    breaks: "a topic's events wait in their lane for the send to another, unavailable topic",
     file: partitionPauses,
     find: "events: [\n",
     replace: "events: [\n...fetched.events.filter(({ topic }) => topic === toTry),\n",
@@ -391,7 +389,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "tells-of-what-is-done",
-    breaks: "health goes on telling of a refused event that could not be written down, long after it was",
+    breaks: "health still reports a refused event that could not be marked, long after it was marked",
     file: "src/outbox/holds/HoldRetries.ts",
     find: "one.lane === lane && one.isDue",
     replace: "one.lane === lane",
@@ -400,7 +398,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "round-without-end",
     breaks:
-      "while sends to a topic are always under way, each failure is late for the one before, and the backoff never grows",
+      "while sends to a topic always overlap, each failure counts as part of the previous one, and the backoff never grows",
     file: topicPauses,
     find: "isLate ? before : {",
     replace: "isLate ? { attempt: before.attempt, seenMillis: now } : {",
@@ -419,7 +417,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "tells-of-lanes-of-others",
-    breaks: "health goes on telling of a failed lane that has gone to another process",
+    breaks: "health still reports a failed lane that another process owns now",
     file: "src/outbox/StoppedLanes.ts",
     find: "if (options.owns(lane)) {",
     replace: "{",
@@ -427,7 +425,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "waits-by-the-wall-clock",
-    breaks: "where the wall clock is set back by an hour, whatever waits waits for an hour longer",
+    breaks: "if the wall clock is set back by an hour, every pause lasts an hour longer",
     file: "src/platform/Monotonic.ts",
     find: "Effect.map(Clock.monotonicTimeNanos",
     replace: "Effect.map(Clock.currentTimeNanos",
@@ -435,8 +433,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "outage-that-went-elsewhere",
-    breaks:
-      "health goes on telling of an outage in a process whose lanes have gone, until the topic's next event there",
+    breaks: "health still reports an outage in a process that has lost its lanes, until the topic's next event there",
     file: topicPauses,
     find: "if (lastMillis + options.forgottenAfterMillis <= now && !probed.has(key)) forget(key)",
     replace: "",
@@ -444,7 +441,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "counts-what-was-not-sent",
-    breaks: "the figure of failed sends grows by whole batches, most of which were published",
+    breaks: "the metric of failed events grows by whole batches, although most of their events were published",
     file: metrics,
     find: "count(failedTotal, batch.events, { reason",
     replace: "count(failedTotal, [...batch.events, ...batch.events], { reason",
@@ -452,7 +449,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "only-the-poll-looks",
-    breaks: "after an outage of a moment its events wait for the next poll, which an operator may have set to minutes",
+    breaks: "after an outage of a moment its events wait for the next poll, whose interval may be minutes",
     file: partitionPauses,
     find: "looks.after(millis)",
     replace: "Effect.void",
@@ -468,7 +465,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "unwell-for-ever",
-    breaks: "health goes on telling of a lane that failed, and has nothing left to send, until its next event",
+    breaks: "health still reports a lane that failed, and has nothing left to send, until its next event",
     file: laneWorkers,
     find: "new Set([...ready, ...failed.map(({ lane }) => lane)])",
     replace: "new Set(ready)",
@@ -476,7 +473,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "fetches-what-falls",
-    breaks: "an aggregate whose versions fall stops its whole lane once it fills a batch",
+    breaks: "an aggregate with out-of-order versions stops its whole lane once it fills a batch",
     file: "src/guards/OutOfOrderVersions.ts",
     find: "{ ...part, withoutAggregates: [...(part.withoutAggregates ?? []), ...aggregates] }",
     replace: "part",
@@ -484,7 +481,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "falls-for-ever",
-    breaks: "an aggregate whose versions rise again is not sent before its process starts anew",
+    breaks: "a repaired aggregate is not sent before its process restarts",
     file: "src/guards/OutOfOrderVersions.ts",
     find: "if ((yield* Monotonic.millis) < those.checkAtMillis) return aggregates",
     replace: "if (those.checkAtMillis > 0) return aggregates",
@@ -495,7 +492,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "reads-names-together",
-    breaks: "two aggregates whose types and ids only read alike are taken for one whose versions fall, and stop",
+    breaks: "two aggregates with equal type and id when joined are taken for one with out-of-order versions, and stop",
     file: "src/outbox/Queue.ts",
     find: "`${aggregateType}\\0${aggregateId}`",
     replace: "`${aggregateType} ${aggregateId}`",
@@ -503,8 +500,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "steps-over-it-each-time",
-    breaks:
-      "in an outage each look for what can still be sent reads all of the backlog, and Postgres is busy with that alone",
+    breaks: "in an outage each fetch for the healthy topics reads the whole backlog, and loads Postgres",
     file: laneFloors,
     find: "yield* raiseBeside(lanes, topicsOf, found)",
     replace: "",
@@ -512,7 +508,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "floor-over-what-comes-back",
-    breaks: "an event that was refused, and comes back in the midst of what can't be sent, waits for as long as that",
+    breaks:
+      "a refused event that returns into the middle of an unavailable topic's backlog waits until that can be sent",
     file: laneFloors,
     find: "places.filter(({ table }) => table !== queueTable)",
     replace: "places.slice(0, 0)",
@@ -520,7 +517,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "begins-behind-what-it-wants",
-    breaks: "who leaves no topic out begins behind the backlog of one that was away",
+    breaks: "a fetch that leaves out no topic begins behind the backlog of a topic that was unavailable",
     file: laneFloors,
     find: "higher.topics.every((topic) => leftOut.includes(topic))",
     replace: "true",
@@ -528,7 +525,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "raises-what-was-lost",
-    breaks: "a lane that was lost and comes back begins behind a row that a crash has put back",
+    breaks: "a lane that was lost and comes back is fetched from behind a row that a crash has put back",
     file: laneFloors,
     find: "    if (forgotten !== before) return\n    if (rows",
     replace: "    if (rows",
@@ -536,7 +533,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "parks-in-front-of-all",
-    breaks: "what is written to a held aggregate keeps its lane waiting until the last of it is put away",
+    breaks: "events of a held aggregate make its lane wait until the last of them is parked",
     file: dispatcher,
     find: "ofHeld.length > 0 && isCut",
     replace: "ofHeld.length < 0 && isCut",
@@ -553,7 +550,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "broken-hold-stops-its-lane",
-    breaks: "a hold that no code of ours makes keeps every other held aggregate of its lane from being tried",
+    breaks: "a hold in an invalid state keeps every other held aggregate of its lane from being tried",
     file: "src/outbox/holds/Holds.ts",
     find: "return rows.filter((row) => row.isFirst)",
     replace: "return rows.every((row) => row.isFirst) ? rows : []",
@@ -577,7 +574,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "no-timer-for-retries",
-    breaks: "a refused event is tried again with the next poll, however long ago it was due",
+    breaks: "a refused event is retried by the next poll, however long ago it was due",
     file: "src/outbox/holds/HoldRetries.ts",
     find: `if (millis > 0) waitMillis = Math.min(waitMillis, Math.ceil(millis))
         else `,
@@ -586,7 +583,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "lane-sleeps-after-a-refusal",
-    breaks: "what stands behind a refused event in its lane waits for a while that is the refused one's",
+    breaks: "events behind a refused one in its lane wait for the refused event's delay",
     file: dispatcher,
     find: 'yield* faults.at("dispatcher.after-hold")',
     replace: 'yield* Effect.interruptible(Effect.sleep("1 hour"))',
@@ -602,7 +599,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "refusal-without-names",
-    breaks: "the log's line about a refused event does not say which one it was",
+    breaks: "the log line about a refused event does not name the event",
     file: "src/outbox/holds/RefusalLog.ts",
     find: `      event_id: event.eventId,
       event_type: event.eventType,
@@ -615,7 +612,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "refusal-without-trace",
-    breaks: "the log's line about a refused event can't be joined with the request that it came from",
+    breaks: "the log line about a refused event has no trace id of its request",
     file: "src/outbox/holds/RefusalLog.ts",
     find: "trace_id: event.traceId,\n      attempt",
     replace: "attempt",
@@ -673,7 +670,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "well-without-lanes",
-    breaks: "health calls a dispatcher ready whose lanes end in defects",
+    breaks: "health calls a dispatcher ready although its lanes end in defects",
     file: dispatcherHealth,
     find: " && stoppedLanes.length === 0",
     replace: "",
@@ -681,7 +678,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "stopped-lanes-untold",
-    breaks: "health does not say which lanes stand still",
+    breaks: "health does not name the stopped lanes",
     file: dispatcherHealth,
     find: "stoppedLanes.map(({ attempt, lane }) => ({ lane, attempt }))",
     replace: "[]",
@@ -689,7 +686,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "well-in-disorder",
-    breaks: "health calls a dispatcher ready that does not send an aggregate any more",
+    breaks: "health calls a dispatcher ready although it no longer sends an aggregate",
     file: dispatcherHealth,
     find: " && misordered.length === 0",
     replace: "",
@@ -700,7 +697,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "disorder-untold",
-    breaks: "health does not say how many aggregates are not sent any more",
+    breaks: "health does not count the aggregates that are not sent any more",
     file: dispatcherHealth,
     find: "misordered.reduce((sum, { aggregates }) => sum + aggregates, 0)",
     replace: "0",

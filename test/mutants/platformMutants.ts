@@ -45,7 +45,7 @@ export const platformMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "dies-of-a-defect",
-    breaks: "a defect ends a supervised fiber for good, and nobody is told",
+    breaks: "a defect ends a supervised fiber for good, without a log line",
     file: supervised,
     find: "    Effect.sandbox,\n    // Inside",
     replace: "    Effect.mapError(Cause.fail),\n    // Inside",
