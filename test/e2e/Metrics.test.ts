@@ -118,7 +118,7 @@ it.live("every metric is there from the start, with its meaning, and counts what
       Effect.map(scrape, (metrics) => value(metrics, `outbox_events_published_total{event_type="OrderPlaced"}`) === 3)
     )
     yield* eventually(
-      "three events to be applied by each consumer, and the lag to be told",
+      "three events to be applied by each consumer, and the lag to be reported",
       Effect.map(scrape, (metrics) =>
         ["receipts", "inventory", "billing", "analytics"].every(
           (consumer) =>

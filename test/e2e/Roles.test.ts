@@ -110,7 +110,7 @@ it.live("a dispatcher that stops ends its batch first, watched to the end, and c
     )
     yield* signal("SIGTERM")
     yield* eventually(
-      "health to tell of the stop",
+      "health to report the stop",
       Effect.map(
         send(`${url}/health/ready`),
         ({ headers, json, status }) =>

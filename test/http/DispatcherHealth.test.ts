@@ -92,7 +92,7 @@ it.live("aggregates with out-of-order versions degrade the service, and are coun
     )
     yield* untilItSays("both of them", { status: "degraded", misorderedAggregates: 2 })
     yield* sql`DELETE FROM outbox_events WHERE aggregate_version = 1`
-    yield* untilItSays("that they are right", {})
+    yield* untilItSays("that they are repaired", {})
   }).pipe(Effect.provide(serviceOver((layer) => layer)))
 )
 

@@ -113,7 +113,7 @@ it.live(
 
       // A missing event is an alarm. A dead letter waits for an operator.
       yield* eventually(
-        "health to tell it",
+        "health to report it",
         Effect.map(get(`${url}/health/ready`), ({ text }) => {
           const { parts, status } = JSON.parse(text) as {
             readonly status: string
@@ -127,7 +127,7 @@ it.live(
         })
       )
       yield* eventually(
-        "the metrics to tell it",
+        "the metrics to show it",
         Effect.map(get(`${url}/metrics`), ({ text }) =>
           [
             'inbox_gaps{consumer="billing"} 1',

@@ -194,7 +194,7 @@ it.live(
       // A dead letter is no outage: the dispatcher is ready, and metrics report it. The part `topics` reports that the topic's limit is
       // below the size of an event.
       yield* eventually(
-        "health to tell it",
+        "health to report it",
         Effect.promise(async () => {
           const { parts } = (await (await fetch(`${url}/health/ready`)).json()) as {
             readonly parts: Readonly<Record<string, { readonly status: string }>>

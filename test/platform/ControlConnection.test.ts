@@ -39,7 +39,7 @@ it.live("a connection that falls silent without being closed is replaced, and it
     const { join } = yield* Ownership
     const { held } = yield* join("silent", 8)
     yield* eventually(
-      "the shares",
+      "the slots",
       Effect.map(held, (shares) => shares.length === 8)
     )
     const before = yield* SubscriptionRef.get(control.session)
@@ -58,7 +58,7 @@ it.live("a connection that falls silent without being closed is replaced, and it
     )
     yield* proxy.pass
     yield* eventually(
-      "the shares through another session",
+      "the slots through another session",
       Effect.map(held, (shares) => shares.length === 8)
     )
     const after = yield* SubscriptionRef.get(control.session)

@@ -43,7 +43,7 @@ it.live("a thousand wake-ups at once are a few notifications within Postgres' li
     const details = Array.from({ length: 1_000 }, (_, number) => `número ${number} 東京`)
     yield* Context.get(here, Wakeups).send("many", details)
     yield* eventually(
-      "all signals",
+      "all wake-ups",
       Effect.sync(() => heard.size === details.length)
     )
     assert.deepStrictEqual([...heard].toSorted(), details.toSorted())

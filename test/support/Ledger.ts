@@ -147,7 +147,7 @@ export const presentDrained = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const [last] = yield* sql<{ readonly seq: bigint | null }>`SELECT max(seq) AS seq FROM outbox_events`
   yield* eventually(
-    "what is queued now to be published",
+    "the events queued now to be published",
     Effect.map(
       sql`SELECT 1 AS one FROM outbox_events WHERE seq <= ${last?.seq ?? 0n}::int8 LIMIT 1`,
       (rows) => rows.length === 0

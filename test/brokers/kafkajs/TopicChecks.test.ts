@@ -60,7 +60,7 @@ const over = (broker: Broker["Service"]) =>
 /** The first report of the checks: at the start, or later where the broker responded late. */
 const firstReport = (context: Context.Context<TopicChecks>) =>
   within(
-    "a look",
+    "a check",
     Effect.repeat(Context.get(context, TopicChecks).reports, {
       until: (reports) => reports.length > 0,
       schedule: Schedule.spaced("50 millis")

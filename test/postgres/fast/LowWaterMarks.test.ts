@@ -55,7 +55,7 @@ const putBackBelowFloor = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const queue = yield* Queue
   yield* Counters.eventually(
-    "the floor to be raised",
+    "the low-water mark to be raised",
     Effect.gen(function* () {
       yield* raise
       yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM kept`
@@ -121,7 +121,7 @@ it.live("a backlog that can't be sent is passed over once, and not at each fetch
     yield* takeOut
     yield* sql`UPDATE kept SET topic = 'counters'`
     yield* Counters.eventually(
-      "the floor to be raised",
+      "the low-water mark to be raised",
       Effect.gen(function* () {
         yield* raiseBeside
         // A test's own INSERT below the mark shows where the fetch starts.
