@@ -1,4 +1,4 @@
-/** The smallest aggregate there is, a row with a version and a status: what a write costs with and without its event. */
+/** The smallest aggregate, a row with a version and a status, to measure a write with and without its event. */
 import { Effect } from "effect"
 import type { Statement } from "effect/sql"
 import { Outbox } from "../src/outbox/Outbox.ts"
@@ -6,7 +6,7 @@ import { Transaction } from "../src/platform/Transaction.ts"
 import { Side } from "./Environment.ts"
 import { aggregates, dataOf, topic } from "./Workload.ts"
 
-/** An event's data as an application has it. It is encoded at each write, as everywhere. */
+/** An event's data as an application has it. It is encoded at each write. */
 const data: unknown = JSON.parse(dataOf(400))
 
 /** Makes the table, and the rows that are updated. */
@@ -31,7 +31,7 @@ const writeOn = (sql: Statement.Constructor, id: string) =>
 
 const write = (id: string) => Effect.map(Transaction, ({ sql }) => writeOn(sql, id))
 
-/** The change alone, in whatever transaction the client is in. */
+/** The change alone, in the client's current transaction. */
 export const updateOn = (sql: Statement.Constructor, id: string) => Effect.asVoid(writeOn(sql, id))
 
 /** The change alone. */
@@ -39,27 +39,27 @@ export const update = Effect.fnUntraced(function* (id: string) {
   yield* yield* write(id)
 })
 
-/** The change with its event, as an aggregate is saved. */
+/** The change with its event, in one statement. */
 export const save = Effect.fnUntraced(function* (id: string) {
   const outbox = yield* Outbox
   yield* outbox.save(streamOf(id), [event], yield* write(id))
 })
 
-/** The change and then its event, in a statement of its own: what nearly everyone does. */
+/** The change and then its event, in a second statement, as most articles do it. */
 export const updateAndAppend = Effect.fnUntraced(function* (id: string) {
   const outbox = yield* Outbox
   const [row] = yield* yield* write(id)
   yield* outbox.append(streamOf(id), row?.version ?? 1, [event])
 })
 
-/** The change and a row as most articles have it: no versions, no order, no lanes, and nobody woken. */
+/** The change and a row as in most articles: no versions, no order, no lanes, no wake-up. */
 export const updateAndUsual = Effect.fnUntraced(function* (id: string) {
   yield* yield* write(id)
   const { sql } = yield* Transaction
   yield* sql`INSERT INTO bench_usual_outbox (topic, key, payload) VALUES (${topic}, ${id}, ${JSON.stringify(data)}::text::jsonb)`
 })
 
-/** The change and the least that an outbox can be, a number and a text, in one statement: what no outbox in a table can do without. */
+/** The change and the smallest possible outbox row, a number and a text, in one statement: the least cost of any outbox table. */
 export const updateAndBarest = Effect.fnUntraced(function* (id: string) {
   const { sql } = yield* Transaction
   yield* sql`

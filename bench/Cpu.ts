@@ -1,6 +1,6 @@
 /**
- * CPU seconds by part: this Node, Postgres with all its processes, and Kafka. The other two are read from /proc, and are undefined
- * where they don't run on this machine.
+ * CPU seconds by part: this Node, Postgres with all its processes, and Kafka. The last two are read from /proc, and are undefined if they
+ * don't run on this machine.
  */
 import { Effect } from "effect"
 import { readdirSync, readFileSync } from "node:fs"
@@ -18,15 +18,15 @@ const ticksPerSecond = 100
 interface ProcessTimes {
   readonly pid: number
   readonly parent: number
-  /** Its own, and that of its children that ended. */
+  /** Its own CPU time, and that of its ended children. */
   readonly seconds: number
 }
 
-/** The process's line in /proc; undefined when it has just ended. */
+/** The process's line in /proc; undefined if it has just ended. */
 const timesOf = (pid: number): ProcessTimes | undefined => {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8")
-    // The name in brackets may contain anything; what follows is numbers.
+    // The name in brackets may contain anything; the fields after it are numbers.
     const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ")
     const ticks = [11, 12, 13, 14].reduce((sum, index) => sum + Number(fields[index]), 0)
     return { pid, parent: Number(fields[1]), seconds: ticks / ticksPerSecond }
@@ -40,7 +40,7 @@ const processes = (): ReadonlyArray<ProcessTimes> =>
     .filter((name) => /^\d+$/.test(name))
     .flatMap((name) => timesOf(Number(name)) ?? [])
 
-/** Only a Kafka that this process has started is this run's own. */
+/** Only a Kafka that this process has started serves this run alone. */
 const isOurKafka = ({ parent, pid }: ProcessTimes): boolean => {
   if (parent !== process.pid) return false
   try {
@@ -50,7 +50,7 @@ const isOurKafka = ({ parent, pid }: ProcessTimes): boolean => {
   }
 }
 
-/** What each part has used so far. */
+/** The CPU seconds of each part so far. */
 export const sample = Effect.gen(function* () {
   const sql = yield* Side
   const [row] = yield* sql<{ readonly pid: number; readonly local: boolean }>`
@@ -67,7 +67,7 @@ export const sample = Effect.gen(function* () {
   })
 })
 
-/** What each part used between two samples. */
+/** The CPU seconds of each part between two samples. */
 export const between = (before: CpuSeconds, after: CpuSeconds): CpuSeconds => ({
   node: after.node - before.node,
   postgres: subtract(after.postgres, before.postgres),

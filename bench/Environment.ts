@@ -1,8 +1,8 @@
 /**
- * What a measurement runs on: a real Postgres with its durability on, and a real Kafka.
+ * The environment of a measurement: a real Postgres with its durability on, and a real Kafka.
  *
- * `DATABASE_URL` and `KAFKA_BROKERS` name running ones; otherwise the embedded Postgres is started in a temporary directory, and
- * Kafka as the tests start it. The measured database is made for the run and dropped after it.
+ * `DATABASE_URL` and `KAFKA_BROKERS` name running ones. Otherwise the embedded Postgres is started in a temporary directory, and Kafka as
+ * the tests start it. The measured database is created for the run and dropped after it.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Redacted } from "effect"
@@ -23,7 +23,7 @@ const postgresUrl = Effect.gen(function* () {
     Effect.promise(() => mkdtemp(Path.join(tmpdir(), "paid-once-bench-"))),
     (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
   )
-  // As an operator would set it: durable, with room between checkpoints, so that none falls into a block by chance.
+  // A production setting: durable, and with checkpoints so far apart that none falls into a block by chance.
   const settings = { max_wal_size: "4GB", shared_buffers: "256MB" }
   return Redacted.value(
     (yield* EmbeddedPostgres.acquire({ dataDirectory: Path.join(directory, "postgres"), settings })).url
@@ -35,7 +35,7 @@ export class Environment extends Context.Service<
   Environment,
   { readonly databaseUrl: Redacted.Redacted; readonly brokers: string }
 >()("bench/Environment") {
-  /** With a broker, or without for what needs none. */
+  /** With a broker, or without one for blocks that need none. */
   static readonly layer = (options: { readonly kafka: boolean }) =>
     Layer.effect(
       Environment,
@@ -48,14 +48,14 @@ export class Environment extends Context.Service<
     )
 }
 
-/** The pool as the service has it. */
+/** The pool of the service. */
 export const pool = Layer.unwrap(
   Environment.useSync(({ databaseUrl }) =>
     Database.layer.pipe(Layer.provideMerge(DatabaseSettings.layerOf({ url: databaseUrl })))
   )
 )
 
-/** One connection beside the pool, without its limit on silence: for filling, and for looking at what came of it. */
+/** A connection beside the pool without a time limit, to fill tables and to check results. */
 export class Side extends Context.Service<Side, SqlClient.SqlClient>()("bench/Side") {
   static readonly layer = Layer.effect(
     Side,

@@ -1,4 +1,4 @@
-/** Numbers as a reader wants them: medians with an interval, and a table. */
+/** Figures for the reader: medians with an interval, and a table. */
 
 /** The value below which the share `q` (0 … 1) of `values` lies, interpolated. */
 export const quantile = (values: ReadonlyArray<number>, q: number): number => {
@@ -11,7 +11,7 @@ export const quantile = (values: ReadonlyArray<number>, q: number): number => {
 
 export const median = (values: ReadonlyArray<number>): number => quantile(values, 0.5)
 
-/** The median of blocks, and the least and largest of them: with a handful of blocks that is all the interval there is. */
+/** The median of the blocks, and the smallest and largest of them: a handful of blocks gives no better interval. */
 export interface Spread {
   readonly median: number
   readonly least: number
@@ -25,12 +25,12 @@ export const spread = (values: ReadonlyArray<number>): Spread => ({
 })
 
 /**
- * The median, and between which of the blocks the true one is with 95 % confidence: the sign test, which asks nothing of how they are
- * distributed. With fewer than six blocks there is no such interval, and it is all of them.
+ * The median, and a 95 % confidence interval between two of the blocks. It uses the sign test, which assumes nothing about their
+ * distribution. With fewer than six blocks the interval is all of them.
  */
 export const interval = (values: ReadonlyArray<number>): Spread => {
   const sorted = values.toSorted((a, b) => a - b)
-  // How probable it is that at most `below` of the blocks are on one side of the true median: a fair coin for each.
+  // The probability that at most `below` blocks lie on one side of the true median: a fair coin for each block.
   let probability = 0.5 ** sorted.length
   let sum = probability
   let below = 0
@@ -51,7 +51,7 @@ export const interval = (values: ReadonlyArray<number>): Spread => {
 export const show = ({ least, median, most }: Spread, digits: number): string =>
   `${median.toFixed(digits)} (${least.toFixed(digits)} … ${most.toFixed(digits)})`
 
-/** Rows under a heading, the first column left, the others right. */
+/** Rows under a heading, the first column aligned left, the others right. */
 export const table = (heading: ReadonlyArray<string>, rows: ReadonlyArray<ReadonlyArray<string>>): string => {
   const widths = heading.map((title, column) => Math.max(title.length, ...rows.map((row) => row[column]?.length ?? 0)))
   const line = (cells: ReadonlyArray<string>) =>

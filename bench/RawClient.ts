@@ -1,5 +1,5 @@
 /**
- * The yardstick of a drain: kafkajs by itself, sending the same records in the same batches with the same settings, and nothing else.
+ * The reference for a drain: kafkajs alone, which sends the same records in the same batches with the same settings.
  */
 import { Effect } from "effect"
 import { Kafka, logLevel } from "kafkajs"
@@ -7,7 +7,7 @@ import * as Envelope from "../src/brokers/Envelope.ts"
 import { laneCount, laneOf, partitionOf } from "../src/outbox/Lane.ts"
 import { aggregates, sampleEvent } from "./Workload.ts"
 
-/** A producer set as KafkaProducer.ts sets it; it goes with the scope. */
+/** A producer with the settings of KafkaProducer.ts; it closes with the scope. */
 export const connect = Effect.fnUntraced(function* (brokers: string) {
   const kafka = new Kafka({ clientId: "bench", brokers: brokers.split(","), logLevel: logLevel.NOTHING })
   const producer = kafka.producer({
@@ -28,7 +28,7 @@ export const connect = Effect.fnUntraced(function* (brokers: string) {
   )
 })
 
-/** One batch for each lane, of `size` records as the dispatcher would send them. */
+/** One batch for each lane, of `size` records like the dispatcher's. */
 export const batches = (size: number, partitions: number) => {
   const byLane = Map.groupBy(aggregates(), laneOf)
   return Array.from({ length: laneCount }, (_, lane) => {
@@ -42,7 +42,7 @@ export const batches = (size: number, partitions: number) => {
   })
 }
 
-/** Sends `count` records, the batches taking turns, with as many in flight as the dispatcher has. Returns how many were sent. */
+/** Sends `count` records from these batches in turn, with as many sends in flight as the dispatcher has. Returns how many were sent. */
 export const send = Effect.fnUntraced(function* (
   producer: Effect.Success<ReturnType<typeof connect>>,
   topic: string,

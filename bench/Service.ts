@@ -17,7 +17,7 @@ import { Wakeups } from "../src/platform/Wakeups.ts"
 import { Fibers } from "../src/platform/Supervised.ts"
 import { Environment, pool } from "./Environment.ts"
 
-/** The default of the service; it divides the 64 lanes. */
+/** The service's default, which divides the 64 lanes. */
 export const partitions = 8
 
 const quiet = Layer.succeed(References.MinimumLogLevel, "Error")
@@ -29,7 +29,7 @@ export const platform = Ownership.layer.pipe(
   Layer.provideMerge(pool)
 )
 
-/** Connections beside the pool, as the service gives them to what must not wait for requests. */
+/** Connections beside the pool, as the service gives them to work that must not wait for requests. */
 export const reservedFor = (purpose: string, connections: number, plans: Readonly<Record<string, string>>) =>
   Layer.unwrap(
     Environment.useSync(({ databaseUrl }) =>
@@ -66,7 +66,7 @@ export const kafka = Layer.unwrap(
 /** A writer and a dispatcher in one process. */
 export const dispatcher = (options: {
   readonly archive: boolean
-  /** What to make of the broker, for a block that watches it. */
+  /** Changes the broker, for a block that observes it. */
   readonly broker?: (layer: typeof kafka) => typeof kafka
 }) =>
   Layer.mergeAll(Layer.provide(Dispatching.layer, reserved), Outbox.layer).pipe(

@@ -1,5 +1,5 @@
 /**
- * The events that are measured: rows of 400 bytes of data, spread evenly over 1,000 aggregates, committed before the clock starts.
+ * The measured events: rows of 400 bytes of data, spread evenly over 1,000 aggregates, committed before the clock starts.
  */
 import { Effect, Schedule } from "effect"
 import { randomUUID } from "node:crypto"
@@ -12,7 +12,7 @@ import { Side } from "./Environment.ts"
 export const aggregateCount = 1_000
 export const topic = "bench"
 
-/** A JSON text of exactly `bytes` bytes, of the kind that events are made of. */
+/** A JSON text of exactly `bytes` bytes, similar to an event's data. */
 export const dataOf = (bytes: number): string => {
   const head = `{"customerId":"ada","lines":[{"sku":"book","quantity":2,"unitAmountMinor":1250}],"total":{"amountMinor":2500,"currency":"EUR"},"note":"`
   return `${head}${"x".repeat(Math.max(0, bytes - head.length - 2))}"}`
@@ -20,7 +20,7 @@ export const dataOf = (bytes: number): string => {
 
 const dataBytes = 400
 
-/** An event as the queue gives it, for the clients that are measured without a queue. */
+/** An event as the queue returns it, for clients that are measured without a queue. */
 export const sampleEvent = (aggregateId: string, aggregateVersion: number): Envelope.StoredEvent => ({
   eventId: randomUUID(),
   topic,
@@ -39,7 +39,7 @@ export const recordBytes = Envelope.recordBytes(Envelope.toRecord(sampleEvent(ra
 
 export const aggregates = () => Array.from({ length: aggregateCount }, () => randomUUID())
 
-/** Commits `count` events of new aggregates in one transaction, the aggregates taking turns. `count` is rounded to whole turns. */
+/** Commits `count` events of new aggregates in one transaction, one event for each aggregate in turn. `count` is rounded to whole rounds. */
 export const fill = Effect.fnUntraced(function* (count: number, table = "outbox_events") {
   const sql = yield* Side
   const ids = aggregates()
@@ -54,7 +54,7 @@ export const fill = Effect.fnUntraced(function* (count: number, table = "outbox_
     ORDER BY turn.version`
 })
 
-/** Between two blocks: nothing queued, nothing archived, no dead rows, no checkpoint due. */
+/** Resets the database between two blocks: nothing queued, nothing archived, no dead rows, no checkpoint due. */
 export const reset = Effect.gen(function* () {
   const sql = yield* Side
   yield* sql`TRUNCATE outbox_events, event_log`
@@ -62,12 +62,12 @@ export const reset = Effect.gen(function* () {
   yield* sql`CHECKPOINT`
 })
 
-/** How many of these records a full batch has: OUTBOX_BATCH_SIZE or OUTBOX_BATCH_BYTES, whichever is reached first. */
+/** The number of these records in a full batch: OUTBOX_BATCH_SIZE or OUTBOX_BATCH_BYTES limits it. */
 export const fullBatch = Effect.runSync(
   Effect.map(QueueSettings, ({ batchBytes, batchSize }) => Math.min(batchSize, Math.floor(batchBytes / recordBytes)))
 )
 
-/** Waits without a wait that shows in the figure: a millisecond is little beside the second that a block takes. */
+/** The poll for the end of a block: a millisecond is little compared with the second that a block takes. */
 export const until = <E, R>(condition: Effect.Effect<boolean, E, R>) =>
   Effect.repeat(condition, { until: (holds) => holds, schedule: Schedule.spaced("1 millis") })
 
@@ -79,15 +79,15 @@ export interface Load {
 }
 
 /**
- * A load's first second is not measured: connections plan their statements anew after a {@link reset}, and a process that has just come
- * up opens its connections.
+ * A load's first second is not measured: connections plan their statements anew after a {@link reset}, and a new process opens its
+ * connections.
  */
 const settleSeconds = 1
 
-/** More than are ever at work at once, so that the clock alone says when the next transaction begins. */
+/** More than ever run at once, so that the clock alone decides when the next transaction begins. */
 const writers = 64
 
-/** Runs `one` for a new aggregate at each tick of the clock, however long the last one takes. Returns those that are to be measured. */
+/** Runs `one` for a new aggregate at each tick of the clock, however long the last one takes. Returns the aggregates to measure. */
 export const steadily = Effect.fnUntraced(function* <E, R>(
   { rate, seconds }: Load,
   one: (id: string) => Effect.Effect<void, E, R>

@@ -165,7 +165,7 @@ const program = Command.make("bench").pipe(
   Command.run({ version: "1" }),
   Effect.scoped,
   Effect.provide(NodeServices.layer),
-  // What is printed is the result; what happened meanwhile goes to stderr.
+  // The result goes to stdout, and all logs to stderr.
   Effect.provide(Logger.layer([Logger.withConsoleError(Logger.formatLogFmt)]))
 )
 

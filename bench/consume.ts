@@ -1,9 +1,9 @@
 /**
- * `bench consume`: how fast one process applies events whose effect is one row, and how long it takes from an event's commit to its effect
- * at a steady 500 events a second, with Kafka and with the embedded broker.
+ * `bench consume`: how many events one process applies in a second, where an event's effect is one row. It also measures the time from an
+ * event's commit to its effect, at a steady 500 events a second, with Kafka and with the embedded broker.
  *
- * The backlog is in the topic before the clock starts; each block reads it as a consumer of its own, from the first record on. Beside it
- * stands what Postgres needs for the same rows and nothing else, in transactions of the same size.
+ * The backlog is in the topic before the clock starts, and each block reads it as a new consumer, from the first record on. For comparison
+ * Postgres alone writes the same rows in transactions of the same size.
  */
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -26,10 +26,10 @@ import * as RawClient from "./RawClient.ts"
 import * as Service from "./Service.ts"
 import { aggregateCount, aggregates, sampleEvent, steadily, topic, until } from "./Workload.ts"
 
-/** Records in one send of the filling. */
+/** Records in one send while the topic is filled. */
 const fillBatch = 1_000
 
-/** A subscriber with one row of effect for each event, in one statement for each slice or in one for each event. */
+/** A subscriber with one row for each event, written by one statement for each slice or for each event. */
 const oneRow = (name: string, options: { readonly many: boolean; readonly onEffect?: (id: string) => void }) => {
   const handleMany: NonNullable<Subscriber["handleMany"]> = Effect.fnUntraced(function* (events) {
     const { afterCommit, sql } = yield* Transaction
@@ -50,7 +50,7 @@ const oneRow = (name: string, options: { readonly many: boolean; readonly onEffe
   return subscriber
 }
 
-/** Writes the backlog, the aggregates taking turns, as the dispatcher would send it. */
+/** Writes the backlog, one event for each aggregate in turn, as the dispatcher would send it. */
 const fill = Effect.fnUntraced(function* (count: number) {
   const { brokers } = yield* Environment
   const producer = yield* RawClient.connect(brokers)
@@ -75,7 +75,7 @@ const effects = (name: string) =>
     )
   )
 
-/** One block: a consumer that is new to the topic, from its start to the last effect. Returns events a second. */
+/** One block: a new consumer of the topic, from its start to the last effect. Returns events a second. */
 const block = Effect.fnUntraced(function* (count: number, many: boolean) {
   const name = `bench-${randomUUID()}`
   let started = 0
@@ -83,7 +83,7 @@ const block = Effect.fnUntraced(function* (count: number, many: boolean) {
   const subscriber = oneRow(name, {
     many,
     onEffect: () => {
-      // Joining a group takes a second and says nothing about applying.
+      // Joining a group takes a second, which is not part of applying.
       started ||= performance.now()
       applied += 1
     }
@@ -97,7 +97,7 @@ const block = Effect.fnUntraced(function* (count: number, many: boolean) {
   return count / seconds
 })
 
-/** Postgres alone: the same rows in transactions of a slice each, as many side by side as there are partitions. */
+/** Postgres alone: the same rows, a transaction for each slice, with one concurrent client for each partition. */
 const floor = Effect.fnUntraced(function* (count: number, sliceSize: number) {
   const sql = yield* SqlClient.SqlClient
   const name = `floor-${randomUUID()}`
@@ -159,7 +159,7 @@ const latencies = Effect.fnUntraced(function* (options: { readonly rate: number;
         yield* Aggregates.create(id)
       })
     )
-  // The first one is there once the group has been joined.
+  // The first effect shows that the consumer has joined its group.
   const first = randomUUID()
   yield* one(first)
   yield* until(Effect.sync(() => applied.has(first)))
@@ -168,7 +168,7 @@ const latencies = Effect.fnUntraced(function* (options: { readonly rate: number;
     yield* until(Effect.sync(() => ids.every((id) => applied.has(id))))
     return ids.map((id) => applied.get(id)! - committed.get(id)!)
   })
-  // A process gets faster for its first minute: what is measured is one that runs.
+  // A process gets faster during its first minute, so a warm one is measured.
   yield* block
   return yield* block
 }, Effect.scoped)
@@ -182,7 +182,7 @@ const onBroker = (broker?: Layer.Layer<Broker, never, Layer.Services<typeof Embe
     )
   )
 
-/** Runs all of it. */
+/** Runs all blocks. */
 export const consume = Effect.fnUntraced(function* (options: {
   readonly events: number
   readonly rounds: number

@@ -1,10 +1,13 @@
 /**
- * `bench drain`: how fast committed events reach Kafka, beside what the parts can do alone.
+ * `bench drain`: how fast committed events reach Kafka, compared with the parts alone.
  *
- * Each round runs its blocks one after the other, so that a noisy minute hits all of them: kafkajs alone (the same records in
- * the same batches, as many in flight), Postgres alone (the dispatcher's own fetch and mark on the same rows, without a broker),
- * and the dispatcher with everything that it guarantees; the last two with the archive off and on. A round before the first
- * warms up the JITs and is not counted.
+ * Each round runs its blocks one after the other, so that a noisy minute hits all of them:
+ *
+ * - kafkajs alone, with the same records in the same batches and as many in flight;
+ * - Postgres alone, with the dispatcher's own fetch and mark on the same rows, without a broker;
+ * - the dispatcher with all its guarantees.
+ *
+ * The last two run with the archive off and on. A first round warms up the JITs and is not counted.
  */
 import { Clock, Effect, Metric } from "effect"
 import { Lane, laneCount } from "../src/outbox/Lane.ts"
@@ -21,10 +24,10 @@ import { fill, fullBatch, reset, topic, until } from "./Workload.ts"
 
 const lanes = Array.from({ length: laneCount }, (_, lane) => Lane.make(lane))
 
-/** Batches in flight, and lanes whose statements run at once, where the parts are measured alone: as many as the topic has partitions. */
+/** Batches in flight, and concurrent lanes, where the parts are measured alone: as many as the topic has partitions. */
 const sideBySide = Service.partitions
 
-/** What one block came to. */
+/** The result of one block. */
 interface Block {
   readonly name: string
   readonly events: number
@@ -42,7 +45,7 @@ const block = <E, R>(name: string, work: Effect.Effect<number, E, R>) =>
     return { name, events, seconds, cpu: Cpu.between(before, yield* Cpu.sample) } satisfies Block
   })
 
-/** Events that were acknowledged and marked in this process so far. */
+/** Events that this process has marked so far. */
 const published = Effect.map(Metric.snapshot, (metrics) =>
   metrics.reduce(
     (sum, metric) =>
@@ -59,12 +62,12 @@ const raw = (count: number) =>
     const { brokers } = yield* Environment
     const producer = yield* RawClient.connect(brokers)
     const batches = RawClient.batches(fullBatch, Service.partitions)
-    // Connections and metadata come before the clock.
+    // Connections and metadata are ready before the clock starts.
     yield* RawClient.send(producer, topic, batches, 1, 1)
     return yield* block("kafkajs alone", RawClient.send(producer, topic, batches, count, sideBySide))
   }).pipe(Effect.scoped)
 
-/** The dispatcher's statements alone, several lanes side by side. */
+/** The dispatcher's statements alone, on several lanes concurrently. */
 const statements = (count: number, archive: boolean) =>
   Effect.gen(function* () {
     const queue = yield* Queue
@@ -99,7 +102,7 @@ export const whole = (count: number, archive: boolean) =>
     yield* until(Effect.map(workers.lanes, (held) => held.length === laneCount))
     yield* reset
     const before = yield* published
-    // One transaction: nothing is there before all of it is.
+    // One transaction, so that all events appear at once.
     yield* fill(count)
     return yield* block(
       `dispatcher, archive ${onOff(archive)}`,
@@ -115,7 +118,7 @@ const onOff = (archive: boolean) => (archive ? "on" : "off")
 const round = (count: number) =>
   Effect.all([raw(count), statements(count, false), whole(count, false), statements(count, true), whole(count, true)])
 
-/** Cores of this machine that the three share. */
+/** The cores of this machine, which the three parts share. */
 const cores = Effect.sync(() => navigator.hardwareConcurrency)
 
 const perEvent = (blocks: ReadonlyArray<Block>, part: keyof Cpu.CpuSeconds): number | undefined => {
@@ -123,7 +126,7 @@ const perEvent = (blocks: ReadonlyArray<Block>, part: keyof Cpu.CpuSeconds): num
   return values.length === 0 ? undefined : median(values)
 }
 
-/** Runs `rounds` rounds of `count` events and tells how the dispatcher did. */
+/** Runs `rounds` rounds of `count` events and compares the dispatcher with the parts. */
 export const drain = Effect.fnUntraced(function* (options: { readonly events: number; readonly rounds: number }) {
   yield* Effect.scoped(
     Effect.provide(
@@ -146,7 +149,7 @@ export const drain = Effect.fnUntraced(function* (options: { readonly events: nu
     return { name, eventsPerSecond: spread(blocks.map(rate)), cpuMicrosPerEvent: cpu }
   })
   const [kafkajs, statementsOff, wholeOff, statementsOn, wholeOn] = parts as [Part, Part, Part, Part, Part]
-  /** The least of what the client, Postgres and the cores allow, and how much of it the dispatcher reached, round by round. */
+  /** The lowest of the three limits (client, Postgres, cores), and the share of it that the dispatcher reached, round by round. */
   const reached = (archive: string, alone: Part, dispatcher: Part) => {
     const { kafka = 0, node = 0, postgres = 0 } = dispatcher.cpuMicrosPerEvent
     const limits = {
@@ -189,7 +192,7 @@ interface Part {
   readonly cpuMicrosPerEvent: { readonly [K in keyof Cpu.CpuSeconds]: number | undefined }
 }
 
-/** Enough for the JITs, short enough not to be noticed. */
+/** Enough events to warm up the JITs, in a short time. */
 const warmUpEvents = 50_000
 
 const micros = (value: number | undefined) => (value === undefined ? "–" : value.toFixed(1))

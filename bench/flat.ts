@@ -1,13 +1,13 @@
 /**
- * `bench flat`: what the dispatcher's statements cost when the system is not empty, as ratios to an empty one measured just before.
+ * `bench flat`: the cost of the dispatcher's statements when the system is not empty, as ratios to an empty one measured just before.
  *
- * - archived: millions of published events lie in the archive;
- * - queued: an outage's backlog lies in the queue;
- * - reader: a REPEATABLE READ transaction stays open while ten minutes' events (at 500/s) are written and published, so that
- *   vacuum can't take their dead rows away.
+ * - archived: millions of published events lie in the archive.
+ * - queued: an outage's backlog lies in the queue.
+ * - reader: a REPEATABLE READ transaction stays open while ten minutes' events (at 500/s) are written and published, so that vacuum can't
+ *   remove their dead rows.
  *
- * Each time the same events are in every lane, and three statements are timed: the poll's look at all lanes, a fetch of one event and
- * a fetch of a full batch.
+ * Each time every lane holds the same events, and three statements are timed: the poll of all lanes, a fetch of one event and a fetch of a
+ * full batch.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer } from "effect"
@@ -22,7 +22,7 @@ import { fill, fullBatch, reset, topic } from "./Workload.ts"
 
 const lanes = Array.from({ length: laneCount }, (_, lane) => Lane.make(lane))
 
-/** Looks for each statement: the median of so many is steady. */
+/** Repetitions of each statement: their median is stable. */
 const looks = 5
 
 const millisOf = <E, R>(work: Effect.Effect<unknown, E, R>) =>
@@ -66,14 +66,14 @@ const emptySystem = Effect.gen(function* () {
   return yield* look
 })
 
-/** What autovacuum would have done after a while, done now. */
+/** Runs the vacuum that autovacuum would run after a while. */
 const settle = Effect.gen(function* () {
   const sql = yield* Side
   yield* sql`VACUUM ANALYZE outbox_events`
   yield* sql`CHECKPOINT`
 })
 
-/** Takes everything out of the queue as publishing does. */
+/** Empties the queue as publishing does. */
 const publishAll = Effect.gen(function* () {
   const queue = yield* Queue
   yield* Effect.forEach(
@@ -122,11 +122,12 @@ const reader = (count: number) =>
     const sql = Context.get(old, SqlClient.SqlClient)
     const marks = yield* LowWaterMarks
     const underReader = Effect.gen(function* () {
-      // In ten parts, as time would have it: autovacuum comes by between them, and can take nothing away.
+      // In ten parts: autovacuum runs between them, and can remove no row.
       for (let part = 0; part < 10; part++) {
         yield* fill(count / 10)
         yield* publishAll
-        // The dispatcher does it each second: once to take note, once to find that all who wrote have ended.
+        // As the dispatcher does each second: the first call notes the numbers, the second one raises the marks once all writers have
+        // ended.
         yield* marks.raise(lanes)
         yield* marks.raise(lanes)
       }

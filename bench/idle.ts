@@ -1,4 +1,4 @@
-/** `bench idle`: what a dispatcher costs that has nothing to do, in Node and in Postgres, as a share of one core. */
+/** `bench idle`: the cost of an idle dispatcher, in Node and in Postgres, as a share of one core. */
 import { Effect } from "effect"
 import { laneCount } from "../src/outbox/Lane.ts"
 import { LaneWorkers } from "../src/outbox/LaneWorkers.ts"
@@ -15,14 +15,14 @@ const share = (seconds: number) =>
     return { node: used.node / seconds, postgres: (used.postgres ?? Number.NaN) / seconds }
   })
 
-/** Looks for `seconds` without a dispatcher, and for as long with one that owns all lanes. */
+/** Measures `seconds` without a dispatcher, and as long with one that owns all lanes. */
 export const idle = Effect.fnUntraced(function* ({ seconds }: { readonly seconds: number }) {
   const without = yield* share(seconds)
   const withDispatcher = yield* Effect.gen(function* () {
     const workers = yield* LaneWorkers
     yield* (yield* Publisher).prepare(topic)
     yield* until(Effect.map(workers.lanes, (held) => held.length === laneCount))
-    // Connecting, compiling and the first looks are behind it after a moment.
+    // Connecting, compiling and the first polls end within this time.
     yield* Effect.sleep("3 seconds")
     return yield* share(seconds)
   }).pipe(Effect.provide(Service.dispatcher({ archive: true })))

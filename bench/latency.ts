@@ -1,9 +1,9 @@
 /**
  * `bench latency`: from an event's commit to its acknowledgement by Kafka, at a steady 500 events a second.
  *
- * Three blocks take turns: the floor (no outbox: the record is sent right after the commit, by kafkajs alone), a writer in the
- * dispatcher's process (woken in memory), and a writer beside it with a control connection of its own (woken through NOTIFY). The
- * writers start their transactions by the clock, however long the last one takes.
+ * Three blocks take turns. The floor has no outbox: kafkajs alone sends the record right after the commit. The second one has a writer in
+ * the dispatcher's process, which is woken in memory. The third one has a writer with a control connection of its own, and the dispatcher
+ * is woken through NOTIFY. Writers start their transactions by the clock, however long the last one takes.
  */
 import { Effect, Layer } from "effect"
 import { Broker } from "../src/brokers/Broker.ts"
@@ -23,7 +23,7 @@ import { type Load, reset, sampleEvent, steadily, topic, until } from "./Workloa
 const committed = new Map<string, number>()
 const acknowledged = new Map<string, number>()
 
-/** Kafka, with a note of when each record was acknowledged. */
+/** Kafka, with the time of each record's acknowledgement. */
 const watched = Layer.effect(
   Broker,
   Effect.map(Broker, (broker) =>
@@ -99,7 +99,7 @@ export const latency = Effect.fnUntraced(
       Effect.andThen(reset, measured(load, throughOutbox)),
       Effect.andThen(reset, Effect.provide(measured(load, throughOutbox), Service.writer))
     ])
-    // A process gets faster for its first minute: what is measured is one that runs.
+    // A process gets faster during its first minute, so a warm one is measured.
     yield* Effect.repeat(round, { times: 1 })
     const taken = yield* Effect.forEach(Array.from({ length: options.rounds }), () => round)
     return {

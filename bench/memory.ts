@@ -1,6 +1,6 @@
 /**
- * `bench memory`: the peak resident memory of a process that does nothing but drain a backlog of a million events, beside what it
- * was before. The rows are made inside Postgres, so that none of it is the bench's own.
+ * `bench memory`: the peak resident memory of a process that only drains a backlog of a million events, compared with the memory before.
+ * The rows are made inside Postgres, so that the bench itself needs no memory for them.
  */
 import { Effect } from "effect"
 import { whole } from "./drain.ts"
@@ -13,7 +13,7 @@ export const memory = Effect.fnUntraced(function* ({ events }: { readonly events
   return {
     events: block.events,
     megabytesBefore: before,
-    // In kilobytes, whatever Node's documentation says of the platform.
+    // In kilobytes on each platform, although Node's documentation says otherwise.
     megabytesAtMost: megabytes(process.resourceUsage().maxRSS * 1_024),
     eventsPerSecond: Math.round(block.events / block.seconds),
     nodeMicrosPerEvent: (block.cpu.node / block.events) * 1e6

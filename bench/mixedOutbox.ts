@@ -1,14 +1,14 @@
 /**
- * The service with three outboxes, for `bench pay` to set what an event costs a request against: ours; none, which runs the aggregates' own
- * writes and appends nothing; and the barest, which appends a number and a text, the least that can be called an outbox. The last two announce
- * nothing, and are good for nothing else.
+ * The service with three outboxes, with which `bench pay` measures the cost of events in a request. The first one is ours. The second one
+ * runs the aggregates' own writes and appends nothing. The third one appends a number and a text, the smallest possible outbox row. The
+ * last two publish nothing, and exist for this comparison only.
  */
 import { Effect, Layer } from "effect"
 import { NothingWritten, Outbox, type OutboxService } from "../src/outbox/Outbox.ts"
 import { Transaction } from "../src/platform/Transaction.ts"
 import { outboxKindOf } from "./OutboxKind.ts"
 
-/** Builds its statement as {@link Outbox} does, so that only what is written differs. */
+/** Builds its statement as {@link Outbox} does, so that only the written rows differ. */
 const saveElsewhere =
   (isBarest: boolean): OutboxService["save"] =>
   (stream, events, write, also = () => []) =>

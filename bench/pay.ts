@@ -1,8 +1,9 @@
 /**
- * `bench pay`: POST /orders/{id}/pay over HTTP, with its events, without them and with the least rows that could be events, beside the same SQL on
- * plain connections; once with clients that leave no core idle, and once at a pace that leaves room. The service is one process for all kinds
- * (OutboxKind.ts), without a dispatcher; the gateway answers at once. The SQL is what the use case ran when it was watched, transaction by
- * transaction.
+ * `bench pay`: POST /orders/{id}/pay over HTTP, with its events, without them, and with the smallest possible event rows. For comparison
+ * the same SQL runs on plain connections. Each runs once with clients that use all cores, and once at a pace that leaves cores idle.
+ *
+ * One service process serves all kinds (OutboxKind.ts). It has no dispatcher, and its gateway answers at once. The SQL is recorded from one
+ * run of the use case.
  */
 import { PgConnection } from "@effect/sql-pg"
 import { Effect, Layer, Random, Redacted } from "effect"
@@ -33,7 +34,7 @@ import { interval, quantile, show, spread, table } from "./Figures.ts"
 import { outboxKindOf, outboxKinds, type OutboxKind } from "./OutboxKind.ts"
 import * as Service from "./Service.ts"
 
-/** A gateway that captures whatever it is asked, at once. */
+/** A gateway that captures every charge at once. */
 const gatewayUrl = Effect.map(
   Effect.acquireRelease(
     Effect.promise(
@@ -88,10 +89,10 @@ const place = (number: number) =>
     )
   )
 
-/** Nobody looks at how long placing takes: enough to keep the cores busy. */
+/** Placing is not measured: enough clients to keep the cores busy. */
 const placingSideBySide = 16
 
-/** Orders to be paid, of the kind that is asked for. */
+/** Orders to pay, of the given kind. */
 const placing = Effect.sync(() => {
   const placed: Record<OutboxKind, Array<OrderId>> = { ours: [], none: [], barest: [] }
   const place16 = Effect.forEach(Array.from({ length: placingSideBySide }), (_, number) => place(number), {
@@ -110,7 +111,7 @@ interface Recorded {
   readonly params: ReadonlyArray<unknown>
 }
 
-/** What one payment asks Postgres, with the order and the payment that its parameters speak of. */
+/** The statements of one payment, with the order and the payment in their parameters. */
 const record = Effect.gen(function* () {
   const { orderId } = yield* place(0)
   const statements: Array<Recorded> = []
@@ -140,7 +141,7 @@ const ids = generator(Date.now, randomUUID)
 /** The statements of the intent's transaction: the order's lock, the key, the payment, its recovery. */
 const intentStatements = 4
 
-/** The recorded payment's transactions for another order, with ids of its own. */
+/** The recorded transactions for another order, with new ids. */
 const replay = (connection: PgConnection.PgConnection, recorded: Effect.Success<typeof record>, orderId: OrderId) =>
   Effect.gen(function* () {
     const known = new Map<string, string>([
@@ -166,7 +167,7 @@ const replay = (connection: PgConnection.PgConnection, recorded: Effect.Success<
     yield* transaction(recorded.statements.slice(intentStatements))
   })
 
-/** The clients take the orders one by one; the times of each, and how many a second. */
+/** The clients take the orders one by one. Returns the times, and payments a second. */
 const block = <E>(
   clients: number,
   orders: ReadonlyArray<OrderId>,
@@ -197,8 +198,8 @@ const block = <E>(
   })
 
 /**
- * Payments at a steady pace, of all kinds mixed, so that a noisy moment hits them all: the times of each kind. Their order is drawn anew
- * each time round, for a payment also feels what the one before it has left to do.
+ * Payments at a steady pace, with all kinds mixed, so that a noisy moment hits all of them. Returns the times of each kind. Their order is
+ * drawn anew in each round, because a payment also waits for the work that the one before it has left.
  */
 const paced = <E>(
   perSecond: number,
@@ -241,7 +242,7 @@ const start = Effect.fnUntraced(function* (gateway: string) {
   })
 })
 
-/** Pays an order by HTTP on connections that are kept. */
+/** Pays an order by HTTP on a kept connection. */
 const paying = (agent: Http.Agent, url: string | null) => (id: OrderId) =>
   Effect.promise(
     () =>
@@ -265,13 +266,13 @@ const paying = (agent: Http.Agent, url: string | null) => (id: OrderId) =>
       })
   )
 
-/** `rounds` times `payments` payments of each kind by `clients` clients, taking turns. */
+/** `rounds` times `payments` payments of each kind by `clients` clients; the kinds take turns. */
 export const pay = Effect.fnUntraced(
   function* (options: {
     readonly rounds: number
     readonly payments: number
     readonly clients: number
-    /** Payments a second where they are paced. */
+    /** Payments a second in the paced runs. */
     readonly pace: number
   }) {
     const { clients, pace, payments } = options
@@ -303,7 +304,7 @@ export const pay = Effect.fnUntraced(
         const { one, outbox } = kinds[kind]
         blocks[kind] = yield* block(clients, yield* placed(outbox, payments), one)
       }
-      // Each goes first as often as the others, or what a turn leaves behind would count for the same one always.
+      // Each kind goes first equally often, since a turn leaves work to the next one.
       names.push(names.shift()!)
       const each = Math.ceil(payments / outboxKinds.length)
       const orders = {
@@ -336,7 +337,7 @@ export const pay = Effect.fnUntraced(
       withoutEvents: figures("withoutEvents"),
       barest: figures("barest"),
       plain: figures("plain"),
-      /** What the request's events add to its p50, as a factor: within each round. */
+      /** The factor by which the request's events raise its p50, within each round. */
       eventsFactor: {
         busy: interval(rounds.map((blocks) => blocks.overHttp.p50 / blocks.withoutEvents.p50)),
         busyBarest: interval(rounds.map((blocks) => blocks.barest.p50 / blocks.withoutEvents.p50)),

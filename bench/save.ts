@@ -1,7 +1,10 @@
 /**
- * `bench save`: what an event costs the one who writes it. Clients (eight, which leave no core idle) run transactions of one kind for a block; the kinds take turns:
- * the aggregate's UPDATE alone, in a transaction as the driver makes it and as we do; UPDATE and event in one statement (`Outbox.save`), and in
- * two (`Outbox.append`); and for comparison what most articles do, and the least that can be called an outbox.
+ * `bench save`: the cost of an event for its writer. Eight clients, which use all cores, run transactions of one kind for a block, and the
+ * kinds take turns:
+ *
+ * - the aggregate's UPDATE alone, in the driver's transaction and in ours;
+ * - UPDATE and event in one statement (`Outbox.save`), and in two (`Outbox.append`);
+ * - for comparison the usual code of articles, and the smallest possible outbox row.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Random } from "effect"
@@ -58,7 +61,7 @@ export const save = Effect.fnUntraced(
     const ids = yield* Aggregates.make
     const { clients, transactions } = options
     const { databaseUrl } = yield* Environment
-    // With as many connections as the pool of the others, which lie idle meanwhile.
+    // With as many connections as the other pool, which is idle meanwhile.
     const driver = Context.get(
       yield* Layer.build(PgClient.layer({ url: databaseUrl, maxConnections: 16 })),
       PgClient.PgClient
@@ -75,7 +78,7 @@ export const save = Effect.fnUntraced(
     const round = Effect.gen(function* () {
       const measured: Array<Effect.Success<(typeof blocks)[number]>> = []
       for (const kind of order) measured[kind] = yield* blocks[kind]!
-      // Each goes first as often as the others, for the first one finds the tables empty and writes whole pages after the checkpoint.
+      // Each kind goes first equally often: the first one finds the tables empty, and writes whole pages after the checkpoint.
       order.push(order.shift()!)
       return measured
     })
@@ -87,7 +90,7 @@ export const save = Effect.fnUntraced(
       kinds: kinds.map((name, index) => ({
         name,
         p50Millis: spread(column(index).map(({ p50 }) => p50)),
-        // Within each round, so that a slow minute counts for both.
+        // Within each round, so that a slow minute affects both.
         ratio: interval(column(index).map(({ p50 }, round) => p50 / (rounds[round]?.[0]?.p50 ?? Number.NaN))),
         ratioOfOurs: interval(column(index).map(({ p50 }, round) => p50 / (rounds[round]?.[1]?.p50 ?? Number.NaN))),
         nodeMicros: median(column(index).map(({ nodeMicros }) => nodeMicros)),

@@ -1,6 +1,6 @@
 /**
- * `bench tasks`: tasks that do nothing, so that what is measured is the engine. A backlog drained by one process, once in an empty table and
- * once beside finished tasks; from an enqueue's commit to its handler's start, one task at a time; and the claim by itself.
+ * `bench tasks`: measures the engine, with tasks that do nothing. One process drains a backlog, in an empty table and beside finished
+ * tasks. Single tasks are timed from the commit of their enqueuing to their handler's start. The claim is timed by itself.
  */
 import { Effect, Layer, Queue, Schema } from "effect"
 import { TaskClaim } from "../src/tasks/TaskClaim.ts"
@@ -42,7 +42,7 @@ const services = Tasks.layer.pipe(
   Layer.provideMerge(steps)
 )
 
-/** Tasks in the table, in this state, as a writer leaves them. */
+/** Inserts tasks in this state, as a writer leaves them. */
 const fill = Effect.fnUntraced(function* (state: "pending" | "completed", count: number) {
   const sql = yield* Side
   yield* sql`
@@ -63,7 +63,7 @@ const settle = Effect.gen(function* () {
   yield* sql`CHECKPOINT`
 })
 
-/** How many tasks a second one process drains, and what a task costs, in microseconds of CPU. */
+/** The tasks that one process drains in a second, and the cost of a task, in microseconds of CPU. */
 const drain = Effect.fnUntraced(function* (count: number) {
   yield* fill("pending", count)
   yield* settle
@@ -81,7 +81,7 @@ const drain = Effect.fnUntraced(function* (count: number) {
   return { perSecond: count / seconds, nodeMicros: (node / count) * 1e6, postgresMicros: (postgres / count) * 1e6 }
 }, Effect.scoped)
 
-/** From a commit to its handler's start in the same process, in milliseconds, one task after the other. */
+/** The time from a commit to its handler's start in the same process, in milliseconds, one task after the other. */
 const latency = Effect.fnUntraced(function* (count: number) {
   const starts = yield* Queue.unbounded<number>()
   const tasks = yield* Tasks
@@ -91,7 +91,7 @@ const latency = Effect.fnUntraced(function* (count: number) {
     yield* Transaction.run(tasks.enqueue(type, { orderId: "1" }))
     const committed = performance.now()
     const millis = (yield* Queue.take(starts)) - committed
-    // Longer than a task takes to its end: the next one finds everybody idle.
+    // Longer than a task takes, so that all workers are idle for the next one.
     yield* Effect.sleep(10)
     return Math.max(0, millis)
   })
@@ -100,7 +100,7 @@ const latency = Effect.fnUntraced(function* (count: number) {
   return { p50: quantile(millis, 0.5), p99: quantile(millis, 0.99) }
 }, Effect.scoped)
 
-/** A claim that finds nothing, and one that finds seven among whatever else is there; p50 in milliseconds. */
+/** A claim that finds nothing, and one that finds seven tasks beside the others in the table; p50 in milliseconds. */
 const claim = Effect.gen(function* () {
   const claims = yield* TaskClaim
   const sql = yield* Side
@@ -129,7 +129,7 @@ const summary = (rounds: ReadonlyArray<Effect.Success<ReturnType<typeof drain>>>
   postgresMicros: median(rounds.map(({ postgresMicros }) => postgresMicros))
 })
 
-/** Runs all of it. */
+/** Runs all measurements. */
 export const tasks = Effect.fnUntraced(
   function* (options: { readonly rounds: number; readonly tasks: number; readonly finished: number }) {
     yield* drain(options.tasks / 10)

@@ -1,4 +1,4 @@
-/** Where an example's database is: at DATABASE_URL, or an embedded Postgres in a temporary directory. */
+/** The location of an example's database: DATABASE_URL, or an embedded Postgres in a temporary directory. */
 import { Effect, Layer, Redacted } from "effect"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"

@@ -13,7 +13,7 @@ import { run } from "../test/lab/Scheduler.ts"
 import { partsOf } from "../test/lab/Search.ts"
 import { command } from "../test/lab/Windows.ts"
 
-/** Whom a fault strikes: the process that takes the next batch, or the next slice of the topic. */
+/** The process that a fault strikes: the one that takes the next batch, or the next slice of the topic. */
 const [dispatcher, consumer] = [3, 4]
 
 /**

@@ -51,7 +51,7 @@ const totals: Subscriber = {
   })
 }
 
-/** From top to bottom: what runs, what its transactions use, and what both stand on. A start goes from bottom to top. */
+/** From top to bottom: the loops, the layers that transactions use, and the layers below both. They start from bottom to top. */
 export const service = Layer.mergeAll(Plain.dispatcher, Plain.consumer(totals)).pipe(
   // An event that can't go on stops its lane or partition. With parking (subscriber.ts) only its aggregate waits.
   Layer.provide(Plain.blocking),
@@ -60,7 +60,7 @@ export const service = Layer.mergeAll(Plain.dispatcher, Plain.consumer(totals)).
 
 const total = Rows.first(Schema.Struct({ deposits: Schema.Int, amount: Schema.Int }))
 
-/** Deposits three times, waits until the subscriber has seen that, and returns the account. */
+/** Deposits three times, waits until the subscriber has applied the deposits, and returns the account. */
 export const program = Effect.gen(function* () {
   yield* createTables
   const sql = yield* PgClient.PgClient

@@ -26,10 +26,11 @@ const createTables = Effect.gen(function* () {
 const readScanned = Schema.decodeUnknownEffect(Schema.Struct({ place: Schema.String }))
 
 /**
- * What `handle` does to the database commits with the mark "applied", and so takes place once for each event.
+ * The database changes of `handle` commit with the mark "applied", and so take place once for each event.
  *
- * `PermanentFailure`: another try would fail, too, so the event is a dead letter at once. `DependencyDown`: the partition waits. Any other failure
- * is tried again after a growing wait. Later events of the same aggregate wait behind a failed one; other aggregates go on.
+ * After `PermanentFailure` the event is a dead letter at once, since another attempt would fail as well. After `DependencyDown` the
+ * partition waits. After any other failure the event is tried again, after a growing wait. Later events of the same aggregate wait behind a
+ * failed one; other aggregates go on.
  */
 const tracking: Subscriber = {
   name: "tracking",
@@ -46,7 +47,7 @@ const tracking: Subscriber = {
   })
 }
 
-/** An event without a row of its own: `append` takes the version that `save` would have taken from the row. */
+/** An event of an aggregate without a row: `append` takes the version that `save` would take from the row. */
 const scan = Effect.fn("scan")(function* (parcel: string, version: number, data: unknown) {
   const outbox = yield* Outbox
   const stream = { topic: "parcels", aggregateType: "Parcel", aggregateId: parcel }

@@ -1,5 +1,5 @@
 /**
- * The service of `minimal-outbox.ts` over Apache Kafka: another layer in the place of the broker, and nothing else.
+ * The service of `minimal-outbox.ts` over Apache Kafka: only the broker's layer differs.
  *
  *   npm run kafka                                                          (prints the address of a Kafka that it starts)
  *   KAFKA_BROKERS=localhost:9092 npm run example examples/swap-the-broker.ts
@@ -17,7 +17,7 @@ const kafka = (brokers: ReadonlyArray<string>) =>
       Layer.succeed(KafkaBroker.KafkaSettings, {
         brokers,
         clientId: "swap-the-broker",
-        // In front of each topic's and group's name: several services can share a Kafka.
+        // A prefix of each topic's and group's name, so that several services can share a Kafka.
         prefix: process.env["KAFKA_PREFIX"] ?? "example.",
         createTopics: true,
         replication: -1,

@@ -1,5 +1,5 @@
 /**
- * Work that follows a commit: a task is enqueued in the transaction that needs it, and run after that has committed.
+ * Work after a commit: a transaction enqueues a task, and a worker runs it once the transaction has committed.
  *
  *   npm run example examples/task.ts
  */
@@ -20,13 +20,13 @@ const createTables = Effect.gen(function* () {
   yield* sql`CREATE TABLE IF NOT EXISTS members (email text PRIMARY KEY, welcomed_by_run int)`
 })
 
-/** The kind of task as a value: code that enqueues such a task imports this, and not the handler. */
+/** The type of task as a value: code that enqueues such a task imports this, and not the handler. */
 const welcome: TaskType<{ readonly email: string }> = {
   name: "welcome",
   payload: Schema.Struct({ email: Schema.String }),
   concurrency: 4,
   timeoutMillis: 30_000,
-  // One run more than waits: this task is dead after four failed runs.
+  // A task has one more run than delays: this one is dead after four failed runs.
   retryDelaysMillis: [10, 1_000, 60_000]
 }
 
@@ -40,13 +40,13 @@ const join = Effect.fn("join")(function* (email: string, { fails = false } = {})
 })
 
 /**
- * Runs at least once, outside of any transaction, and each time with the same `taskId`: the idempotency key for the outside world.
- * The effect that it returns commits with the task's end, and so takes place once.
+ * Runs at least once, outside of any transaction, and each time with the same `taskId`, which is the idempotency key for other systems. The
+ * effect that it returns commits with the task's end, and so takes place once.
  */
 const welcomeHandler = TaskHandler.make(
   welcome,
   Effect.fn("welcome.run")(function* ({ attempt, payload: { email } }) {
-    // A failure means another run, after the wait that the type names.
+    // After a failure the task runs again, after the type's delay.
     if (attempt === 1) return yield* Effect.fail("the mail server is busy")
     return Effect.gen(function* () {
       const { sql } = yield* Transaction

@@ -27,7 +27,7 @@ export default mergeConfig(
       globalSetup: ["test/support/globalSetup.ts", "test/support/kafkaGlobalSetup.ts"],
       // Two cores: more files side by side only make each other slow, and Postgres and Kafka want a share too.
       maxWorkers: 2,
-      // A process and all imports anew for each of a hundred files took a tenth of the run. What a file shares with others, it closes with its layers.
+      // A new process and all imports for each of a hundred files took a tenth of the run. A file closes shared resources with its layers.
       isolate: false,
       // A bound for what hangs, far above what any test takes on a slow machine. Waits have smaller ones, and say what they waited for.
       testTimeout: 120_000,

@@ -145,8 +145,8 @@ const storedStatusOf = (status: OrderStatus): StoredStatus =>
   status === "paying" ? "pending" : status === "refunding" ? "paid" : status
 
 /**
- * The statuses `paying` and `refunding`, which are derived and not stored: the order has a payment that is under way, or whose outcome is
- * unknown (`manual`). Null for an order without one.
+ * The statuses `paying` and `refunding` are derived and not stored. The order has a payment in progress, or one with an unknown outcome
+ * (`manual`). Null for an order without such a payment.
  */
 const underWaySql = `
   (CASE WHEN o.status = 'pending' AND p.status IN ('charging', 'manual') THEN 'paying'

@@ -49,7 +49,7 @@ const settledTotal = Metric.counter("payments_settled_total", {
 
 /** See {@link PaymentOutcomes}. */
 export interface PaymentOutcomesService {
-  /** Records the outcome of the charge. Where the order was cancelled meanwhile, a capture is refunded and no event is written. */
+  /** Records the outcome of the charge. If the order was cancelled meanwhile, a capture is refunded and no event is written. */
   readonly charged: (id: PaymentId, outcome: ChargeOutcome) => Effect.Effect<Recorded, PaymentNotFound>
   /** Records that the gateway has refunded the payment. */
   readonly refunded: (id: PaymentId) => Effect.Effect<Recorded, PaymentNotFound>

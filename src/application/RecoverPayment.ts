@@ -1,9 +1,9 @@
 /**
  * Looks up the outcome of a charge or a refund: after a crash, or when the gateway did not answer. An outcome is never guessed.
  *
- * A charge that the gateway does not know is requested again with the same key. That is safe only in the first half of the key's retention,
- * counted from the intent by the database's clock: a gateway that has forgotten the key would charge again. After that, and when all runs
- * are used up, the payment becomes `manual`.
+ * A charge that the gateway does not know is requested again with the same key, but only in the first half of the key's retention, counted
+ * from the intent by the database's clock. Later the gateway may have forgotten the key, and would charge again. After that, and when all
+ * runs are used up, the payment becomes `manual`.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Data, Effect, Layer, Option } from "effect"

@@ -1,6 +1,5 @@
 /**
- * The HTTP API: what can be asked, what is answered, and what is refused, a file for each subject. /openapi.json and /docs are generated
- * from it.
+ * The HTTP API: its requests, answers and refusals, with a file for each subject. /openapi.json and /docs are generated from it.
  *
  * Bodies and the list's parameters refuse fields that they do not name. Headers and other queries do not: clients and proxies add theirs.
  */

@@ -1,7 +1,7 @@
 /**
  * Request bodies: JSON in UTF-8, bounded, and without fields that the schema does not name.
  *
- * The bytes are read here and not by HttpApi. That one replaces invalid UTF-8 by U+FFFD, reads a body without a content type as JSON, and
+ * The bytes are read here and not by HttpApi: HttpApi replaces invalid UTF-8 by U+FFFD, reads a body without a content type as JSON, and
  * answers 413 and 415 without a problem.
  */
 import { ByteSize, Effect, Result, Schema } from "effect"

@@ -1,4 +1,4 @@
-/** What health says of the dispatcher in this process: the lanes it owns, and what it can't send right now. */
+/** The health of the dispatcher in this process: the lanes it owns, and the events it can't send right now. */
 import { Effect, Layer } from "effect"
 import { BrokerReachability } from "../guards/BrokerReachability.ts"
 import { OutOfOrderVersions } from "../guards/OutOfOrderVersions.ts"
@@ -24,7 +24,7 @@ export const layer: Layer.Layer<
       const lanes = yield* workers.lanes
       const pausedTopics = yield* pauses.all
       const stoppedLanes = yield* workers.stopped
-      // Of a lane that has gone elsewhere this process knows nothing any more.
+      // This process knows nothing about lanes that it no longer owns.
       const misordered = (yield* outOfOrder.counts).filter(({ lane }) => lanes.includes(lane))
       const { dead, parked } = yield* holds.counts
       const reachesBroker = yield* reachability.isReachable
@@ -33,13 +33,13 @@ export const layer: Layer.Layer<
       return {
         status: isHealthy ? "ready" : "degraded",
         lanesOwned: lanes.length,
-        // Where not, and others reach it, they have the lanes.
+        // If this process does not reach the broker, processes that do own its lanes.
         reachesBroker,
-        // Why, the log says.
+        // The log has the reasons.
         stoppedLanes: stoppedLanes.map(({ attempt, lane }) => ({ lane, attempt })),
         misorderedAggregates: misordered.reduce((sum, { aggregates }) => sum + aggregates, 0),
         pausedTopics: pausedTopics.map(({ attempt, topic }) => ({ topic, attempt })),
-        // A refused event is a case for an operator, and no outage: all others flow.
+        // A refused event waits for an operator, and is no outage: all other events flow.
         parkedEvents: parked,
         deadLetters: dead
       }

@@ -1,6 +1,6 @@
 /**
- * Lets events go only to topics that {@link TopicChecks} finds fit, and spreads lanes over the number of partitions that the database has noted
- * (PartitionCounts.ts), so that a topic that grows moves no aggregate.
+ * Publishes only to topics that {@link TopicChecks} finds safe. Spreads lanes over the number of partitions that the database has noted
+ * (PartitionCounts.ts), so a topic that grows moves no aggregate.
  *
  * Decorates the {@link Publisher}. Without it lanes are spread over the partitions that each process finds at its first send.
  */

@@ -27,7 +27,7 @@ const waitMillis = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
 })
 
 /**
- * Samples the provided pool under this name for as long as the layer lives. Where all connections are open, a sample takes one and gives it
+ * Samples the provided pool under this name for as long as the layer lives. If all connections are open, a sample takes one and gives it
  * back without running a statement.
  */
 export const layer = (pool: string): Layer.Layer<never, never, PoolStats | SqlClient.SqlClient | Supervised.Fibers> =>

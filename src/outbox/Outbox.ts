@@ -1,8 +1,8 @@
 /**
  * The outbox: events that commit together with the change they announce, or not at all.
  *
- * `save` is the way to change an aggregate: its row and its events are written by one statement, and the events take their versions
- * from the row. So an event without its change, a change without its event, and a gap in the versions can't commit.
+ * `save` is the way to change an aggregate: its row and its events are written by one statement, and the events take their versions from
+ * the row. An event without its change, a change without its event, and a gap in the versions therefore can't commit.
  */
 import { Context, Effect, Layer, Result, Schema } from "effect"
 import type { Statement } from "effect/sql"

@@ -246,7 +246,7 @@ export const make = Effect.fnUntraced(function* (options: {
       [...Map.groupBy(runs, ({ lane }) => lane)],
       ([lane]) => lane,
       (some) => dispatcher.mark(some.flatMap(([, ofLane]) => ofLane)),
-      // What failed before it, of another of the lane's topics, is not marked either.
+      // Batches of the lane's other topics that failed before this one are not marked either.
       ([lane, ofLane]) => void unmarked.set(lane, [...new Set([...(unmarked.get(lane) ?? []), ...ofLane])])
     ).pipe(
       Effect.andThen(

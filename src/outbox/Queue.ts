@@ -1,8 +1,8 @@
 /**
  * The queue's statements: `ready`, `fetch` and `mark`, each one statement for any number of lanes.
  *
- * The fetch does not use `FOR UPDATE SKIP LOCKED`. That would give rows of one aggregate to two dispatchers, and the second one may publish first.
- * Instead each lane has one owner (platform/Ownership.ts), and the fetch takes no locks.
+ * The fetch does not use `FOR UPDATE SKIP LOCKED`, which would give rows of one aggregate to two dispatchers, and the second one may
+ * publish first. Instead each lane has one owner (platform/Ownership.ts), and the fetch takes no locks.
  */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, SqlError, Statement } from "effect/sql"

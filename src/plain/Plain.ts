@@ -3,9 +3,11 @@
  *
  * **Details**
  *
- * A service provides them from top to bottom: what runs (dispatcher, consumers, workers), what its transactions use (outbox, tasks), a
- * broker, the database, and `DatabaseSettings`, which say where the database is. Each layer that it leaves out is a role that this process
- * does not have. `dispatcher` and `consumer` also ask for `Holds`: {@link blocking}, or parking (PlainParking.ts). `examples/minimal-outbox.ts` is a whole service; `src/main` composes the same parts with everything that they can have.
+ * A service provides them from top to bottom: the loops (dispatcher, consumers, workers), the services of its transactions (outbox, tasks),
+ * a broker, the database, and `DatabaseSettings`, which name the database. A layer that is left out is a role that this process does not
+ * have. `dispatcher` and `consumer` also ask for `Holds`: {@link blocking}, or parking (PlainParking.ts).
+ *
+ * `examples/minimal-outbox.ts` is a whole service. `src/main` composes the same parts with all their decorators.
  */
 import type { PgClient } from "@effect/sql-pg"
 import { Layer } from "effect"
@@ -33,7 +35,7 @@ import { Wakeups } from "../platform/Wakeups.ts"
 import * as Database from "../postgres/Database.ts"
 import { mechanism, Migrated, type MigrationSet } from "../postgres/Migrations.ts"
 
-/** What the processes of a service share through the database: one pool, the schema, wake-ups, and who owns what. */
+/** Shared by the processes of a service through the database: one pool, the schema, wake-ups, and ownership. */
 type Platform = PgClient.PgClient | SqlClient.SqlClient | Ids | Ownership | Wakeups | Fibers
 
 /**

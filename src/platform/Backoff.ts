@@ -2,8 +2,8 @@
  * Every wait between two attempts, as a named policy. A policy is a `Schedule`: it says how long to wait after the first failure, the second, and so
  * on, and whether it ends. No other file computes a backoff (test/platform/Backoff.test.ts), and docs/backoff.md draws each policy.
  *
- * A fiber that fails, waits and tries again uses `Effect.retry(effect, policy)`. Code that counts attempts elsewhere gets its delay from {@link
- * millisAfter}: a row that stores its next due time, or a loop that does other work meanwhile.
+ * A fiber that fails, waits and tries again uses `Effect.retry(effect, policy)`. Other code gets its delay from {@link millisAfter}: code
+ * for a row that stores its next due time, or a loop that does other work meanwhile.
  */
 import { Duration, Effect, Pull, Random, Schedule } from "effect"
 import * as Monotonic from "./Monotonic.ts"

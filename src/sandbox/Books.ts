@@ -54,14 +54,14 @@ export interface Made<A> {
 
 /** See {@link Books}. */
 export interface BooksService {
-  /** Makes the charge. Where its key has made one already, returns that one, even if it was for something else. */
+  /** Makes the charge. If its key has made one already, returns that one, even if it was for something else. */
   readonly charge: (
     charge: NewCharge,
     declineReason: string | null,
     report: Report | undefined
   ) => Effect.Effect<Made<Charge>, SqlError.SqlError>
   readonly findCharge: (key: string) => Effect.Effect<Option.Option<Charge>, SqlError.SqlError>
-  /** Makes the refund. Where its key has made one already, returns that one. Refuses with a reason. */
+  /** Makes the refund. If its key has made one already, returns that one. Refuses with a reason. */
   readonly refund: (
     refund: NewRefund,
     report: Report | undefined

@@ -11,7 +11,7 @@ import * as Rows from "../platform/Rows.ts"
 import * as SignedMessage from "../platform/SignedMessage.ts"
 import * as Supervised from "../platform/Supervised.ts"
 
-/** Where reports go, and the secret that signs them. */
+/** The address of reports, and the secret that signs them. */
 export interface WebhookTarget {
   readonly url: string
   readonly secret: Redacted.Redacted

@@ -1,4 +1,4 @@
-/** Samples the tasks that wait and those that are dead, by type, and marks tasks whose type no process handles. */
+/** Samples waiting and dead tasks by type, and marks tasks whose type no process handles. */
 import { Effect, Metric, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Rows from "../platform/Rows.ts"

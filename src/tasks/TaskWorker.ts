@@ -208,7 +208,7 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
       }
       return
     }
-    // It is unknown whether the leases were renewed. Where one has expired by this process's clock, another worker may have the task.
+    // It is unknown whether the leases were renewed. If a lease has expired by this process's clock, another worker may have the task.
     const nowMillis = yield* Monotonic.millis
     for (const run of beating) if (run.leaseEndsMillis <= nowMillis && !run.ending) interrupt(run, "lost")
     return yield* renewed

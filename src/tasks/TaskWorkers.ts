@@ -1,6 +1,6 @@
 /**
- * The loops of a worker. One claims tasks after a wake-up, when the next task is due, and at a slow poll. Each task runs in a fiber of its own.
- * Further loops write the ends of runs, many at once, renew the leases, and take back those of lost workers.
+ * The loops of a worker. The first loop claims tasks after a wake-up, when the next task is due, and at a slow poll. Each task runs in a
+ * fiber of its own. Further loops write the ends of runs in batches, renew the leases, and take back those of lost workers.
  */
 import type { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Exit, Latch, Layer, Schedule, Scope } from "effect"

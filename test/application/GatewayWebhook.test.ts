@@ -104,7 +104,7 @@ test("a payment that is manual is settled by its report: charge, refund, and the
     gateway.next("before refund", silence)
     yield* recover(paymentId, true)
     assert.deepStrictEqual(yield* stateOf(third), ["refunding", "manual"])
-    // What is manual in its refund is not paid again by a late report of the charge.
+    // A payment that is `manual` in its refund does not become paid by a late report of the charge.
     yield* captured(paymentId)
     assert.deepStrictEqual(yield* stateOf(third), ["refunding", "manual"])
     yield* refunded(paymentId)

@@ -1,4 +1,4 @@
-/** The edges of what is kept for a time: a request's key, and half of the time for which the gateway knows its own. */
+/** The limits of retention: of a request's key, and the first half of the retention of the gateway's keys. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"

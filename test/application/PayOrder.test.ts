@@ -151,7 +151,7 @@ test("a request that was frozen behind its intent for half of the key's retentio
     const result = yield* pay(orderId, "k").pipe(Effect.provide(frozen), Effect.provideService(Clock.Clock, moved))
     assert.strictEqual(result._tag, "Unknown")
     assert.deepStrictEqual(gateway.calls, [])
-    // It is there for the recovery, which goes by the database's clock: no time has passed there.
+    // The recovery is due by the database's clock, on which no time has passed.
     yield* recover(yield* paymentOf(orderId))
     assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
   }))

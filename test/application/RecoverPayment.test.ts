@@ -85,7 +85,7 @@ test("a failed look-up is retried, and the payment is manual after the last run:
     yield* recover(id, true)
     assert.deepStrictEqual(yield* stateOf(orderId), ["paying", "manual"])
     assert.deepStrictEqual(gateway.callsOf("charge"), [id])
-    // Somebody has the recovery run once more: it looks, and finds.
+    // An operator retries the recovery: it looks the charge up, and finds it.
     yield* recover(id)
     assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
   }))

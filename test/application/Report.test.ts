@@ -18,7 +18,7 @@ const services = Reports.layer.pipe(
   Layer.provideMerge(TestDatabase.layer)
 )
 
-/** A payment whose money moved at these times. */
+/** A payment that was captured and refunded at these times. */
 const payment = Effect.fnUntraced(function* (
   amountMinor: number,
   currency: string,
@@ -100,7 +100,7 @@ layer(services, { excludeTestServices: true })("report", (it) => {
       yield* clear
       const sql = yield* SqlClient.SqlClient
       yield* payment(100, "EUR", "2026-03-01T12:00:00.000Z")
-      // The report's first statement, which takes its snapshot, waits in clock_now() for this lock.
+      // The report's first statement, which takes the snapshot, waits in clock_now() for this lock.
       yield* sql.unsafe(
         `CREATE OR REPLACE FUNCTION clock_now() RETURNS timestamptz LANGUAGE sql VOLATILE
          AS 'SELECT pg_advisory_xact_lock_shared(7); SELECT clock_timestamp()'`

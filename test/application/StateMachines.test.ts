@@ -1,4 +1,4 @@
-/** The state machines as docs/payments.md draws them, as the domain has them, and as the database keeps them: three times the same. */
+/** The state machines in docs/payments.md, in the domain, and in the database's constraints are the same. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
@@ -34,7 +34,7 @@ it("the payment's diagram is the domain's state machine", () => {
   assert.deepStrictEqual(drawn("A payment"), arrowsOf(paymentTransitions))
 })
 
-/** What a payment looks like in a state; one that is manual is so in one of two phases. */
+/** The columns of a payment in each state; a `manual` payment is in one of two phases. */
 const rows: ReadonlyArray<{ readonly name: string; readonly status: PaymentStatus; readonly set: string }> = [
   { name: "charging", status: "charging", set: "captured_minor = 0, refund_begun_at = NULL" },
   { name: "captured", status: "captured", set: "captured_minor = amount_minor, refund_begun_at = NULL" },
@@ -45,7 +45,7 @@ const rows: ReadonlyArray<{ readonly name: string; readonly status: PaymentStatu
   { name: "refunded", status: "refunded", set: "captured_minor = amount_minor, refund_begun_at = clock_now()" }
 ]
 
-/** The arrows of `manual` belong to one of its phases. */
+/** Each arrow of `manual` belongs to one of its phases. */
 const isAllowed = (from: (typeof rows)[number], to: PaymentStatus) =>
   paymentTransitions[from.status].includes(to) &&
   (from.name !== "manual charge" || to !== "refunded") &&

@@ -1,4 +1,4 @@
-/** Payments that nobody looks after any more, because their recovery is dead or was cancelled: each becomes `manual`. */
+/** Payments whose recovery is dead or was cancelled: each becomes `manual`. */
 import { assert } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -20,7 +20,7 @@ const killRecoveries = Effect.flatMap(
   (sql) => sql`UPDATE outbox_tasks SET state = 'dead', finished_at = clock_now(), last_error = 'the worker was lost'`
 )
 
-/** The task that looks after the payment's charge, or after its refund. */
+/** The task that recovers the payment's charge, or its refund. */
 const taskOf = Effect.fnUntraced(function* (id: PaymentId, phase: "charge" | "refund") {
   const sql = yield* SqlClient.SqlClient
   const [row] = yield* sql<{ readonly taskId: TaskId }>`
@@ -29,7 +29,7 @@ const taskOf = Effect.fnUntraced(function* (id: PaymentId, phase: "charge" | "re
   return row!.taskId
 })
 
-/** The charge's recovery belongs to a worker now. */
+/** A worker claims the charge's recovery. */
 const claimed = Effect.fnUntraced(function* (id: PaymentId) {
   const sql = yield* SqlClient.SqlClient
   yield* sql`
@@ -43,7 +43,7 @@ const cancelRecovery = Effect.fnUntraced(function* (id: PaymentId, phase: "charg
   return yield* tasks.cancel(yield* taskOf(id, phase), operator)
 })
 
-/** Locks the payment's row as another transaction does, until `commit`; `also` then runs in that transaction. */
+/** Locks the payment's row in another transaction, until `commit`; `also` then runs in that transaction. */
 const holdPayment = Effect.fnUntraced(function* <E>(id: PaymentId, also: Effect.Effect<unknown, E> = Effect.void) {
   const sql = yield* SqlClient.SqlClient
   const locked = yield* Deferred.make<void>()
@@ -98,7 +98,7 @@ for (const phase of ["charge", "refund"] as const) {
           WHERE t.task_id = ${yield* taskOf(id, phase)}::uuid AND p.id = ${id}::uuid`,
         [{ inOneTransaction: true }]
       )
-      // A person has the recovery run after all: it looks, and asks for nothing that it does not find.
+      // An operator retries the recovery: it looks the charge up, and charges nothing that it does not find.
       yield* recover(id)
       assert.deepStrictEqual(
         yield* stateOf(orderId),
@@ -161,7 +161,7 @@ test("a cancellation that waits for the payment does not hold its task: the outc
     const orderId = yield* place
     const id = yield* payUnanswered(gateway, orderId, "after charge")
     const taskId = yield* taskOf(id, "charge")
-    // Whoever stores an outcome locks the payment, and then settles its task.
+    // A transaction that stores an outcome locks the payment first, and then settles its task.
     const { commit } = yield* holdPayment(
       id,
       sql`SELECT 1 AS one FROM outbox_tasks WHERE task_id = ${taskId}::uuid FOR UPDATE NOWAIT`

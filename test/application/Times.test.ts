@@ -1,4 +1,4 @@
-/** A time leaves the database as the moment that is stored, in UTC, whatever the time zone of the database's sessions. */
+/** A time is read from the database as the stored instant, in UTC, whatever the sessions' time zone is. */
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
@@ -8,7 +8,7 @@ import { Tasks } from "../../src/tasks/Tasks.ts"
 import { plain } from "../tasks/Support.ts"
 import { cancel, place, test } from "./World.ts"
 
-/** The clock stands still: every time that is written is this one, and so is every time that is read. */
+/** The clock stands still, so every time that is written or read is this one. */
 const now = "2026-03-01T00:30:00.123Z"
 const stopClock = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient

@@ -1,4 +1,4 @@
-/** The use cases of a payment on a database of their own, with a gateway that the test plays, and what a test asks of them. */
+/** The use cases of a payment on a database of their own, with a scripted gateway, and queries for assertions. */
 import { it } from "@effect/vitest"
 import { Clock, Deferred, Effect, Layer, Redacted, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
@@ -74,7 +74,7 @@ export const pay = (orderId: OrderId, key: string, method = "pm_ok") =>
     })
   )
 
-/** A payment that the gateway has left without an answer. */
+/** A payment without an answer of the gateway. */
 export const payUnanswered = (gateway: ScriptedGateway, orderId: OrderId, when: "before charge" | "after charge") =>
   Effect.gen(function* () {
     gateway.next(when, silence)
@@ -87,7 +87,7 @@ export const refund = (orderId: OrderId) => RefundOrder.use((service) => service
 export const recover = (id: PaymentId, isLast = false) =>
   RecoverPayment.use((service) => service.recover(id, { isLast }))
 
-/** The order's status as readers see it, and its payments' statuses, the oldest first. */
+/** The order's status for readers, and its payments' statuses, the oldest first. */
 export const stateOf = (orderId: OrderId) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
@@ -137,7 +137,7 @@ export const test = <A, E>(
 
 export const tagOf = (error: unknown) => (error as { readonly _tag: string })._tag
 
-/** Holds the gateway's next charge before its answer until `release`; `asked` waits until it has been asked. */
+/** Holds the gateway's next charge before its answer until `release`; `asked` waits for the charge. */
 export const holdAnswer = (gateway: ScriptedGateway) =>
   Effect.gen(function* () {
     const asked = yield* Deferred.make<void>()
@@ -152,7 +152,7 @@ export const untilStatus = (orderId: OrderId, status: string) =>
     Effect.map(stateOf(orderId), ([now]) => now === status)
   )
 
-/** A clock that a test moves, as a process finds it that was frozen. */
+/** A clock that jumps as the test says, as the clock of a frozen process does. */
 export const movable = Effect.map(Clock.Clock, (clock) => {
   let addedMillis = 0
   const moved: Clock.Clock = Object.assign(Object.create(clock), {

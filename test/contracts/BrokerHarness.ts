@@ -24,7 +24,7 @@ export class BrokerHarness extends Context.Service<
   }
 >()("test/contracts/BrokerHarness") {}
 
-/** The bound of one wait: above a session timeout, a rebalance and a restart together. */
+/** The time limit of one wait: above a session timeout, a rebalance and a restart together. */
 const patience = "60 seconds"
 
 /** A record as a reader saw it. */

@@ -1,5 +1,6 @@
 /**
- * What every implementation of the `Gateway` service promises, as a suite: the HTTP client against the sandbox gateway, and the lab's model.
+ * The contract of the `Gateway` service as a suite, for every implementation: the HTTP client against the sandbox gateway, and the lab's
+ * model.
  */
 import { PaymentId } from "../../src/domain/Ids.ts"
 import { assert, it } from "@effect/vitest"
@@ -12,7 +13,7 @@ let drawn = 0
 const newId = () => PaymentId.make(`01890a5d-b1f4-7a53-9f5e-${String(++drawn).padStart(12, "0")}`)
 const amount = { amountMinor: AmountMinor.make(2_599), currency: Currency.make("EUR") }
 
-/** `totals`: how many charges were captured and how many refunds made, for all that the gateway itself knows. */
+/** `totals`: how many captures and refunds the gateway has made, by its own books. */
 export interface GatewayHarness<R> {
   readonly totals: Effect.Effect<{ readonly captured: number; readonly refunded: number }, never, R>
 }

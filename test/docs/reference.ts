@@ -1,6 +1,6 @@
 /**
- * docs/reference.md, made from the code: `npm run reference` writes it, and Reference.test.ts holds the file against what this makes.
- * Descriptions are the docstrings and descriptions that stand beside each variable, metric and command.
+ * docs/reference.md, generated from the code: `npm run reference` writes it, and Reference.test.ts compares the file with the generated
+ * text. Its descriptions are the docstrings beside each variable, metric and command.
  */
 import { ConfigProvider, Effect } from "effect"
 import { execFile } from "node:child_process"
@@ -51,7 +51,7 @@ const argumentsOf = (text: string): ReadonlyArray<string> => {
   return [...parts, part.trim()].filter((one) => one !== "")
 }
 
-/** What a variable may be, from the parser that reads it. */
+/** The allowed values of a variable, from the parser that reads it. */
 const allowedOf = (parser: string): string => {
   const range = /^integer\(([\d_]+), ([\d_]+)\)$/.exec(parser)
   if (range !== null) return `${range[1]!.replaceAll("_", "")} … ${range[2]!.replaceAll("_", "")}`
@@ -69,7 +69,7 @@ const allowedOf = (parser: string): string => {
     mailHost: "a host name"
   }
   if (known[parser] !== undefined) return known[parser]
-  // The sentence that the parser's own error says.
+  // The sentence of the parser's own error.
   return /"([^"]+)"(?!.*")/s.exec(parser)?.[1] ?? ""
 }
 
@@ -79,7 +79,7 @@ const durationOf = (millis: number): string => {
   return index < 0 ? `${millis}ms` : `${millis / units[index]!}${"dhms"[index]}`
 }
 
-/** A default as it would be written in the environment. */
+/** A default as the environment would contain it. */
 const defaultOf = (value: unknown, parser: string): string => {
   if (value === undefined || value === "" || (typeof value === "object" && Object.keys(value ?? {}).length === 0))
     return "–"
@@ -139,7 +139,7 @@ const faultPoints = (): ReadonlyArray<string> =>
     )
   ].toSorted()
 
-/** What `paid-once … --help` prints, less the flags that every command has. */
+/** The output of `paid-once … --help`, without the flags that every command has. */
 const help = async (command: ReadonlyArray<string>): Promise<string> => {
   const { stdout } = await run(process.execPath, [Path.join(root, "src/paid-once.ts"), ...command, "--help"], {
     env: { ...process.env, NO_COLOR: "1" }
@@ -182,7 +182,7 @@ ${(await variables()).join("\n")}
 
 ## Metrics
 
-\`GET /metrics\`, in Prometheus' text format. What takes a query to know is sampled every five seconds; a scrape runs none.
+\`GET /metrics\`, in Prometheus' text format. Figures that need a query are sampled every five seconds; a scrape runs no query.
 
 | metric | kind | |
 |---|---|---|

@@ -1,11 +1,11 @@
-/** The events' schemas are a contract: what a reader of a checked-in version would notice needs a new version. */
+/** The events' schemas are a contract: a change that readers of a stored version would notice needs a new version. */
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import { existsSync, readFileSync } from "node:fs"
 import * as Path from "node:path"
 import { OrderEvent, schemaVersions } from "../../src/domain/Events.ts"
 
-/** As much of JSON Schema as the events use. */
+/** The part of JSON Schema that the events use. */
 interface Node {
   readonly type?: string
   readonly properties?: Readonly<Record<string, Node>>
@@ -13,7 +13,7 @@ interface Node {
   readonly items?: Node
 }
 
-/** What a reader of `before` would notice in a value written by `after`, as sentences. */
+/** The differences that a reader of `before` would notice in a value written by `after`, as sentences. */
 const breaks = (before: Node, after: Node, path = ""): ReadonlyArray<string> => {
   if (before.type !== after.type) return [`${path || "/"} was ${before.type} and is ${after.type}`]
   const fields = Object.entries(before.properties ?? {}).flatMap(([name, field]) => {

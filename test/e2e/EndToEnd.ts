@@ -7,7 +7,7 @@ import { eventually } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import type { Target } from "./Targets.ts"
 
-/** The envelope as CONTRACT says it, written down again: the reader must not borrow the writer's schema. */
+/** The contract's envelope, written down again: the reader must not share the writer's schema. */
 const Value = Schema.fromJsonString(
   Schema.Struct({
     eventId: Schema.String,
@@ -25,7 +25,7 @@ const decodeValue = Schema.decodeUnknownSync(Value, { onExcessProperty: "error" 
 
 class Unreachable extends Schema.TaggedError<Unreachable>()("Unreachable", {}) {}
 
-/** Sends a request; a connection that breaks is {@link Unreachable}, and every answer is a value. */
+/** Sends a request. A broken connection is {@link Unreachable}, and every answer is a value. */
 const request = (url: string, path: string, body?: unknown, key?: string) =>
   Effect.tryPromise({
     try: async (signal) => {
@@ -51,11 +51,11 @@ const View = Schema.fromJsonString(
 )
 const decodeView = Schema.decodeUnknownSync(View)
 
-/** Sends until an answer comes that is final: what a careful client does with a key in its hand. */
+/** Repeats the request until there is a final answer, as a careful client with a key does. */
 const insist = (url: Ref.Ref<string>, path: string, body: unknown, key: string) =>
   Effect.flatMap(Ref.get(url), (base) => request(base, path, body, key)).pipe(
-    // 202: the gateway, which died with the service or is slow, has not told yet. 409: the same key is still at work, or its process died
-    // a moment ago. 5xx: starting or stopping.
+    // 202: the outcome at the gateway is still unknown. 409: a request with this key is in progress, or its process has just died. 5xx: the
+    // service starts or stops.
     Effect.filterOrFail(
       (answer) => answer.status !== 202 && answer.status !== 409 && answer.status < 500,
       () => new Unreachable()
@@ -71,18 +71,18 @@ interface Sums {
   readonly charged: string
   readonly charges: number
   readonly revenue: string
-  /** What the ledger says that the gateway owes us. */
+  /** The amount that the gateway owes, by the ledger. */
   readonly ledger: string
   readonly reserved: number
   readonly receipts: number
   readonly mailed: number
-  /** By all subscribers. */
+  /** Of all subscribers. */
   readonly marks: number
   readonly queued: number
   readonly applied: number
 }
 
-/** What orders, payments, gateway and subscriber say of the same money, by currency where they differ in it. */
+/** The sums of the same money in orders, payments, gateway and subscribers, by currency if those differ. */
 const sums = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const [row] = yield* sql<Sums>`
@@ -109,7 +109,7 @@ const sums = Effect.gen(function* () {
 
 const payments = 200
 
-/** Runs the suite. `target` is asked for once a test, and gives it topics of its own. */
+/** Runs the suite. `target` is called once for each test, and gives it topics of its own. */
 export const endToEnd = (name: string, target: Effect.Effect<Target, never, TestDatabase>) => {
   const start = (env: Readonly<Record<string, string>>) =>
     Effect.gen(function* () {
@@ -130,7 +130,7 @@ export const endToEnd = (name: string, target: Effect.Effect<Target, never, Test
   it.live(`${name}: an order is placed, paid, published with its envelope and headers, and applied`, () =>
     Effect.gen(function* () {
       const { env, readTopic } = yield* target
-      // What is asked for here is an answer, however cold the process and its gateway are.
+      // This needs an answer, however slow a process and its gateway are after their start.
       const { url } = yield* start({ ...env, GATEWAY_TIMEOUT_MILLIS: "30000" })
       const placed = yield* request(url!, "/orders", order(1))
       assert.strictEqual(placed.status, 201, placed.text)
@@ -209,11 +209,11 @@ export const endToEnd = (name: string, target: Effect.Effect<Target, never, Test
             { concurrency: 8 }
           )
         )
-        // Three deaths, each somewhere in the work of the moment.
+        // Three crashes, each in the middle of some work.
         let running = first
         for (const quarter of [1, 2, 3]) {
           const at = Math.floor((payments * quarter) / 4) + (yield* Random.nextIntBetween(0, 10))
-          // A client that fails says more than the wait for it.
+          // A failed client explains more than a timeout.
           yield* Effect.raceFirst(
             eventually(
               `${at} payments`,
@@ -251,7 +251,7 @@ export const endToEnd = (name: string, target: Effect.Effect<Target, never, Test
           revenue: expected,
           ledger: expected,
           reserved: payments,
-          // One was asked for with each payment; those that a death interrupted go when their leases are over.
+          // One receipt for each payment. Interrupted ones are sent once their leases have expired.
           receipts: payments
         })
         assert.strictEqual(result.charges, payments)

@@ -24,38 +24,40 @@ interface Output {
   readonly steps: ReadonlyArray<{ readonly table: string; readonly partition: string; readonly outcome: string }>
 }
 
-it.live("maintenance run says what it did, a dry run what it would do, and 1 where somebody is in the way", () =>
-  Effect.gen(function* () {
-    const { url } = yield* TestDatabase
-    const sql = yield* PgClient.PgClient
-    const env = { DATABASE_URL: Redacted.value(url), LOG_LEVEL: "Warn" }
-    yield* DatabaseClock.install
-    yield* DatabaseClock.advance("6 days")
+it.live(
+  "maintenance run prints what it did, a dry run what it would do, and the exit code is 1 if a lock is in the way",
+  () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestDatabase
+      const sql = yield* PgClient.PgClient
+      const env = { DATABASE_URL: Redacted.value(url), LOG_LEVEL: "Warn" }
+      yield* DatabaseClock.install
+      yield* DatabaseClock.advance("6 days")
 
-    const dry = yield* run(["maintenance", "run", "--dry-run", "--json"], env)
-    assert.strictEqual(dry.code, 0, dry.stderr)
-    const told = JSON.parse(dry.stdout) as Output
-    assert.isTrue(told.dryRun)
-    assert.includeMembers(
-      told.steps.map(({ outcome, table }) => `${table} ${outcome}`),
-      ["event_log made", "event_log dropped", "processed_events made"]
-    )
-    const due = told.steps.find(({ outcome }) => outcome === "dropped")
-    yield* sql.withTransaction(
-      Effect.gen(function* () {
-        yield* sql`SELECT count(*) FROM ${sql(due!.partition)}`
-        const kept = yield* run(["maintenance", "run"], env)
-        assert.strictEqual(kept.code, 1, kept.stderr)
-        assert.match(kept.stdout, new RegExp(`in use, to be tried again later: ${due!.partition}`))
-      })
-    )
+      const dry = yield* run(["maintenance", "run", "--dry-run", "--json"], env)
+      assert.strictEqual(dry.code, 0, dry.stderr)
+      const told = JSON.parse(dry.stdout) as Output
+      assert.isTrue(told.dryRun)
+      assert.includeMembers(
+        told.steps.map(({ outcome, table }) => `${table} ${outcome}`),
+        ["event_log made", "event_log dropped", "processed_events made"]
+      )
+      const due = told.steps.find(({ outcome }) => outcome === "dropped")
+      yield* sql.withTransaction(
+        Effect.gen(function* () {
+          yield* sql`SELECT count(*) FROM ${sql(due!.partition)}`
+          const kept = yield* run(["maintenance", "run"], env)
+          assert.strictEqual(kept.code, 1, kept.stderr)
+          assert.match(kept.stdout, new RegExp(`in use, to be tried again later: ${due!.partition}`))
+        })
+      )
 
-    const again = yield* run(["maintenance", "run", "--json"], env)
-    assert.strictEqual(again.code, 0, again.stderr)
-    assert.include(
-      (JSON.parse(again.stdout) as Output).steps.map(({ outcome, partition }) => `${partition} ${outcome}`),
-      `${due!.partition} dropped`
-    )
-    assert.match((yield* run(["maintenance", "run"], env)).stdout, /Nothing to do/)
-  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+      const again = yield* run(["maintenance", "run", "--json"], env)
+      assert.strictEqual(again.code, 0, again.stderr)
+      assert.include(
+        (JSON.parse(again.stdout) as Output).steps.map(({ outcome, partition }) => `${partition} ${outcome}`),
+        `${due!.partition} dropped`
+      )
+      assert.match((yield* run(["maintenance", "run"], env)).stdout, /Nothing to do/)
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )

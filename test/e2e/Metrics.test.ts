@@ -1,4 +1,4 @@
-/** What the whole service tells of itself: every metric of the contract, health's parts, and that neither costs the database anything. */
+/** The metrics and the health of the whole service: every metric of the contract, health's parts, and that a scrape runs no SQL. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
@@ -29,7 +29,7 @@ const place = (url: string) =>
     })
   )
 
-/** A series' value; undefined where there is none. */
+/** A series' value; undefined if there is none. */
 const value = (metrics: string, series: string) => {
   const line = metrics.split("\n").find((line) => line.startsWith(`${series} `))
   return line === undefined ? undefined : Number(line.slice(series.length + 1))
@@ -118,7 +118,7 @@ it.live("every metric is there from the start, with its meaning, and counts what
       Effect.map(scrape, (metrics) => value(metrics, `outbox_events_published_total{event_type="OrderPlaced"}`) === 3)
     )
     yield* eventually(
-      "three events to be applied by each consumer, and the lag to be told",
+      "three events to be applied by each consumer, and the lag to be reported",
       Effect.map(scrape, (metrics) =>
         ["receipts", "inventory", "billing", "analytics"].every(
           (consumer) =>
@@ -129,7 +129,7 @@ it.live("every metric is there from the start, with its meaning, and counts what
     )
     const after = yield* scrape
     assert.isAtLeast(value(after, "outbox_publish_latency_seconds_count")!, 1)
-    // From a commit to its ack takes more than nothing and, on whatever machine, less than a minute.
+    // The time from a commit to its ack is above zero and, on any machine, below a minute.
     assert.isAbove(value(after, "outbox_publish_latency_seconds_sum")!, 0)
     assert.isBelow(value(after, "outbox_publish_latency_seconds_sum")!, 60)
     assert.isAtLeast(value(after, "outbox_batch_duration_seconds_count")!, 1)
@@ -172,7 +172,7 @@ it.live("a scrape runs no SQL", () =>
       SELECT pid, query_start::text AS started FROM pg_stat_activity
       WHERE datname = current_database() AND application_name = 'paid-once' AND pid <> pg_backend_pid() ORDER BY pid`
     assert.isAbove((yield* statements).length, 0)
-    // Samplers have a pace of their own: one may come in between, but not each time.
+    // The samplers run at their own pace: one may run a statement between two scrapes, but not each time.
     yield* eventually(
       "ten scrapes without a statement",
       Effect.gen(function* () {
@@ -184,13 +184,13 @@ it.live("a scrape runs no SQL", () =>
       })
     )
     const before = yield* statements
-    // And health does, one at a time: this test would see a statement.
+    // Health runs a statement, which shows that this test would see one.
     yield* text(`${service.url}/health/ready`)
     assert.notDeepEqual(yield* statements, before)
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )
 
-it.live("with a database that does not answer, a scrape still tells what was last seen", () =>
+it.live("with a database that does not answer, a scrape still contains the last sampled values", () =>
   Effect.gen(function* () {
     const { url } = yield* TestDatabase
     const direct = new URL(Redacted.value(url))
@@ -198,7 +198,7 @@ it.live("with a database that does not answer, a scrape still tells what was las
     direct.hostname = proxy.host
     direct.port = String(proxy.port)
     const service = yield* serve(direct.toString(), yield* TestDatabase.dataDirectory)
-    // Each sampler has a pace of its own: what none has seen yet can't be told.
+    // A sampler that has not run yet has no value.
     yield* eventually(
       "a sample of each",
       Effect.map(text(`${service.url}/metrics`), (metrics) =>

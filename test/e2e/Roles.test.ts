@@ -1,4 +1,4 @@
-/** Processes that take no requests: where they are watched, what they say of themselves there, and for how long. */
+/** Processes that take no requests: their port for health and metrics, its content, and how long it stays open. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, Exit, Redacted } from "effect"
@@ -98,7 +98,7 @@ it.live("a dispatcher that stops ends its batch first, watched to the end, and c
     const http = yield* start("http", { PORT: "0" })
     const { exit, output, signal, url } = yield* start("dispatcher", {
       PORT: "0",
-      // What is looked at while the batch is under way, on a machine that stands still for a moment.
+      // Long enough to look at the process while the batch is in flight, even on a machine that stands still for a moment.
       FAULTS: "dispatcher.after-publish=delay:1:6000",
       SHUTDOWN_GRACE_MILLIS: "60000",
       SHUTDOWN_HARD_MILLIS: "90000"
@@ -110,7 +110,7 @@ it.live("a dispatcher that stops ends its batch first, watched to the end, and c
     )
     yield* signal("SIGTERM")
     yield* eventually(
-      "health to tell of the stop",
+      "health to report the stop",
       Effect.map(
         send(`${url}/health/ready`),
         ({ headers, json, status }) =>

@@ -1,4 +1,4 @@
-/** Signals at awkward moments: before anything runs, while a task runs, and while nothing will end by itself. */
+/** Signals at awkward moments: before anything runs, while a task runs, and while a request hangs. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
@@ -18,7 +18,7 @@ const start = Effect.fnUntraced(function* (env: Readonly<Record<string, string>>
       DATA_DIRECTORY: yield* TestDatabase.dataDirectory,
       PORT: "0",
       LOG_LEVEL: "Error",
-      // Short, so that what a lost process had is soon somebody else's.
+      // Short, so that other processes soon take over from a lost one.
       TASK_LEASE_MILLIS: "3000",
       TASK_HEARTBEAT_MILLIS: "500",
       GATEWAY_TIMEOUT_MILLIS: "1000",
@@ -52,7 +52,7 @@ const pay = (url: string, id: string) =>
     return response?.status
   })
 
-/** The receipt's mail as a task, and as what was sent. */
+/** The task of the receipt's mail, and the mail itself. */
 const mail = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const [row] = yield* sql<{ readonly state: string; readonly attempts: number; readonly sends: number | null }>`
@@ -60,7 +60,7 @@ const mail = Effect.gen(function* () {
   return row
 })
 
-/** Says a word when the program's own file is about to be read: the process has heard nothing of the service yet. */
+/** Prints a line when Node is about to read the program's file: no code of the service has run yet. */
 const announcing = `
 import { registerHooks } from "node:module"
 registerHooks({
@@ -95,7 +95,7 @@ it.live("a signal before anything has begun is a clean stop", () =>
 
 it.live("a task that does not end within the grace is given back, not counted, and run by the next process", () =>
   Effect.gen(function* () {
-    // Nothing here waits for a lease to run out: a machine that stands still must not make one do so.
+    // No lease may expire in this test, even if the machine stands still.
     const patient = { TASK_LEASE_MILLIS: "60000", TASK_HEARTBEAT_MILLIS: "10000", GATEWAY_TIMEOUT_MILLIS: "30000" }
     const first = yield* start({ ...patient, FAULTS: "task.during-run=delay:1:600000", SHUTDOWN_GRACE_MILLIS: "300" })
     assert.strictEqual(yield* pay(first.url!, yield* place(first.url!)), 200)
@@ -115,7 +115,7 @@ it.live("a task that does not end within the grace is given back, not counted, a
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )
 
-it.live("the hard limit ends a stop that hangs, with 1, and the next start puts right what was left", () =>
+it.live("the hard limit ends a stop that hangs, with 1, and the next start finishes the interrupted work", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const first = yield* start({

@@ -1,4 +1,4 @@
-/** Starting and stopping on a bare machine: the embedded Postgres, its leftovers, and what a user can get wrong. */
+/** Starting and stopping on a bare machine: the embedded Postgres, its leftovers, and a user's mistakes. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, Exit, Redacted } from "effect"
@@ -48,7 +48,7 @@ const placeOrder = (url: string) =>
 const orderExists = (url: string, id: string) =>
   Effect.promise(async () => (await fetch(`${url}/orders/${id}`)).status === 200)
 
-/** The embedded server's process, from the file that Postgres itself keeps. */
+/** The embedded server's pid, from Postgres' own file. */
 const postgresPid = (directory: string) => {
   const file = Path.join(directory, "postgres/data/postmaster.pid")
   return existsSync(file) ? Number(readFileSync(file, "utf8").split("\n")[0]) : undefined
@@ -69,7 +69,7 @@ it.live("a bare start keeps its data, survives kill -9, and Ctrl-C stops Postgre
     assert.strictEqual(postgresPid(directory), server, "the leftover Postgres is joined")
     assert.isTrue(yield* orderExists(second.url!, id))
 
-    // Another process of ours on the same data: the first to leave does not take Postgres along.
+    // A second process of the service on the same data: when the first one leaves, Postgres stays.
     const third = yield* ServiceProcess.start({
       roles: "dispatcher",
       env: { DATA_DIRECTORY: directory, LOG_LEVEL: "Warn" }
@@ -84,7 +84,7 @@ it.live("a bare start keeps its data, survives kill -9, and Ctrl-C stops Postgre
     assert.strictEqual(refused.code, 1)
     assert.strictEqual(Number(readFileSync(Path.join(directory, "service.pid"), "utf8")), second.pid)
 
-    // A Ctrl-C under npm arrives twice, and is one.
+    // Ctrl-C under npm sends the signal twice, which counts as one.
     yield* second.signal("SIGINT")
     yield* Effect.sleep("50 millis")
     yield* second.signal("SIGINT")
@@ -208,7 +208,7 @@ it.live("a busy port refuses the start with a line that names PORT", () =>
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
 )
 
-it.live("a database that is not there refuses the start with a line that names DATABASE_URL", () =>
+it.live("an unreachable database refuses the start with a line that names DATABASE_URL", () =>
   Effect.gen(function* () {
     const { code, stderr } = yield* run(["migrate"], { DATABASE_URL: "postgres://nobody:secret@127.0.0.1:1/none" })
     assert.strictEqual(code, 1)
@@ -307,7 +307,7 @@ it.live("a second signal ends a stop that hangs, with 1", () =>
       "the service to be stopping",
       Effect.map(Effect.exit(Effect.tryPromise(() => fetch(`${service.url}/health/live`))), Exit.isFailure)
     )
-    // Until it is no echo of the first any more.
+    // Once the second signal is far enough from the first not to count as its echo.
     const again = Effect.forever(Effect.andThen(service.signal("SIGTERM"), Effect.sleep("100 millis")))
     assert.strictEqual(yield* Effect.raceFirst(service.exit, again), 1)
     hanging.interruptUnsafe()

@@ -1,4 +1,4 @@
-/** The end of a process under load, and one process taking over from another, as a suite that runs on both brokers. */
+/** The stop of a process under load, and one process taking over from another, as a suite for both brokers. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
@@ -21,19 +21,19 @@ const start = (env: Readonly<Record<string, string>>) =>
         PORT: "0",
         LOG_LEVEL: "Warn",
         ...env,
-        // What comes twice or unanswered here is to come of the stop, and not of a machine that stands still for some seconds.
+        // Long, so that duplicates and lost answers come from the stop, and not from a machine that stands still for some seconds.
         OUTBOX_SESSION_TIMEOUT_MILLIS: "60000",
         CONSUMER_SESSION_TIMEOUT_MILLIS: "20000",
         GATEWAY_TIMEOUT_MILLIS: "30000",
         SHUTDOWN_GRACE_MILLIS: "60000",
-        // A stop that is not over by then ends with 1.
+        // A stop that takes longer ends with exit code 1.
         SHUTDOWN_HARD_MILLIS: "90000"
       }
     })
     return { ...service, url: service.url! }
   })
 
-/** What there is after everything has settled: one row of facts, to be compared as a whole. */
+/** The state after everything has settled: one row of facts, compared as a whole. */
 const facts = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const [row] = yield* sql<{
@@ -70,12 +70,12 @@ const settled = eventually(
   )
 )
 
-/** Asserts that each order that a client was told of has its effects, and each once; returns how many events there are. */
+/** Asserts that each order that a client was told of has each effect once. Returns the number of events. */
 const assertOnce = Effect.fnUntraced(function* (traffic: Traffic.Traffic) {
   yield* settled
   const sql = yield* SqlClient.SqlClient
   const found = yield* facts
-  // A client that was refused may have left an order that was never paid.
+  // A refused client may have left an order that was never paid.
   assert.deepStrictEqual(
     { ...found },
     {
@@ -98,7 +98,7 @@ const assertOnce = Effect.fnUntraced(function* (traffic: Traffic.Traffic) {
   return found.events
 })
 
-/** What a process that is gone must not leave behind: a lease, and a session. */
+/** Asserts that a dead process has left no lease and no session behind. */
 const assertNothingHeld = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   assert.deepStrictEqual(
@@ -107,7 +107,7 @@ const assertNothingHeld = Effect.gen(function* () {
       WHERE attempts > 1 OR state NOT IN ('pending', 'completed')`,
     []
   )
-  // Postgres hears of the end of a connection a moment later.
+  // Postgres notices the end of a connection a moment later.
   yield* eventually(
     "its sessions to be gone",
     Effect.map(
@@ -117,7 +117,7 @@ const assertNothingHeld = Effect.gen(function* () {
   )
 })
 
-/** Events that a consumer of this process was handed a second time. */
+/** Events that were delivered to a consumer of this process a second time. */
 const duplicates = (url: string) =>
   Effect.promise(async () => {
     const metrics = await (await fetch(`${url}/metrics`)).text()
@@ -127,7 +127,7 @@ const duplicates = (url: string) =>
       .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" ") + 1)), 0)
   })
 
-/** Runs the suite. `target` is asked for once a test, and gives it topics of its own. */
+/** Runs the suite. `target` is called once for each test, and gives it topics of its own. */
 export const stopping = (name: string, target: Effect.Effect<Target>) => {
   it.live(
     `${name}: SIGTERM under load ends with 0; no request fails but by a refused connection, and nothing is lost, left half done, or sent or handed out twice`,

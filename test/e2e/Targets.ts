@@ -1,4 +1,4 @@
-/** The brokers that the whole service is tested on, and how a reader that shares no code with it sees their topic. */
+/** The brokers of the whole service's tests, and readers of their topics that share no code with the service. */
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
@@ -13,7 +13,7 @@ export interface TopicRecord {
   readonly offset: bigint
 }
 
-/** What differs between brokers. */
+/** The differences between the brokers. */
 export interface Target {
   /** Variables that point the service at the broker. */
   readonly env: Readonly<Record<string, string>>
@@ -41,7 +41,7 @@ export const kafka = (servers: string): Target => {
       KAFKA_BROKERS: servers,
       KAFKA_PREFIX: prefix,
       CONSUMER_SESSION_TIMEOUT_MILLIS: "6000",
-      // A machine that stands still for some seconds is no reason to send anything twice.
+      // Long, so that no send is repeated because the machine stands still for some seconds.
       OUTBOX_SEND_TIMEOUT_MILLIS: "30000",
       OUTBOX_SESSION_TIMEOUT_MILLIS: "60000"
     },

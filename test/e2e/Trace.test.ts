@@ -1,4 +1,4 @@
-/** One trace from a request through the outbox and the broker to what each consumer and its tasks do, as a collector gets it. */
+/** The trace of a request through the outbox and the broker to each consumer and its tasks, as a collector gets it. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
@@ -87,7 +87,7 @@ const tracing = (name: string, target: () => Targets.Target) =>
         })
         assert.strictEqual(placed.status, 201)
         assert.match(placed.traceparent, new RegExp(`^00-${callerTrace}-[0-9a-f]{16}-01$`))
-        // A request that names no trace begins one.
+        // A request without a trace header begins a trace.
         const paid = yield* post(
           `${service.url}/orders/${placed.id}/pay`,
           { paymentMethod: "pm_ok" },
@@ -107,7 +107,7 @@ const tracing = (name: string, target: () => Targets.Target) =>
           "each consumer to have a span for each of two events, and the receipt's mail to have one",
           Effect.sync(() => consumed().length >= 2 * consumers.length && mailed().length >= 1)
         )
-        // What is left is sent at the end of the process.
+        // The remaining spans are sent at the end of the process.
         yield* service.signal("SIGTERM")
         assert.strictEqual(yield* service.exit, 0, service.output())
         assert.deepStrictEqual(collector.problems(), [])
@@ -159,15 +159,15 @@ const tracing = (name: string, target: () => Targets.Target) =>
         assert.include(causes, "receipts OrderPaid")
         assert.match(causes.at(-1)!, /POST/)
 
-        // Nothing hangs in the air: a span's parent is there, or it is the caller; and a trace begins with a request, not with a poll.
+        // Every span has its parent, or is the caller's child. A trace begins with a request, and not with a poll.
         for (const span of spans) {
-          // The start has statements of its own.
+          // The start runs statements of its own.
           if (span.startMillis < readyMillis) continue
           if (span.parentSpanId === undefined)
             assert.strictEqual(span.kind, Collector.kinds.server, JSON.stringify(span))
           else assert.isTrue(bySpanId.has(span.parentSpanId) || span.parentSpanId === callerSpan, JSON.stringify(span))
         }
-        // The log names the trace, too.
+        // The log lines contain the trace id.
         const lines = service
           .output()
           .split("\n")

@@ -1,4 +1,4 @@
-/** The examples, run by the command that their page names, each in a process of its own. What they print is what they promise. */
+/** The examples, run by the command in their page, each in a process of its own. Their output is the expected one. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { readdirSync, readFileSync } from "node:fs"
@@ -17,7 +17,7 @@ const onEmptyDatabase = (name: string) =>
 describe("examples", () => {
   it("the page names each example's command", () => {
     const missing = examples.filter((name) => !page.includes(`npm run example examples/${name}`))
-    // Not an example, but a part of each.
+    // These files are parts of the examples, and no examples.
     assert.deepStrictEqual(missing, ["Location.ts"])
   })
 

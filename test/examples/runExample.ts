@@ -5,7 +5,10 @@ import { readFileSync } from "node:fs"
 import * as Path from "node:path"
 import { root } from "../support/Postgres.ts"
 
-/** The arguments of the script `example`: a condition that makes `paid-once/…` this checkout's source, and what silences Node. */
+/**
+ * The arguments of the script `example`: the condition that resolves `paid-once/…` to this checkout's source, and flags against Node's
+ * warnings.
+ */
 const flags = (): ReadonlyArray<string> => {
   const { scripts } = JSON.parse(readFileSync(Path.join(root, "package.json"), "utf8"))
   const [exec, node, ...rest] = scripts.example.split(" ")
@@ -13,7 +16,7 @@ const flags = (): ReadonlyArray<string> => {
   return rest
 }
 
-/** What an example printed. It fails with all that the example said, if that ended with another status than 0. */
+/** The output of an example. It fails with the whole output if the exit code is not 0. */
 export const runExample = (name: string, variables: Readonly<Record<string, string>>): Effect.Effect<string> =>
   Effect.callback<string>((resume) => {
     const { DATABASE_URL: _, KAFKA_BROKERS: _2, TEST_DATABASE_URL: _3, ...environment } = process.env

@@ -1,4 +1,4 @@
-/** Where the broker can't be reached from one process alone, the others send what is in its lanes. */
+/** If a process alone can't reach the broker, other processes publish the events of its lanes. */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer, Ref } from "effect"
 import { Broker, BrokerUnavailable } from "../../src/brokers/Broker.ts"
@@ -18,7 +18,7 @@ const writer = Layer.effectDiscard(Ledger.makeTables).pipe(
   Layer.provideMerge(TestProcess.quiet)
 )
 
-/** A dispatcher as a process of its own has it, from which the broker can be reached as long as `isNear`. */
+/** The dispatcher of a separate process, which reaches the broker while `isNear` is true. */
 const start = Effect.fnUntraced(function* (isNear: Ref.Ref<boolean>) {
   const away = (operation: string) => new BrokerUnavailable({ operation, cause: "cut off" })
   let unanswered = 0
@@ -42,7 +42,7 @@ const start = Effect.fnUntraced(function* (isNear: Ref.Ref<boolean>) {
     Layer.fresh(
       TestProcess.dispatcherOver(over).pipe(
         Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 50 })),
-        // What ends a pause within the test is that the broker answers.
+        // Within the test only an answer of the broker ends a pause.
         Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 2 ** 40, backoffCapMillis: 2 ** 40 }))
       )
     )
@@ -62,14 +62,14 @@ const dealt = (processes: ReadonlyArray<Process>, parts: ReadonlyArray<number>) 
     )
   )
 
-/** One in each lane. */
+/** One event in each lane. */
 const ids = Array.from({ length: laneCount }, (_, lane) => {
   for (let index = 0; ; index++) if (laneOf(`ledger-${index}`) === lane) return `ledger-${index}`
 })
 const write = Effect.forEach(ids, (id) => Transaction.run(Ledger.append(id, 1)), { discard: true })
 const soon = Effect.provideService(ReachabilitySettings, { strandedMillis: 50, askMillis: 50 })
 
-it.live("its lanes go to those from whom it can, and come back to it when it can be reached from there, too", () =>
+it.live("the lanes of a process that can't reach the broker go to those that can, and come back once it can", () =>
   Effect.gen(function* () {
     const isNear = yield* Ref.make(true)
     const one = yield* start(isNear)
@@ -92,14 +92,14 @@ it.live("its lanes go to those from whom it can, and come back to it when it can
   }).pipe(Effect.scoped, Effect.provide(writer), soon)
 )
 
-it.live("where it can be reached from nowhere all keep their parts, and send when it is back", () =>
+it.live("if no process reaches the broker, all keep their lanes, and publish once it is back", () =>
   Effect.gen(function* () {
     const isNear = yield* Ref.make(true)
     const both = [yield* start(isNear), yield* start(isNear)]
     yield* dealt(both, [32, 32])
     yield* Ref.set(isNear, false)
     yield* write
-    // Before that they don't know yet, and what they would do then is not what this is about.
+    // Until then a process does not know that it can't reach the broker, and this test is not about that time.
     yield* Counters.eventually(
       "both to have asked",
       Effect.sync(() => both.every(({ unanswered }) => unanswered() > 0))

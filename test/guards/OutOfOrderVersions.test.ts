@@ -1,4 +1,4 @@
-/** Aggregates whose versions fall in the queue: deleted and made anew under their names, say, or counted wrong. */
+/** Aggregates with out-of-order versions in the queue: for example deleted and created again under the same id, or miscounted. */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Exit, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -30,7 +30,7 @@ const process = Dispatcher.layer.pipe(
 const lane = laneOf("a")
 const neighbours = Array.from({ length: 200_000 }, (_, index) => `n${index}`).filter((id) => laneOf(id) === lane)
 
-/** Events of an aggregate, `version` and those behind it. */
+/** Events of an aggregate, from `version` on. */
 const appendTo = (aggregateId: string, version: number, count = 1, aggregateType = "Order") =>
   Effect.gen(function* () {
     const outbox = yield* Outbox
@@ -47,14 +47,14 @@ const queued = Effect.gen(function* () {
   return rows.map(({ id, version }) => `${id} ${version}`)
 })
 
-/** Turns of the lane for as long as one says that there is more at once. */
+/** Drains the lane for as long as a turn reports that there is more. */
 const drain = Effect.gen(function* () {
   const { drainOnce } = yield* Dispatcher
   yield* Effect.repeat(drainOnce([lane]), { while: (result) => result === "more" })
 })
 
 it.live(
-  "an aggregate whose versions fall is not sent, its lane goes on without it, and it is sent once they rise",
+  "an aggregate with out-of-order versions is not sent, its lane goes on without it, and it is sent once it is repaired",
   () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
@@ -70,7 +70,7 @@ it.live(
       yield* sql`DELETE FROM outbox_events WHERE aggregate_version = 1`
       yield* append("a", 8)
       yield* Counters.eventually(
-        "the look that finds it in order",
+        "the check that finds it repaired",
         Effect.andThen(
           drainOnce([lane]),
           Effect.map(counts, (found) => found.length === 0)
@@ -81,7 +81,7 @@ it.live(
     }).pipe(Effect.provide(process))
 )
 
-it.live("however much waits of it, in front and behind, whatever else is in its lane is sent", () =>
+it.live("whatever is queued of an aggregate with out-of-order versions, the other events of its lane are sent", () =>
   Effect.gen(function* () {
     yield* append("a", 7)
     yield* append("a", 1, 3 * batchSize)
@@ -97,7 +97,7 @@ it.live("however much waits of it, in front and behind, whatever else is in its 
   }).pipe(Effect.provide(process))
 )
 
-it.live("type and id tell aggregates apart, and not what the two read like together", () =>
+it.live("aggregates are told apart by type and id, and not by the two joined together", () =>
   Effect.gen(function* () {
     const { counts } = yield* OutOfOrderVersions
     const id = neighbours.find((neighbour) => laneOf(`Line ${neighbour}`) === lane)!
@@ -109,12 +109,12 @@ it.live("type and id tell aggregates apart, and not what the two read like toget
   }).pipe(Effect.provide(process))
 )
 
-it.live("with more of them than can be single mistakes their lane stops, and the next turn says so again", () =>
+it.live("too many aggregates with out-of-order versions stop their lane, and the next turn reports it again", () =>
   Effect.gen(function* () {
     const { drainOnce } = yield* Dispatcher
     const sql = yield* SqlClient.SqlClient
     yield* append("a", 1)
-    // One writer that gives every event version 1. Wherever a batch ends, two of three are in one.
+    // One writer gives every event version 1. However a batch is cut, it holds two of an aggregate's three events.
     const more = neighbours.slice(0, 1_001)
     yield* sql`
       INSERT INTO outbox_events (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
@@ -130,7 +130,7 @@ it.live("with more of them than can be single mistakes their lane stops, and the
   }).pipe(Effect.provide(process))
 )
 
-it.effect("a check that fails leaves them as they are, and their lane goes on", () =>
+it.effect("after a check that fails the known aggregates stay excluded, and their lane goes on", () =>
   Effect.gen(function* () {
     let checks = 0
     const event = (seq: bigint, aggregateVersion: number) =>
@@ -158,7 +158,7 @@ it.effect("a check that fails leaves them as they are, and their lane goes on", 
       const { counts } = yield* OutOfOrderVersions
       assert.deepStrictEqual(yield* queue.fetch([Lanes.partOf(lane)]), [{ lane, events: [], isCut: false }])
       yield* TestClock.adjust("1 second")
-      // And the next fetch does not check again at once.
+      // The next fetch does not check again at once.
       for (let fetch = 0; fetch < 2; fetch++) yield* queue.fetch([Lanes.partOf(lane)])
       assert.deepStrictEqual(left, [[], ["a"], ["a"]])
       assert.strictEqual(checks, 1)
@@ -167,7 +167,7 @@ it.effect("a check that fails leaves them as they are, and their lane goes on", 
   }).pipe(Effect.provide(TestProcess.quiet))
 )
 
-it.effect("a fetch that goes back is a defect, and nothing of it is sent", () =>
+it.effect("a fetch that returns rows in the wrong order is a defect, and none of them is sent", () =>
   Effect.gen(function* () {
     const event = (seq: bigint) =>
       ({ lane, seq, aggregateVersion: Number(seq), aggregateType: "Order", aggregateId: "a" }) as QueuedEvent
@@ -186,14 +186,14 @@ it.effect("a fetch that goes back is a defect, and nothing of it is sent", () =>
   })
 )
 
-it.live("one that is mended is sent within seconds, though no poll ever comes", () =>
+it.live("a repaired aggregate is sent within seconds, without a poll", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const dispatcher = TestProcess.dispatcherOver((layer) => layer).pipe(
       Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 }))
     )
     const context = yield* ShortWaits.upTo("5 seconds")(Layer.build(dispatcher))
-    // Together: each by itself would be sent as it comes.
+    // In one transaction: each event alone would be sent in the order of its arrival.
     yield* append("a", 7, 2)
     yield* Counters.drained
     yield* Transaction.run(Effect.andThen(appendTo("a", 12), appendTo("a", 10)))
@@ -204,7 +204,7 @@ it.live("one that is mended is sent within seconds, though no poll ever comes", 
     yield* sql`DELETE FROM outbox_events WHERE aggregate_version = 10`
     yield* Counters.drained
     yield* Counters.eventually(
-      "health to hear of it",
+      "health to report it",
       Effect.map(Context.get(context, OutOfOrderVersions).counts, (lanes) => lanes.length === 0)
     )
   }).pipe(

@@ -1,4 +1,4 @@
-/** Each pause's end is looked for, however late the poll comes. */
+/** Every topic is tried when its pause ends, however late the poll comes. */
 import { it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -30,7 +30,7 @@ it.live("topics that failed at the same time are each tried when their pauses en
           TestProcess.publishing((batch, broker) => {
             if (failed.has(batch.topic)) return broker.publish(batch)
             failed.add(batch.topic)
-            // All of them fail before the first pause ends.
+            // All topics fail before the first pause ends.
             return Effect.andThen(
               Effect.sleep("1 second"),
               Effect.fail(new BrokerUnavailable({ operation: "publish", cause: "away" }))

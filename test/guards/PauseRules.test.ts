@@ -1,4 +1,4 @@
-/** When what has failed is tried again, by the rules of PauseRules.ts alone. */
+/** The retry times of failed partitions, by the rules of PauseRules.ts alone. */
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Option, Random } from "effect"
 import { TestClock } from "effect/testing"
@@ -9,7 +9,7 @@ import * as Monotonic from "../../src/platform/Monotonic.ts"
 
 const away = new BrokerUnavailable({ operation: "publish", cause: "away" })
 
-it.effect("sends that were under way together are one failure, also where they fail one after the other", () =>
+it.effect("concurrent sends count as one failure, even if they fail one after the other", () =>
   Effect.gen(function* () {
     const pauses = yield* PauseRules.make({ baseMillis: 10, capMillis: 10, forgottenAfterMillis: 60_000 })
     const attempt = Effect.map(pauses.all, ([pause]) => pause?.attempt)
@@ -25,26 +25,24 @@ it.effect("sends that were under way together are one failure, also where they f
   })
 )
 
-it.effect(
-  "failures in a row are counted though sends to the topic are always under way, out of step with one another",
-  () =>
-    Effect.gen(function* () {
-      const pauses = yield* PauseRules.make({ baseMillis: 10, capMillis: 10, forgottenAfterMillis: 60_000 })
-      // Two lanes in turn, each of whose sends takes two seconds and begins in the middle of the other's.
-      yield* TestClock.adjust("2 seconds")
-      for (let send = 0; send < 8; send++) {
-        yield* pauses.begin("orders", undefined, away, (yield* Monotonic.millis) - 2_000)
-        yield* TestClock.adjust("1 second")
-      }
-      // The first, and then whatever began after the last one that was counted had failed: every second send.
-      assert.deepStrictEqual(
-        (yield* pauses.all).map(({ attempt }) => attempt),
-        [4]
-      )
-    })
+it.effect("consecutive failures are counted although sends to the topic always overlap", () =>
+  Effect.gen(function* () {
+    const pauses = yield* PauseRules.make({ baseMillis: 10, capMillis: 10, forgottenAfterMillis: 60_000 })
+    // Two lanes in turn. Each send takes two seconds and begins in the middle of the other lane's send.
+    yield* TestClock.adjust("2 seconds")
+    for (let send = 0; send < 8; send++) {
+      yield* pauses.begin("orders", undefined, away, (yield* Monotonic.millis) - 2_000)
+      yield* TestClock.adjust("1 second")
+    }
+    // A failure counts if its send began after the last counted failure: the first send, and then every second one.
+    assert.deepStrictEqual(
+      (yield* pauses.all).map(({ attempt }) => attempt),
+      [4]
+    )
+  })
 )
 
-/** The first of eight partitions, and a lane in two of them. */
+/** Three of the eight partitions, and the lanes of two of them. */
 const [first, second, third] = [
   { partition: 0, count: 8 },
   { partition: 1, count: 8 },
@@ -52,24 +50,24 @@ const [first, second, third] = [
 ]
 const [inFirst, inSecond] = [Lane.make(8), Lane.make(9)]
 
-/** Half of what each wait may be. */
+/** Half of the longest delay. */
 const halfway = Effect.provideService(Random.Random, { nextDoubleUnsafe: () => 0.5, nextIntUnsafe: () => 1 })
 
 const makePauses = PauseRules.make({ baseMillis: 1_000, capMillis: 60_000, forgottenAfterMillis: 600_000 })
 
 it.effect(
-  "of a topic of which a part is away, that part is tried ever more seldom, whatever succeeds in the others",
+  "an unavailable partition is tried less and less often, whatever succeeds in the topic's other partitions",
   () =>
     Effect.gen(function* () {
       const pauses = yield* makePauses
       for (let failure = 1; failure <= 6; failure++) {
         yield* pauses.begin("orders", first, away, yield* Monotonic.millis)
         assert.deepStrictEqual(yield* pauses.runningIn(inFirst), ["orders"])
-        // Nobody else waits for it.
+        // Lanes of other partitions do not wait.
         assert.deepStrictEqual(yield* pauses.runningIn(inSecond), [])
         yield* TestClock.adjust(1)
         yield* pauses.end("orders", second, yield* Monotonic.millis)
-        // The first time it goes on: all of the topic may have been away.
+        // The first success ends the pause, since the whole topic may have been unavailable.
         assert.deepStrictEqual(yield* pauses.runningIn(inFirst), failure === 1 ? [] : ["orders"])
         assert.deepStrictEqual(
           (yield* pauses.all).map(({ attempt, topic }) => [topic, attempt]),
@@ -87,27 +85,32 @@ it.effect(
     }).pipe(halfway)
 )
 
-it.effect("so are several parts that fail one after the other, with a success once in a while", () =>
-  Effect.gen(function* () {
-    const pauses = yield* makePauses
-    const parts = [0, 1, 2, 3].map((partition) => ({ place: { partition, count: 8 }, lane: Lane.make(8 + partition) }))
-    let tries = 0
-    for (let second = 0; second < 600; second++) {
-      for (const { lane, place } of parts) {
-        if ((yield* pauses.runningIn(lane)).length > 0) continue
-        tries++
-        yield* pauses.begin("orders", place, away, yield* Monotonic.millis)
+it.effect(
+  "several partitions that fail one after the other are tried less and less often, despite occasional successes",
+  () =>
+    Effect.gen(function* () {
+      const pauses = yield* makePauses
+      const parts = [0, 1, 2, 3].map((partition) => ({
+        place: { partition, count: 8 },
+        lane: Lane.make(8 + partition)
+      }))
+      let tries = 0
+      for (let second = 0; second < 600; second++) {
+        for (const { lane, place } of parts) {
+          if ((yield* pauses.runningIn(lane)).length > 0) continue
+          tries++
+          yield* pauses.begin("orders", place, away, yield* Monotonic.millis)
+        }
+        yield* TestClock.adjust("1 second")
+        yield* pauses.end("orders", { partition: 7, count: 8 }, yield* Monotonic.millis)
       }
-      yield* TestClock.adjust("1 second")
-      yield* pauses.end("orders", { partition: 7, count: 8 }, yield* Monotonic.millis)
-    }
-    // Six waits of up to 16 s, then one each half minute: 25 tries each. With one for each success they were 600.
-    assert.isAtMost(tries, 4 * 30)
-  }).pipe(halfway)
+      // Six waits of up to 16 s, then one each half minute: 25 attempts per partition. With one for each success there were 600.
+      assert.isAtMost(tries, 4 * 30)
+    }).pipe(halfway)
 )
 
 it.effect(
-  "of a topic that was away as a whole the first success ends all waits; who fails again goes on counting",
+  "the first success after an outage of a whole topic ends all pauses, and a partition that fails again goes on counting",
   () =>
     Effect.gen(function* () {
       const pauses = yield* makePauses
@@ -116,14 +119,14 @@ it.effect(
       for (let round = 0; round < 4; round++) {
         yield* fail(first)
         yield* fail(second)
-        // Something got through for a moment.
+        // One send succeeds in between.
         if (round === 1) yield* pauses.end("orders", third, yield* Monotonic.millis)
         yield* TestClock.adjust("1 minute")
       }
       const sentMillis = yield* Monotonic.millis
       yield* fail(first)
       assert.deepStrictEqual(yield* pauses.runningIn(inFirst), ["orders"])
-      // What was sent before that failure may have arrived before the topic went away.
+      // A send that began before that failure may have arrived before the topic became unavailable.
       yield* pauses.end("orders", second, sentMillis)
       assert.deepStrictEqual(yield* pauses.runningIn(inFirst), ["orders"])
       yield* fail(second)
@@ -131,7 +134,7 @@ it.effect(
       yield* pauses.changed.close
       yield* pauses.end("orders", second, yield* Monotonic.millis)
       assert.deepStrictEqual(yield* pauses.runningIn(inFirst), [])
-      // Whoever waits is told.
+      // Waiting lanes are woken.
       yield* pauses.changed.await
       yield* fail(first)
       assert.deepStrictEqual(
@@ -144,7 +147,7 @@ it.effect(
     }).pipe(halfway)
 )
 
-it.effect("a pause that ends since another send to the same partition arrives is told of", () =>
+it.effect("a pause that another send to the same partition ends is announced", () =>
   Effect.gen(function* () {
     const pauses = yield* makePauses
     const sentMillis = yield* Monotonic.millis
@@ -156,33 +159,31 @@ it.effect("a pause that ends since another send to the same partition arrives is
   })
 )
 
-it.effect(
-  "a pause after which nothing was sent any more is forgotten after a minute: its lanes have gone elsewhere",
-  () =>
-    Effect.gen(function* () {
-      const pauses = yield* PauseRules.make({ baseMillis: 1_000, capMillis: 1_000, forgottenAfterMillis: 60_000 })
-      yield* pauses.begin("orders", undefined, away, yield* Monotonic.millis)
-      yield* TestClock.adjust("1 second")
-      assert.deepStrictEqual(yield* pauses.runningIn(inFirst), [])
-      assert.isUndefined(yield* pauses.nextEndMillis)
-      yield* TestClock.adjust("58 seconds")
-      assert.deepStrictEqual(
-        (yield* pauses.all).map(({ attempt, topic }) => [topic, attempt]),
-        [["orders", 1]]
-      )
-      yield* TestClock.adjust("2 seconds")
-      assert.deepStrictEqual(yield* pauses.all, [])
-      // The next failure is a first one.
-      yield* pauses.begin("orders", undefined, away, yield* Monotonic.millis)
-      assert.deepStrictEqual(
-        (yield* pauses.all).map(({ attempt }) => attempt),
-        [1]
-      )
-      assert.isAtMost((yield* pauses.nextEndMillis) ?? 0, 1_000)
-    })
+it.effect("a pause without further sends is forgotten after a minute: another process owns its lanes", () =>
+  Effect.gen(function* () {
+    const pauses = yield* PauseRules.make({ baseMillis: 1_000, capMillis: 1_000, forgottenAfterMillis: 60_000 })
+    yield* pauses.begin("orders", undefined, away, yield* Monotonic.millis)
+    yield* TestClock.adjust("1 second")
+    assert.deepStrictEqual(yield* pauses.runningIn(inFirst), [])
+    assert.isUndefined(yield* pauses.nextEndMillis)
+    yield* TestClock.adjust("58 seconds")
+    assert.deepStrictEqual(
+      (yield* pauses.all).map(({ attempt, topic }) => [topic, attempt]),
+      [["orders", 1]]
+    )
+    yield* TestClock.adjust("2 seconds")
+    assert.deepStrictEqual(yield* pauses.all, [])
+    // The next failure counts as the first.
+    yield* pauses.begin("orders", undefined, away, yield* Monotonic.millis)
+    assert.deepStrictEqual(
+      (yield* pauses.all).map(({ attempt }) => attempt),
+      [1]
+    )
+    assert.isAtMost((yield* pauses.nextEndMillis) ?? 0, 1_000)
+  })
 )
 
-it.effect("what was sent before the topic was back, and fails after that, is tried again at once", () =>
+it.effect("a send that began before the topic was back and fails after that is repeated at once", () =>
   Effect.gen(function* () {
     const pauses = yield* makePauses
     yield* pauses.begin("orders", first, away, yield* Monotonic.millis)
@@ -195,7 +196,7 @@ it.effect("what was sent before the topic was back, and fails after that, is tri
     yield* pauses.begin("orders", first, away, sentToFirst)
     assert.deepStrictEqual(yield* pauses.runningIn(inFirst), [])
     yield* pauses.changed.await
-    // Once: what is sent now, and fails, has failed by itself.
+    // Only once: a send that starts now and fails counts as a failure of its own.
     for (const failure of [2, 3]) {
       yield* pauses.begin("orders", first, away, yield* Monotonic.millis)
       assert.deepStrictEqual(
@@ -210,7 +211,7 @@ it.effect("what was sent before the topic was back, and fails after that, is tri
   }).pipe(halfway)
 )
 
-it.effect("what has failed is tried by one send at a time, and two are under way in all", () =>
+it.effect("a failed partition is tried by one send at a time, and two such sends run at once in all", () =>
   Effect.gen(function* () {
     const pauses = yield* makePauses
     for (const place of [first, second, third]) {
@@ -226,10 +227,10 @@ it.effect("what has failed is tried by one send at a time, and two are under way
     const toSecond = yield* Effect.forkChild(sendTo(second), { startImmediately: true })
     assert.deepStrictEqual(yield* pauses.runningIn(Lane.make(2)), ["orders"])
     assert.strictEqual((yield* Effect.flip(sendTo(third)))._tag, "TopicUnavailable")
-    // Who has not failed is not held up.
+    // A partition that has not failed is not paused.
     assert.deepStrictEqual(yield* pauses.runningIn(Lane.make(3)), [])
     yield* pauses.attempt("orders", { partition: 3, count: 8 }, Effect.void)
-    // One that is cut off makes room, too, and whoever waits is told.
+    // An interrupted attempt makes room as well, and waiting lanes are woken.
     yield* pauses.changed.close
     yield* Fiber.interrupt(toSecond)
     yield* pauses.changed.await
@@ -240,7 +241,7 @@ it.effect("what has failed is tried by one send at a time, and two are under way
   }).pipe(halfway)
 )
 
-it.effect("one that comes and goes does not make the others be tried as often", () =>
+it.effect("a partition that fails and recovers in turns does not make the others be tried as often", () =>
   Effect.gen(function* () {
     const pauses = yield* makePauses
     let tries = 0
@@ -255,12 +256,12 @@ it.effect("one that comes and goes does not make the others be tried as often", 
       else yield* pauses.end("orders", first, yield* Monotonic.millis)
       yield* TestClock.adjust(999)
     }
-    // Six waits of up to 16 s, then one each half minute, and each of them once more, at most.
+    // Six waits of up to 16 s, then one each half minute, and at most one more for each of them.
     assert.isAtMost(tries, 2 * 15)
   }).pipe(halfway)
 )
 
-it.effect("what waits for room to be tried is not forgotten meanwhile", () =>
+it.effect("a partition that waits for its attempt is not forgotten meanwhile", () =>
   Effect.gen(function* () {
     const pauses = yield* PauseRules.make({ baseMillis: 1_000, capMillis: 1_000, forgottenAfterMillis: 60_000 })
     for (const place of [first, second, third]) {
@@ -278,13 +279,13 @@ it.effect("what waits for room to be tried is not forgotten meanwhile", () =>
   }).pipe(halfway)
 )
 
-it.effect("who waits for another one's try hears of it when the place is well by a send before that", () =>
+it.effect("a lane that waits for another lane's attempt is woken when an earlier send to the partition succeeds", () =>
   Effect.gen(function* () {
     const pauses = yield* makePauses
     yield* pauses.begin("orders", first, away, yield* Monotonic.millis)
     yield* TestClock.adjust("1 second")
     const sentMillis = yield* Monotonic.millis
-    // It has arrived, and is still to be marked.
+    // The batch has arrived, and is not marked yet.
     yield* pauses.attempt("orders", first, Effect.void)
     const over = yield* Deferred.make<void>()
     yield* Effect.forkChild(pauses.attempt("orders", first, Deferred.await(over)), { startImmediately: true })
@@ -297,7 +298,7 @@ it.effect("who waits for another one's try hears of it when the place is well by
   }).pipe(halfway)
 )
 
-it.effect("no pause is longer for a wall clock that is set back", () =>
+it.effect("a wall clock that is set back makes no pause longer", () =>
   Effect.gen(function* () {
     const pauses = yield* makePauses
     yield* TestClock.adjust("2 hours")

@@ -1,4 +1,4 @@
-/** What a dispatcher does where something can't be reached: whom it waits for, and whom it does not. The rules by themselves: PartitionPauses.test.ts. */
+/** Which lanes a dispatcher pauses during an outage, and which ones go on. The rules alone are tested in PauseRules.test.ts. */
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer, Metric, Ref } from "effect"
 import { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../../src/brokers/Broker.ts"
@@ -20,10 +20,10 @@ const writer = Layer.effectDiscard(Ledger.makeTables).pipe(
   Layer.provideMerge(TestProcess.quiet)
 )
 
-/** In lanes of their own. */
+/** Aggregates in different lanes. */
 const aggregates = ["a", "b", "c"]
 
-/** A dispatcher over a broker that is away until `isBack`, and whose first pause lasts up to `backoffMillis`. */
+/** A dispatcher on a broker that is unavailable until `isBack`. The first pause lasts up to `backoffMillis`. */
 const dispatcherOver = (isBack: Ref.Ref<boolean>, backoffMillis: number) =>
   Dispatcher.layer.pipe(
     Layer.provideMerge(
@@ -48,7 +48,7 @@ const drainAll = Effect.flatMap(Dispatcher, ({ drainOnce }) =>
   Effect.forEach(aggregates, (id) => drainOnce([laneOf(id)]), { concurrency: "unbounded", discard: true })
 )
 
-it.live("sends that fail together are one failure of their topic, which is fetched no more while it is paused", () => {
+it.live("concurrent sends that fail are one failure of their topic, which is not fetched while it is paused", () => {
   let fetched = 0
   const counting: FaultsService = {
     at: (point) => Effect.sync(() => void (fetched += point === "dispatcher.after-fetch" ? 1 : 0)),
@@ -67,17 +67,17 @@ it.live("sends that fail together are one failure of their topic, which is fetch
       for (const id of aggregates) assert.deepStrictEqual(yield* pauses.runningIn(laneOf(id)), [Ledger.topic])
       const other = allLanes.find((lane) => aggregates.every((id) => lane % 8 !== laneOf(id) % 8))!
       assert.deepStrictEqual(yield* pauses.runningIn(other), [])
-      // Back, and nobody knows: what is paused is not tried.
+      // The broker is back, and no send shows it: paused lanes are not tried.
       yield* Ref.set(isBack, true)
       yield* drainAll
       assert.strictEqual(yield* Ledger.countEmbedded, 0)
       assert.strictEqual(fetched, aggregates.length)
-      // Random between nothing and 34 years: shorter than the test once in a hundred million times.
+      // A random delay of up to 34 years: it ends within the test once in a hundred million runs.
     }).pipe(Effect.provide(dispatcherOver(isBack, 2 ** 40)))
   }).pipe(Effect.provide(writer), Effect.provideService(Faults, counting))
 })
 
-it.live("the first send that succeeds ends the pause, and the failures in a row", () =>
+it.live("the first send that succeeds ends the pause, and resets the count of failures", () =>
   Effect.gen(function* () {
     for (const id of aggregates) yield* Transaction.run(Ledger.append(id, 1))
     const isBack = yield* Ref.make(false)
@@ -91,7 +91,7 @@ it.live("the first send that succeeds ends the pause, and the failures in a row"
         [2]
       )
       yield* Ref.set(isBack, true)
-      // What is in one partition is tried one at a time, and then all go.
+      // A paused partition is tried by one send at a time. After its success all lanes are sent.
       yield* drainAll
       assert.deepStrictEqual(yield* pauses.all, [])
       yield* drainAll
@@ -102,7 +102,10 @@ it.live("the first send that succeeds ends the pause, and the failures in a row"
 
 const away = new BrokerUnavailable({ operation: "publish", cause: "away" })
 
-/** A dispatcher of these steps whose pauses last up to `backoffMillis`. Those of 34 years are over within a test once in a hundred million times. */
+/**
+ * A dispatcher over these steps with pauses of up to `backoffMillis`. A pause of up to 34 years ends within a test once in a hundred
+ * million runs.
+ */
 const dispatcherWith = <R>(steps: ReturnType<typeof TestProcess.dispatcherStepsOver<R>>, backoffMillis: number) =>
   Dispatcher.layer.pipe(
     Layer.provideMerge(steps),
@@ -110,10 +113,10 @@ const dispatcherWith = <R>(steps: ReturnType<typeof TestProcess.dispatcherStepsO
   )
 
 const placeOf = (id: string) => partitionOf(laneOf(id), 8)
-/** In other partitions than "bad". */
+/** Aggregates in other partitions than "bad". */
 const goods = Array.from({ length: 40 }, (_, index) => `good-${index}`).filter((id) => placeOf(id) !== placeOf("bad"))
 
-/** The last says that the topic is not as it was when it was found fit, so it is looked at anew. */
+/** After the second failure the topic is checked again, since it may no longer have the settings that were checked. */
 const failures = [away, new TopicUnavailable({ topic: Counters.topic, reason: "its clock is wrong" })]
 
 it.live.each(failures)(
@@ -139,7 +142,7 @@ it.live.each(failures)(
         const { drainOnce } = yield* Dispatcher
         const pauses = yield* PartitionPauses
         const other = yield* Effect.forkChild(drainOnce([laneOf(elsewhere)]))
-        // What began after the failure would be news of its topic.
+        // A send that began after the failure would show that the topic is reached.
         yield* Deferred.await(isUnderWay)
         yield* drainOnce([laneOf("bad")])
         yield* Deferred.succeed(hasFailed, undefined)
@@ -155,7 +158,7 @@ it.live.each(failures)(
         Effect.provide(
           Dispatcher.layer.pipe(
             Layer.provideMerge(steps),
-            // As above: shorter than the test once in a hundred million times.
+            // As above: the pause ends within the test once in a hundred million runs.
             Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 2 ** 40, backoffCapMillis: 2 ** 40 }))
           )
         )
@@ -164,7 +167,7 @@ it.live.each(failures)(
 )
 
 it.live.each(failures)(
-  "while the other partitions of a topic are written to, one that is away is tried ever more seldom: %s",
+  "an unavailable partition is tried less and less often while the topic's other partitions are written to: %s",
   (failure) =>
     Effect.gen(function* () {
       const partitions = 8
@@ -196,12 +199,12 @@ it.live.each(failures)(
     }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
-/** An aggregate of the lane. */
+/** An aggregate id that falls into the lane. */
 const idIn = (lane: number, prefix: string) => {
   for (let index = 0; ; index++) if (laneOf(`${prefix}-${index}`) === lane) return `${prefix}-${index}`
 }
 
-it.live("whoever is well is sent to, however many partitions there are that do not answer", () =>
+it.live("healthy partitions keep publishing, however many others do not answer", () =>
   Effect.gen(function* () {
     const isDead = (partition: number) => partition < 3
     const over = yield* Deferred.make<void>()
@@ -210,14 +213,14 @@ it.live("whoever is well is sent to, however many partitions there are that do n
     const broker = TestProcess.publishing((batch, broker) =>
       Effect.suspend(() => {
         if (!isDead(batch.partition)) return broker.publish(batch)
-        // The first one is answered, and all that come after are swallowed.
+        // The first send to each partition fails at once, and later ones get no answer.
         const isFirst = !tried.has(batch.partition)
         tried.add(batch.partition)
         if (!isFirst) hanging++
         return Effect.andThen(isFirst ? Effect.void : Deferred.await(over), Effect.fail(away))
       })
     )
-    // One lane of each: with two of them the second might be sent before it is known what became of the first.
+    // One lane for each partition: the event of a second lane might be sent before the failure of the first one.
     for (const lane of [0, 1, 2]) yield* Transaction.run(Ledger.append(idIn(lane, "away"), 1))
     yield* Layer.build(
       TestProcess.dispatcherOver(broker).pipe(
@@ -225,10 +228,10 @@ it.live("whoever is well is sent to, however many partitions there are that do n
         Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 0, backoffCapMillis: 0 }))
       )
     )
-    // A send that is under way is waited for by a stop.
+    // A stop waits for the send in flight.
     yield* Effect.addFinalizer(() => Deferred.succeed(over, undefined))
     yield* Counters.eventually(
-      "two tries under way, and the third one's failure",
+      "two attempts in flight, and the third one's failure",
       Effect.sync(() => hanging === 2 && tried.size === 3)
     )
     const sendWell = Effect.fnUntraced(function* (version: number) {
@@ -238,7 +241,7 @@ it.live("whoever is well is sent to, however many partitions there are that do n
         Effect.map(Ledger.countEmbedded, (count) => count === version)
       )
     })
-    // By the one worker that is left: whatever it did before is over.
+    // Two sends hang, and the healthy partition still publishes.
     yield* sendWell(1)
     for (const lane of [8, 9, 10]) yield* Transaction.run(Ledger.append(idIn(lane, "away"), 1))
     for (const version of [2, 3, 4]) yield* sendWell(version)
@@ -246,7 +249,7 @@ it.live("whoever is well is sent to, however many partitions there are that do n
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
-it.live("a partition that is back gets its turn, though others that are not are always due", () =>
+it.live("a partition that is back gets its turn, although unavailable ones are always due", () =>
   Effect.gen(function* () {
     for (const lane of [0, 1, 2]) yield* Transaction.run(Ledger.append(idIn(lane, "away"), 1))
     let triesOfThird = 0
@@ -270,7 +273,7 @@ it.live("a partition that is back gets its turn, though others that are not are 
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
-it.live("what is behind the backlog of a topic that is away is sent, though it is more than a batch", () =>
+it.live("events behind the backlog of an unavailable topic are sent, even if the backlog exceeds a batch", () =>
   Effect.gen(function* () {
     yield* Transaction.run(Ledger.append(idIn(0, "away"), 5, "away"))
     yield* Transaction.run(Ledger.append(idIn(0, "well"), 1))
@@ -335,7 +338,7 @@ it.live.each([
   }).pipe(Effect.provide(writer))
 )
 
-it.live("of a lane's topics that are away one is tried at a time, the longest due first", () =>
+it.live("of a lane's unavailable topics one is tried at a time, the longest due first", () =>
   Effect.gen(function* () {
     for (const topic of ["one", "two"]) yield* Transaction.run(Ledger.append(idIn(0, topic), 1, topic))
     const tries: Array<string> = []
@@ -344,7 +347,7 @@ it.live("of a lane's topics that are away one is tried at a time, the longest du
     )
     yield* Effect.gen(function* () {
       const { drainOnce } = yield* Dispatcher
-      // Nothing is known of them yet.
+      // No failure is known yet.
       yield* drainOnce([Lane.make(0)])
       assert.deepStrictEqual(tries, ["one", "two"])
       for (const expected of ["one", "two", "one", "two"]) {
@@ -356,7 +359,7 @@ it.live("of a lane's topics that are away one is tried at a time, the longest du
   }).pipe(Effect.provide(writer))
 )
 
-it.live("a topic that refuses an event was reached", () =>
+it.live("a topic that refuses an event counts as reached", () =>
   Effect.gen(function* () {
     yield* Transaction.run(Ledger.append("a", 1))
     const isBack = yield* Ref.make(false)
@@ -381,7 +384,7 @@ it.live("a topic that refuses an event was reached", () =>
 
 it.live.each([
   { what: "over already: it is another failure", backoffMillis: 0, attempt: 2 },
-  // As above: shorter than the test once in a hundred million times.
+  // As above: the pause ends within the test once in a hundred million runs.
   { what: "running: it is not tried", backoffMillis: 2 ** 40, attempt: 1 }
 ])(
   "a lane's second topic fails elsewhere while the first is sent, and its pause is $what",
@@ -437,7 +440,7 @@ const failed = Effect.map(Metric.snapshot, (metrics) =>
     .reduce((sum, metric) => sum + (metric.type === "Counter" ? Number(metric.state.count) : 0), 0)
 )
 
-it.live("of a batch in parts those count as failed that were in a send which failed, and no others", () =>
+it.live("of a batch in parts the events of failed sends count as failed, and no others", () =>
   Effect.gen(function* () {
     const { drainOnce } = yield* Dispatcher
     yield* Transaction.run(Ledger.append("a", 8))
@@ -451,7 +454,7 @@ it.live("of a batch in parts those count as failed that were in a send which fai
         Layer.provideMerge(
           TestProcess.dispatcherStepsOver(
             TestProcess.publishing((batch, broker) =>
-              // Two at a time: the first pair arrives, and then the broker is away.
+              // Two events at a time: the first pair arrives, and then the broker is unavailable.
               batch.records.length > 2
                 ? Effect.fail(
                     new MessageRejected({ topic: batch.topic, partition: batch.partition, reason: "too large" })

@@ -1,4 +1,4 @@
-/** What must be refused: with every wrong field named at once, and without a trace in the database. */
+/** Requests that must be refused: with every wrong field named at once, and without a change in the database. */
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
@@ -109,7 +109,7 @@ const changesNothing = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     assert.deepStrictEqual(yield* countRows, before)
   })
 
-/** Speaks bytes to the server and gives what came back until the server closed or fell silent. */
+/** Sends bytes to the server and returns its answer, until the server closes or sends nothing more. */
 const speak = (port: number, ...parts: ReadonlyArray<string | Buffer>) =>
   Effect.promise(
     () =>
@@ -126,7 +126,7 @@ const speak = (port: number, ...parts: ReadonlyArray<string | Buffer>) =>
         })
         socket.on("error", done)
         socket.on("close", done)
-        // Until the first byte; then what comes next is there or does not come.
+        // It waits for the first byte without a short limit; after that a pause ends the answer.
         socket.setTimeout(60_000, done)
         socket.on("connect", () => {
           for (const part of parts) socket.write(part)
@@ -310,7 +310,7 @@ layer(service, { excludeTestServices: true })("bad input", (it) => {
         const { port, url } = yield* BoundAddress
         assertProblem(yield* send(`${url}/orders`, { body: " ".repeat(maxBodyBytes + 1) }), 413, "announced")
         assertProblem(yield* send(`${url}/orders`, { body: " ".repeat(20 * maxBodyBytes) }), 413, "twenty times")
-        // Just inside the limit it is read, and refused for what it is.
+        // A body just below the limit is read, and refused for its content.
         assertProblem(yield* send(`${url}/orders`, { body: " ".repeat(maxBodyBytes) }), 400, "at the limit")
         const head = "POST /orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         const chunk = `10000\r\n${" ".repeat(65_536)}\r\n`
@@ -320,7 +320,7 @@ layer(service, { excludeTestServices: true })("bad input", (it) => {
           ...Array.from({ length: 17 }, () => chunk)
         )
         assert.match(chunked, /^HTTP\/1\.1 413 [\s\S]*application\/problem\+json/)
-        // Announced and never sent: the answer does not wait for it.
+        // The body is announced and never sent: the answer does not wait for it.
         const silent = yield* speak(port, `${head}Content-Length: ${maxBodyBytes + 1}\r\n\r\n`)
         assert.match(silent, /^HTTP\/1\.1 413 /)
         const expecting = yield* speak(

@@ -1,4 +1,4 @@
-/** What health says of a dispatcher that can't send everything: each of the reasons by itself, and that it is over when it is. */
+/** Health of a dispatcher that can't send everything: each reason by itself, and health's recovery. */
 import { it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -37,10 +37,10 @@ const well = {
   deadLetters: 0
 }
 
-/** In what health says, in the place of any number of failures in a row. */
+/** Stands for any number of consecutive failures in health's answer. */
 const attempt = "some"
 
-/** Waits until the dispatcher's part is `well` but for these fields, and the whole service no better than it. */
+/** Waits until the dispatcher's part equals `well` except for these fields, and the whole service has the same status. */
 const untilItSays = (what: string, fields: Partial<Record<keyof typeof well, unknown>>) =>
   Effect.gen(function* () {
     const { report } = yield* Health
@@ -83,20 +83,20 @@ it.live("a lane that ends in a defect degrades the service, and is named until a
   }).pipe(Effect.provide(service))
 })
 
-it.live("aggregates whose versions fall in the queue degrade the service, and are counted until they are right", () =>
+it.live("aggregates with out-of-order versions degrade the service, and are counted until they are repaired", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    // In one transaction: the first of them would be gone before the second one comes.
+    // In one transaction, or the first aggregate would be repaired before the second one breaks.
     yield* Transaction.run(
       Effect.forEach(["a", "b"], (id) => Effect.andThen(Refusals.append(id, 7, 1), Refusals.append(id, 1, 1)))
     )
     yield* untilItSays("both of them", { status: "degraded", misorderedAggregates: 2 })
     yield* sql`DELETE FROM outbox_events WHERE aggregate_version = 1`
-    yield* untilItSays("that they are right", {})
+    yield* untilItSays("that they are repaired", {})
   }).pipe(Effect.provide(serviceOver((layer) => layer)))
 )
 
-it.live("a refused event and what waits behind it are counted, and degrade nothing: all others flow", () => {
+it.live("a refused event and the events parked behind it are counted, and do not degrade the service", () => {
   const topic = Refusals.makeTopic()
   topic.refused.add("poison/1")
   return Effect.gen(function* () {

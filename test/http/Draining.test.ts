@@ -1,4 +1,4 @@
-/** What clients with kept connections see of a server that stops: a last answer or a refusal, and never a broken connection. */
+/** A stopping server, seen by clients with kept connections: they get a last answer or a refusal, and never a broken connection. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Http from "node:http"
@@ -6,12 +6,12 @@ import type { AddressInfo } from "node:net"
 import { Worker } from "node:worker_threads"
 import * as Draining from "../../src/http/Draining.ts"
 
-/** Enough that some are about to send in any moment. */
+/** Enough clients that some are about to send at any moment. */
 const clients = 300
 
 /**
- * Clients on kept connections, in a thread of their own: each sends, waits a while, and sends again, until it is refused. It reports what else
- * it has seen. The waits are those of clients on a busy machine: as a rule short, sometimes more than a second.
+ * Clients on kept connections, in a thread of their own. Each sends, waits and sends again, until it is refused, and reports all other
+ * outcomes. The waits are those of clients on a busy machine: mostly short, sometimes more than a second.
  */
 const load = `
 const http = require("node:http")
@@ -19,7 +19,7 @@ const { parentPort, workerData: { port, clients } } = require("node:worker_threa
 const surprises = {}
 let answers = 0
 let left = clients
-// Right in front of the timers: who is due sends before he hears what came.
+// Timers run before sockets are read here, so a client that is due sends before it reads the answer's end.
 const work = () => {
   const until = performance.now() + 50
   while (performance.now() < until);
@@ -27,7 +27,8 @@ const work = () => {
 setInterval(() => setImmediate(work), 100).unref()
 const pause = () => 200 + Math.random() * 800
 const client = (agent, sinceMillis) => {
-  // Longer than it ever means to: the machine stood still. Whoever is silent for so long may send in the very moment of the close.
+  // The machine stood still, and the wait was longer than intended. A client that is silent for so long may send just as the connection
+  // closes.
   const isLate = performance.now() - sinceMillis > 1_500
   const request = http.request({ host: "127.0.0.1", port, agent, method: "POST", path: "/" }, (response) => {
     response.resume()
@@ -59,7 +60,7 @@ interface Report {
   readonly surprises: Readonly<Record<string, number>>
 }
 
-/** A server that takes a little while for each answer, and stops by {@link Draining}. */
+/** A server that takes a little time for each answer, and is stopped by {@link Draining}. */
 const serve = Effect.acquireRelease(
   Effect.callback<{ readonly port: number } & Draining.Draining>((resume) => {
     const server = Http.createServer({ keepAliveTimeout: 65_000 }, (request, response) => {
@@ -107,7 +108,7 @@ it.live("a request under way is answered as the last one of its connection, and 
       request.once("error", (error) => resume(Effect.die(error)))
     })
     assert.strictEqual(yield* send, "keep-alive")
-    // One of them is used while the server drains, the other one is not.
+    // One connection is used while the server drains, the other one is not.
     const [first, second] = yield* Effect.all([send, send], { concurrency: "unbounded" })
     assert.deepStrictEqual([first, second], ["keep-alive", "keep-alive"])
     const [, last] = yield* Effect.all([drain(60_000), send], { concurrency: "unbounded" })

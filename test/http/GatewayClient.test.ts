@@ -11,7 +11,7 @@ import * as DatabaseClock from "../support/DatabaseClock.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import { gateway, send } from "./Service.ts"
 
-/** A client that waits so long for an answer. */
+/** A client with that timeout. */
 const clientOf = (timeoutMillis: number) =>
   Gateway.layerHttp.pipe(
     Layer.provide(
@@ -23,10 +23,10 @@ const clientOf = (timeoutMillis: number) =>
     Layer.provide(NodeHttpClient.layerUndici)
   )
 
-/** Longer than ten answers at once take on a machine that is busy with everything else. */
+/** Longer than ten concurrent answers take on a busy machine. */
 const client = clientOf(5_000).pipe(Layer.provideMerge(gateway), Layer.provideMerge(TestDatabase.layerPool))
 
-/** For answers that never come: they have to be waited for, and what the gateway does before it falls silent must be done by then. */
+/** The timeout for answers that never come. It is waited for, and the gateway must have done its work by then. */
 const impatient = Layer.fresh(clientOf(2_000))
 
 const command = (behaviour: object) =>
@@ -45,7 +45,7 @@ const id = PaymentId.make("01890a5d-b1f4-7a53-9f5e-0d6f8f0c2b11")
 const amount = { amountMinor: AmountMinor.make(100), currency: Currency.make("EUR") }
 const charge = (method = "pm_ok") =>
   Gateway.use((service) => service.charge({ paymentId: id, amount, paymentMethod: PaymentMethod.make(method) }))
-/** A first try, whose outcome is unknown. */
+/** A first attempt, whose outcome is unknown. */
 const failing = (method?: string) =>
   Effect.map(Effect.flip(charge(method)), ({ _tag }) => _tag).pipe(Effect.provide(impatient))
 

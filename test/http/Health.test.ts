@@ -1,4 +1,4 @@
-/** What health says when what it asks does not answer. */
+/** Health when the database or a part of the service does not answer. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -7,7 +7,7 @@ import { Health, HealthParts, Readiness } from "../../src/http/Health.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
-/** A database that takes what is sent and says nothing. */
+/** A database that reads requests and does not answer. */
 const silent = Layer.succeed(SqlClient.SqlClient, (() => Effect.never) as never)
 
 it.effect("health answers in time, although neither the database nor a part does", () =>

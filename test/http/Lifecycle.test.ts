@@ -1,4 +1,4 @@
-/** The server's life: where it can't listen, what it says while the database is away, and how it ends. */
+/** The server's life: a start on a taken port, answers while the database is down, and the stop. */
 import { assert, layer } from "@effect/vitest"
 import { Context, Duration, Effect, Exit, Fiber, Layer, Redacted, Scope } from "effect"
 import { SqlClient } from "effect/sql"
@@ -11,7 +11,7 @@ import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 import { anyPort, newOrder, send, underHttpOn } from "./Service.ts"
 
-/** The wire between the service and its database. */
+/** The proxy between the service and its database. */
 class Wire extends Context.Service<Wire, TcpProxy.TcpProxy>()("test/Wire") {}
 
 const databaseBehindWire = Layer.effectContext(
@@ -45,11 +45,11 @@ const startServer = (settings: Partial<typeof anyPort> = {}) =>
     }
   })
 
-/** Waits, inside a transaction that has a row locked, until somebody waits for it. */
+/** Waits, in a transaction that has locked a row, until another session waits for the row. */
 const untilWaiting = (sql: SqlClient.SqlClient) =>
   eventually(
     "a request to wait for the row",
-    // The view keeps what it first showed a transaction, unless it is told to look again.
+    // A transaction sees the first snapshot of this view, unless it is cleared.
     Effect.andThen(
       sql`SELECT pg_stat_clear_snapshot()`,
       sql`SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
@@ -240,7 +240,7 @@ layer(Layer.provideMerge(underHttpOn(databaseBehindWire), TestProcess.quiet), { 
         yield* Effect.sleep(100)
         const [took] = yield* Effect.timed(close)
         yield* Effect.promise(() => gone)
-        // It would wait for ever; a busy machine takes some tenths of a second.
+        // Without the grace it would wait for ever; a busy machine takes some tenths of a second.
         assert.isBelow(Duration.toMillis(took), 20_000)
       })
     )

@@ -26,7 +26,7 @@ import { TaskWakeup } from "../../src/tasks/TaskWakeup.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
-/** A broker that is only looked at: nothing is published in these tests. */
+/** A broker for checks only: nothing is published in these tests. */
 const unusedBroker = Layer.effect(
   Broker,
   Effect.map(SubscriptionRef.make(true), (available) => {
@@ -42,7 +42,7 @@ const gatewaySettings = Layer.effect(
   GatewayServer.useSync(({ url }) => ({ url, timeoutMillis: 30_000, keyRetentionMillis: 86_400_000 }))
 )
 
-/** What the gateway signs with in tests. */
+/** The secret with which the gateway signs in tests. */
 export const webhookSecret = Redacted.make("a-secret-of-two-companies")
 
 const application = Layer.mergeAll(
@@ -71,7 +71,7 @@ const application = Layer.mergeAll(
   )
 )
 
-/** Everything but the HTTP server, on the database that is given. */
+/** Everything but the HTTP server, on the given database. */
 export const underHttpOn = <A, E, R>(database: Layer.Layer<A | TestDatabase, E, R>) =>
   Layer.mergeAll(application, BrokerHealth.layer, Readiness.layer).pipe(
     Layer.provideMerge(Layer.mergeAll(unusedBroker, HealthParts.layer)),
@@ -86,7 +86,7 @@ export const service = HttpServer.layer.pipe(
   Layer.provideMerge(underHttpOn(TestDatabase.layer))
 )
 
-/** An order that is taken. */
+/** The body of a valid order. */
 export const newOrder = {
   customerId: "customer-1",
   currency: "EUR",
@@ -96,7 +96,7 @@ export const newOrder = {
   ]
 }
 
-/** An answer, read to its end. */
+/** An answer with its whole body. */
 export interface Answer {
   readonly status: number
   readonly headers: Headers

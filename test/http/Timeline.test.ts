@@ -1,4 +1,4 @@
-/** What a timeline says once retention has dropped a part of it. */
+/** The timeline of an order once retention has dropped a part of it. */
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { BoundAddress } from "../../src/http/HttpServer.ts"

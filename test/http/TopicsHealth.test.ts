@@ -1,4 +1,4 @@
-/** What health says of a topic that is not fit. */
+/** Health of a topic with unsafe settings. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { Health, HealthParts, Readiness } from "../../src/http/Health.ts"
@@ -25,7 +25,7 @@ it.live("a topic whose settings break a promise degrades the service, and is nam
     assert.strictEqual(status, "degraded")
     assert.strictEqual(parts["topics"]?.status, "degraded")
     assert.match(JSON.stringify(parts["topics"]), /for 3 days only .* set INBOX_RETENTION_DAYS to 7 or more/)
-    // A topic that the broker refuses is told with its reason, too.
+    // A topic that the broker refuses is listed with the reason.
     yield* Effect.flip(inspect("no spaces please"))
     assert.match(JSON.stringify((yield* report).parts["topics"]), /"unavailable":"a name has 1 to 249 letters/)
   }).pipe(Effect.provide(world), Effect.provideService(RetentionSettings, { outboxDays: 3, inboxDays: 3, taskDays: 0 }))

@@ -1,4 +1,4 @@
-/** `AppliedEvents`: what a timeline tells of an event stays true after retention has dropped the event's mark. */
+/** `AppliedEvents`: a timeline's answer about an event stays true after retention has dropped the event's mark. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
@@ -22,7 +22,7 @@ const toldOf = (consumer: string, id: string, versions: ReadonlyArray<number>) =
     return versions.filter((version) => pairs.has(`${consumer} ${idOf(id, version)}`))
   })
 
-/** The ids are of a day that is long past then, and no mark is left. */
+/** The ids are of a day long past its retention, and no mark is left. */
 const dropMarks = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   yield* DatabaseClock.install
@@ -30,7 +30,7 @@ const dropMarks = Effect.gen(function* () {
   yield* sql`DELETE FROM processed_events`
 })
 
-it.live("a version that an operator skipped is never told of as applied, also not when it comes later", () =>
+it.live("a version that an operator skipped is never reported as applied, also not when it comes later", () =>
   Effect.gen(function* () {
     const letters = yield* InboxDeadLetters
     const { retryHeld } = yield* HoldRetries
@@ -47,20 +47,20 @@ it.live("a version that an operator skipped is never told of as applied, also no
     assert.deepStrictEqual(yield* toldOf("one", "a", upTo(5)), [1, 4, 5])
     yield* dropMarks
     assert.deepStrictEqual(yield* toldOf("one", "a", upTo(5)), [1, 4, 5])
-    // The other consumer has applied them all.
+    // The other consumer has applied all versions.
     assert.deepStrictEqual(yield* toldOf("two", "a", upTo(5)), upTo(5))
   }).pipe(Effect.provide(Deliveries.process))
 )
 
 for (const status of ["discarded", "dead"] as const) {
-  it.live(`an event that is ${status} in the outbox is never told of as applied, whatever passed it`, () =>
+  it.live(`an event that is ${status} in the outbox is never reported as applied, whatever later events were`, () =>
     Effect.gen(function* () {
       const letters = yield* InboxDeadLetters
       const { retryHeld } = yield* HoldRetries
       const { subscriber } = makeSubscriber("one")
       yield* Deliveries.buryInOutbox("a", 2, status)
       yield* deliver(subscriber, makePartition().slice([record("a", 1), record("a", 3)]))
-      // Nobody waits for a discarded one; for a dead one it takes an operator.
+      // No consumer waits for a discarded event. A dead one blocks until an operator decides.
       if (status === "dead") {
         yield* letters.skip("one", idOf("a", 3), operator)
         yield* retryHeld(subscriber)
@@ -69,7 +69,7 @@ for (const status of ["discarded", "dead"] as const) {
       assert.deepStrictEqual(yield* toldOf("one", "a", upTo(3)), [1, 3])
       yield* dropMarks
       assert.deepStrictEqual(yield* toldOf("one", "a", upTo(3)), [1, 3])
-      // The archive has dropped the event that was skipped to, and the dead letter stays.
+      // The archive has dropped the event that followed the skip, and the dead letter stays.
       assert.deepStrictEqual(yield* toldOf("one", "a", [2]), [])
     }).pipe(Effect.provide(Deliveries.process))
   )

@@ -1,6 +1,6 @@
 /**
- * The inbox's rules, with the service's fast layers and without: each event once in effect, in version order of its aggregate, a failing
- * event delays its own aggregate only, and a member that has lost its partition does no harm.
+ * The inbox's rules, with the service's fast layers and without: each event has one effect, in version order of its aggregate. A failing
+ * event delays its own aggregate only. A member that has lost its partition does no harm.
  */
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Latch, Layer } from "effect"
@@ -26,7 +26,7 @@ const upTo = (version: number) => Array.from({ length: version }, (_, index) => 
 const ids = upTo(6).map((id) => `id-${id}`)
 const settings = Layer.mergeAll(
   Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts: 3 }),
-  // A member that leaves waits no longer for a handler that hangs.
+  // A member that leaves stops waiting for a hanging handler.
   Layer.effect(
     EmbeddedBrokerSettings,
     Effect.map(EmbeddedBrokerSettings, (defaults) => ({ ...defaults, graceMillis: 100 }))
@@ -51,7 +51,7 @@ for (const [name, steps] of compositions) {
   const process = Layer.provideMerge(Deliveries.processWith(steps), settings)
 
   describe(name, () => {
-    it.live("each event has its effect once, whatever comes twice, and the offset follows the commit", () =>
+    it.live("each event has its effect once, also if it is delivered twice, and the offset follows the commit", () =>
       Effect.gen(function* () {
         const { subscriber } = makeSubscriber("one")
         const sent = upTo(10).flatMap((version) => ids.map((id) => record(id, version)))

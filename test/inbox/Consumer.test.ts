@@ -30,7 +30,7 @@ const processWith = <A>(steps: Layer.Layer<A, never, Inbox | Layer.Success<typeo
     Layer.provideMerge(TestDatabase.layer),
     Layer.provideMerge(TestProcess.quiet)
   )
-/** As the service has them: slices are coalesced, and metrics look on. */
+/** As in the service: slices are coalesced, and metrics are recorded. */
 const consumer = processWith(Consumers.steps)
 const plain = processWith(Deliveries.plainSteps)
 
@@ -134,7 +134,7 @@ it.live("slices of several partitions that touch the same revenue rows in opposi
         { currency: "USD", sum: 120 }
       ]
     )
-    // A deadlock would have been retried: that none happened is Postgres' own count.
+    // A deadlock would have been retried, so the test reads Postgres' own count.
     const [row] = yield* sql<{ readonly deadlocks: number }>`
       SELECT deadlocks::int4 AS deadlocks FROM pg_stat_database WHERE datname = current_database()`
     assert.strictEqual(row?.deadlocks, 0)
@@ -151,7 +151,7 @@ it.live("a pool connection that gets no answer ends itself, and the next stateme
     )
     yield* Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      // On a machine that stands still an answer may be as late: the next try takes another connection.
+      // On a machine that stands still an answer may be late as well; the next attempt takes another connection.
       const answered = Effect.retry(sql`SELECT 1`, { times: 20, schedule: Schedule.spaced("50 millis") })
       yield* answered
       yield* proxy.blackHole()
@@ -159,7 +159,7 @@ it.live("a pool connection that gets no answer ends itself, and the next stateme
       assert.isTrue(Exit.isFailure(outside))
       yield* proxy.pass
       yield* answered
-      // In a transaction too, whose ROLLBACK can't be interrupted.
+      // In a transaction, too, although its ROLLBACK can't be interrupted.
       const inside = yield* Effect.exit(
         Transaction.run(
           Effect.gen(function* () {
@@ -176,7 +176,7 @@ it.live("a pool connection that gets no answer ends itself, and the next stateme
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
 )
 
-/** A slice as a broker would hand it out, whose offset nobody keeps. */
+/** A slice as a broker hands it out; its commit does nothing. */
 const slice = (records: ReadonlyArray<ReturnType<typeof record>>, partition = 0): Slice => {
   const [first, ...rest] = records.map((one, index) => ({ ...one, offset: BigInt(index) }))
   return { topic: "orders", partition, records: [first!, ...rest], commit: Effect.void }
@@ -216,7 +216,7 @@ it.live("a slice that is interrupted because its partition went to another membe
       return found?.type === "Gauge" ? Number(found.state.value) : Number.NaN
     })
     yield* Counters.eventually(
-      "the slice's age to be told",
+      "the slice's age to be reported",
       Effect.map(age, (seconds) => seconds > 0)
     )
     yield* cutOff.open

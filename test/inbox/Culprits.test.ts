@@ -1,4 +1,4 @@
-/** Finding the event that is to blame for a failed slice: which one it is, how many transactions it costs, and what an operator reads. */
+/** Finding the event that is to blame for a failed slice: the right event, the number of transactions, and the error that an operator reads. */
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Latch, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -12,7 +12,7 @@ import * as Deliveries from "../support/Deliveries.ts"
 
 const { deliver, effectsOf, holdOn, idOf, makePartition, makeSubscriber, parkedOf, record, retryAll } = Deliveries
 
-/** Due times lie far ahead: a test brings them forward, and waits for none. */
+/** Due times are far ahead: a test brings them forward, and never waits for one. */
 const soon = Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
 const refused = Effect.fail(new PermanentFailure({ reason: "nobody here knows it" }))
 const broken = Effect.fail(new Error("out of paper"))
@@ -45,7 +45,7 @@ for (const [what, failure, many] of [
       one.broken.set("id-57/1", failure)
       const partition = makePartition()
       yield* deliver(many ? together(one) : one.subscriber, partition.slice(two))
-      // A search by halves: 2 · log2(200).
+      // A binary search: 2 · log2(200).
       assert.isAtMost(yield* transactions, 15)
       assert.isAtMost(one.handled.length, 4 * 200)
       assert.strictEqual(partition.state.committed, 200n)
@@ -163,13 +163,13 @@ it.live("events that hang delay no other aggregate: holds that become due meanwh
     const first = yield* Effect.forkChild(retryHeld(subscriber))
     yield* due("failed")
     yield* Counters.eventually(
-      "what is due beside it to be applied",
+      "the other due events to be applied",
       Effect.map(effectsOf("one", "failed"), (effects) => effects.length === 1)
     )
     yield* Deferred.succeed(end, undefined)
     yield* Fiber.join(first)
 
-    // More events hang than are tried side by side, and one has never failed.
+    // More events hang than attempts run concurrently, and one event has never failed.
     const last = yield* Deferred.make<void>()
     for (const id of hanging) failing.set(`${id}/1`, Effect.andThen(Deferred.await(last), broken))
     for (const id of hanging) yield* due(id)
@@ -189,53 +189,51 @@ for (const [what, wrap] of [
   ["", (error: unknown) => error],
   [", also where their handlers wrap what failed", (cause: unknown) => new Error("no sum", { cause })]
 ] as const) {
-  it.live(
-    `slices that wait for each other's rows in a ring come apart: events one by one, and nothing is to blame${what}`,
-    () =>
-      Effect.gen(function* () {
-        const sql = yield* SqlClient.SqlClient
-        yield* sql`CREATE TABLE totals (name text PRIMARY KEY, count int NOT NULL)`
-        const one = makeSubscriber("one")
-        const isFirstTaken = { x: yield* Latch.make(), y: yield* Latch.make() }
-        /** Events of different aggregates write the same two rows, and each partition has them in another order. */
-        const summing: Subscriber = {
-          ...one.subscriber,
-          handle: Effect.fnUntraced(function* (event) {
-            const transaction = yield* Transaction
-            const [row, other] = event.aggregateId.startsWith("x") ? (["x", "y"] as const) : (["y", "x"] as const)
-            yield* transaction.sql`
+  it.live(`slices that deadlock on each other's rows are applied event by event, and no event is to blame${what}`, () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`CREATE TABLE totals (name text PRIMARY KEY, count int NOT NULL)`
+      const one = makeSubscriber("one")
+      const isFirstTaken = { x: yield* Latch.make(), y: yield* Latch.make() }
+      /** Events of different aggregates write the same two rows, in a different order in each partition. */
+      const summing: Subscriber = {
+        ...one.subscriber,
+        handle: Effect.fnUntraced(function* (event) {
+          const transaction = yield* Transaction
+          const [row, other] = event.aggregateId.startsWith("x") ? (["x", "y"] as const) : (["y", "x"] as const)
+          yield* transaction.sql`
           INSERT INTO totals VALUES (${row}, 1) ON CONFLICT (name) DO UPDATE SET count = totals.count + 1`
-            yield* one.subscriber.handle(event)
-            yield* isFirstTaken[row].open
-            yield* isFirstTaken[other].await
-          }, Effect.mapError(wrap))
-        }
-        const partitions = [makePartition(0), makePartition(1)] as const
-        yield* Effect.all(
-          [
-            deliver(summing, partitions[0].slice([record("x-0", 1), record("y-0", 1)])),
-            deliver(summing, partitions[1].slice([record("y-1", 1), record("x-1", 1)]))
-          ],
-          { concurrency: "unbounded" }
-        )
-        // One slice was applied whole, and the other one in two transactions.
-        assert.strictEqual(yield* transactions, 3)
-        // The next slices are applied one by one at once.
-        yield* deliver(summing, partitions[0].slice([record("x-2", 1), record("y-2", 1)]))
-        assert.strictEqual(yield* transactions, 5)
-        // They share no transaction either.
-        const { runTogether } = yield* ApplySlice
-        const shared = [partitions[0].slice([record("x-3", 1)]), partitions[1].slice([record("y-3", 1)])] as const
-        assert.isTrue(Exit.isFailure(yield* Effect.exit(runTogether(summing, shared))))
-        assert.strictEqual(yield* transactions, 5)
-        assert.deepStrictEqual(yield* sql`SELECT name, count FROM totals ORDER BY name`, [
-          { name: "x", count: 3 },
-          { name: "y", count: 3 }
-        ])
-        assert.deepStrictEqual(
-          partitions.map(({ state }) => state.committed),
-          [4n, 2n]
-        )
-      }).pipe(Effect.provide(Deliveries.process))
+          yield* one.subscriber.handle(event)
+          yield* isFirstTaken[row].open
+          yield* isFirstTaken[other].await
+        }, Effect.mapError(wrap))
+      }
+      const partitions = [makePartition(0), makePartition(1)] as const
+      yield* Effect.all(
+        [
+          deliver(summing, partitions[0].slice([record("x-0", 1), record("y-0", 1)])),
+          deliver(summing, partitions[1].slice([record("y-1", 1), record("x-1", 1)]))
+        ],
+        { concurrency: "unbounded" }
+      )
+      // One slice was applied whole, and the other one in two transactions.
+      assert.strictEqual(yield* transactions, 3)
+      // The next slices are applied one by one at once.
+      yield* deliver(summing, partitions[0].slice([record("x-2", 1), record("y-2", 1)]))
+      assert.strictEqual(yield* transactions, 5)
+      // They do not share a transaction either.
+      const { runTogether } = yield* ApplySlice
+      const shared = [partitions[0].slice([record("x-3", 1)]), partitions[1].slice([record("y-3", 1)])] as const
+      assert.isTrue(Exit.isFailure(yield* Effect.exit(runTogether(summing, shared))))
+      assert.strictEqual(yield* transactions, 5)
+      assert.deepStrictEqual(yield* sql`SELECT name, count FROM totals ORDER BY name`, [
+        { name: "x", count: 3 },
+        { name: "y", count: 3 }
+      ])
+      assert.deepStrictEqual(
+        partitions.map(({ state }) => state.committed),
+        [4n, 2n]
+      )
+    }).pipe(Effect.provide(Deliveries.process))
   )
 }

@@ -1,4 +1,4 @@
-/** Version order within an aggregate, for events that come late, twice, too early or not at all. */
+/** Version order within an aggregate, for events that come late, twice, too early or never. */
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -25,7 +25,7 @@ const process = Layer.provideMerge(
   Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
 )
 
-/** One round of the holds that are due by the database's clock. */
+/** One round over the holds that are due by the database's clock. */
 const retryDue = (subscriber: ReturnType<typeof makeSubscriber>["subscriber"]) =>
   Effect.flatMap(HoldRetries, ({ retryHeld }) => retryHeld(subscriber))
 
@@ -46,7 +46,7 @@ it.live(
         error: "version 2 of its aggregate has not come"
       })
       assert.deepStrictEqual(yield* report.counts("one"), { parked: 4, dead: 0, gaps: 1 })
-      // Nothing is due: it waits for an event, not for a time.
+      // No hold is due: it waits for an event, and not for a time.
       assert.strictEqual(yield* retryDue(subscriber), 0)
       yield* deliver(subscriber, partition.slice([record("a", 2), record("a", 7)]))
       assert.strictEqual(yield* retryDue(subscriber), 1)
@@ -83,7 +83,7 @@ it.live("an operator skips a missing version, which is not applied when it comes
     yield* letters.skip("one", head, operator)
     yield* retryDue(subscriber)
     assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 4])
-    // The next gap is another decision.
+    // The next gap needs another decision.
     assert.include(yield* holdOn("one", "a"), { status: "gap", eventId: idOf("a", 6) })
     yield* deliver(subscriber, partition.slice([record("a", 2), record("a", 3), record("a", 5)]))
     yield* retryDue(subscriber)
@@ -104,7 +104,7 @@ it.live("no consumer waits for an event that an operator gave up before it was e
     yield* deliver(subscriber, partition.slice([record("a", 1), record("a", 4), record("b", 1), record("b", 3)]))
     assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 4])
     assert.include(yield* holdOn("one", "b"), { status: "gap" })
-    // Given up while the consumer waits for it already.
+    // An operator gives the event up while the consumer already waits for it.
     yield* discard("b", 2)
     yield* Effect.flatMap(HoldRetries, ({ sweepGaps }) => sweepGaps("one"))
     yield* retryDue(subscriber)
@@ -112,12 +112,12 @@ it.live("no consumer waits for an event that an operator gave up before it was e
   }).pipe(Effect.provide(process))
 )
 
-it.live("an event that is dead in the outbox is waited for: redriven, it is applied in its turn", () =>
+it.live("a consumer waits for an event that is dead in the outbox: redriven, it is applied in its turn", () =>
   Effect.gen(function* () {
     const { subscriber } = makeSubscriber("one")
     const { sweepGaps } = yield* HoldRetries
     const partition = makePartition()
-    // A dispatcher that skips the dead of a topic has sent version 3, and an operator may yet redrive version 2.
+    // A dispatcher skipped dead version 2 and has sent version 3, and an operator may still redrive version 2.
     yield* Deliveries.buryInOutbox("a", 2, "dead")
     yield* deliver(subscriber, partition.slice([record("a", 1), record("a", 3)]))
     yield* sweepGaps("one")
@@ -141,7 +141,7 @@ it.live("a subscriber says whether a first sight above version 1 is a gap or whe
     assert.deepStrictEqual(yield* effectsOf("strict", "a"), [])
     assert.include(yield* holdOn("strict", "a"), { status: "gap", eventId: idOf("a", 5) })
     assert.deepStrictEqual(yield* effectsOf("open", "a"), [5, 6])
-    // From there on it applies no version before the one in front of it.
+    // From version 5 on it applies no version before its predecessor.
     assert.include(yield* holdOn("open", "a"), { status: "gap", eventId: idOf("a", 8) })
   }).pipe(Effect.provide(process))
 )
@@ -172,7 +172,7 @@ it.live("a topic that is read again from offset 0 changes nothing, parked events
   }).pipe(Effect.provide(process))
 )
 
-it.live("a duplicate that comes when its mark is long gone changes nothing, and leaves no mark", () =>
+it.live("a duplicate that comes long after its mark was dropped changes nothing, and leaves no mark", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const { handled, subscriber } = makeSubscriber("one")
@@ -211,7 +211,7 @@ it.live("many members at the same slices: each effect once and in order, without
       const partition = makePartition()
       return partition.slice(upTo(5).flatMap((step) => ids.map((id) => record(id, slice * 5 + step))))
     })
-    // Each member is a zombie of the others: none of them knows that it has lost the partition.
+    // Each member is a zombie to the others: none of them knows that it has lost the partition.
     yield* Effect.forEach(
       upTo(4),
       () => Effect.forEach(slices, (slice) => deliver(subscriber, slice), { discard: true }),
@@ -244,7 +244,7 @@ it.live("an event counts as applied also after its mark is gone, and a discarded
     yield* letters.discard("one", idOf("a", 2), operator)
     yield* retryDue(subscriber)
     assert.deepStrictEqual(yield* told, [1, 3, 4])
-    // The ids are of a day that is long past by now.
+    // The ids are of a day long past its retention.
     yield* DatabaseClock.install
     yield* DatabaseClock.advance("10 years")
     yield* sql`DELETE FROM processed_events`
@@ -271,7 +271,7 @@ it.live("two kinds of aggregate that share an id and a topic have a cursor each"
   }).pipe(Effect.provide(process))
 )
 
-it.live("an event that arrives while its gap is written down is not overlooked: the decision waits for it", () =>
+it.live("an event that arrives while its gap is recorded is not overlooked: the decision waits for it", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const { subscriber } = makeSubscriber("one")
@@ -302,7 +302,7 @@ it.live("an event that arrives while its gap is written down is not overlooked: 
 )
 
 it.live(
-  "a version that comes again under another id, to another member in the middle of the first one's slice, is behind",
+  "a version that comes again under another id, to another member during the first one's slice, has no second effect",
   () =>
     Effect.gen(function* () {
       const { subscriber } = makeSubscriber("one")
@@ -319,7 +319,7 @@ it.live(
       }
       const first = yield* Effect.forkChild(deliver(slow, partition.slice([record("a", 2)])))
       yield* Deferred.await(inHandler)
-      // No mark shows that the version was applied. Only the cursor does, which the first member has moved and not committed.
+      // No mark shows that the version was applied. Only the cursor shows it, which the first member has moved and not committed.
       const text = new TextDecoder().decode(record("a", 2).value).replace(idOf("a", 2), idOf("a again", 2))
       const again = {
         ...record("a", 2),

@@ -1,4 +1,4 @@
-/** Races at a held aggregate: members that believe to own its partition, attempts in two processes, and operators. */
+/** Races over a held aggregate: members that believe to own its partition, attempts in two processes, and operators. */
 import { assert, it } from "@effect/vitest"
 import { Cause, Context, Deferred, Effect, Fiber, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
@@ -21,13 +21,13 @@ const aggregates = Array.from({ length: 6 }, (_, index) => `id-${index}`)
 const versions = 60
 
 it.live(
-  "zombies, failures, retries in two processes, redrives and discards: each effect once, in order, and nothing is left over",
+  "zombies, failures, retries in two processes, redrives and discards: each effect once, in order, and no row is left over",
   () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const letters = yield* InboxDeadLetters
       const { broken, subscriber } = makeSubscriber("one")
-      /** Defects of the test's fibers, which must have none. */
+      /** Defects of the test's fibers; there must be none. */
       const defects: Array<Cause.Cause<unknown>> = []
       const note = (cause: Cause.Cause<unknown>) =>
         Effect.sync(() => {
@@ -51,7 +51,7 @@ it.live(
           if ((yield* Random.next) < 0.15) broken.set(`${id}/${version}`, Effect.fail(new Error("out of paper")))
         }
       }
-      // One event fails to the end, so that there is something to give up however slow the operators are.
+      // One event always fails, so that there is an event to give up, however slow the operators are.
       const stubborn = { id: aggregates[0]!, version: 6 }
       broken.set(`${stubborn.id}/${stubborn.version}`, Effect.fail(new Error("out of paper")))
       const first = yield* Effect.context<HoldRetries | ApplySlice>()
@@ -91,7 +91,7 @@ it.live(
               })
             ),
             Effect.tap((exit) =>
-              // A decision may be refused; a defect is a mistake.
+              // A decision may be refused; a defect is a bug.
               exit._tag === "Failure" && exit.cause.reasons.some((reason) => reason._tag === "Die")
                 ? Effect.failCause(exit.cause)
                 : Effect.void
@@ -118,9 +118,9 @@ it.live(
       yield* Counters.eventually(
         "all to be applied or given up",
         Effect.gen(function* () {
-          // As a consumer does before each round: a late member may have written a gap down after the missing event came.
+          // As a consumer does before each round: a late member may have recorded a gap after the missing event came.
           yield* Effect.flatMap(HoldRetries, ({ sweepGaps }) => sweepGaps("one"))
-          // A record that can't be read is given up: another attempt can't read it either.
+          // An unreadable record is discarded, since another attempt can't read it either.
           const dead = yield* sql<{ readonly id: string }>`SELECT event_id AS id FROM inbox_holds WHERE status = 'dead'`
           yield* Effect.forEach(dead, ({ id }) =>
             Effect.ignore(id.includes(":") ? letters.discard("one", id, operator) : letters.retry("one", id, operator))
@@ -145,7 +145,7 @@ it.live(
         for (const version of given) assert.isFalse(marked.has(idOf(id, version)), "what was given up is not marked")
       }
       assert.deepStrictEqual(defects, [])
-      // The races must have happened for this test to mean anything.
+      // Without these races the test would prove nothing.
       assert.isAbove(discarded, 0)
       const [count] = yield* sql<{ readonly retries: number; readonly parked: number }>`
         SELECT (SELECT count(*) FROM operator_audit WHERE action = 'retry')::int4 AS retries,
@@ -161,8 +161,8 @@ it.live(
 )
 
 /**
- * A transaction does `first` to the hold on "a", another member hands out the same slice again until it waits for what the transaction has, and
- * then that commits.
+ * A transaction runs `first` on the hold of "a". Another member hands out the same slice again, until it waits for a lock of the
+ * transaction. Then the transaction commits.
  */
 const meanwhile = (first: Effect.Effect<void, unknown, Transaction>, slice: Slice) =>
   Effect.gen(function* () {
@@ -212,7 +212,7 @@ it.live("an event that becomes a dead letter while another member parks it again
   }).pipe(Effect.provide(Deliveries.process))
 )
 
-it.live("an unreadable record that is given up while another member looks at it is not held again", () =>
+it.live("an unreadable record that is discarded while another member reads it is not held again", () =>
   Effect.gen(function* () {
     const { broken, subscriber } = makeSubscriber("one")
     broken.set("a/1", Effect.fail(new Error("out of paper")))
@@ -245,7 +245,10 @@ it.live("an event that another member gives up between two transactions of an at
     broken.clear()
     broken.set("a/2", Effect.fail(new PermanentFailure({ reason: "nobody can apply this" })))
     const here = yield* Effect.context<HoldRetries | ApplySlice | SqlClient.SqlClient>()
-    /** The next event comes to this process, and dies, while the other one has committed the first and not yet looked what is left. */
+    /**
+     * The second event arrives at this process, and becomes a dead letter. The other process has committed the first event, and has not
+     * checked yet whether the hold can end.
+     */
     let isFirst = true
     const meanwhile = Effect.suspend(() => {
       if (!isFirst) return Effect.void

@@ -1,4 +1,4 @@
-/** An event that a consumer can't apply: its own aggregate waits for that consumer, in order, and no other one does. */
+/** An event that a consumer can't apply: its own aggregate waits for that consumer, in order, and no other aggregate does. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -27,7 +27,7 @@ const upTo = (version: number) => Array.from({ length: version }, (_, index) => 
 const operator = { actor: "test", reason: "it is a test" }
 const broken = Effect.fail(new Error("out of paper"))
 
-/** Three attempts. Due times lie far ahead: a test brings them forward, and waits for none. */
+/** Three attempts. Due times are far ahead: a test brings them forward, and never waits for one. */
 const soon = Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts: 3 })
 
 it.live(
@@ -78,7 +78,7 @@ it.live(
       assert.include(first, { status: "retrying", attempts: 1, error: "undefined is not a function" })
       // Full jitter: between now and base · 2¹.
       assert.isBelow(first?.waitMillis ?? 0, 2 * 60_000)
-      // Steps that were built anew know the attempts from the database.
+      // New steps read the number of attempts from the database.
       yield* Effect.provide(retryAll(subscriber), Deliveries.again)
       assert.include(yield* holdOn("one", "a"), { status: "retrying", attempts: 2 })
       yield* retryAll(subscriber)
@@ -107,7 +107,7 @@ it.live(
     }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
 )
 
-it.live("what fails for one consumer is applied by the others", () =>
+it.live("an event that fails for one consumer is applied by the others", () =>
   Effect.gen(function* () {
     const one = makeSubscriber("one")
     const two = makeSubscriber("two")
@@ -136,7 +136,7 @@ it.live("an event that fails permanently is a dead letter at once, and its aggre
     assert.deepStrictEqual(yield* effectsOf("one", "a"), [2])
     const final = yield* Effect.flip(letters.retry("one", idOf("a", 1), operator))
     assert.include(final.message, "discarded, which is final")
-    // It may come again from the topic, and stays given up.
+    // It may come again from the topic, and stays discarded.
     yield* deliver(subscriber, makePartition().slice([record("a", 1), record("a", 2), record("a", 3)]))
     assert.deepStrictEqual(yield* effectsOf("one", "a"), [2, 3])
   }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
@@ -199,12 +199,12 @@ for (const [what, text] of [
           partition.slice([record("a", 1), garbage("a", text), record("a", 2), record("b", 1), garbage(null, text)])
         )
         assert.include(yield* holdOn("one", "a"), { status: "dead", eventId: "counters:3:1" })
-        // Without a key it is alone.
+        // A record without a key stands alone.
         assert.include(yield* holdOn("one", "counters:3:4"), { status: "dead", eventId: "counters:3:4" })
         assert.deepStrictEqual(yield* parkedOf("one", "a"), [idOf("a", 2)])
         assert.deepStrictEqual(yield* effectsOf("one", "b"), [1])
         assert.strictEqual(partition.state.committed, 5n)
-        // It can't be read now either: dead again, and nothing is lost.
+        // It still can't be read: it is a dead letter again, and nothing is lost.
         yield* letters.retry("one", "counters:3:1", operator)
         yield* retryAll(subscriber)
         assert.include(yield* holdOn("one", "a"), { status: "dead", eventId: "counters:3:1" })
@@ -214,7 +214,7 @@ for (const [what, text] of [
         assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 2])
         assert.isUndefined(yield* holdOn("one", "a"))
         assert.isUndefined(yield* holdOn("one", "counters:3:4"))
-        // Read once more from the beginning, it stays given up.
+        // Read again from offset 0, it stays discarded.
         const before = yield* Deliveries.everything
         yield* deliver(subscriber, {
           ...makePartition(3).slice([
@@ -241,7 +241,7 @@ it.live("while a dependency is down no attempt is counted and no event parked: t
     }
     assert.strictEqual(partition.state.committed, 0n)
     assert.isUndefined(yield* holdOn("one", "a"))
-    // The whole slice was tried each time, and never event by event: no event is to blame.
+    // The whole slice was tried each time, and never event by event, since no event is to blame.
     assert.strictEqual(handled.length, 40)
     failing.clear()
     yield* deliver(subscriber, slice)
@@ -264,7 +264,7 @@ it.live("a parked event whose dependency is down is tried later, without limit, 
   }).pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
 )
 
-// The time is that of a whole transaction: the others of the slice must be done within it.
+// The time limit is that of a whole transaction, so the other events of the slice must fit into it.
 it.live("a handler that never ends fails at its time limit, and its slice goes on", () =>
   Effect.gen(function* () {
     const { broken: failing, subscriber } = makeSubscriber("one")

@@ -1,4 +1,4 @@
-/** Protocols of two steps at the inbox: what another member or an operator does between the first and the second. */
+/** Two-step protocols of the inbox, and what another member or an operator does between the steps. */
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -25,7 +25,7 @@ const process = Layer.provideMerge(
 )
 const broken = Effect.fail(new Error("out of paper"))
 
-/** The subscriber, whose handler tells when it has written its effect and then waits. */
+/** A subscriber whose handler signals when it has written its effect, and then waits. */
 const slowly = (subscriber: Subscriber) =>
   Effect.map(Effect.all([Deferred.make<void>(), Deferred.make<void>()]), ([isInside, goOn]) => ({
     isInside: Deferred.await(isInside),
@@ -39,7 +39,10 @@ const slowly = (subscriber: Subscriber) =>
     } satisfies Subscriber
   }))
 
-/** Runs `start` under `lock` until it waits for that, then `change` in the lock's transaction and `beside` outside of it, and ends the lock. */
+/**
+ * Runs `start` until it waits for `lock`. Then runs `change` in the transaction that has the lock, and `beside` outside of it, and ends the
+ * transaction.
+ */
 const whileLocked = <A, E, R, E1, R1 = never>(
   lock: Effect.Effect<unknown, E1>,
   start: Effect.Effect<A, E, R>,
@@ -79,7 +82,7 @@ it.live("a skip that waits for a member which applies the missing version skips 
     const { goOn, isInside, slow } = yield* slowly(subscriber)
     const first = yield* Effect.forkChild(deliver(slow, partition.slice([record("a", 2)])))
     yield* isInside
-    // Another member has the next record, and knows nothing of the first one's open transaction.
+    // Another member has the next record, and does not see the first one's open transaction.
     yield* deliver(subscriber, partition.slice([record("a", 3)]))
     assert.include(yield* holdOn("one", "a"), { status: "gap", eventId: idOf("a", 3) })
     const skip = yield* Effect.forkChild(letters.skip("one", idOf("a", 3), operator))
@@ -100,7 +103,7 @@ it.live("a skip that waits for a member which applies the missing version skips 
   }).pipe(Effect.provide(process))
 )
 
-it.live("an arrival that waited for a hold's end knows how far its aggregate has come meanwhile", () =>
+it.live("an arrival that waited for a hold's end reads the cursor again", () =>
   Effect.gen(function* () {
     const { broken: failing, subscriber } = makeSubscriber("one")
     failing.set("a/1", broken)
@@ -212,7 +215,7 @@ it.live("a hold that another process postponed after this one chose it is not tr
   }).pipe(Effect.provide(process))
 )
 
-it.live("a hold that one process tries does not keep another process waiting", () =>
+it.live("a hold that one process attempts does not make another process wait", () =>
   Effect.gen(function* () {
     const { broken: failing, handled, subscriber } = makeSubscriber("one")
     failing.set("a/1", broken)
@@ -222,7 +225,7 @@ it.live("a hold that one process tries does not keep another process waiting", (
     const { goOn, isInside, slow } = yield* slowly(subscriber)
     const trying = yield* Effect.forkChild(Deliveries.retryAll(slow))
     yield* isInside
-    // The round of the other process ends while the first one's try is under way.
+    // The round of the other process ends while the first process is still in its attempt.
     yield* Effect.flatMap(HoldRetries, ({ retryHeld }) => retryHeld(subscriber)).pipe(Effect.provide(Deliveries.again))
     assert.deepStrictEqual(handled, ["a/1"])
     yield* goOn
@@ -289,7 +292,7 @@ it.live("an event that has become due and was not tried can't be discarded past 
     const letters = yield* InboxDeadLetters
     const { subscriber } = makeSubscriber("one")
     yield* deliver(subscriber, makePartition().slice([record("a", 1), record("a", 3)]))
-    // A sweep or an arrival made it due, and no round has looked at it yet.
+    // A sweep or an arrival has made it due, and no round has run since.
     yield* sql`UPDATE inbox_holds SET status = 'retrying', next_attempt_at = clock_now()`
     const refusal = yield* Effect.flip(letters.discard("one", idOf("a", 3), operator))
     assert.include(refusal.message, "has not been tried yet")

@@ -1,4 +1,7 @@
-/** Records that no table can store as they are, and events with equal ids: none stops its partition, and an operator can handle each. */
+/**
+ * Records that no table can store unchanged, and events with equal ids. None of them stops its partition, and an operator can handle each
+ * of them.
+ */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Result } from "effect"
 import { SqlClient } from "effect/sql"
@@ -18,7 +21,7 @@ const run = <A, E>(
 ): Effect.Effect<A, E | Layer.Error<typeof Deliveries.process>> =>
   test.pipe(Effect.provide(Deliveries.process), Effect.provide(soon))
 
-/** An event with other fields than it should have. */
+/** An event with some wrong fields. */
 const altered = (key: string, change: Readonly<Record<string, unknown>>, version = 1): Deliveries.Sent => {
   const event = JSON.parse(new TextDecoder().decode(record(key, version).value)) as Readonly<Record<string, unknown>>
   return { key, headers: {}, value: new TextEncoder().encode(JSON.stringify({ ...event, ...change })) }
@@ -35,12 +38,12 @@ const lettersOf = Effect.gen(function* () {
 for (const [what, bad] of [
   ["a NUL in a header", { ...broken, headers: { bin: "A\0B" } }],
   ["a NUL in a header's name", { ...broken, headers: { "a\0b": "x" } }],
-  ["half a character in a header", { ...broken, headers: { "\udc00": "\ud800" } }],
-  ["half a character in its type", altered("k", { eventType: "X\ud800" })],
-  ["half a character in its aggregate's id", altered("k", { aggregateId: "a\ud800", schemaVersion: 2 })],
-  ["half a character in its aggregate's type", altered("k", { aggregateType: "a\ud800" })],
+  ["a lone surrogate in a header", { ...broken, headers: { "\udc00": "\ud800" } }],
+  ["a lone surrogate in its type", altered("k", { eventType: "X\ud800" })],
+  ["a lone surrogate in its aggregate's id", altered("k", { aggregateId: "a\ud800", schemaVersion: 2 })],
+  ["a lone surrogate in its aggregate's type", altered("k", { aggregateType: "a\ud800" })],
   ["a version that leaves none behind it", altered("k", { aggregateVersion: 2_147_483_647 })],
-  ["half a character in its value's error", altered("k", { schemaVersion: "\0\ud800" })]
+  ["a lone surrogate in its value's error", altered("k", { schemaVersion: "\0\ud800" })]
 ] as const) {
   it.live(`a record with ${what} is dead at once and can be given up, and its partition goes on`, () =>
     run(
@@ -52,7 +55,8 @@ for (const [what, bad] of [
         assert.strictEqual(partition.state.committed, 3n)
         assert.deepStrictEqual(yield* effectsOf("one", "b"), [1])
         assert.include(yield* holdOn("one", "k"), { status: "dead", eventId: `${topic}:3:0` })
-        // It is parked as it came, except for characters that no column holds. The bare form is for records that can't be parked so.
+        // It is parked unchanged, except for characters that no column can hold. Only records that can't be parked so are stored with key
+        // and value alone.
         const sql = yield* SqlClient.SqlClient
         const kept = yield* sql`SELECT record_key AS key, record_headers AS headers FROM inbox_dead_letters`
         const headers = Object.entries(bad.headers).map((pair) =>
@@ -67,20 +71,22 @@ for (const [what, bad] of [
   )
 }
 
-it.live("a record whose key no text can hold holds the aggregate of what is left of it", () =>
-  run(
-    Effect.gen(function* () {
-      const { subscriber } = makeSubscriber("one")
-      const partition = makePartition()
-      yield* deliver(subscriber, partition.slice([garbage("k\0\ud800"), record("b", 1)]))
-      assert.include(yield* holdOn("one", "k\uFFFD\uFFFD"), { status: "dead" })
-      assert.strictEqual(partition.state.committed, 2n)
-    })
-  )
+it.live(
+  "a record whose key is not valid text holds an aggregate under that key with its invalid characters replaced",
+  () =>
+    run(
+      Effect.gen(function* () {
+        const { subscriber } = makeSubscriber("one")
+        const partition = makePartition()
+        yield* deliver(subscriber, partition.slice([garbage("k\0\ud800"), record("b", 1)]))
+        assert.include(yield* holdOn("one", "k\uFFFD\uFFFD"), { status: "dead" })
+        assert.strictEqual(partition.state.committed, 2n)
+      })
+    )
 )
 
 it.live(
-  "in a topic that gives its offsets a second time, an unreadable record is a new one, and the same one each time it comes",
+  "in a topic that was created again, an unreadable record at a used offset is a new one, and stays the same when it is delivered again",
   () =>
     run(
       Effect.gen(function* () {
@@ -124,7 +130,7 @@ it.live("unreadable records behind the highest version wait in their order", () 
   )
 )
 
-it.live("two aggregates whose ids differ in half a character alone don't become one", () =>
+it.live("two aggregates whose ids differ only in a lone surrogate are not confused", () =>
   run(
     Effect.gen(function* () {
       const { handled, subscriber } = makeSubscriber("one")
@@ -141,13 +147,13 @@ it.live("two aggregates whose ids differ in half a character alone don't become 
   )
 )
 
-describe("the last net", () => {
+describe("records that no table takes", () => {
   for (const [what, check, aggregate] of [
     ["headers", "record_headers::text NOT LIKE '%poison%'", "k"],
     ["event", "event_type IS NULL", "k"],
     ["aggregate's id", "aggregate_id <> 'k'", `${topic}:0:0`]
   ] as const) {
-    it.live(`a record whose ${what} the tables refuse is parked with its key and value alone`, () =>
+    it.live(`a record whose ${what} is refused by the tables is parked with its key and value alone`, () =>
       run(
         Effect.gen(function* () {
           const sql = yield* SqlClient.SqlClient
@@ -220,7 +226,7 @@ describe("an id that several events have", () => {
         assert.include(yield* holdOn("one", "a"), { status: "dead", eventId })
         assert.include(yield* holdOn("one", "b"), { status: "dead", eventId: `${topic}:0:1` })
         assert.deepStrictEqual(yield* lettersOf, [eventId, `${topic}:0:1`])
-        // The slice again: nothing is new.
+        // The same slice again: nothing changes.
         const before = yield* Deliveries.everything
         yield* deliver(subscriber, makePartition().slice([...both, record("a", 2), record("b", 2)]))
         assert.deepStrictEqual(yield* Deliveries.everything, before)
@@ -255,7 +261,7 @@ describe("an id that several events have", () => {
     run(
       Effect.gen(function* () {
         const { broken: failing, subscriber } = makeSubscriber("one")
-        // The topic's first life: the records at these places are dead.
+        // The topic before it was created again: the records at these offsets are dead letters.
         yield* deliver(
           subscriber,
           makePartition(3).slice([record("old", 1), garbage("y"), record("old", 2), garbage("z")])

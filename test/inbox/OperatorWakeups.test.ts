@@ -1,4 +1,4 @@
-/** Whatever an operator changes about an event that a consumer could not apply wakes that consumer, once the change is there for it to see. */
+/** An operator's decision about a held event wakes the consumer, once the change is visible to it. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -14,7 +14,7 @@ const { deliver, effectsOf, holdOn, idOf, makePartition, makeSubscriber, record 
 
 const operator = { actor: "ada", reason: "the printer has paper again" }
 const outOfPaper = Effect.fail(new Error("out of paper"))
-/** The next try by itself is a day away. */
+/** Without a decision the next attempt is a day away. */
 const settings = (maxAttempts: number) => Layer.succeed(HoldSettings, { retryBaseMillis: 86_400_000, maxAttempts })
 
 const audited = Effect.gen(function* () {
@@ -23,7 +23,7 @@ const audited = Effect.gen(function* () {
   return rows.map(({ action }) => action).join(" ") || "nothing"
 })
 
-/** What an operator can do, and the event that it is done to: version 2 of `a`, or 3 where version 2 has not come. */
+/** The operator's decisions, and the event that each concerns: version 2 of `a`, or version 3 if version 2 has not come. */
 const decisions = [
   {
     what: "a retry of an event that is being retried",
@@ -67,7 +67,7 @@ const decisions = [
   }
 ]
 
-/** A consumer `one` that has applied version 1 of `a`, and neither of those after it. */
+/** A consumer `one` that has applied version 1 of `a`, and none of the later ones. */
 const hold = Effect.fnUntraced(function* (isGap: boolean) {
   const { broken, subscriber } = makeSubscriber("one")
   broken.set("a/2", outOfPaper)
@@ -96,7 +96,7 @@ for (const { action, decide, effects, isGap, maxAttempts, what } of decisions) {
       assert.isAbove((yield* nextDueMillis("one")) ?? Infinity, 0, "nothing is due by itself")
       yield* decide
       yield* Counters.eventually(
-        "what waits to be applied",
+        "the parked events to be applied",
         Effect.map(effectsOf("one", "a"), (found) => found.length === effects.length)
       )
       assert.deepStrictEqual(yield* effectsOf("one", "a"), effects)

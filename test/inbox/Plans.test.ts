@@ -1,6 +1,6 @@
 /**
- * The rows that a consumer's statements read and lock: the cursors of their own aggregates, and no others. Postgres keeps a plan that it made while
- * the table was small, and such a plan could read all cursors of a consumer. Every statement locks marks before cursors.
+ * The rows that a consumer's statements read and lock: the cursors of their own aggregates, and no others. Postgres keeps plans that it
+ * made while the table was small, and such a plan could read all cursors of a consumer. Every statement locks marks before cursors.
  */
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Latch, Layer } from "effect"
@@ -21,7 +21,7 @@ const arrivals = (id: string, version: number) => [
   Arrival.make(Deliveries.topic, 0, { ...Deliveries.record(id, version), offset: 0n })
 ]
 
-/** Rows of the cursors' table that `effect` reads: all in one transaction, and so on one connection with the plans that it keeps. */
+/** The rows of the cursors' table that `effect` reads. It runs in one transaction, and so on one connection with its stored plans. */
 const readBy = Effect.fnUntraced(function* <E, R>(effect: Effect.Effect<unknown, E, R>) {
   const { sql } = yield* Transaction
   const rows = Effect.map(

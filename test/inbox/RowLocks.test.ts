@@ -16,7 +16,7 @@ import { TestDatabase } from "../support/TestDatabase.ts"
 
 const { deliver, effectsOf, makePartition, makeSubscriber, record } = Deliveries
 
-/** One more process's steps, and its connections. */
+/** The steps of one more process, and its connections. */
 const startMember = Effect.gen(function* () {
   const { url } = yield* TestDatabase
   return yield* Layer.build(
@@ -30,7 +30,7 @@ const startMember = Effect.gen(function* () {
   )
 })
 
-/** Moves the cursor of "a" on a connection of `process`, is silent until `awake`, and then fails if its transaction is gone. */
+/** Moves the cursor of "a" on a connection of `process`, then sends nothing until `awake`, and fails if its transaction is gone. */
 const freeze = Effect.fnUntraced(function* (
   process: Context.Context<PgClient.PgClient>,
   awake: Deferred.Deferred<void>
@@ -52,7 +52,7 @@ const freeze = Effect.fnUntraced(function* (
 /** The pool of the frozen member, which must not give up its silent connection before Postgres does. */
 const frozenPool = { silenceMillis: 120_000 }
 
-/** Runs the test within a shorter time than that. */
+/** A time limit for the test that is below the pool's. */
 const run = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   effect.pipe(Effect.timeout("45 seconds"), Effect.scoped, Effect.provide(Deliveries.process))
 
@@ -77,13 +77,13 @@ it.live("a slice that can't lock its rows gives up, and leaves no session in Pos
       }
       // The row is still locked here.
       yield* eventually(
-        "nobody to wait for a lock",
+        "no session to wait for a lock",
         Effect.map(
           sql`SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
           (rows) => rows.length === 0
         )
       )
-      // No event is to blame for a lock on its row: none is held.
+      // A lock on a row blames no event, so no event is held.
       assert.deepStrictEqual(yield* sql`SELECT 1 AS one FROM inbox_holds`, [])
       yield* Deferred.succeed(awake, undefined)
       yield* Fiber.join(frozen)

@@ -1,4 +1,4 @@
-/** A time leaves the database as the moment that is stored, in UTC, whatever the time zone of the database's sessions. */
+/** A time is read from the database as the stored instant, in UTC, whatever the sessions' time zone is. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -6,7 +6,7 @@ import { InboxReport } from "../../src/operations/InboxReport.ts"
 import { HoldSettings } from "../../src/inbox/holds/ParkedHolds.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
-it.live("a held event's failures and its next try tell their times", () =>
+it.live("the times of a held event's failures and of its next attempt are reported", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const { broken, subscriber } = Deliveries.makeSubscriber("one")

@@ -1,4 +1,4 @@
-/** Several consumers hold the same event: what happens to it for one of them leaves the rows of the others as they are. */
+/** Several consumers hold the same event: a decision for one of them leaves the rows of the others unchanged. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -20,7 +20,7 @@ const process = Layer.provideMerge(
 const broken = Effect.fail(new Error("out of paper"))
 const refused = Effect.fail(new PermanentFailure({ reason: "no reader here" }))
 
-/** The consumer under test stands between two others, by name and by the order in which their rows are written. */
+/** The consumer under test lies between two others, by name and by the order in which their rows are written. */
 const makeThree = () => ({ before: makeSubscriber("alpha"), one: makeSubscriber("one"), after: makeSubscriber("two") })
 
 /** All rows of a consumer. */
@@ -45,7 +45,7 @@ const alone = <A, E, R>(what: string, effect: Effect.Effect<A, E, R>) =>
     return result
   })
 
-/** One round of this consumer, all of whose holds are due. */
+/** One round of this consumer, whose holds are all due. */
 const round = (subscriber: Subscriber) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
@@ -54,7 +54,7 @@ const round = (subscriber: Subscriber) =>
     return yield* Effect.flatMap(HoldRetries, ({ retryHeld }) => retryHeld(subscriber))
   })
 
-it.live("an event that all hold: one consumer fails, buries, redrives and applies it alone", () =>
+it.live("an event that all consumers hold: each attempt, dead letter, redrive and effect concerns one of them", () =>
   Effect.gen(function* () {
     const letters = yield* InboxDeadLetters
     const { after, before, one } = makeThree()
@@ -67,7 +67,7 @@ it.live("an event that all hold: one consumer fails, buries, redrives and applie
     yield* deliver(after.subscriber, makePartition().slice(records))
     assert.include(yield* holdOn("alpha", "a"), { status: "dead" })
     assert.include(yield* holdOn("one", "a"), { status: "retrying", attempts: 1 })
-    // It is dead for another consumer, and a redrive of this one keeps its own count.
+    // It is dead for another consumer, and a redrive for this consumer keeps its own count.
     yield* alone("a retry that is due now", letters.retry("one", idOf("a", 1), operator))
     assert.include(yield* holdOn("one", "a"), { status: "retrying", attempts: 1 })
     yield* alone("a second failure", round(one.subscriber))
@@ -79,7 +79,7 @@ it.live("an event that all hold: one consumer fails, buries, redrives and applie
     yield* alone("an effect", round(one.subscriber))
     assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 2])
     assert.isUndefined(yield* holdOn("one", "a"))
-    // The others' turn comes, too.
+    // The other consumers redrive it as well.
     yield* letters.retryAll({ consumer: "alpha" }, operator)
     for (const { broken, subscriber } of [before, after]) {
       broken.clear()
@@ -90,7 +90,7 @@ it.live("an event that all hold: one consumer fails, buries, redrives and applie
 )
 
 for (const status of ["retrying", "dead"] as const) {
-  it.live(`an event that all hold and that is ${status} is discarded for one consumer alone`, () =>
+  it.live(`an event that all consumers hold and that is ${status} is discarded for one of them alone`, () =>
     Effect.gen(function* () {
       const letters = yield* InboxDeadLetters
       const { after, before, one } = makeThree()
@@ -98,7 +98,7 @@ for (const status of ["retrying", "dead"] as const) {
         failing.set("a/1", subscriber === one.subscriber ? (status === "dead" ? refused : broken) : refused)
         yield* deliver(subscriber, makePartition().slice([record("a", 1)]))
       }
-      // The second other one has discarded it before.
+      // One of the other consumers has discarded it before.
       yield* letters.discard("two", idOf("a", 1), operator)
       yield* alone("a discard", letters.discard("one", idOf("a", 1), operator))
       assert.isUndefined(yield* holdOn("one", "a"))
@@ -123,24 +123,24 @@ it.live("dead letters are redriven for the consumer that was named alone", () =>
   }).pipe(Effect.provide(process))
 )
 
-it.live("an operator who names a consumer is told of that consumer's events alone", () =>
+it.live("an operator who names a consumer gets that consumer's events alone", () =>
   Effect.gen(function* () {
     const letters = yield* InboxDeadLetters
     const { after, one } = makeThree()
     one.broken.set("a/1", broken)
     yield* deliver(after.subscriber, makePartition().slice([record("a", 1), record("a", 2), record("b", 1)]))
     yield* deliver(one.subscriber, makePartition().slice([record("a", 1), record("a", 2)]))
-    // The other consumer has applied it, and this one has never heard of it.
+    // The other consumer has applied it, and this one has no row about it.
     assert.include((yield* Effect.flip(letters.retry("one", idOf("b", 1), operator))).message, "has nothing called")
     assert.include(yield* letters.retry("two", idOf("a", 1), operator), { status: "applied", changed: false })
-    // That the other consumer is past it is no reason against giving it up.
+    // It can be discarded although the other consumer has passed it.
     yield* alone("a discard", letters.discard("one", idOf("a", 1), operator))
     yield* alone("a round", round(one.subscriber))
     assert.deepStrictEqual(yield* effectsOf("one", "a"), [2])
   }).pipe(Effect.provide(process))
 )
 
-it.live("a gap is one consumer's own: filled, skipped or looked at, it leaves those of the others", () =>
+it.live("a gap belongs to one consumer: filling, skipping or checking it leaves the others' gaps unchanged", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const letters = yield* InboxDeadLetters
@@ -148,7 +148,7 @@ it.live("a gap is one consumer's own: filled, skipped or looked at, it leaves th
     const { after, before, one } = makeThree()
     const partition = makePartition()
     for (const id of ["a", "b"]) {
-      // Of the others one is ahead, with a failure, and one has the same gap.
+      // Of the other consumers one is ahead, with a failure, and one has the same gap.
       before.broken.set(`${id}/2`, broken)
       yield* deliver(before.subscriber, makePartition().slice([record(id, 1), record(id, 2), record(id, 3)]))
       yield* deliver(one.subscriber, partition.slice([record(id, 1), record(id, 4)]))
@@ -157,7 +157,7 @@ it.live("a gap is one consumer's own: filled, skipped or looked at, it leaves th
     yield* sql`UPDATE consumer_cursors SET version = 2 WHERE consumer_name <> 'one'`
     yield* sweepGaps("one")
     assert.include(yield* holdOn("one", "a"), { status: "gap" })
-    // What is due for another consumer is not this one's.
+    // A hold that is due for another consumer is not due for this one.
     yield* sql`UPDATE inbox_holds SET next_attempt_at = clock_now() WHERE consumer_name = 'alpha'`
     assert.isUndefined(yield* nextDueMillis("one"))
     assert.strictEqual(yield* retryHeld(one.subscriber), 0)
@@ -169,7 +169,7 @@ it.live("a gap is one consumer's own: filled, skipped or looked at, it leaves th
     yield* alone("a round", round(one.subscriber))
     assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 4])
     assert.deepStrictEqual(yield* effectsOf("one", "b"), [1, 2, 3, 4])
-    // The others' gap is filled now, and nobody but they look.
+    // The others' gap is filled now, and only they check it.
     yield* Deliveries.buryInOutbox("a", 3, "discarded")
     yield* alone("a sweep", sweepGaps("one"))
     yield* sweepGaps("two")
@@ -177,7 +177,7 @@ it.live("a gap is one consumer's own: filled, skipped or looked at, it leaves th
   }).pipe(Effect.provide(process))
 )
 
-it.live("a record that can't be read keeps its turn and its hold, whatever other consumers made of it", () =>
+it.live("an unreadable record keeps its order and its hold, whatever other consumers did with it", () =>
   Effect.gen(function* () {
     const letters = yield* InboxDeadLetters
     const { after, before, one } = makeThree()
@@ -199,7 +199,7 @@ it.live("a record that can't be read keeps its turn and its hold, whatever other
   }).pipe(Effect.provide(process))
 )
 
-it.live("an id that another consumer knows of another aggregate is no namesake here", () =>
+it.live("an id that another consumer has for another aggregate does not count as a duplicate id here", () =>
   Effect.gen(function* () {
     const letters = yield* InboxDeadLetters
     const { after, before, one } = makeThree()
@@ -219,7 +219,7 @@ it.live("an id that another consumer knows of another aggregate is no namesake h
   }).pipe(Effect.provide(process))
 )
 
-it.live("an event that one consumer discarded is still told of as applied by the other, later", () =>
+it.live("an event that one consumer discarded is still reported as applied by the other later", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const { applied } = yield* AppliedEvents

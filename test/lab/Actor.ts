@@ -1,7 +1,7 @@
 /**
- * An actor: one process of the service as the scheduler sees it. It runs one job at a time, and stops at every gate until it is
- * let on: in front of each statement of its own connections, each fault point, each call to the broker or the gateway, and each
- * wait.
+ * An actor: one process of the service as the scheduler sees it. It runs one job at a time and stops at every gate until the scheduler
+ * resumes it. A gate is in front of each statement of its own connections, each fault point, each call to the broker or the gateway, and
+ * each wait.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Clock, Context, Duration, Effect, Exit, Random, References } from "effect"
@@ -15,29 +15,28 @@ import { version7 } from "./mistakes/version7.ts"
 import * as TransactionControl from "../../src/platform/TransactionControl.ts"
 import type { LabConnection, LabDatabase } from "./LabDatabase.ts"
 
-/** What an actor does between two of its rests. */
+/** The work of an actor from one idle state to the next. */
 export interface Job {
   readonly title: string
   readonly effect: Effect.Effect<unknown, unknown>
-  /** The lanes that a dispatcher works on in it. */
+  /** The lanes that a dispatcher drains in this job. */
   readonly lanes?: ReadonlyArray<number>
-  /** Told when the job ends; not at all when its actor crashes. */
+  /** Called when the job ends; never called if its actor crashes. */
   readonly ended?: (exit: Exit.Exit<unknown, unknown>) => void
 }
 
-/** Time as the actors' code sees it, outside of the database, in milliseconds since 1970. One clock for all: skew is not what L1 looks for. */
+/** Time outside of the database, in milliseconds since 1970. All actors share one clock: the lab does not look for clock skew. */
 export interface LabTime {
   millis: number
 }
 
 /**
- * What will happen to an actor, and where. `gate`: at its gate with that number. `effects`: at its first gate behind that many of
- * its effects, which is where crashes hurt: between two things that others can see. `late commit`: where its next transaction that
- * appended an event would commit. `afterWrite`: in the middle of its next transaction, so many gates behind its first write, which
- * gave it its transaction id.
+ * A fault that is set for an actor, and its place. `gate`: at the gate with that number. `effects`: at the first gate after that many
+ * effects, since a crash does most harm between two things that others can see. `late commit`: before the commit of its next transaction
+ * that appended an event. `afterWrite`: in its next transaction, that many gates after the first write, which gave the transaction its id.
  */
 export type Trap =
-  /** Something else happens there, of which the actor hears nothing. */
+  /** Another event of the case happens there; the actor does not notice. */
   | {
       readonly kind: "happens"
       readonly at: { readonly gate: number }
@@ -51,33 +50,33 @@ export type Trap =
         | { readonly afterWrite: number }
         | "late commit"
     }
-  /** Its session ends in front of the statement that would be that effect, or behind it, so that nobody hears of the commit. */
+  /** Its session ends before or after the statement that would be that effect. If after, the commit's answer is lost. */
   | { readonly kind: "cut"; readonly effects: number; readonly behind: boolean }
-  /** Its transaction loses against another one, at its first statement from that gate on. */
+  /** Its transaction gets a serialization failure, at its first statement from that gate on. */
   | { readonly kind: "conflict"; readonly gate: number }
 
 export class Actor {
   readonly name: string
-  /** `gate`: stands in front of `label`. `blocked`: its statement waits for a lock. `dead`: crashed, and never let on again. */
+  /** `gate`: waits before `label`. `blocked`: its statement waits for a lock. `dead`: crashed, and never resumed. */
   state: "idle" | "gate" | "running" | "blocked" | "dead" = "idle"
   frozen = false
   label = ""
   job: Job | undefined
   trap: Trap | undefined
   gatesPassed = 0
-  /** What others can see of it: commits, sends, charges, offsets. */
+  /** Effects that others can see: commits, sends, charges, offsets. */
   effects = 0
-  /** Lanes that it has looked at since they were last woken. */
+  /** Lanes that it has fetched since they were last woken. */
   readonly lookedAt = new Set<number>()
   /** The connections it has borrowed. */
   readonly connections = new Set<LabConnection>()
-  /** The process number of the session whose statement it waits for. */
+  /** The backend pid of the session that runs its statement. */
   statementPid: number | undefined
-  /** That statement waits for a lock for a moment only. */
+  /** Its statement waits for a lock with a short lock timeout. */
   givesUp = false
-  /** Where the story hears of what befell it. */
+  /** Adds a line about this actor to the story. */
   tell: (what: string) => void = () => undefined
-  /** Its last step changed, or may have changed, what is committed. */
+  /** Its last step changed, or may have changed, committed rows. */
   changed = false
   private resume: (() => void) | undefined
   private onArrival: (() => void) | undefined
@@ -86,7 +85,7 @@ export class Actor {
     this.name = name
   }
 
-  /** Stands still until the scheduler lets the actor on. A crashed actor stands here for ever; nobody refers to it any more. */
+  /** Waits until the scheduler resumes the actor. A crashed actor waits here for ever, and nothing refers to it any more. */
   readonly gate = (label: string): Effect.Effect<void> =>
     Effect.callback<void>((resume) => {
       if (isEffectOutside(this.label)) this.effects += 1
@@ -95,7 +94,7 @@ export class Actor {
       this.resume = () => resume(Effect.void)
       this.state = "gate"
       this.arrived()
-      // Whoever is interrupted here goes on without being let: to its next gate, or to the end of its job.
+      // An interrupted actor continues without the scheduler: to its next gate, or to the end of its job.
       return Effect.sync(() => {
         if (this.state === "gate") this.state = "running"
       })
@@ -122,7 +121,7 @@ export class Actor {
     })
   }
 
-  /** Lets it on from its gate. */
+  /** Resumes it from its gate. */
   goOn(): void {
     const resume = this.resume
     this.resume = undefined
@@ -130,7 +129,7 @@ export class Actor {
     resume?.()
   }
 
-  /** Comes back when it has reached a gate or ended its job, or after `millis`; true when it has. */
+  /** True once the actor has reached a gate or ended its job; false after `millis`. */
   arrival(millis: number): Effect.Effect<boolean> {
     return Effect.callback<boolean>((resume) => {
       if (this.state !== "running" && this.state !== "blocked") return resume(Effect.succeed(true))
@@ -152,12 +151,12 @@ export class Actor {
   }
 }
 
-/** Something that others see happens behind the gate. Commits are counted where they are made. */
+/** The step behind this gate is visible outside the database. Commits are counted where they are made. */
 const isEffectOutside = (label: string) => label.startsWith("publish ") || effectsOutside.has(label)
 
 const effectsOutside = new Set(["charge at the gateway", "refund at the gateway", "commit the offset", "do the work"])
 
-/** The actor whose job the fiber belongs to: two workers of one process share its services, and each stops at gates of its own. */
+/** The actor whose job the fiber runs. Two workers of one process share its services, and each stops at its own gates. */
 export const CurrentActor = Context.Reference<Actor | undefined>("test/lab/CurrentActor", {
   defaultValue: () => undefined
 })
@@ -167,10 +166,10 @@ const withActor = <A, E, R>(use: (actor: Actor) => Effect.Effect<A, E, R>): Effe
     actor === undefined ? Effect.die(new Error("no actor runs this")) : use(actor)
   )
 
-/** A gate of whichever actor gets here. */
+/** A gate of the actor that runs this fiber. */
 export const gate = (label: string): Effect.Effect<void> => withActor((actor) => actor.gate(label))
 
-/** As Postgres says it to whoever loses: a real error on the connection, which leaves its transaction as a real one does. */
+/** A real serialization failure from Postgres, so that the transaction is left as a real one leaves it. */
 const loseConflict = `DO $$ BEGIN RAISE EXCEPTION 'could not serialize access' USING ERRCODE = 'serialization_failure'; END $$`
 
 /** A connection whose statements are gates. */
@@ -178,7 +177,7 @@ const gated = (actor: Actor, own: LabConnection, terminate: Effect.Effect<void>)
   const through = <A>(sql: string, run: Effect.Effect<A, SqlError.SqlError>): Effect.Effect<A, SqlError.SqlError> => {
     const kind = describe(sql)
     const isWrite = /insert|update|delete|^make |^drop /.test(kind)
-    /** Ends the session for good. What the driver says then depends on the moment: here it is always the same. */
+    /** Ends the session for good. The driver's own error would depend on timing, so the lab raises the same error each time. */
     const cut = Effect.suspend(() => {
       own.broken = true
       return Effect.andThen(terminate, Effect.fail(connectionLost))
@@ -261,13 +260,13 @@ const connectionLost = new SqlError.SqlError({
   reason: new SqlError.ConnectionError({ cause: new Error("the session has ended"), message: "the session has ended" })
 })
 
-/** The statement that makes a day of a table; the function has its own patience with locks. */
+/** The statement that adds a day's partition to a table; its SQL function sets its own lock timeout. */
 const makesDay = "make a day"
 
 /** A statement in a few words: what it does to which tables. */
 export const describe = (sql: string): string => {
   const text = sql.replaceAll(/\s+/g, " ").trim()
-  // A transaction inside another one: its end is none for the outer one.
+  // The end of a savepoint commits nothing.
   if (/^(SAVEPOINT|RELEASE|ROLLBACK TO)\b/.test(text)) return text
   if (/^(BEGIN|COMMIT|ROLLBACK)\b/.test(text) && text.length < 60) return /^\w+/.exec(text)![0]
   const ofDay = /^(DROP|LOCK) TABLE (?:IF EXISTS )?(\w+)/.exec(text)
@@ -288,7 +287,7 @@ export const describe = (sql: string): string => {
   return from === null ? "select" : `select ${from[1]!}${lock}`
 }
 
-/** What the engine changes a task for: all of it is one table's state. */
+/** The purpose of an UPDATE of `outbox_tasks`, since each state change updates that one table. */
 const purposeOf = (text: string): string =>
   text.includes("attempts = attempts + 1")
     ? "claim"
@@ -302,7 +301,7 @@ const purposeOf = (text: string): string =>
             ? "settle"
             : "other"
 
-/** A process's pool: sessions of the lab, lent as they are needed, whose every statement is a gate. */
+/** A process's pool: sessions of the lab, lent on demand. Every statement is a gate. */
 const pool = (database: LabDatabase["Service"]) =>
   Effect.gen(function* () {
     const acquirer = withActor((actor) =>
@@ -333,7 +332,7 @@ const pool = (database: LabDatabase["Service"]) =>
     return TransactionControl.install(own)
   })
 
-/** mulberry32: 32 bits of state are plenty for a case, and it is the same everywhere. */
+/** mulberry32. 32 bits of state are enough for a case, and the numbers are the same on every machine. */
 export const randomOf = (seed: number) => {
   let state = seed >>> 0
   return () => {
@@ -344,10 +343,10 @@ export const randomOf = (seed: number) => {
   }
 }
 
-/** Lanes that ids fall into: the orders of a case share them, as those of a busy system do. Two of them lie in one partition. */
+/** The lanes of all ids. The orders of a case share lanes, as those of a busy system do. Two of the lanes lie in one partition. */
 export const usedLanes = [0, 1, 2] as const
 
-/** A version 4 UUID whose version 7 twin (version7.ts) is of that time and falls into one of the few lanes. One draw in 21 does. */
+/** A version 4 UUID whose version 7 twin (version7.ts) has that time and falls into one of `usedLanes`. One draw in 21 does. */
 const uuidInFewLanes = (millis: number, random: () => number): string => {
   const time = millis.toString(16).padStart(12, "0")
   const start = `${time.slice(0, 8)}-${time.slice(8)}-`
@@ -358,10 +357,10 @@ const uuidInFewLanes = (millis: number, random: () => number): string => {
   }
 }
 
-/** Pauses are shorter here, and time limits longer. */
+/** Waits of at least this length are time limits; the service's pauses are shorter here. */
 const shortestLimitMillis = 5_000
 
-/** What a process's code finds around itself: its pool, and faults, ids, jitter, time and silence that the lab decides. */
+/** The surroundings of a process's code: its pool, and the lab's faults, ids, jitter, time and silent logger. */
 export const surroundings = (database: LabDatabase["Service"], time: LabTime, random: () => number) =>
   Effect.gen(function* () {
     const sql = yield* pool(database)
@@ -386,8 +385,8 @@ export const surroundings = (database: LabDatabase["Service"], time: LabTime, ra
         currentTimeNanos: Effect.sync(() => BigInt(time.millis) * 1_000_000n),
         monotonicTimeNanosUnsafe: () => BigInt(time.millis) * 1_000_000n,
         monotonicTimeNanos: Effect.sync(() => BigInt(time.millis) * 1_000_000n),
-        // Time that somebody waits for passes at once, and the wait is a place where others may come in between. But a time limit, which
-        // runs beside what it limits, never strikes.
+        // A wait is over at once, and is a gate where other actors may run. A time limit, which runs beside the effect that it limits,
+        // never ends.
         sleep: (duration) =>
           Duration.toMillis(duration) >= shortestLimitMillis
             ? Effect.never
@@ -399,7 +398,7 @@ export const surroundings = (database: LabDatabase["Service"], time: LabTime, ra
               )
       }),
       Context.add(References.MinimumLogLevel, "None"),
-      // Spans would take their ids from elsewhere.
+      // Spans would draw their ids from another source.
       Context.add(References.TracerEnabled, false)
     )
   })

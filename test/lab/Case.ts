@@ -1,10 +1,10 @@
 /**
- * A case: what is asked and what goes wrong (commands), who goes on where several can (switches), and a seed for ids and jitter.
- * It is generated and shrunk by Effect's Arbitrary, and written down as a token.
+ * A case: requests and faults (commands), which actor runs where several can (switches), and a seed for ids and jitter. Effect's Arbitrary
+ * generates and shrinks it. Its written form is a token.
  */
 import { Arbitrary, Result, Schema } from "effect"
 
-/** The commands. `letter` is the command in a token, `share` how often it is drawn; what `a` and `b` mean stands in its `says`. */
+/** The commands. `letter` is the command in a token, `share` how often it is drawn. `says` explains `a` and `b`. */
 export const commandKinds = [
   { letter: "p", name: "place", share: 6 }, // a: client
   { letter: "y", name: "pay", share: 8 }, // a: client, b: order and payment method
@@ -56,7 +56,7 @@ export const commandKinds = [
 
 export type CommandName = (typeof commandKinds)[number]["name"]
 
-/** A command with its two small numbers. Each is taken modulo what there is to choose from, so every number means something. */
+/** A command with its two small numbers. Each number is taken modulo the count of choices, so every number is valid. */
 export interface Command {
   readonly name: CommandName
   readonly a: number
@@ -64,8 +64,8 @@ export interface Command {
 }
 
 /**
- * At the `at`-th step at which several actors can go on, the scheduler takes the `to`-th of them, or the next command; at all others
- * the 0th: whoever went last.
+ * At the `at`-th step where several actors can run, the scheduler takes the `to`-th of them, or the next command. Without a switch it takes
+ * the 0th: the actor that ran last.
  */
 export interface Switch {
   readonly at: number
@@ -78,27 +78,28 @@ export interface Case {
   readonly switches: ReadonlyArray<Switch>
 }
 
-/** Small cases: a story of more commands is read by nobody, and each costs milliseconds. */
+/** Short cases: nobody reads a longer story, and each command costs milliseconds. */
 export const maxCommands = 10
-/** The choices of a case at which a switch may stand: most cases have some dozens. */
+/** The highest choice at which a switch may stand: most cases have a few dozen choices. */
 const maxSwitchStep = 50
-/** Enough that some fall into a narrow window; shrinking drops all that don't matter. */
+/** Enough that some hit a narrow window; shrinking drops the switches that don't matter. */
 const maxSwitches = 14
-/** Past the gates of the longest job: a payment that starts from rest has some two dozen, and its end is where it hurts. */
+/** More than the gates of the longest job: a whole payment has about two dozen, and faults near its end matter most. */
 const maxGates = 36
 
 const int = (maximum: number) => Schema.Int.check(Schema.isBetween({ minimum: 0, maximum }))
 
 const oneSwitch = Arbitrary.schema(Schema.Struct({ at: int(maxSwitchStep), to: int(4) }))
 
-/** So many kinds of commands a case has beside `place`, at most: with few of them it has enough of each for what takes three of one. */
+/** The most kinds of commands in a case, beside `place`. With few kinds a case has enough of each for bugs that need three of one kind. */
 const maxKinds = 6
 
 /**
- * Generates cases; shrinking drops commands and switches and takes their numbers towards 0.
+ * Generates cases. Shrinking drops commands and switches, and reduces their numbers towards 0.
  *
- * `random` decides, once for all that the arbitrary generates, which kinds of commands there are: `place`, and some others, drawn
- * by their shares. Where all kinds stand side by side, hardly any case gets to what takes four commands of two kinds.
+ * `random` chooses once which kinds of commands all generated cases have: `place`, and some others, drawn by their shares. With all kinds
+ * in each case, hardly any case would have four commands of two kinds.
+ *
  * Source: "Swarm Testing", Groce and others, 2012.
  */
 export const arbitraryOf = (random: () => number): Arbitrary.Arbitrary<Case> => {
@@ -128,7 +129,7 @@ export const encode = (mistake: string | undefined, { commands, seed, switches }
 const tokenPattern =
   /^L1\.([a-z-]+)\.(\d{1,10})\.((?:[a-zA-Z]\d{1,3}:\d{1,3}(?:-[a-zA-Z]\d{1,3}:\d{1,3})*)?)\.((?:\d{1,4}:\d{1,3}(?:-\d{1,4}:\d{1,3})*)?)$/
 
-/** Reads a token, or says what is wrong with it. */
+/** Reads a token, or returns what is wrong with it. */
 export const decode = (
   token: string
 ): Result.Result<{ readonly mistake: string | undefined; readonly input: Case }, string> => {

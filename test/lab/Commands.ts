@@ -1,4 +1,4 @@
-/** What each command does. To add one: its line in Case.ts, and its case here. */
+/** What each command does. A new command needs a line in Case.ts and a case here. */
 import { Effect } from "effect"
 import type { Actor, Trap } from "./Actor.ts"
 import type { Command } from "./Case.ts"
@@ -10,23 +10,23 @@ import type { Scheduler } from "./Scheduler.ts"
 import { enqueue, labTask, operateTask } from "./TaskRequests.ts"
 import { upkeep } from "./UpkeepRequests.ts"
 
-/** Few processes tell as much as many, and a story with four dispatchers is read by nobody. */
+/** Three dispatchers show the same races as four, and their story is shorter. */
 const maxDispatchers = 3
 const maxWorkers = 3
 /** Two clients can wait for each other, and meet more often than three. */
 const maxClients = 2
-/** Below a lease, above it, a day's worth of backoff; and back, as when a standby with another clock takes over. */
+/** Less than a lease, more than a lease, a day's worth of backoff. The last one sets the clock back, as a failover to a standby may. */
 const clockSeconds = [1, 10, 60, 3_600, -30] as const
 
-/** Inside the time in which the gateway's keys may be used again, behind it, and when they are forgotten. */
+/** While the gateway's keys may be repeated, after that, and once they are forgotten. */
 const laterHours = [25, 13, 7] as const
 
-/** The day of the case's start is past its retention; nothing has changed; or one more day is over. */
+/** The day of the case's start is past its retention; nothing has changed; one more day is over. */
 const upkeepHours = [50, 0, 25] as const
 
 export const pick = <A>(all: ReadonlyArray<A>, index: number): A | undefined => all[index % Math.max(1, all.length)]
 
-/** Asks the client with that number, or another one where it is frozen: a request that nobody takes up tells nothing. */
+/** Gives the request to the client with that number, or to another one if that is frozen: a request that nobody takes tests nothing. */
 export const ask = (lab: Scheduler, number: number, request: Request) =>
   Effect.gen(function* () {
     const wanted = yield* lab.client(number % maxClients)
@@ -36,8 +36,8 @@ export const ask = (lab: Scheduler, number: number, request: Request) =>
   })
 
 /**
- * Aims at whoever takes the next request (a: 0 to 2), the next batch (3), the next slice (4), the next tasks (6, 7), the next look at what is held
- * (8), or at the latest process of all (5). A fault that waits for work gets into the middle of it.
+ * Sets a fault for one actor. `a` chooses the actor that takes the next request (0 to 2), batch (3), slice (4), tasks (6, 7) or round of
+ * attempts at holds (8), or the newest process (5). A fault that waits for work strikes in the middle of it.
  */
 const aim = (lab: Scheduler, a: number, trapOf: (actor: Actor) => Trap) =>
   Effect.sync(() => {
@@ -58,13 +58,13 @@ const aim = (lab: Scheduler, a: number, trapOf: (actor: Actor) => Trap) =>
     else if (actor !== undefined) actor.trap = trapOf(actor)
   })
 
-/** How many commands are given at once, the next one included: `together` takes two or three more with it. */
+/** How many commands are given at once, this one included: `together` adds two or three. */
 export const commandsAtOnce = ({ a, name }: Command): number => (name === "together" ? 3 + (a % 2) : 1)
 
-/** Nearly half fall into the first eight gates, which are most of a batch's or a slice's; the rest reach the end of a payment. */
+/** Nearly half of the numbers lie in the first eight gates, which are most of a batch or a slice. The rest reach the end of a payment. */
 export const gatesFromNow = (b: number): number => 1 + (b < 16 ? b % 8 : b - 8)
 
-/** A payment has three, a batch two, a slice two. */
+/** A payment has three effects, a batch two, a slice two. */
 const effectsFromNow = (b: number): number => 1 + (b % 4)
 
 export const says = (lab: Scheduler, what: string) => Effect.sync(() => lab.story.says("—", what))
@@ -76,7 +76,7 @@ const pass = (lab: Scheduler, seconds: number, what: string) =>
     lab.work.pollAll()
   })
 
-/** Carries out a command. One that finds nothing to act on does nothing, and is dropped when its case shrinks. */
+/** Carries out a command. A command that has nothing to act on does nothing, and shrinking drops it. */
 export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<void> => {
   const number = lab.requests.length
   const asking = (client: number, request: Request) => {
@@ -84,9 +84,9 @@ export const apply = (lab: Scheduler, { a, b, name }: Command): Effect.Effect<vo
     return ask(lab, client, request)
   }
   const placed = new Set(lab.requests.filter((request) => request.isPlace).map((request) => request.order)).size
-  // Every other request is for order A: a rule of order needs several events of one.
+  // Every other request is for order A: an order violation needs several events of one aggregate.
   const order = b % 2 === 0 ? 0 : b % Math.max(1, placed)
-  // Where nothing is placed yet there is only one thing to ask for, and where all are something else.
+  // Before the first order is placed, a request for an order becomes `place`. Once all are placed, `place` becomes `decline`.
   const meant =
     placed === 0 && (name === "pay" || name === "decline" || name === "cancel" || name === "refund")
       ? "place"

@@ -1,4 +1,4 @@
-/** What a writer puts into the topic that is not this service: aggregates of its own, in any order of their versions, and what can't be read. */
+/** Records that another service writes to the topic: events of its own aggregates, in any order of versions, and records that can't be read. */
 import { orderAggregate } from "../../src/domain/Events.ts"
 import type { ConsumedRecord } from "../../src/brokers/Broker.ts"
 
@@ -9,7 +9,10 @@ const encoder = new TextEncoder()
 /** The foreign aggregates' letters, by their partitions. */
 export const foreignLetters = ["Z", "Y"] as const
 
-/** An event of the foreign aggregate of that partition, the same however often it is sent. `isNewer`: of a schema that nobody here knows. */
+/**
+ * An event of that partition's foreign aggregate, the same however often it is sent. `isNewer`: with a schema version that no consumer
+ * knows.
+ */
 export const foreignEvent = (partition: number, version: number, isNewer: boolean): Foreign => {
   const letter = foreignLetters[partition]!
   const aggregateId = `foreign-${letter}`
@@ -37,10 +40,10 @@ export const foreignEvent = (partition: number, version: number, isNewer: boolea
   }
 }
 
-/** Not JSON, nothing at all, and not even text. */
+/** Not JSON, no value, and not UTF-8. */
 const values = [encoder.encode(`{"eventId":`), null, new Uint8Array([0xff, 0xfe, 0x00])] as const
 
-/** A record that can't be read; with the key of an aggregate it is that one's. */
+/** A record that can't be read. With the key of an aggregate it belongs to that aggregate. */
 export const brokenRecord = (key: string | null, kind: number): Foreign => ({
   key,
   headers: {},

@@ -10,11 +10,11 @@ import { run } from "./Scheduler.ts"
 import { partsOf, search } from "./Search.ts"
 import { systematic } from "./Systematic.ts"
 
-/** The systematic ones and some generated ones, a minute on an idle machine; `npm run lab` goes on for as long as one likes. */
+/** The systematic cases and some generated ones, a minute on an idle machine. `npm run lab` runs without end. */
 const cases = systematic.length + 25
-/** The same cases in each run of the tests: what breaks here is news about the code, not about luck. */
+/** The same cases in each run of the tests, so that a failure comes from the code and not from the draw. */
 const seed = 2026
-/** Far above what they take on an idle machine. */
+/** Far above the time of all cases on an idle machine. */
 const timeoutMillis = 3_600_000
 
 const database = Layer.unwrap(TestDatabase.useSync(({ url }) => LabDatabase.layer(url))).pipe(

@@ -1,31 +1,31 @@
 /**
- * The lab's database: a real Postgres with a clock that the lab sets, connections that are lent to actors, and a monitor that
- * sees who waits for whose lock. It is kept from case to case; a case empties what it touched.
+ * The lab's database: a real Postgres with a clock that the lab sets, connections that are lent to actors, and a monitor of lock waits. It
+ * serves many cases; each case empties the tables that it used.
  */
 import { PgClient, PgConnection } from "@effect/sql-pg"
 import { Clock, Context, Effect, Layer, type Redacted, Scope } from "effect"
 import { Reactivity } from "effect/reactivity"
 
-/** A physical session. Whoever has borrowed it is its only user. */
+/** A physical session, used only by the actor that has borrowed it. */
 export interface LabConnection {
   readonly pg: PgConnection.PgConnection
   /** Between BEGIN and COMMIT or ROLLBACK. */
   inTransaction: boolean
-  /** The open transaction has written to the outbox: what a late commit waits for. */
+  /** The open transaction has written to the outbox: a `late commit` waits for this. */
   appended: boolean
-  /** It has written anything, and so has its transaction id. */
+  /** The transaction has written something, and so has a transaction id. */
   wrote: boolean
-  /** Statements behind the first write of the open transaction. */
+  /** Statements since the first write of the open transaction. */
   sinceWrite: number
-  /** The open transaction waits for a lock for a moment only, and then fails. */
+  /** The open transaction has a short lock timeout. */
   givesUp: boolean
-  /** It has dropped a day: until it ends nobody else gets at that table. */
+  /** The open transaction has dropped a day: until it ends, other sessions can't read that table. */
   dropped: boolean
   /** The session has ended. */
   broken: boolean
 }
 
-/** What is committed, as the oracle and the story read it. Ids are text, amounts and offsets numbers: cases are small. */
+/** Committed rows, as the oracle and the story read them. Ids are text, amounts and offsets numbers: cases are small. */
 export interface Committed {
   /** The database's time, in milliseconds since 1970. */
   readonly now: number
@@ -42,14 +42,14 @@ export interface Committed {
     readonly status: string
     readonly captured: number
   }>
-  /** Events that the broker refused and that are not in the topic for all that is known. */
+  /** Events that the broker rejected and that are not known to be in the topic. */
   readonly refused: ReadonlyArray<{
     readonly order: string
     readonly version: number
     readonly event: string
     readonly status: "retrying" | "dead" | "discarded"
   }>
-  /** Lanes of events that wait behind one that was refused. */
+  /** Lanes of events that are parked behind a rejected event. */
   readonly parked: ReadonlyArray<number>
   readonly queue: ReadonlyArray<{
     readonly lane: number
@@ -67,12 +67,12 @@ export interface Committed {
     readonly type: string
     readonly data: unknown
   }>
-  /** The effects of all consumers' events, in the order in which they were made. */
+  /** The effects of all consumers' events, in the order in which they were written. */
   readonly effects: ReadonlyArray<OfConsumer & { readonly order: string; readonly version: number }>
   readonly inbox: InboxRows
   readonly revenue: number
   readonly tasks: ReadonlyArray<TaskRow>
-  /** What runs of the lab's own tasks wrote with their ends, in that order. */
+  /** Rows that runs of the lab's own tasks wrote as they finished, in that order. */
   readonly work: ReadonlyArray<{ readonly task: string; readonly attempt: number }>
 }
 
@@ -82,7 +82,7 @@ export interface OfConsumer {
   readonly event: string
 }
 
-/** What the consumers' tables hold. The version of what can't be read is null. */
+/** The consumers' tables. The version of a record that can't be read is null. */
 export interface InboxRows {
   /** `processed_events`. */
   readonly marks: ReadonlyArray<OfConsumer & { readonly at: number }>
@@ -101,7 +101,7 @@ export interface InboxRows {
       readonly attempts: number
     }
   >
-  /** Versions behind `after` and up to `to`, which an operator went on without. `event` is the one that had waited for them. */
+  /** Versions above `after` up to `to`, which an operator skipped. `event` is the event that had waited for them. */
   readonly skipped: ReadonlyArray<OfConsumer & { readonly after: number; readonly to: number }>
 }
 
@@ -115,9 +115,9 @@ export interface TaskRow {
   readonly line: string | null
   readonly key: string | null
   readonly error: string | null
-  /** It waits, and its time has come. */
+  /** It waits, and its due time has come. */
   readonly due: boolean
-  /** It is leased, and the lease has run out. */
+  /** Its lease has expired. */
   readonly expired: boolean
 }
 
@@ -136,12 +136,12 @@ export const nothingCommitted: Committed = {
   work: []
 }
 
-/** A case begins at this instant: any will do, and a fixed one makes equal ids. */
+/** The instant at which each case begins. A fixed one makes equal ids. */
 export const epoch = "2026-01-01T00:00:00Z"
 
 /**
- * Time stands in a sequence: each look at the clock takes it a millisecond on, at once and whatever is rolled back, so times
- * differ and are the same in every run. The lab draws the ids itself: they have the time in them, and orders share lanes (Actor.ts).
+ * The time is a sequence: each read of the clock adds a millisecond, even if the transaction is rolled back. So times differ, and are the
+ * same in every run. The lab draws the ids itself: they contain the time, and orders share lanes (Actor.ts).
  */
 const prepare = `
   CREATE SEQUENCE lab_clock MINVALUE -1000000000 START 0;
@@ -179,7 +179,10 @@ const empty = `${tables.map((table) => `DELETE FROM ${table};`).join(" ")}
          setval(pg_get_serial_sequence('outbox_tasks', 'seq'), 1, false),
          setval(pg_get_serial_sequence('lab_effects', 'position'), 1, false)`
 
-/** The tables of days with four of them, from the one on which a case starts by the lab's clock, and nothing in them. (Migrations go by the host's.) */
+/**
+ * The daily partitioned tables with four empty days, from the day on which a case starts by the lab's clock. Migrations use the host's
+ * clock.
+ */
 const newDays = `DO $lab$
   DECLARE
     parent text;
@@ -198,12 +201,15 @@ $lab$`
 const list = (columns: string, from: string) =>
   `coalesce((SELECT json_agg(row_to_json(t)) FROM (SELECT ${columns} FROM ${from}) AS t), '[]')`
 
-/** The time now, without taking it on. */
+/** The lab's time, read without advancing it. */
 const now = `'${epoch}'::timestamptz + (SELECT last_value FROM lab_clock) * interval '1 millisecond'`
 
 const millisOf = (time: string) => `(extract(epoch FROM ${time}) * 1000)::float8`
 
-/** What is in the tables of days can't be read, and does not change, where somebody has dropped a day and not committed it yet. */
+/**
+ * The committed rows. While an open transaction has dropped a day, the daily tables are locked; then they are not read, and have not
+ * changed.
+ */
 const observe = (daysAreLocked: boolean) => `SELECT json_build_object(
   'now', ${millisOf(`(${now})`)},
   'orders', ${list("id, customer_id AS customer, status, version, total_amount_minor AS total", "orders ORDER BY id")},
@@ -259,10 +265,10 @@ const observe = (daysAreLocked: boolean) => `SELECT json_build_object(
 
 const [observed, observedBesideDays] = [observe(false), observe(true)]
 
-/** The dead rows of so many cases are swept at once: seldom enough to cost nothing, and tables never grow beyond some pages. */
+/** Cases between two vacuums: seldom enough to cost nothing, and often enough that tables stay small. */
 const casesPerVacuum = 50
 
-/** A machine that stands still for a moment is no reason to give a connection up. */
+/** Long enough that a machine that stands still for a moment loses no connection. */
 const connectTimeout = "60 seconds"
 
 export class LabDatabase extends Context.Service<
@@ -270,26 +276,29 @@ export class LabDatabase extends Context.Service<
   {
     readonly lend: Effect.Effect<LabConnection>
     readonly giveBack: (connection: LabConnection) => void
-    /** Ends the sessions as a killed process's are: Postgres rolls back. Returns when it has. */
+    /** Ends the sessions like those of a killed process, so that Postgres rolls back. Returns when they are gone. */
     readonly terminate: (connections: Iterable<LabConnection>) => Effect.Effect<void>
-    /** Rolls back whatever a finished case left open and takes the sessions back. */
+    /** Rolls back what a finished case left open, and takes the sessions back. */
     readonly recover: (connections: Iterable<LabConnection>) => Effect.Effect<void>
-    /** The processes that the process waits for, none if it does not wait. */
+    /** The pids of the sessions that this session waits for. */
     readonly blockers: (pid: number) => Effect.Effect<ReadonlyArray<number>>
-    /** Everything empty, sequences and clock at their start. */
+    /** Empties all tables, and sets sequences and clock to their start. */
     readonly reset: Effect.Effect<void>
-    /** The tables' days as they are before any upkeep: each statement of upkeep is a gate, and how many there are must not depend on the cases before. */
+    /**
+     * Restores the daily partitions as they are before any upkeep. Each statement of upkeep is a gate, and their number must not depend on
+     * earlier cases.
+     */
     readonly renewDays: Effect.Effect<void>
-    /** What is committed. `before` is what was, given where somebody keeps the tables of days locked: what they hold is the same then. */
+    /** The committed rows. With `before`, the daily tables are locked by a session, and their rows are taken from it. */
     readonly observe: (before?: Committed) => Effect.Effect<Committed>
     readonly forward: (seconds: number) => Effect.Effect<void>
-    /** Retention has dropped all marks of the inbox. */
+    /** Drops all marks of the inbox, as retention does. */
     readonly dropMarks: Effect.Effect<void>
-    /** For what the driver adds to a client and no statement of ours uses. */
+    /** For methods that the driver adds to a client and that no statement here uses. */
     readonly client: PgClient.PgClient
   }
 >()("test/lab/LabDatabase") {
-  /** Over a migrated database of its own. */
+  /** On a migrated database of its own. */
   static readonly make = (url: Redacted.Redacted): Effect.Effect<LabDatabase["Service"], never, Scope.Scope> =>
     Effect.gen(function* () {
       const client = yield* Effect.provide(PgClient.make({ url, maxConnections: 1, connectTimeout }), Reactivity.layer)
@@ -307,12 +316,12 @@ export class LabDatabase extends Context.Service<
           PgConnection.make({
             url,
             connectTimeout,
-            // A deadlock is found soon enough not to hold up a case, and, as in the service, behind the end of upkeep's patience: whom it ends must
-            // not depend on who has waited for longer.
+            // Short, so that a deadlock does not hold up a case; above upkeep's lock timeout, as in the service. Otherwise the session that
+            // Postgres ends would depend on which one waited longer.
             startupParameters: { deadlock_timeout: "150ms", jit: "off" }
           }),
           scope
-          // Whoever borrows it has a clock of its own, on which connecting would time out at once.
+          // The borrower has the lab's clock, on which connecting would time out at once.
         ).pipe(Effect.provideService(Clock.Clock, clock)),
         (pg): LabConnection => ({
           pg,
@@ -330,7 +339,7 @@ export class LabDatabase extends Context.Service<
         params: ReadonlyArray<unknown>,
         read: (row: Readonly<Record<string, unknown>>) => A
       ) => Effect.orDie(Effect.map(monitor.query(statement, params), ({ rows }) => rows.map((row) => read(row))))
-      /** Ends when the session is gone, so that its locks are, too, and its transaction is rolled back. (Postgres itself would look each 100 ms.) */
+      /** Returns once the session is gone, its locks are free and its transaction is rolled back. Postgres itself would check each 100 ms. */
       const terminate = (connections: Iterable<LabConnection>) =>
         Effect.forEach(
           connections,
@@ -360,7 +369,7 @@ export class LabDatabase extends Context.Service<
         recover: Effect.fnUntraced(function* (connections) {
           for (const connection of connections) {
             if (connection.broken) continue
-            // One that waits for a lock or is in the middle of a statement can't be asked to roll back.
+            // A session that waits for a lock or runs a statement can't be asked to roll back.
             const waiting = yield* monitored(
               "SELECT state = 'active' AS active FROM pg_stat_activity WHERE pid = $1::int4",
               [connection.pg.processId],
@@ -382,7 +391,7 @@ export class LabDatabase extends Context.Service<
         blockers: (pid) =>
           Effect.map(
             monitored(
-              // An autovacuum that truncates a table is gone in a moment, and no part of any story.
+              // An autovacuum that truncates a table ends in a moment, and is not part of any story.
               `SELECT array(SELECT pid FROM unnest(pg_blocking_pids($1::int4)) AS blocker(pid) JOIN pg_stat_activity USING (pid)
                             WHERE backend_type = 'client backend') AS pids`,
               [pid],

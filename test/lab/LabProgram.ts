@@ -1,4 +1,4 @@
-/** What the lab's programs share: a Postgres of their own, the mistakes by name, and flags. */
+/** Shared by the lab's programs: their own Postgres, the mistakes by name, and command-line flags. */
 import { Cause, Effect, Exit, Layer, Redacted, References } from "effect"
 import * as Postgres from "../support/Postgres.ts"
 import { LabDatabase } from "./LabDatabase.ts"
@@ -14,7 +14,7 @@ const layerDatabase = Layer.unwrap(
   })
 )
 
-/** Runs a program of the lab; its number is the exit code. Ctrl-C ends it, and the Postgres that it started. */
+/** Runs a program of the lab; its result is the exit code. Ctrl-C ends it, and the Postgres that it started. */
 export const main = async (program: Effect.Effect<number, never, LabDatabase>): Promise<void> => {
   const running = new AbortController()
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => running.abort())
@@ -28,11 +28,11 @@ export const main = async (program: Effect.Effect<number, never, LabDatabase>): 
     { signal: running.signal }
   )
   if (Exit.isFailure(exit) && !running.signal.aborted) console.error(Cause.pretty(exit.cause))
-  // 130: what a shell says of a program that Ctrl-C ended. A case that was cut off leaves fibers that stand for ever.
+  // 130 is a shell's exit code for Ctrl-C. `process.exit` is needed: an interrupted case leaves fibers that wait for ever.
   process.exit(Exit.isSuccess(exit) ? exit.value : running.signal.aborted ? 130 : 1)
 }
 
-/** Ends the program with a sentence when it was given a flag that it does not know. */
+/** Ends the program with a message if it was given an unknown flag. */
 export const allowFlags = (...names: ReadonlyArray<string>): void => {
   const unknown = process.argv.find((text) => text.startsWith("--") && !names.includes(text.slice(2)))
   if (unknown !== undefined) refuse(`${unknown} is not one of ${names.map((name) => `--${name}`).join(", ")}`)
@@ -59,7 +59,7 @@ export const flag = (name: string): string | undefined => {
   return at < 0 ? undefined : process.argv[at + 1]
 }
 
-/** The mistake of that name, none for `undefined`; ends the program with a sentence when there is no such mistake. */
+/** The mistake of that name, undefined for `undefined`. Ends the program with a message if there is no such mistake. */
 export const mistakeNamed = (name: string | undefined): Mistake | undefined => {
   if (name === undefined) return undefined
   const found = mistakes.find((mistake) => mistake.name === name)

@@ -1,4 +1,4 @@
-/** The lab's subscribers: the service's own one and one of the lab's. Both write a row for each effect, and fail where the case says so. */
+/** The lab's subscribers: the service's own and one of the lab's. Both write a row for each effect, and fail when the case says so. */
 import { Data, Effect } from "effect"
 import type { NonEmptyReadonlyArray } from "effect/Array"
 import { decodeOrderEvents } from "../../src/application/OrderEvents.ts"
@@ -26,11 +26,11 @@ export class HandlerFailed extends Data.TaggedError("HandlerFailed") {
 
 /** The failures of handlers that a case asks for. */
 export class Troubles {
-  /** Outages of a dependency, one for each of the next handlers: before it writes or after it. */
+  /** Outages of a dependency, one for each of the next handlers, before or after it writes. */
   readonly outages: Array<"before" | "after"> = []
-  /** Poison by `consumer event`, the event as a story names it: it may not be written yet. */
+  /** Poison by `consumer event`. The event has its name in the story, since it may not be written yet. */
   readonly poisons = new Map<string, Poison>()
-  /** Events whose handlers failed, and not for an outage, as `consumer eventId`. */
+  /** Events whose handlers failed for another reason than an outage, as `consumer eventId`. */
   readonly failed = new Set<string>()
   private readonly tries = new Map<string, number>()
   private readonly named: (event: Envelope) => string
@@ -39,7 +39,7 @@ export class Troubles {
     this.named = named
   }
 
-  /** The first of the events that fails in this attempt, and how. */
+  /** The first of the events that fails in this attempt, and how it fails. */
   poisonOf(consumer: string, events: ReadonlyArray<Envelope>): (Poison & { readonly name: string }) | undefined {
     for (const event of events) {
       const name = this.named(event)

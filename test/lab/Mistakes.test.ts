@@ -1,4 +1,4 @@
-/** Single cases of the failure lab: each planted mistake is caught by its stored case, and a few stories that have to be told. */
+/** Single cases of the failure lab: each planted mistake is caught by its stored case, and a few cases show one behaviour each. */
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer, Result } from "effect"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -10,7 +10,7 @@ import { run } from "./Scheduler.ts"
 import { partsOf } from "./Search.ts"
 import { readFile } from "node:fs/promises"
 
-/** Far above what they take on an idle machine. */
+/** Far above the time of all cases on an idle machine. */
 const timeoutMillis = 3_600_000
 
 const database = Layer.unwrap(TestDatabase.useSync(({ url }) => LabDatabase.layer(url))).pipe(
@@ -28,7 +28,7 @@ layer(database, { excludeTestServices: true })("single cases", (it) => {
     "writers of one order wait for each other, and the one that waits goes on by itself",
     () =>
       Effect.gen(function* () {
-        // Two declines, the first of which idles before its COMMIT while it holds the order's row.
+        // Two declines. The first one idles before its COMMIT while it locks the order's row.
         const input = caseOf("L1.none.1.p0:0-l0:0-r0:0-r1:0-t0:0.")
         const { story, violation } = yield* run(input, partsOf(undefined))
         assert.isUndefined(violation)
@@ -41,7 +41,7 @@ layer(database, { excludeTestServices: true })("single cases", (it) => {
     "a frozen dispatcher that wakes after its successor duplicates and never overtakes",
     () =>
       Effect.gen(function* () {
-        // It freezes in front of its send; another one sends that event and the next, and then the first wakes.
+        // The first dispatcher freezes before its send. Another one sends that event and the next, and then the first one thaws.
         const { story, violation } = yield* run(caseOf("L1.none.1.f3:3-p0:0-d0:0-r0:0-t0:0."), partsOf(undefined))
         assert.isUndefined(violation)
         assert.match(story.print(undefined), /topic: A1 A2 A1/)
@@ -50,12 +50,12 @@ layer(database, { excludeTestServices: true })("single cases", (it) => {
   )
 
   it.effect(
-    "days that are dropped in the middle of a batch change nothing of what is delivered, nor its order",
+    "days that are dropped in the middle of a batch change neither the delivered events nor their order",
     () =>
       Effect.gen(function* () {
         const told = (upkeep: string, gate: number) =>
           Effect.map(
-            // A dispatcher stands still at that gate with two events, two days pass, and it goes on.
+            // A dispatcher with two events freezes at that gate, two days pass, and it thaws.
             run(caseOf(`L1.none.1.o0:0-p0:0-r0:0-f3:${gate}-o1:0-D0:0-D0:0${upkeep}-t0:0-r0:0.`), partsOf(undefined)),
             ({ story, violation }) => {
               assert.isUndefined(violation)

@@ -1,6 +1,6 @@
 /**
- * A message broker in memory, small enough to be read at once. It keeps the contract (ModelBroker.test.ts), and it can do on
- * purpose what real ones do by accident: be away, lose an ack, append late, refuse.
+ * A small message broker in memory. It keeps the contract (ModelBroker.test.ts), and fails on purpose as real brokers do by accident: it is
+ * unavailable, loses an ack, appends late, refuses.
  */
 import { Effect, Layer, SubscriptionRef } from "effect"
 import {
@@ -27,13 +27,13 @@ interface Place {
   owner: string
 }
 
-/** The broker's state: what all members share. */
+/** The broker's state, which all members share. */
 export class ModelLog {
   away = false
   /** Every send is refused, as if the topic's size limit had been lowered. */
   refusesAll = false
   readonly publishFaults: Array<PublishFault> = []
-  /** Appends whose sender has given up on them, and which land when the scheduler says so. */
+  /** Sends that timed out at their sender. They are appended when the scheduler says so. */
   readonly late: Array<{ readonly title: string; readonly land: () => void }> = []
   private readonly topics = new Map<string, ReadonlyArray<Array<ConsumedRecord>>>()
   private readonly places = new Map<string, Place>()
@@ -49,7 +49,7 @@ export class ModelLog {
     return this.topics.get(topic) ?? []
   }
 
-  /** What a writer appends that is not ours: whatever it likes. */
+  /** Appends a record of another service, with any value. */
   appendForeign(topic: string, partition: number, record: Omit<ConsumedRecord, "offset">): ConsumedRecord {
     const log = this.topics.get(topic)![partition]!
     const appended = { ...record, offset: BigInt(log.length) }
@@ -75,7 +75,7 @@ export class ModelLog {
     return place
   }
 
-  /** Whether a group's place has moved since this was last asked. */
+  /** Whether a group's offset has moved since the last call. */
   takeMoved(): boolean {
     const moved = this.moved
     this.moved = false
@@ -86,7 +86,7 @@ export class ModelLog {
     return this.place(group, topic, partition).next
   }
 
-  /** The group deals its partitions anew: commits of all readers so far are void, and each partition is claimed again. */
+  /** A rebalance of the group: it fences the commits of all readers so far, and each partition is claimed again. */
   dealAnew(group: string): void {
     for (const [key, place] of this.places) {
       if (!key.startsWith(`${group} `)) continue
@@ -95,14 +95,14 @@ export class ModelLog {
     }
   }
 
-  /** Sets the group's places back, as an operator does: by `records`, and to the start at most. */
+  /** Sets the group's offsets back by `records`, at most to the start, as an operator does. */
   rewind(group: string, records: number): void {
     this.dealAnew(group)
     for (const [key, place] of this.places)
       if (key.startsWith(`${group} `)) place.next = Math.max(0, place.next - records)
   }
 
-  /** Makes `owner` the partition's reader: older owners' commits are void from here on. Returns where it goes on. */
+  /** Makes `owner` the partition's reader, and fences the commits of earlier owners. Returns the offset at which it goes on. */
   claim(
     group: string,
     topic: string,
@@ -128,7 +128,7 @@ export class ModelLog {
 export const unavailable = (operation: string, reason: string) =>
   new BrokerUnavailable({ operation, cause: new Error(reason) })
 
-/** The slice behind `from`, as the group's reader of that generation gets it; undefined where there is nothing. */
+/** The slice from `from` on, as the group's reader of that generation gets it; undefined if there is none. */
 export const sliceOf = (
   log: ModelLog,
   at: { readonly group: string; readonly topic: string; readonly partition: number },
@@ -150,7 +150,7 @@ export const sliceOf = (
   }
 }
 
-/** One send, with a gate in front of it and one in front of its ack. */
+/** One send, with a gate before it and one before its ack. */
 export const publishThrough =
   (log: ModelLog, gate: (label: string) => Effect.Effect<void>, title: (batch: Batch) => string) => (batch: Batch) =>
     Effect.gen(function* (): Effect.fn.Return<{ readonly baseOffset: bigint }, PublishError> {
@@ -174,7 +174,7 @@ export const publishThrough =
       return { baseOffset: base }
     })
 
-/** The groups' members in the order in which they came; a partition belongs to one of them. */
+/** The groups' members in the order in which they joined. Each partition belongs to one of them. */
 export class ModelGroups {
   private readonly groups = new Map<string, Array<string>>()
   private readonly reading = new Map<string, string>()
@@ -191,7 +191,7 @@ export class ModelGroups {
     for (const [key, reader] of this.reading)
       if (reader === member && key.startsWith(`${group} `)) this.reading.delete(key)
   }
-  /** Takes the partition if it is the member's by the count of members and nobody reads it any more. */
+  /** Takes the partition if the assignment gives it to the member and nobody reads it any more. */
   take(group: string, partition: number, member: string): boolean {
     const members = this.groups.get(group) ?? []
     const key = `${group} ${partition}`
@@ -206,12 +206,12 @@ export class ModelGroups {
   }
 }
 
-/** How often a member looks for records, and how long it waits after a failure: in memory nothing is worth a signal. */
+/** The poll of a member, and its wait after a failure: in memory a poll is cheap enough. */
 const lookMillis = 2
 
 let memberCount = 0
 
-/** A member in real time, for the contract suite: the lab itself takes slices by hand, one scheduled step at a time. */
+/** A member in real time, for the contract suite. In a case the scheduler hands out slices itself. */
 export const member = (
   log: ModelLog,
   groups: ModelGroups
@@ -258,7 +258,7 @@ export const member = (
         if (exit._tag === "Success") position.next += slice.records.length
         else yield* Effect.sleep(lookMillis)
       })
-      // A slice under way ends before an interruption does anything.
+      // A slice in progress ends before an interruption takes effect.
       return Effect.forever(Effect.andThen(Effect.yieldNow, Effect.uninterruptible(look)))
     }
 
@@ -290,7 +290,7 @@ export const member = (
     }
   })
 
-/** The broker as an actor has it: sends pass the scheduler; consuming is the scheduler's own work. */
+/** The broker as an actor sees it: sends go through the scheduler, and the scheduler consumes. */
 export const layerActor = (
   log: ModelLog,
   gate: (label: string) => Effect.Effect<void>,

@@ -1,6 +1,6 @@
 /**
- * A payment gateway in memory: it charges once for a key as long as it knows it, remembers what it was told, and can keep its answers to
- * itself.
+ * A payment gateway in memory. It charges once per key for as long as it remembers the key, stores its outcomes, and can withhold its
+ * answers.
  */
 import { Effect, Layer, Option } from "effect"
 import {
@@ -19,7 +19,7 @@ export interface Capture {
   readonly amountMinor: number
 }
 
-/** What the gateway reports by itself, once it has happened: the body of a webhook. */
+/** A report of the gateway about something that has happened: the body of a webhook. */
 export interface Fact {
   readonly type: "charge.captured" | "charge.declined" | "refund.made"
   /** The charge's key, or the refund's. */
@@ -28,17 +28,17 @@ export interface Fact {
   readonly reason?: string
 }
 
-/** A request that is not answered: `before` anything is done, or `after` that. Whoever looks something up hears nothing either way. */
+/** A request without an answer: `before` the gateway has done anything, or `after` it. A look-up has no answer in either case. */
 export type GatewayFault = "before" | "after"
 
-/** A key is known for so long, as CONTRACT's default has it. */
+/** The retention of a key, the default of `Gateway`'s contract. */
 export const keyRetentionMillis = 86_400_000
 
 export class ModelGatewayState {
   readonly captures: Array<Capture> = []
   readonly refunds: Array<Capture> = []
   readonly facts: Array<Fact> = []
-  /** What befalls the next requests. */
+  /** The faults of the next requests. */
   readonly faults: Array<GatewayFault> = []
   private readonly keys = new Map<string, { readonly outcome: ChargeOutcome | RefundOutcome; readonly at: number }>()
   private readonly tries = new Map<string, number>()
@@ -48,7 +48,7 @@ export class ModelGatewayState {
     this.nowMillis = nowMillis
   }
 
-  /** What the key stands for, as long as it is known. */
+  /** The outcome stored under the key, while the key is remembered. */
   known(key: string): ChargeOutcome | RefundOutcome | undefined {
     const found = this.keys.get(key)
     return found !== undefined && this.nowMillis() - found.at < keyRetentionMillis ? found.outcome : undefined
@@ -58,7 +58,7 @@ export class ModelGatewayState {
     this.keys.set(key, { outcome, at: this.nowMillis() })
   }
 
-  /** How often the key was asked for; 1 for the first time. */
+  /** How often the key was used; 1 for the first time. */
   tryOf(key: string): number {
     const count = (this.tries.get(key) ?? 0) + 1
     this.tries.set(key, count)
@@ -87,7 +87,7 @@ export class ModelGatewayState {
     if (known !== undefined) return known
     const left = (all: ReadonlyArray<Capture>) =>
       all.reduce((total, one) => (one.key === paymentId ? total + one.amountMinor : total), 0)
-    // No key is remembered for a refusal: it says how things stand now.
+    // A refusal is not stored under the key: it depends on what is left at that moment.
     if (left(this.captures) - left(this.refunds) < amount.amountMinor) {
       return { _tag: "Refused", reason: "that much of the charge is not left" }
     }
@@ -101,7 +101,7 @@ export class ModelGatewayState {
 const noAnswer = new OutcomeUnknown({ reason: "no answer in time" })
 
 export const layer = (state: ModelGatewayState, gate: (label: string) => Effect.Effect<void>): Layer.Layer<Gateway> => {
-  /** Does it, and answers, as the next fault and `first`, which befalls the key's first try, let it. */
+  /** Carries out the request and answers it, unless the next fault prevents that. `first` is the fault of the key's first request. */
   const ask = <A>(label: string, key: string, first: GatewayFault | undefined, make: () => A) =>
     Effect.gen(function* () {
       yield* gate(label)

@@ -1,4 +1,4 @@
-/** What clients ask of an order beside paying it, and what the gateway reports by itself. */
+/** Requests about an order beside paying it, and the reports that the gateway sends. */
 import { Effect, Redacted, Result } from "effect"
 import { CancelOrder } from "../../src/application/CancelOrder.ts"
 import { GatewayWebhook } from "../../src/application/GatewayWebhook.ts"
@@ -47,7 +47,7 @@ export const refund = (order: number, known: KnownOrders): Request =>
 
 export const webhookSecret = Redacted.make("the lab's")
 
-/** A payment that nobody here has. */
+/** A payment id that the service does not know. */
 const unknownPayment = "01890a5d-b1f4-7a53-9f5e-000000000001"
 
 const phrases: Readonly<Record<Fact["type"], string>> = {
@@ -56,7 +56,7 @@ const phrases: Readonly<Record<Fact["type"], string>> = {
   "refund.made": "that the payment was given back"
 }
 
-/** A report of what has happened at the gateway, signed when it is sent; of a payment of somebody else's where nothing has. */
+/** A report of what has happened at the gateway, signed when it is sent. Without `fact` it is about an unknown payment. */
 export const report = (fact: Fact | undefined, time: LabTime): Request =>
   make(
     `hear from the gateway ${fact === undefined ? "of an unknown payment" : phrases[fact.type]}`,

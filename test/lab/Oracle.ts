@@ -1,6 +1,6 @@
 /**
- * The invariants (DESIGN.md 4), as checks on what the tables, the topic and the gateway hold. Nothing here knows how the service
- * works: only what must be true of what it leaves behind.
+ * The invariants, as checks on the tables, the topic and the gateway. The checks don't know how the service works, only what
+ * must be true of its results.
  */
 import { isDeepStrictEqual } from "node:util"
 import type { Committed } from "./LabDatabase.ts"
@@ -10,7 +10,7 @@ import { inboxAtRest, inboxSafety, type InboxWorld } from "./OracleInbox.ts"
 import { moneyAtRest, moneySafety } from "./OracleMoney.ts"
 import { taskSafety, tasksAtRest } from "./OracleTasks.ts"
 
-/** A record of the topic, as far as the invariants speak of it. */
+/** A record of the topic, with the fields that the invariants use. */
 export interface TopicRecord {
   readonly partition: number
   readonly offset: number
@@ -18,25 +18,25 @@ export interface TopicRecord {
   readonly version: number
   readonly event: string
   readonly type: string
-  /** What an OrderPaid says was paid, and an OrderRefunded, below 0, was given back; 0 for the other types. */
+  /** The amount of an OrderPaid; the negative amount of an OrderRefunded; 0 for other types. */
   readonly paid: number
-  /** The payment that the event speaks of. */
+  /** The payment that the event is about. */
   readonly payment: string | undefined
   readonly data: unknown
-  /** What stands around the value agrees with it: the key with its order, the headers with its id and type. */
+  /** Key and headers agree with the value: the key with its order, the headers with its id and type. */
   readonly isLabelled: boolean
 }
 
-/** What a client was told for good. `text` is what it read, to the byte. */
+/** A client's final answer. `text` is its body, byte for byte. */
 export interface Answer {
   readonly says: "placed" | "paid" | "declined" | "cancelled" | "refunding" | "enqueued"
-  /** The order's id; of what was enqueued, the task's. */
+  /** The order's id, or the task's id for a task. */
   readonly order: string
   readonly payment: string | undefined
   readonly text: string
 }
 
-/** A refusal that says how the order stands. */
+/** A refusal that names the order's status. */
 export interface Refusal {
   readonly order: string
   readonly status: string
@@ -53,11 +53,14 @@ export interface World extends InboxWorld, ArchiveWorld {
   readonly pastMillis: number
   /** Tasks of the lab that did something outside. */
   readonly workDone: ReadonlySet<string>
-  /** The tasks of the line, in the order in which their work has to come: without those that came by too late, or were given up and run again. */
+  /**
+   * The tasks with the ordering key, in the order in which their work must be done. Without tasks that committed too late, or were given up
+   * and retried.
+   */
   readonly inLine: ReadonlyArray<string>
   /** Requests that have no final answer. */
   readonly unanswered: ReadonlyArray<string>
-  /** Orders that clients meant to place: however often one is asked for, it is one. */
+  /** Orders that clients wanted to place. An order counts once, however often the request was sent. */
   readonly wanted: number
   readonly answers: ReadonlyArray<Answer & { readonly title: string }>
   readonly refusals: ReadonlyArray<Refusal & { readonly title: string }>
@@ -116,17 +119,17 @@ export const keyOf = ({ order, version }: { readonly order: string; readonly ver
 const discardedOf = ({ refused }: Committed): ReadonlySet<string> =>
   new Set(refused.filter(({ status }) => status === "discarded").map(keyOf))
 
-/** `named` shows an event as a reader knows it: the order's letter and the version. */
+/** `named` names an event for readers: the order's letter and the version. */
 export type Named = (event: { readonly order: string; readonly version: number }) => string
 
-/** What must hold after every step, whatever is under way. The first one that is broken, or nothing. */
+/** The first safety invariant that is broken, if any. Safety must hold after every step, also in the middle of transactions. */
 export const safety = (world: World, named: Named): Violation | undefined => {
   const { committed, firstIds, inTransaction, topic, wanted } = world
   const versions = new Map(committed.orders.map((order) => [order.id, order.version]))
   const broken = (invariant: Invariant, detail: string): Violation => ({ invariant, detail })
 
   const discarded = discardedOf(committed)
-  /** Between the two versions there is only what an operator has discarded. */
+  /** Whether an operator has discarded all versions between the two. */
   const isNext = (order: string, before: number, version: number) => {
     for (let between = before + 1; between < version; between++)
       if (!discarded.has(keyOf({ order, version: between }))) return false
@@ -199,13 +202,13 @@ export const safety = (world: World, named: Named): Violation | undefined => {
   return undefined
 }
 
-/** What must hold once the faults have stopped and everybody had bounded time. Safety holds besides. */
+/** The first invariant at rest that is broken, if any. They must hold once the faults have stopped and every process had bounded time. */
 export const rest = (world: World, named: Named): Violation | undefined => {
   const { committed, topic, unanswered } = world
   const broken = (invariant: Invariant, detail: string): Violation => ({ invariant, detail })
   const published = new Set(topic.map(keyOf))
   const discarded = discardedOf(committed)
-  /** Nothing of it was discarded: its events tell the whole of it. */
+  /** Whether no event of the order was discarded, so that its events tell its whole history. */
   const isTold = ({ id, version }: { readonly id: string; readonly version: number }) =>
     !Array.from({ length: version }, (_, index) => keyOf({ order: id, version: index + 1 })).some((key) =>
       discarded.has(key)

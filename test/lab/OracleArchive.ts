@@ -1,20 +1,20 @@
-/** What must be true of the archive, and of what upkeep drops. */
+/** The invariants of the archive, and of what upkeep drops. */
 import type { Committed } from "./LabDatabase.ts"
 import { type Invariant, keyOf, type Named, type Violation } from "./Oracle.ts"
 import { retention } from "./Parts.ts"
 
-/** What these invariants are about. */
+/** The state that these invariants check. */
 export interface ArchiveWorld {
   readonly committed: Committed
   /** The id under which each event was first seen in the queue, by order and version (`keyOf`). */
   readonly firstIds: ReadonlyMap<string, string>
   /** The case keeps an archive. */
   readonly isArchived: boolean
-  /** All rows of the archive that there ever were, by their events. */
+  /** All archive rows that ever existed, by their events. */
   readonly everArchived: ReadonlyMap<string, Committed["archive"][number]>
-  /** All marks of consumers that there ever were, by consumer and event. */
+  /** All marks of consumers that ever existed, by consumer and event. */
   readonly everMarked: ReadonlyMap<string, Committed["inbox"]["marks"][number]>
-  /** What a story calls an event by its id. */
+  /** The name of an event in a story, by its id. */
   readonly nameOf: (event: string) => string
 }
 
@@ -23,7 +23,7 @@ const broken = (invariant: Invariant, detail: string): Violation => ({ invariant
 const hourMillis = 3_600_000
 const hours = (millis: number) => `${Math.floor(millis / hourMillis)} hours`
 
-/** Nothing is dropped that is younger than its retention: an archived event by when it was published, a mark by when the effect was. */
+/** Upkeep drops nothing younger than its retention. An archived event's age counts from its publication, a mark's age from its effect. */
 export const retentionSafety = (
   { committed: { archive, inbox, now }, everArchived, everMarked, nameOf }: ArchiveWorld,
   named: Named
@@ -50,7 +50,7 @@ export const retentionSafety = (
   return undefined
 }
 
-/** What was in the queue and is not there any more has come into the archive, once, or is with the events that the broker refused. */
+/** Every event that has left the queue is archived once, or is a rejected event of the outbox. */
 export const archiveAtRest = (
   { committed: { archive, orders, refused }, everArchived, firstIds, isArchived }: ArchiveWorld,
   named: Named

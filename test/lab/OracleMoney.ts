@@ -1,4 +1,4 @@
-/** What must be true of orders, payments and the gateway's books. */
+/** The invariants of orders, payments and the gateway's books. */
 import { keyRetentionMillis } from "./ModelGateway.ts"
 import type { Answer, Invariant, Named, TopicRecord, Violation, World } from "./Oracle.ts"
 import { recoveryDelaysMillis } from "./Parts.ts"
@@ -7,7 +7,7 @@ import { letterOf } from "./Requests.ts"
 const broken = (invariant: Invariant, detail: string): Violation => ({ invariant, detail })
 const sum = (numbers: ReadonlyArray<number>) => numbers.reduce((total, number) => total + number, 0)
 
-/** Each type of event by a letter: an order's events are a word, and its states a language. */
+/** A letter for each type of event. An order's events form a word, and a regular expression gives the allowed words. */
 const letters: Readonly<Record<string, string>> = {
   OrderPlaced: "P",
   PaymentDeclined: "D",
@@ -18,7 +18,7 @@ const letters: Readonly<Record<string, string>> = {
 const states = /^PD*(?:pr?|c)?$/
 const stateBehind: Readonly<Record<string, string>> = { p: "paid", r: "refunded", c: "cancelled" }
 
-/** The status that a body has to show. */
+/** The status that the answer's body must show. */
 const bodyStatus: Readonly<Record<Answer["says"], unknown>> = {
   placed: "pending",
   paid: "paid",
@@ -28,7 +28,7 @@ const bodyStatus: Readonly<Record<Answer["says"], unknown>> = {
   enqueued: "enqueued"
 }
 
-/** Where an order may be once it was said to be in that state. */
+/** The statuses that an order may have after an answer has named this status. */
 const later: Readonly<Record<string, ReadonlyArray<string>>> = {
   paid: ["paid", "refunded"],
   refunding: ["paid", "refunded"],
@@ -65,7 +65,7 @@ export const moneySafety = (world: World, named: Named): Violation | undefined =
   const ends = new Map<string, string>()
   for (const { event, payment, type } of topic) {
     if (payment === undefined) continue
-    // It is captured or declined, and may be given back afterwards.
+    // A payment is captured or declined once, and may be refunded once.
     const key = `${payment} ${type === "OrderRefunded" ? "back" : "end"}`
     const end = ends.get(key)
     if (end !== undefined && end !== event) return broken("a payment ends once", `payment ${payment} ended twice`)
@@ -88,7 +88,7 @@ export const moneySafety = (world: World, named: Named): Violation | undefined =
     const types = typesOf(topic, id)
     let word = ""
     for (let version = 1; types.has(version); version++) word += letters[types.get(version)!] ?? "?"
-    // With gaps it tells nothing: an operator has discarded what was there, or it is another invariant's business.
+    // Words with gaps are not checked: an operator has discarded an event, or another invariant reports the gap.
     if (word.length === types.size && word !== "" && !states.test(word))
       return broken(
         "an order goes the way of its states",
@@ -108,7 +108,7 @@ export const moneySafety = (world: World, named: Named): Violation | undefined =
 
 const letter = (named: Named, order: string) => named({ order, version: 1 }).slice(0, -1)
 
-/** `told`: the orders whose events tell the whole of them, for none was discarded. */
+/** `told`: the orders of which no event was discarded, so that their events tell their whole history. */
 export const moneyAtRest = (world: World, told: ReadonlySet<string>, named: Named): Violation | undefined => {
   const { captures, committed, givenBack, pastMillis, topic } = world
   for (const { id, status, version } of committed.orders) {
@@ -137,7 +137,7 @@ export const moneyAtRest = (world: World, told: ReadonlySet<string>, named: Name
           : captured > 0
             ? "OrderPaid"
             : undefined
-    // A cancelled order hears no more of its payments.
+    // A cancelled order gets no more events of its payments.
     if (wanted === undefined || isCancelled ? types.length > (isCancelled ? 1 : 0) : !types.includes(wanted))
       return broken(
         "a payment is what its events say",
@@ -146,14 +146,14 @@ export const moneyAtRest = (world: World, told: ReadonlySet<string>, named: Name
   }
   const totals = (all: ReadonlyArray<{ readonly amountMinor: number }>) => sum(all.map((one) => one.amountMinor))
   const paidOrders = sum(committed.orders.filter(({ status }) => status === "paid").map(({ total }) => total))
-  // Money of a cancelled order that a person has to give back.
+  // Captured money of cancelled orders whose refund is manual.
   const held = sum(
     committed.payments
       .filter(({ order, status }) => status === "manual" && !isPaid(world, order))
       .map(({ captured }) => captured)
   )
   const announced = sum([...new Map(topic.map((record) => [record.event, record.paid])).values()])
-  // What an operator gave up at analytics is missing there.
+  // Events that an operator has given up at analytics are missing in the revenue.
   const unheard = committed.inbox.letters.filter(
     ({ consumer, status }) => consumer === "analytics" && status === "discarded"
   )
@@ -181,6 +181,6 @@ export const moneyAtRest = (world: World, told: ReadonlySet<string>, named: Name
 const isPaid = ({ committed }: World, order: string): boolean =>
   committed.orders.some(({ id, status }) => id === order && status === "paid")
 
-/** Its recovery has had all its runs. */
+/** Whether all runs of the payment's recovery are used up. */
 const isUsedUp = ({ committed }: World, payment: string): boolean =>
   committed.tasks.some(({ attempts, key }) => attempts >= recoveryDelaysMillis.length && key?.startsWith(payment))

@@ -1,4 +1,4 @@
-/** What must be true of tasks. */
+/** The invariants of tasks. */
 import type { Invariant, Violation, World } from "./Oracle.ts"
 import { labTask, maxRuns } from "./TaskRequests.ts"
 
@@ -8,7 +8,7 @@ export const taskSafety = ({ committed: { tasks, work } }: World): Violation | u
   const own = tasks.filter(({ type }) => type === labTask.name)
   for (const { attempts, error, id, state } of own) {
     const times = work.filter(({ task }) => task === id).length
-    // Its work commits with its end, and nothing comes behind that.
+    // A task's work commits with its end, and no run follows.
     if (times !== (state === "completed" ? 1 : 0))
       return broken("a task does its work once", `a task is ${state}, and its work is there ${times} times`)
     if (attempts > maxRuns) return broken("every task ends", `a task is run for the ${attempts}th time, of ${maxRuns}`)

@@ -22,8 +22,8 @@ export const pageOf = (mistake: Mistake, token: string, { story, violation }: Ou
 
 **Why it looks right.** ${mistake.why}
 
-**How it breaks.** The shortest story that the lab found. \`A2\` is version 2 of order A's events; what stands beneath a line could
-be seen then.
+**How it breaks.** The shortest story that the lab found. \`A2\` is version 2 of order A's events; the lines beneath a
+step show what was stored after it.
 
 \`\`\`text
 ${story.print(violation)}

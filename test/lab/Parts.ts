@@ -58,7 +58,7 @@ import { webhookSecret } from "./MoneyRequests.ts"
 import type { Ids } from "../../src/platform/Ids.ts"
 import { keyRetentionMillis } from "./ModelGateway.ts"
 
-/** What every actor has around itself (Actor.ts), and the models of the two systems that are not ours. */
+/** The surroundings of every actor (Actor.ts), and the models of broker and gateway. */
 export type Around =
   | Ids
   | PgClient.PgClient
@@ -70,7 +70,7 @@ export type Around =
   | Wakeups
   | GatewaySettings
 
-/** A part, made of what is around and of the parts before it. */
+/** A part, built from the surroundings and the parts before it. */
 type Part<A, R = never> = Layer.Layer<A, never, Around | R>
 
 export interface Parts {
@@ -89,19 +89,22 @@ export interface Parts {
   readonly cursors: Part<Cursors>
   readonly inboxHolds: Part<ParkedHolds.ParkedHolds>
   readonly applySlice: Part<ApplySlice, Inbox | Cursors | InboxHolds>
-  /** The inbox's fast path, in the cases that have one. */
+  /** The inbox's fast path, in cases that use it. */
   readonly fastPath: Part<never>
   readonly holdRetries: Part<HoldRetries, Inbox | Cursors | ParkedHolds.ParkedHolds>
   readonly inboxDeadLetters: Part<InboxDeadLetters>
-  /** One round of it. */
+  /** One round of upkeep. */
   readonly upkeep: Effect.Effect<unknown, SqlError.SqlError, PgClient.PgClient | SqlClient.SqlClient>
-  /** What a slice that fails does to its consumer: its partition's reader waits and hands it out again, or the client stops, with all that it reads. */
+  /**
+   * The effect of a failed slice on its consumer: the partition's reader waits and hands the slice out again, or the client stops with all
+   * its partitions.
+   */
   readonly clientLoop: "waits" | "stops"
   /** How many events a fetch returns at most. */
   readonly batchSize: number
-  /** Whether a lane belongs to one dispatcher; else any of them takes any lane at any time. */
+  /** Whether a lane belongs to one dispatcher. If not, each dispatcher may take each lane at any time. */
   readonly lanesHaveOwners: boolean
-  /** How many workers of one dispatcher may be at the same lane. */
+  /** How many workers of one dispatcher may work on the same lane. */
   readonly workersPerLane: 1 | 2
 }
 
@@ -114,7 +117,7 @@ export const realParts: Parts = {
   taskClaim: TaskClaim.layer,
   taskFinish: TaskFinish.layer,
   queue: Queue.layer,
-  // The topic never changes here, so its count needs no statement of its own: it would be one more gate, at which nothing can go wrong.
+  // The topic never changes here, so its count of partitions needs no statement: it would be a gate where nothing can fail.
   publisher: CheckedTopics.layer.pipe(
     Layer.provide(Publisher.layer),
     Layer.provide(TopicChecks.layerNoDeps),
@@ -133,26 +136,26 @@ export const realParts: Parts = {
   inboxDeadLetters: InboxDeadLetters.layer,
   upkeep: Maintenance.runOnce(),
   clientLoop: "waits",
-  // Two: a batch can hold more than one event, and a handful of events still makes several batches.
+  // Two, so that a batch can hold more than one event and a handful of events still makes several batches.
   batchSize: 2,
   lanesHaveOwners: true,
   workersPerLane: 1
 }
 
-/** The orders topic has two partitions here: enough that orders share one and orders don't. */
+/** The partitions of the orders topic: with two, some orders share one and some don't. */
 export const partitionCount = 2
 
-/** Nobody has to be woken: the scheduler sees what is committed. */
+/** Wake-ups do nothing: the scheduler sees committed rows. */
 const wakeup = Layer.mergeAll(
   Layer.succeed(LaneWakeup, { wake: () => Effect.void, onWake: () => Effect.void }),
   Layer.succeed(TaskWakeup, { wake: () => Effect.void, onWake: () => Effect.void }),
   Layer.succeed(Wakeups, { send: () => Effect.void, on: () => Effect.void })
 )
 
-/** Runs of a recovery, each within a minute of the one before: behind the third the payment is `manual`. */
+/** The delays before the runs of a recovery, all within a minute. After the third run the payment is `manual`. */
 export const recoveryDelaysMillis = [5_000, 15_000, 40_000] as const
 
-/** A lease is over, and its task due again, within a minute. */
+/** Leases expire, and tasks become due again, within a minute. */
 export const taskSettings = {
   leaseMillis: 30_000,
   heartbeatMillis: 10_000,
@@ -161,13 +164,13 @@ export const taskSettings = {
   graceMillis: 10_000
 }
 
-/** Days are the unit, and one of them is enough. Tasks stay, for what they did is asked for to the end of a case. */
+/** Retention of one day, the smallest unit. Tasks stay, since the oracle checks them at the end of a case. */
 export const retention = { outboxDays: 1, inboxDays: 1, taskDays: 0 } as const
 
-/** Tries of an event whose handler fails: behind the third it is a dead letter. */
+/** Attempts of an event whose handler fails: after the third it is a dead letter. */
 export const maxTries = 3
 
-/** What stands around each actor beside its own surroundings. */
+/** Settings of each actor, beside its surroundings. */
 export const settings = Layer.mergeAll(
   wakeup,
   Layer.succeed(GatewaySettings, {
@@ -180,25 +183,25 @@ export const settings = Layer.mergeAll(
   Layer.succeed(TaskSettings, taskSettings),
   Layer.succeed(RetentionSettings, retention),
   Layer.succeed(TopicSettings, { partitions: partitionCount }),
-  // The lab knows one thing at a time to do: a handler that is looked at by a clock would be two.
+  // No time limit on handlers: it would be a second thing that happens at the same time.
   Layer.succeed(HandleSettings, { timeoutMillis: Infinity }),
-  // Nor two holds at once: an actor stands at one gate.
+  // One hold at a time, since an actor stops at one gate.
   Layer.succeed(RetryRoundSettings, { sideBySide: 1 }),
-  // Seconds, so that it is the lab that lets the time come, and not how often a statement looks at the clock.
+  // Seconds, so that the lab decides when an attempt is due, and not the number of reads of the clock.
   Layer.succeed(ParkedHolds.HoldSettings, { retryBaseMillis: 1_000, maxAttempts: maxTries }),
   Layer.succeed(Parking.HoldSettings, { retryBaseMillis: 1, maxAttempts: 3, skipTopics: [] }),
-  // Milliseconds of the lab's time, which passes with the steps: a pause is over before its case is.
+  // Milliseconds of the lab's time, which passes with the steps, so that a pause ends within its case.
   Layer.succeed(PauseSettings, { backoffBaseMillis: 4, backoffCapMillis: 32 })
 )
 
-/** What the use cases stand on. */
+/** The layers below the use cases. */
 const baseOf = (parts: Parts) =>
   PaymentOutcomes.layer.pipe(
     Layer.provideMerge(Layer.mergeAll(parts.orders, Payments.layer, Idempotency.layer, Tasks.layer)),
     Layer.provideMerge(parts.outbox)
   )
 
-/** Clients do the operator's work, too, and hear what the gateway reports: one more process would make no difference. */
+/** Clients also send the operator's requests and receive the gateway's reports: a separate process would make no difference. */
 export const clientOf = (parts: Parts) =>
   Layer.mergeAll(
     PlaceOrder.layer,
@@ -220,8 +223,8 @@ export const workerOf = (parts: Parts) =>
   )
 
 /**
- * What a case's seed decides beside ids and jitter: one in four keeps no archive, one in five has room for one event in a batch, in two of
- * three slices of a consumer's partitions are coalesced, and in three of four the inbox has its fast path.
+ * Settings that the case's seed decides, beside ids and jitter. One case in four keeps no archive. In one of five a batch has room for one
+ * event. In two of three, slices of a consumer's partitions are coalesced. In three of four the inbox has its fast path.
  */
 export const settingsOf = (
   seed: number
@@ -237,7 +240,7 @@ export const settingsOf = (
   batchBytes: seed % 5 === 4 ? 1_000 : 900_000
 })
 
-/** What decorates the steps, over those that a mistake may have changed. */
+/** The guards around the steps, which a mistake may have changed. */
 const guards = SizeLimits.layer.pipe(
   Layer.provideMerge(PartitionPauses.layer),
   Layer.provideMerge(OutOfOrderVersions.layer),

@@ -1,5 +1,5 @@
 /**
- * The processes of a case: each with its own services over its own pool, and one actor or two that do its work.
+ * The processes of a case: each has its own services over its own pool, and one or two actors.
  */
 import { Context, Effect, Layer, Scope } from "effect"
 import type { Dispatcher } from "../../src/outbox/Dispatcher.ts"
@@ -43,28 +43,28 @@ export interface ClientProcess extends ProcessOf<"client", ClientServices> {
   readonly line: Array<Request>
 }
 export type DispatcherProcess = ProcessOf<"dispatcher", Dispatcher | LowWaterMarks>
-/** Its first actor applies slices, the second tries what is held. */
+/** Its first actor applies slices, the second one attempts what is held. */
 export interface ConsumerProcess extends ProcessOf<"consumer", ApplySlice | HoldRetries> {
-  /** Where it goes on reading, by group and partition, as long as the partition is its own. */
+  /** The next offset by group and partition, as long as it owns the partition. */
   readonly positions: Map<string, { readonly next: number; readonly generation: number }>
-  /** Subscribers whose holds it has looked at, and nothing has changed since. */
+  /** Subscribers whose holds it has looked at since the rows last changed. */
   readonly looked: Set<string>
   reading: Reading | undefined
-  /** It takes nothing any more, and ends with what it has in hand. */
+  /** It takes no more work, and ends after its current slice. */
   leaves: boolean
-  /** Its client has crashed, and is started again with the next poll. */
+  /** Its client has crashed, and starts again with the next poll. */
   stands: boolean
 }
-/** What a handler of tasks needs. */
+/** The services that task handlers need. */
 export type WorkerServices = RecoverPayment.RecoverPayment | PgClient.PgClient
-/** Its first actor runs tasks, the second is its heart. */
+/** Its first actor runs tasks, the second one sends the heartbeat. */
 export interface WorkerProcess extends ProcessOf<"worker", WorkerServices> {
   readonly worker: TaskWorker.TaskWorker<WorkerServices>
   readonly hands: Hands
 }
 export type Process = ClientProcess | DispatcherProcess | ConsumerProcess | WorkerProcess
 
-/** What the processes of a case share: the systems outside, and the case's parts. */
+/** Shared by the processes of a case: the systems outside, and the case's parts. */
 export interface Environment {
   readonly database: LabDatabase["Service"]
   readonly log: ModelBroker.ModelLog
@@ -74,7 +74,7 @@ export interface Environment {
   readonly time: LabTime
   readonly random: () => number
   readonly titleOf: (batch: Batch) => string
-  /** The lab's own tasks that did outside what they are for. */
+  /** The lab's own tasks whose effect outside has happened. */
   readonly workDone: Set<string>
 }
 
@@ -88,7 +88,7 @@ const build = <A>(environment: Environment, layer: Layer.Layer<A, never, Around>
       ),
       Layer.provideMerge(Layer.succeedContext(around))
     )
-    // The scope is never closed: a process of the lab ends by being forgotten, as a killed one does.
+    // The scope is never closed: a process of the lab is abandoned, as a killed one is.
     return yield* Layer.buildWithMemoMap(all, Layer.makeMemoMapUnsafe(), Scope.makeUnsafe())
   })
 

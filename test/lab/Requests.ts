@@ -1,6 +1,6 @@
 /**
- * What clients ask of the service: place an order, pay it, and decline it (a short transaction of a third kind). A request keeps
- * what it was answered, so that the oracle can hold the service to its word.
+ * The clients' requests to the service: place an order, pay it, and decline it (a short transaction of a third kind). A request keeps its
+ * answer, so that the oracle can compare it with the tables.
  */
 import { Sku } from "../../src/domain/OrderLines.ts"
 import { CustomerId, OrderId, PaymentId } from "../../src/domain/Ids.ts"
@@ -23,25 +23,25 @@ import type { Tasks } from "../../src/tasks/Tasks.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import type { Answer, Refusal, Violation } from "./Oracle.ts"
 
-/** The orders of a case. Their amounts differ, and so do their sums: a wrong total tells which one is missing. */
+/** The orders of a case. All sums of their amounts differ, so a wrong total shows which order is missing. */
 export const orderLetters = ["A", "B", "C"] as const
 const amounts = [100, 230, 710] as const
 
-/** The order that an amount was for. */
+/** The letter of the order with that amount. */
 export const letterOf = (amountMinor: number): string =>
   orderLetters[(amounts as ReadonlyArray<number>).indexOf(amountMinor)] ?? "?"
 
 export const methods = ["pm_ok", "pm_declined", "pm_timeout_then_captured", "pm_timeout_then_nothing"] as const
 
-/** What the service said: a final answer, a refusal, something else that ends the request, or that it is to be asked again. */
+/** The service's answer: a final one, a refusal, another end of the request, or that it is to be repeated. */
 type Heard =
   | { readonly _tag: "Answer"; readonly answer: Answer }
   | ({ readonly _tag: "Refused" } & Refusal)
   | { readonly _tag: "Done" }
-  /** `waitsFor`: the payment whose outcome the gateway has not told. */
+  /** `waitsFor`: the payment whose outcome is unknown. */
   | { readonly _tag: "Again"; readonly waitsFor?: string }
 
-/** What a client process has. */
+/** The services of a client process. */
 export type ClientServices =
   | InboxDeadLetters
   | OutboxDeadLetters
@@ -56,24 +56,24 @@ export type ClientServices =
   | PgClient.PgClient
   | SqlClient.SqlClient
 
-/** A request as its sender sees it: sent again with the same key until it is done with. */
+/** A request as its sender sees it: repeated with the same key until it is answered. */
 export interface Request {
   readonly title: string
   readonly order: number
   readonly isPlace: boolean
   readonly send: Effect.Effect<unknown, unknown, ClientServices>
   answered: boolean
-  /** The payment that it was told to ask for again. */
+  /** The payment whose unknown outcome the last answer named. */
   waitsFor: string | undefined
-  /** The last refusal that says how its order stands. */
+  /** The last refusal that named the order's status. */
   refusal: Refusal | undefined
-  /** The final answer, which every other one to the same request has to equal. */
+  /** The final answer. Every later answer to the request must equal it. */
   answer: Answer | undefined
-  /** Takes what came back. A violation where it is something that a client must never hear. */
+  /** Takes an answer. Returns a violation if a client must never get that answer. */
   readonly take: (exit: Exit.Exit<unknown, unknown>) => Violation | undefined
 }
 
-/** A keyed request has one final answer, to the byte; another one is answered by how things stand. */
+/** A request with a key has one final answer, the same byte for byte. A request without a key is answered by the present state. */
 export const make = (
   title: string,
   order: number,
@@ -115,7 +115,7 @@ export const make = (
 
 const keyOf = (number: number) => IdempotencyKey.make(`request-${number}`)
 
-/** Orders that clients know the id of: those whose placing was answered. */
+/** Orders whose id clients know, since their placing was answered. */
 export type KnownOrders = Map<number, OrderId>
 
 export const place = (number: number, order: number, known: KnownOrders): Request =>
@@ -143,7 +143,7 @@ export const place = (number: number, order: number, known: KnownOrders): Reques
     })
   )
 
-/** Nobody can pay an order whose id he does not know: such a request is not sent. */
+/** A request for an order is not sent before the client knows the order's id. */
 class UnknownOrder extends Data.TaggedError("UnknownOrder") {
   override readonly message = "nobody knows its id yet"
 }
@@ -177,7 +177,7 @@ export const pay = (number: number, order: number, method: Method, known: KnownO
       const id = yield* idOf(order, known)
       const result = yield* sendPay(id, number, method)
       if (Result.isSuccess(result)) {
-        // An unknown outcome is asked for again.
+        // An unknown outcome is requested again.
         if (result.success._tag === "Unknown") return { _tag: "Again", waitsFor: result.success.paymentId }
         const { answer, paymentId } = result.success
         const says = answer.status === 200 ? "paid" : "declined"
@@ -193,14 +193,14 @@ export const pay = (number: number, order: number, method: Method, known: KnownO
           return { _tag: "Done" }
         case "OrderStateConflict":
           return { _tag: "Refused", order: id, status: result.failure.status }
-        // Its order is there, and the key was never used with another body.
+        // Other failures are impossible: the order exists, and the key was never used with another body.
         default:
           return yield* Effect.die(result.failure)
       }
     })
   )
 
-/** The request's key with another body: refused where the key is known, and not sent before that. */
+/** The request's key with another body. The service refuses it if it knows the key; before that it is not sent. */
 export const otherBody = (number: number, request: Request, known: KnownOrders): Request =>
   make(
     `${request.title.split(" (")[0]} another way, with the key of a request before`,
@@ -216,8 +216,8 @@ export const otherBody = (number: number, request: Request, known: KnownOrders):
   )
 
 /**
- * A use case in a few lines, as cancelling or refunding is: claim the key, lock the order, save it with an event, or with two.
- * Two of them on one order are what makes writers of one aggregate wait for each other.
+ * A short use case of the same form as cancelling or refunding: claim the key, lock the order, save it with one or two events. Two of them
+ * on one order make writers of one aggregate wait for each other.
  */
 export const decline = (number: number, order: number, events: 1 | 2, known: KnownOrders): Request =>
   make(
@@ -237,7 +237,7 @@ export const decline = (number: number, order: number, events: 1 | 2, known: Kno
           if (key._tag !== "First") return
           const locked = yield* orders.lock(OrderId.make(id))
           const change = declinePayment(locked, PaymentId.make(subjectOf(0)), "noted")
-          // A paid order is not declined any more: the key is used up all the same.
+          // A paid order can't be declined; the key is used nevertheless.
           if (Result.isFailure(change)) return
           const second = declinePayment(locked, PaymentId.make(subjectOf(1)), "noted")
           const both: Change =
@@ -251,7 +251,7 @@ export const decline = (number: number, order: number, events: 1 | 2, known: Kno
     })
   )
 
-/** What an operator does with a refused event, whatever has become of it by then. */
+/** An operator's decision about a rejected event, whatever its state is by then. */
 export const operate = (what: "redrive" | "discard", event: { readonly name: string; readonly id: string }): Request =>
   make(
     `${what} ${event.name}`,

@@ -1,8 +1,8 @@
 /**
  * Runs one case: one actor at a time, from gate to gate, on a real Postgres.
  *
- * A step lets one actor on and waits until it stands at its next gate, has ended its job, or waits for a lock that another one
- * holds. Before the next choice everybody stands still, so the same case takes the same way each time.
+ * A step resumes one actor and waits until it is at its next gate, has ended its job, or waits for another actor's lock. No actor runs
+ * while the next choice is made, so the same case takes the same path each time.
  */
 import { Effect } from "effect"
 import { ordersTopic } from "../../src/domain/Events.ts"
@@ -31,34 +31,34 @@ import { Story } from "./Story.ts"
 import { Topic } from "./Topic.ts"
 import { Work } from "./Work.ts"
 
-/** What became of a case. */
+/** The result of a case. */
 export interface Outcome {
   readonly violation: Violation | undefined
   readonly steps: number
   readonly story: Story
 }
 
-/** Far above what a case of ten commands takes (some 300): whoever gets there runs in circles. */
+/** Far above what a case of ten commands takes, about 300 steps. A case that reaches it does not end. */
 const maxSteps = 2_000
-/** Rounds of polling after the faults have stopped. Three do it; a lease that has to run out takes one more. */
+/** Rounds of polling after the faults have stopped. Three are enough; a lease that has to expire takes one more. */
 const maxRounds = 6
-/** Longer than any pause, lease or backoff: one round brings everything to its next try. */
+/** Longer than any pause, lease or backoff, so that after one round every attempt is due. */
 const roundSeconds = 60
-/** The number of the client that nobody asks until all others may be frozen. */
+/** The number of a client that gets no request until all others may be frozen. */
 const spareClient = 2
-/** Between two commands the dispatchers poll so often for what could not be sent, and no more: an outage may last. */
+/** How often the dispatchers poll for unsent events between two commands. Bounded, since an outage may last. */
 const maxPolls = 2
 /** Longer than any pause of a topic here. */
 const pollMillis = 50
-/** Longer than any wait of a consumer's event between its tries here. */
+/** Longer than any wait of a consumer's event between two attempts here. */
 const retrySeconds = 5
-/** A statement that takes longer than this may be waiting for a lock: it is looked at, and again after as long. */
+/** A statement that takes longer than this may wait for a lock. The locks are looked at then, and again after each such time. */
 const blockedLookMillis = 3
-/** Outside of the database it is as late as within. */
+/** The time outside of the database starts with the time inside. */
 const startMillis = Date.parse(epoch)
 /**
- * Nothing in a step takes this many looks, some ten seconds, but a hang; and shrinking a hang waits for many of them. Looks and not seconds: a
- * machine that stands still for a while takes no looks either.
+ * Only a hang takes this many looks in one step, about ten seconds. It is low because shrinking a hang waits for many of them. It counts
+ * looks and not seconds, because a machine that stands still for a while makes no looks either.
  */
 const maxLooks = 2_500
 
@@ -73,7 +73,7 @@ export class Scheduler {
   readonly database: LabDatabase["Service"]
   readonly topic: Topic = new Topic(this.log, this.story)
   readonly work: Work = new Work(this)
-  /** What befalls whoever takes the next request, batch or slice. */
+  /** The fault for the actor that takes the next request, batch or slice. */
   readonly ambushes = new Map<Process["role"] | "held", (actor: Actor) => Trap>()
   steps = 0
   committed: Committed = nothingCommitted
@@ -84,15 +84,15 @@ export class Scheduler {
   private readonly firstIds = new Map<string, string>()
   private readonly everArchived = new Map<string, Committed["archive"][number]>()
   private readonly everMarked = new Map<string, Committed["inbox"]["marks"][number]>()
-  /** Tasks of the line, in the order of their enqueuing; one that was seen behind a later one is out of it, as is one that was given up. */
+  /** Tasks with the ordering key, in the order of their enqueuing. */
   private line: Array<string> = []
   private readonly outOfLine = new Set<string>()
   private unseen = false
   private nextCommand = 0
-  /** The step from which on the next command is given whoever is at work. */
+  /** The step from which on the next command is given, even if an actor is at work. */
   private cutInAt: number | undefined
   private reported: Violation | undefined
-  /** Steps so far at which there was a choice between actors: what a switch's number counts. */
+  /** Steps so far at which several actors could run; a switch's number counts these. */
   private choices = 0
   private polls = 0
   private last: Actor | undefined
@@ -156,7 +156,7 @@ export class Scheduler {
     return this.processes.flatMap((process) => process.actors)
   }
 
-  /** The process is gone: its fibers stand still for ever, Postgres rolls back, and another one takes its place. */
+  /** The process dies: its fibers never run again, Postgres rolls back, and another process takes its place. */
   crash(process: Process): Effect.Effect<void> {
     return Effect.gen({ self: this }, function* () {
       const at = process.actors.find((actor) => actor.state === "gate")
@@ -164,7 +164,7 @@ export class Scheduler {
       this.processes.splice(this.processes.indexOf(process), 1)
       for (const actor of process.actors) {
         actor.state = "dead"
-        // What it committed just before is there, though nobody hears of it from the dead.
+        // It may have committed just before, and its fiber reports nothing any more.
         this.unseen ||= actor.changed
         yield* this.database.terminate(actor.connections)
       }
@@ -182,7 +182,7 @@ export class Scheduler {
 
   // --- steps -----------------------------------------------------------------------------------------------------------------
 
-  /** What can be done now: go on with whoever went last, then the others in turn, a late append, and the next command. */
+  /** The possible moves: the actor that ran last, then the others in turn, a late append, and the next command. */
   private candidates(withCommands: boolean): ReadonlyArray<Effect.Effect<void>> {
     const all = this.actors
     const from = this.last === undefined ? 0 : Math.max(0, all.indexOf(this.last))
@@ -237,17 +237,17 @@ export class Scheduler {
     return moves
   }
 
-  /** Something will be tried again by itself. */
+  /** Whether something will be attempted again by itself. */
   private get waitsForTime(): boolean {
     return this.committed.queue.length > 0 || this.work.consumers.hasRetries
   }
 
-  /** The next step is this actor's, unless the case says otherwise. */
+  /** The next step is this actor's, unless a switch chooses another one. */
   turnTo(actor: Actor): void {
     this.last = actor
   }
 
-  /** Gives the next command after so many steps more, even if somebody is at work then. */
+  /** Gives the next command after that many more steps, even if an actor is at work then. */
   cutIn(steps: number): void {
     this.cutInAt = this.steps + steps
   }
@@ -261,11 +261,12 @@ export class Scheduler {
     })
   }
 
-  /** Waits until nobody runs: each actor stands at a gate, rests, or waits for a lock. Then traps strike. */
+  /** Waits until no actor runs: each is at a gate, idle, or waits for a lock. Then traps strike. */
   private settle(stepped?: Actor): Effect.Effect<void> {
     return Effect.gen({ self: this }, function* () {
       let looks = 0
-      // Whoever went on first: what it does may be what another one waits for, who then goes on to its next gate in this step and in no later one.
+      // The actor that was resumed first. It may release a lock that another actor waits for, which then reaches its next gate in this
+      // step.
       const others = this.actors.filter((actor) => actor !== stepped)
       for (const actor of stepped === undefined ? others : [stepped, ...others]) {
         if (actor.state !== "running" && actor.state !== "blocked") continue
@@ -286,11 +287,11 @@ export class Scheduler {
     })
   }
 
-  /** Its statement waits for a lock of somebody who stands still; in a ring of waiting ones Postgres will end one of them. */
+  /** Whether its statement waits for a lock of an actor that stands still. A deadlock is none: Postgres ends one of its transactions. */
   private waitsForAnother(actor: Actor): Effect.Effect<boolean> {
     return Effect.gen({ self: this }, function* () {
       const pid = actor.statementPid
-      // Who gives up is waited for: it is back, with the lock or without, before anybody else goes on.
+      // An actor with a short lock timeout is waited for: it returns with the lock or without it before another actor runs.
       if (pid === undefined || actor.givesUp) return false
       const reached = new Set<number>([pid])
       const open = [...(yield* this.database.blockers(pid))]
@@ -307,11 +308,11 @@ export class Scheduler {
     })
   }
 
-  /** Does what a trap is set for, where the actor has come to its place. */
+  /** Strikes, if the actor has reached its trap's place. */
   private spring(actor: Actor): Effect.Effect<void> {
     const trap = actor.trap
     if (trap === undefined || actor.state !== "gate") return Effect.void
-    // These two strike at a statement (Actor.ts).
+    // Actor.ts handles these two, at a statement.
     if (trap.kind === "cut" || trap.kind === "conflict") return Effect.void
     const connections = [...actor.connections]
     const ends = actor.label === "COMMIT" || actor.label === "ROLLBACK"
@@ -330,7 +331,7 @@ export class Scheduler {
     if (trap.kind === "happens") return trap.happens(actor)
     actor.frozen = true
     const process = this.processOf(actor)
-    // Its heart stands still with it, and its retries. (Of a dispatcher's two workers, which a mistake has, one can.)
+    // Worker and consumer freeze with both of their actors. Of a dispatcher's two workers, which a mistake adds, one can freeze alone.
     if (process.role === "worker" || process.role === "consumer") for (const one of process.actors) one.frozen = true
     this.story.says(actor.name, `freezes before "${actor.label}"`)
     this.work.pollAll()
@@ -371,7 +372,7 @@ export class Scheduler {
     })
   }
 
-  /** Looks at what is committed, and at what time makes of it. */
+  /** Reads the committed rows, and wakes the actors for which there is something new. */
   private readonly observe: Effect.Effect<void> = Effect.gen({ self: this }, function* () {
     const isDropping = this.actors.some(({ connections }) => [...connections].some(({ dropped }) => dropped))
     this.committed = yield* this.database.observe(isDropping ? this.committed : undefined)
@@ -399,22 +400,22 @@ export class Scheduler {
     }
   })
 
-  /** What is committed, looked at once more: somebody who is no actor has changed it. */
+  /** Reads the committed rows again after a change that no actor made. */
   readonly observeNow: Effect.Effect<void> = Effect.suspend(() => this.observe)
 
-  /** Marks that are gone now are not missed. */
+  /** Marks that are gone now are not reported as dropped. */
   forgetMarks(): void {
     this.everMarked.clear()
   }
 
-  /** The actor begins work of its role: what lies in wait for that is its own from here on. */
+  /** The actor begins work of its role, and takes over the fault that was set for it. */
   ambush(role: Process["role"] | "held", actor: Actor): void {
     const trapOf = this.ambushes.get(role)
     if (trapOf !== undefined) actor.trap = trapOf(actor)
     this.ambushes.delete(role)
   }
 
-  /** Something was seen that must not be: the case ends with it. */
+  /** Ends the case with this violation. */
   report(violation: Violation): void {
     this.reported ??= violation
   }
@@ -457,8 +458,8 @@ export class Scheduler {
   }
 
   /**
-   * Requests without a final answer; one that could not be sent, because its order was never placed, is none. Nor is one whose payment is
-   * `manual`: a person has to look at it first.
+   * Requests without a final answer. A request is not counted if its order was never placed, since it could not be sent. It is not counted
+   * if its payment is `manual`, since a person has to decide first.
    */
   private get unanswered(): ReadonlyArray<Request> {
     const placed = new Set(this.requests.filter((request) => request.isPlace).map((request) => request.order))
@@ -471,7 +472,7 @@ export class Scheduler {
 
   // --- the whole -------------------------------------------------------------------------------------------------------------
 
-  /** The commands, then an end to all faults, then rounds until everything is at rest. */
+  /** Runs the commands, ends all faults, and then runs rounds until everything is at rest. */
   readonly play: Effect.Effect<void> = Effect.gen({ self: this }, function* () {
     this.log.ensureTopic(ordersTopic, partitionCount)
     const { archive, batchBytes } = this.environment.settings
@@ -489,7 +490,7 @@ export class Scheduler {
     for (const actor of this.actors) actor.trap = undefined
     this.ambushes.clear()
     this.story.says("—", "the faults stop")
-    // Whoever froze is replaced first, so that it wakes as a zombie.
+    // A frozen process is replaced before it thaws, so that it thaws as a zombie.
     for (const role of ["dispatcher", "consumer"] as const) {
       const living = this.processes.filter(
         (process) =>
@@ -508,7 +509,8 @@ export class Scheduler {
       yield* this.runToRest(false)
     }
     yield* this.letHoldsEnd
-    // Each run of a line's tasks that fails may take a round, for all behind it wait; and so may each dead letter of an aggregate.
+    // Each failed run of a task with the ordering key may take a round, since all tasks behind it wait. So may each dead letter of an
+    // aggregate.
     const rounds =
       maxRounds + maxRuns * this.line.length + this.committed.inbox.letters.length + this.committed.inbox.waiting.length
     for (let round = 1; round <= rounds; round++) {
@@ -520,7 +522,7 @@ export class Scheduler {
       for (const request of repairs(this.world)) yield* this.askFirst(request)
       for (const task of this.committed.tasks.filter(({ state, type }) => state === "dead" && type !== labTask.name))
         yield* this.askFirst(operateTask("retry", { name: this.story.taskNamed(task), id: task.id }))
-      // The gateway repeats a report until it is taken; the lab lets it where nothing else is left.
+      // The gateway repeats a report until it is taken. The lab does so only for payments that nothing else can settle.
       for (const { id } of this.committed.payments.filter(({ status }) => status === "manual")) {
         for (const fact of this.gateway.facts.filter(({ payment }) => payment === id))
           yield* this.askFirst(report(fact, this.time))
@@ -533,14 +535,14 @@ export class Scheduler {
     this.check(rest)
   })
 
-  /** Handlers fail on until they are mended; what they can't do must keep nobody else waiting. */
+  /** Runs rounds with handlers that still fail. Their events must keep no other aggregate waiting. */
   private readonly letHoldsEnd: Effect.Effect<void> = Effect.gen({ self: this }, function* () {
     let before = ""
     for (let round = 1; round <= maxRounds && inboxSettled(this.world) !== undefined; round++) {
       yield* this.forward(roundSeconds)
       this.work.pollAll()
       yield* this.runToRest(false)
-      // What a round has not changed the next one won't.
+      // A round that changed nothing will change nothing when repeated.
       const now = JSON.stringify(this.committed.inbox)
       if (now === before) break
       before = now
@@ -558,7 +560,7 @@ export class Scheduler {
       if (client.role === "client" && !client.line.includes(request)) client.line.push(request)
     })
 
-  /** Whoever waits for a frozen client asks elsewhere, once no lease is in the way: so a client, too, wakes as a zombie. */
+  /** Repeats the requests of frozen clients at another client, once no lease can prevent it. So a client thaws as a zombie, too. */
   private readonly askOthers: Effect.Effect<void> = Effect.gen({ self: this }, function* () {
     const frozen = this.processes.filter((process) => process.role === "client" && process.actors[0]?.frozen === true)
     if (frozen.length === 0) return
@@ -580,7 +582,7 @@ export class Scheduler {
     return Effect.andThen(this.database.forward(seconds), this.observe)
   }
 
-  /** Takes back what the case borrowed: a crashed or broken case leaves transactions open. */
+  /** Rolls back and returns the sessions of the case: a crashed or broken case leaves transactions open. */
   readonly clean: Effect.Effect<void> = Effect.suspend(() => {
     const left = this.actors.flatMap((actor) => [...actor.connections])
     for (const actor of this.actors) actor.state = "dead"

@@ -1,4 +1,4 @@
-/** Looks for a case that breaks an invariant, and shrinks it to a story. */
+/** Searches for a case that breaks an invariant, and shrinks it. */
 import { Arbitrary, Clock, Data, Effect } from "effect"
 import { randomOf } from "./Actor.ts"
 import { arbitraryOf, type Case } from "./Case.ts"
@@ -10,37 +10,37 @@ import { shrink } from "./Shrink.ts"
 import { systematic } from "./Systematic.ts"
 import type { Mistake } from "./mistakes/Mistake.ts"
 
-/** The parts of one run: the real ones, or with the mistake planted. Made anew each time, for a mistake may keep state. */
+/** The parts of one run: the real ones, or with the mistake planted. Built for each run, since a mistake may keep state. */
 export const partsOf = (mistake: Mistake | undefined): Parts => ({ ...realParts, ...mistake?.plant(realParts) })
 
 class Falsified extends Data.TaggedError("Falsified")<{ readonly violation: Violation }> {}
 
-/** A case that breaks, shrunk. */
+/** A case that breaks an invariant, shrunk. */
 export interface Found {
   readonly input: Case
   readonly outcome: Outcome
   readonly violation: Violation
-  /** Cases run until the first that broke, and until it was shrunk. */
+  /** Cases run until the first violation, and until it was shrunk. */
   readonly cases: number
   readonly shrinkCases: number
 }
 
-/** A hang costs seconds a case, and must not cost hours: this long for each of the two ways of shrinking. */
+/** The time limit of each of the two ways of shrinking. A case that hangs costs seconds, and shrinking it must not take hours. */
 const maxShrinkSeconds = 60
 
-/** Each costs some tens of milliseconds; after so many a story hardly gets shorter. */
+/** Each attempt costs tens of milliseconds, and after this many a story hardly gets shorter. */
 const maxShrinks = 500
 
 /**
- * Runs up to `cases` cases: the systematic ones, then generated ones that `seed` decides. Shrinking keeps to the invariant that broke first: a story
- * must not turn into another one.
+ * Runs up to `cases` cases: the systematic ones, then generated ones that `seed` decides. Shrinking keeps only cases that break the same
+ * invariant, so that a story does not turn into another one.
  */
 export const search = (options: {
   readonly mistake?: Mistake | undefined
   readonly cases: number
   readonly seed: number
   readonly onCase?: (run: number) => void
-  /** Told at once, before shrinking, which may take long. */
+  /** Called at once, before shrinking, which may take long. */
   readonly onBroken?: (input: Case, violation: Violation) => void
 }): Effect.Effect<Found | undefined, never, LabDatabase> =>
   Effect.gen(function* () {
@@ -51,7 +51,7 @@ export const search = (options: {
     let cases = 0
     const property = (input: Case) =>
       Effect.gen(function* () {
-        // Out of time for shrinking: nothing counts as smaller any more.
+        // The time for shrinking is over: no smaller case is accepted.
         if (until !== undefined && (yield* Clock.currentTimeMillis) > until) return true
         const { violation } = yield* run(input, partsOf(options.mistake))
         runs += 1
@@ -66,7 +66,7 @@ export const search = (options: {
         return yield* new Falsified({ violation })
       })
     const check = (number: number) =>
-      // One at a time: each case has kinds of commands of its own.
+      // One run at a time, since each case draws its own kinds of commands.
       Arbitrary.checkEffect(arbitraryOf(randomOf(options.seed * 7_919 + number)), property, {
         runs: 1,
         size: sizes[number % sizes.length]!,
@@ -101,13 +101,13 @@ export const search = (options: {
     return { input, outcome, violation: outcome.violation, cases, shrinkCases: runs - cases }
   })
 
-/** How long the lists of a case may get, up to their own bounds: short cases are cheap, and long ones meet more. */
+/** Bounds of the lists of a case: short cases are cheap, and long ones reach more states. */
 const sizes = [4, 8, 16, 48, 48] as const
 
-/** Without switches that choose what would go on anyway. */
+/** Without the switches that choose the default. */
 const tidy = (input: Case): Case => ({ ...input, switches: input.switches.filter(({ to }) => to > 0) })
 
-/** Runs an effect and tells how many seconds it took. */
+/** Runs an effect and measures its seconds. */
 export const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
     const before = yield* Clock.currentTimeMillis

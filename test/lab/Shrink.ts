@@ -1,21 +1,21 @@
 /**
- * Makes a story shorter than Arbitrary's shrinking leaves it. That one drops a command and finds that the case holds, because
- * the switches behind it count steps: with fewer steps before them they strike too late. Here they move along.
+ * Makes a story shorter than Arbitrary's shrinking leaves it. Arbitrary drops a command, and the case then holds: with fewer steps before
+ * them the switches strike too late. Here they move along.
  */
 import { Clock, Effect } from "effect"
 import type { Case, Switch } from "./Case.ts"
 
-/** The cases that one attempt is worth: a story is searched for once and read often. */
+/** The most cases run for one story: it is searched for once and read often. */
 const maxRuns = 600
-/** Nor longer than that: a case that hangs costs seconds. */
+/** The time limit, since a case that hangs costs seconds. */
 const maxSeconds = 60
-/** No command of a case brings more choices than that with it. */
+/** The most choices that one command adds to a case. */
 const maxShift = 30
 
 const without = <A>(all: ReadonlyArray<A>, ...indices: ReadonlyArray<number>) =>
   all.filter((_, index) => !indices.includes(index))
 
-/** The switches from the `from`-th on, `by` choices earlier. */
+/** The switches from the `from`-th on, moved `by` choices earlier. */
 const earlier = (switches: ReadonlyArray<Switch>, from: number, by: number): ReadonlyArray<Switch> =>
   switches.map((one, index) => (index < from ? one : { ...one, at: Math.max(0, one.at - by) }))
 
@@ -26,7 +26,7 @@ function* smaller(input: Case): Generator<Case> {
   for (let index = commands.length - 1; index >= 0; index--) {
     const fewer = { ...input, commands: without(commands, index) }
     for (let by = 0; by <= (switches.length === 0 ? 0 : maxShift); by++) {
-      // All of them, or the last alone: the one that strikes is mostly the last.
+      // All of them, or the last one alone, which mostly is the one that matters.
       for (const from of new Set([0, Math.max(0, switches.length - 1)]))
         yield { ...fewer, switches: earlier(switches, from, by) }
     }
@@ -34,14 +34,14 @@ function* smaller(input: Case): Generator<Case> {
   for (let one = 0; one < commands.length; one++) {
     for (let other = 0; other < one; other++) yield { ...input, commands: without(commands, one, other) }
   }
-  // A crash or a freeze moves on as the commands before it go: the same case with the earliest that will do.
+  // A crash or a freeze is moved towards the commands before it: the earliest place that still breaks.
   for (let index = 0; index < commands.length; index++) {
     const command = commands[index]!
     const replaced = (changed: typeof command) => ({
       ...input,
       commands: commands.map((one, at) => (at === index ? changed : one))
     })
-    // Once all orders are there, a place is a decline: as one from the start it does without them.
+    // A `place` that acts as a decline, since all orders are placed, is replaced by `decline`.
     if (command.name === "place" && index > 0) {
       yield replaced({ ...command, name: "decline" })
       yield replaced({ ...command, name: "decline", b: 0 })
@@ -53,7 +53,7 @@ function* smaller(input: Case): Generator<Case> {
   if (input.seed > 0) yield { ...input, seed: 0 }
 }
 
-/** Whether a case still breaks the same way, and how many lines its story has then. */
+/** How many lines the story has if the case still breaks the same way; undefined if it does not. */
 export type Breaks = (input: Case) => Effect.Effect<number | undefined>
 
 const isSmaller = (one: Case, lines: number, than: Case, thanLines: number): boolean =>
@@ -63,11 +63,11 @@ const isSmaller = (one: Case, lines: number, than: Case, thanLines: number): boo
       ? one.switches.length < than.switches.length
       : lines <= thanLines
 
-/** Takes the first smaller case that still breaks, again and again, until none does or the attempt has cost enough. */
+/** Takes the first smaller case that still breaks, again and again, until none does or a limit is reached. */
 export const shrink = (input: Case, breaks: Breaks): Effect.Effect<Case> =>
   Effect.gen(function* () {
     let best = input
-    // One that breaks only with what was tidied away stays as it is.
+    // A case that holds once it is tidied stays as it is.
     let lines = (yield* breaks(input)) ?? Number.MAX_SAFE_INTEGER
     let runs = 0
     const until = (yield* Clock.currentTimeMillis) + maxSeconds * 1_000

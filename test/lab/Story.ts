@@ -1,5 +1,5 @@
 /**
- * The story of a case: who did what, and what the tables and the topic held then, short enough to be read aloud.
+ * The story of a case: each actor's steps, and the tables and the topic after them, as short as possible.
  */
 import type { TaskRow } from "./LabDatabase.ts"
 import type { TopicRecord, Violation, World } from "./Oracle.ts"
@@ -9,14 +9,14 @@ import { labTask } from "./TaskRequests.ts"
 interface Line {
   readonly who: string
   readonly what: Array<string>
-  /** What could be seen afterwards, where it changed. */
+  /** The state after the steps, if it changed. */
   state: string | undefined
 }
 
 /** The reads that a story tells. */
 const fetches = new Set(["select outbox_events", "select outbox_holds", "select outbox_events for update skip locked"])
 
-/** Steps that tell a reader nothing: reads, fault points, the start of a transaction. */
+/** Steps that the story leaves out: reads, fault points, the start of a transaction. */
 const isSilent = (label: string) =>
   label === "BEGIN" ||
   label === "wait" ||
@@ -96,18 +96,18 @@ const phraseOf = (label: string): string => {
 }
 
 export class Story {
-  /** Letters of orders by id: the first one placed is A. */
+  /** Letters of orders by id: the first placed order is A. */
   readonly letters = new Map<string, string>()
   private readonly lines: Array<Line> = []
   private lastState = ""
 
-  /** An event as a reader names it: `A2`, version 2 of order A. */
+  /** An event's name: `A2` is version 2 of order A. */
   readonly named = ({ order, version }: { readonly order: string; readonly version: number }): string =>
     `${this.letters.get(order) ?? "?"}${version}`
 
   private readonly taskNames = new Map<string, string>()
 
-  /** Tasks of the lab by numbers; a payment's recovery by what it looks after. */
+  /** A number for each of the lab's tasks; for a payment's recovery a name with its order. */
   taskNamed({ id, type }: Pick<TaskRow, "id" | "type">): string {
     if (type !== labTask.name) return type
     const name = this.taskNames.get(id) ?? `T${this.taskNames.size + 1}`
@@ -122,7 +122,7 @@ export class Story {
     return read
   }
 
-  /** A step of an actor; steps in a row make one line. */
+  /** Adds a step of an actor; steps in a row make one line. */
   step(who: string, label: string): void {
     if (!isSilent(label)) this.says(who, phraseOf(label))
   }
@@ -133,7 +133,7 @@ export class Story {
     else this.lines.push({ who, what: [what], state: undefined })
   }
 
-  /** Notes what can be seen now, if it is something else than before. */
+  /** Adds the state, if it has changed. */
   see(world: World): void {
     const state = this.describe(world)
     if (state === this.lastState) return
@@ -142,7 +142,7 @@ export class Story {
     if (last !== undefined) last.state = state
   }
 
-  /** What one consumer has done, and what it holds. */
+  /** The effects and the holds of one consumer. */
   private describeConsumer({ effects, inbox }: World["committed"], consumer: string, nameOf: World["nameOf"]) {
     const at = consumer === "analytics" ? "" : ` at ${consumer}`
     const mine = <A extends { readonly consumer: string }>(all: ReadonlyArray<A>) =>
@@ -182,7 +182,7 @@ export class Story {
     const letters = (all: World["captures"]) => all.map(({ amountMinor }) => letterOf(amountMinor)).join(" ")
     if (captures.length > 0) parts.push(`captured: ${letters(captures)}`)
     if (givenBack.length > 0) parts.push(`given back: ${letters(givenBack)}`)
-    // A recovery that was not needed is no part of the story.
+    // The story leaves out a recovery that had nothing to do.
     const tasks = committed.tasks.filter(({ state, type }) => type === labTask.name || state !== "completed")
     if (tasks.length > 0)
       parts.push(`tasks: ${tasks.map((task) => `${this.taskNamed(task)} ${task.state}`).join(", ")}`)
@@ -193,7 +193,7 @@ export class Story {
     return parts.join(" · ")
   }
 
-  /** Numbered lines, what was seen beneath, and the invariant that broke. */
+  /** Numbered lines, the state beneath each, and the invariant that broke. */
   print(violation: Violation | undefined): string {
     const text: Array<string> = []
     this.lines.forEach(({ state, what, who }, index) => {
@@ -204,13 +204,13 @@ export class Story {
     return text.join("\n")
   }
 
-  /** How many lines a reader has to follow. */
+  /** The number of lines. */
   get length(): number {
     return this.lines.length
   }
 }
 
-/** What was done several times in a row, once with its count. */
+/** Equal steps in a row, once with their count. */
 const collapsed = (what: ReadonlyArray<string>): ReadonlyArray<string> => {
   const runs: Array<{ readonly text: string; count: number }> = []
   for (const text of what) {
@@ -221,10 +221,10 @@ const collapsed = (what: ReadonlyArray<string>): ReadonlyArray<string> => {
   return runs.map(({ count, text }) => (count === 1 ? text : `${text} (${count} times)`))
 }
 
-/** As wide as a page of this project. */
+/** The width of a page of this project. */
 const maxWidth = 120
 
-/** `text` in lines of at most that width, broken behind `separator`; those after the first stand beneath its start. */
+/** `text` in lines of at most that width, broken after `separator`. Later lines are indented to the first line's text. */
 const wrapped = (start: string, text: string, separator: string): ReadonlyArray<string> => {
   const lines = [start]
   for (const [index, part] of text.split(separator).entries()) {
@@ -238,7 +238,7 @@ const wrapped = (start: string, text: string, separator: string): ReadonlyArray<
   return lines
 }
 
-/** The partitions, each in its order. */
+/** The partitions, each in offset order. */
 const topicText = (topic: ReadonlyArray<TopicRecord>, named: Story["named"]): string =>
   [...new Set(topic.map((record) => record.partition))]
     .toSorted((a, b) => a - b)

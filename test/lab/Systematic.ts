@@ -1,13 +1,13 @@
 /**
- * The cases that are tried before any is drawn: each request, with each fault in each window between two of its effects, alone and
- * with somebody else at work on the same order. Chance takes thousands of cases to get to all of these, and most bugs are here.
+ * The systematic cases, which run before the drawn ones: each request with each fault in each window between two of its effects, alone and
+ * with another actor at work on the same order. Drawn cases need thousands to reach all of these, and most bugs are here.
  */
 import type { Case, Command } from "./Case.ts"
 import { consumers } from "./SystematicConsumers.ts"
 import { upkeeps } from "./SystematicUpkeep.ts"
 import { command, faultsAt } from "./Windows.ts"
 
-/** What is asked once order A is there, `b` as Commands.ts reads it: pay, pay and be declined, pay and hear nothing, one event, two. */
+/** The requests about order A, with `b` as Commands.ts reads it: pay, pay and be declined, pay without an answer, one event, two events. */
 const requests = [
   command("pay"),
   command("pay", 0, 4),
@@ -16,39 +16,39 @@ const requests = [
   command("decline", 0, 4)
 ]
 
-/** A payment has three effects, and one fault in front of a first and behind a last is worth a look, too. */
+/** A payment has three effects. The windows before the first and after the last are included. */
 const clientWindows = [0, 1, 2, 3]
 /** A batch is a send and a mark, a slice a commit and an offset. */
 const serviceWindows = [0, 1, 2]
 
-/** The gates of a batch, and of a slice of two. */
+/** The gates of a batch, and of a slice of two records. */
 const serviceGates = 8
 
-/** Where a writer idles with its transaction open: in front of the commit, and behind the first write. */
+/** Where a writer idles with its transaction open: before the commit, and after the first write. */
 const idles = [0, 1, 3, 5].map((b) => command("lateCommit", 0, b))
 
 const place = command("place")
 const [dispatcher, consumer, worker] = [3, 4, 6]
 
-/** Pays and hears nothing: the money has moved, or it has not. */
+/** Payments without an answer: the money has moved, or it has not. */
 const unheard = [command("pay", 0, 6), command("pay", 0, 9)]
-/** Whatever waits is due. */
+/** After a minute everything that waits is due. */
 const aMinute = command("clock", 2)
 
-/** A recovery takes the payment up, asks the gateway, stores the outcome, and ends. */
+/** The effects of a recovery: claim the task, ask the gateway, store the outcome, end the task. */
 const workerWindows = [0, 1, 2, 3, 4]
 
 function* money(): Generator<ReadonlyArray<Command>> {
   const [pay, cancel, refund] = [command("pay"), command("cancel"), command("refund")]
   const webhook = command("webhook")
-  // Somebody cancels or gives back, and is struck.
+  // A cancel or a refund meets a fault.
   for (const window of [0, 1]) {
     for (const fault of faultsAt(0, window)) {
       yield [place, fault, cancel]
       yield [place, pay, fault, refund]
     }
   }
-  // A payment stands still, and the order is cancelled, paid again, given back; or the gateway reports first.
+  // A payment freezes, and the order is cancelled, paid again or refunded; or the gateway reports first.
   const standing = [...idles, ...clientWindows.map((window) => command("freezeAfter", 0, window))]
   for (const still of standing) {
     for (const first of [pay, command("pay", 0, 4), unheard[0]!]) yield [place, still, first, command("cancel", 1)]
@@ -59,7 +59,7 @@ function* money(): Generator<ReadonlyArray<Command>> {
     yield [place, still, cancel, command("pay", 1)]
     yield [place, pay, still, refund, command("refund", 1)]
   }
-  // What nobody heard of is looked up, and whoever does that is struck; or the client comes again at the same time.
+  // A payment with an unknown outcome is recovered, and the worker meets a fault; or the client repeats its request at the same time.
   for (const paying of unheard) {
     for (const window of workerWindows)
       for (const fault of faultsAt(worker, window)) yield [place, fault, paying, aMinute]
@@ -82,7 +82,7 @@ function* money(): Generator<ReadonlyArray<Command>> {
       if (window > 0) yield [place, command("freezeAfter", 0, 1), pay, command("cancel", 1), fault, aMinute]
     }
   }
-  // The gateway says nothing, for once or for as long as anybody asks.
+  // The gateway does not answer, once or always.
   for (const b of [0, 1]) {
     const silent = command("gatewayFails", 0, b)
     yield [place, silent, pay]
@@ -102,12 +102,12 @@ function* tasks(): Generator<ReadonlyArray<Command>> {
   for (const fault of faultsAt(0, 0)) yield [fault, plain]
   for (const window of workerWindows.slice(0, 4))
     for (const fault of faultsAt(worker, window)) for (const task of [plain, failing]) yield [fault, task]
-  // One stands still past its lease, another one takes over, and the first goes on.
+  // One worker freezes until its lease has expired, another one takes the task, and the first one thaws.
   for (let gate = 0; gate < serviceGates; gate++) {
     for (const task of [plain, failing]) yield [command("freeze", worker, gate), task, aMinute]
     yield [command("startWorker"), command("freeze", worker, gate), inLine, inLine, aMinute, command("thaw")]
   }
-  // An operator comes while it runs, and behind it.
+  // An operator cancels or retries a task while it runs, or after it.
   for (const operate of [command("cancelTask"), command("retryTask")]) {
     yield [command("freeze", worker, 3), plain, operate, aMinute]
     yield [command("task", 0, 4), aMinute, aMinute, operate, command("retryTask")]
@@ -117,14 +117,14 @@ function* tasks(): Generator<ReadonlyArray<Command>> {
 }
 
 function* lists(): Generator<ReadonlyArray<Command>> {
-  // Somebody asks, and is struck.
+  // A request meets a fault.
   for (const window of clientWindows) {
     for (const fault of faultsAt(0, window)) {
       yield [fault, place]
       for (const request of requests) yield [place, fault, request]
     }
   }
-  // Somebody idles or is frozen in the middle, and another one comes to the same order: with another request or the same one.
+  // A writer idles or is frozen in its transaction, and another request for the same order comes, a different one or the same.
   const standing = [...idles, ...clientWindows.map((window) => command("freezeAfter", 0, window))]
   for (const still of standing) {
     for (const first of requests) {
@@ -134,9 +134,9 @@ function* lists(): Generator<ReadonlyArray<Command>> {
     yield [still, place, command("place", 1)]
     yield [still, place, command("again", 1)]
   }
-  // Nothing else goes on, and the dispatcher of the one event is struck.
+  // One event, and its dispatcher meets a fault.
   for (const window of [0, 1]) for (const fault of faultsAt(dispatcher, window)) yield [fault, place]
-  // A writer commits while a dispatcher stands still, which then goes on as if nothing had come in between.
+  // A writer commits while a dispatcher is frozen, and then the dispatcher thaws.
   for (const idle of idles) {
     for (const window of serviceWindows) {
       const dispatcherStands = command("freezeAfter", dispatcher, window)
@@ -144,7 +144,7 @@ function* lists(): Generator<ReadonlyArray<Command>> {
         yield [place, idle, command("place"), dispatcherStands, other, command("thaw", 1), command("thaw")]
     }
   }
-  // One of two dispatchers, or of two consumers, stands still at each gate of its work, and there is more to do.
+  // One of two dispatchers, or of two consumers, freezes at each gate of its work, and more events follow.
   for (let gate = 0; gate < serviceGates; gate++) {
     yield [
       place,
@@ -156,14 +156,14 @@ function* lists(): Generator<ReadonlyArray<Command>> {
     yield [place, command("startDispatcher"), command("freeze", dispatcher, gate), command("decline", 0, 4)]
     yield [place, command("startConsumer"), command("freeze", consumer, gate), command("decline"), command("decline")]
   }
-  // Asked twice, asked with another body.
+  // A request is repeated, with the same body and with another one.
   for (const request of requests) {
     yield [place, request, command("again", 1, 1)]
     yield [place, request, command("otherBody", 1, 1)]
     yield [place, command("together"), request, command("again", 1, 1)]
     for (const gate of [2, 4, 6, 8]) yield [place, command("conflict", 0, gate), request]
   }
-  // An event is refused until it is dead, or struck while it is held; an operator comes early, or late.
+  // An event is rejected until it is a dead letter, or a fault strikes while it is held. An operator decides early or late.
   const refused = [command("reject"), command("reject"), command("reject")]
   const decline = command("decline")
   for (const operate of [command("redrive", 1), command("discard", 1)]) {
@@ -178,11 +178,11 @@ function* lists(): Generator<ReadonlyArray<Command>> {
       yield [command("outage"), place, ...refused, fault, command("outage", 1), decline]
     }
   }
-  // What was placed is asked for again once the order has moved on.
+  // A place is repeated after the order has changed.
   for (const request of requests) yield [place, request, command("again", 1, 0)]
-  // The clock goes back between two events of an order that wait.
+  // The clock goes back between two queued events of an order.
   yield [command("outage"), place, command("clock", 4), decline, command("outage", 1)]
-  // Refused together and alone, and then accepted; and a refusal that ends while the order goes on.
+  // Two events are rejected together and alone, and then accepted; and rejections end while the order gets a new event.
   for (const second of [decline, command("decline", 0, 4)]) {
     yield [command("outage"), place, second, command("reject"), command("reject"), command("outage", 1)]
     yield [
@@ -195,10 +195,10 @@ function* lists(): Generator<ReadonlyArray<Command>> {
       decline
     ]
   }
-  // A lane's floor is raised while a writer idles with a smaller number than those that are through.
+  // A lane's low-water mark is raised while a writer idles with a smaller number than published events.
   yield [command("lateCommit"), place, command("place", 1), command("raiseFloors"), command("thaw"), decline]
   yield [place, command("lateCommit"), decline, command("place", 1), command("raiseFloors"), command("thaw"), decline]
-  // The broker fails while there is one event, several of an order, and several of two orders.
+  // The broker fails while one event is queued, several of one order, and several of two orders.
   const backlogs = [
     [place],
     [place, command("decline")],
@@ -220,11 +220,11 @@ function* lists(): Generator<ReadonlyArray<Command>> {
   }
 }
 
-/** Choices of a short case at which somebody else may go on: past them everybody has come to rest. */
+/** The choices of a short case at which another actor may run. After them all actors are idle. */
 const choices = 24
 
 /**
- * Two things at once, with one change of turn at each place where there is a choice: most bugs of concurrency need no more than one.
+ * Two requests at once, with one change of actor at each choice: most concurrency bugs need no more than one.
  * Source: "Iterative Context Bounding for Systematic Testing of Multithreaded Programs", Musuvathi and Qadeer, 2007.
  */
 function* turns(): Generator<Pick<Case, "commands" | "switches">> {
@@ -239,10 +239,13 @@ function* turns(): Generator<Pick<Case, "commands" | "switches">> {
   }
 }
 
-/** Archive and batch bounds as seeds give them (`settingsOf`): of seven, one with room for one event in a batch, one without archive, one without fast path. */
+/**
+ * The seeds that vary the settings (`settingsOf`). Of seven cases one has room for one event in a batch, one has no archive, one has no
+ * fast path.
+ */
 const seedOf = (index: number): number => (index % 7 === 4 ? 5 : index % 7 === 5 ? 4 : index % 7 === 6 ? 3 : 0)
 
-/** All of them, short ones first. */
+/** All systematic cases, short ones first. */
 export const systematic: ReadonlyArray<Case> = [
   ...[...lists(), ...money(), ...tasks(), ...consumers(), ...upkeeps()]
     .map((commands) => ({ commands, switches: [] }))

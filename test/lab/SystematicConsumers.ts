@@ -1,16 +1,19 @@
-/** The systematic cases of consumers: each fault at each statement and fault point of a slice and of a round, and other members and operators in between. */
+/**
+ * The systematic cases of consumers: each fault at each statement and fault point of a slice and of a round of attempts, with other members
+ * and operators in between.
+ */
 import type { Command } from "./Case.ts"
 import { command, faultsAt } from "./Windows.ts"
 
-/** The numbers with which a command means the first, the second, … gate from now (`gatesFromNow`). */
+/** The command numbers for the first, the second, … gate from now (`gatesFromNow`). */
 const gates = (count: number): ReadonlyArray<number> =>
   Array.from({ length: count }, (_, index) => (index < 8 ? index : index + 8))
 
-/** From a slice's start to behind its offset commit, with a hold. */
+/** The gates from a slice's start until after its offset commit, with a hold. */
 const sliceGates = gates(15)
-/** A round that finds one event, applies it, and ends the hold. */
+/** The gates of a round that finds one event, applies it, and ends the hold. */
 const roundGates = gates(24)
-/** An operator's transaction. */
+/** The gates of an operator's transaction. */
 const operatorGates = gates(8)
 
 const [consumer, held] = [4, 8]
@@ -19,7 +22,7 @@ const place = command("place")
 const decline = command("decline")
 const [away, back] = [command("outage"), command("outage", 1)]
 
-/** How version 1 or 2 of order A fails at the first subscriber: always, twice, or permanently; before it writes anything, or after that. */
+/** How version 1 or 2 of order A fails at the first subscriber: always, twice, or permanently; before or after the handler writes. */
 const poison = (way: "always" | "twice" | "refused", version: 1 | 2 = 1, after = false): Command =>
   command("poison", 0, version - 1 + 3 * { always: 0, twice: 1, refused: 2 }[way] + (after ? 18 : 0))
 
@@ -28,10 +31,10 @@ const retry = command("inboxRetry")
 const discard = command("inboxDiscard")
 const skip = command("inboxSkip")
 
-/** Version `version` of an aggregate of another producer, in that partition. */
+/** That version of another producer's aggregate, in that partition. */
 const foreign = (version: number, partition = 0): Command => command("foreign", partition, version - 1)
 
-/** Partitions move while a slice is being applied; offsets are set back. */
+/** Rebalances while a slice is being applied, and offsets that are set back. */
 function* moves(): Generator<ReadonlyArray<Command>> {
   for (const gate of sliceGates.slice(0, 13)) {
     for (const how of gate % 2 === 0 ? [0, 1, 2, 3] : [0, 1]) yield [place, command("rebalance", how, gate), decline]
@@ -47,9 +50,9 @@ function* moves(): Generator<ReadonlyArray<Command>> {
   }
 }
 
-/** Events that can't be handled, alone and among others. */
+/** Poison events, alone and among others. */
 function* poisons(): Generator<ReadonlyArray<Command>> {
-  // Another aggregate in the same partition, or in the other one.
+  // A second aggregate in the same partition, or in the other one.
   yield [poison("always"), place, foreign(1, 1)]
   yield [poison("always"), place, foreign(1)]
   for (const way of ["always", "twice", "refused"] as const) {
@@ -67,14 +70,14 @@ function* poisons(): Generator<ReadonlyArray<Command>> {
       yield [poison(way), place, command("together"), decline, operate, command("inboxRetry", 1, 1)]
     }
   }
-  // One member parks an event that fails there, and another one applies it. Then an operator decides about it.
+  // One member parks an event that fails there, another one applies it, and then an operator decides about it.
   const once = { ...poison("twice"), a: 2 }
   for (const gate of [2, 3, 4]) {
     const stands = command("freeze", held, 2)
     for (const operate of [retry, discard, skip])
       yield [another, command("freeze", consumer, gate), once, stands, place, stands, command("thaw", 2), operate]
   }
-  // A crash while an event is parked: at each gate where the event fails alone, and after each effect.
+  // A crash while an event is parked: at each gate of the attempt in which it fails alone, and after each effect.
   for (const gate of [...sliceGates, ...gates(24).slice(15)])
     yield [command("crash", consumer, gate), poison("always"), place, decline]
   for (const window of [0, 1, 2, 3]) {
@@ -83,7 +86,7 @@ function* poisons(): Generator<ReadonlyArray<Command>> {
       yield [poison("always"), place, fault, decline]
     }
   }
-  // One member freezes with an event that fails for another one, and an operator decides before it goes on.
+  // One member freezes with an event that fails at another member, and an operator decides before the first one thaws.
   for (const gate of sliceGates) {
     yield [another, command("freeze", consumer, gate), poison("always"), place, discard, command("thaw"), decline]
     if (gate % 2 === 0)
@@ -120,7 +123,7 @@ function* rounds(): Generator<ReadonlyArray<Command>> {
   }
 }
 
-/** Records that can't be read, and versions that are missing. */
+/** Records that can't be read, and missing versions. */
 function* records(): Generator<ReadonlyArray<Command>> {
   for (const kind of [0, 1, 2]) {
     yield [place, command("badRecord", 0, kind), decline]
@@ -147,7 +150,7 @@ function* records(): Generator<ReadonlyArray<Command>> {
   yield [second, second, first, command("replay", 1)]
   yield [command("subscribe"), third, first, skip, command("inboxSkip", 0, 1)]
   for (const gate of sliceGates) {
-    // The member that finds the gap freezes or crashes, and the missing event comes.
+    // The member that finds the gap freezes or crashes, and the missing event arrives.
     yield [another, command("freeze", consumer, gate), second, first, command("thaw"), third]
     if (gate % 2 === 1) yield [another, second, command("freeze", consumer, gate), first, third, command("thaw")]
     if (gate < 8) yield [command("crash", consumer, gate), second, first]

@@ -1,4 +1,4 @@
-/** Work that clients ask for beside orders: tasks of the lab's own type, whose runs fail as they are told, and what an operator does with them. */
+/** The lab's own tasks, whose runs fail as their data says, and an operator's decisions about them. */
 import { Effect, Schema } from "effect"
 import * as TaskHandler from "../../src/tasks/TaskHandler.ts"
 import { Tasks } from "../../src/tasks/Tasks.ts"
@@ -8,13 +8,13 @@ import { gate } from "./Actor.ts"
 import { make, type Request } from "./Requests.ts"
 
 const Payload = Schema.Struct({
-  /** So many runs fail. */
+  /** How many runs fail. */
   failures: Schema.Int,
-  /** It is refused for good. */
+  /** Whether it fails permanently. */
   refused: Schema.Boolean
 })
 
-/** Runs of a task: it is dead behind the third. */
+/** The most runs of a task: after the third it is dead. */
 export const maxRuns = 3
 
 export const labTask: TaskType<typeof Payload.Type> = {
@@ -25,7 +25,7 @@ export const labTask: TaskType<typeof Payload.Type> = {
   retryDelaysMillis: Array.from({ length: maxRuns - 1 }, () => 1_000)
 }
 
-/** What it does outside, which nobody can take back, and then a row that commits with its end. */
+/** An effect outside, which can't be rolled back, and then a row that commits with the task's end. */
 export const labHandler = (did: (taskId: string) => void) =>
   TaskHandler.make(
     labTask,
@@ -42,7 +42,7 @@ export const labHandler = (did: (taskId: string) => void) =>
     })
   )
 
-/** How a task goes, by the command's number. Most go well: what becomes of two of those is harder to get right. */
+/** How a task's runs go, by the command's number. Most succeed: the order of two successful tasks is harder to keep. */
 const ways = [
   { failures: 0, refused: false, says: "" },
   { failures: 1, refused: false, says: " (its first run will fail)" },
@@ -73,7 +73,7 @@ export const enqueue = (number: number, b: number): Request => {
   )
 }
 
-/** What an operator does with a task, whatever has become of it by then. */
+/** An operator's decision about a task, whatever its state is by then. */
 export const operateTask = (what: "cancel" | "retry", task: { readonly name: string; readonly id: string }): Request =>
   make(
     `${what === "retry" ? "run" : what} task ${task.name}${what === "retry" ? " again" : ""}`,

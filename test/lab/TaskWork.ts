@@ -1,6 +1,6 @@
 /**
- * What workers do: claim and run, one task after the other, while the process's heart renews its leases and takes back those of the lost.
- * It stands in for the loops of TaskWorkers, and hands it to the steps of TaskWorker.
+ * The work of workers: claim and run one task after the other, while the process's heartbeat renews its leases and takes back those of lost
+ * workers. This replaces the loops of TaskWorkers, and calls the steps of TaskWorker.
  */
 import { Effect, Exit, Fiber } from "effect"
 import type { ClaimedTask } from "../../src/tasks/TaskClaim.ts"
@@ -9,14 +9,14 @@ import type { Actor } from "./Actor.ts"
 import type { WorkerProcess, WorkerServices } from "./Processes.ts"
 import type { Scheduler } from "./Scheduler.ts"
 
-/** What a worker has in hand. */
+/** The tasks that a worker is running or ending. */
 export interface Hands {
   readonly claimed: Array<ClaimedTask>
-  /** Ends that are still to be written. */
+  /** Ends that are not written yet. */
   readonly ended: Array<{ readonly task: ClaimedTask; readonly result: RunResult }>
-  /** It has looked for tasks, found none, and nothing has changed since. */
+  /** It has looked for tasks and found none since the last change. */
   looked: boolean
-  /** Time has passed since its leases were renewed. */
+  /** Time has passed since it renewed its leases. */
   beatDue: boolean
 }
 
@@ -29,7 +29,7 @@ export class TaskWork {
 
   private seen = ""
 
-  /** What is committed was looked at: where a task has changed since, or its time has come, it is looked for. */
+  /** After the committed rows were read: wakes all workers if a task has changed or become due. */
   look(): void {
     const { tasks } = this.lab.committed
     if (tasks.length === 0) return
@@ -42,13 +42,13 @@ export class TaskWork {
     for (const { hands } of this.workers) hands.looked = false
   }
 
-  /** Time has passed: leases are renewed, or run out. */
+  /** Time has passed: leases are renewed, or expire. */
   poll(): void {
     this.wake()
     for (const { hands } of this.workers) hands.beatDue = true
   }
 
-  /** Something is due that nobody is there for. */
+  /** Whether a task is due and no living worker is there to take it. */
   get needsWorker(): boolean {
     const { tasks } = this.lab.committed
     return tasks.some(({ due, expired }) => due || expired) && this.workers.every(isFrozen)
@@ -99,7 +99,7 @@ export class TaskWork {
   private heartJob(process: WorkerProcess, actor: Actor) {
     const { hands, worker } = process
     const [runner] = process.actors
-    // A statement that waits for a lock is not to be interrupted: what the driver does then depends on the moment.
+    // A statement that waits for a lock is not interrupted: the driver's behaviour would depend on timing.
     if (hands.beatDue && worker.running() > 0 && runner?.state !== "blocked") {
       return () => {
         hands.beatDue = false

@@ -1,4 +1,4 @@
-/** The orders topic as the oracle and the story read it: decoded, in the order in which it was appended. */
+/** The orders topic as the oracle and the story read it: decoded, in the order of its appends. */
 import { ordersTopic } from "../../src/domain/Events.ts"
 import type { Batch, ConsumedRecord } from "../../src/brokers/Broker.ts"
 import type { ModelLog } from "./ModelBroker.ts"
@@ -9,16 +9,16 @@ import type { Story } from "./Story.ts"
 
 const decoder = new TextDecoder()
 
-/** What an event says of money. */
+/** The sign of an event's amount. */
 const signs: Readonly<Record<string, number>> = { OrderPaid: 1, OrderRefunded: -1 }
 
-/** A record as another writer appends it. */
+/** A record as another service appends it. */
 type Foreign = Omit<ConsumedRecord, "offset">
 
 export class Topic {
-  /** What the service has sent. */
+  /** The records that the service has sent. */
   readonly records: Array<TopicRecord> = []
-  /** All that is there, as consumers know it. */
+  /** All records, as consumers know them. */
   readonly all: Array<InboxRecord> = []
   private readonly known = Array.from({ length: partitionCount }, () => 0)
   private readonly foreign = new Set<string>()
@@ -31,7 +31,7 @@ export class Topic {
     this.story = story
   }
 
-  /** Somebody else writes to the topic. `canBeHandled` is false for what no consumer here can apply. Returns what the record is called. */
+  /** Another service appends to the topic. `canBeHandled` is false for a record that no consumer here can apply. Returns the record's name. */
   append(partition: number, record: Foreign, canBeHandled: boolean): string {
     const { offset } = this.log.appendForeign(ordersTopic, partition, record)
     const place = `${ordersTopic}:${partition}:${offset}`
@@ -45,7 +45,7 @@ export class Topic {
     return this.names([record], [place])
   }
 
-  /** Takes in what was appended since the last look; false where nothing was. */
+  /** Reads the records since the last call; false if there are none. */
   read(): boolean {
     let isNew = false
     this.log.partitions(ordersTopic).forEach((records, partition) => {
@@ -87,7 +87,7 @@ export class Topic {
     return isNew
   }
 
-  /** Records as a story names them: those that can't be read by numbers. */
+  /** The names of unreadable records in a story, which are numbers. */
   names(records: ReadonlyArray<Pick<ConsumedRecord, "value">>, places: ReadonlyArray<string> = []): string {
     return records
       .map(({ value }, index) => {
@@ -100,7 +100,7 @@ export class Topic {
       .join(" ")
   }
 
-  /** Which of these is there, by its number. */
+  /** The index of the first of these records that is in the topic. */
   sent(...records: ReadonlyArray<Foreign>): number | undefined {
     const at = records.findIndex(({ value }) => {
       const id = eventOf(value)?.eventId
@@ -109,7 +109,7 @@ export class Topic {
     return at < 0 ? undefined : at
   }
 
-  /** What the story calls an event or a record by its id. */
+  /** The name of an event or a record in a story, by its id. */
   nameOf(id: string): string {
     const known = this.all.find(({ event }) => event === id)
     return known?.version === undefined
@@ -117,7 +117,7 @@ export class Topic {
       : this.story.named({ order: known.order, version: known.version })
   }
 
-  /** A send, as a story names it. */
+  /** The name of a send in a story. */
   titleOf(batch: Batch): string {
     return `${this.names(batch.records)} to partition ${batch.partition}`
   }
@@ -135,7 +135,7 @@ interface Event {
   }
 }
 
-/** The event in a record; undefined where there is none. */
+/** The event in a record, undefined if there is none. */
 const eventOf = (value: Uint8Array | null): Event | undefined => {
   try {
     return JSON.parse(decoder.decode(value ?? new Uint8Array())) as Event

@@ -1,6 +1,6 @@
 /**
- * What there is to do: which request or lane an idle actor takes next; what consumers and workers do stands in files of its own. It stands in for what deals work out in the service
- * (LaneWorkers, Shares), and hands it to the service's own steps.
+ * Which request or lane an idle actor takes next. The work of consumers and workers has its own files. This replaces the assignment of
+ * lanes and the loops of LaneWorkers, and calls the service's own steps.
  */
 import { Effect, Exit } from "effect"
 import { SqlError } from "effect/sql"
@@ -16,7 +16,10 @@ import { HandlerFailed } from "./LabSubscribers.ts"
 import { ConsumerWork } from "./ConsumerWork.ts"
 import { TaskWork } from "./TaskWork.ts"
 
-/** The lab ends sessions, makes transactions collide and effects fail, and takes the broker away or has it refuse. */
+/**
+ * Whether the lab has caused this error: it ends sessions, makes transactions conflict and handlers fail, and makes the broker unavailable
+ * or refuse.
+ */
 const isCausedHere = (error: unknown) =>
   (SqlError.isSqlError(error) &&
     ["ConnectionError", "SerializationError", "DeadlockError"].includes(error.reason._tag)) ||
@@ -29,10 +32,10 @@ const isCausedHere = (error: unknown) =>
 
 export class Work {
   private readonly lab: Scheduler
-  /** Lanes that have something new, or that a poll is to look at. */
+  /** Lanes with new events, or that a poll wants fetched. */
   private readonly wokenLanes = new Set<number>()
 
-  /** The next dispatcher that has nothing to do raises the floors. */
+  /** The next idle dispatcher raises the low-water marks. */
   floorsDue = false
 
   readonly tasks: TaskWork
@@ -44,20 +47,20 @@ export class Work {
     this.consumers = new ConsumerWork(lab)
   }
 
-  /** There is something new in the lane. */
+  /** The lane has something new. */
   wake(lane: number): void {
     this.wokenLanes.add(lane)
     for (const actor of this.lab.actors) actor.lookedAt.delete(lane)
   }
 
-  /** Every lane with rows, every partition and all tasks are looked at again. */
+  /** Wakes every lane with rows, every partition and all tasks. */
   pollAll(): void {
     for (const { lane } of this.lab.committed.queue) this.wake(lane)
     this.consumers.poll()
     this.tasks.poll()
   }
 
-  /** Who works on the share: whoever is at it now and not frozen, else the living ones by turns. */
+  /** The owner of the share: the process that works on it now and is not frozen, else one of the living processes in turn. */
   private owner<P extends Process>(
     processes: ReadonlyArray<P>,
     share: number,
@@ -67,7 +70,7 @@ export class Work {
     return living.find(isAt) ?? living[share % living.length]
   }
 
-  /** What an idle actor would do next, if there is anything. */
+  /** The next job of an idle actor, if there is one. */
   jobOf(process: Process, actor: Actor): (() => void) | undefined {
     switch (process.role) {
       case "client": {
@@ -83,7 +86,7 @@ export class Work {
               ended: (exit) => {
                 const violation = request.take(exit)
                 if (violation !== undefined) this.lab.report(violation)
-                // What an operator has done is looked at as if it were due: signals are not under the lab.
+                // An operator's wake-ups don't exist in the lab, so everything is polled.
                 if (request.order < 0) this.pollAll()
                 this.tellFailure(actor, exit)
               }
@@ -101,7 +104,7 @@ export class Work {
     }
   }
 
-  /** Two rounds: one notes how far the numbers go, the other looks where the lanes begin once all who had them have ended. */
+  /** Two rounds: the first one notes the highest numbers, the second one raises the marks once all older transactions have ended. */
   private floorsJob(process: DispatcherProcess, actor: Actor) {
     if (!this.floorsDue) return undefined
     return () => {
@@ -120,7 +123,7 @@ export class Work {
     }
   }
 
-  /** All lanes that were woken, that the dispatcher owns, and that are not in flight there, in one round. */
+  /** One round over all woken lanes that the dispatcher owns and that are not in flight there. */
   private drainJob(process: DispatcherProcess, actor: Actor) {
     const dispatchers = this.lab.processes.filter((one) => one.role === "dispatcher")
     const isAt = (one: DispatcherProcess, lane: number) =>
@@ -142,7 +145,7 @@ export class Work {
       if (this.lab.committed.queue.some((row) => lanes.some((lane) => lane === row.lane)))
         this.lab.ambush("dispatcher", actor)
       for (const lane of lanes) {
-        // Where several may work on a lane, the same wake-up is for each of them.
+        // If several workers may take a lane, each of them gets the wake-up.
         if (lanesHaveOwners && workersPerLane === 1) this.wokenLanes.delete(lane)
         else actor.lookedAt.add(lane)
       }
@@ -172,7 +175,7 @@ export class Work {
       const error: unknown = first?._tag === "Die" ? first.defect : first?._tag === "Fail" ? first.error : undefined
       const text = this.lab.story.readable(error instanceof Error ? error.message : String(error))
       this.lab.story.says(actor.name, `fails: ${text}`)
-      // Any defect that is not the lab's own doing is a belief of the code that proved wrong.
+      // A defect that the lab has not caused shows a wrong assumption of the code.
       if (first?._tag === "Die" && !isCausedHere(error))
         this.lab.report({
           invariant: "what the code takes for granted is true",

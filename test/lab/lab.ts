@@ -1,13 +1,13 @@
 /**
- * npm run lab [-- --cases N] [--mistake name] [--seed N]: generates and runs cases until one breaks an invariant, then shrinks it
- * and tells its story. Without --cases it runs until it is stopped.
+ * npm run lab [-- --cases N] [--mistake name] [--seed N]: generates and runs cases until one breaks an invariant, then shrinks it and
+ * prints its story. Without --cases it runs until it is stopped.
  */
 import { Clock, Effect } from "effect"
 import { encode } from "./Case.ts"
 import { allowFlags, flag, flagNumber, main, mistakeNamed } from "./LabProgram.ts"
 import { search } from "./Search.ts"
 
-/** Between two signs of life. */
+/** The interval of progress lines. */
 const progressMillis = 5_000
 
 allowFlags("mistake", "cases", "seed")

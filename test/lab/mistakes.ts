@@ -1,7 +1,7 @@
 /**
- * npm run mistakes [-- --write] [--only name] [--cases N]: plants each mistake, looks for a case that catches it, and shows a
- * table. With --write the shrunk cases become the stored tokens, and their stories the pages of test/mistakes; with --pages the
- * pages are written anew from the stored tokens, which takes a second.
+ * npm run mistakes [-- --write] [--only name] [--cases N]: plants each mistake, searches for a case that catches it, and prints a table.
+ * With --write the shrunk cases become the stored tokens, and their stories the pages of test/mistakes. With --pages the pages are written
+ * from the stored tokens, which takes a second.
  */
 import { Effect, Result } from "effect"
 import { writeFile } from "node:fs/promises"
@@ -12,11 +12,11 @@ import { pageOf, pathOf, readTokens, tokensPath } from "./Pages.ts"
 import { run } from "./Scheduler.ts"
 import { partsOf, search, timed } from "./Search.ts"
 
-/** More than any of them needs: one that is not caught by then is not caught. */
+/** More than any of them needs. */
 const defaultCases = 3_000
-/** One seed for all: the table is the same each time. */
+/** One seed for all, so that the table is the same each time. */
 const defaultSeed = 1
-/** A first find may be a long-winded one; the shortest story of a few finds is the one to read. */
+/** The first case found may be long, so the shortest story of a few is kept. */
 const defaultFinds = 3
 
 allowFlags("write", "pages", "only", "cases", "seed", "finds")

@@ -1,4 +1,4 @@
-/** npm run replay -- TOKEN: runs one case again and tells its story. Exits with 1 when an invariant breaks. */
+/** npm run replay -- TOKEN: runs one case again and prints its story. Exits with 1 if an invariant breaks. */
 import { Effect, Result } from "effect"
 import { decode } from "./Case.ts"
 import { main, mistakeNamed } from "./LabProgram.ts"

@@ -1,6 +1,6 @@
 /**
- * The mechanism in a stranger's service: the package that `npm pack` makes, installed into an empty project outside this checkout. The
- * project has its own `node_modules` and its own tsconfig, so nothing of ours can help it.
+ * The mechanism in another service: the package that `npm pack` makes, installed into an empty project outside this checkout. The project
+ * has its own `node_modules` and its own tsconfig, so it can't use the checkout's by accident.
  */
 import { assert, beforeAll, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
@@ -13,10 +13,10 @@ import { root, TestDatabase } from "../support/TestDatabase.ts"
 
 const run = promisify(execFile)
 
-/** An install on a slow network, and a type check on a busy machine. */
+/** The time limit of an install on a slow network, and a type check on a busy machine. */
 const timeoutMillis = 900_000
 
-/** The commands find the Node that runs this test. What npm has told this run it does not tell to theirs. */
+/** The commands use the Node that runs this test, without the variables that npm has set for this run. */
 const environment = {
   ...Object.fromEntries(
     Object.entries(process.env).filter(([name]) => !/^(npm_.*|NODE_OPTIONS|INIT_CWD)$/i.test(name))
@@ -24,7 +24,7 @@ const environment = {
   PATH: `${Path.dirname(process.execPath)}${Path.delimiter}${process.env["PATH"]}`
 }
 
-/** Runs a command; what it printed is part of the failure. */
+/** Runs a command; its failure contains the output. */
 const execute = (directory: string, file: string, args: ReadonlyArray<string>, more: Record<string, string> = {}) =>
   run(file, [...args], { cwd: directory, env: { ...environment, ...more }, maxBuffer: 64_000_000 }).catch(
     (error: { readonly stdout: string; readonly stderr: string }) =>
@@ -36,7 +36,7 @@ interface Packed {
   readonly files: ReadonlyArray<{ readonly path: string }>
 }
 
-/** A strict project. Without `skipLibCheck` our declarations are checked, too, and with them those of Effect, which need `dom`. */
+/** A strict project without `skipLibCheck`, so that our declarations are checked. Effect's declarations are checked as well, and need `dom`. */
 const tsconfig = {
   compilerOptions: {
     target: "es2024",
@@ -57,7 +57,7 @@ describe("the package", () => {
   beforeAll(async () => {
     project = await mkdtemp(Path.join(tmpdir(), "paid-once-lift-"))
     const { stdout } = await execute(root, "npm", ["pack", "--json", "--pack-destination", project])
-    // The script `prepack` may print in front of npm's own answer.
+    // The script `prepack` may print lines before npm's own output.
     packed = JSON.parse(stdout.slice(stdout.search(/^\[/m)))[0]
     return () => rm(project, { recursive: true, force: true })
   }, timeoutMillis)

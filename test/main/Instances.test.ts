@@ -9,8 +9,8 @@ import { Fibers } from "../../src/platform/Supervised.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
 /**
- * A memo map that counts how often each layer is built. `Layer.build` inside a layer forks the memo map: the fork asks its parent for a layer, and
- * builds one of its own where the parent has none, so such a question counts as a build.
+ * A memo map that counts how often each layer is built. A `Layer.build` inside a layer forks the memo map. The fork asks its parent for a
+ * layer, and builds the layer itself if the parent has none. Such a question counts as a build.
  */
 const countingMemoMap = () => {
   const inner = Layer.makeMemoMapUnsafe()
@@ -69,7 +69,7 @@ it.live("a process with all roles has one of each: layers, listeners, sessions, 
     )
     const parts = (yield* Context.get(context, HealthParts).all).map(({ name }) => name)
 
-    // A supervised fiber is removed once when the scope closes: two of one name are removed twice.
+    // Scope close removes each supervised fiber once, so two fibers of one name are removed twice.
     const ended: Array<string> = []
     const fibers = Context.get(context, Fibers)
     const { remove } = fibers
@@ -90,10 +90,10 @@ it.live("a process with all roles has one of each: layers, listeners, sessions, 
         partsTwice: twice(parts),
         fibersTwice: twice(ended)
       },
-      // The service listens, and the sandbox gateway beside it.
+      // The listeners of the service and of the sandbox gateway.
       { layersTwice: 0, listening: 2, controlSessions: 1, partsTwice: [], fibersTwice: [] }
     )
-    // Each of the counts has seen its parts.
+    // Each counter has counted something.
     assert.isAbove(builds.size, 50)
     assert.includeMembers(parts, ["dispatcher", "inbox"])
     assert.includeMembers(ended, ["wake-ups", "consumer analytics", "pool metrics of workers", "payment metrics"])

@@ -1,4 +1,4 @@
-/** That each mutant still has its one place in the source, and the test that sees it. `npm run mutants` plants them. */
+/** Each mutant matches exactly one place in the source, and its test exists. `npm run mutants` plants them. */
 import { assert, it } from "vitest"
 import { readFile } from "node:fs/promises"
 import * as Path from "node:path"
@@ -10,7 +10,7 @@ const textOf = (file: string) => readFile(Path.join(root, file), "utf8")
 it("every mutant has one place in the source, and a test", async () => {
   for (const { file, find, name, seenBy } of mutants) {
     assert.strictEqual((await textOf(file)).split(find).length - 1, 1, `${name}: places in ${file}`)
-    // A test of a list of cases has its case's name in its own.
+    // The title of a parameterised test contains the name of its case.
     assert.include(await textOf(seenBy.file), seenBy.test.split(/outbox[._]/)[0]!, `${name}: its test`)
   }
   assert.strictEqual(new Set(mutants.map(({ name }) => name)).size, mutants.length)

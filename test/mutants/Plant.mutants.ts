@@ -1,4 +1,4 @@
-/** Tests of the tests: each mistake of `mutants.ts` is planted, and the test that is there for it must turn red. */
+/** Tests of the tests: each mistake of `mutants.ts` is planted, and its test must fail. */
 import { assert, inject, it } from "vitest"
 import { spawn } from "node:child_process"
 import { once } from "node:events"
@@ -8,7 +8,7 @@ import * as Path from "node:path"
 import { root } from "../support/Postgres.ts"
 import { type Mutant, mutants } from "./mutants.ts"
 
-/** Starting vitest takes seconds on a slow machine, and a test that waits for what the mistake keeps from coming runs into its own limit. */
+/** Long enough to start vitest on a slow machine, and for a test that waits until its own limit. */
 const timeoutMillis = 180_000
 /** That limit: without a mistake these tests take a second at most. */
 const plantedTestMillis = 5_000
@@ -21,7 +21,7 @@ interface Report {
 
 const escaped = (text: string) => text.replaceAll(/[.*+?^${}()|[\]\\]/g, "\\$&")
 
-/** Runs the mutant's test in a vitest of its own, on the Postgres of this run. Returns what became of it, by implementation. */
+/** Runs the mutant's test in a separate vitest, on the Postgres of this run. Returns its result, by implementation. */
 const run = async ({ name, seenBy }: Mutant): Promise<ReadonlyArray<string>> => {
   const directory = await mkdtemp(Path.join(tmpdir(), "paid-once-mutant-"))
   try {

@@ -16,7 +16,7 @@ export const brokerMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "asks-disconnected-brokers-first",
-    breaks: "a question waits for brokers that are down before it reaches one that is connected",
+    breaks: "a request that any broker can answer waits for brokers that are down before it reaches a connected one",
     file: `${patches}/Metadata.ts`,
     find: "Number(other.isConnected()) - Number(one.isConnected())",
     replace: "Number(one.isConnected()) - Number(other.isConnected())",

@@ -1,4 +1,4 @@
-/** Mistakes of one line in the inbox: statements that lose `consumer_name = …`, and so read or change what another consumer holds. */
+/** One-line mistakes in the inbox: statements without `consumer_name = …`, which read or change another consumer's rows. */
 import type { Mutant } from "./mutants.ts"
 
 const applied = "src/operations/AppliedEvents.ts"
@@ -14,7 +14,7 @@ const consumersTest = "test/inbox/TwoConsumers.test.ts"
 export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-applied-by-another-discard",
-    breaks: "an event that one consumer discarded is told of as never applied by the others",
+    breaks: "an event that one consumer discarded is reported as never applied by the others",
     file: applied,
     find: "WHERE d.consumer_name = c.consumer_name AND d.event_id = e.id::text",
     replace: "WHERE d.event_id = e.id::text",
@@ -22,11 +22,11 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-read-all-cursors",
-    breaks: "a consumer takes the version that another one is at for its own",
+    breaks: "a consumer reads another consumer's cursor as its own",
     file: cursors,
     find: "WHERE c.consumer_name = ${consumer} AND c.aggregate_id = a.id",
     replace: "WHERE c.aggregate_id = a.id",
-    seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
+    seenBy: { file: consumersTest, test: "a gap belongs to one consumer:" }
   },
   {
     name: "inbox-advance-any-cursor",
@@ -34,7 +34,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: cursors,
     find: "WHERE c.consumer_name = ${consumer} AND c.aggregate_id = m.id",
     replace: "WHERE c.aggregate_id = m.id",
-    seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
+    seenBy: { file: consumersTest, test: "a gap belongs to one consumer:" }
   },
   {
     name: "inbox-claim-any-cursor",
@@ -42,7 +42,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: claim,
     find: "WHERE c.consumer_name = ${consumer} AND c.aggregate_id = m.id",
     replace: "WHERE c.aggregate_id = m.id",
-    seenBy: { file: consumersTest, test: "an event that all hold and that is " }
+    seenBy: { file: consumersTest, test: "an event that all consumers hold and that is" }
   },
   {
     name: "inbox-round-takes-all",
@@ -50,7 +50,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: holdRetries,
     find: "WHERE consumer_name = ${consumer} AND next_attempt_at <=",
     replace: "WHERE next_attempt_at <=",
-    seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
+    seenBy: { file: consumersTest, test: "a gap belongs to one consumer:" }
   },
   {
     name: "inbox-due-for-all",
@@ -58,7 +58,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: holdRetries,
     find: "FROM inbox_holds WHERE consumer_name = ${consumer} AND next_attempt_at IS NOT NULL",
     replace: "FROM inbox_holds WHERE next_attempt_at IS NOT NULL",
-    seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
+    seenBy: { file: consumersTest, test: "a gap belongs to one consumer:" }
   },
   {
     name: "inbox-sweeps-all",
@@ -66,31 +66,31 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: holdRetries,
     find: "WHERE h.consumer_name = ${consumer} AND h.status",
     replace: "WHERE h.status",
-    seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
+    seenBy: { file: consumersTest, test: "a gap belongs to one consumer:" }
   },
   {
     name: "inbox-sweep-by-any-parked",
-    breaks: "a gap is looked at because of what waits for another consumer",
+    breaks: "a gap is checked because of another consumer's parked events",
     file: holdRetries,
     find: "WHERE consumer_name = h.consumer_name AND aggregate_id = h.aggregate_id ORDER BY",
     replace: "WHERE aggregate_id = h.aggregate_id ORDER BY",
-    seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
+    seenBy: { file: consumersTest, test: "a gap belongs to one consumer:" }
   },
   {
     name: "inbox-sweep-by-any-cursor",
-    breaks: "a gap is looked at because of how far another consumer is",
+    breaks: "a gap is checked because of another consumer's cursor",
     file: holdRetries,
     find: "ON c.consumer_name = h.consumer_name AND c.aggregate_id = h.aggregate_id",
     replace: "ON c.aggregate_id = h.aggregate_id",
-    seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
+    seenBy: { file: consumersTest, test: "a gap belongs to one consumer:" }
   },
   {
     name: "inbox-turn-behind-others",
-    breaks: "a record that can't be read goes behind what waits for another consumer",
+    breaks: "an unreadable record is parked behind another consumer's parked events",
     file: holds,
     find: "WHERE p.consumer_name = h.consumer_name AND p.aggregate_id",
     replace: "WHERE p.aggregate_id",
-    seenBy: { file: consumersTest, test: "a record that can't be read keeps" }
+    seenBy: { file: consumersTest, test: "an unreadable record keeps its order and" }
   },
   {
     name: "inbox-locks-all-holds",
@@ -98,7 +98,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: holds,
     find: "WHERE h.consumer_name = ${consumer} AND h.aggregate_id = ANY",
     replace: "WHERE h.aggregate_id = ANY",
-    seenBy: { file: consumersTest, test: "a record that can't be read keeps" }
+    seenBy: { file: consumersTest, test: "an unreadable record keeps its order and" }
   },
   {
     name: "inbox-known-to-anybody",
@@ -106,7 +106,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: holds,
     find: "ON there.consumer_name = ${consumer} AND there.event_id",
     replace: "ON there.event_id",
-    seenBy: { file: consumersTest, test: "a record that can't be read keeps" }
+    seenBy: { file: consumersTest, test: "an unreadable record keeps its order and" }
   },
   {
     name: "inbox-wakes-all",
@@ -114,7 +114,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: holds,
     find: "WHERE consumer_name = ${consumer} AND aggregate_id = ANY (${[...aggregateIds]}::text[]) AND status",
     replace: "WHERE aggregate_id = ANY (${[...aggregateIds]}::text[]) AND status",
-    seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
+    seenBy: { file: consumersTest, test: "a gap belongs to one consumer:" }
   },
   {
     name: "inbox-tries-any-hold",
@@ -122,15 +122,15 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: "FROM inbox_holds WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}\n      ${sql.literal(mode",
     replace: "FROM inbox_holds WHERE aggregate_id = ${aggregateId}\n      ${sql.literal(mode",
-    seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
+    seenBy: { file: consumersTest, test: "a gap belongs to one consumer:" }
   },
   {
     name: "inbox-first-of-any",
-    breaks: "a consumer applies what waits for another one",
+    breaks: "a consumer applies the parked events of another one",
     file: heldRows,
     find: "FROM inbox_parked WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}\n        ORDER",
     replace: "FROM inbox_parked WHERE aggregate_id = ${aggregateId}\n        ORDER",
-    seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
+    seenBy: { file: consumersTest, test: "an event that all consumers hold: each" }
   },
   {
     name: "inbox-removes-for-all",
@@ -138,7 +138,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: "DELETE FROM inbox_parked WHERE consumer_name = ${consumer} AND event_id",
     replace: "DELETE FROM inbox_parked WHERE event_id",
-    seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
+    seenBy: { file: consumersTest, test: "a gap belongs to one consumer:" }
   },
   {
     name: "inbox-counts-for-all",
@@ -146,7 +146,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: "${failure.historyLimit}::int4)\n      WHERE consumer_name = ${consumer} AND aggregate_id",
     replace: "${failure.historyLimit}::int4)\n      WHERE aggregate_id",
-    seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
+    seenBy: { file: consumersTest, test: "an event that all consumers hold: each" }
   },
   {
     name: "inbox-due-by-another",
@@ -154,15 +154,15 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: "ELSE '[]' END\n      WHERE consumer_name = ${consumer} AND aggregate_id = ${aggregateId}`)\n  )\n\n/** Stops the attempts",
     replace: "ELSE '[]' END\n      WHERE aggregate_id = ${aggregateId}`)\n  )\n\n/** Stops the attempts",
-    seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
+    seenBy: { file: consumersTest, test: "a gap belongs to one consumer:" }
   },
   {
     name: "inbox-waits-for-all",
-    breaks: "the aggregate of a dead letter stands still for all consumers",
+    breaks: "the aggregate of a dead letter stops for all consumers",
     file: heldRows,
     find: "THEN '[]' ELSE history END\n      WHERE consumer_name = ${consumer} AND aggregate_id",
     replace: "THEN '[]' ELSE history END\n      WHERE aggregate_id",
-    seenBy: { file: consumersTest, test: "a gap is one consumer's own" }
+    seenBy: { file: consumersTest, test: "a gap belongs to one consumer:" }
   },
   {
     name: "inbox-buries-for-all",
@@ -170,7 +170,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: "DELETE FROM inbox_parked WHERE consumer_name = ${held.consumer} AND event_id",
     replace: "DELETE FROM inbox_parked WHERE event_id",
-    seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
+    seenBy: { file: consumersTest, test: "an event that all consumers hold: each" }
   },
   {
     name: "inbox-buries-with-any-history",
@@ -178,7 +178,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: "FROM head JOIN inbox_holds AS h USING (consumer_name, aggregate_id)",
     replace: "FROM head JOIN inbox_holds AS h ON h.aggregate_id = head.aggregate_id",
-    seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
+    seenBy: { file: consumersTest, test: "an event that all consumers hold: each" }
   },
   {
     name: "inbox-unburies-for-all",
@@ -186,7 +186,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: "DELETE FROM inbox_dead_letters WHERE consumer_name = ${consumer} AND event_id",
     replace: "DELETE FROM inbox_dead_letters WHERE event_id",
-    seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
+    seenBy: { file: consumersTest, test: "an event that all consumers hold: each" }
   },
   {
     name: "inbox-releases-all",
@@ -194,7 +194,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: "DELETE FROM inbox_holds WHERE consumer_name = ${consumer} AND aggregate_id",
     replace: "DELETE FROM inbox_holds WHERE aggregate_id",
-    seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
+    seenBy: { file: consumersTest, test: "an event that all consumers hold: each" }
   },
   {
     name: "inbox-withdraws-anybodys-dead",
@@ -202,7 +202,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: park,
     find: "AND d.consumer_name = p.consumer_name AND d.event_id = p.event_id",
     replace: "AND d.event_id = p.event_id",
-    seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
+    seenBy: { file: consumersTest, test: "an event that all consumers hold: each" }
   },
   {
     name: "inbox-parks-nobodys-dead",
@@ -210,39 +210,39 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: park,
     find: "WHERE d.consumer_name = ${consumer} AND d.event_id = parking.event_id",
     replace: "WHERE d.event_id = parking.event_id",
-    seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
+    seenBy: { file: consumersTest, test: "an event that all consumers hold: each" }
   },
   {
     name: "inbox-namesakes-of-all",
-    breaks: "an id that another consumer knows of another aggregate makes a duplicate a second event",
+    breaks: "an id that another consumer has for another aggregate turns a duplicate into a second event",
     file: park,
     find: "ON known.consumer_name = ${consumer} AND known.event_id",
     replace: "ON known.event_id",
-    seenBy: { file: consumersTest, test: "an id that another consumer knows" }
+    seenBy: { file: consumersTest, test: "an id that another consumer has" }
   },
   {
     name: "inbox-finds-anybodys-dead",
-    breaks: "an operator's decision looks for the event in the aggregate that another consumer has it in",
+    breaks: "an operator's decision looks for the event in another consumer's aggregate",
     file: letters,
     find: "FROM inbox_dead_letters WHERE consumer_name = ${consumer} AND event_id = ${eventId}\n    UNION ALL\n    SELECT aggregate_id FROM",
     replace: "FROM inbox_dead_letters WHERE event_id = ${eventId}\n    UNION ALL\n    SELECT aggregate_id FROM",
-    seenBy: { file: consumersTest, test: "an id that another consumer knows" }
+    seenBy: { file: consumersTest, test: "an id that another consumer has" }
   },
   {
     name: "inbox-finds-anybodys-parked",
-    breaks: "an operator's decision looks for the event in the aggregate where it waits for another consumer",
+    breaks: "an operator's decision looks for the event among another consumer's parked events",
     file: letters,
     find: "SELECT aggregate_id FROM inbox_parked WHERE consumer_name = ${consumer} AND event_id",
     replace: "SELECT aggregate_id FROM inbox_parked WHERE event_id",
-    seenBy: { file: consumersTest, test: "an id that another consumer knows" }
+    seenBy: { file: consumersTest, test: "an id that another consumer has" }
   },
   {
     name: "inbox-reads-anybodys-dead",
-    breaks: "an event that is dead for another consumer is decided about as if it were so here",
+    breaks: "an event that is dead for another consumer is treated as dead for this one",
     file: letters,
     find: "AS type FROM inbox_dead_letters\n    WHERE consumer_name = ${consumer} AND event_id",
     replace: "AS type FROM inbox_dead_letters\n    WHERE event_id",
-    seenBy: { file: consumersTest, test: "an event that all hold: one consumer" }
+    seenBy: { file: consumersTest, test: "an event that all consumers hold: each" }
   },
   {
     name: "inbox-applied-by-anybody",
@@ -266,7 +266,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     file: letters,
     find: "clock_now()\n      WHERE consumer_name = ${consumer} AND event_id",
     replace: "clock_now()\n      WHERE event_id",
-    seenBy: { file: consumersTest, test: "an event that all hold and that is " }
+    seenBy: { file: consumersTest, test: "an event that all consumers hold and that is" }
   },
   {
     name: "inbox-redrives-for-all",

@@ -1,4 +1,4 @@
-/** Mistakes of one line in the inbox: what it applies, what waits, whose it is, and what is told of it. */
+/** One-line mistakes in the inbox: in what is applied, parked and reported, and for which consumer. */
 import { inboxConsumerMutants } from "./inboxConsumerMutants.ts"
 import { inboxRaceMutants } from "./inboxRaceMutants.ts"
 import type { Mutant } from "./mutants.ts"
@@ -14,7 +14,7 @@ const holdsTest = "test/inbox/Holds.test.ts"
 export const inboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-skipped-counts-as-applied",
-    breaks: "a version that an operator skipped is told of as applied once its mark could be gone",
+    breaks: "a version that an operator skipped is reported as applied once its mark could be gone",
     file: applied,
     find: "a.subject = 'inbox event' AND a.action = 'skip'",
     replace: "false",
@@ -22,7 +22,7 @@ export const inboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-skip-reaches-its-head",
-    breaks: "the event that a skip went on with is told of as never applied",
+    breaks: "the event that followed a skip is reported as never applied",
     file: applied,
     find: "(a.after ->> 'version')::int4 >= e.version",
     replace: "(a.after ->> 'version')::int4 + 1 >= e.version",
@@ -30,7 +30,7 @@ export const inboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-skip-reaches-what-was-before",
-    breaks: "an event that was applied before a skip is told of as never applied",
+    breaks: "an event that was applied before a skip is reported as never applied",
     file: applied,
     find: "(a.before ->> 'version')::int4 < e.version",
     replace: "(a.before ->> 'version')::int4 <= e.version",
@@ -38,7 +38,7 @@ export const inboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-discarded-in-outbox-counts-as-applied",
-    breaks: "an event that was never sent is told of as applied once its mark could be gone",
+    breaks: "an event that was never sent is reported as applied once its mark could be gone",
     file: applied,
     find: "FROM outbox_dead_letters AS d WHERE d.event_id = e.id",
     replace: "FROM outbox_dead_letters AS d WHERE false",
@@ -54,7 +54,7 @@ export const inboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-sweeps-past-the-dead",
-    breaks: "what waits for an event that is dead in the outbox is looked at again in every round",
+    breaks: "a hold that waits for an event that is dead in the outbox is checked in every round",
     file: "src/inbox/holds/HoldRetries.ts",
     find: "AND d.topic = h.topic AND d.status = 'discarded'",
     replace: "AND d.topic = h.topic",

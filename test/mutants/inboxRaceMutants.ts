@@ -1,4 +1,4 @@
-/** Mistakes of one line in the inbox: the lost guard between the two steps of a protocol. */
+/** One-line mistakes in the inbox: a missing guard between the two steps of a protocol. */
 import type { Mutant } from "./mutants.ts"
 
 const cursors = "src/inbox/Cursors.ts"
@@ -16,7 +16,7 @@ const holdRacesTest = "test/inbox/HoldRaces.test.ts"
 export const inboxRaceMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-skip-without-lock",
-    breaks: "a skip that waits for an open slice is written down with versions that the slice has applied",
+    breaks: "a skip that waits for an open slice is recorded with versions that the slice has applied",
     file: letters,
     find: "AND aggregate_type = ${type}\n    FOR UPDATE`",
     replace: "AND aggregate_type = ${type}`",
@@ -32,7 +32,8 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-postpones-the-dead",
-    breaks: "a try that failed for the moment brings back what died between its two transactions",
+    breaks:
+      "an attempt that failed transiently revives an event that became a dead letter between its two transactions",
     file: holdRetries,
     find: "if (hold?.isDue === true) yield*",
     replace: "if (hold !== undefined) yield*",
@@ -40,7 +41,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-operator-passes-by",
-    breaks: "an operator who comes while an event is tried is told that it can't be decided about",
+    breaks: "an operator who decides during an attempt is refused",
     file: letters,
     find: 'HeldRows.lockHold(held, "exclusive")',
     replace: 'HeldRows.lockHold(held, "attempt")',
@@ -60,15 +61,15 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: '"FOR NO KEY UPDATE SKIP LOCKED" : "FOR UPDATE"',
     replace: '"FOR NO KEY UPDATE SKIP LOCKED" : "FOR NO KEY UPDATE"',
-    seenBy: { file: cursorsTest, test: "an event that arrives while its gap is written down" }
+    seenBy: { file: cursorsTest, test: "an event that arrives while its gap is recorded is" }
   },
   {
     name: "inbox-decides-without-lock",
-    breaks: "a hold ends, or is decided about, while it is tried",
+    breaks: "a hold ends, or an operator decides about it, during an attempt",
     file: heldRows,
     find: '"FOR NO KEY UPDATE SKIP LOCKED" : "FOR UPDATE"',
     replace: '"FOR NO KEY UPDATE SKIP LOCKED" : ""',
-    seenBy: { file: cursorsTest, test: "an event that arrives while its gap is written down" }
+    seenBy: { file: cursorsTest, test: "an event that arrives while its gap is recorded is" }
   },
   {
     name: "inbox-two-try-one-hold",
@@ -76,15 +77,15 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: heldRows,
     find: '"FOR NO KEY UPDATE SKIP LOCKED" :',
     replace: '"" :',
-    seenBy: { file: racesTest, test: "a hold that one process tries" }
+    seenBy: { file: racesTest, test: "a hold that one process attempts" }
   },
   {
     name: "inbox-tries-wait-for-each-other",
-    breaks: "a round waits for the hold that another process is at",
+    breaks: "a round waits for a hold that another process attempts",
     file: heldRows,
     find: '"FOR NO KEY UPDATE SKIP LOCKED" :',
     replace: '"FOR NO KEY UPDATE" :',
-    seenBy: { file: racesTest, test: "a hold that one process tries" }
+    seenBy: { file: racesTest, test: "a hold that one process attempts" }
   },
   {
     name: "inbox-holds-without-head",
@@ -92,11 +93,11 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     file: holds,
     find: "if (parked === 0) return yield*",
     replace: "if (false) return yield*",
-    seenBy: { file: holdRacesTest, test: "an unreadable record that is given up while" }
+    seenBy: { file: holdRacesTest, test: "an unreadable record that is discarded while another" }
   },
   {
     name: "inbox-parks-what-was-buried",
-    breaks: "an event is dead and waits as well",
+    breaks: "an event is a dead letter and parked at once",
     file: park,
     find: "const withdrawn = yield* withdraw(\n    consumer,\n    inserted.map(({ id }) => id)\n  )",
     replace: "const withdrawn = new Set<string>()",
@@ -104,7 +105,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-discards-what-was-applied",
-    breaks: "an event that another member has applied is written down as discarded",
+    breaks: "an event that another member has applied is recorded as discarded",
     file: letters,
     find: "if (row.version !== null && cursor >= version)",
     replace: "if (false)",
@@ -112,7 +113,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-discards-past-a-gap",
-    breaks: "an earlier version that is missing is given up unseen",
+    breaks: "an earlier missing version is given up without a decision",
     file: letters,
     find: "version > cursor + 1)",
     replace: "version > 2 ** 31)",
@@ -120,7 +121,7 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-ends-a-hold-early",
-    breaks: "what is ahead is applied",
+    breaks: "an event ahead of its predecessor is applied",
     file: retryHold,
     find: 'order === "ahead" ? "missing" : "duplicate"',
     replace: '"duplicate"',

@@ -1,6 +1,6 @@
 /**
- * Mistakes of one line in the service's own source, each with the test that turns red. They stand for guarantees that no
- * mistake of the failure lab does, for that one replaces whole parts (`test/lab/mistakes`): on a socket, inside a transaction's frame, between sessions.
+ * One-line mistakes in the service's source, each with the test that fails because of it. A mistake of the failure lab replaces a whole
+ * part (`test/lab/mistakes`). These break guarantees inside a part: on a socket, in a transaction's statements, between sessions.
  */
 import { blockingMutants } from "./blockingMutants.ts"
 import { brokerMutants } from "./brokerMutants.ts"
@@ -12,15 +12,15 @@ import { taskMutants } from "./taskMutants.ts"
 import { timeZoneMutants } from "./timeZoneMutants.ts"
 
 export interface Mutant {
-  /** What it does wrong, as a name. */
+  /** The mistake, as a name. */
   readonly name: string
-  /** What holds no longer. */
+  /** The guarantee that the mistake breaks. */
   readonly breaks: string
-  /** The file, from the root, and the place in it: exactly one. */
+  /** The file, from the root, and the text that is replaced: it occurs exactly once. */
   readonly file: string
   readonly find: string
   readonly replace: string
-  /** The test that sees it: its file, and how its name begins. */
+  /** The test that fails: its file, and the beginning of its title. */
   readonly seenBy: { readonly file: string; readonly test: string }
 }
 
@@ -31,7 +31,7 @@ const ownership = "src/platform/Ownership.ts"
 export const mutants: ReadonlyArray<Mutant> = [
   {
     name: "goes-on-after-refused-begin",
-    breaks: "what follows a BEGIN that Postgres refused runs outside of any transaction",
+    breaks: "statements after a BEGIN that Postgres refused run outside of any transaction",
     file: deferredBegin,
     find: "isRefused = true",
     replace: "isRefused = false",
@@ -67,7 +67,7 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: transactionControl,
     find: "undo(connection, `ROLLBACK TO SAVEPOINT ${name}`)",
     replace: "Effect.void",
-    seenBy: { file: "test/platform/TransactionControl.test.ts", test: "a failure inside takes back" }
+    seenBy: { file: "test/platform/TransactionControl.test.ts", test: "a failure of an inner" }
   },
   {
     name: "savepoints-side-by-side",
@@ -75,11 +75,11 @@ export const mutants: ReadonlyArray<Mutant> = [
     file: transactionControl,
     find: "return parent.savepoints.withPermit(",
     replace: "return ((inner) => inner)(",
-    seenBy: { file: "test/platform/TransactionControl.test.ts", test: "two inner ones side by side" }
+    seenBy: { file: "test/platform/TransactionControl.test.ts", test: "two concurrent inner transactions don't end" }
   },
   {
     name: "announces-what-was-taken-back",
-    breaks: "what was to follow a savepoint's commit follows its rollback",
+    breaks: "callbacks of a savepoint run although it was rolled back",
     file: transactionControl,
     find: "callbacks: [],",
     replace: "callbacks: parent?.callbacks ?? [],",
@@ -135,7 +135,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "tries-the-dead-again",
-    breaks: "an event that a member has given up while another one was busy in front of it is tried again by itself",
+    breaks: "an event that another member has given up between two transactions of an attempt is retried",
     file: "src/inbox/holds/RetryHold.ts",
     find: `hold === undefined || hold.status !== "retrying"`,
     replace: "hold === undefined",
@@ -167,7 +167,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "looks-once-a-minute",
-    breaks: "the lanes of a process that was killed stand still for a minute",
+    breaks: "the lanes of a killed process stop for a minute",
     file: ownership,
     find: "const rebalanceMillis = 1_000",
     replace: "const rebalanceMillis = 60_000",

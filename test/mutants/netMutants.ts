@@ -1,4 +1,4 @@
-/** Mistakes of one line that were planted by a stranger and seen by no test at first: each class has its tests now. */
+/** One-line mistakes that a review planted and no test noticed at first. Each class of them has its tests now. */
 import type { Mutant } from "./mutants.ts"
 
 const statusView = "migrations/mechanism/0105_outbox_holds.sql"
@@ -10,7 +10,7 @@ const laneFloors = "src/postgres/fast/LowWaterMarkRounds.ts"
 export const netOutboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "floor-over-later-numbers",
-    breaks: "an event whose number was drawn after a floor's proposal, and that commits late, is never sent",
+    breaks: "an event whose number was drawn after a low-water mark's proposal, and that commits late, is never sent",
     file: laneFloors,
     find: "first === null || first > lastSeq ? lastSeq + 1n : first",
     replace: "first === null ? lastSeq + 1n : first",
@@ -19,7 +19,7 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "floor-beside-over-later-numbers",
     breaks:
-      "beside a paused topic, an event whose number was drawn after a floor's proposal, and that commits late, waits for the topic",
+      "an event whose number was drawn after a mark's proposal, and that commits late, waits for another, paused topic",
     file: laneFloors,
     find: "const bounds = [end, ...(first === null ? [] : [first]), ",
     replace: "const bounds = [...(first === null ? [end] : [first]), ",
@@ -51,8 +51,7 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "wakes-before-the-commit",
-    breaks:
-      "the owner of a lane looks at what an operator has changed before it is committed, and then waits for its poll",
+    breaks: "the owner of a lane reads the rows before an operator's change commits, and then waits for its poll",
     file: bothDeadLetters,
     find: "yield* afterCommit(Effect.provideContext(wake, context))",
     replace: "yield* Effect.provideContext(wake, context)",
@@ -60,7 +59,7 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "discard-wakes-nobody",
-    breaks: "what waits behind a discarded event waits for the next poll, which an operator may have set to minutes",
+    breaks: "events parked behind a discarded one wait for the next poll, whose interval may be minutes",
     file: deadLetters,
     find: "after: { status, attempts }, wake: wake(lane)",
     replace: "after: { status, attempts }, wake: Effect.void",
@@ -68,7 +67,7 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "discard-wakes-nobody-for-the-queue",
-    breaks: "what waits behind a discarded event waits for the next poll",
+    breaks: "events parked behind a discarded one wait for the next poll",
     file: deadLetters,
     find: "Effect.flatMap(LaneWakeup, (wakeup) => wakeup.wake(lane))",
     replace: "Effect.void",
@@ -76,7 +75,7 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "retry-wakes-nobody-for-the-holds",
-    breaks: "a dead letter that is tried again waits for the next look at the holds",
+    breaks: "a redriven dead letter waits for the next round over the holds",
     file: deadLetters,
     find: "HoldRetries.announce(lane),",
     replace: "Effect.void,",
@@ -84,7 +83,7 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "skipped-retry-wakes-nobody",
-    breaks: "a dead letter that is tried again waits for the next look at the holds",
+    breaks: "a redriven dead letter waits for the next round over the holds",
     file: deadLetters,
     find: "wake: wake(dead.lane)",
     replace: "wake: Effect.void",
@@ -92,7 +91,7 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "hastening-wakes-nobody",
-    breaks: "a refused event that an operator wants to be tried now waits for the next look at the holds",
+    breaks: "a refused event that an operator retries waits for the next round over the holds",
     file: deadLetters,
     find: 'due: "now" }, wake: wake(lane)',
     replace: 'due: "now" }, wake: Effect.void',
@@ -100,7 +99,7 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "wakes-consumer-before-the-commit",
-    breaks: "a consumer looks at what an operator has changed before it is committed, and then waits for its poll",
+    breaks: "a consumer reads the rows before an operator's change commits, and then waits for its poll",
     file: bothDeadLetters,
     find: "yield* afterCommit(Effect.provideContext(wake, context))",
     replace: "yield* Effect.provideContext(wake, context)",
@@ -108,7 +107,7 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-discard-wakes-nobody",
-    breaks: "what waits behind an event that an operator has discarded waits for the consumer's next poll",
+    breaks: "events parked behind a discarded one wait for the consumer's next poll",
     file: inboxDeadLetters,
     find: "after: { status, attempts }, wake: announce(consumer)",
     replace: "after: { status, attempts }, wake: Effect.void",

@@ -1,4 +1,4 @@
-/** Mistakes of one line in the outbox: what it sends, what waits, and what is told of it. */
+/** One-line mistakes in the outbox: in what is sent, held and reported. */
 import type { Mutant } from "./mutants.ts"
 
 const dispatcher = "src/outbox/Dispatcher.ts"
@@ -30,7 +30,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "lost-connection-stops-lanes",
-    breaks: "a connection that is lost for a moment stops every lane in hand, each with a backoff of its own",
+    breaks: "a connection that is lost for a moment stops every lane of the statement, each with its own backoff",
     file: pipeline,
     find: "return SqlError.isSqlError(error) && ",
     replace: "return !SqlError.isSqlError(error) && ",
@@ -46,7 +46,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "sends-without-its-session",
-    breaks: "a process that has lost its lanes goes on with all that it had fetched of them",
+    breaks: "a process that has lost its lanes sends all events that it had fetched of them",
     file: flights,
     find: "options.owns(lane) && flights.get(lane)",
     replace: "flights.get(lane)",
@@ -62,7 +62,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "floor-over-parked",
-    breaks: "what comes back from behind a hold lies below where the lane is read from, and is never sent",
+    breaks: "events that return from behind a hold are below the lane's low-water mark, and are never sent",
     file: laneFloors,
     find: `{ table: "outbox_parked", comesBack: "true" }`,
     replace: `{ table: "outbox_parked", comesBack: "false" }`,
@@ -70,7 +70,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "floor-over-dead-letters",
-    breaks: "a dead letter that is tried again lies below where the lane is read from, and is never sent",
+    breaks: "a redriven dead letter is below the lane's low-water mark, and is never sent",
     file: laneFloors,
     find: `comesBack: "e.status = 'dead'"`,
     replace: `comesBack: "false"`,
@@ -82,7 +82,10 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: laneFloors,
     find: "pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8",
     replace: "pg_snapshot_xmin(pg_current_snapshot()) >= ('3' || left(${xid}::text, 0))::xid8",
-    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a floor waits for whoever has a smaller number" }
+    seenBy: {
+      file: "test/postgres/fast/LowWaterMarks.test.ts",
+      test: "a low-water mark waits for uncommitted transactions with smaller"
+    }
   },
   {
     name: "forgets-who-woke-it",
@@ -90,15 +93,15 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: flights,
     find: "if (flight !== undefined) flight.isWoken = true",
     replace: "if (flight !== undefined) return",
-    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what is committed while a batch of its lane" }
+    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "an event that commits while a batch of its" }
   },
   {
     name: "late-answer-takes-the-next",
-    breaks: "a zombie's late success takes the event that is held now for published: it is lost",
+    breaks: "a zombie's late success marks the event that is held now as published: it is lost",
     file: "src/outbox/holds/Parking.ts",
     find: "hold.dead || hold.eventId !== event.eventId",
     replace: "hold.dead",
-    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a late answer about a head" }
+    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a late answer for a published" }
   },
   {
     name: "lost-fault-point",
@@ -110,15 +113,15 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "ignores-the-pause",
-    breaks: "what stands behind the backlog of a topic that is away is never fetched",
+    breaks: "events behind the backlog of an unavailable topic are never fetched",
     file: "src/outbox/Queue.ts",
     find: "${topics.length === 0 ? sql`` : withoutTopics}",
     replace: "",
-    seenBy: { file: "test/guards/Pauses.test.ts", test: "what is behind the backlog" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "events behind the backlog of" }
   },
   {
     name: "outage-without-end",
-    breaks: "health goes on telling of an outage that is over, and the next one begins with the longest pause",
+    breaks: "health still reports an outage that is over, and the next one begins with the longest pause",
     file: partitionPauses,
     find: "Effect.tap(() => reached),",
     replace: "",
@@ -130,12 +133,11 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "isLate ? before : ",
     replace: "",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "sends that were under way together" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "concurrent sends count as one failure," }
   },
   {
     name: "keeps-a-broken-session",
-    breaks:
-      "lanes that a failed statement has locked are nobody's for as long as the session lives, and nobody is told",
+    breaks: "lanes that a failed statement has locked have no owner while the session lives, and no process notices",
     file: "src/platform/ControlConnection.ts",
     find: "Effect.tapError(() => parts.broken.open),",
     replace: "",
@@ -151,7 +153,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "skips-and-sleeps",
-    breaks: "what waits behind an event that is dead at its first refusal, and skipped, waits for the next poll",
+    breaks: "events behind one that is dead at its first refusal, and skipped, wait for the next poll",
     file: dispatcher,
     find: "return hasReturned || ",
     replace: "return ",
@@ -160,27 +162,27 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "sends-at-each-look",
     breaks:
-      "a refused event that the broker takes and Postgres can't write down is sent again at each look, without end",
+      "a refused event that the broker accepts and Postgres can't mark is sent again in each round, without a backoff",
     file: "src/outbox/holds/HoldRetries.ts",
     find: "Math.max(dueMillis, (failing.get(lane)?.untilMillis ?? 0) - now)",
     replace: "dueMillis",
-    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "one that the broker takes" }
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "an event that the broker" }
   },
   {
     name: "looks-at-disorder-by-the-poll",
-    breaks: "an aggregate whose versions rise again waits for the next poll, which an operator may have set to minutes",
+    breaks: "a repaired aggregate waits for the next poll, whose interval may be minutes",
     file: "src/guards/OutOfOrderVersions.ts",
     find: "yield* looks.after(waitMillis)",
     replace: "yield* Effect.void",
-    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "one that is mended" }
+    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "a repaired aggregate is" }
   },
   {
     name: "fetches-from-what-is-away",
-    breaks: "the backlog of a topic that is away is fetched over and over, though it is not to be sent",
+    breaks: "the backlog of an unavailable topic is fetched again and again, and not sent",
     file: partitionPauses,
     find: "return [[first.lane, { toTry, failed: topics, others: topics.filter((topic) => topic !== toTry) }]]",
     replace: "return [[first.lane, { toTry, failed: topics, others: [] }]]",
-    seenBy: { file: "test/guards/Pauses.test.ts", test: "sends that fail together" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "concurrent sends that fail" }
   },
   {
     name: "waits-though-it-is-back",
@@ -188,19 +190,19 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "untilMillis: Math.min(failure.untilMillis, now), ",
     replace: "untilMillis: failure.untilMillis, ",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "of a topic that was away as a whole" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "the first success after an outage of a whole" }
   },
   {
     name: "the-same-topic-again",
-    breaks: "of several topics that are away in a lane one is tried again and again, and the others are not",
+    breaks: "of several unavailable topics of a lane one is tried again and again, and the others never",
     file: partitionPauses,
     find: ".toSorted((one, other) => one.seenMillis - other.seenMillis)",
     replace: "",
-    seenBy: { file: "test/guards/Pauses.test.ts", test: "of a lane's topics that are away" }
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "of a lane's unavailable topics one is" }
   },
   {
     name: "refused-and-not-reached",
-    breaks: "health goes on telling of an outage though the broker answers, with a refusal",
+    breaks: "health still reports an outage although the broker answers with a refusal",
     file: partitionPauses,
     find: `error._tag === "MessageRejected"
                 ? reached`,
@@ -222,31 +224,31 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: partitionPauses,
     find: "Effect.andThen(looks.now, holds.changed.open)",
     replace: "looks.now",
-    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "one whose partition's pause ends" }
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "a due event whose partition's" }
   },
   {
     name: "well-by-another-one",
-    breaks: "an answer for one refused event says of another one, which can't be written down, that it is well",
+    breaks: "an answer for one refused event resets the failures of another one, which can't be marked",
     file: "src/outbox/holds/HoldRetries.ts",
     find: "if (!isDue && failing.get(lane) === before) failing.delete(lane)",
     replace: "if (failing.get(lane) === before) failing.delete(lane)",
-    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "nor does an answer" }
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "an answer for another" }
   },
   {
     name: "away-with-all-each-time",
-    breaks: "a partition that is away is tried as often as something is written to the others",
+    breaks: "an unavailable partition is tried each time a send to another partition succeeds",
     file: topicPauses,
     find: "? lastMillis < failure.sinceMillis",
     replace: "? true",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "so are several parts" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "several partitions that fail" }
   },
   {
     name: "back-one-by-one",
-    breaks: "after an outage that something got through in between each partition waits for its own pause",
+    breaks: "after an outage with a success in between, each partition waits for its own pause",
     file: topicPauses,
     find: ": own.some(({ sinceMillis }) => sinceMillis <= failure.seenMillis)",
     replace: ": lastMillis < failure.sinceMillis",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "of a topic that was away as a whole" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "the first success after an outage of a whole" }
   },
   {
     name: "late-after-the-outage",
@@ -255,31 +257,31 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: topicPauses,
     find: "before?.releasedMillis !== undefined && sentMillis < before.releasedMillis",
     replace: "before?.releasedMillis !== undefined && sentMillis < 0",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "what was sent before the topic was back" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a send that began before the topic was" }
   },
   {
     name: "ended-and-untold",
-    breaks: "a lane whose partition's pause has ended, since another send arrived there, waits for the next poll",
+    breaks: "a lane whose partition's pause was ended by another send waits for the next poll",
     file: topicPauses,
     find: "let hasEnded = own.length > 0",
     replace: "let hasEnded = false",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a pause that ends since another send" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a pause that another send to the" }
   },
   {
     name: "all-at-the-dead",
-    breaks: "sends to brokers that do not answer take all workers, and nobody is left for the others",
+    breaks: "more than two sends at once go to partitions that do not answer",
     file: topicPauses,
     find: "probed.size < maxProbes && ",
     replace: "",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "what has failed is tried by one send at a time" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a failed partition is tried by one send at a time," }
   },
   {
     name: "all-at-once",
-    breaks: "all lanes of a partition that does not answer find that out at once, one after the other",
+    breaks: "all lanes of a partition that does not answer send to it, one after the other",
     file: topicPauses,
     find: "maxProbes && !probed.has(key)",
     replace: "maxProbes",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "what has failed is tried by one send" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a failed partition is tried by one send" }
   },
   {
     name: "cuts-them-all",
@@ -299,7 +301,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "behind-a-backlog",
-    breaks: "a topic's events wait behind another one's backlog while that is tried, for as long as a send may take",
+    breaks: "a topic's events wait behind another topic's backlog during its attempt, for as long as a send may take",
     file: partitionPauses,
     find: "isCut && events.some(",
     replace: "!isCut && events.some(",
@@ -307,20 +309,19 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "well-and-untold",
-    breaks:
-      "lanes that wait for a try of their partition hear nothing when an earlier send has been marked, and it is well",
+    breaks: "lanes that wait for an attempt on their partition are not woken when an earlier send to it succeeds",
     file: topicPauses,
     find: "let hasEnded = own.length > 0",
     replace: "let hasEnded = own.some(({ untilMillis }) => untilMillis > now)",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "who waits for another one's try" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a lane that waits for another" }
   },
   {
     name: "keeps-what-it-cannot-send",
-    breaks: "what is in the lanes of a dispatcher that can't reach the broker waits, though others reach it",
+    breaks: "events in the lanes of a dispatcher that can't reach the broker wait, although other processes reach it",
     file: "src/guards/BrokerReachability.ts",
     find: "yield* ownership.setAble(answers)",
     replace: "yield* Effect.void",
-    seenBy: { file: "test/guards/BrokerReachability.test.ts", test: "its lanes go to those" }
+    seenBy: { file: "test/guards/BrokerReachability.test.ts", test: "the lanes of a process" }
   },
   {
     name: "waits-though-it-answers",
@@ -328,11 +329,11 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/guards/BrokerReachability.ts",
     find: "if (answers) yield* pauses.release",
     replace: "",
-    seenBy: { file: "test/guards/BrokerReachability.test.ts", test: "where it can be reached from nowhere" }
+    seenBy: { file: "test/guards/BrokerReachability.test.ts", test: "if no process reaches the broker, all" }
   },
   {
     name: "nobody-can-so-nobody-has",
-    breaks: "in an outage of the broker all members give their lanes up, and nobody owns any when it is over",
+    breaks: "in an outage of the broker all members give their lanes up, and no lane has an owner when it is over",
     file: "src/platform/OwnershipLocks.ts",
     find: "dealtTo: able.length > 0 ? able : members",
     replace: "dealtTo: able",
@@ -340,23 +341,23 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "refused-each-time",
-    breaks: "where a topic's limit is low each batch of a backlog goes to it whole, half and quarter first",
+    breaks: "if a topic's limit is low each batch of a backlog is sent whole, in halves and in quarters first",
     file: "src/guards/SizeLimits.ts",
     find: "if (limits.size > 0 && events.length > 1",
     replace: "if (limits.size < 0 && events.length > 1",
-    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "a topic's limit is found once" }
+    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "a topic's limit is remembered for" }
   },
   {
     name: "believes-for-ever",
-    breaks: "a topic that was refused something once gets small batches until the next start",
+    breaks: "a topic with one refusal gets small batches until the next start",
     file: "src/guards/SizeLimits.ts",
     find: "limit.untilMillis <= now",
     replace: "limit.untilMillis <= 0",
-    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "a topic's limit is found once" }
+    seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "a topic's limit is remembered for" }
   },
   {
     name: "mended-and-told-of",
-    breaks: "health goes on telling of a topic's setting that was mended, where nobody named the topic at the start",
+    breaks: "health still reports a topic's setting that was mended, if the topic was not named at the start",
     file: "src/operations/TopicChecks.ts",
     find: "[...topics, ...others]",
     replace: "topics",
@@ -364,23 +365,23 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "wakes-with-the-restless",
-    breaks: "a partition that comes and goes makes one that is away be tried as often",
+    breaks: "a partition that fails and recovers in turns makes an unavailable one be tried as often",
     file: topicPauses,
     find: "sinceMillis <= failure.seenMillis",
     replace: "sinceMillis <= Number.POSITIVE_INFINITY + failure.seenMillis",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "one that comes and goes" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a partition that fails and" }
   },
   {
     name: "forgotten-in-the-line",
-    breaks: "what waits for a minute to be tried is taken for well, and gets all the workers",
+    breaks: "a partition that waits a minute for its attempt counts as healthy, and is sent to without a limit",
     file: topicPauses,
     find: "waited.set(key, now)\n",
     replace: "\n",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "what waits for room to be tried" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a partition that waits for its attempt" }
   },
   {
     name: "the-slow-one-first",
-    breaks: "a topic's events wait in their lane for the send to another topic, which is away",
+    breaks: "a topic's events wait in their lane for the send to another, unavailable topic",
     file: partitionPauses,
     find: "events: [\n",
     replace: "events: [\n...fetched.events.filter(({ topic }) => topic === toTry),\n",
@@ -388,20 +389,20 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "tells-of-what-is-done",
-    breaks: "health goes on telling of a refused event that could not be written down, long after it was",
+    breaks: "health still reports a refused event that could not be marked, long after it was marked",
     file: "src/outbox/holds/HoldRetries.ts",
     find: "one.lane === lane && one.isDue",
     replace: "one.lane === lane",
-    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "nothing is told of it any more" }
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "its failure is no longer reported once" }
   },
   {
     name: "round-without-end",
     breaks:
-      "while sends to a topic are always under way, each failure is late for the one before, and the backoff never grows",
+      "while sends to a topic always overlap, each failure counts as part of the previous one, and the backoff never grows",
     file: topicPauses,
     find: "isLate ? before : {",
     replace: "isLate ? { attempt: before.attempt, seenMillis: now } : {",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "failures in a row are counted" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "consecutive failures are counted although sends" }
   },
   {
     name: "looks-once",
@@ -411,12 +412,12 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     replace: "return found",
     seenBy: {
       file: "test/operations/OutboxDeadLetters.test.ts",
-      test: "of two operators who redrive one skipped event"
+      test: "two operators who redrive one skipped event at"
     }
   },
   {
     name: "tells-of-lanes-of-others",
-    breaks: "health goes on telling of a failed lane that has gone to another process",
+    breaks: "health still reports a failed lane that another process owns now",
     file: "src/outbox/StoppedLanes.ts",
     find: "if (options.owns(lane)) {",
     replace: "{",
@@ -424,24 +425,23 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "waits-by-the-wall-clock",
-    breaks: "where the wall clock is set back by an hour, whatever waits waits for an hour longer",
+    breaks: "if the wall clock is set back by an hour, every pause lasts an hour longer",
     file: "src/platform/Monotonic.ts",
     find: "Effect.map(Clock.monotonicTimeNanos",
     replace: "Effect.map(Clock.currentTimeNanos",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "no pause is longer" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a wall clock that" }
   },
   {
     name: "outage-that-went-elsewhere",
-    breaks:
-      "health goes on telling of an outage in a process whose lanes have gone, until the topic's next event there",
+    breaks: "health still reports an outage in a process that has lost its lanes, until the topic's next event there",
     file: topicPauses,
     find: "if (lastMillis + options.forgottenAfterMillis <= now && !probed.has(key)) forget(key)",
     replace: "",
-    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a pause after which nothing was sent" }
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a pause without further sends is forgotten" }
   },
   {
     name: "counts-what-was-not-sent",
-    breaks: "the figure of failed sends grows by whole batches, most of which were published",
+    breaks: "the metric of failed events grows by whole batches, although most of their events were published",
     file: metrics,
     find: "count(failedTotal, batch.events, { reason",
     replace: "count(failedTotal, [...batch.events, ...batch.events], { reason",
@@ -449,7 +449,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "only-the-poll-looks",
-    breaks: "after an outage of a moment its events wait for the next poll, which an operator may have set to minutes",
+    breaks: "after an outage of a moment its events wait for the next poll, whose interval may be minutes",
     file: partitionPauses,
     find: "looks.after(millis)",
     replace: "Effect.void",
@@ -465,7 +465,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "unwell-for-ever",
-    breaks: "health goes on telling of a lane that failed, and has nothing left to send, until its next event",
+    breaks: "health still reports a lane that failed, and has nothing left to send, until its next event",
     file: laneWorkers,
     find: "new Set([...ready, ...failed.map(({ lane }) => lane)])",
     replace: "new Set(ready)",
@@ -473,68 +473,71 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "fetches-what-falls",
-    breaks: "an aggregate whose versions fall stops its whole lane once it fills a batch",
+    breaks: "an aggregate with out-of-order versions stops its whole lane once it fills a batch",
     file: "src/guards/OutOfOrderVersions.ts",
     find: "{ ...part, withoutAggregates: [...(part.withoutAggregates ?? []), ...aggregates] }",
     replace: "part",
-    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "however much waits of it" }
+    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "whatever is queued of an" }
   },
   {
     name: "falls-for-ever",
-    breaks: "an aggregate whose versions rise again is not sent before its process starts anew",
+    breaks: "a repaired aggregate is not sent before its process restarts",
     file: "src/guards/OutOfOrderVersions.ts",
     find: "if ((yield* Monotonic.millis) < those.checkAtMillis) return aggregates",
     replace: "if (those.checkAtMillis > 0) return aggregates",
-    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "an aggregate whose versions fall is not sent" }
+    seenBy: {
+      file: "test/guards/OutOfOrderVersions.test.ts",
+      test: "an aggregate with out-of-order versions is not sent,"
+    }
   },
   {
     name: "reads-names-together",
-    breaks: "two aggregates whose types and ids only read alike are taken for one whose versions fall, and stop",
+    breaks: "two aggregates with equal type and id when joined are taken for one with out-of-order versions, and stop",
     file: "src/outbox/Queue.ts",
     find: "`${aggregateType}\\0${aggregateId}`",
     replace: "`${aggregateType} ${aggregateId}`",
-    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "type and id tell aggregates apart" }
+    seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "aggregates are told apart by type" }
   },
   {
     name: "steps-over-it-each-time",
-    breaks:
-      "in an outage each look for what can still be sent reads all of the backlog, and Postgres is busy with that alone",
+    breaks: "in an outage each fetch for the healthy topics reads the whole backlog, and loads Postgres",
     file: laneFloors,
     find: "yield* raiseBeside(lanes, topicsOf, found)",
     replace: "",
-    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "what can't be sent is stepped over once" }
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a backlog that can't be sent is passed" }
   },
   {
     name: "floor-over-what-comes-back",
-    breaks: "an event that was refused, and comes back in the midst of what can't be sent, waits for as long as that",
+    breaks:
+      "a refused event that returns into the middle of an unavailable topic's backlog waits until that can be sent",
     file: laneFloors,
     find: "places.filter(({ table }) => table !== queueTable)",
     replace: "places.slice(0, 0)",
-    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "nor does it step over what may come back" }
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a low-water mark that leaves out a topic does" }
   },
   {
     name: "begins-behind-what-it-wants",
-    breaks: "who leaves no topic out begins behind the backlog of one that was away",
+    breaks: "a fetch that leaves out no topic begins behind the backlog of a topic that was unavailable",
     file: laneFloors,
     find: "higher.topics.every((topic) => leftOut.includes(topic))",
     replace: "true",
-    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "what can't be sent is stepped over once" }
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a backlog that can't be sent is passed" }
   },
   {
     name: "raises-what-was-lost",
-    breaks: "a lane that was lost and comes back begins behind a row that a crash has put back",
+    breaks: "a lane that was lost and comes back is fetched from behind a row that a crash has put back",
     file: laneFloors,
     find: "    if (forgotten !== before) return\n    if (rows",
     replace: "    if (rows",
-    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a lane that is lost while its floor" }
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a lane that is lost while its low-water" }
   },
   {
     name: "parks-in-front-of-all",
-    breaks: "what is written to a held aggregate keeps its lane waiting until the last of it is put away",
+    breaks: "events of a held aggregate make its lane wait until the last of them is parked",
     file: dispatcher,
     find: "ofHeld.length > 0 && isCut",
     replace: "ofHeld.length < 0 && isCut",
-    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "however much a held aggregate has in the queue" }
+    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "however many events a held aggregate has in the" }
   },
   {
     name: "moves-rows-of-any-size",
@@ -547,11 +550,11 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "broken-hold-stops-its-lane",
-    breaks: "a hold that no code of ours makes keeps every other held aggregate of its lane from being tried",
+    breaks: "a hold in an invalid state keeps every other held aggregate of its lane from being tried",
     file: "src/outbox/holds/Parking.ts",
     find: "return rows.filter((row) => row.isFirst)",
     replace: "return rows.every((row) => row.isFirst) ? rows : []",
-    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a hold with an earlier event behind it" }
+    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a hold with an earlier event parked behind" }
   },
   {
     name: "buries-under-a-taken-id",
@@ -559,7 +562,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/outbox/holds/Parking.ts",
     find: " || (yield* HeldRows.isBuried(hold.eventId))",
     replace: "",
-    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a refused event whose id a dead letter has" }
+    seenBy: { file: "test/outbox/HeldRows.test.ts", test: "a refused event whose id a dead letter already" }
   },
   {
     name: "each-its-own-partition-count",
@@ -571,16 +574,16 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "no-timer-for-retries",
-    breaks: "a refused event is tried again with the next poll, however long ago it was due",
+    breaks: "a refused event is retried by the next poll, however long ago it was due",
     file: "src/outbox/holds/HoldRetries.ts",
     find: `if (millis > 0) waitMillis = Math.min(waitMillis, Math.ceil(millis))
         else `,
     replace: "if (millis <= 0) ",
-    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "a refused event is tried again when it is due" }
+    seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "a refused event is retried when it is due, without" }
   },
   {
     name: "lane-sleeps-after-a-refusal",
-    breaks: "what stands behind a refused event in its lane waits for a while that is the refused one's",
+    breaks: "events behind a refused one in its lane wait for the refused event's delay",
     file: dispatcher,
     find: 'yield* faults.at("dispatcher.after-hold")',
     replace: 'yield* Effect.interruptible(Effect.sleep("1 hour"))',
@@ -596,7 +599,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "refusal-without-names",
-    breaks: "the log's line about a refused event does not say which one it was",
+    breaks: "the log line about a refused event does not name the event",
     file: "src/outbox/holds/RefusalLog.ts",
     find: `      event_id: event.eventId,
       event_type: event.eventType,
@@ -609,7 +612,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "refusal-without-trace",
-    breaks: "the log's line about a refused event can't be joined with the request that it came from",
+    breaks: "the log line about a refused event has no trace id of its request",
     file: "src/outbox/holds/RefusalLog.ts",
     find: "trace_id: event.traceId,\n      attempt",
     replace: "attempt",
@@ -621,7 +624,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: metrics,
     find: "Metric.update(pendingGauge, pending.count)",
     replace: "Metric.update(pendingGauge, 0)",
-    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "the metrics of pending events, their age," }
   },
   {
     name: "nothing-is-old",
@@ -629,7 +632,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: metrics,
     find: "Metric.update(oldestGauge, pending.oldestSeconds)",
     replace: "Metric.update(oldestGauge, 0)",
-    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "the metrics of pending events, their age," }
   },
   {
     name: "dead-for-parked",
@@ -637,7 +640,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: metrics,
     find: "Metric.update(parkedGauge, parked)",
     replace: "Metric.update(parkedGauge, dead)",
-    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "the metrics of pending events, their age," }
   },
   {
     name: "nobody-is-dead",
@@ -645,7 +648,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: metrics,
     find: "Metric.update(deadGauge, dead)",
     replace: "Metric.update(deadGauge, 0)",
-    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "pending events, the age of the oldest" }
+    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "the metrics of pending events, their age," }
   },
   {
     name: "lane-fails-unseen",
@@ -667,7 +670,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "well-without-lanes",
-    breaks: "health calls a dispatcher ready whose lanes end in defects",
+    breaks: "health calls a dispatcher ready although its lanes end in defects",
     file: dispatcherHealth,
     find: " && stoppedLanes.length === 0",
     replace: "",
@@ -675,7 +678,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "stopped-lanes-untold",
-    breaks: "health does not say which lanes stand still",
+    breaks: "health does not name the stopped lanes",
     file: dispatcherHealth,
     find: "stoppedLanes.map(({ attempt, lane }) => ({ lane, attempt }))",
     replace: "[]",
@@ -683,18 +686,24 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "well-in-disorder",
-    breaks: "health calls a dispatcher ready that does not send an aggregate any more",
+    breaks: "health calls a dispatcher ready although it no longer sends an aggregate",
     file: dispatcherHealth,
     find: " && misordered.length === 0",
     replace: "",
-    seenBy: { file: "test/http/DispatcherHealth.test.ts", test: "aggregates whose versions fall in the queue" }
+    seenBy: {
+      file: "test/http/DispatcherHealth.test.ts",
+      test: "aggregates with out-of-order versions degrade the service,"
+    }
   },
   {
     name: "disorder-untold",
-    breaks: "health does not say how many aggregates are not sent any more",
+    breaks: "health does not count the aggregates that are not sent any more",
     file: dispatcherHealth,
     find: "misordered.reduce((sum, { aggregates }) => sum + aggregates, 0)",
     replace: "0",
-    seenBy: { file: "test/http/DispatcherHealth.test.ts", test: "aggregates whose versions fall in the queue" }
+    seenBy: {
+      file: "test/http/DispatcherHealth.test.ts",
+      test: "aggregates with out-of-order versions degrade the service,"
+    }
   }
 ]

@@ -1,6 +1,6 @@
 /**
- * The mutant that the environment names (`MUTANT`): vitest's configuration plants its mistake as the source is loaded, and a test's database has it
- * where it is in a migration.
+ * The mutant that the variable `MUTANT` names. vitest's configuration plants its mistake when the source is loaded. If the mistake is in a
+ * migration, the test's database gets it.
  */
 import { readFileSync } from "node:fs"
 import * as Path from "node:path"
@@ -22,8 +22,8 @@ const plant = (mutant: Mutant, code: string): string => {
 }
 
 /**
- * The view or function of a migration that the mutant is in, with its mistake, as a statement for a migrated database. The definition is the
- * paragraph around the mistake: it has no blank line in it, and blank lines around it.
+ * The view or function of a migration that contains the mutant's place, with the mistake, as a statement for a migrated database. A
+ * definition is a paragraph: blank lines surround it, and it contains none.
  */
 export const plantedSql = (): string | undefined => {
   const mutant = named()
@@ -37,7 +37,7 @@ export const planted = (): ViteUserConfig => {
   const mutant = named()
   if (mutant === undefined) return {}
   return {
-    // It goes by the file's text: the sound one would come back.
+    // The cache is keyed by the file's text, so it would return the code without the mistake.
     test: { fsModuleCache: false },
     plugins: [
       {

@@ -45,7 +45,7 @@ export const platformMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "dies-of-a-defect",
-    breaks: "a defect ends a supervised fiber for good, and nobody is told",
+    breaks: "a defect ends a supervised fiber for good, without a log line",
     file: supervised,
     find: "    Effect.sandbox,\n    // Inside",
     replace: "    Effect.mapError(Cause.fail),\n    // Inside",
@@ -65,7 +65,7 @@ export const platformMutants: ReadonlyArray<Mutant> = [
     file: ids,
     find: "aheadMillis = databaseMillis - atMillis",
     replace: "aheadMillis = Date.now() - atMillis + 0 * databaseMillis",
-    seenBy: { file: "test/platform/Ids.test.ts", test: "the layer has taken the database's time" }
+    seenBy: { file: "test/platform/Ids.test.ts", test: "the layer reads the database's time, however" }
   },
   {
     name: "ids-of-the-first-sample",

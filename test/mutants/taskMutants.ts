@@ -1,4 +1,4 @@
-/** Mistakes of one line in the tasks, and in the payments that tasks look after. */
+/** One-line mistakes in the tasks, and in the payments that tasks recover. */
 import type { Mutant } from "./mutants.ts"
 
 const claim = "src/tasks/TaskClaim.ts"
@@ -31,7 +31,7 @@ export const taskMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "room-for-each-priority",
-    breaks: "a worker takes as many tasks of each priority as it has room for of the type",
+    breaks: "a worker takes its type's limit of tasks for each priority",
     file: claim,
     find: "                ) AS found\n                LIMIT wanted.free\n",
     replace: "                ) AS found\n",
@@ -48,7 +48,7 @@ export const taskMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "settles-before-manual",
-    breaks: "a sweep that dies in between leaves a payment that nobody looks after",
+    breaks: "a sweep that dies in between leaves a payment without a recovery",
     file: "src/application/StrandedPayments.ts",
     find: "  for (const { lastError, payload, taskId } of dead) {\n",
     replace:
@@ -97,11 +97,11 @@ export const taskMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "hastens-to-later",
-    breaks: "a task that is due soon is put off by whoever asks for it sooner than at some later time",
+    breaks: "hastening a task that is due soon delays it",
     file: tasks,
     find: " AND execute_at > ${due}",
     replace: "",
-    seenBy: { file: states, test: "hasten brings forward what waits" }
+    seenBy: { file: states, test: "hasten brings a waiting task" }
   },
   {
     name: "hastens-the-new-only",
@@ -109,7 +109,7 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     file: tasks,
     find: "state IN ('pending', 'failed') AND execute_at",
     replace: "state = 'pending' AND execute_at",
-    seenBy: { file: states, test: "hasten brings forward what waits" }
+    seenBy: { file: states, test: "hasten brings a waiting task" }
   },
   {
     name: "forgets-attempts",
@@ -117,15 +117,15 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     file: taskRows,
     find: "attempts = CASE WHEN state = 'failed' THEN attempts ELSE 0 END",
     replace: "attempts = 0",
-    seenBy: { file: states, test: "retry makes what waits due now" }
+    seenBy: { file: states, test: "retry makes a waiting task due" }
   },
   {
     name: "retries-at-its-own-time",
-    breaks: "a task that an operator runs anew waits for the time of its last schedule",
+    breaks: "a task that an operator retries waits for its old due time",
     file: taskRows,
     find: "execute_at = clock_now(), finished_at",
     replace: "finished_at",
-    seenBy: { file: states, test: "retry makes what waits due now" }
+    seenBy: { file: states, test: "retry makes a waiting task due" }
   },
   {
     name: "dead-for-ever",
@@ -169,7 +169,7 @@ export const taskMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "repeats-at-half",
-    breaks: "a gateway's key is used again when half of its retention is over",
+    breaks: "a gateway's key is used again after half of its retention",
     file: "src/application/Gateway.ts",
     find: "ageMillis < keyRetentionMillis / 2",
     replace: "ageMillis <= keyRetentionMillis / 2",

@@ -1,4 +1,4 @@
-/** Mistakes by which a time or a day is taken in the time zone of the database's session. Test databases have one far from UTC. */
+/** Mistakes that read a time or a day in the time zone of the session. Test databases have a zone far from UTC. */
 import type { Mutant } from "./mutants.ts"
 
 const retentionTest = "test/operations/RetentionHours.test.ts"
@@ -127,7 +127,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "timeline-in-local-time",
-    breaks: "a timeline tells when its events occurred in the time of the database's zone, as if it were UTC",
+    breaks: "a timeline shows when its events occurred in the database's zone, as if it were UTC",
     file: "src/operations/History.ts",
     find: `to_char(occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
                    json_build_object(`,
@@ -137,7 +137,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "published-in-local-time",
-    breaks: "a timeline tells when its events were published in the time of the database's zone, as if it were UTC",
+    breaks: "a timeline shows when its events were published in the database's zone, as if it were UTC",
     file: "src/operations/History.ts",
     find: "to_char(published_at AT TIME ZONE 'UTC'",
     replace: "to_char(published_at",
@@ -145,7 +145,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "replays-local-time",
-    breaks: "a replay tells when its events occurred in the time of the database's zone, as if it were UTC",
+    breaks: "a replay shows when its events occurred in the database's zone, as if it were UTC",
     file: "src/operations/History.ts",
     find: `to_char(occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
                    trace_id`,
@@ -171,7 +171,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "refused-in-local-time",
-    breaks: "an operator reads when an event was refused in the time of the database's zone, as if it were UTC",
+    breaks: "an operator reads when an event was refused in the database's zone, as if it were UTC",
     file: "src/outbox/holds/Parking.ts",
     find: "to_char(clock_now() AT TIME ZONE 'UTC'",
     replace: "to_char(clock_now()",
@@ -179,19 +179,19 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "inbox-reports-local-time",
-    breaks: "an operator reads when a held event is tried next in the time of the database's zone, as if it were UTC",
+    breaks: "an operator reads the next attempt of a held event in the database's zone, as if it were UTC",
     file: "src/operations/InboxReport.ts",
     find: 'isoTime("e.next_attempt_at")',
     replace: `"to_char(e.next_attempt_at, 'YYYY-MM-DD\\"T\\"HH24:MI:SS.MS\\"Z\\"')"`,
-    seenBy: { file: "test/inbox/Times.test.ts", test: "a held event's failures" }
+    seenBy: { file: "test/inbox/Times.test.ts", test: "the times of a held event's failures" }
   },
   {
     name: "inbox-failures-in-local-time",
-    breaks: "an operator reads when an event failed in the time of the database's zone, as if it were UTC",
+    breaks: "an operator reads when an event failed in the database's zone, as if it were UTC",
     file: "src/inbox/holds/HeldRows.ts",
     find: "to_char(clock_now() AT TIME ZONE 'UTC'",
     replace: "to_char(clock_now()",
-    seenBy: { file: "test/inbox/Times.test.ts", test: "a held event's failures" }
+    seenBy: { file: "test/inbox/Times.test.ts", test: "the times of a held event's failures" }
   },
   {
     name: "task-in-local-time",
@@ -203,7 +203,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "order-created-in-local-time",
-    breaks: "an order tells when it was placed in the time of the database's zone, as if it were UTC",
+    breaks: "an order shows when it was placed in the database's zone, as if it were UTC",
     file: "src/application/Orders.ts",
     find: `to_char(o.created_at AT TIME ZONE 'UTC', '\${isoFormat}') AS "createdAt",
                to_char`,
@@ -213,7 +213,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "order-updated-in-local-time",
-    breaks: "an order tells when it was changed in the time of the database's zone, as if it were UTC",
+    breaks: "an order shows when it was changed in the database's zone, as if it were UTC",
     file: "src/application/Orders.ts",
     find: "to_char(o.updated_at AT TIME ZONE 'UTC'",
     replace: "to_char(o.updated_at",
@@ -221,8 +221,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "locked-order-in-local-time",
-    breaks:
-      "the answer to a change tells when the order was placed in the time of the database's zone, as if it were UTC",
+    breaks: "the answer to a change shows when the order was placed in the database's zone, as if it were UTC",
     file: "src/application/Orders.ts",
     find: `to_char(o.created_at AT TIME ZONE 'UTC', '\${isoFormat}') AS "createdAt", to_char`,
     replace: `to_char(o.created_at, '\${isoFormat}') AS "createdAt", to_char`,
@@ -230,7 +229,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "changed-order-in-local-time",
-    breaks: "the answer to a change tells when it was made in the time of the database's zone, as if it were UTC",
+    breaks: "the answer to a change shows when it was made in the database's zone, as if it were UTC",
     file: "src/application/Orders.ts",
     find: `to_char(clock_now() AT TIME ZONE 'UTC', '\${isoFormat}')`,
     replace: `to_char(clock_now(), '\${isoFormat}')`,

@@ -1,4 +1,7 @@
 import config from "../vitest.config.ts"
 
-/** `npm run mutants`: each mutant's test in a vitest of its own, some four minutes on two cores. Too long for `npm test`, which looks whether they fit. */
+/**
+ * `npm run mutants`: each mutant's test in a separate vitest, about four minutes on two cores. `npm test` only checks that each mutant
+ * still matches its place.
+ */
 export default { ...config, test: { ...config.test, include: ["test/mutants/*.mutants.ts"] } }

@@ -1,4 +1,4 @@
-/** `paid-once inbox …` as an operator types it, beside a running service. */
+/** `paid-once inbox …` as an operator runs it, beside a running service. */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
@@ -113,7 +113,7 @@ it.live(
 
       // A missing event is an alarm. A dead letter waits for an operator.
       yield* eventually(
-        "health to tell it",
+        "health to report it",
         Effect.map(get(`${url}/health/ready`), ({ text }) => {
           const { parts, status } = JSON.parse(text) as {
             readonly status: string
@@ -127,7 +127,7 @@ it.live(
         })
       )
       yield* eventually(
-        "the metrics to tell it",
+        "the metrics to show it",
         Effect.map(get(`${url}/metrics`), ({ text }) =>
           [
             'inbox_gaps{consumer="billing"} 1',
@@ -140,7 +140,7 @@ it.live(
         )
       )
 
-      // An empty list for a misspelt name would look like good news.
+      // An empty list for a misspelt name would look as if nothing were held.
       for (const args of [["list"], ["retry", "--reason", "a typo"]]) {
         const misspelt = yield* run(...args, "--consumer", "biling")
         assert.strictEqual(misspelt.code, 2)
@@ -186,6 +186,6 @@ it.live(
       yield* service.signal("SIGTERM")
       assert.strictEqual(yield* service.exit, 0)
     }).pipe(Effect.scoped, Effect.provide(world)),
-  // A dozen commands, each a process of its own.
+  // A dozen commands run here, each in a process of its own.
   300_000
 )

@@ -1,4 +1,4 @@
-/** Upkeep on a clock that is set forward: the partitions that it makes and drops, and the sessions that it never delays. */
+/** Upkeep on a clock that is set forward: it makes and drops partitions, and never delays a session. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer } from "effect"
@@ -218,7 +218,7 @@ it.live("a business transaction with its locks does not stop a drop, and never w
   }).pipe(Effect.provide(world))
 )
 
-/** On another connection than the transaction around it. */
+/** On another connection than the surrounding transaction. */
 const withoutTransaction =
   (sql: PgClient.PgClient) =>
   <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>

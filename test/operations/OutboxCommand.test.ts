@@ -1,4 +1,4 @@
-/** `paid-once outbox …` as an operator types it, beside a running service whose topic refuses an event; and the service killed midway. */
+/** `paid-once outbox …` as an operator runs it: beside a running service whose topic refuses an event, and after the service was killed. */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted, Result } from "effect"
 import { SqlClient } from "effect/sql"
@@ -35,7 +35,7 @@ class Directory extends Context.Service<Directory, { readonly path: string }>()(
   )
 }
 
-/** Two attempts, with hours between them unless an operator retries. */
+/** Two attempts. The second one comes after hours, unless an operator retries. */
 const environment = Effect.gen(function* () {
   const { url } = yield* TestDatabase
   const { path } = yield* Directory
@@ -105,7 +105,7 @@ const setLimit = (bytes: number) =>
 
 const world = TestDatabase.layerPool.pipe(Layer.provideMerge(Directory.layer))
 
-/** Moves retries a day away, so that only the operator brings them about: their wait is random and may be short. */
+/** Delays retries by a day, so that only the operator's decision causes them: their random wait may be short. */
 const tomorrow = Effect.flatMap(
   SqlClient.SqlClient,
   (sql) => sql`UPDATE outbox_holds SET next_attempt_at = clock_now() + interval '1 day'`
@@ -194,7 +194,7 @@ it.live(
       // A dead letter is no outage: the dispatcher is ready, and metrics report it. The part `topics` reports that the topic's limit is
       // below the size of an event.
       yield* eventually(
-        "health to tell it",
+        "health to report it",
         Effect.promise(async () => {
           const { parts } = (await (await fetch(`${url}/health/ready`)).json()) as {
             readonly parts: Readonly<Record<string, { readonly status: string }>>
@@ -238,7 +238,7 @@ it.live(
       }
       yield* untilStates(url, lost.id, "discarded", "published")
     }).pipe(Effect.scoped, Effect.provide(world)),
-  // A dozen commands, each a process of its own.
+  // A dozen commands run here, each in a process of its own.
   300_000
 )
 
@@ -256,7 +256,7 @@ it.live(
           ServiceProcess.start({ env: { ...env, ...(point === undefined ? {} : { FAULTS: `${point}=crash` }) } })
         )
         if (Result.isFailure(started)) {
-          // The hold is due at once, so the process may release it and die before HTTP answers.
+          // The hold is due at once, so the process may end the hold and crash before HTTP answers.
           assert.deepStrictEqual([point, started.failure.code], ["dispatcher.after-release", "SIGKILL"])
           continue
         }

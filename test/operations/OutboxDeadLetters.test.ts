@@ -41,7 +41,7 @@ const byHand = Parking.layer.pipe(
   )
 )
 
-/** The poll is an hour away: only a wake-up explains what happens. */
+/** The poll is an hour away, so only a wake-up can cause an attempt. */
 const seldom = Layer.succeed(LaneWorkersSettings, { pollMillis: 3_600_000 })
 
 const startDispatcher = (topic: Refusals.Topic) =>
@@ -169,7 +169,7 @@ it.live("an event that is being retried can be tried at once, or discarded", () 
   )
 )
 
-it.live("what can't be retried or discarded is refused in a sentence, and nothing changes", () =>
+it.live("an event that can't be retried or discarded is refused in a sentence, and nothing changes", () =>
   Effect.gen(function* () {
     const letters = yield* OutboxDeadLetters
     const topic = Refusals.makeTopic()
@@ -254,7 +254,7 @@ it.live("an event that was skipped can be redriven by itself while its aggregate
     )
     yield* Counters.drained
     topic.refused.clear()
-    // A redriven event goes alone; the next dead letter of its aggregate has to wait for it.
+    // A redriven event is sent alone, and the next dead letter of its aggregate waits for it.
     const both = yield* letters.retryAll({}, operator)
     assert.strictEqual(both.retried, 1)
     assert.strictEqual(both.refusedCount, 1)
@@ -297,35 +297,37 @@ it.live("two operators who redrive all at once, and one who does so again, redri
   }).pipe(Effect.provide(byHand))
 )
 
-it.live("of two refused events with one id the dead one is decided on first, and then the one that is tried", () =>
-  Effect.gen(function* () {
-    const letters = yield* OutboxDeadLetters
-    const holds = yield* Holds
-    const queue = yield* Queue
-    const sql = yield* SqlClient.SqlClient
-    for (const id of ["one", "two"]) {
-      yield* Refusals.append(id, 1, 1)
-      yield* sql`
+it.live(
+  "of two refused events with one id the dead one is decided on first, and then the one that is being retried",
+  () =>
+    Effect.gen(function* () {
+      const letters = yield* OutboxDeadLetters
+      const holds = yield* Holds
+      const queue = yield* Queue
+      const sql = yield* SqlClient.SqlClient
+      for (const id of ["one", "two"]) {
+        yield* Refusals.append(id, 1, 1)
+        yield* sql`
         UPDATE outbox_events SET event_id = coalesce((SELECT event_id FROM outbox_dead_letters), event_id) WHERE aggregate_id = ${id}`
-      const [event] = yield* Lanes.fetch(queue, laneOf(id), [])
-      yield* holds.hold(laneOf(id), event!, Refusals.rejection)
-    }
-    const eventId = yield* Refusals.idOf("one", "dead")
-    yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now() + interval '1 hour' WHERE aggregate_id = 'two'`
-    assert.isTrue((yield* letters.discard(eventId, operator)).changed)
-    assert.deepStrictEqual(
-      (yield* Refusals.statesOf("one")).map(({ status }) => status),
-      ["discarded"]
-    )
-    const refused = yield* Effect.flip(letters.discard(eventId, operator))
-    assert.match(
-      refused.message,
-      /is tried until the broker takes it, for another event with its id is among the dead letters/
-    )
-    assert.isTrue((yield* letters.retry(eventId, operator)).changed)
-    const [head] = yield* holds.due([{ lane: laneOf("two") }])
-    assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 0n }))
-  }).pipe(Effect.provide(byHand))
+        const [event] = yield* Lanes.fetch(queue, laneOf(id), [])
+        yield* holds.hold(laneOf(id), event!, Refusals.rejection)
+      }
+      const eventId = yield* Refusals.idOf("one", "dead")
+      yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now() + interval '1 hour' WHERE aggregate_id = 'two'`
+      assert.isTrue((yield* letters.discard(eventId, operator)).changed)
+      assert.deepStrictEqual(
+        (yield* Refusals.statesOf("one")).map(({ status }) => status),
+        ["discarded"]
+      )
+      const refused = yield* Effect.flip(letters.discard(eventId, operator))
+      assert.match(
+        refused.message,
+        /is tried until the broker takes it, for another event with its id is among the dead letters/
+      )
+      assert.isTrue((yield* letters.retry(eventId, operator)).changed)
+      const [head] = yield* holds.due([{ lane: laneOf("two") }])
+      assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 0n }))
+    }).pipe(Effect.provide(byHand))
 )
 
 it.live(
@@ -380,7 +382,7 @@ it.live(
     }).pipe(Effect.provide(byHand))
 )
 
-it.live("of two operators who redrive one skipped event at once both are told that it is tried", () =>
+it.live("two operators who redrive one skipped event at once are both told that it is being retried", () =>
   Effect.gen(function* () {
     const letters = yield* OutboxDeadLetters
     const holds = yield* Holds
@@ -389,7 +391,7 @@ it.live("of two operators who redrive one skipped event at once both are told th
     const [event] = yield* Lanes.fetch(queue, laneOf("one"), [])
     assert.strictEqual(yield* holds.hold(laneOf("one"), event!, Refusals.rejection), "skipped")
     const eventId = yield* Refusals.idOf("one", "dead")
-    // The second operator comes when the first has run its statements, and not committed yet.
+    // The second operator comes when the first one has run its statements and not committed.
     const isThere = yield* Deferred.make<void>()
     const goOn = yield* Deferred.make<void>()
     const first = yield* Effect.forkChild(

@@ -25,7 +25,7 @@ const names = {
 /** The first samples of a new process with a dispatcher. It takes them when it starts, and the next ones much later. */
 const firstSamples = (topic: Refusals.Topic) =>
   Effect.gen(function* () {
-    // A registry of its own: in the shared one the gauges have the values of other processes of this test.
+    // A separate registry, since in the shared one the gauges have the values of other processes of this test.
     const registry: Metric.MetricRegistry = new Map()
     yield* Layer.build(
       Layer.fresh(
@@ -53,7 +53,7 @@ const firstSamples = (topic: Refusals.Topic) =>
     }
   })
 
-it.live("pending events, the age of the oldest, parked events and dead letters are counted as they are", () =>
+it.live("the metrics of pending events, their age, parked events and dead letters match the tables", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const topic = Refusals.makeTopic()

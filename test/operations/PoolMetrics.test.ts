@@ -19,7 +19,7 @@ const world = PoolMetrics.layer("test").pipe(
     )
   ),
   Layer.provideMerge(Layer.mergeAll(TestDatabase.layer, Fibers.layer)),
-  // A registry of its own: other tests of this process have a pool, too.
+  // A separate registry, since other tests of this process have a pool, too.
   Layer.provideMerge(Layer.sync(Metric.MetricRegistry, () => new Map()))
 )
 
@@ -48,7 +48,7 @@ it.live("a pool whose connections are all in use shows how many there are and ho
     yield* Effect.sleep("50 millis")
     yield* Deferred.succeed(release, undefined)
     yield* eventually(
-      "its wait to be told",
+      "its wait to be reported",
       Effect.map(value("db_pool_wait_seconds"), (seconds) => seconds >= 0.05)
     )
     yield* Fiber.join(holders)

@@ -34,7 +34,7 @@ const standAt = Effect.fnUntraced(function* (time: string) {
   )
 })
 
-/** Each kept thing: the statement that writes one, and the counts of those past their retention. */
+/** Each kind of row with a retention: the statement that inserts one, and the count of those past their retention. */
 const kept = [
   {
     what: "a finished task",

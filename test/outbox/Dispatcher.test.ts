@@ -29,7 +29,7 @@ const writer = Layer.effectDiscard(Counters.makeTables).pipe(
   Layer.provideMerge(TestProcess.quiet)
 )
 
-/** One more process with a dispatcher, on the same database, for as long as the scope lives. */
+/** One more process with a dispatcher, on the same database; it ends with the scope. */
 const startDispatcher = Effect.gen(function* () {
   const database = yield* TestDatabase
   return yield* Layer.build(
@@ -56,7 +56,7 @@ const ids = (count: number) => Array.from({ length: count }, (_, index) => `coun
 
 const upTo = (version: number) => Array.from({ length: version }, (_, index) => index + 1)
 
-/** Every aggregate's first deliveries are its versions 1 … n, in order. */
+/** The first deliveries of every aggregate are its versions 1 … n, in order. */
 const assertInOrder = (
   records: Effect.Success<typeof Counters.published>,
   aggregates: ReadonlyArray<string>,
@@ -66,7 +66,7 @@ const assertInOrder = (
   for (const id of aggregates) assert.deepStrictEqual(deliveries.get(id), upTo(last), id)
 }
 
-it.live("what is committed is published in version order, and the queue ends empty", () =>
+it.live("committed events are published in version order, and the queue ends empty", () =>
   Effect.gen(function* () {
     yield* startDispatcher
     yield* write(ids(20), 10)
@@ -77,7 +77,7 @@ it.live("what is committed is published in version order, and the queue ends emp
   }).pipe(Effect.provide(writer))
 )
 
-it.live("what was published is archived with the partition and the offset where it lies", () =>
+it.live("published events are archived with their partition and offset", () =>
   Effect.gen(function* () {
     yield* startDispatcher
     yield* write(ids(5), 3)
@@ -90,46 +90,44 @@ it.live("what was published is archived with the partition and the offset where 
   }).pipe(Effect.provide(writer))
 )
 
-it.live(
-  "an event under an id that the archive has is sent once, as what stands behind it is, and a warning names it",
-  () =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      yield* Transaction.run(Counters.create("a"))
-      yield* Effect.andThen(startDispatcher, Counters.drained).pipe(Effect.scoped)
-      for (let turn = 0; turn < 2; turn++) yield* Transaction.run(Counters.increment("a"))
-      // Version 2 has the id of what was published, and version 4 that of version 3, in the same batch.
-      yield* sql`UPDATE outbox_events SET event_id = (SELECT event_id FROM event_log) WHERE aggregate_version = 2`
-      yield* sql`
+it.live("an event whose id is already archived is sent once, like the events behind it, and a warning names it", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* Transaction.run(Counters.create("a"))
+    yield* Effect.andThen(startDispatcher, Counters.drained).pipe(Effect.scoped)
+    for (let turn = 0; turn < 2; turn++) yield* Transaction.run(Counters.increment("a"))
+    // Version 2 has the id of a published event, and version 4 the id of version 3, in the same batch.
+    yield* sql`UPDATE outbox_events SET event_id = (SELECT event_id FROM event_log) WHERE aggregate_version = 2`
+    yield* sql`
       UPDATE outbox_events SET event_id = (SELECT event_id FROM outbox_events WHERE aggregate_version = 3)
       WHERE aggregate_version = 4`
-      const shared = yield* sql<{ readonly id: string }>`
+    const shared = yield* sql<{ readonly id: string }>`
       SELECT event_id::text AS id FROM outbox_events WHERE aggregate_version IN (2, 4)`
-      const warned: Array<unknown> = []
-      const logger = Logger.make(({ fiber }) => {
-        const { event_id } = fiber.getRef(References.CurrentLogAnnotations)
-        if (event_id !== undefined) warned.push(event_id)
-      })
-      yield* startDispatcher.pipe(
-        Effect.provideService(References.MinimumLogLevel, "Warn"),
-        Effect.provide(Logger.layer([logger]))
-      )
-      yield* Counters.drained
-      assert.deepStrictEqual(
-        (yield* Counters.published).map(({ version }) => version),
-        upTo(5)
-      )
-      const archived = yield* sql<{ readonly version: number; readonly offset: bigint }>`
+    const warned: Array<unknown> = []
+    const logger = Logger.make(({ fiber }) => {
+      const { event_id } = fiber.getRef(References.CurrentLogAnnotations)
+      if (event_id !== undefined) warned.push(event_id)
+    })
+    yield* startDispatcher.pipe(
+      Effect.provideService(References.MinimumLogLevel, "Warn"),
+      Effect.provide(Logger.layer([logger]))
+    )
+    yield* Counters.drained
+    assert.deepStrictEqual(
+      (yield* Counters.published).map(({ version }) => version),
+      upTo(5)
+    )
+    const archived = yield* sql<{ readonly version: number; readonly offset: bigint }>`
       SELECT aggregate_version AS version, broker_offset AS "offset" FROM event_log ORDER BY 1`
-      assert.deepStrictEqual(
-        archived,
-        [1, 3, 5].map((version) => ({ version, offset: BigInt(version - 1) }))
-      )
-      assert.sameMembers(
-        warned,
-        shared.map(({ id }) => id)
-      )
-    }).pipe(Effect.scoped, Effect.provide(writer))
+    assert.deepStrictEqual(
+      archived,
+      [1, 3, 5].map((version) => ({ version, offset: BigInt(version - 1) }))
+    )
+    assert.sameMembers(
+      warned,
+      shared.map(({ id }) => id)
+    )
+  }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
 it.live("a late committer with a smaller sequence number is still published", () =>
@@ -231,7 +229,7 @@ it.live("an outage of the broker pauses its topic, and everything is delivered a
     }))
     yield* write(ids(10), 5)
     yield* Counters.eventually(
-      "a few failed tries",
+      "a few failed attempts",
       Effect.map(Ref.get(attempts), (n) => n >= 3)
     )
     const [paused] = yield* Effect.flatMap(PartitionPauses, ({ all }) => all).pipe(Effect.provideContext(context))
@@ -260,7 +258,7 @@ it.live("a topic that refuses everything delays no other topic, and nothing of i
         )
     }))
     yield* write(ids(3), 1)
-    // The same lanes carry another topic's events, behind the refused ones.
+    // The same lanes contain events of another topic, behind the refused ones.
     const outbox = yield* Outbox
     yield* Transaction.run(
       Effect.forEach(
@@ -280,7 +278,7 @@ it.live("a topic that refuses everything delays no other topic, and nothing of i
     yield* Ref.set(refuse, false)
     yield* Refusals.dueNow
     yield* Counters.eventually(
-      "all that was refused",
+      "all refused events",
       Effect.map(Counters.published, (records) => records.length >= 9)
     )
     assertInOrder(yield* Counters.published, ids(3), 3)
@@ -315,7 +313,7 @@ it.live("a backlog of one lane fits the topic's limit, however small or large it
     const outbox = yield* Outbox
     const stream = (id: string) => ({ topic: Counters.topic, aggregateType: "Other", aggregateId: id })
     const event = (data: unknown) => ({ eventType: "Happened", schemaVersion: 1, data })
-    // A thousand events whose envelopes outweigh their data, behind two that hardly fit by themselves; all of one aggregate.
+    // A thousand events of one aggregate with envelopes larger than their data, behind two events that are just below the limit.
     const large = "x".repeat(880_000)
     yield* Transaction.run(outbox.append(stream("one"), 1, [event(large), event(large)]))
     const many = Array.from({ length: 1_500 }, () => event("y".repeat(400)))
@@ -332,7 +330,7 @@ it.live("a backlog of one lane fits the topic's limit, however small or large it
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
-it.live("a lane's events are fetched in their order, whatever order they lie in", () =>
+it.live("a lane's events are fetched in queue order, whatever their order in the table is", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     for (const seq of [30, 10, 20]) {
@@ -343,7 +341,7 @@ it.live("a lane's events are fetched in their order, whatever order they lie in"
         VALUES (0, ${seq}::int8, gen_random_uuid(), 'counters', 'Counted', 1, 'Counter', 'c', ${seq / 10}::int4, clock_now(),
                 repeat('0', 32), repeat('0', 16), 100, '{}')`
     }
-    // Without statistics the planner takes the index, and the index has the order: what matters is that we ask for it.
+    // Without statistics the planner uses the index, which returns the right order by itself. The test needs the ORDER BY to do it.
     yield* sql`ANALYZE outbox_events`
     const queue = yield* Queue
     const events = yield* Lanes.fetch(queue, Lane.make(0), [])
@@ -354,10 +352,10 @@ it.live("a lane's events are fetched in their order, whatever order they lie in"
   }).pipe(Effect.scoped, Effect.provide(Queue.layer.pipe(Layer.provideMerge(writer))))
 )
 
-it.live("a dispatcher sends only what is in its own lanes", () =>
+it.live("a dispatcher sends only the events of its own lanes", () =>
   Effect.gen(function* () {
     const shares = yield* Ownership
-    // A member that holds its half of the lanes and sends nothing.
+    // A member that owns half of the lanes and sends nothing.
     const idle = yield* shares.join("dispatcher", 64)
     yield* Counters.eventually(
       "all lanes to be held",
@@ -424,7 +422,7 @@ it.live("a clean stop sends nothing twice", () =>
   }).pipe(Effect.provide(writer))
 )
 
-it.live("each consumer's effect happens once per event and in order, whatever fails on the way", () =>
+it.live("each event has one effect per consumer, in order, whatever fails on the way", () =>
   Effect.gen(function* () {
     const control = yield* FaultInjection.FaultControl
     yield* startDispatcher
@@ -459,7 +457,7 @@ it.live("each consumer's effect happens once per event and in order, whatever fa
   }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(FaultInjection.layer()))
 )
 
-/** As `startDispatcher`, with a broker that a test has put something in front of. */
+/** Like `startDispatcher`, with a broker that the test has changed. */
 const startDispatcherWith = (change: (broker: Broker["Service"]) => Broker["Service"]) =>
   Effect.gen(function* () {
     const database = yield* TestDatabase
@@ -477,7 +475,7 @@ const startDispatcherWith = (change: (broker: Broker["Service"]) => Broker["Serv
     )
   })
 
-/** Consumers that write down what they see, in one more process. */
+/** One more process, with consumers that record their events. */
 const startConsumers = (names: ReadonlyArray<string>) =>
   Effect.gen(function* () {
     const database = yield* TestDatabase

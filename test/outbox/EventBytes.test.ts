@@ -1,4 +1,4 @@
-/** An event is measured before it is written, and its record is made only when it is sent: both must find the same size. */
+/** An event is measured before it is written, and its record is built when it is sent: both must have the same size. */
 import { assert, it } from "@effect/vitest"
 import * as Envelope from "../../src/brokers/Envelope.ts"
 
@@ -9,7 +9,7 @@ const event: Envelope.StoredEvent = {
   schemaVersion: 1,
   aggregateType: "Order",
   aggregateId: "0190163d-8694-7000-8000-000000000001",
-  // The longest, as it is measured.
+  // The measured maximum.
   aggregateVersion: 2_147_483_647,
   occurredAt: "2026-01-01T00:00:00.000Z",
   traceId: "0af7651916cd43dd8448eb211c80319c",

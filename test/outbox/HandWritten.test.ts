@@ -1,4 +1,4 @@
-/** Rows of the queue that somebody writes by hand: one that no dispatcher could carry, or no consumer read, is refused where it is written. */
+/** Queue rows that are inserted by hand: the INSERT refuses a row that no dispatcher could send, or no consumer could read. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
@@ -30,7 +30,7 @@ const write = Effect.fnUntraced(function* (row: Readonly<Record<string, unknown>
     FROM json_populate_record(NULL::outbox_events, ${JSON.stringify(row)}::text::json)`
 })
 
-it.live("a row that nothing is wrong with is taken, and one with anything wrong is not", () =>
+it.live("a valid row is accepted, and a row with any invalid column is refused", () =>
   Effect.gen(function* () {
     for (const [column, value] of [
       ["lane", -1],

@@ -1,4 +1,4 @@
-/** Holds step by step, with no dispatcher to take them: what each statement moves, and what a late answer does not. */
+/** Holds step by step, without a dispatcher: the rows that each statement moves, and the effect of late answers. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Random } from "effect"
@@ -32,7 +32,7 @@ it.live("after send n the next one waits a random part of base · 2ⁿ, on the d
     yield* holds.hold(lane, event!, Refusals.rejection)
     for (let sends = 1; sends <= 8; sends++) {
       const expected = 0.5 * 100_000 * 2 ** sends
-      // Time has passed since; not by much, on however slow a machine.
+      // A little time has passed since, even on a slow machine.
       const { attempts, waitMillis } = (yield* Refusals.holdOn("poison"))!
       assert.strictEqual(attempts, sends)
       assert.isTrue(waitMillis! <= expected && waitMillis! > expected - 60_000, `${waitMillis} of ${expected}`)
@@ -56,38 +56,40 @@ it.live("after send n the next one waits a random part of base · 2ⁿ, on the d
   )
 )
 
-it.live("a zombie's refusal of an event that its successor has dealt with counts nothing and holds nothing", () =>
-  Effect.gen(function* () {
-    const holds = yield* Holds
-    const queue = yield* Queue
-    const lane = laneOf("poison")
-    yield* Refusals.append("poison", 1, 2)
-    const [first, second] = yield* Lanes.fetch(queue, lane, [])
-    assert.strictEqual(yield* holds.hold(lane, first!, Refusals.rejection), "retrying")
-    assert.strictEqual(yield* holds.hold(lane, first!, Refusals.rejection), "gone")
-    assert.strictEqual((yield* Refusals.holdOn("poison"))?.attempts, 1)
-    // The zombie's ack comes late: its mark finds nothing, and the event stays where it is.
-    yield* Lanes.mark(queue, lane, [first!, second!], { partition: 0, baseOffset: 7n })
-    assert.deepStrictEqual(
-      (yield* Refusals.statesOf("poison")).map((state) => state.status),
-      ["retrying", "parked"]
-    )
-    const sql = yield* PgClient.PgClient
-    yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
-    const [head] = yield* holds.due([{ lane }])
-    assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 8n }))
-    assert.isFalse(
-      yield* holds.published(head!, { partition: 0, baseOffset: 9n }),
-      "the second to succeed has a duplicate"
-    )
-    assert.strictEqual(yield* holds.rejected(head!, Refusals.rejection), "gone")
-    assert.strictEqual(yield* holds.hold(lane, first!, Refusals.rejection), "gone")
-    assert.isUndefined(yield* Refusals.holdOn("poison"))
-    assert.deepStrictEqual(yield* Counters.queuedVersions("poison"), [2])
-  }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(Refusals.soon()))
+it.live(
+  "a zombie's refusal of an event that its successor has published or held counts nothing and holds nothing",
+  () =>
+    Effect.gen(function* () {
+      const holds = yield* Holds
+      const queue = yield* Queue
+      const lane = laneOf("poison")
+      yield* Refusals.append("poison", 1, 2)
+      const [first, second] = yield* Lanes.fetch(queue, lane, [])
+      assert.strictEqual(yield* holds.hold(lane, first!, Refusals.rejection), "retrying")
+      assert.strictEqual(yield* holds.hold(lane, first!, Refusals.rejection), "gone")
+      assert.strictEqual((yield* Refusals.holdOn("poison"))?.attempts, 1)
+      // The zombie's ack is late: its mark finds no row, and the event stays published once.
+      yield* Lanes.mark(queue, lane, [first!, second!], { partition: 0, baseOffset: 7n })
+      assert.deepStrictEqual(
+        (yield* Refusals.statesOf("poison")).map((state) => state.status),
+        ["retrying", "parked"]
+      )
+      const sql = yield* PgClient.PgClient
+      yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
+      const [head] = yield* holds.due([{ lane }])
+      assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 8n }))
+      assert.isFalse(
+        yield* holds.published(head!, { partition: 0, baseOffset: 9n }),
+        "the second to succeed has a duplicate"
+      )
+      assert.strictEqual(yield* holds.rejected(head!, Refusals.rejection), "gone")
+      assert.strictEqual(yield* holds.hold(lane, first!, Refusals.rejection), "gone")
+      assert.isUndefined(yield* Refusals.holdOn("poison"))
+      assert.deepStrictEqual(yield* Counters.queuedVersions("poison"), [2])
+    }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(Refusals.soon()))
 )
 
-it.live("a late answer about a head that was published says nothing about the one that is held now", () =>
+it.live("a late answer for a published head changes nothing for the event that is held now", () =>
   Effect.gen(function* () {
     const holds = yield* Holds
     const queue = yield* Queue
@@ -99,7 +101,7 @@ it.live("a late answer about a head that was published says nothing about the on
     yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
     const [head] = yield* holds.due([{ lane }])
     assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 0n }))
-    // The next one is refused, too, as often as the first was.
+    // The next event is refused as often as the first one was.
     const [second] = yield* Lanes.fetch(queue, lane, [])
     assert.strictEqual(yield* holds.hold(lane, second!, Refusals.rejection), "retrying")
     assert.isFalse(yield* holds.published(head!, { partition: 0, baseOffset: 1n }))
@@ -113,7 +115,7 @@ it.live("a late answer about a head that was published says nothing about the on
 )
 
 it.live(
-  "a hold with an earlier event behind it is neither tried nor released, and keeps no other of its lane waiting",
+  "a hold with an earlier event parked behind it is neither tried nor released, and delays no other hold of its lane",
   () =>
     Effect.gen(function* () {
       const holds = yield* Holds
@@ -126,7 +128,7 @@ it.live(
       const [first, second, third] = yield* Lanes.fetch(queue, lane, [])
       yield* holds.hold(lane, first!, Refusals.rejection)
       yield* holds.hold(lane, third!, Refusals.rejection)
-      // What no code of ours does: the second one is made the head.
+      // A state that no code of ours makes: the second event is the head.
       yield* sql`UPDATE outbox_holds SET event_id = ${second!.eventId}::uuid, seq = ${second!.seq} WHERE aggregate_id = 'poison'`
       yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
       assert.deepStrictEqual(
@@ -142,7 +144,7 @@ it.live(
     }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(Refusals.soon()))
 )
 
-it.live("a refused event whose id a dead letter has already is tried on, less and less often, and loses nothing", () =>
+it.live("a refused event whose id a dead letter already has is retried less and less often, and is not lost", () =>
   Effect.gen(function* () {
     const holds = yield* Holds
     const queue = yield* Queue
@@ -166,7 +168,7 @@ it.live("a refused event whose id a dead letter has already is tried on, less an
   }).pipe(Effect.scoped, Effect.provide(holdsAlone), Effect.provide(Refusals.soon({ maxAttempts: 1 })))
 )
 
-/** Events of an aggregate from version 2 to `count`, behind its first, of so many bytes each. */
+/** Events of an aggregate from version 2 to `count`, each with that many bytes. */
 const appendBehind = (count: number, bytes = 0) =>
   Effect.gen(function* () {
     const sql = yield* PgClient.PgClient
@@ -189,7 +191,7 @@ for (const [what, count, bytes, atOnce] of [
   ["an aggregate with more events behind a refused one", 25_000, 0, 2_000],
   ["an aggregate with large events behind a refused one", 100, 100_000, 40]
 ] as const) {
-  it.live(`${what} than one statement moves is held, and released, in pieces`, () =>
+  it.live(`${what} than one statement moves is held and released in pieces`, () =>
     Effect.gen(function* () {
       const holds = yield* Holds
       const queue = yield* Queue
@@ -200,7 +202,7 @@ for (const [what, count, bytes, atOnce] of [
       const [first] = yield* Lanes.fetch(queue, lane, [])
       assert.strictEqual(yield* holds.hold(lane, first!, Refusals.rejection), "retrying")
       assert.deepStrictEqual(yield* places, { queued: count - atOnce, parked: atOnce })
-      // What is still in the queue is held as well, and moves when it is met.
+      // Rows that are still in the queue belong to the held aggregate, and are moved when a fetch finds them.
       const met = yield* Lanes.fetch(queue, lane, [])
       assert.isTrue(met.every(({ held }) => held === true))
       assert.strictEqual(yield* holds.park(lane, met), met.length)
@@ -217,7 +219,7 @@ for (const [what, count, bytes, atOnce] of [
   )
 }
 
-it.live("however much a held aggregate has in the queue, the others of its lane are sent in the same turn", () =>
+it.live("however many events a held aggregate has in the queue, the others of its lane are sent in the same turn", () =>
   Effect.gen(function* () {
     const { drainOnce } = yield* Dispatcher
     const holds = yield* Holds

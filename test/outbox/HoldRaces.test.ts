@@ -1,4 +1,4 @@
-/** Everything that can happen to a held aggregate at once, with two dispatchers that both believe to own every lane. */
+/** All concurrent actions on a held aggregate, with two dispatchers that both believe to own every lane. */
 import { assert, it } from "@effect/vitest"
 import { Cause, Effect, Fiber, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
@@ -20,7 +20,7 @@ const process = Layer.effectDiscard(Counters.makeTables).pipe(
   Layer.provideMerge(TestProcess.quiet)
 )
 
-/** A dispatcher without anybody who deals out lanes: the test hands it whichever it likes. */
+/** A dispatcher without ownership: the test gives it any lane. */
 const zombie = (topic: Refusals.Topic) =>
   Effect.gen(function* () {
     const database = yield* TestDatabase
@@ -39,7 +39,7 @@ const zombie = (topic: Refusals.Topic) =>
 const aggregates = Array.from({ length: 6 }, (_, index) => `counter-${index}`)
 const lanes: ReadonlyArray<Lane> = [...new Set(aggregates.map(laneOf))]
 
-/** Transactions of each aggregate, of one to three events: so many at least, and more until an operator came in time for something. */
+/** Transactions of each aggregate, with one to three events each. At least `writes` of them, and more until an operator has acted. */
 const writes = 60
 const mostWrites = 10 * writes
 
@@ -54,7 +54,7 @@ it.live(
       const topic = Refusals.makeTopic()
       topic.lateMillis = 10
       const dispatchers = [yield* zombie(topic), yield* zombie(topic)]
-      /** A fiber that dies does so silently: nothing may have died here. */
+      /** Defects of the test's fibers, which would otherwise end silently. */
       const defects: Array<Cause.Cause<unknown>> = []
       const note = (cause: Cause.Cause<unknown>) =>
         Effect.sync(() => {
@@ -75,7 +75,7 @@ it.live(
               Effect.forkScoped
             )
       )
-      /** The test is worth nothing where nothing happened. */
+      /** The test proves nothing if no operator has acted. */
       const happened = Effect.map(
         sql`SELECT DISTINCT action FROM operator_audit WHERE action IN ('retry', 'discard')`,
         (rows) => rows.length === 2
@@ -95,7 +95,7 @@ it.live(
         for (const name of topic.refused) if ((yield* Random.next) < 0.3) topic.refused.delete(name)
         yield* pause(100)
       })
-      /** An operator who can't make up his mind. */
+      /** An operator who decides at random. */
       const decide = Effect.gen(function* () {
         const rows = yield* sql<{ readonly id: string }>`
           SELECT event_id::text AS id FROM outbox_status WHERE status IN ('dead', 'retrying', 'parked')
@@ -104,7 +104,7 @@ it.live(
           const random = yield* Random.next
           yield* Effect.exit(random < 0.3 ? letters.discard(id, operator) : letters.retry(id, operator)).pipe(
             Effect.tap((exit) =>
-              // Refused is fine, a defect is not.
+              // A decision may be refused; a defect is a bug.
               exit._tag === "Failure" && exit.cause.reasons.some((reason) => reason._tag === "Die")
                 ? Effect.failCause(exit.cause)
                 : Effect.void

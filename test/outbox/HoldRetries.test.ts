@@ -1,4 +1,4 @@
-/** When a refused event is tried again: at its due time by a timer, with no poll in between. */
+/** The retry times of a refused event: a timer starts each attempt, without a poll. */
 import { assert, it } from "@effect/vitest"
 import { Clock, Context, Deferred, Effect, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
@@ -19,22 +19,22 @@ const writer = Layer.effectDiscard(Counters.makeTables).pipe(
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),
   Layer.provideMerge(TestProcess.quiet),
-  // Who loses its lanes, on a machine that stands still, forgets rightly what has failed in them.
+  // A long timeout: a dispatcher that loses its lanes on a machine that stands still rightly forgets their failures.
   Layer.provideMerge(Layer.succeed(ControlSettings, { sessionTimeoutMillis: 60_000, heartbeatMillis: 1_000 }))
 )
 
-/** A refused event is due again after a second, which is half of what that wait may be. */
+/** A refused event is due after a second, which is half of the longest wait. */
 const patient = Layer.succeed(HoldSettings, { retryBaseMillis: 1_000, maxAttempts: 10, skipTopics: [] })
 const halfway = Effect.provideService(Random.Random, { nextDoubleUnsafe: () => 0.5, nextIntUnsafe: () => 1 })
 
-it.live("a refused event is tried again when it is due, though no poll ever comes", () =>
+it.live("a refused event is retried when it is due, without a poll", () =>
   Effect.gen(function* () {
     const topic = Refusals.makeTopic()
     topic.refused.add("poison/1")
     const dispatcher = TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
       Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 }))
     )
-    // Neither a poll nor the look that shows health that the fiber lives: what is waited for is the second that a retry takes to be due.
+    // No poll and no health tick ends within 5 seconds, so the timer of the retry starts the attempt.
     yield* ShortWaits.upTo("5 seconds")(Layer.build(dispatcher))
     yield* Refusals.append("poison", 1, 2)
     yield* Refusals.until("poison", "retrying")
@@ -47,32 +47,30 @@ it.live("a refused event is tried again when it is due, though no poll ever come
   }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
 )
 
-it.live(
-  "one whose topic is away when it is tried is tried again when the topic's pause is over, though no poll ever comes",
-  () =>
-    Effect.gen(function* () {
-      const topic = Refusals.makeTopic()
-      topic.refused.add("poison/1")
-      const dispatcher = TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
-        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 })),
-        Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 20, backoffCapMillis: 20 }))
-      )
-      yield* ShortWaits.upTo("5 seconds")(Layer.build(dispatcher))
-      yield* Refusals.append("poison", 1, 2)
-      yield* Refusals.until("poison", "retrying")
-      topic.refused.clear()
-      topic.down = true
-      const before = topic.sends.length
-      yield* Counters.eventually(
-        "a send into the outage",
-        Effect.sync(() => topic.sends.length > before)
-      )
-      topic.down = false
-      yield* Refusals.untilPublished("poison", 2)
-    }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
+it.live("an event whose topic is unavailable at its retry is retried when the topic's pause ends, without a poll", () =>
+  Effect.gen(function* () {
+    const topic = Refusals.makeTopic()
+    topic.refused.add("poison/1")
+    const dispatcher = TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
+      Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 })),
+      Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 20, backoffCapMillis: 20 }))
+    )
+    yield* ShortWaits.upTo("5 seconds")(Layer.build(dispatcher))
+    yield* Refusals.append("poison", 1, 2)
+    yield* Refusals.until("poison", "retrying")
+    topic.refused.clear()
+    topic.down = true
+    const before = topic.sends.length
+    yield* Counters.eventually(
+      "a send into the outage",
+      Effect.sync(() => topic.sends.length > before)
+    )
+    topic.down = false
+    yield* Refusals.untilPublished("poison", 2)
+  }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
 )
 
-/** Two aggregates, each in a partition of its own, wait for the end of its pause, which is not over within a test by itself; anything can be sent. */
+/** Two aggregates in different partitions, both paused beyond the end of the test. The topic is reachable again. */
 const pausedForLong = Effect.fnUntraced(function* (
   change: <R>(layer: Layer.Layer<Broker, never, R>) => Layer.Layer<Broker, never, R> = (layer) => layer
 ) {
@@ -101,7 +99,7 @@ const placeOf = (id: string) => partitionOf(laneOf(id), 8)
 const waiting = ["poison", ids.find((id) => placeOf(id) !== placeOf("poison"))!] as const
 const elsewhere = ids.find((id) => waiting.every((one) => placeOf(id) !== placeOf(one)))!
 
-it.live("one whose partition's pause ends before its time is tried at once, though no poll ever comes", () =>
+it.live("a due event whose partition's pause is ended early is retried at once, without a poll", () =>
   Effect.gen(function* () {
     yield* pausedForLong()
     yield* Refusals.append(elsewhere, 1, 1)
@@ -109,7 +107,7 @@ it.live("one whose partition's pause ends before its time is tried at once, thou
   }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
 )
 
-it.live("nor is one forgotten whose lane is at work when it ends", () =>
+it.live("an event whose lane has a batch in flight when the pause ends is retried after the batch", () =>
   Effect.gen(function* () {
     const isSending = yield* Deferred.make<void>()
     const arrives = yield* Deferred.make<void>()
@@ -128,36 +126,34 @@ it.live("nor is one forgotten whose lane is at work when it ends", () =>
     yield* Refusals.append(beside, 1, 1, "others")
     yield* Deferred.await(isSending)
     yield* Refusals.append(elsewhere, 1, 1)
-    // One look finds both of them due, so poison's lane was told of it, too.
+    // One round finds both holds due, so the wake-up has reached poison's lane, too.
     yield* Refusals.untilPublished(waiting[1], 2)
     yield* Deferred.succeed(arrives, undefined)
     yield* Refusals.untilPublished("poison", 2)
   }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
 )
 
-it.live(
-  "an event that is dead at its first refusal, and skipped, keeps nobody waiting, though no poll ever comes",
-  () =>
-    Effect.gen(function* () {
-      const topic = Refusals.makeTopic()
-      topic.refused.add("poison/2")
-      const dispatcher = TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
-        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 }))
-      )
-      yield* Layer.build(dispatcher)
-      yield* Refusals.append("poison", 1, 4)
-      yield* Counters.eventually(
-        "what is behind it",
-        Effect.map(Counters.published, (records) => records.map(({ version }) => version).join() === "1,3,4")
-      )
-    }).pipe(
-      Effect.scoped,
-      Effect.provide(writer),
-      Effect.provide(Refusals.soon({ maxAttempts: 1, skipTopics: [Counters.topic] }))
+it.live("an event that is dead at its first refusal, and skipped, delays no later event, without a poll", () =>
+  Effect.gen(function* () {
+    const topic = Refusals.makeTopic()
+    topic.refused.add("poison/2")
+    const dispatcher = TestProcess.dispatcherOver(Refusals.over(topic)).pipe(
+      Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 }))
     )
+    yield* Layer.build(dispatcher)
+    yield* Refusals.append("poison", 1, 4)
+    yield* Counters.eventually(
+      "the events behind it",
+      Effect.map(Counters.published, (records) => records.map(({ version }) => version).join() === "1,3,4")
+    )
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(writer),
+    Effect.provide(Refusals.soon({ maxAttempts: 1, skipTopics: [Counters.topic] }))
+  )
 )
 
-it.live("a turn in which an event was skipped says that there may be more", () =>
+it.live("a turn in which an event was skipped reports that there may be more", () =>
   Effect.gen(function* () {
     const topic = Refusals.makeTopic()
     topic.refused.add("poison/2")
@@ -176,12 +172,12 @@ it.live("a turn in which an event was skipped says that there may be more", () =
   }).pipe(Effect.provide(writer), Effect.provide(Refusals.soon({ maxAttempts: 1, skipTopics: [Counters.topic] })))
 )
 
-/** An event that was refused once is taken by the broker from now on, and Postgres can't write that down. */
+/** A once refused event that the broker now accepts, and whose mark Postgres can't write. */
 const unwritable = Effect.fnUntraced(function* ({ backoffMillis = 20 }: { readonly backoffMillis?: number } = {}) {
   const sql = yield* SqlClient.SqlClient
   const topic = Refusals.makeTopic()
   topic.refused.add("poison/1")
-  /** Topics that can't be reached. */
+  /** Unavailable topics. */
   const away = new Set<string>()
   const reachable = TestProcess.publishing((batch, broker) =>
     away.has(batch.topic)
@@ -189,7 +185,7 @@ const unwritable = Effect.fnUntraced(function* ({ backoffMillis = 20 }: { readon
       : broker.publish(batch)
   )
   const dispatcher = TestProcess.dispatcherOver((layer) => Refusals.over(topic)(reachable(layer))).pipe(
-    // Looked at far more often than it may be sent.
+    // The dispatcher polls far more often than it may send.
     Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 5 })),
     Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: backoffMillis, backoffCapMillis: backoffMillis }))
   )
@@ -225,22 +221,22 @@ const unwritable = Effect.fnUntraced(function* ({ backoffMillis = 20 }: { readon
         Effect.map(attempt, (at) => at >= count)
       ),
     untilWell: Counters.eventually(
-      "its lane to be well",
+      "its lane to be healthy",
       Effect.map(stopped, (lanes) => lanes.length === 0)
     ),
     mend: sql`DROP TRIGGER refuse ON event_log`
   }
 })
 
-it.live("one that the broker takes and Postgres can't write down is sent again with backoff, and told of", () =>
+it.live("an event that the broker accepts and Postgres can't mark is sent again with backoff, and reported", () =>
   Effect.gen(function* () {
     const { elapsed, mend, sends, stopped, untilAttempt, untilWell } = yield* unwritable()
     yield* untilAttempt(5)
-    // Behind the fourth wait: 50, 100, 200 and 400 ms.
+    // After the fourth wait: 50, 100, 200 and 400 ms.
     assert.isAtLeast(yield* elapsed, 700)
     const failing = (yield* stopped).map(({ attempt, lane }) => ({ attempt, lane }))
     assert.strictEqual(failing[0]?.lane, laneOf("poison"))
-    // One more may be under way.
+    // One more send may be in flight.
     assert.closeTo(sends(), failing[0]?.attempt ?? 0, 1)
     yield* mend
     yield* Refusals.untilPublished("poison", 2)
@@ -248,23 +244,23 @@ it.live("one that the broker takes and Postgres can't write down is sent again w
   }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
 )
 
-it.live("nothing is told of it any more once somebody else has dealt with it, and its time is far off", () =>
+it.live("its failure is no longer reported once another dispatcher has postponed it", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const { untilAttempt, untilWell } = yield* unwritable()
     yield* untilAttempt(1)
-    // As where another dispatcher was refused it, later than this one sent it.
+    // As if another dispatcher's later attempt had been refused.
     yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now() + interval '1 day'`
     yield* untilWell
   }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
 )
 
-it.live("an outage in between says nothing about it: its failures go on being told, and counted", () =>
+it.live("an outage in between does not reset its failures: they are still reported and counted", () =>
   Effect.gen(function* () {
     const { attempt, away, sends, untilAttempt } = yield* unwritable()
     yield* untilAttempt(2)
     away.add(Counters.topic)
-    // Of these the first may have been under way; behind the third there was a look during a pause, and one after it.
+    // The first of these sends may have been in flight. The third one shows that a round ran during a pause, and another one after it.
     const before = sends()
     yield* Counters.eventually(
       "three sends into the outage",
@@ -276,7 +272,7 @@ it.live("an outage in between says nothing about it: its failures go on being to
   }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
 )
 
-it.live("nor does an answer for another event of its lane, while its own topic is away", () =>
+it.live("an answer for another event of its lane does not reset its failures while its own topic is unavailable", () =>
   Effect.gen(function* () {
     const { attempt, away, topic, untilAttempt, untilPaused } = yield* unwritable({ backoffMillis: 2 ** 40 })
     yield* untilAttempt(2)
@@ -286,7 +282,7 @@ it.live("nor does an answer for another event of its lane, while its own topic i
     const other = ids.find((id) => laneOf(id) === laneOf("poison"))!
     topic.refused.add(`${other}/1`)
     yield* Refusals.append(other, 1, 1, "others")
-    // The first of them is from the queue, and the last one shows that the look at what is due behind the second is over.
+    // The first refusal is of the queued event. The third one shows that the round after the second one has ended.
     yield* Counters.eventually(
       "three refusals of the other",
       Effect.andThen(
@@ -298,7 +294,7 @@ it.live("nor does an answer for another event of its lane, while its own topic i
   }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(patient), halfway)
 )
 
-it.live("that another topic is away keeps nobody from hearing that it is done", () =>
+it.live("an outage of another topic does not delay the report that it is published", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const { away, untilAttempt, untilPaused, untilWell } = yield* unwritable({ backoffMillis: 2 ** 40 })

@@ -1,4 +1,4 @@
-/** An event that the broker refuses: its own aggregate waits, in order, and nobody else does. */
+/** An event that the broker refuses: its own aggregate waits, in order, and no other one does. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer, Metric } from "effect"
@@ -25,7 +25,7 @@ const writer = Layer.effectDiscard(Counters.makeTables).pipe(
   Layer.provideMerge(TestProcess.quiet)
 )
 
-/** One more process with a dispatcher, on the same database, whose broker refuses what `topic` says. */
+/** One more process with a dispatcher, on the same database. Its broker refuses the batches that `topic` names. */
 const startDispatcher = (topic: Refusals.Topic) =>
   Effect.gen(function* () {
     const database = yield* TestDatabase
@@ -46,7 +46,7 @@ const upTo = (version: number) => Array.from({ length: version }, (_, index) => 
 const publishedVersions = (id: string) =>
   Effect.map(Counters.published, (records) => Counters.firstDeliveries(records).get(id) ?? [])
 
-/** What outbox_events_failed_total has counted as refusals. */
+/** The refusals in outbox_events_failed_total. */
 const refusals = Effect.map(Metric.snapshot, (metrics) =>
   metrics
     .filter(({ attributes, id }) => id === "outbox_events_failed_total" && attributes?.["reason"] === "MessageRejected")
@@ -58,7 +58,7 @@ it.live("a refused event among 10,000 delays no other aggregate; its own waits, 
     const topic = Refusals.makeTopic()
     topic.refused.add("poison/40")
     const others = Array.from({ length: 99 }, (_, index) => `other-${index}`)
-    // The refused one is in the middle of the backlog of its lane, and its lane has others' events behind it.
+    // The refused event is in the middle of its lane's backlog, and events of others are behind it in the lane.
     yield* Effect.forEach(others.slice(0, 50), (id) => Refusals.append(id, 1, 100), { discard: true })
     yield* Refusals.append("poison", 1, 100)
     yield* Effect.forEach(others.slice(50), (id) => Refusals.append(id, 1, 100), { discard: true })
@@ -67,7 +67,7 @@ it.live("a refused event among 10,000 delays no other aggregate; its own waits, 
     const deliveries = Counters.firstDeliveries(yield* Counters.published)
     for (const id of others) assert.deepStrictEqual(deliveries.get(id), upTo(100), id)
     assert.deepStrictEqual(deliveries.get("poison"), upTo(39))
-    // Nothing of what came behind it was ever sent, alone or with others, before it went through.
+    // No event behind it was sent, alone or with others, before it was published.
     const behind = topic.sends.flatMap((send) => {
       const own = send.filter((name) => name.startsWith("poison/")).map((name) => Number(name.slice(7)))
       return own.some((version) => version > 40) && !own.includes(40) ? [own] : []
@@ -78,13 +78,13 @@ it.live("a refused event among 10,000 delays no other aggregate; its own waits, 
       states.map((state) => state.status),
       [...upTo(39).map(() => "published"), "retrying", ...upTo(60).map(() => "parked")]
     )
-    // What comes in meanwhile waits with it, and is no part of the queue.
+    // New events of the aggregate are parked behind it, and do not stay in the queue.
     yield* Refusals.append("poison", 101, 5)
     yield* Refusals.append("other-0", 101, 5)
     yield* Counters.drained
     assert.deepStrictEqual(yield* publishedVersions("other-0"), upTo(105))
     topic.refused.clear()
-    // Its waits have grown with the time that all this took.
+    // Its delays have grown with the time that all this took.
     yield* Refusals.dueNow
     yield* Refusals.untilPublished("poison", 105)
     assert.deepStrictEqual(yield* publishedVersions("poison"), upTo(105))
@@ -92,7 +92,7 @@ it.live("a refused event among 10,000 delays no other aggregate; its own waits, 
   }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Refusals.soon({ maxAttempts: 100 })))
 )
 
-it.live("what an operator sees, and metrics count, are refusals of the event by itself; pending counts neither", () =>
+it.live("operators and metrics see the refusals of the event sent alone, and `pending` counts no held event", () =>
   Effect.gen(function* () {
     const topic = Refusals.makeTopic()
     topic.refused.add("poison/1")
@@ -113,7 +113,7 @@ it.live("what an operator sees, and metrics count, are refusals of the event by 
 )
 
 it.live(
-  "a refused event under an id that the archive has ends its hold when it is published, and so does its aggregate",
+  "a refused event whose id is already archived ends its hold when it is published, and its aggregate goes on",
   () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
@@ -126,14 +126,14 @@ it.live(
       yield* startDispatcher(topic)
       yield* Refusals.until("poison", "parked")
       topic.refused.clear()
-      // The archive keeps the first event of the id, and the one behind the second.
+      // The archive keeps the first event with the id, and the event behind the second one.
       yield* Refusals.untilPublished("poison", 2)
       assert.deepStrictEqual(yield* publishedVersions("poison"), [1, 2, 3])
       assert.isUndefined(yield* Refusals.holdOn("poison"))
     }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Refusals.soon({ maxAttempts: 100 })))
 )
 
-it.live("ten sends, and then it is a dead letter with its history, and its aggregate stays parked", () =>
+it.live("after ten attempts an event is a dead letter with its history, and its aggregate stays parked", () =>
   Effect.gen(function* () {
     const topic = Refusals.makeTopic()
     topic.refused.add("poison/2")
@@ -157,7 +157,7 @@ it.live("ten sends, and then it is a dead letter with its history, and its aggre
       upTo(10)
     )
     assert.include(letter?.history[0]?.error, "too large")
-    // What comes in later waits too, and nobody tries any more.
+    // New events are parked as well, and no attempt is made any more.
     yield* Refusals.append("poison", 5, 1)
     yield* Counters.drained
     assert.strictEqual(Refusals.sendsAlone(topic, "poison/2"), 10)
@@ -169,23 +169,25 @@ for (const [skipTopics, published] of [
   [[], [1]],
   [[Counters.topic], [1, 3, 4]]
 ] as const) {
-  it.live(`one send is one send, and dead at once: ${skipTopics.length === 0 ? "parked" : "skipped"}`, () =>
-    Effect.gen(function* () {
-      const topic = Refusals.makeTopic()
-      topic.refused.add("poison/2")
-      yield* Refusals.append("poison", 1, 4)
-      yield* startDispatcher(topic)
-      yield* Refusals.until("poison", "dead")
-      yield* Refusals.append("other", 1, 1)
-      yield* Refusals.untilPublished("other", 1)
-      yield* Counters.drained
-      assert.strictEqual(Refusals.sendsAlone(topic, "poison/2"), 1)
-      assert.deepStrictEqual(yield* publishedVersions("poison"), [...published])
-    }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Refusals.soon({ maxAttempts: 1, skipTopics })))
+  it.live(
+    `with a limit of one attempt an event is sent once and dead at once: ${skipTopics.length === 0 ? "parked" : "skipped"}`,
+    () =>
+      Effect.gen(function* () {
+        const topic = Refusals.makeTopic()
+        topic.refused.add("poison/2")
+        yield* Refusals.append("poison", 1, 4)
+        yield* startDispatcher(topic)
+        yield* Refusals.until("poison", "dead")
+        yield* Refusals.append("other", 1, 1)
+        yield* Refusals.untilPublished("other", 1)
+        yield* Counters.drained
+        assert.strictEqual(Refusals.sendsAlone(topic, "poison/2"), 1)
+        assert.deepStrictEqual(yield* publishedVersions("poison"), [...published])
+      }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Refusals.soon({ maxAttempts: 1, skipTopics })))
   )
 }
 
-it.live("where a topic may skip, the aggregate goes on without the dead event, and the audit says so", () =>
+it.live("if a topic may skip, the aggregate goes on without the dead event, and the audit says so", () =>
   Effect.gen(function* () {
     const topic = Refusals.makeTopic()
     topic.refused.add("poison/2")
@@ -205,7 +207,7 @@ it.live("where a topic may skip, the aggregate goes on without the dead event, a
   )
 )
 
-it.live("an outage burns no attempt of a held event, and it is tried again after it", () =>
+it.live("an outage counts no attempt of a held event, and the event is retried after it", () =>
   Effect.gen(function* () {
     const topic = Refusals.makeTopic()
     topic.refused.add("poison/1")
@@ -221,7 +223,7 @@ it.live("an outage burns no attempt of a held event, and it is tried again after
     const before = yield* Refusals.holdOn("poison")
     const sends = topic.sends.length
     yield* Counters.eventually(
-      "many tries",
+      "many attempts",
       Effect.sync(() => topic.sends.length > sends + 5)
     )
     assert.strictEqual((yield* Refusals.holdOn("poison"))?.attempts, before?.attempts)
@@ -264,7 +266,7 @@ for (const point of ["dispatcher.after-hold", "dispatcher.after-release", "dispa
   )
 }
 
-it.live("a process that starts finds the holds of the one that died, and goes on where it was", () =>
+it.live("a new process finds the holds of the one that died, and continues their attempts", () =>
   Effect.gen(function* () {
     const topic = Refusals.makeTopic()
     topic.refused.add("poison/1")
@@ -279,10 +281,10 @@ it.live("a process that starts finds the holds of the one that died, and goes on
   }).pipe(Effect.scoped, Effect.provide(writer), Effect.provide(Refusals.soon({ maxAttempts: 1_000 })))
 )
 
-/** The holds by themselves, with the jitter in the test's hand. */
+/** The steps of holds, with jitter that the test decides. */
 const holdsAlone = Parking.layer.pipe(Layer.provideMerge(Queue.layer), Layer.provideMerge(writer))
 
-it.live("a hole that a zombie's late mark leaves behind a parked event stops nothing", () =>
+it.live("a gap that a zombie's late mark leaves behind a parked event stops nothing", () =>
   Effect.gen(function* () {
     const holds = yield* Holds
     const queue = yield* Queue
@@ -290,12 +292,12 @@ it.live("a hole that a zombie's late mark leaves behind a parked event stops not
     const lane = laneOf("poison")
     yield* Refusals.append("poison", 1, 3)
     const batch = yield* Lanes.fetch(queue, lane, [])
-    // Somebody is at the third event while the first one's aggregate is held, so it stays where it is for the moment.
+    // Another transaction has locked the third event's row while the aggregate gets its hold, so the row stays in the queue for now.
     yield* Transaction.run(
       Effect.gen(function* () {
         const { sql: inside } = yield* Transaction
         yield* inside`SELECT 1 AS one FROM outbox_events WHERE aggregate_version = 3 FOR UPDATE`
-        // On a connection of its own, as another process would.
+        // On a connection of its own, as in another process.
         yield* Effect.updateContext(
           holds.hold(lane, batch[0]!, Refusals.rejection),
           (context: Context.Context<never>) => Context.omit(sql.transactionService)(context)
@@ -303,14 +305,14 @@ it.live("a hole that a zombie's late mark leaves behind a parked event stops not
       })
     )
     assert.deepStrictEqual(yield* Counters.queuedVersions("poison"), [3])
-    // A zombie had sent all three as one batch, and its ack comes now.
+    // A zombie had sent all three events as one batch, and its ack comes now.
     yield* Lanes.mark(queue, lane, batch, { partition: 0, baseOffset: 0n })
     yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
     const [head] = yield* holds.due([{ lane }])
     assert.isTrue(yield* holds.published(head!, { partition: 0, baseOffset: 3n }))
     yield* Refusals.append("poison", 4, 1)
     assert.deepStrictEqual(yield* Counters.queuedVersions("poison"), [2, 4])
-    // A refusal of what is behind must not hold the aggregate with the wrong head.
+    // A refusal of a later event must not hold the aggregate with the wrong head.
     const fourth = (yield* Lanes.fetch(queue, lane, []))[1]
     assert.strictEqual(yield* holds.hold(lane, fourth!, Refusals.rejection), "gone")
     assert.isUndefined(yield* Refusals.holdOn("poison"))

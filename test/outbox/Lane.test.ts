@@ -13,14 +13,14 @@ describe("Lane", () => {
     [Schema.String],
     ([key]) =>
       Effect.sync(() => {
-        // kafkajs hashes the UTF-8 bytes too; a lone surrogate has none, and no key of ours has one.
+        // kafkajs hashes the UTF-8 bytes, too. A lone surrogate has none, and no key contains one.
         if (key.isWellFormed()) assert.strictEqual(murmur2(new TextEncoder().encode(key)), kafkajsMurmur2(key))
       }),
     { arbitrary: { runs: 500 } }
   )
 
   it.effect.prop(
-    "a lane lies in the partition that Kafka picks for its keys, where the count divides 64",
+    "a lane lies in the partition that Kafka picks for its keys, if the count divides 64",
     [Schema.String],
     ([key]) =>
       Effect.sync(() => {
@@ -31,7 +31,7 @@ describe("Lane", () => {
       })
   )
 
-  it("stored rows keep their lane: known keys are where they always were", () => {
+  it("stored rows keep their lane: known keys have the same lanes for ever", () => {
     assert.deepStrictEqual(
       ["order-1", "order-2", "0190c5d0-9b6b-7b3e-8d2b-0a1b2c3d4e5f", "ü"].map((key) => Number(laneOf(key))),
       [54, 3, 8, 26]

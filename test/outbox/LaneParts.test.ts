@@ -1,4 +1,4 @@
-/** How much of each lane is fetched at once, and how fetched events become batches. */
+/** The number of events that are fetched of each lane, and how fetched events become batches. */
 import { assert, it } from "@effect/vitest"
 import { toBatches, toRuns } from "../../src/outbox/Batches.ts"
 import { allLanes, Lane, laneCount } from "../../src/outbox/Lane.ts"
@@ -11,7 +11,7 @@ const none: ReadonlySet<Lane> = new Set()
 const eventsOf = (lanes: ReadonlyArray<Lane>, deep: ReadonlySet<Lane> = none, load = 0) =>
   deal(lanes, { ...bounds, batches, deep, load }).map(({ events }) => events)
 
-it("lanes get equal parts of the bound, and none gets more than a batch", () => {
+it("lanes get equal parts of the fetch limit, and none gets more than a batch", () => {
   assert.deepStrictEqual(eventsOf([Lane.make(3)]), [1_000])
   assert.deepStrictEqual(
     eventsOf(allLanes),
@@ -23,7 +23,7 @@ it("lanes get equal parts of the bound, and none gets more than a batch", () => 
   )
 })
 
-it("what fresh lanes leave goes to those whose last fetch was cut, within the bound", () => {
+it("the room that fresh lanes leave goes to lanes whose last fetch was cut, within the limit", () => {
   const lanes = allLanes.slice(0, 32)
   const parts = eventsOf(lanes, new Set([Lane.make(5)]))
   assert.strictEqual(parts[5], 1_000)
@@ -35,7 +35,7 @@ it("what fresh lanes leave goes to those whose last fetch was cut, within the bo
   )
 })
 
-it("where nothing is left of the bound each lane still has its own part: none waits for room that others have", () => {
+it("if the limit is used up each lane still has its own part, and waits for no other lane's room", () => {
   assert.deepStrictEqual(eventsOf([Lane.make(0), Lane.make(1)], none, batches), [125, 125])
   assert.deepStrictEqual(
     deal([Lane.make(0)], { batchSize: 2, batchBytes: 10, batches, deep: none, load: batches }).map(

@@ -1,4 +1,4 @@
-/** Wake-ups are hints: they carry the speed, and none of the promises. Each process here has sessions of its own. */
+/** Wake-ups are hints: they make delivery faster, and no guarantee depends on them. Each process here has its own sessions. */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Fiber, Layer, Redacted, Schedule, SubscriptionRef } from "effect"
 import { SqlClient } from "effect/sql"
@@ -19,7 +19,7 @@ import * as TcpProxy from "../support/TcpProxy.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
-/** An hour: what arrives in a test has not come with the poll. */
+/** An hour, so that no event is delivered by the poll. */
 const never = 3_600_000
 const soon = 50
 
@@ -30,7 +30,7 @@ const database = Layer.effectDiscard(Ledger.makeTables).pipe(
   Layer.provideMerge(TestProcess.quiet)
 )
 
-/** As TestProcess.platform; the control connection may take another way to the same database. */
+/** Like TestProcess.platform, but the control connection may use another address of the same database. */
 const platform = (controlUrl: Redacted.Redacted, sessionTimeoutMillis: number) =>
   Layer.unwrap(
     TestDatabase.useSync(({ url }) =>
@@ -45,7 +45,7 @@ const platform = (controlUrl: Redacted.Redacted, sessionTimeoutMillis: number) =
     )
   )
 
-/** A process, with a proxy that its control connection goes through. Every wake-up of it passes `wakeup`. */
+/** A process whose control connection goes through a proxy. Every wake-up of it passes `wakeup`. */
 const startProcess = (options: {
   readonly dispatches: boolean
   readonly wakeup?: typeof LaneWakeup.layer
@@ -78,7 +78,7 @@ const allOwned = Effect.gen(function* () {
   )
 })
 
-/** Everything that was committed is in the topic, in order. */
+/** Asserts that every committed event is in the topic, in order. */
 const assertDelivered = Effect.gen(function* () {
   yield* Counters.drained
   const { committed, problems } = Ledger.check(yield* Ledger.deliveredEmbedded, yield* Ledger.committed)
@@ -86,7 +86,7 @@ const assertDelivered = Effect.gen(function* () {
   assert.isAbove(committed, 0)
 })
 
-/** Writes event after event, each when the one before has arrived. */
+/** Writes one event after the other, each when the previous one has arrived. */
 const oneByOne = Effect.fnUntraced(function* (process: Process) {
   for (let index = 0; index < 30; index++) {
     yield* write(process, `ledger-${index % 7}`)
@@ -109,7 +109,7 @@ it.live("a wake-up in the same process delivers without the poll, also with OUTB
 
 it.live("a wake-up from another process delivers without the poll, whichever dispatcher owns the lane", () =>
   Effect.gen(function* () {
-    // No session ends because the machine stands still for a moment: what is said without one is lost, and without the poll for good.
+    // No session may end because the machine stands still for a moment. A wake-up without a session is lost, and here no poll repeats it.
     const sessionTimeoutMillis = 60_000
     const process = yield* startProcess({ dispatches: false, sessionTimeoutMillis })
     yield* Effect.replicateEffect(startProcess({ dispatches: true, sessionTimeoutMillis }), 2)
@@ -118,16 +118,18 @@ it.live("a wake-up from another process delivers without the poll, whichever dis
   }).pipe(Effect.scoped, Effect.provide(pollEvery(never)), Effect.provide(database))
 )
 
-it.live("what was written before a dispatcher got its lanes is delivered at once, and not by the poll", () =>
-  Effect.gen(function* () {
-    const process = yield* startProcess({ dispatches: false })
-    for (let index = 0; index < 20; index++) yield* write(process, `ledger-${index}`)
-    yield* startProcess({ dispatches: true })
-    yield* assertDelivered
-  }).pipe(Effect.scoped, Effect.provide(pollEvery(never)), Effect.provide(database))
+it.live(
+  "events that were written before a dispatcher owned their lanes are delivered at once, and not by the poll",
+  () =>
+    Effect.gen(function* () {
+      const process = yield* startProcess({ dispatches: false })
+      for (let index = 0; index < 20; index++) yield* write(process, `ledger-${index}`)
+      yield* startProcess({ dispatches: true })
+      yield* assertDelivered
+    }).pipe(Effect.scoped, Effect.provide(pollEvery(never)), Effect.provide(database))
 )
 
-/** Writes on while `trouble` happens, and a little longer. */
+/** Goes on writing while `trouble` happens, and a little longer. */
 const writeDuring = <E, R>(process: Process, trouble: Effect.Effect<unknown, E, R>) =>
   Effect.gen(function* () {
     const writing = yield* Effect.forkChild(
@@ -139,7 +141,7 @@ const writeDuring = <E, R>(process: Process, trouble: Effect.Effect<unknown, E, 
     yield* assertDelivered
   })
 
-it.live("with OUTBOX_NOTIFY off, what other processes write is delivered by the poll", () =>
+it.live("with OUTBOX_NOTIFY off, events of other processes are delivered by the poll", () =>
   Effect.gen(function* () {
     const process = yield* startProcess({ dispatches: false })
     yield* startProcess({ dispatches: true })
@@ -196,7 +198,7 @@ for (const whose of ["writer's", "dispatcher's"] as const) {
       yield* writeDuring(
         process,
         Effect.gen(function* () {
-          // What Postgres says is swallowed, and nothing says so.
+          // Postgres' messages are dropped without an error.
           yield* proxy.blackHole("responses")
           yield* Counters.eventually(
             "the loss to be noticed",

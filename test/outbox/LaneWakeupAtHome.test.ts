@@ -39,7 +39,7 @@ it.live("a lane is woken where it is owned, and only there", () =>
         lane === foreign ? Deferred.succeed(done, undefined) : Effect.void
       )
     )
-    // Notifications of one session arrive in their order: the second one tells that the first was not sent.
+    // Notifications of one session arrive in order: the second one shows that the first one was not sent.
     yield* here.wake(owned)
     yield* here.wake(foreign)
     yield* Deferred.await(done)

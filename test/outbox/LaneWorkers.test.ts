@@ -21,7 +21,7 @@ const writer = Layer.effectDiscard(Counters.makeTables).pipe(
   Layer.provideMerge(TestProcess.quiet)
 )
 
-/** A poll that never comes by itself. */
+/** A poll that never runs. */
 const unpolled = { pollMillis: 600_000 }
 
 const batchSize = 10
@@ -39,7 +39,7 @@ it.live("a hot lane can't starve the others: every ready lane is in the next rou
         ])
       )
     }
-    // The lowest lane is looked at first: the one that could crowd out all behind it.
+    // The lowest lane comes first in each round, so it could crowd out all others.
     const ids = Array.from({ length: 200 }, (_, index) => `aggregate-${index}`)
     const hot = ids.toSorted((a, b) => laneOf(a) - laneOf(b))[0]!
     const others = ids.filter((id) => laneOf(id) !== laneOf(hot))
@@ -62,13 +62,13 @@ it.live("a hot lane can't starve the others: every ready lane is in the next rou
     const lanes = new Set(others.map(laneOf)).size
     const lastOfOthers = sends.findLastIndex((keys) => keys.some((id) => id !== hot))
     const hotBefore = sends.slice(0, lastOfOthers).filter((keys) => keys.includes(hot)).length
-    // A round before the others, and a few more for those lanes that were taken while the process was still getting its share.
+    // One round before the others, and a few more for lanes that were fetched before the process owned all lanes.
     assert.isAtMost(hotBefore, 5, `of ${lanes} other lanes the last was sent as number ${lastOfOthers}`)
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
 it.live(
-  "what is committed while a batch of its lane is in flight goes out right behind it, and not with the poll",
+  "an event that commits while a batch of its lane is in flight is sent right after it, and not by the poll",
   () =>
     Effect.gen(function* () {
       const sending = yield* Deferred.make<void>()
@@ -82,7 +82,7 @@ it.live(
             )
           )
         ).pipe(
-          // An hour: far beyond what a test may take.
+          // An hour: longer than the test may take.
           Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 3_600_000 }))
         )
       )
@@ -98,14 +98,14 @@ it.live(
     }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
-/** What outbox_lane_failures_total has come to. */
+/** The value of outbox_lane_failures_total. */
 const laneFailures = Effect.map(Metric.snapshot, (metrics) =>
   metrics
     .filter(({ id }) => id === "outbox_lane_failures_total")
     .reduce((sum, metric) => sum + (metric.type === "Counter" ? Number(metric.state.count) : 0), 0)
 )
 
-it.live("a lane that ends in a defect waits by itself: no worker sleeps for it, and all other lanes flow", () =>
+it.live("a lane that ends in a defect waits alone: no worker sleeps for it, and all other lanes are sent", () =>
   Effect.gen(function* () {
     let isBroken = true
     let defects = 0
@@ -149,22 +149,22 @@ it.live("a lane that ends in a defect waits by itself: no worker sleeps for it, 
     assert.strictEqual((yield* Counters.published).length, ids.length)
     // A turn ends a moment after the mark that empties the queue.
     yield* Counters.eventually(
-      "no lane to wait any more",
+      "no lane to be stopped",
       Effect.map(workers.stopped, (stopped) => stopped.length === 0)
     )
     assert.isAtLeast(defects, 2 * broken.size)
-    // A batch of several lanes that ends in a defect is sent again lane by lane: that one counts for none of them.
+    // After a defect a batch of several lanes is sent again lane by lane: that defect counts for none of the lanes.
     const failures = (yield* laneFailures) - failuresBefore
     assert.isAtLeast(failures, 2 * broken.size)
     assert.isAtMost(failures, defects)
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
-it.live("a lane that is lost while its turn ends in a defect is not told of any more", () =>
+it.live("a lane that is lost while its turn ends in a defect is no longer reported", () =>
   Effect.gen(function* () {
     const all = Array.from({ length: laneCount }, (_, lane) => lane)
     const held = yield* SubscriptionRef.make<ReadonlyArray<number>>(all)
-    // Shares that come and go when the test says so.
+    // The test decides which lanes are owned.
     const shares = Ownership.of({
       join: () =>
         Effect.succeed({
@@ -197,7 +197,7 @@ it.live("a lane that is lost while its turn ends in a defect is not told of any 
         })
       ).pipe(
         Layer.provide(Layer.succeed(Ownership, shares)),
-        // One worker: what it does next comes behind that turn.
+        // With one worker the next turn begins after that one has ended.
         Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 20 }))
       )
     )
@@ -219,14 +219,14 @@ it.live("a lane that is lost while its turn ends in a defect is not told of any 
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
-it.live("a lane that failed and has nothing left to send is well again", () =>
+it.live("a lane that failed and has nothing left to send is healthy again", () =>
   Effect.gen(function* () {
     const control = yield* FaultInjection.FaultControl
     const context = yield* Layer.build(
       TestProcess.dispatcherOver((layer) => layer).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, unpolled)))
     )
     const workers = Context.get(context, LaneWorkers)
-    // Its mark is committed, and that is the last that it has to do.
+    // The fault comes after the mark has committed, so the turn has nothing left to send.
     yield* control.set("dispatcher.after-mark", { action: "fail", times: 1, delayMillis: 0 })
     yield* Transaction.run(Counters.create("a"))
     yield* Counters.eventually(
@@ -235,7 +235,7 @@ it.live("a lane that failed and has nothing left to send is well again", () =>
     )
     yield* Counters.drained
     yield* Counters.eventually(
-      "the lane to be well",
+      "the lane to be healthy",
       Effect.map(workers.stopped, (stopped) => stopped.length === 0)
     )
     assert.strictEqual((yield* Counters.published).length, 1)
@@ -285,7 +285,7 @@ for (const [name, fails, lookMillis] of [
     }).pipe(
       Effect.scoped,
       Effect.provide(writer),
-      // Waits are as long as they may be: none is over before the poll has seen it.
+      // Delays are the longest possible, so that none ends before the poll has seen it.
       Effect.provideService(Random.Random, { nextDoubleUnsafe: () => 0.99, nextIntUnsafe: () => 1 })
     )
   )

@@ -1,4 +1,4 @@
-/** A floor is proposed in one round and set in a later one. A number that is drawn between the two must stay above it. */
+/** A low-water mark is proposed in one round and set in a later one. A number that is drawn in between must stay above the mark. */
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -19,7 +19,7 @@ const writer = Layer.effectDiscard(Counters.makeTables).pipe(
   Layer.provideMerge(TestProcess.outbox),
   Layer.provideMerge(TestDatabase.layer),
   Layer.provideMerge(TestProcess.quiet),
-  // The test puts a published row back by hand, and the archive would have it already.
+  // Without an archive, which would already contain the row that the test puts back by hand.
   Layer.provide(Layer.succeed(QueueSettings, { batchSize: 1_000, batchBytes: 900_000, archive: false }))
 )
 
@@ -46,8 +46,8 @@ const beginLate = Effect.gen(function* () {
 })
 
 for (const { floor, paused } of [
-  { floor: "the lane's floor", paused: [] },
-  { floor: "the floor beside a paused topic", paused: ["away"] }
+  { floor: "the lane's low-water mark", paused: [] },
+  { floor: "the mark that leaves out a paused topic", paused: ["away"] }
 ]) {
   it.live(`a number that is drawn after the proposal and commits last stays above ${floor}`, () =>
     Effect.gen(function* () {
@@ -58,7 +58,7 @@ for (const { floor, paused } of [
         events.map((event) => event.aggregateId)
       )
       yield* Refusals.append(backlogged, 1, 3, "away")
-      // A row of a healthy topic below the floor to come: once a fetch begins behind it, the floor has been set.
+      // A row of a healthy topic below the expected mark: once a fetch no longer finds the row, the mark has been set.
       yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events ORDER BY seq OFFSET 1 LIMIT 1`
       const takeOut = sql`DELETE FROM outbox_events WHERE seq IN (SELECT seq FROM kept)`
       yield* paused.length > 0 ? takeOut : sql`DELETE FROM outbox_events`
@@ -67,7 +67,7 @@ for (const { floor, paused } of [
       yield* round
       const late = yield* beginLate
       yield* Transaction.run(Counters.create(neighbour))
-      // The floor also waits for transactions of other databases of the server, so one more round may not be enough.
+      // The mark also waits for transactions of the server's other databases, so one more round may not be enough.
       yield* Counters.eventually(
         `${floor} to be set`,
         Effect.gen(function* () {

@@ -1,4 +1,4 @@
-/** Whatever an operator changes about a refused event wakes the lane's owner, once the change is there for it to see. */
+/** An operator's decision about a refused event wakes the lane's owner, once the change is visible to it. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -13,7 +13,7 @@ import * as TestProcess from "../support/TestProcess.ts"
 import * as Wakeups from "../support/Wakeups.ts"
 import * as Lanes from "../support/Lanes.ts"
 
-/** An operator's process without a dispatcher: it tells the others by signals. */
+/** An operator's process without a dispatcher. It sends wake-ups to the others. */
 const process = Layer.mergeAll(Parking.layer, OutboxDeadLetters.layer).pipe(
   Layer.provideMerge(Queue.layer),
   Layer.provideMerge(TestProcess.outbox),
@@ -32,10 +32,10 @@ const audited = Effect.gen(function* () {
   return rows.map(({ action }) => action).join(" ") || "nothing"
 })
 
-/** One look at the lane's holds, and one at its queue. */
+/** One wake-up for the lane's holds, and one for its queue. */
 const bothAfter = (visible: string) => [`holds ${lane}: ${visible}`, `outbox ${lane}: ${visible}`]
 
-/** Two events of `poison`, the first of which the broker refuses. Settings say what comes of it. */
+/** Two events of `poison`, the first of which the broker refuses. The settings decide what follows. */
 const refuse = Effect.gen(function* () {
   yield* Refusals.append("poison", 1, 2)
   const [event] = yield* Lanes.fetch(yield* Queue, lane)
@@ -78,14 +78,14 @@ for (const { event, holds } of [
   { event: "an event that is being retried", holds: retrying },
   { event: "a dead letter", holds: dead }
 ]) {
-  it.live(`a discard of ${event} wakes its lane's owner after the commit, for what waits behind it`, () =>
+  it.live(`a discard of ${event} wakes its lane's owner after the commit, for the events parked behind it`, () =>
     Effect.gen(function* () {
       const eventId = yield* refuse
       const heard = yield* Wakeups.listen(["holds", "outbox"], audited)
       const letters = yield* OutboxDeadLetters
       assert.isTrue((yield* letters.discard(eventId, operator)).changed)
       assert.deepStrictEqual(yield* heard, bothAfter("discard"))
-      // Nothing has changed, so there is nothing to look at.
+      // Nothing has changed, so no wake-up is needed.
       assert.isFalse((yield* letters.discard(eventId, operator)).changed)
       assert.deepStrictEqual(yield* heard, [])
     }).pipe(Effect.scoped, Effect.provide(process), Effect.provide(holds))

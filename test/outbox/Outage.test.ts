@@ -1,4 +1,4 @@
-/** What an outage of the broker costs: little work, ever less often, and nothing that grows with its length or with the backlog. */
+/** The cost of an outage of the broker: little work, less and less often, independent of its length and of the backlog. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Ref, SubscriptionRef } from "effect"
 import { TestClock } from "effect/testing"
@@ -23,7 +23,7 @@ const writer = Layer.effectDiscard(Ledger.makeTables).pipe(
 
 const backlog = 200
 const batchSize = 10
-/** Batches that lanes share; and each lane may have an event in any case. */
+/** The lanes share the space of these batches, and each lane may have one event in any case. */
 const batches = 4
 const mostEvents = batches * batchSize + laneCount
 
@@ -67,7 +67,7 @@ it.live("during an outage a process holds a bounded part of the backlog", () =>
       )
     )
     yield* Counters.eventually(
-      "many rounds of failed tries",
+      "many rounds of failed attempts",
       Effect.sync(() => now.tries > 80)
     )
     assert.isAtMost(now.most, mostEvents)
@@ -82,7 +82,7 @@ it.live("during an outage a process holds a bounded part of the backlog", () =>
 const base = 100
 const cap = 30_000
 
-/** A broker that is not there. What it would do is no matter here: nothing ever reaches it. */
+/** A broker that is not reachable: none of its methods is ever called. */
 const absent = Layer.effect(
   Broker,
   Effect.map(SubscriptionRef.make(false), (available) => {
@@ -113,7 +113,7 @@ it.effect(
         yield* TestClock.adjust(longest / 2)
         assert.isFalse(yield* isPaused, `attempt ${attempt} waits for ${longest} ms at most`)
       }
-      // A jitter that is full ends half of the waits in their first half. Of forty, neither none nor all: 1 in 10¹¹.
+      // Full jitter ends half of the delays in their first half. Of forty delays neither none nor all do so: 1 in 10¹¹.
       assert.isAbove(early, 0)
       assert.isBelow(early, 40)
     }).pipe(

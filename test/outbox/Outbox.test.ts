@@ -64,7 +64,7 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
     })
   )
 
-  it.effect("what a rolled-back savepoint appended is gone, and the rest of the transaction commits", () =>
+  it.effect("events of a rolled-back savepoint are gone, and the rest of the transaction commits", () =>
     Effect.gen(function* () {
       yield* Transaction.run(
         Effect.gen(function* () {
@@ -77,7 +77,7 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
     })
   )
 
-  it.effect("a serialization failure runs the whole transaction again, and its events stand once", () =>
+  it.effect("a serialization failure runs the whole transaction again, and its events are stored once", () =>
     Effect.gen(function* () {
       yield* Transaction.run(create("e"))
       const attempts = yield* Ref.make(0)
@@ -105,7 +105,7 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
     })
   )
 
-  it.effect("writers of one aggregate side by side leave no gap and no double version", () =>
+  it.effect("concurrent writers of one aggregate leave no gap and no duplicate version", () =>
     Effect.gen(function* () {
       yield* Transaction.run(create("f"))
       yield* Effect.forEach(Array.from({ length: 40 }), () => Transaction.run(increment("f")), {
@@ -195,7 +195,7 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
         Transaction.run(
           Effect.gen(function* () {
             const handle = yield* Transaction
-            // A context without the driver's transaction: only the handle says where to write.
+            // A context without the driver's transaction, so that only the handle decides where the statement runs.
             yield* Effect.promise(() =>
               Effect.runPromise(Effect.asVoid(handle.sql`INSERT INTO counters VALUES ('l', 1, 0)`))
             )
@@ -211,7 +211,7 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
     })
   )
 
-  it.effect("a SqlError that nobody acts on becomes a defect, and takes everything back", () =>
+  it.effect("a SqlError that no caller handles becomes a defect, and rolls everything back", () =>
     Effect.gen(function* () {
       yield* Transaction.run(create("m"))
       const exit = yield* Effect.exit(Transaction.run(Effect.andThen(create("n"), create("m"))))
@@ -224,7 +224,7 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
   )
 
   it.effect(
-    "what no broker takes, no consumer reads or no index holds is refused at once, and nothing is written",
+    "an event that a broker, a consumer or an index can't take is refused at once, and nothing is written",
     () =>
       Effect.gen(function* () {
         const outbox = yield* Outbox
@@ -297,9 +297,9 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
     Effect.gen(function* () {
       const outbox = yield* Outbox
       const sql = yield* PgClient.PgClient
-      // What other tests have left in the lane, whichever it is, may be more than a fetch.
+      // Rows that other tests have left in the lane may be more than a fetch returns.
       yield* sql`DELETE FROM outbox_events`
-      // Random, for an index compresses what repeats itself.
+      // Random names, since an index compresses repetitions.
       const name = Array.from(randomBytes(500), (byte) => String.fromCharCode(0x100 + byte)).join("")
       yield* Transaction.run(
         outbox.append({ topic: "orders", aggregateType: name, aggregateId: name }, 1, [
@@ -318,7 +318,7 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
   )
 
   it.effect(
-    "an event is part of its request's trace, or of one of its own where nobody traces as the wire wants it",
+    "an event is part of its request's trace, or of a new trace if the request's ids are not valid on the wire",
     () =>
       Effect.gen(function* () {
         const sql = yield* PgClient.PgClient
@@ -344,7 +344,7 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
   )
 })
 
-it.live("a failure outbox.after-append takes everything back, and one behind the commit takes nothing back", () =>
+it.live("a failure outbox.after-append rolls everything back, and one after the commit rolls nothing back", () =>
   Effect.gen(function* () {
     const control = yield* FaultInjection.FaultControl
     const failOnce = (point: FaultPoint) => control.set(point, { action: "fail", times: 1, delayMillis: 0 })

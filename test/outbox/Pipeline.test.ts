@@ -1,4 +1,4 @@
-/** What the stages of the pipeline do when something is slow, fails or stops: with every part real, and a broker that waits where a test says so. */
+/** The stages of the pipeline when something is slow, fails or stops. Every part is real, and the broker waits where a test says so. */
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Layer, Logger, References, SubscriptionRef } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
@@ -21,7 +21,7 @@ const writer = Layer.effectDiscard(Ledger.makeTables).pipe(
   Layer.provideMerge(TestProcess.quiet)
 )
 
-/** An aggregate of the lane. Lane and partition are the same modulo 8. */
+/** An aggregate of the lane. Lane and partition are equal modulo 8. */
 const idIn = (lane: number) => {
   for (let index = 0; ; index++) if (laneOf(`ledger-${index}`) === lane) return `ledger-${index}`
 }
@@ -37,7 +37,7 @@ const inOrder = Effect.gen(function* () {
   assert.deepStrictEqual(Ledger.check(yield* Ledger.deliveredEmbedded, yield* Ledger.committed).problems, [])
 })
 
-/** A dispatcher whose poll does not come within a test, over a queue and a broker that `change`s and `publish` are put in front of. */
+/** A dispatcher whose poll never runs within a test. `changes` and `publish` decorate its queue and its broker. */
 const start = (
   publish: Parameters<typeof TestProcess.publishing>[0],
   change: (queue: QueueService) => Partial<QueueService> = () => ({})
@@ -80,7 +80,7 @@ it.live.each([[[0, 1, 2]], [[2, 0, 1]], [[1, 2, 0]]])(
         "a send in each partition",
         Effect.sync(() => all === 3)
       )
-      // Behind the batch that is under way: the lane's next events, and another lane's.
+      // Queued behind the batch in flight: the lane's next events, and another lane's.
       for (const lane of [0, 1, 2, 16, 17, 18]) yield* append(lane)
       let done = 0
       for (const partition of order!) {
@@ -200,7 +200,7 @@ it.live("a lost connection stops no lane: the stage backs off once, and what is 
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
-/** Refuses every batch of several records, and waits in front of each single one. */
+/** Refuses every batch of several records, and waits before each single one. */
 const oneByOne = (gate: Deferred.Deferred<void>, asked: Deferred.Deferred<void>) =>
   ((batch, broker) =>
     batch.records.length > 1
@@ -256,7 +256,7 @@ it.live("after a lost session the send in flight is the last: no further piece i
       Effect.map(Counters.queuedVersions(idIn(0)), (versions) => versions.join() === "2,3,4")
     )
     assert.strictEqual(yield* Ledger.countEmbedded, 1)
-    // It goes on from there when the lane comes back.
+    // The remaining events are sent when the lane is owned again.
     yield* SubscriptionRef.set(held, allLanes)
     yield* published(4)
     yield* inOrder

@@ -1,4 +1,4 @@
-/** The pipeline when statements fail: acknowledgements that are not yet marked, a look that failed, and a stop without a database. */
+/** The pipeline when statements fail: acknowledgements that are not marked, a failed poll, and a stop without a database. */
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Layer } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
@@ -23,7 +23,7 @@ const idIn = (lane: number) => {
 }
 const append = (lane: number, count = 1) => Transaction.run(Ledger.append(idIn(lane), count))
 
-/** A dispatcher whose poll does not come within a test, over a queue and a broker that `change`s and `publish` are put in front of. */
+/** A dispatcher whose poll never runs within a test. `changes` and `publish` decorate its queue and its broker. */
 const start = (
   publish: Parameters<typeof TestProcess.publishing>[0],
   change: (queue: QueueService) => Partial<QueueService> = () => ({})
@@ -75,7 +75,7 @@ it.live("a lane whose marks fail for two topics, one after the other, sends neit
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
-it.live("a stop without a database tries what is to be marked once more, and not once for each lane", () =>
+it.live("a stop without a database repeats the failed mark once, and not once for each lane", () =>
   Effect.gen(function* () {
     const lost = new SqlError.SqlError({
       reason: new SqlError.ConnectionError({ cause: new Error("lost"), message: "lost" })
@@ -91,7 +91,7 @@ it.live("a stop without a database tries what is to be marked once more, and not
               Effect.andThen(Deferred.await(gate)),
               Effect.andThen(broker.publish(batch))
             ),
-          // While the first one fails all the others are acknowledged.
+          // While the first mark fails, all other batches are acknowledged.
           () => ({
             mark: () =>
               Effect.suspend(() => (++marks === 1 ? Effect.sleep("2 seconds") : Effect.void)).pipe(
@@ -109,7 +109,7 @@ it.live("a stop without a database tries what is to be marked once more, and not
   }).pipe(Effect.provide(writer))
 )
 
-it.live("a look that failed comes again when the poll has waited, however seldom it is due", () =>
+it.live("a poll that failed is repeated after the poll interval, however rarely it is due otherwise", () =>
   Effect.gen(function* () {
     const lost = new SqlError.SqlError({
       reason: new SqlError.ConnectionError({ cause: new Error("lost"), message: "lost" })

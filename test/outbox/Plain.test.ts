@@ -1,4 +1,4 @@
-/** The dispatcher without anything that decorates it (src/Dispatching.ts): it keeps the four rules alone. */
+/** The dispatcher without decorators (src/Dispatching.ts) keeps the four rules. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Ref } from "effect"
 import * as Dispatching from "../../src/Dispatching.ts"
@@ -21,7 +21,7 @@ const writer = Layer.effectDiscard(Effect.andThen(Ledger.makeTables, Counters.ma
   Layer.provideMerge(TestProcess.quiet)
 )
 
-/** One more process with a plain dispatcher, on the same database, for as long as the scope lives. */
+/** One more process with a plain dispatcher, on the same database; it ends with the scope. */
 const start = <R>(change: (layer: typeof TestProcess.broker) => Layer.Layer<Broker, never, R>) =>
   Effect.gen(function* () {
     const database = yield* TestDatabase

@@ -1,4 +1,4 @@
-/** What a refused event costs: nobody else waits for it, neither for its sends nor for the time between them, and the log names it. */
+/** The cost of a refused event: no other aggregate waits for its sends or its delays, and the log names it. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Latch, Layer, Logger, References, Tracer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -26,7 +26,7 @@ const writer = Layer.effectDiscard(Counters.makeTables).pipe(
 const candidates = Array.from({ length: 5_000 }, (_, index) => `other-${index}`)
 const idsIn = (lane: number, count: number) => candidates.filter((id) => laneOf(id) === lane).slice(0, count)
 
-/** Waits until each of the aggregates has so many events in the topic. */
+/** Waits until each of the aggregates has that many events in the topic. */
 const untilEach = (what: string, ids: ReadonlyArray<string>, count: number) =>
   Counters.eventually(
     what,
@@ -37,7 +37,7 @@ const untilEach = (what: string, ids: ReadonlyArray<string>, count: number) =>
   )
 
 it.live(
-  "no other partition waits for a send of a refused event, and its own lanes wait for nothing but the answer",
+  "no other partition waits for a send of a refused event, and the lanes of its own wait only for the answer",
   () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
@@ -48,12 +48,12 @@ it.live(
         .filter((other) => other % partitions !== lane % partitions)
         .flatMap((other) => idsIn(other, 1))
       assert.strictEqual(elsewhere.length, laneCount - laneCount / partitions)
-      // One send is in flight for each partition: the other lanes of this one wait for the answer, too.
+      // One send is in flight for each partition, so the partition's other lanes wait for the answer as well.
       const besides = Array.from({ length: laneCount }, (_, other) => other)
         .filter((other) => other !== lane && other % partitions === lane % partitions)
         .flatMap((other) => idsIn(other, 1))
 
-      /** The broker takes its time over the event when it is sent by itself, until the gate opens. */
+      /** The broker answers a send of this event alone only when the gate opens. */
       const gate = yield* Latch.make(false)
       let asked = 0
       const topic = Refusals.makeTopic()
@@ -86,7 +86,7 @@ it.live(
       yield* Refusals.append("poison", 1, 3)
       yield* appendAll([...neighbours.slice(2), ...besides, ...elsewhere], 1)
       yield* Layer.build(dispatcher)
-      // A send is not cut off by the end, nor by that of a test that has failed.
+      // A stop does not interrupt a send, also at the end of a failed test.
       yield* Effect.addFinalizer(() => gate.open)
 
       yield* atTheGate(1)
@@ -94,12 +94,12 @@ it.live(
       yield* appendAll(elsewhere, 2)
       yield* untilEach("what those lanes were given meanwhile", elsewhere, 2)
       yield* gate.open
-      // The next try may be a day away.
+      // The next attempt may be a day away.
       yield* untilEach("the rest of the batch, behind the refusal", [...neighbours, ...besides], 1)
       yield* appendAll(neighbours, 2)
       yield* untilEach("what the lane was given since", neighbours, 2)
 
-      // And so it is with each further try.
+      // Each further attempt behaves in the same way.
       yield* gate.close
       yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now()`
       yield* HoldRetries.announce(lane)
@@ -119,7 +119,7 @@ it.live(
     )
 )
 
-it.effect("a topic's limit is found once for a while, and a backlog goes through it without being refused again", () =>
+it.effect("a topic's limit is remembered for a while, and a backlog is sent below it without further refusals", () =>
   Effect.gen(function* () {
     const lane = laneOf("poison")
     const [well, large] = idsIn(lane, 2) as [string, string]
@@ -146,7 +146,7 @@ it.effect("a topic's limit is found once for a while, and a backlog goes through
       )
       yield* Refusals.append(well, 33, 95)
       assert.strictEqual(yield* drainOnce([lane]), "more")
-      // 64, 32, 16, 8 and then fours; the part with the event that is too large alone is halved down to it.
+      // 64, 32, 16, 8 and then fours. Only the part with the too large event is halved down to one event.
       assert.isAtLeast(refusals, 5)
       const before = refusals
       sends.length = 0
@@ -158,7 +158,7 @@ it.effect("a topic's limit is found once for a while, and a backlog goes through
         (yield* Refusals.statesOf(large)).map(({ status }) => status),
         ["retrying"]
       )
-      // One that was raised is found out when it is not believed any more.
+      // A raised limit is noticed once the remembered one has expired.
       yield* TestClock.adjust("11 seconds")
       sends.length = 0
       yield* Refusals.append(well, 128, 8)

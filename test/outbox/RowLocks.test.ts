@@ -1,4 +1,4 @@
-/** Locks on rows of the queue, held by somebody who is gone: what the dispatcher's own connections do about them. */
+/** Locks on queue rows that a dead or frozen process holds, and the limits of the dispatcher's own connections against them. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer } from "effect"
@@ -24,10 +24,10 @@ const writer = Layer.effectDiscard(Counters.makeTables).pipe(
 const lane = laneOf("counter")
 const receipt = { partition: 0, baseOffset: 0n }
 
-/** Who freezes here is no more frozen than this test: a pool gives up a connection that is silent for so long. */
+/** The pool of the frozen process. It keeps its silent connection for longer than the default, because the test itself is not frozen. */
 const frozenPool = { silenceMillis: 120_000 }
 
-/** The statements of one more dispatcher, on connections of its own. */
+/** The statements of one more dispatcher, on its own connections. */
 const startQueue = Effect.gen(function* () {
   const { url } = yield* TestDatabase
   return yield* Layer.build(
@@ -37,7 +37,7 @@ const startQueue = Effect.gen(function* () {
   )
 })
 
-/** Locks the lane's rows on a connection of `process`, and is silent until `awake`; then it looks whether its transaction still is. */
+/** Locks the lane's rows on a connection of `process`, and sends nothing until `awake`. Then it checks whether its transaction still exists. */
 const freeze = Effect.fnUntraced(function* (
   process: Context.Context<PgClient.PgClient>,
   awake: Deferred.Deferred<void>
@@ -56,27 +56,29 @@ const freeze = Effect.fnUntraced(function* (
   return fiber
 })
 
-it.live("a dispatcher that freezes inside a transaction loses its rows when it loses its lanes: the marks go on", () =>
-  Effect.gen(function* () {
-    yield* Transaction.run(Counters.create("counter"))
-    const zombie = yield* Effect.provideService(startQueue, Database.PoolSettings, frozenPool)
-    const successor = yield* startQueue
-    const awake = yield* Deferred.make<void>()
-    const frozen = yield* freeze(zombie, awake)
-    const queue = Context.get(successor, Queue)
-    yield* Lanes.mark(queue, lane, yield* Lanes.fetch(queue, lane, []), receipt)
-    assert.deepStrictEqual(yield* Lanes.fetch(queue, lane, []), [])
-    yield* Deferred.succeed(awake, undefined)
-    assert.isTrue(Exit.isFailure(yield* Fiber.join(frozen)), "the zombie's transaction is gone")
-  }).pipe(
-    Effect.timeout("45 seconds"),
-    Effect.scoped,
-    Effect.provide(writer),
-    Effect.provideService(ControlSettings, { sessionTimeoutMillis: 300, heartbeatMillis: 60 })
-  )
+it.live(
+  "a dispatcher that freezes in a transaction loses its row locks when it loses its lanes, and marks continue",
+  () =>
+    Effect.gen(function* () {
+      yield* Transaction.run(Counters.create("counter"))
+      const zombie = yield* Effect.provideService(startQueue, Database.PoolSettings, frozenPool)
+      const successor = yield* startQueue
+      const awake = yield* Deferred.make<void>()
+      const frozen = yield* freeze(zombie, awake)
+      const queue = Context.get(successor, Queue)
+      yield* Lanes.mark(queue, lane, yield* Lanes.fetch(queue, lane, []), receipt)
+      assert.deepStrictEqual(yield* Lanes.fetch(queue, lane, []), [])
+      yield* Deferred.succeed(awake, undefined)
+      assert.isTrue(Exit.isFailure(yield* Fiber.join(frozen)), "the zombie's transaction is gone")
+    }).pipe(
+      Effect.timeout("45 seconds"),
+      Effect.scoped,
+      Effect.provide(writer),
+      Effect.provideService(ControlSettings, { sessionTimeoutMillis: 300, heartbeatMillis: 60 })
+    )
 )
 
-it.live("a mark that can't get its row gives up, and leaves nobody behind in Postgres that waits for it", () =>
+it.live("a mark that can't lock its row gives up, and leaves no waiting session in Postgres", () =>
   Effect.gen(function* () {
     yield* Transaction.run(Counters.create("counter"))
     const { url } = yield* TestDatabase
@@ -100,7 +102,7 @@ it.live("a mark that can't get its row gives up, and leaves nobody behind in Pos
     }
     // While the row is still locked.
     yield* Counters.eventually(
-      "nobody to wait for a lock",
+      "no session to wait for a lock",
       Effect.map(
         sql`SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
         (rows) => rows.length === 0

@@ -1,6 +1,6 @@
 /**
- * The four rules of order (Dispatcher.ts), each broken on purpose: the comparison of the topic with what committed must see it. So it is
- * known that the rule is needed, and that the tests which find no problem would find one.
+ * Each of the four rules of order (Dispatcher.ts) is broken on purpose, and the comparison of topic and ledger must report it. This shows
+ * that the rule is needed, and that the tests that find no problem are able to find one.
  */
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
@@ -25,7 +25,7 @@ const writer = Layer.effectDiscard(Ledger.makeTables).pipe(
 
 type BrokerService = Broker["Service"]
 
-/** A broker that gives no answer to the first send of each aggregate's first event, and has not stored it. */
+/** A broker that does not answer the first send of each aggregate's first event, and does not store the event. */
 const losesTheFirst = Effect.map(Broker, (broker): BrokerService => {
   const lost = new Set<string>()
   return {
@@ -43,7 +43,7 @@ const losesTheFirst = Effect.map(Broker, (broker): BrokerService => {
 const dispatcherOf = (plant: (steps: ReturnType<typeof stepsOf>) => ReturnType<typeof stepsOf>) =>
   Dispatcher.layer.pipe(
     Layer.provideMerge(plant(stepsOf())),
-    // The next try comes at once.
+    // The next attempt comes at once.
     Layer.provide(Layer.succeed(PauseSettings, { backoffBaseMillis: 0, backoffCapMillis: 0 }))
   )
 const stepsOf = () =>
@@ -55,7 +55,7 @@ const versions = 6
 /** Far more rounds than six events in batches of any size need. */
 const rounds = 40
 
-/** Six events for each of three aggregates, drained by `drain`, one lane after the other; what the comparison says of it. */
+/** Six events for each of three aggregates, sent by `drain`, one lane after the other. Returns the result of the comparison. */
 const verdictOf = (
   plant: (steps: ReturnType<typeof stepsOf>) => ReturnType<typeof stepsOf>,
   drain: (dispatcher: Dispatcher["Service"], lane: Lane) => Effect.Effect<unknown> = ({ drainOnce }, lane) =>
@@ -72,7 +72,7 @@ const verdictOf = (
     return Ledger.check(yield* Ledger.deliveredEmbedded, yield* Ledger.committed)
   }).pipe(Effect.provide(dispatcherOf(plant).pipe(Layer.provideMerge(writer))))
 
-it.live("with all rules kept, lost answers are only repeated", () =>
+it.live("with all rules kept, a lost answer only causes a repetition", () =>
   Effect.gen(function* () {
     const verdict = yield* verdictOf((steps) => steps)
     assert.deepStrictEqual(verdict.problems, [])
@@ -86,7 +86,7 @@ it.live("red when a batch is no version-prefix: a fetch that skips an event lets
     const verdict = yield* verdictOf((steps) =>
       overQueue(steps, (queue) => ({
         ...queue,
-        // As SKIP LOCKED does while another dispatcher has the row.
+        // As SKIP LOCKED does while another dispatcher has locked the row.
         fetch: overEvents(queue, (events) =>
           events.filter(({ aggregateId, aggregateVersion }) => {
             if (aggregateVersion !== 1 || skipped.has(aggregateId)) return true
@@ -119,7 +119,7 @@ it.live("red when an event is marked before its ack: a send that fails then lose
   })
 )
 
-it.live("red when two batches of a lane are in flight: the second lands, and the first is sent again behind it", () =>
+it.live("red when two batches of a lane are in flight: the second arrives, and the first is sent again behind it", () =>
   Effect.gen(function* () {
     const inFlight = new Set<bigint>()
     const verdict = yield* verdictOf(
@@ -156,7 +156,7 @@ it.live("a second batch of a lane beside the first is a defect, and nothing of i
         assert.match(String(yield* Effect.exit(second)), /lane \d+ has a batch in flight already/)
       }
       assert.strictEqual(yield* Ledger.countEmbedded, 0)
-      // Another lane is free all the while, and this one when its batch has ended.
+      // Another lane can be sent meanwhile, and this lane after its batch has ended.
       assert.strictEqual(yield* drainOnce([laneOf("b")]), "idle")
       yield* Deferred.succeed(go, undefined)
       yield* Fiber.join(first)
@@ -181,7 +181,7 @@ it.live("a second batch of a lane beside the first is a defect, and nothing of i
 )
 
 it.live(
-  "red when an aggregate's part is not appended whole: a piece that lands without the one before it overtakes",
+  "red when an aggregate's part is not appended whole: a piece that arrives without the previous one overtakes it",
   () =>
     Effect.gen(function* () {
       const verdict = yield* verdictOf((steps) =>
@@ -189,7 +189,7 @@ it.live(
           ...publisher,
           publish: (batch) =>
             Effect.map(
-              // Each piece gets its turn, whatever becomes of the others; the first failure is the answer.
+              // Each piece is sent, whatever the result of the others; the first failure is the answer.
               Effect.partition(batch.events, (event) => publisher.publish({ ...batch, events: [event] }), {
                 concurrency: 3
               }),
@@ -205,7 +205,7 @@ it.live(
     })
 )
 
-/** A fetch of which each lane's events are changed. */
+/** A fetch whose events are changed lane by lane. */
 const overEvents =
   (
     queue: QueueService,

@@ -13,7 +13,7 @@ import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 import * as Lanes from "../support/Lanes.ts"
 
-/** A writer and the steps of holds, without a dispatcher that would take them. */
+/** A writer and the steps of holds, without a dispatcher. */
 const process = Layer.mergeAll(Parking.layer, OutboxDeadLetters.layer).pipe(
   Layer.provideMerge(Queue.layer),
   Layer.provideMerge(TestProcess.outbox),
@@ -41,7 +41,7 @@ it.live("an event behind a refused one is parked, whether or not it has left the
     assert.deepStrictEqual(yield* rowsOf("fine"), ["1 queued 0"])
     yield* Refusals.append("poison", 1, 2)
     yield* refuse("poison")
-    // The second event went behind the hold with the first one. The third is written to the queue, and no dispatcher has met it there.
+    // The second event was parked together with the first one. The third one is still in the queue, since no dispatcher has fetched it.
     yield* Refusals.append("poison", 3, 1)
     assert.deepStrictEqual(yield* Counters.queuedVersions("poison"), [3])
     const [retrying, ...parked] = yield* rowsOf("poison")

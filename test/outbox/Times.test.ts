@@ -1,4 +1,4 @@
-/** A time leaves the database as the moment that is stored, in UTC, whatever the time zone of the database's sessions. */
+/** A time is read from the database as the stored instant, in UTC, whatever the sessions' time zone is. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -22,7 +22,7 @@ const process = Layer.mergeAll(Parking.layer, History.layer, OutboxReport.layer,
   Layer.provideMerge(TestProcess.quiet)
 )
 
-/** The clock stands still: every time that is written is this one, and so is every time that is read. */
+/** The clock stands still, so every time that is written or read is this one. */
 const now = "2026-03-01T00:30:00.123Z"
 const stopClock = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -31,7 +31,7 @@ const stopClock = Effect.gen(function* () {
   )
 })
 
-it.live("the queue, the history and a replay tell the time of an event", () =>
+it.live("the queue, the history and a replay contain the time of an event", () =>
   Effect.gen(function* () {
     yield* stopClock
     const queue = yield* Queue

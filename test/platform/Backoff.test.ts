@@ -8,14 +8,14 @@ import * as Backoff from "../../src/platform/Backoff.ts"
 import * as Monotonic from "../../src/platform/Monotonic.ts"
 import { page } from "../support/BackoffPage.ts"
 
-/** Every draw is this number. */
+/** Every random draw returns this number. */
 const drawing = (value: number) =>
   Effect.provideService(Random.Random, { nextIntUnsafe: () => 0, nextDoubleUnsafe: () => value })
 
 const delays = (policy: Backoff.Policy, failures: number, random: number) =>
   drawing(random)(Backoff.delaysMillis(policy, failures))
 
-/** The times at which an effect was run that always fails, from its first run. */
+/** The times of the runs of an effect that always fails, counted from the first run. */
 const retried = (policy: Backoff.Policy, forMillis: number, runMillis: (attempt: number) => number = () => 0) =>
   Effect.gen(function* () {
     const startedMillis: Array<number> = []
@@ -56,7 +56,7 @@ describe("Backoff", () => {
       for (const [index, millis] of (yield* delays(policy, 10, 0.25)).entries()) {
         assert.strictEqual(yield* drawing(0.25)(Backoff.millisAfter(policy, index + 1)), millis)
       }
-      // A dependency that is away for weeks: no step for each of its failures.
+      // After weeks of failures the delay must not take one computing step for each of them.
       assert.strictEqual(yield* drawing(0.25)(Backoff.millisAfter(policy, 1_000_000)), 250)
       assert.strictEqual(yield* drawing(1)(Backoff.millisAfter(Backoff.hold(1), 1_000_000)), 86_400_000)
     })
@@ -71,7 +71,7 @@ describe("Backoff", () => {
       assert.strictEqual(yield* drawing(0.5)(Backoff.millisAfterOrEnd(policy, 3)), 5_000)
       assert.isUndefined(yield* Backoff.millisAfterOrEnd(policy, 4))
       assert.isUndefined(yield* Backoff.millisAfterOrEnd(Backoff.staircase([]), 1))
-      // As many as a setting may have.
+      // The highest number of delays that a setting may have.
       const long = Array.from({ length: 50 }, (_, index) => index + 1)
       assert.strictEqual(yield* drawing(0.5)(Backoff.millisAfterOrEnd(Backoff.staircase(long), 50)), 50)
       assert.isUndefined(yield* Backoff.millisAfterOrEnd(Backoff.staircase(long), 51))
@@ -81,7 +81,7 @@ describe("Backoff", () => {
   it.effect("a run that was longer than the limit begins the schedule anew", () =>
     Effect.gen(function* () {
       const policy = Backoff.capped(100, 10_000).pipe(Backoff.resetAfter(1_000))
-      // The third run takes a second, which is not longer; the fifth one takes a millisecond more.
+      // The third wait is a second, which is not above the limit; the fifth one is a millisecond longer.
       const longRuns = new Map([
         [3, 1_000],
         [5, 1_001]

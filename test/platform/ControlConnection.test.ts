@@ -23,7 +23,7 @@ const proxied = Layer.unwrap(
       Layer.provide(Ids.layer),
       Layer.provideMerge(Layer.mergeAll(Fibers.layer, Database.layer)),
       Layer.provide(DatabaseSettings.layerOf({ url, maxConnections: 2 })),
-      // The heartbeat is slow beside the rebalance (which keeps the session alive), so that it is a rebalance that meets the silence.
+      // The heartbeat is slower than the rebalance, whose statements keep the session alive. So the rebalance meets the silence first.
       Layer.provide(Layer.succeed(ControlSettings, { sessionTimeoutMillis: 1_000, heartbeatMillis: 3_000 })),
       Layer.provideMerge(Layer.succeed(Proxy, proxy))
     )
@@ -32,33 +32,33 @@ const proxied = Layer.unwrap(
 
 class Proxy extends Context.Service<Proxy, TcpProxy.TcpProxy>()("test/unit/Proxy") {}
 
-it.live("a connection that falls silent without a goodbye is replaced, and the shares are taken anew", () =>
+it.live("a connection that falls silent without being closed is replaced, and its slots are owned again", () =>
   Effect.gen(function* () {
     const proxy = yield* Proxy
     const control = yield* ControlConnection
     const { join } = yield* Ownership
     const { held } = yield* join("silent", 8)
     yield* eventually(
-      "the shares",
+      "the slots",
       Effect.map(held, (shares) => shares.length === 8)
     )
     const before = yield* SubscriptionRef.get(control.session)
     const { accepted } = yield* proxy.counters
-    // Bytes are swallowed, and nothing says so.
+    // Bytes are dropped without an error.
     yield* proxy.blackHole()
     yield* eventually(
       "the loss to be seen",
       Effect.map(held, (shares) => shares.length === 0)
     )
-    // It is given up by our own decision, before anyone resets it, and connecting is tried again and again. (One connection more
-    // proves nothing: the driver opens it to cancel what it gave up.)
+    // The process gives up the session itself, without a reset, and connects again and again. One more connection would prove nothing: the
+    // driver opens one to cancel the statement.
     yield* eventually(
       "more connections",
       Effect.map(proxy.counters, (counters) => counters.accepted > accepted + 4)
     )
     yield* proxy.pass
     yield* eventually(
-      "the shares through another session",
+      "the slots through another session",
       Effect.map(held, (shares) => shares.length === 8)
     )
     const after = yield* SubscriptionRef.get(control.session)
@@ -66,7 +66,7 @@ it.live("a connection that falls silent without a goodbye is replaced, and the s
   }).pipe(Effect.scoped, Effect.provide(proxied))
 )
 
-/** A process with a control connection of its own, through the proxy, up to its first session. It can be ended before the test is. */
+/** A process with a control connection through the proxy, once it has a session. The test can end it early. */
 const startProcess = Effect.fnUntraced(function* (settings: Context.Service.Shape<typeof ControlSettings>) {
   const { proxy, url } = yield* TcpProxy.makePostgres((yield* TestDatabase).url)
   const scope = yield* Scope.make()
@@ -90,7 +90,7 @@ const startProcess = Effect.fnUntraced(function* (settings: Context.Service.Shap
   return { proxy, scope, up, session, signals: Context.get(context, Wakeups) }
 })
 
-it.live("a NOTIFY on the wire of a connection that falls silent keeps back neither the next session nor the end", () =>
+it.live("a NOTIFY that hangs on a silent connection delays neither the next session nor the stop", () =>
   Effect.gen(function* () {
     const { proxy, scope, signals, up } = yield* startProcess({ sessionTimeoutMillis: 1_000, heartbeatMillis: 500 })
     yield* Scope.provide(
@@ -113,9 +113,9 @@ it.live("a NOTIFY on the wire of a connection that falls silent keeps back neith
   }).pipe(Effect.scoped, Effect.provide(Layer.mergeAll(TestDatabase.layer, quiet)))
 )
 
-it.live("a process that only tells others sees with the first failure that its session is gone", () =>
+it.live("a process that only sends wake-ups notices with the first failure that its session is gone", () =>
   Effect.gen(function* () {
-    // An hour: a session that comes sooner was not asked for by the heartbeat.
+    // An hour, so that a session that comes sooner was not caused by the heartbeat.
     const { scope, session, signals, up } = yield* startProcess({
       sessionTimeoutMillis: 7_200_000,
       heartbeatMillis: 3_600_000

@@ -4,7 +4,7 @@ import { Effect } from "effect"
 import * as Grace from "../../src/platform/Grace.ts"
 
 it.effect(
-  "a part that ends by itself has all its time; once the process stops, each leaves some to those behind it",
+  "a part that ends by itself has its whole time; once the process stops, each part leaves time to the later ones",
   () =>
     Effect.gen(function* () {
       const left = yield* Grace.make
@@ -17,7 +17,7 @@ it.effect(
       )
       assert.isBelow(parts.at(-1)!, 10_000)
       assert.isAtMost(left("slices", 1), 1)
-      // A second signal gives no new grace.
+      // A second signal does not start a new grace.
       Grace.begin()
       assert.isAtMost(left("requests", 60_000), parts[0]!)
     }).pipe(

@@ -14,12 +14,12 @@ import * as DatabaseClock from "../support/DatabaseClock.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
-/** The milliseconds that an id begins with. */
+/** The milliseconds at the start of an id. */
 const millisOf = (id: string) => parseInt(id.slice(0, 8) + id.slice(9, 13), 16)
 
 const midnight = Date.UTC(2026, 0, 2)
 
-/** A generator over a clock that the test moves, which has learned that it is midnight at 1,000 of that clock. */
+/** A generator on a clock that the test moves. The generator has learned that 1,000 on that clock is midnight. */
 const atMidnight = (drawUuid: () => string = randomUUID) => {
   const clock = { millis: 1_000 }
   const ids = Ids.generator(() => clock.millis, drawUuid)
@@ -38,12 +38,12 @@ describe("an id", () => {
   })
 
   it("is greater than the one before, however many are drawn in a millisecond", () => {
-    // The highest count to begin with, so that it overflows.
+    // The counter starts at its highest value, so that it overflows.
     const { next } = atMidnight(() => randomUUID().replace(/^(.{15})...(.*)$/, "$1fff$2"))
     const ids = Array.from({ length: 10_000 }, next)
     assert.deepStrictEqual(ids, ids.toSorted())
     assert.strictEqual(new Set(ids).size, ids.length)
-    // 2,048 of the first millisecond, and 4,096 of each that was taken beforehand.
+    // 2,048 ids of the first millisecond, and 4,096 of each millisecond that is used early.
     assert.strictEqual(millisOf(ids[0]!), midnight)
     assert.strictEqual(millisOf(ids.at(-1)!), midnight + 2)
   })
@@ -75,11 +75,11 @@ const databaseMillis = Effect.gen(function* () {
 
 const world = TestProcess.outbox.pipe(Layer.provideMerge(TestDatabase.layer), Layer.provideMerge(TestProcess.quiet))
 
-it.live("the layer has taken the database's time, however far that is from this machine's", () =>
+it.live("the layer reads the database's time, however far it is from the host's", () =>
   Effect.gen(function* () {
     yield* DatabaseClock.install
     yield* DatabaseClock.advance("400 days")
-    // A second process, which finds that clock.
+    // A second process on the clock that was moved.
     const ids = Context.get(yield* Layer.build(Layer.fresh(Ids.Ids.layer)), Ids.Ids)
     const millis = millisOf(ids.next())
     assert.approximately(millis, yield* databaseMillis, 5_000)
@@ -87,12 +87,12 @@ it.live("the layer has taken the database's time, however far that is from this 
   }).pipe(Effect.scoped, Effect.provide(world))
 )
 
-it.live("a heartbeat of the control connection takes the database's time anew", () =>
+it.live("a heartbeat of the control connection reads the database's time again", () =>
   Effect.gen(function* () {
     const { url } = yield* TestDatabase
     yield* DatabaseClock.install
     const ids = yield* Layer.build(Layer.fresh(Ids.Ids.layer))
-    // Not a time that this process is told otherwise: DatabaseClock.advance tells its own.
+    // The update is not `DatabaseClock.advance`, which would tell this process the new time.
     const sql = yield* PgClient.PgClient
     yield* sql`UPDATE test_clock SET ahead = ahead + interval '1 day'`
     assert.isBelow(millisOf(Context.get(ids, Ids.Ids).next()), (yield* databaseMillis) - 80_000_000)
@@ -131,7 +131,7 @@ it.live("at midnight an id of yesterday and one of tomorrow find their partition
         SELECT to_date(right(tableoid::regclass::text, 8), 'YYYYMMDD') - (clock_now() AT TIME ZONE 'UTC')::date AS days
         FROM processed_events WHERE event_id = ${id}::uuid`
       assert.strictEqual(found?.days, millis < day!.start ? -1 : millis < day!.start + 86_400_000 ? 0 : 1, name)
-      // A record that comes twice meets its mark, whatever the clock says by then.
+      // A record that comes again finds its mark, whatever the clock says by then.
       yield* DatabaseClock.advance("2 hours")
       const again =
         yield* sql`INSERT INTO processed_events VALUES ('midnight', ${id}::uuid, clock_now()) ON CONFLICT DO NOTHING RETURNING 1 AS one`

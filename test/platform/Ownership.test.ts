@@ -42,7 +42,7 @@ describe("fairPart", () => {
 
 const count = 64
 
-/** A process that can join groups, and loses no session because the machine stands still for a moment. */
+/** A process that can join groups. Its timeout is long, so that a machine that stands still for a moment costs it no session. */
 const makeProcessWith = Effect.fnUntraced(function* (sessionTimeoutMillis: number) {
   const { url } = yield* TestDatabase
   const { proxy, url: proxiedUrl } = yield* TcpProxy.makePostgres(url)
@@ -63,7 +63,7 @@ type Member = Effect.Success<ReturnType<typeof joinGroup>>
 
 const heldBy = (members: ReadonlyArray<Member>) => Effect.forEach(members, ({ membership }) => membership.held)
 
-/** Waits until these members own so many slots each, all slots together, and none twice. */
+/** Waits until these members own that many slots each, all slots together, and none twice. */
 const divided = (members: ReadonlyArray<Member>, parts: ReadonlyArray<number>) =>
   within(
     `a division into ${parts.join(", ")}`,
@@ -78,7 +78,7 @@ const divided = (members: ReadonlyArray<Member>, parts: ReadonlyArray<number>) =
     })
   )
 
-/** Each member believes what Postgres knows: the locks of its session are its slots. */
+/** Each member's slots are the locks of its session in Postgres. */
 const assertLocks = Effect.fnUntraced(function* (members: ReadonlyArray<Member>, group: string) {
   const sql = yield* PgClient.PgClient
   for (const { control, membership } of members) {
@@ -95,7 +95,7 @@ const assertLocks = Effect.fnUntraced(function* (members: ReadonlyArray<Member>,
   }
 })
 
-/** Ends the session that a member's locks belong to. */
+/** Ends the session that holds a member's locks. */
 const terminate = Effect.fnUntraced(function* ({ control }: Member) {
   const sql = yield* PgClient.PgClient
   const session = yield* SubscriptionRef.get(control.session)
@@ -151,7 +151,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
       yield* divided([silent, other], [32, 32])
       yield* silent.proxy.blackHole()
       yield* divided([other], [64])
-      // It notices by itself, within a second. Else it would work beside the new owners for long.
+      // The member notices the loss within a second. Until then it works beside the new owners.
       yield* Effect.timeout(divided([silent, other], [64, 0]), "20 seconds")
       yield* silent.proxy.pass
       yield* divided([silent, other], [32, 32])
@@ -159,10 +159,10 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect("the slots of a member that was killed go to the others within a second, by their own look", () =>
+  it.effect("the slots of a member that was killed go to the others within a second, without a wake-up", () =>
     Effect.gen(function* () {
       const group = randomUUID()
-      // A member that was killed wakes nobody. On this clock, nothing happens that was to happen later than in a second.
+      // A killed member wakes no other. On this clock no wait above a second ends.
       const survivor = yield* ShortWaits.upTo("1 second")(Effect.flatMap(makeProcess, (one) => joinGroup(one, group)))
       const killed = yield* joinGroup(yield* makeProcess, group)
       yield* divided([survivor, killed], [32, 32])
@@ -173,44 +173,42 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     })
   )
 
-  it.effect(
-    "a member that can't use its slots leaves them to those that can; where none can, all have their parts",
-    () =>
-      Effect.gen(function* () {
-        const group = randomUUID()
-        const [one, two, three] = [
-          yield* joinGroup(yield* makeProcess, group),
-          yield* joinGroup(yield* makeProcess, group),
-          yield* joinGroup(yield* makeProcess, group)
-        ]
-        const all = [one, two, three]
-        yield* divided(all, [22, 21, 21])
-        yield* one.membership.setAble(false)
-        yield* divided(all, [32, 32, 0])
-        assert.deepStrictEqual(yield* one.membership.held, [])
-        yield* two.membership.setAble(false)
-        yield* divided(all, [64, 0, 0])
-        assert.strictEqual((yield* three.membership.held).length, 64)
-        yield* assertLocks(all, group)
-        yield* three.membership.setAble(false)
-        yield* divided(all, [22, 21, 21])
-        // One member can use its slots again before the others.
-        yield* one.membership.setAble(true)
-        yield* divided(all, [64, 0, 0])
-        assert.strictEqual((yield* one.membership.held).length, 64)
-        for (const { membership } of [two, three]) yield* membership.setAble(true)
-        yield* divided(all, [22, 21, 21])
-        yield* assertLocks(all, group)
-        // A member that leaves frees its lock that says it can't.
-        yield* two.membership.setAble(false)
-        yield* divided(all, [32, 32, 0])
-        for (const member of [one, two, three]) yield* member.leave
-        const sql = yield* PgClient.PgClient
-        const left = yield* sql`
+  it.effect("a member that can't use its slots leaves them to those that can; if none can, all keep their parts", () =>
+    Effect.gen(function* () {
+      const group = randomUUID()
+      const [one, two, three] = [
+        yield* joinGroup(yield* makeProcess, group),
+        yield* joinGroup(yield* makeProcess, group),
+        yield* joinGroup(yield* makeProcess, group)
+      ]
+      const all = [one, two, three]
+      yield* divided(all, [22, 21, 21])
+      yield* one.membership.setAble(false)
+      yield* divided(all, [32, 32, 0])
+      assert.deepStrictEqual(yield* one.membership.held, [])
+      yield* two.membership.setAble(false)
+      yield* divided(all, [64, 0, 0])
+      assert.strictEqual((yield* three.membership.held).length, 64)
+      yield* assertLocks(all, group)
+      yield* three.membership.setAble(false)
+      yield* divided(all, [22, 21, 21])
+      // One member becomes able before the others.
+      yield* one.membership.setAble(true)
+      yield* divided(all, [64, 0, 0])
+      assert.strictEqual((yield* one.membership.held).length, 64)
+      for (const { membership } of [two, three]) yield* membership.setAble(true)
+      yield* divided(all, [22, 21, 21])
+      yield* assertLocks(all, group)
+      // A member that leaves frees the lock by which it says that it is unable.
+      yield* two.membership.setAble(false)
+      yield* divided(all, [32, 32, 0])
+      for (const member of [one, two, three]) yield* member.leave
+      const sql = yield* PgClient.PgClient
+      const left = yield* sql`
         SELECT 1 AS one FROM pg_locks
         WHERE locktype = 'advisory' AND classid = ${BigInt(lockClass(`unable ${group}`) >>> 0)}::int8::oid`
-        assert.deepStrictEqual(left, [])
-      })
+      assert.deepStrictEqual(left, [])
+    })
   )
 
   it.effect("a member that can't use its slots says so again in a new session", () =>
@@ -251,14 +249,14 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
       const one = yield* joinGroup(yield* makeProcess, group)
       yield* divided([one], [64])
       const [started, goOn] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
-      // The last one: it is the first that a member gives up.
+      // Slot 63 is the last one, which a member gives up first.
       const user = yield* one.membership
         .use(63, Effect.andThen(Deferred.succeed(started, undefined), Deferred.await(goOn)))
         .pipe(Effect.forkScoped)
       yield* Deferred.await(started)
       const two = yield* joinGroup(yield* makeProcess, group)
       yield* divided([one, two], [33, 31])
-      // It is being given up, so it takes no new users.
+      // The slot is being given up, so it takes no new users.
       assert.deepStrictEqual(yield* one.membership.use(63, Effect.void), Option.none())
       const left = yield* Effect.forkScoped(one.leave)
       yield* divided([one, two], [63, 1])
@@ -281,7 +279,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
         .pipe(Effect.forkScoped)
       yield* Deferred.await(started)
       const left = yield* Effect.forkScoped(one.leave)
-      // All but that one.
+      // All slots but that one.
       yield* divided([one, two], [63, 1])
       assert.deepStrictEqual(yield* one.membership.use(slot!, Effect.void), Option.none())
       yield* Deferred.succeed(goOn, undefined)
@@ -301,7 +299,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
           schedule: Schedule.spaced("10 millis")
         })
       )
-      // Nothing is given up while all that is beyond the half is in use.
+      // No slot is given up while all slots above half are in use.
       const goOn = yield* Deferred.make<void>()
       for (let slot = count / 2; slot < count; slot++) {
         yield* Effect.forkScoped(membership.use(slot, Deferred.await(goOn)))
@@ -341,7 +339,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     Effect.gen(function* () {
       const group = randomUUID()
       const process = yield* makeProcess
-      // At once: both find all slots free, and reach for them on one session.
+      // Concurrently: both members find all slots free, and try to lock them on one session.
       const members = yield* Effect.all([joinGroup(process, group), joinGroup(process, group)], { concurrency: 2 })
       yield* divided(members, [32, 32])
       yield* members[0].leave
@@ -353,11 +351,11 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
   it.effect("no slot has users of two members at any time, while members come and go", () =>
     Effect.gen(function* () {
       const group = randomUUID()
-      /** The members that use a slot right now: several users of one member may. */
+      /** The members that use a slot right now; several users of one member may use it. */
       const inside = new Map<number, Array<string>>()
       let uses = 0
       let shared = 0
-      /** Uses slots at random for as long as the member is there. */
+      /** Uses random slots until the member leaves. */
       const worker = (name: string, membership: Membership) =>
         Effect.gen(function* () {
           const slot = yield* Random.nextIntBetween(0, count)
@@ -397,7 +395,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
   )
 })
 
-/** Postgres' own function, behind one of its name that fails in its nth call, once it has its lock. */
+/** Replaces Postgres' function by one of the same name, which fails in its nth call after it has taken its lock. */
 const failingLocks = (nth: number) => [
   "CREATE SCHEMA failing",
   "CREATE SEQUENCE failing.calls",

@@ -1,4 +1,4 @@
-/** Rows are what their schema says, or a defect that names the column. */
+/** Rows match their schema, or the statement dies with a defect that names the column. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, layer } from "@effect/vitest"
 import { Cause, Effect, Exit, Schema } from "effect"
@@ -10,7 +10,7 @@ const all = Rows.all(Line)
 const first = Rows.first(Line)
 const one = Rows.one(Line)
 
-/** What a statement that gives other rows than its schema says dies of. */
+/** The defect of a statement whose rows don't match its schema. */
 const defectOf = <E, R>(effect: Effect.Effect<unknown, E, R>) =>
   Effect.map(Effect.exit(effect), (exit) => {
     assert.isTrue(Exit.isFailure(exit) && Cause.hasDies(exit.cause), "it is a defect")
@@ -38,7 +38,7 @@ layer(TestDatabase.layerPool, { excludeTestServices: true })("Rows", (it) => {
   it.effect("a column of another type is a defect that names the column", () =>
     Effect.gen(function* () {
       const sql = yield* PgClient.PgClient
-      // An int8 arrives as a bigint, and a numeric as text: both are usual mistakes.
+      // An int8 arrives as a bigint, and a numeric as text; schemas often get these wrong.
       for (const other of ["2::int8", "2::numeric", "NULL::int4"]) {
         const rows = sql`SELECT 'mug' AS sku, ${sql.literal(other)} AS quantity`
         for (const decoded of [all(rows), first(rows), one(rows)])

@@ -1,4 +1,4 @@
-/** What a client's transactions guarantee: the driver's, and ours that stand in for them. */
+/** The guarantees of a client's transactions: of the driver's, and of ours that replace them. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, layer } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer, Logger, Option, Ref, References, Tracer } from "effect"
@@ -9,7 +9,7 @@ import { Transaction, TransactionEnded } from "../../src/platform/Transaction.ts
 import { eventually } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
-/** Few, so that a test sees who holds one. */
+/** A small pool, so that a test notices a connection that is not returned. */
 const maxConnections = 2
 
 const implementations = {
@@ -27,7 +27,7 @@ const write = (n: number) => Effect.flatMap(PgClient.PgClient, (sql) => sql`INSE
 const inTransaction = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.flatMap(PgClient.PgClient, (sql) => sql.withTransaction(effect))
 
-/** What is committed, as another session sees it; and an empty table for the next test. */
+/** The committed rows, as another session sees them. Empties the table for the next test. */
 const committed = Effect.gen(function* () {
   const sql = yield* PgClient.PgClient
   const rows = yield* sql<{ readonly n: number }>`SELECT n FROM numbers ORDER BY n`
@@ -64,7 +64,7 @@ for (const [name, implementation] of Object.entries(implementations)) {
       })
     )
 
-    it.effect("nobody sees it before the commit", () =>
+    it.effect("no other session sees its writes before the commit", () =>
       Effect.gen(function* () {
         const sql = yield* PgClient.PgClient
         const outside = Effect.updateContext(
@@ -76,7 +76,7 @@ for (const [name, implementation] of Object.entries(implementations)) {
       })
     )
 
-    it.effect("a failure inside takes back the inner part only", () =>
+    it.effect("a failure of an inner transaction rolls back the inner one only", () =>
       Effect.gen(function* () {
         yield* inTransaction(
           Effect.gen(function* () {
@@ -89,7 +89,7 @@ for (const [name, implementation] of Object.entries(implementations)) {
       })
     )
 
-    it.effect("two inner ones side by side don't end one another", () =>
+    it.effect("two concurrent inner transactions don't end each other", () =>
       Effect.gen(function* () {
         const first = yield* Deferred.make<void>()
         yield* inTransaction(
@@ -111,7 +111,7 @@ for (const [name, implementation] of Object.entries(implementations)) {
       })
     )
 
-    it.effect("a commit that Postgres turned into a rollback is a failure, and what was to follow does not", () =>
+    it.effect("a commit that Postgres turned into a rollback is a failure, and its callbacks do not run", () =>
       Effect.gen(function* () {
         const sql = yield* PgClient.PgClient
         const followed = yield* Ref.make(false)
@@ -130,14 +130,14 @@ for (const [name, implementation] of Object.entries(implementations)) {
     )
 
     it.effect(
-      "callbacks follow the commit, in order, when the connection is free again; those of what was taken back don't",
+      "callbacks follow the commit, in order, when the connection is free again; those of a rolled-back part do not run",
       () =>
         Effect.gen(function* () {
           const sql = yield* PgClient.PgClient
           const called = yield* Ref.make<ReadonlyArray<string>>([])
           const call = (what: string) =>
             sql.afterCommit(
-              // On each connection at once: none is held any more.
+              // Uses all connections at once: none is still reserved.
               Effect.all([write(1), write(2)], { concurrency: "unbounded" }).pipe(
                 Effect.orDie,
                 Effect.andThen(Ref.update(called, (so) => [...so, what]))
@@ -160,7 +160,7 @@ for (const [name, implementation] of Object.entries(implementations)) {
         })
     )
 
-    it.effect("a callback that dies is told in the log, and neither takes back the commit nor keeps the others", () =>
+    it.effect("a callback that dies is logged, and neither undoes the commit nor stops the other callbacks", () =>
       Effect.gen(function* () {
         const sql = yield* PgClient.PgClient
         const called = yield* Ref.make(false)
@@ -178,7 +178,7 @@ for (const [name, implementation] of Object.entries(implementations)) {
       })
     )
 
-    it.effect("what asks for the commit after the end is a defect", () =>
+    it.effect("a callback that is added after the end is a defect", () =>
       Effect.gen(function* () {
         const sql = yield* PgClient.PgClient
         const context = yield* inTransaction(Effect.context<never>())
@@ -187,7 +187,7 @@ for (const [name, implementation] of Object.entries(implementations)) {
       })
     )
 
-    it.effect("who waits for a connection can be interrupted, and takes none", () =>
+    it.effect("a fiber that waits for a connection can be interrupted, and takes none", () =>
       Effect.gen(function* () {
         const release = yield* Deferred.make<void>()
         const held = yield* Ref.make(0)
@@ -213,7 +213,7 @@ for (const [name, implementation] of Object.entries(implementations)) {
       })
     )
 
-    it.effect("a connection that was ended while nobody used it is a failure that the caller can act on, or none", () =>
+    it.effect("a connection that ended while it was idle is a failure that the caller can handle, or none", () =>
       Effect.gen(function* () {
         const sql = yield* PgClient.PgClient
         for (let turn = 0; turn < 10; turn++) {
@@ -226,7 +226,7 @@ for (const [name, implementation] of Object.entries(implementations)) {
       })
     )
 
-    it.effect("it begins as it is asked to", () =>
+    it.effect("a transaction begins at the requested isolation level", () =>
       Effect.gen(function* () {
         const sql = yield* PgClient.PgClient
         const [row] = yield* inTransaction(sql`SHOW transaction_isolation`).pipe(
@@ -236,7 +236,7 @@ for (const [name, implementation] of Object.entries(implementations)) {
       })
     )
 
-    it.effect("where spans are collected it has one, which those of its statements are parts of", () =>
+    it.effect("where spans are collected a transaction has one, with its statements' spans as children", () =>
       Effect.gen(function* () {
         const spans: Array<Tracer.NativeSpan> = []
         const tracer = Tracer.make({
@@ -260,11 +260,11 @@ for (const [name, implementation] of Object.entries(implementations)) {
 const ours = table.pipe(Layer.provideMerge(implementations.ours), Layer.provideMerge(TestDatabase.layer))
 
 layer(ours, { excludeTestServices: true })("Transactions: only ours", (it) => {
-  it.effect("a connection whose COMMIT was not taken comes back without its transaction", () =>
+  it.effect("a connection whose COMMIT failed returns to the pool without its transaction", () =>
     Effect.gen(function* () {
       const sql = yield* PgClient.PgClient
       yield* inTransaction(write(1))
-      // COMMIT is prepared by name, as all else, and a session can lose a name.
+      // COMMIT is a prepared statement like all others, and a session can lose its prepared statements.
       const lose = Effect.gen(function* () {
         const [row] = yield* sql<{
           readonly name: string
@@ -278,7 +278,7 @@ layer(ours, { excludeTestServices: true })("Transactions: only ours", (it) => {
     })
   )
 
-  it.effect("a handle on an inner one is of no use once the outer one has ended", () =>
+  it.effect("a handle of an inner transaction fails once the outer one has ended", () =>
     Effect.gen(function* () {
       const inner = yield* Deferred.make<Context.Service.Shape<typeof Transaction>>()
       const left = yield* Transaction.run(

@@ -1,4 +1,4 @@
-/** What is said at once travels together, and arrives one by one. */
+/** Wake-ups that are sent together travel in one NOTIFY, and arrive one by one. */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import * as Database from "../../src/postgres/Database.ts"
@@ -28,7 +28,7 @@ const isConnected = (process: Context.Context<ControlConnection>) =>
     (result) => result._tag === "Success"
   )
 
-it.live("a thousand signals at once are a few notifications that Postgres takes, and each arrives", () =>
+it.live("a thousand wake-ups at once are a few notifications within Postgres' limit, and each arrives", () =>
   Effect.gen(function* () {
     const here = yield* startProcess
     const there = yield* startProcess
@@ -43,7 +43,7 @@ it.live("a thousand signals at once are a few notifications that Postgres takes,
     const details = Array.from({ length: 1_000 }, (_, number) => `número ${number} 東京`)
     yield* Context.get(here, Wakeups).send("many", details)
     yield* eventually(
-      "all signals",
+      "all wake-ups",
       Effect.sync(() => heard.size === details.length)
     )
     assert.deepStrictEqual([...heard].toSorted(), details.toSorted())

@@ -6,7 +6,7 @@ import * as Database from "../../src/postgres/Database.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
-/** A pool of its own, which connects when it is used. */
+/** A separate pool, which connects when it is first used. */
 const pool = Layer.fresh(
   Layer.unwrap(TestDatabase.useSync(({ url }) => Database.layer.pipe(Layer.provide(DatabaseSettings.layerOf({ url })))))
 )

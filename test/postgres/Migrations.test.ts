@@ -15,7 +15,7 @@ const on =
   <A, E>(effect: Effect.Effect<A, E, SqlClient.SqlClient>) =>
     Effect.provide(effect, PgClient.layer({ url, maxConnections: 1 }), { local: true })
 
-/** A set of other files with the history table of `mechanism`, as another version of the service has it. */
+/** Another set of files with the history table of `mechanism`, as another version of the service has it. */
 const otherVersion = Effect.fnUntraced(function* (files: Readonly<Record<string, string>>) {
   const directory = Path.join(yield* TestDatabase.dataDirectory, "mechanism")
   yield* Effect.promise(async () => {

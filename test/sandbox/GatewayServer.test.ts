@@ -92,7 +92,7 @@ layer(gateway.pipe(Layer.provideMerge(TestDatabase.layerPool)), { excludeTestSer
         const { url } = yield* GatewayServer
         const put = (body: object) => send(`${url}/behaviour`, { method: "PUT", body })
         assert.strictEqual((yield* put({ mode: "down", times: 2 })).status, 200)
-        // Another gateway on the same database begins with it.
+        // Another gateway on the same database starts with the same mode.
         const other = Context.get(yield* Layer.build(Layer.fresh(gateway)), GatewayServer).url
         assert.deepInclude((yield* send(`${other}/behaviour`)).json, { mode: "down", timesLeft: 2 })
         const answers = [yield* charge("command"), yield* charge("command"), yield* charge("command")]

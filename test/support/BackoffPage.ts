@@ -6,7 +6,7 @@ import { writeFileSync } from "node:fs"
 import * as Path from "node:path"
 import * as Backoff from "../../src/platform/Backoff.ts"
 
-/** The policies in the order of the page: what each is for, and where it is used. */
+/** The policies in the order of the page: the purpose of each, and where it is used. */
 const policies: ReadonlyArray<{
   readonly name: string
   readonly about: string
@@ -95,7 +95,7 @@ const bounds = (policy: Backoff.Policy, random: number) =>
     nextDoubleUnsafe: () => random
   })
 
-/** A line for each failure: `·` up to the shortest delay that may be drawn, `█` from there to the longest. */
+/** A line for each failure: `·` up to the shortest delay that can be drawn, `█` from there to the longest. */
 const plot = Effect.fnUntraced(function* (policy: Backoff.Policy) {
   const least = yield* bounds(policy, 0)
   const most = yield* bounds(policy, 1)

@@ -1,4 +1,4 @@
-/** A collector of traces on a port of its own: it keeps what it is sent over OTLP/HTTP as JSON, decoded by a schema of its own. */
+/** A collector of traces on a port of its own. It keeps the spans that it gets over OTLP/HTTP as JSON, decoded by its own schema. */
 import { Effect, Schema } from "effect"
 import * as Http from "node:http"
 import type { AddressInfo } from "node:net"
@@ -39,7 +39,7 @@ const Request = Schema.fromJsonString(
 )
 const decode = Schema.decodeUnknownSync(Request)
 
-/** OTLP's numbers for what a span is. */
+/** OTLP's numbers for the kinds of spans. */
 export const kinds = { internal: 1, server: 2, client: 3, producer: 4, consumer: 5 } as const
 
 export interface CollectedSpan {
@@ -58,7 +58,7 @@ export interface CollectedSpan {
 export interface Collector {
   readonly url: string
   readonly spans: () => ReadonlyArray<CollectedSpan>
-  /** What it was sent and could not read. */
+  /** Requests that it could not read. */
   readonly problems: () => ReadonlyArray<string>
   /** The headers of the last request. */
   readonly headers: () => Http.IncomingHttpHeaders
@@ -82,7 +82,7 @@ const read = (text: string): ReadonlyArray<CollectedSpan> =>
     )
   )
 
-/** Answers `status` to whatever it is sent, until the scope closes. */
+/** Answers `status` to every request, until the scope closes. */
 export const make = Effect.fnUntraced(function* (status = 200) {
   const spans: Array<CollectedSpan> = []
   const problems: Array<string> = []

@@ -1,4 +1,4 @@
-/** An aggregate that knows nothing of orders, as a stranger who lifts the outbox into another service would have one. */
+/** An aggregate that has nothing to do with orders, as another service that installs the outbox would have one. */
 import { Effect, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import { Outbox } from "../../src/outbox/Outbox.ts"
@@ -38,7 +38,7 @@ export const increment = Effect.fnUntraced(function* (id: string) {
   )
 })
 
-/** The counter's versions that wait in the queue, in their order. */
+/** The versions of the counter in the queue, in queue order. */
 export const queuedVersions = Effect.fnUntraced(function* (id: string) {
   const sql = yield* SqlClient.SqlClient
   const rows = yield* sql<{ readonly version: number }>`
@@ -51,7 +51,7 @@ export const exists = Effect.fnUntraced(function* (id: string) {
   return (yield* sql`SELECT 1 AS one FROM counters WHERE id = ${id}`).length > 0
 })
 
-/** What stands in the embedded broker's log, in the order of each partition. */
+/** The records of the embedded broker's log, in the order of each partition. */
 export const published = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   return yield* sql<{
@@ -65,7 +65,7 @@ export const published = Effect.gen(function* () {
     FROM broker_log WHERE topic = ${topic} ORDER BY partition, record_offset`
 })
 
-/** Waits until `condition` holds, which a few hundred looks decide; fails by saying what was waited for. */
+/** Waits until `condition` holds, and checks it up to a few hundred times. Its failure says what it waited for. */
 export const eventually = <E, R>(what: string, condition: Effect.Effect<boolean, E, R>, patienceSeconds = 60) =>
   condition.pipe(
     Effect.repeat({ until: (holds) => holds, schedule: Schedule.spaced("20 millis") }),

@@ -1,9 +1,9 @@
-/** A clock that a test sets, in the place of `clock_now()` in the test's own database: days pass in no time, and time still flows. */
+/** A clock that a test sets, instead of `clock_now()` in the test's own database. The test can skip days, and time still passes between. */
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { Ids } from "../../src/platform/Ids.ts"
 
-/** Puts the clock in its place, at noon of this day in UTC: no midnight comes in between by itself. */
+/** Installs the clock, at noon of this day in UTC, so that no midnight passes during the test. */
 export const install = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   yield* sql`CREATE TABLE test_clock (ahead interval NOT NULL)`
@@ -17,10 +17,10 @@ export const install = Effect.gen(function* () {
   yield* (yield* Ids).sample
 })
 
-/** Lets time pass, forwards or, as a clock may, backwards. */
+/** Moves the clock forwards, or backwards as a real clock may jump. */
 export const advance = Effect.fnUntraced(function* (interval: string) {
   const sql = yield* SqlClient.SqlClient
   yield* sql`UPDATE test_clock SET ahead = ahead + ${interval}::interval`
-  // As the next heartbeat would, where there is a control connection.
+  // The next heartbeat would do this, if there is a control connection.
   yield* (yield* Ids).sample
 })

@@ -51,13 +51,13 @@ export const againWith = (steps: Steps) =>
         Layer.provideMerge(Inbox.layer),
         Layer.provideMerge(TestProcess.platform),
         Layer.provide(Layer.succeed(TestDatabase, database)),
-        // Within a process that has its steps already, they would be those.
+        // Without `fresh` these would be the steps that the process already has.
         Layer.fresh
       )
     )
   )
 
-/** With the service's fast path. Slices are not coalesced, so a test decides what is one transaction. */
+/** With the service's fast path. Slices are not coalesced, so a test decides the bounds of a transaction. */
 const steps = Layer.provide(plainSteps, OneStatementClaim.layer)
 export const process = processWith(steps)
 export const again = againWith(steps)
@@ -214,7 +214,7 @@ export const markedOf = (consumer: string) =>
     return new Set(rows.map(({ id }) => id))
   })
 
-/** Every row that a consumer has anywhere: for tests that something changes nothing. */
+/** Every row of a consumer in any table, for tests that compare all of them before and after. */
 export const everything = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   return {

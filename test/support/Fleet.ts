@@ -1,4 +1,4 @@
-/** Dispatchers and writers as real processes, for tests that kill, freeze and cut them. */
+/** Dispatchers and writers as real processes, for tests that kill them, freeze them and cut their connections. */
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Option, Redacted, Schedule, Schema, type Scope } from "effect"
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
@@ -11,7 +11,7 @@ import * as FleetProtocol from "./FleetProtocol.ts"
 import { TestDatabase } from "./TestDatabase.ts"
 
 export interface Member extends ServiceProcess.ServiceProcess {
-  /** Where it writes down its work; see {@link intervals}. */
+  /** The file to which it writes its flights; see {@link intervals}. */
   readonly witnessFile: string
 }
 
@@ -21,13 +21,13 @@ export const temporaryDirectory = Effect.acquireRelease(
   (directory) => Effect.sync(() => rmSync(directory, { recursive: true, force: true }))
 )
 
-/** Halves what a process costs to start, and a test starts dozens. */
+/** Halves the start time of a process; a test starts dozens. */
 export const compileCache = Path.join(import.meta.dirname, "../../node_modules/.cache/paid-once/compiled")
 
-/** No process takes so long to end, not even where dozens wait for the same core. */
+/** Far above the time that a process takes to end, even where dozens share a core. */
 const exitPatience = "60 seconds"
 
-/** What the database is busy with: what a process that hangs may be waiting for. */
+/** The sessions of the database, for the message about a process that hangs. */
 const activity = (sql: PgClient.PgClient) =>
   sql`
     SELECT pid, application_name, state, wait_event_type, wait_event, (now() - state_change)::text AS since, left(query, 200) AS query
@@ -62,7 +62,7 @@ const start = (script: string) =>
         }
       })
     )
-    // A frozen process would not hear that it is to stop; and at a test's end nothing is left to be done cleanly.
+    // A frozen process would not get SIGTERM, and at the end of a test nothing has to be stopped cleanly.
     yield* Effect.addFinalizer(() => process.signal("SIGKILL"))
     const sql = yield* PgClient.PgClient
     const exit = Effect.timeoutOrElse(process.exit, {
@@ -72,10 +72,10 @@ const start = (script: string) =>
     return { ...process, exit, witnessFile: settings.witnessFile ?? "" }
   })
 
-/** A process that dispatches, once it has started. */
+/** A dispatcher process, once it has started. */
 export const startDispatcher = start("dispatcherProcess.ts")
 
-/** A process that consumes, once it has started. */
+/** A consumer process, once it has started. */
 export const startConsumer = start("consumerProcess.ts")
 
 /** A process that writes until SIGTERM. */
@@ -83,7 +83,7 @@ export const startWriter = start("writerProcess.ts")
 
 const decodeBelief = Schema.decodeUnknownOption(FleetProtocol.Belief)
 
-/** What the dispatcher said last of itself. */
+/** The dispatcher's last belief: its backend, and the lanes that it owns. */
 export const beliefOf = (member: Member) =>
   member
     .output()
@@ -91,7 +91,7 @@ export const beliefOf = (member: Member) =>
     .flatMap((line) => Option.toArray(decodeBelief(line)))
     .at(-1) ?? { backendPid: null, lanes: [] }
 
-/** The lanes that are locked, by the backend that holds them: the truth about who owns what. */
+/** The locked lanes, by the backend that holds them: the real owners. */
 export const owners = Effect.gen(function* () {
   const sql = yield* PgClient.PgClient
   const rows = yield* sql<{ readonly pid: number; readonly lanes: ReadonlyArray<number> }>`
@@ -103,7 +103,7 @@ export const owners = Effect.gen(function* () {
   return new Map(rows.map(({ lanes, pid }) => [pid, lanes]))
 })
 
-/** Why these members do not share all lanes evenly right now, each lane owned once, as they and Postgres see it; or nothing. */
+/** The reason why these members don't own all lanes evenly right now, or undefined. It compares the members' beliefs with the locks. */
 export const unfairness = Effect.fnUntraced(function* (members: ReadonlyArray<Member>) {
   const locked = yield* owners
   const beliefs = members.map(beliefOf)
@@ -118,17 +118,17 @@ export const unfairness = Effect.fnUntraced(function* (members: ReadonlyArray<Me
   return locked.size === members.length ? undefined : `${locked.size} sessions hold lanes, of ${members.length}`
 })
 
-/** For a crash, a session timeout and some turns of the shares on a busy machine together. */
+/** Enough for a crash, a session timeout and some rebalances on a busy machine. */
 const patience = "90 seconds"
 
-/** Waits until these members share all lanes evenly, and says how many seconds that took. */
+/** Waits until these members own all lanes evenly, and returns how many seconds that took. */
 export const divided = (members: ReadonlyArray<Member>) =>
   Effect.gen(function* () {
     const started = performance.now()
     let problem: string | undefined
     yield* unfairness(members).pipe(
       Effect.tap((found) => Effect.sync(() => (problem = found))),
-      // The database may be away for a while.
+      // The database may be down for a while.
       Effect.catchCause(() => Effect.succeed("the database does not answer")),
       Effect.repeat({ until: (found) => found === undefined, schedule: Schedule.spaced("20 millis") }),
       Effect.timeoutOrElse({
@@ -147,11 +147,11 @@ export const divided = (members: ReadonlyArray<Member>) =>
 interface Interval {
   readonly lane: number
   readonly from: bigint
-  /** Undefined while it is at work, and for one that died at it. */
+  /** Undefined while the work lasts, and if the process died in it. */
   readonly to: bigint | undefined
 }
 
-/** When the dispatcher was at work on which lane, by the machine's monotonic clock. */
+/** The intervals in which the dispatcher worked on a lane, by the machine's monotonic clock. */
 export const intervals = ({ witnessFile }: Member): ReadonlyArray<Interval> => {
   if (!existsSync(witnessFile)) return []
   const open = new Map<number, bigint>()
@@ -168,7 +168,7 @@ export const intervals = ({ witnessFile }: Member): ReadonlyArray<Interval> => {
   return [...closed, ...[...open].map(([lane, from]) => ({ lane, from, to: undefined }))]
 }
 
-/** Waits until the dispatcher stands still in the middle of some lane's work, as a fault or a proxy makes it. */
+/** Waits until the dispatcher is stopped inside the work on a lane, by a fault or a proxy. */
 export const inMidBatch = (member: Member) => {
   let before = ""
   let sameLooks = 0
@@ -186,7 +186,7 @@ export const inMidBatch = (member: Member) => {
   )
 }
 
-/** Pairs of members that were at work on one lane at the same time, as sentences. A dead one's last work ends where it began. */
+/** Pairs of members that worked on one lane at the same time, as sentences. The last work of a dead member ends where it began. */
 export const overlaps = (members: ReadonlyArray<Member>): ReadonlyArray<string> =>
   Array.from({ length: 64 }, (_, lane) => lane).flatMap((lane) => {
     const works = members

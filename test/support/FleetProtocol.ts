@@ -1,4 +1,4 @@
-/** What a test and the processes of its fleet tell each other: settings one way, in a variable, and lines of JSON the other way. */
+/** The protocol between a test and its processes: settings go to the process in a variable, and lines of JSON come back. */
 import { Config, Layer, Redacted, Schema } from "effect"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import { QueueSettings } from "../../src/outbox/Queue.ts"
@@ -11,20 +11,20 @@ export const Settings = Schema.Struct({
   /** `host:port`, several with commas; null for the embedded broker. */
   kafka: Schema.NullOr(Schema.String),
   kafkaPrefix: Schema.String,
-  /** As the service's FAULTS. */
+  /** As in the service's FAULTS. */
   faults: Schema.String,
   sessionTimeoutMillis: Schema.Number,
   sendTimeoutMillis: Schema.Number,
   pollMillis: Schema.Number,
   notify: Schema.Boolean,
   batchSize: Schema.Number,
-  /** A dispatcher writes down here when it enters and leaves a lane; empty for nowhere. */
+  /** The file to which a dispatcher writes when it enters and leaves a lane; empty for none. */
   witnessFile: Schema.String,
-  /** A dispatcher's waits that are longer never end (ShortWaits.ts); null for a clock as any other. */
+  /** Longer waits of a dispatcher never end (ShortWaits.ts); null for a normal clock. */
   longestWaitMillis: Schema.NullOr(Schema.Number),
-  /** Port of 127.0.0.1 through which every connection to Kafka goes; null for straight ones. */
+  /** The port of 127.0.0.1 through which all connections to Kafka go; null for direct ones. */
   kafkaProxyPort: Schema.NullOr(Schema.Number),
-  /** A writer's work: transactions side by side, the wait between two of them, and aggregates to choose from. */
+  /** A writer's work: concurrent transactions, the wait between two of them, and the number of aggregates. */
   writers: Schema.Number,
   pauseMillis: Schema.Number,
   aggregates: Schema.Number
@@ -32,8 +32,8 @@ export const Settings = Schema.Struct({
 export type Settings = typeof Settings.Type
 
 /**
- * Small and quick, for tests that wait for it: a frozen process loses its session after two seconds, and its send ends before that.
- * A machine whose cores are busy stands still for some hundred milliseconds at times.
+ * Short times, since tests wait for them. A frozen process loses its session after two seconds, and its send ends before that. They are far
+ * above the few hundred milliseconds for which a busy machine stands still.
  */
 export const defaults = {
   kafka: null,
@@ -56,12 +56,12 @@ export const variable = "FLEET"
 
 export const settings = Config.schema(Schema.fromJsonString(Settings), variable)
 
-/** A line that a dispatcher prints when what it believes has changed: its session's backend, and the lanes that it owns. */
+/** The line that a dispatcher prints when its belief has changed: its session's backend, and the lanes that it owns. */
 export const Belief = Schema.fromJsonString(
   Schema.Struct({ backendPid: Schema.NullOr(Schema.Number), lanes: Schema.Array(Schema.Number) })
 )
 
-/** The settings of the layers beneath, as the service would make them of its own variables. */
+/** The settings of the layers below, as the service would derive them from its own variables. */
 export const layerOf = (settings: Settings) =>
   Layer.mergeAll(
     Layer.succeed(TestDatabase.TestDatabase, { url: Redacted.make(settings.databaseUrl), name: "given" }),

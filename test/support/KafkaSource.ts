@@ -3,14 +3,15 @@ import * as LocalKafka from "./LocalKafka.ts"
 import * as TcpProxy from "./TcpProxy.ts"
 
 /**
- * Where a Kafka comes from on this machine: one that runs already, one in Docker, or one that Java and Maven start here.
+ * Finds a Kafka on this machine: one that runs already, one in Docker, or one that Java and Maven start here.
  *
  * **Gotchas**
  *
- * The Docker branch was written without a Docker daemon at hand. {@link decide} was seen to pass over a client without a daemon, and the
- * branch was run against a stand-in for `docker` that starts Kafka 4.1.1 with the settings it is given, but no real container has
- * been started by it yet. A process that is killed while `docker run` still pulls the image can leave its container behind; the next start
- * on another port does not mind it, and the same port is then reported as in use.
+ * The Docker branch has not run against a real Docker daemon yet. {@link decide} has passed over a client without a daemon, and the branch
+ * has run against a stand-in for `docker` that starts Kafka 4.1.1 with the given settings.
+ *
+ * If a process is killed while `docker run` still pulls the image, its container may stay. A start on another port works; a start on the
+ * same port fails with "in use".
  */
 
 /** Kafka 4 brokers do not run on an older one. */
@@ -25,16 +26,16 @@ const dockerRunTimeout = "10 minutes"
 export const dockerImage = `apache/kafka:${LocalKafka.kafkaVersion}`
 
 export type KafkaSource = Data.TaggedEnum<{
-  /** `KAFKA_BROKERS` names one. */
+  /** `KAFKA_BROKERS` names a running Kafka. */
   readonly Running: { readonly bootstrapServers: string }
   readonly Docker: {}
   readonly JavaAndMaven: {}
-  /** `missing` is a sentence for the person who wants to run the tests. */
+  /** `missing` tells the reader what to install or to start. */
   readonly Unavailable: { readonly missing: string }
 }>
 export const KafkaSource = Data.taggedEnum<KafkaSource>()
 
-/** This machine has no way to a Kafka. With `CI=true` the caller is expected to fail on it, and otherwise to skip, loudly. */
+/** This machine can't run a Kafka. With `CI=true` the caller should fail, otherwise skip with a visible message. */
 export class KafkaUnavailable extends Data.TaggedError("KafkaUnavailable")<{ readonly missing: string }> {
   override get message() {
     return this.missing
@@ -48,7 +49,7 @@ const dockerRuns: Effect.Effect<boolean> = LocalKafka.execute("docker", [
   "{{.ServerVersion}}"
 ]).pipe(
   Effect.timeout(dockerInfoTimeout),
-  // Some clients end with 0 although the daemon did not answer; the version is empty then.
+  // Some clients exit with 0 although the daemon did not answer; the version is empty then.
   Effect.map(({ stdout }) => stdout.trim() !== ""),
   Effect.catch(() => Effect.succeed(false))
 )
@@ -65,7 +66,7 @@ const mavenRuns: Effect.Effect<boolean> = LocalKafka.execute("mvn", ["-v"]).pipe
 )
 
 /**
- * Whether `LocalKafka` can run here, whatever Docker says: tests that kill or freeze brokers, or put proxies before them, need it.
+ * Whether `LocalKafka` can run here, with or without Docker. Tests that kill or freeze brokers, or put proxies in front of them, need it.
  */
 export const decideLocalKafka: Effect.Effect<Extract<KafkaSource, { readonly _tag: "JavaAndMaven" | "Unavailable" }>> =
   Effect.gen(function* () {
@@ -79,7 +80,7 @@ export const decideLocalKafka: Effect.Effect<Extract<KafkaSource, { readonly _ta
     return KafkaSource.Unavailable({ missing: `install ${wanted}` })
   })
 
-/** Docker if its daemon answers, else Java and Maven, else what is missing. */
+/** Docker if its daemon answers, else Java and Maven, else a list of what is missing. */
 export const decideLocal: Effect.Effect<Exclude<KafkaSource, { readonly _tag: "Running" }>> = Effect.gen(function* () {
   if (yield* dockerRuns) return KafkaSource.Docker()
   const local = yield* decideLocalKafka
@@ -101,7 +102,7 @@ export const decide: Effect.Effect<KafkaSource> = Effect.suspend((): Effect.Effe
 /** The image takes each of Kafka's settings as a variable, and drops all of its own defaults once one is given. */
 const containerEnvironment = (port: number): ReadonlyArray<string> =>
   Object.entries({
-    // Any id will do, as long as it stays: the data in a kept volume carries it.
+    // Any id will do, as long as it does not change: a kept volume stores it.
     CLUSTER_ID: "cGFpZC1vbmNlLWthZmthMQ",
     KAFKA_NODE_ID: 1,
     KAFKA_PROCESS_ROLES: "broker,controller",
@@ -113,7 +114,7 @@ const containerEnvironment = (port: number): ReadonlyArray<string> =>
     KAFKA_INTER_BROKER_LISTENER_NAME: "PLAINTEXT",
     KAFKA_CONTROLLER_LISTENER_NAMES: "CONTROLLER",
     KAFKA_LOG_DIRS: "/var/lib/kafka/data",
-    // From here on as LocalKafka has it, for the reasons told there.
+    // The settings below are LocalKafka's; the reasons are there.
     KAFKA_AUTO_CREATE_TOPICS_ENABLE: false,
     KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR: 1,
     KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS: 4,
@@ -129,9 +130,9 @@ const containerEnvironment = (port: number): ReadonlyArray<string> =>
   }).flatMap(([name, value]) => ["-e", `${name}=${value}`])
 
 /**
- * One Kafka node in a container, ready when the effect succeeds; the container goes with the scope, or with this process.
+ * One Kafka node in a container, ready when the effect succeeds. The container is removed with the scope, or with this process.
  *
- * With `volume` the data stays in a Docker volume of that name. (A directory of the host would belong to the container's own user.)
+ * With `volume` the data stays in a Docker volume of that name. A directory of the host would belong to the container's user.
  */
 export const makeContainer = (
   options: { readonly port?: number | undefined; readonly volume?: string | undefined } = {}
@@ -143,7 +144,7 @@ export const makeContainer = (
     }
     const name = `paid-once-kafka-${port}`
     const remove = Effect.ignore(LocalKafka.execute("docker", ["rm", "-f", "-v", name]))
-    // One that a crash left behind. The port is free, so nobody uses it.
+    // A container that a crash left behind. The port is free, so nobody uses the container.
     yield* remove
     const setLiving = yield* LocalKafka.makeWatchdog(undefined)
     const volume = options.volume === undefined ? [] : ["-v", `${options.volume}:/var/lib/kafka/data`]
@@ -185,7 +186,7 @@ export const makeContainer = (
     return { bootstrapServers }
   })
 
-/** A one-node Kafka from wherever this machine has one. What this effect has started ends with the scope. */
+/** A one-node Kafka from the first source that this machine has. A Kafka that this effect has started ends with the scope. */
 export const acquire: Effect.Effect<
   { readonly bootstrapServers: string },
   KafkaUnavailable | LocalKafka.LocalKafkaError,
@@ -195,7 +196,7 @@ export const acquire: Effect.Effect<
   KafkaSource.$match({
     Running: ({ bootstrapServers }) => Effect.as(LocalKafka.awaitReady(bootstrapServers), { bootstrapServers }),
     Docker: () => makeContainer(),
-    // Nobody kills this one: however long its machine stands still, it does not take itself for dead.
+    // No test kills this one, so a long timeout keeps it in the cluster even if the machine stands still.
     JavaAndMaven: () => LocalKafka.make({ nodes: 1, properties: { "broker.session.timeout.ms": "60000" } }),
     Unavailable: ({ missing }) => Effect.fail(new KafkaUnavailable({ missing }))
   })

@@ -1,6 +1,6 @@
 /**
- * The truth that published events are compared with: every event carries a token, and the same transaction writes the token down
- * in a table of its own. What was rolled back has left no token there.
+ * The expected events, to compare with the published ones. Every event carries a token, and the same transaction inserts the token into a
+ * table. A transaction that rolled back leaves no token there.
  */
 import { Duration, Effect, Random, Schema } from "effect"
 import { SqlClient } from "effect/sql"
@@ -53,12 +53,12 @@ export const append = Effect.fnUntraced(function* (id: string, count = 1, onTopi
 
 class RolledBack extends Schema.TaggedError<RolledBack>()("RolledBack", {}) {}
 
-/** The longest that a late committer waits: long beside a batch, which takes some milliseconds. */
+/** The longest wait of a late committer: long compared with a batch, which takes some milliseconds. */
 const latestMillis = 100
 
 /**
- * One transaction of a busy system: one to three events of one of the aggregates, or of two of them; some commit late, and some
- * roll back after they have appended.
+ * One transaction of a busy system, with one to three events of one aggregate, or of two. Some transactions commit late, and some roll back
+ * after they have appended.
  */
 export const step = Effect.fnUntraced(function* (aggregates: number) {
   const pick = Effect.map(Random.nextIntBetween(1, aggregates), (index) => `ledger-${String(index).padStart(4, "0")}`)
@@ -79,7 +79,7 @@ export const committed = Effect.gen(function* () {
   return yield* sql<Committed>`SELECT id, version, token FROM ledger ORDER BY id, version`
 })
 
-/** What the comparison found. No problems: nothing is missing, nothing is there that did not commit, and nothing overtook. */
+/** The result of the comparison. No problems: no event is missing, none was published without a commit, and none overtook another. */
 export interface Verdict {
   readonly problems: ReadonlyArray<string>
   readonly committed: number
@@ -87,11 +87,11 @@ export interface Verdict {
   readonly duplicates: number
 }
 
-/** A broken run would print thousands; these are enough to see what it is. */
+/** A broken run would print thousands of problems; a few are enough to understand it. */
 const problemsShown = 10
 
 /**
- * Compares version by version what the topic holds with what committed. `delivered` is in offset order within each partition.
+ * Compares the topic's versions with the committed ones. `delivered` is in offset order within each partition.
  */
 export const check = (delivered: ReadonlyArray<Delivered>, truth: ReadonlyArray<Committed>): Verdict => {
   const expected = new Map(truth.map((event) => [`${event.id} v${event.version}`, event.token]))
@@ -142,12 +142,12 @@ export const archived = Effect.gen(function* () {
   return rows[0]?.count ?? 0
 })
 
-/** Waits until everything that is in the queue now has left it; what comes later is no matter. */
+/** Waits until every event that is in the queue now has left it. Later events may stay. */
 export const presentDrained = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const [last] = yield* sql<{ readonly seq: bigint | null }>`SELECT max(seq) AS seq FROM outbox_events`
   yield* eventually(
-    "what is queued now to be published",
+    "the events queued now to be published",
     Effect.map(
       sql`SELECT 1 AS one FROM outbox_events WHERE seq <= ${last?.seq ?? 0n}::int8 LIMIT 1`,
       (rows) => rows.length === 0

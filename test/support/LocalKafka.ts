@@ -18,14 +18,14 @@ import * as TcpProxy from "./TcpProxy.ts"
  *
  * **Details**
  *
- * The jars come through Maven, once, into `node_modules/.cache/paid-once`. It needs Java 17, Maven, `sh` and a Unix.
- * A node listens three times: for clients (where it can advertise a proxy's port), for the other nodes and the tests' own direct
- * look at the truth (never through a proxy), and for the controllers.
+ * Maven downloads the jars once, into `node_modules/.cache/paid-once`. It needs Java 17, Maven, `sh` and a Unix. A node has three
+ * listeners: one for clients, which may advertise a proxy's port; one for the other nodes and the tests' own checks, never through a proxy;
+ * and one for the controllers.
  *
  * **How the JVMs end when the test process is killed**
  *
- * A watchdog, a small shell script, reads the pids of the living JVMs from a pipe that this process holds open. When this process ends,
- * however it ends, the kernel closes the pipe; the watchdog then kills what it last heard of and removes the temporary data.
+ * A watchdog, a small shell script, reads the pids of the living JVMs from a pipe that this process holds open. When this process ends for
+ * any reason, the kernel closes the pipe. Then the watchdog kills the last pids that it has read, and removes the temporary data.
  *
  * **Gotchas**
  *
@@ -34,7 +34,7 @@ import * as TcpProxy from "./TcpProxy.ts"
 
 export const kafkaVersion = "4.1.1"
 
-/** A Kafka that could not be had, with what its log said last. */
+/** A Kafka did not start; the problem quotes the end of its log. */
 export class LocalKafkaError extends Schema.TaggedError<LocalKafkaError>()("LocalKafkaError", {
   problem: Schema.String
 }) {
@@ -45,7 +45,7 @@ export class LocalKafkaError extends Schema.TaggedError<LocalKafkaError>()("Loca
 
 export interface Broker extends TcpProxy.Address {
   readonly nodeId: number
-  /** Where the node listens itself; equal to `host` and `port` unless it advertises another port. */
+  /** The node's own listener; equal to `host` and `port` unless it advertises another port. */
   readonly direct: TcpProxy.Address
   readonly logFile: string
   /** SIGKILL, then waits until the process is gone. Does nothing to a node that is down. */
@@ -57,7 +57,7 @@ export interface Broker extends TcpProxy.Address {
   /** SIGTERM, then waits until it has shut down. Fails when that takes too long; the node is killed then. */
   readonly stop: Effect.Effect<void, LocalKafkaError>
   /**
-   * Starts the node again on its data and ports, and waits until it answers; does nothing but wait when it runs already.
+   * Starts the node again on its data and ports, and waits until it answers. Only waits if it already runs.
    *
    * A node of three answers only when a second one is up: start them together when all are down.
    */
@@ -65,20 +65,23 @@ export interface Broker extends TcpProxy.Address {
 }
 
 export interface LocalKafka<B extends Broker = Broker> {
-  /** What a client is given: the advertised addresses. */
+  /** The advertised addresses, for clients. */
   readonly bootstrapServers: string
-  /** The same cluster past every proxy, for what a test itself writes and reads. */
+  /** The same cluster without the proxies, for the test's own writes and reads. */
   readonly directBootstrapServers: string
   readonly brokers: ReadonlyArray<B>
 }
 
 export interface Options {
   readonly nodes: 1 | 3
-  /** Keeps the data here, also after the scope's end; else it lives in a temporary directory. Relative to the working directory. */
+  /**
+   * The data stays in this directory after the scope's end. Without it the data is in a temporary directory. Relative to the working
+   * directory.
+   */
   readonly dataDirectory?: string | undefined
-  /** The first node's port for clients; a free one unless given. */
+  /** The first node's port for clients; by default a free one. */
   readonly port?: number | undefined
-  /** More of a node's settings (`server.properties`), above ours. */
+  /** More settings of a node (`server.properties`), which override ours. */
   readonly properties?: Readonly<Record<string, string>> | undefined
 }
 
@@ -86,37 +89,37 @@ const projectDirectory = path.resolve(import.meta.dirname, "../..")
 const cacheDirectory = path.join(projectDirectory, "node_modules/.cache/paid-once")
 const host = "127.0.0.1"
 
-/** 43 MB come in 5 s over a good line; ten minutes are a very bad one. */
+/** 43 MB take 5 s over a good line; ten minutes are enough for a very bad one. */
 const downloadTimeout = "10 minutes"
 
-/** Leftovers of interrupted downloads are removed when they are so old that no download of this minute can be meant. */
+/** Leftovers of interrupted downloads are removed once they are older than any running download can be. */
 const staleDownloadMillis = 3_600_000
 
-/** Seen: 1 s on an idle machine. */
+/** Measured: 1 s on an idle machine. */
 const formatTimeout = "3 minutes"
 
-/** Seen: 2 to 5 s on two cores. This covers a busy CI machine that starts three nodes at once. */
+/** Measured: 2 to 5 s on two cores. Enough for a busy CI machine that starts three nodes at once. */
 const startTimeout = "3 minutes"
 
-/** Seen: 1 s. A clean stop moves leaders away first, which in a half-dead cluster only ends by its own timeouts. */
+/** Measured: 1 s. A clean stop moves leaders away first, and in a half-dead cluster only its own timeouts end that. */
 const stopTimeout = "30 seconds"
 
-/** Far shorter than a start, and long enough not to steal the starting JVMs' cores. */
+/** Far shorter than a start, and long enough not to take CPU from the starting JVMs. */
 const probeInterval = "100 millis"
 
-/** A starting or frozen broker lets a question hang; asking again is cheap. */
+/** A starting or frozen broker may not answer a request; asking again is cheap. */
 const probeTimeoutMillis = 3_000
 
-/** The smallest count that still spreads groups; each partition costs files and time at the start. */
+/** The smallest count that still spreads groups; each partition adds files and start time. */
 const internalTopicPartitions = 4
 
-/** One group per partition of the offsets topic ("a".hashCode() % 4 is 1, and so on): together they ask every group coordinator. */
+/** One group for each partition of the offsets topic, so that a probe asks every group coordinator. `"a".hashCode() % 4` is 1, and so on. */
 const probeGroups = ["a", "b", "c", "d"]
 
-/** Enough of a stack trace to see its cause, and still an error message that one reads. */
+/** Enough of a stack trace to show its cause, in a readable error message. */
 const logTailLines = 30
 
-/** Asks one program to do one thing: its output, or an error that shows it. */
+/** Runs a program: its output, or an error that quotes it. */
 export const execute = (
   command: string,
   args: ReadonlyArray<string>,
@@ -141,10 +144,10 @@ const tail = (file: string): string => {
   }
 }
 
-/** The Java that Maven would use too. */
+/** The Java that Maven would use as well. */
 export const javaCommand = process.env.JAVA_HOME === undefined ? "java" : path.join(process.env.JAVA_HOME, "bin/java")
 
-/** slf4j-simple is the smallest logger that shows why a node did not start; Kafka's own libraries come without any. */
+/** slf4j-simple is the smallest logger that shows why a node did not start; Kafka's own libraries bring none. */
 const pom = `<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>paid-once</groupId>
@@ -169,8 +172,8 @@ const removeStaleDownloads = Effect.sync(() => {
 /**
  * The directory with Kafka's jars, downloaded through Maven if it is not there yet.
  *
- * The download goes to a directory of its own, which takes its final name in one step: an interrupted one leaves nothing that looks
- * complete, and of two at the same time the first wins.
+ * The download goes to a directory of its own, which gets its final name in one step. So an interrupted download never looks complete. Of
+ * two concurrent downloads the first one wins.
  */
 export const jars: Effect.Effect<string, LocalKafkaError> = Effect.gen(function* () {
   const directory = path.join(cacheDirectory, `kafka-${kafkaVersion}`)
@@ -206,8 +209,8 @@ const temporaryDirectory = (prefix: string): Effect.Effect<string, never, Scope.
       Effect.sync(() => fs.rmSync(directory, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 }))
   )
 
-// Each line replaces what is to be ended. `read` fails at the end of the pipe, that is: at the end of the process that held it.
-// A killed JVM may still hold its files for a moment, therefore the directory is removed until it is gone.
+// Each line replaces the list of what to end. `read` fails at the end of the pipe, which is the end of the process that held it. A killed
+// JVM may hold its files for a moment, so the directory is removed until it is gone.
 const watchdogScript = `
 living=""
 while read -r line; do living=$line; done
@@ -225,10 +228,10 @@ done
 `
 
 /**
- * Ends processes (by pid) or containers (as `container:name`) and removes a directory when this process dies, by SIGKILL too.
+ * Ends processes (by pid) or containers (as `container:name`) and removes a directory when this process dies, also by SIGKILL.
  *
- * The effect takes the whole list of what is alive at each call. At the scope's end the watchdog is gone without having done anything:
- * a clean end is the caller's own finalizer.
+ * The effect takes the whole list of what is alive at each call. The scope's end stops the watchdog without any of this: a clean end is the
+ * caller's finalizer.
  */
 export const makeWatchdog = (
   directory: string | undefined
@@ -250,10 +253,10 @@ export const makeWatchdog = (
   ).pipe(Effect.map((child) => (living) => void child.stdin.write(`${living.join(" ")}\n`)))
 
 /**
- * Takes a kept data directory for this process; a second Kafka on it would overwrite the first one's settings before it failed.
+ * Takes a kept data directory for this process. A second Kafka on it would overwrite the first one's settings before it failed.
  *
- * The lock is a Unix socket that the owner listens on: unlike a pid file it cannot outlive its owner, only its name can. The name is short
- * and in the temporary directory because a socket's path ends after about a hundred characters.
+ * The lock is a Unix socket on which the owner listens. Unlike a pid file it can't outlive its owner; only its name can. The name is short
+ * and in the temporary directory, because the path of a socket has at most about a hundred characters.
  */
 const own = (directory: string): Effect.Effect<void, LocalKafkaError, Scope.Scope> => {
   const name = createHash("sha256").update(directory).digest("hex").slice(0, 16)
@@ -326,7 +329,7 @@ const serverProperties = (
     "inter.broker.listener.name": "INTERNAL",
     "controller.listener.names": "CONTROLLER",
     "log.dirs": path.join(node.directory, "data"),
-    // A topic that nobody created is a mistake that a test must see.
+    // A missing topic is a test's mistake, and must be visible.
     "auto.create.topics.enable": false,
     "default.replication.factor": replicas,
     "min.insync.replicas": minInSync,
@@ -338,17 +341,17 @@ const serverProperties = (
     "share.coordinator.state.topic.replication.factor": replicas,
     "share.coordinator.state.topic.min.isr": minInSync,
     "share.coordinator.state.topic.num.partitions": internalTopicPartitions,
-    // A group of tests is complete when it starts; the default waits 3 s for more members.
+    // A test's group is complete when it starts; the default waits 3 s for more members.
     "group.initial.rebalance.delay.ms": 0,
-    // Consumers of tests may die and be missed within a second.
+    // Consumers of tests die, and the group should notice within a second.
     "group.min.session.timeout.ms": 1_000,
-    // After this time a dead node's partitions get new leaders, and a killed node is let in again: with the default of 9 s a restart after
-    // SIGKILL takes 12 s. Below 2 s the hiccups of two busy cores would look like deaths.
+    // After this time a dead node's partitions get new leaders, and a killed node may come back. With the default of 9 s a restart after
+    // SIGKILL takes 12 s. Below 2 s a short stall of two busy cores would look like a death.
     "broker.session.timeout.ms": 2_000,
     "broker.heartbeat.interval.ms": 250,
-    // The cleaner takes 128 MB of heap by default, half of what the JVM gets here; 2 MB hold the keys of a test's compacted topics.
+    // The cleaner takes 128 MB of heap by default, half of the JVM's heap here. 2 MB hold the keys of a test's compacted topics.
     "log.cleaner.dedupe.buffer.size": 2_097_152,
-    // A test has few connections; each thread less is memory and start-up time less.
+    // A test has few connections, and fewer threads save memory and start time.
     "num.network.threads": 2,
     "num.io.threads": 4,
     "background.threads": 2,
@@ -360,10 +363,10 @@ const serverProperties = (
 
 const jvmArguments = (libraries: string, heap: string): ReadonlyArray<string> => [
   heap,
-  // Fast start and little memory before throughput: that is what a test feels.
+  // Start time and memory matter more to a test than throughput.
   "-XX:+UseSerialGC",
   "-XX:TieredStopAtLevel=1",
-  // No file per JVM in /tmp, which a killed one leaves behind.
+  // Without this each JVM has a file in /tmp, which stays when it is killed.
   "-XX:-UsePerfData",
   "-Djava.awt.headless=true",
   "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
@@ -374,13 +377,13 @@ const jvmArguments = (libraries: string, heap: string): ReadonlyArray<string> =>
   path.join(libraries, "*")
 ]
 
-/** Kafka's command line takes an id that starts with a dash for an option. */
+/** Kafka's command line reads an id that starts with a dash as an option. */
 const newClusterId = Effect.sync(() => randomBytes(16).toString("base64url")).pipe(
   Effect.repeat({ until: (id) => !id.startsWith("-") })
 )
 
 /**
- * Formats the node's storage once. The mark is written after the format, so an interrupted one is done again, from nothing.
+ * Formats the node's storage once. The mark is written after the format, so an interrupted format is repeated from the start.
  */
 const format = Effect.fnUntraced(function* (libraries: string, node: Node, clusterId: string) {
   const mark = path.join(node.directory, "formatted")
@@ -405,15 +408,15 @@ const format = Effect.fnUntraced(function* (libraries: string, node: Node, clust
   fs.writeFileSync(mark, "")
 })
 
-/** Both halves of one acquisition: kafkajs leaves timers and sockets behind when a failed client is not disconnected. */
+/** Connects, and disconnects with the scope: kafkajs leaves timers and sockets behind when a failed client is not disconnected. */
 const connected = <C extends Admin | Producer>(client: C): Effect.Effect<C, unknown, Scope.Scope> =>
   Effect.acquireRelease(Effect.succeed(client), (client) =>
     Effect.ignore(Effect.tryPromise(() => client.disconnect()))
   ).pipe(Effect.tap((client) => Effect.tryPromise({ try: () => client.connect(), catch: (cause) => cause })))
 
 /**
- * Asks the cluster whether it is ready, once: it knows the expected nodes, every group has a coordinator that has loaded its offsets, and
- * producer ids are handed out. Right after the start these say "loading" for a moment, each on its own.
+ * Asks the cluster once whether it is ready. It must know the expected nodes, every group must have a coordinator that has loaded its
+ * offsets, and producer ids must be handed out. Right after the start each of these may still answer "loading".
  */
 export const probe = (bootstrapServers: string, nodeIds: ReadonlyArray<number>): Effect.Effect<void, unknown> =>
   Effect.gen(function* () {
@@ -433,11 +436,11 @@ export const probe = (bootstrapServers: string, nodeIds: ReadonlyArray<number>):
     yield* Effect.forEach(probeGroups, (groupId) => ask(() => admin.fetchOffsets({ groupId, topics: [] })), {
       discard: true
     })
-    // kafkajs refuses to make an idempotent producer that never retries.
+    // kafkajs does not allow an idempotent producer that never retries.
     yield* connected(kafka.producer({ idempotent: true, allowAutoTopicCreation: false, retry: { retries: 1 } }))
   }).pipe(Effect.scoped)
 
-/** Asks until the cluster is ready; the error at the end of the time carries the last refusal. */
+/** Asks until the cluster is ready. When the time is over the error contains the last refusal. */
 export const awaitReady = (
   bootstrapServers: string,
   nodeIds: ReadonlyArray<number> = []
@@ -456,7 +459,7 @@ export const awaitReady = (
             })
           )
       }),
-      // retry has taken every error; what is left is the timeout's.
+      // `retry` has handled every error but the timeout's.
       Effect.catch((error) => (error instanceof LocalKafkaError ? Effect.fail(error) : Effect.die(error)))
     )
   })
@@ -464,8 +467,8 @@ export const awaitReady = (
 /**
  * Starts a Kafka of one or three nodes, ready when the effect succeeds.
  *
- * `advertise` may put something in front of each node before it starts: it gets the node's own address and gives the port that clients
- * are told instead.
+ * `advertise` may put a proxy in front of each node before it starts. It gets the node's own address and returns the port that clients are
+ * told.
  *
  * With three nodes topics have three replicas by default, and a write needs two.
  *
@@ -516,7 +519,7 @@ export const make = <E = never, R = never>(
       Effect.sync(() => {
         if (node.jvm !== undefined) return node.jvm
         const log = fs.openSync(node.logFile, "a")
-        // Detached, as the watchdog is: Ctrl-C comes to us alone, and the scope decides how the JVM ends.
+        // Detached like the watchdog: Ctrl-C goes to this process alone, and the scope decides how the JVM ends.
         const child = childProcess.spawn(
           javaCommand,
           [...jvmArguments(libraries, "-Xmx256m"), "kafka.Kafka", path.join(node.directory, "server.properties")],
@@ -549,7 +552,7 @@ export const make = <E = never, R = never>(
       Effect.suspend(() => {
         const { jvm } = node
         if (jvm === undefined) return Effect.void
-        // A frozen process takes SIGTERM only when it runs again.
+        // A frozen process handles SIGTERM only after SIGCONT.
         jvm.child.kill("SIGCONT")
         jvm.child.kill("SIGTERM")
         return Deferred.await(jvm.exited).pipe(
@@ -592,9 +595,9 @@ export const make = <E = never, R = never>(
 
     for (const node of nodes) {
       fs.mkdirSync(node.directory, { recursive: true })
-      // One log per run: a kept one would grow for ever, and its end would tell of another time.
+      // One log per run: a kept log would grow for ever, and its end would be of another run.
       fs.rmSync(node.logFile, { force: true })
-      // Written at every start: the ports of a kept cluster may differ from last time's.
+      // Written at every start: the ports of a kept cluster may have changed.
       fs.writeFileSync(
         path.join(node.directory, "server.properties"),
         serverProperties(node, nodes, options.properties)
@@ -625,7 +628,7 @@ export const make = <E = never, R = never>(
     }
   })
 
-/** A Kafka whose every node tells its clients to come through a proxy of its own. Inter-broker traffic does not pass it. */
+/** A Kafka whose nodes each advertise a proxy of their own to clients. Traffic between brokers does not pass the proxies. */
 export const makeProxied = (
   options: Options
 ): Effect.Effect<LocalKafka<Broker & { readonly proxy: TcpProxy.KafkaProxy }>, LocalKafkaError, Scope.Scope> =>

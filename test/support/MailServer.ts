@@ -1,14 +1,14 @@
-/** A real SMTP server in the test's process, which takes mail, refuses it or falls silent as the test says. */
+/** A real SMTP server in the test's process. It takes mails, refuses them or does not answer, as the test says. */
 import { Effect } from "effect"
 import { SMTPServer, type SMTPServerOptions } from "smtp-server"
 import type { AddressInfo } from "node:net"
 
-/** What the server says when it is asked. A number is a reply code; `silence` is no reply at all. */
+/** The server's answers. A number is a reply code; `silence` is no reply at all. */
 export interface Behaviour {
   readonly login?: number
   readonly sender?: number
   readonly recipient?: number | "silence"
-  /** After the message has been read to its end. `cut` takes the mail, and the connection breaks before the reply. */
+  /** The reply after the whole message. `cut` takes the mail, and the connection breaks before the reply. */
   readonly message?: number | "silence" | "cut"
 }
 
@@ -43,7 +43,7 @@ export const make = (
       }
       const settings: SMTPServerOptions = {
         disableReverseLookup: true,
-        // No certificate of its own: a client that finds STARTTLS would have to trust a stranger.
+        // The server has no certificate that a client could trust, so it does not offer STARTTLS.
         disabledCommands: options.login === undefined ? ["STARTTLS", "AUTH"] : ["STARTTLS"],
         allowInsecureAuth: true,
         authOptional: options.login === undefined,
@@ -72,7 +72,7 @@ export const make = (
         }
       }
       const server = new SMTPServer(settings)
-      // A client that goes away in the middle is what some tests are about.
+      // In some tests the client closes its connection in the middle.
       server.on("error", () => undefined)
       const listening = server.listen(options.port ?? 0, "127.0.0.1", () => {
         resume(

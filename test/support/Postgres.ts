@@ -12,10 +12,10 @@ import * as Path from "node:path"
 import * as EmbeddedPostgres from "../../src/postgres/embedded/EmbeddedPostgres.ts"
 import * as Migrations from "../../src/postgres/Migrations.ts"
 
-/** The checkout, wherever it is run from. */
+/** The checkout's directory, whatever the working directory is. */
 export const root = Path.resolve(import.meta.dirname, "../..")
 
-/** Durability costs time, and a test's database does not outlive the test: only the tests that pull the plug keep it on. */
+/** Durability costs time, and a test's database does not outlive the test. Only the tests that kill Postgres keep it on. */
 const settings = { fsync: "off", full_page_writes: "off", max_connections: "300" }
 
 /** A superuser's URL, until the scope closes. */
@@ -31,8 +31,8 @@ export const acquire = Effect.gen(function* () {
 })
 
 /**
- * Sets the time zone of a new database's sessions: half an hour beside a full one, and far from UTC, in which days begin. A statement that takes
- * its day from the session's zone is wrong here for nine and a half hours of each day, and right on a server in UTC.
+ * Sets the time zone of a new database's sessions. It is nine and a half hours from UTC, and not by whole hours. A statement that takes its
+ * day from the session's zone is wrong here for nine and a half hours of each day, although it is right on a server in UTC.
  */
 export const farFromUtc = (database: string) => `ALTER DATABASE ${database} SET timezone = 'Pacific/Marquesas'`
 

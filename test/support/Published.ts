@@ -1,4 +1,4 @@
-/** Takes everything out of the queue, as a dispatcher does after the broker's ack, for tests that are about what comes after. */
+/** Publishes the whole queue, as a dispatcher does after the broker's ack, for tests of what comes after that. */
 import { Effect } from "effect"
 import { Lane, laneCount } from "../../src/outbox/Lane.ts"
 import { Queue } from "../../src/outbox/Queue.ts"

@@ -1,4 +1,4 @@
-/** A topic that refuses what a test tells it to, around the embedded broker, and remembers every send. */
+/** The embedded broker with a topic that refuses the batches that a test names, and records every send. */
 import { Effect, Layer, Random } from "effect"
 import { SqlClient } from "effect/sql"
 import { Broker, BrokerUnavailable, MessageRejected } from "../../src/brokers/Broker.ts"
@@ -11,7 +11,7 @@ import * as Counters from "./Counters.ts"
 export type Name = `${string}/${number}`
 
 export interface Topic {
-  /** A batch that holds one of these is refused as a whole. */
+  /** A batch with one of these events is refused as a whole. */
   readonly refused: Set<Name>
   /** Batches with more records are refused. */
   maxRecords: number
@@ -41,7 +41,7 @@ export const nameOf = (value: Uint8Array): Name => {
   return `${aggregateId}/${aggregateVersion}`
 }
 
-/** The broker, behind the topic's whims. */
+/** The broker, with the topic's refusals. */
 export const over =
   (topic: Topic) =>
   <R>(layer: Layer.Layer<Broker, never, R>): Layer.Layer<Broker, never, R> =>
@@ -64,11 +64,11 @@ export const over =
       )
     ).pipe(Layer.provide(layer))
 
-/** How often the event was sent by itself. */
+/** How often the event was sent alone. */
 export const sendsAlone = (topic: Topic, name: Name) =>
   topic.sends.filter((send) => send.length === 1 && send[0] === name).length
 
-/** Appends `count` events behind `version` in a transaction of its own. */
+/** Appends `count` events after `version` in a transaction of its own. */
 export const append = (id: string, version: number, count: number, at = Counters.topic) =>
   Effect.gen(function* () {
     const outbox = yield* Outbox
@@ -79,7 +79,7 @@ export const append = (id: string, version: number, count: number, at = Counters
     )
   })
 
-/** Where the aggregate's events are, in version order. */
+/** The states of the aggregate's events, in version order. */
 export const statesOf = (id: string) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
@@ -109,14 +109,14 @@ export const untilPublished = (id: string, count: number) =>
     )
   )
 
-/** Waits of some milliseconds, so that ten sends are over soon. */
+/** Waits of a few milliseconds, so that ten attempts end quickly. */
 export const soon = (settings: Partial<(typeof HoldSettings)["Service"]> = {}) =>
   Layer.succeed(HoldSettings, { retryBaseMillis: 0.02, maxAttempts: 10, skipTopics: [], ...settings })
 
-/** The broker's answer, for tests that hand it to the dispatcher's steps themselves. */
+/** The broker's refusal, for tests that call the dispatcher's steps. */
 export const rejection = new MessageRejected({ topic: Counters.topic, partition: 0, reason: "too large" })
 
-/** The hold on the aggregate, as it stands. */
+/** The hold on the aggregate. */
 export const holdOn = (id: string) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
@@ -126,7 +126,7 @@ export const holdOn = (id: string) =>
     return row
   })
 
-/** Makes every refused event that is tried again due now. A dispatcher finds out by its poll. */
+/** Makes every refused event that is retried due now. A dispatcher notices at its next poll. */
 export const dueNow = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   yield* sql`UPDATE outbox_holds SET next_attempt_at = clock_now() WHERE next_attempt_at IS NOT NULL`

@@ -1,28 +1,28 @@
-/** A gateway in memory that a test holds, fails and lets forget: what it captured and gave back, and every call that it got. */
+/** A gateway in memory. A test can make it wait, fail and forget keys, and reads from it what was captured and refunded, and every call. */
 import { Effect, Layer, Option } from "effect"
 import { type ChargeOutcome, Gateway, OutcomeUnknown } from "../../src/application/Gateway.ts"
 import { refundKeyOf } from "../../src/domain/Payment.ts"
 
-/** A call: before it has its effect, and before its answer. */
+/** A moment of a call: before its effect, or before its answer. */
 export type Moment = `${"before" | "after"} ${"charge" | "lookUpCharge" | "refund" | "lookUpRefund"}`
 
 export class ScriptedGateway {
-  /** What is known by key now. */
+  /** The outcomes that it remembers, by key. */
   readonly charges = new Map<string, ChargeOutcome>()
   readonly refunds = new Map<string, number>()
   /** Keys in the order of the calls. */
   readonly calls: Array<{ readonly call: string; readonly key: string }> = []
-  /** Money that moved, forgotten or not. */
+  /** Payments whose money has moved, also after their keys were forgotten. */
   readonly captured: Array<string> = []
   readonly given: Array<string> = []
   private readonly script = new Map<Moment, Array<Effect.Effect<void, OutcomeUnknown>>>()
 
-  /** What happens at the next such moments, one after another. */
+  /** Runs `effects` at the next calls of this kind, one for each. */
   next(moment: Moment, ...effects: ReadonlyArray<Effect.Effect<void, OutcomeUnknown>>) {
     this.script.set(moment, [...(this.script.get(moment) ?? []), ...effects])
   }
 
-  /** The keys' retention is over. */
+  /** Forgets all keys, as after their retention. */
   forget() {
     this.charges.clear()
     this.refunds.clear()

@@ -1,7 +1,7 @@
-/** A clock on which long waits never end: what comes about on it was not brought by a poll or another net that comes later by itself. */
+/** A clock on which long waits never end. A test that passes on it shows that no slow poll did the work. */
 import { Clock, Duration, Effect } from "effect"
 
-/** Runs `effect`, and all that it forks, on the present clock, but for waits longer than `longest`: those are for ever. */
+/** Runs `effect`, and all fibers that it forks, on the present clock. Waits longer than `longest` never end. */
 export const upTo =
   (longest: Duration.Input) =>
   <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>

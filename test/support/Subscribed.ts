@@ -1,6 +1,6 @@
 /**
- * What a test of a subscriber needs: orders that make events, and {@link apply}, which gives them to the subscriber through the real
- * inbox, on a real Postgres, as the service does.
+ * Helpers for tests of a subscriber: orders that make events, and {@link apply}, which gives the events to the subscriber through the real
+ * inbox, on a real Postgres.
  *
  * ```ts
  * layer(Subscribed.layer)("billing", (it) => {
@@ -24,13 +24,13 @@ import { bind, type Subscriber } from "../../src/inbox/Subscriber.ts"
 import * as Deliveries from "./Deliveries.ts"
 import { TestDatabase } from "./TestDatabase.ts"
 
-/** The inbox, over whatever database is there. */
+/** The inbox, on the database in the context. */
 export const inbox = Deliveries.plainSteps.pipe(Layer.provideMerge(Inbox.layer))
 
-/** The inbox over a database of the test's own. */
+/** The inbox, on a database of the test's own. */
 export const layer = inbox.pipe(Layer.provideMerge(TestDatabase.layerPool))
 
-/** A new UUID version 7, as an event, an order or a payment has one. */
+/** A new UUID version 7, as for an event, an order or a payment. */
 export const newId = () => {
   const millis = Date.now().toString(16).padStart(12, "0")
   return `${millis.slice(0, 8)}-${millis.slice(8)}-7${randomUUID().slice(15)}`
@@ -42,7 +42,7 @@ export interface Options {
   readonly lines?: ReadonlyArray<{ readonly sku: string; readonly quantity: number; readonly unitAmountMinor: number }>
 }
 
-/** An order whose methods make its events, one version after the other. `at` is when it happened, in ISO 8601. */
+/** An order whose methods make its events in version order. `at` is when the event happened, in ISO 8601. */
 export const order = (options: Options = {}) => {
   const {
     currency = "EUR",
@@ -89,7 +89,7 @@ export const recordsOf = (events: ReadonlyArray<Envelope>): NonEmptyReadonlyArra
   return [first!, ...rest]
 }
 
-/** A slice of the orders topic, as a broker would hand it out. Its offset is nobody's. */
+/** A slice of the orders topic, as a broker hands it out. Its commit does nothing. */
 export const sliceOf = (events: ReadonlyArray<Envelope>, partition = 0): Slice => ({
   topic: ordersTopic,
   partition,
@@ -97,7 +97,7 @@ export const sliceOf = (events: ReadonlyArray<Envelope>, partition = 0): Slice =
   commit: Effect.void
 })
 
-/** Gives the events to the subscriber in one slice: the real transaction, with the marks of the real inbox. */
+/** Gives the events to the subscriber in one slice, in the real transaction, with the real inbox's marks. */
 export const apply = <R = never>(subscriber: Subscriber<R>, ...events: ReadonlyArray<Envelope>) =>
   Effect.gen(function* () {
     const { run } = yield* ApplySlice

@@ -8,14 +8,14 @@ const host = "127.0.0.1"
 /** Long enough for two busy cores and shorter than vitest's own limit, so that a failure says what it waited for. */
 const patience = "30 seconds"
 
-/** How an end of a connection looks from a client. */
+/** How a client sees the end of its connection. */
 type Ending = "end" | "reset"
 
 interface Peer {
   readonly socket: net.Socket
   readonly send: (text: string | Buffer) => Effect.Effect<void>
   readonly received: () => Buffer
-  /** Waits until that many bytes have come altogether. */
+  /** Waits until that many bytes have arrived in total. */
   readonly receives: (bytes: number) => Effect.Effect<string>
   readonly ending: Effect.Effect<Ending>
 }
@@ -93,7 +93,7 @@ const echo = (chunk: Buffer, socket: net.Socket) => void socket.write(chunk)
 const bounded = Effect.timeout(patience)
 
 describe("TcpProxy", () => {
-  it.live("hands bytes and the ends of streams on, each direction for itself", () =>
+  it.live("passes bytes and the ends of streams on, for each direction separately", () =>
     Effect.gen(function* () {
       const server = yield* makeServer(echo)
       const proxy = yield* TcpProxy.make({ upstream: { host, port: server.port } })
@@ -138,7 +138,7 @@ describe("TcpProxy", () => {
       assert.strictEqual(yield* server.peers[0]!.receives(5), "lost?")
       assert.strictEqual(client.received().length, 0)
 
-      // What was lost cannot be continued: the old connection goes, a new one works.
+      // After lost bytes the old connection can't go on: it is reset, and a new one works.
       yield* proxy.pass
       assert.strictEqual(yield* client.ending, "reset")
       const next = yield* connect(proxy)
@@ -273,7 +273,7 @@ describe("TcpProxy", () => {
   )
 })
 
-/** A request as Kafka frames it; what follows the correlation id is of no interest to the proxy. */
+/** A request in Kafka's framing. The proxy does not read beyond the correlation id. */
 const request = (apiKey: number, correlationId: number, body = "question") => {
   const header = Buffer.alloc(12)
   header.writeInt32BE(8 + body.length, 0)
@@ -325,7 +325,7 @@ describe("TcpProxy for Kafka", () => {
       yield* client.ending
       assert.deepStrictEqual(correlationIds(client), [1])
 
-      // Only one was asked for.
+      // Only one delay was asked for.
       const next = yield* connect(proxy)
       yield* next.send(request(TcpProxy.ApiKey.Produce, 3))
       yield* next.receives(12)

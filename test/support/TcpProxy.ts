@@ -7,14 +7,13 @@ import * as net from "node:net"
  *
  * **When to use**
  *
- * In tests of what happens on the wire: answers that get lost, connections that are reset, servers that stall. {@link make} knows
- * bytes only; {@link makeKafka} also sees Kafka's frames and can lose or delay the answer to one kind of request.
+ * In tests of failures on the wire: answers that get lost, connections that are reset, servers that stall. {@link make} knows bytes only.
+ * {@link makeKafka} also sees Kafka's frames, and can lose or delay the answer to one kind of request.
  *
  * **Gotchas**
  *
- * Delays run on the clock of the fiber that made the proxy: use `it.live`, or move the TestClock.
- * A connection is accepted before its upstream is reached; an upstream that is down therefore shows as a reset, and only
- * {@link TcpProxy.refuse} shows as ECONNREFUSED.
+ * Delays run on the clock of the fiber that made the proxy: use `it.live`, or move the TestClock. A connection is accepted before the proxy
+ * connects to its upstream. So an upstream that is down shows as a reset, and only {@link TcpProxy.refuse} shows as ECONNREFUSED.
  */
 
 /** `requests` travel from the client to the server, `responses` back. */
@@ -25,12 +24,12 @@ export interface Address {
   readonly port: number
 }
 
-/** What has happened since the proxy was made. Bytes and frames count when they are handed on, not when they arrive. */
+/** Counters since the proxy was made. Bytes and frames count when they are passed on, not when they arrive. */
 export interface Counters {
   readonly accepted: number
   readonly requestBytes: number
   readonly responseBytes: number
-  /** Bytes that a black hole ate. */
+  /** Bytes that a black hole dropped. */
   readonly swallowedBytes: number
   /** Requests handed to the server, by Kafka's api key. Only a Kafka proxy counts frames. */
   readonly requestFrames: Readonly<Record<number, number>>
@@ -45,23 +44,23 @@ export interface TcpProxy extends Address {
   /** Waits until the counters satisfy the condition; bound it with `Effect.timeout`. */
   readonly until: (condition: (counters: Counters) => boolean) => Effect.Effect<Counters>
   /**
-   * Back to a plain proxy: listens again, hands on what was held, disarms what has not happened yet. A connection that lost
-   * bytes to a black hole is reset, because its streams no longer fit together.
+   * Back to a plain proxy: listens again, passes on held bytes, and disarms faults that have not happened. A connection that lost bytes is
+   * reset, because its streams no longer fit together.
    */
   readonly pass: Effect.Effect<void>
-  /** Accepts connections and bytes, and loses the bytes (also the end of a stream): a network that drops every packet. */
+  /** Accepts connections and bytes, and drops the bytes and ends of streams, like a network that loses every packet. */
   readonly blackHole: (directions?: Direction | "both") => Effect.Effect<void>
-  /** Keeps bytes back until {@link TcpProxy.pass}, which delivers them in order: the late arrival that a zombie is made of. */
+  /** Keeps bytes until {@link TcpProxy.pass}, which delivers them in order. So a zombie's bytes can arrive late. */
   readonly hold: (directions?: Direction | "both") => Effect.Effect<void>
   /** Answers new connections with ECONNREFUSED; open ones go on. */
   readonly refuse: Effect.Effect<void>
-  /** Sends a RST to both ends of every open connection, and says how many there were. */
+  /** Sends a RST to both ends of every open connection, and returns how many there were. */
   readonly reset: Effect.Effect<number>
-  /** Hands on every byte that many milliseconds after it came, in order. */
+  /** Passes on every byte that many milliseconds after it arrived, in order. */
   readonly delay: (millis: number, directions?: Direction | "both") => Effect.Effect<void>
   /**
-   * Lets that many more bytes through in one direction, counted over all connections, and then closes the connection that
-   * reached the number. The inner effect waits for it.
+   * Passes that many more bytes in one direction, counted over all connections. Then it closes the connection that reached the number. The
+   * inner effect waits for that.
    */
   readonly cutAfter: (options: {
     readonly bytes: number
@@ -69,7 +68,7 @@ export interface TcpProxy extends Address {
   }) => Effect.Effect<Effect.Effect<void>>
 }
 
-/** A response that was swallowed: the server has carried the request out, and the client does not know. */
+/** A response that was dropped: the server has carried the request out, and the client does not know. */
 export interface DroppedResponse {
   readonly apiKey: number
   readonly correlationId: number
@@ -78,11 +77,11 @@ export interface DroppedResponse {
 
 export interface KafkaProxy extends TcpProxy {
   /**
-   * Swallows the next response of that kind and closes its connection on both sides. The request has been handed on and answered
-   * by then. Arming twice drops two. The inner effect waits for this drop.
+   * Drops the next response of that kind and closes its connection on both sides. By then the request has been passed on and answered.
+   * Arming twice drops two. The inner effect waits for this drop.
    */
   readonly dropNextResponse: (options: { readonly apiKey: number }) => Effect.Effect<Effect.Effect<DroppedResponse>>
-  /** Hands on the next response of that kind so much later; what follows on the same connection waits behind it. */
+  /** Delays the next response of that kind; later bytes of the same connection wait behind it. */
   readonly delayResponse: (options: { readonly apiKey: number; readonly millis: number }) => Effect.Effect<void>
 }
 
@@ -107,23 +106,23 @@ export const ApiKey = {
 const host = "127.0.0.1"
 
 /**
- * Ports are taken from below the range that Linux (32768) and macOS (49152) give to outgoing connections: a port that must be free
- * again after a restart must not be borrowed by some client meanwhile, nor can a reconnecting client meet itself on it.
+ * Ports below the range that Linux (from 32768) and macOS (from 49152) give to outgoing connections. A port that a test binds again after a
+ * restart must not be taken by a client meanwhile. And a reconnecting client must not connect to itself on it.
  */
 const lowestPort = 23_000
 const highestPort = 29_999
 
-/** What is found free now and bound later, by a JVM that starts: a thousand for each test process, below all others. */
+/** Ports that are found free now and bound later by a JVM: a thousand for each test process, below all others. */
 const firstLater = 20_000 + 1_000 * (Number(process.env["VITEST_POOL_ID"] ?? 0) % 3)
 const laterPorts = [firstLater, firstLater + 999] as const
 
-/** With thousands of ports and a handful in use a second try is rare already; a hundred failures mean that something else is wrong. */
+/** With thousands of ports and few in use a second try is rare, and a hundred failures have another cause. */
 const portAttempts = 100
 
-/** Per connection and direction. Above it the sender is paused, so that a held or delayed stream cannot fill the memory. */
+/** The limit for each connection and direction. Above it the sender is paused, so that a held or delayed stream can't fill the memory. */
 const maxPendingBytes = 1_048_576
 
-/** Kafka's own `socket.request.max.bytes` is 100 MiB; a longer frame means that the stream is not Kafka's. */
+/** The default of Kafka's `socket.request.max.bytes`. A longer frame shows that the stream is not Kafka's. */
 const maxFrameBytes = 104_857_600
 
 /** Correlation id and api key of a frame. */
@@ -153,7 +152,7 @@ interface Connection {
   readonly client: net.Socket
   readonly upstream: net.Socket
   readonly over: Deferred.Deferred<void>
-  /** Set once bytes were lost on the way: the streams cannot be continued. */
+  /** Set once bytes were lost: the streams can't go on. */
   tainted: boolean
 }
 
@@ -162,14 +161,14 @@ const listen = (
   onConnection: (socket: net.Socket) => void
 ): Effect.Effect<net.Server, NodeJS.ErrnoException> =>
   Effect.callback((resume) => {
-    // Half-open sockets are kept, so that the end of one direction reaches the other side as just that.
+    // Half-open sockets are kept, so that the end of one direction reaches the other side as such.
     const server = net.createServer({ allowHalfOpen: true, noDelay: true }, onConnection)
     server.once("error", (error) => resume(Effect.fail(error)))
     server.listen(port, host, () => resume(Effect.succeed(server)))
     return Effect.sync(() => server.close())
   })
 
-/** Node's random numbers, not Effect's: a test's seeded ones would send every test process to the same ports. */
+/** Node's random numbers and not Effect's: with a test's seed every test process would get the same ports. */
 const portBetween = (lowest: number, highest: number) => Effect.sync(() => randomInt(lowest, highest + 1))
 
 const listenSomewhere = (
@@ -185,11 +184,11 @@ const listenSomewhere = (
 const portOf = (server: net.Server): number => (server.address() as net.AddressInfo).port
 
 /**
- * That many different ports of 127.0.0.1, free at this moment and outside the range of outgoing connections.
+ * That many different free ports of 127.0.0.1, outside the range of outgoing connections.
  *
  * **Gotchas**
  *
- * Nothing keeps them free until somebody binds them: a range for each test process, in which nothing else is.
+ * Nothing keeps them free until they are bound. Therefore each test process has a range of its own.
  */
 export const freePorts = (count: number): Effect.Effect<ReadonlyArray<number>> =>
   Effect.acquireRelease(
@@ -222,7 +221,7 @@ const write = (socket: net.Socket, bytes: Buffer): Effect.Effect<void> =>
     return Effect.sync(() => void socket.off("drain", proceed).off("close", proceed))
   })
 
-/** Sends what is buffered, then the end of the stream; done when the kernel has it. */
+/** Sends the buffered bytes and the end of the stream; done when the kernel has them. */
 const end = (socket: net.Socket): Effect.Effect<void> =>
   Effect.callback((resume) => {
     if (socket.destroyed || socket.writableFinished) return resume(Effect.void)
@@ -235,7 +234,7 @@ const end = (socket: net.Socket): Effect.Effect<void> =>
     return Effect.sync(() => void socket.off("finish", proceed).off("close", proceed))
   })
 
-/** Cuts a byte stream into Kafka's frames: four bytes of length, then so many bytes. */
+/** Cuts a byte stream into Kafka's frames: four bytes of length, and that many bytes. */
 const frameSplitter = () => {
   let rest: Buffer = Buffer.alloc(0)
   return (chunk: Buffer): ReadonlyArray<Buffer> => {
@@ -333,7 +332,7 @@ const makeProxy = Effect.fnUntraced(function* (
     const bytes = cut === undefined ? piece.bytes : piece.bytes.subarray(0, cut.remaining)
     yield* write(to, bytes)
     totals[direction === "requests" ? "requestBytes" : "responseBytes"] += bytes.length
-    // A frame that was cut short does not count: the other side never saw it whole.
+    // A frame that was cut short does not count: the other side never got all of it.
     if (frame !== undefined && bytes.length === piece.bytes.length) {
       increment(direction === "requests" ? totals.requestFrames : totals.responseFrames, frame.apiKey)
     }
@@ -341,7 +340,7 @@ const makeProxy = Effect.fnUntraced(function* (
       cut.remaining -= bytes.length
       if (cut.remaining <= 0) {
         flow.cut = undefined
-        // The last bytes must arrive before the connection is gone, or the cut would come earlier than asked for.
+        // The last bytes must arrive before the connection ends, or the cut would come too early.
         yield* end(to)
         closeConnection(connection)
         Deferred.doneUnsafe(cut.done, Effect.void)
@@ -453,10 +452,10 @@ const makeProxy = Effect.fnUntraced(function* (
     )
   })
 
-  // Made before the listener, so that at the end the listener closes first and then the connections' fibers end.
+  // Made before the listener, so that at the end the listener closes before the connections' fibers end.
   const runFork = yield* FiberSet.makeRuntime<never, void, never>()
   const onConnection = (socket: net.Socket) => {
-    // A reset may come before the fiber has attached its own listener, and would then end the process.
+    // A reset may come before the fiber has its own listener, and would then end the process.
     socket.on("error", () => {})
     runFork(handleConnection(socket))
   }
@@ -552,14 +551,14 @@ export const make = (options: { readonly upstream: Address }): Effect.Effect<Tcp
   makeProxy(options.upstream, false)
 
 /**
- * A proxy in front of one Kafka broker: hands on whole frames, and can lose or delay single responses.
+ * A proxy in front of one Kafka broker. It passes whole frames, and can lose or delay single responses.
  *
  * Brokers tell their clients where to connect, so the broker has to advertise this proxy's port: see `LocalKafka.makeProxied`.
  */
 export const makeKafka = (options: { readonly upstream: Address }): Effect.Effect<KafkaProxy, never, Scope.Scope> =>
   makeProxy(options.upstream, true)
 
-/** A proxy in front of the database that `url` names, and the URL that leads through it. */
+/** A proxy in front of the database of `url`, and the URL that leads through it. */
 export const makePostgres = Effect.fnUntraced(function* (url: Redacted.Redacted) {
   const target = new URL(Redacted.value(url))
   const proxy = yield* make({ upstream: { host: target.hostname, port: Number(target.port) } })

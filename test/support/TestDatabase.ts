@@ -45,12 +45,12 @@ export class TestDatabase extends Context.Service<
   TestDatabase,
   { readonly url: Redacted.Redacted; readonly name: string }
 >()("test/TestDatabase") {
-  /** Clones the template; drops the clone with whoever is still connected. `template: "template0"` gives an empty one. */
+  /** Clones the template. At the end it drops the clone and all its sessions. `template: "template0"` gives an empty database. */
   static readonly make = (template?: string) =>
     Effect.acquireRelease(
       Effect.gen(function* () {
         const name = `test_${randomBytes(6).toString("hex")}`
-        // A clone has none of its template's settings.
+        // A clone does not copy the template's settings.
         yield* administer(
           `CREATE DATABASE ${name} TEMPLATE ${template ?? inject("templateDatabase")}`,
           farFromUtc(name)
@@ -68,16 +68,16 @@ export class TestDatabase extends Context.Service<
   /** Runs the statements one by one as the superuser, on a connection of their own. */
   static readonly administer = administer
 
-  /** A directory for what a service process keeps on disk; it goes with the scope. */
+  /** A directory for a service process's files, removed with the scope. */
   static readonly dataDirectory = Effect.acquireRelease(
     Effect.promise(() => mkdtemp(Path.join(tmpdir(), "paid-once-test-"))),
     (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
   )
 
-  /** The round trip that the service saves at each BEGIN, its pools in tests save, too. */
+  /** BEGIN without a round trip, as in the service's pools. */
   static readonly fastBegin = Layer.succeed(Database.SocketSetup, DeferredBegin.install)
 
-  /** The clone with the pool that the service itself would have, and ids by its clock. */
+  /** The clone with a pool like the service's, and ids by its clock. */
   static readonly layerPool = Layer.unwrap(
     TestDatabase.useSync(({ url }) =>
       Ids.layer.pipe(

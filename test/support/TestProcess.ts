@@ -1,5 +1,5 @@
 /**
- * What one process of the service has of the mechanism, on a test's own database: build it twice for two processes.
+ * The mechanism's layers of one process, on a test's own database: build it twice for two processes.
  */
 import { Effect, Layer, References } from "effect"
 import { type Batch, Broker } from "../../src/brokers/Broker.ts"
@@ -17,7 +17,7 @@ import { Wakeups } from "../../src/platform/Wakeups.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import { TestDatabase } from "./TestDatabase.ts"
 
-/** For tests that make failures on purpose: what is logged about them is noise. */
+/** No logs, for tests that cause failures on purpose. */
 export const quiet = Layer.succeed(References.MinimumLogLevel, "None")
 
 /** Pool, ids, control connection, wake-ups and ownership of one process. */
@@ -39,15 +39,15 @@ export const outbox = Outbox.Outbox.layer.pipe(Layer.provideMerge(LaneWakeup.lay
 /** The embedded broker, as the service has it. */
 export const broker = EmbeddedBroker.layer
 
-/** The dispatcher's steps with all that decorates them, over the broker that `change` makes of the embedded one. */
+/** The dispatcher's steps with all their decorators, over the embedded broker as `change` changes it. */
 export const dispatcherStepsOver = <R>(change: (layer: typeof broker) => Layer.Layer<Broker, never, R>) =>
   Dispatching.steps.pipe(Layer.provideMerge(TopicChecks.layer), Layer.provideMerge(change(broker)))
 
-/** A dispatcher over the broker that `change` makes of the embedded one. */
+/** A dispatcher over the embedded broker as `change` changes it. */
 export const dispatcherOver = <R>(change: (layer: typeof broker) => Layer.Layer<Broker, never, R>) =>
   Dispatching.over(dispatcherStepsOver(change))
 
-/** What makes of a broker one that publishes in another way, which has the real one to go on with. */
+/** Changes a broker's `publish`; the new function gets the real broker. */
 export const publishing =
   (publish: (batch: Batch, broker: Broker["Service"]) => ReturnType<Broker["Service"]["publish"]>) =>
   <E, R>(layer: Layer.Layer<Broker, E, R>) =>

@@ -1,9 +1,9 @@
-/** Loops whose waits are minutes, run under a clock that the test moves. The database, and whatever the test waits for, goes by real time. */
+/** Runs loops whose waits are minutes on a clock that the test moves. The database, and the test's own waits, use real time. */
 import { Clock, type Duration, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { eventually } from "./Counters.ts"
 
-/** Starts `loop` under a clock of its own, which stands still until {@link Ticking.until} moves it. */
+/** Starts `loop` on a clock of its own, which only {@link Ticking.until} moves. */
 export const start = Effect.fnUntraced(function* <A, E, R>(loop: Effect.Effect<A, E, R>) {
   const clock = yield* TestClock.make()
   yield* Effect.provideService(loop, Clock.Clock, clock)

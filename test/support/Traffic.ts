@@ -1,6 +1,6 @@
 /**
- * Clients that place and pay orders one after the other, each on one kept connection, as a busy neighbour service has it: whatever they see
- * but good answers and refused connections is written down.
+ * Clients that place and pay orders one after the other, each on one kept connection, as a busy service would. They record everything but
+ * good answers and refused connections.
  */
 import { Effect, Fiber, Schedule, type Scope } from "effect"
 import * as Http from "node:http"
@@ -11,7 +11,7 @@ interface Outcome {
   readonly body: string
 }
 
-/** One exchange. A connection that never came about is `Refused`: nobody has seen the request. Any other failure is `Broken`. */
+/** One exchange. `Refused`: the connection was refused, so no server has seen the request. Any other failure is `Broken`. */
 const exchange = (agent: Http.Agent, url: string, path: string, body: unknown, key: string) =>
   Effect.callback<Outcome>((resume) => {
     const text = JSON.stringify(body)
@@ -51,21 +51,21 @@ const exchange = (agent: Http.Agent, url: string, path: string, body: unknown, k
   })
 
 export interface Traffic {
-  /** Orders that were answered with 200 when they were paid. */
+  /** Orders whose payment was answered with 200. */
   readonly paid: () => ReadonlyArray<string>
-  /** Orders that were answered with 201. */
+  /** Orders whose placing was answered with 201. */
   readonly placed: () => ReadonlyArray<string>
   /** Connections that were refused. */
   readonly refused: () => number
-  /** Whatever else happened, in sentences. */
+  /** All other outcomes, in sentences. */
   readonly surprises: () => ReadonlyArray<string>
-  /** Lets every client end the order that it is at, and waits for that. */
+  /** Lets every client finish its current order, and waits for that. */
   readonly end: Effect.Effect<void>
 }
 
 /**
- * Starts `clients` clients, which run until {@link Traffic.end}. `urls` are where they may go at the moment; one that is refused tries the
- * next, with the same key, and one that finds nobody gives up, if it was told to, or looks again.
+ * Starts `clients` clients, which run until {@link Traffic.end}. `urls` returns the servers at the moment. A refused client tries the next
+ * server, with the same key. If all refuse, it gives up or tries again, as the options say.
  */
 export const start = Effect.fnUntraced(function* (options: {
   readonly urls: () => ReadonlyArray<string>
@@ -85,7 +85,7 @@ export const start = Effect.fnUntraced(function* (options: {
         (agent) => Effect.sync(() => agent.destroy())
       )
       let turn = number
-      /** Until there is an answer; undefined where there is none to be had. */
+      /** Repeats the request until there is an answer; undefined if it gave up. */
       const insist = (path: string, body: unknown, key: string) =>
         Effect.gen(function* () {
           const urls = options.urls()

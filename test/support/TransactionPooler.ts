@@ -1,6 +1,6 @@
 /**
- * A pooler in transaction mode, as PgBouncer is one, of a hundred lines: a client has a server's session from its first message until the
- * server says that no transaction is open, and then somebody else may have it. The session that was given back last is lent first.
+ * A small pooler in transaction mode, like PgBouncer. A client has a server session from its first message until the server says that no
+ * transaction is open. Then another client may get the session. The session that was returned last is lent first.
  */
 import { Effect, type Scope } from "effect"
 import * as net from "node:net"
@@ -23,7 +23,7 @@ const messages = (onMessage: (message: Buffer) => void) => {
 
 class Session {
   client: net.Socket | undefined
-  /** Answers that are still to come: one for each Sync or simple query. */
+  /** Answers that are still expected: one for each Sync or simple query. */
   owed = 0
   readonly socket: net.Socket
   constructor(socket: net.Socket) {
@@ -75,7 +75,7 @@ export const make = (upstream: {
         }
       }
       const onMessage = messages((message) => {
-        // Terminate ends the client and not the session.
+        // Terminate ends the client's connection and not the session.
         if (message[0] === 0x58) return void client.end()
         queue.push(message)
         flush()
@@ -83,7 +83,7 @@ export const make = (upstream: {
       const open = (startup: Buffer) => {
         const session = new Session(keep(net.connect(upstream)))
         session.client = client
-        // Logging in is answered once more than it is asked.
+        // The login ends with one more ReadyForQuery than there were requests.
         session.owed = 1
         current = session
         session.socket.write(startup)

@@ -1,11 +1,11 @@
-/** The signals that a process sends, each with what another session could see of the change when it was sent. */
+/** The wake-ups that a process sends, each with the part of the change that another session could see when it was sent. */
 import { Clock, Context, Duration, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { Wakeups } from "../../src/platform/Wakeups.ts"
 
 /**
- * Notes each signal of these subjects as `subject detail: what is visible`. `visible` runs outside of the sender's transaction: a wake-up that is
- * sent before the commit makes its receiver look at the state before the change.
+ * Records each wake-up of these subjects as `subject detail: visible rows`. `visible` runs outside of the sender's transaction: a wake-up
+ * that is sent before the commit would make its receiver read the old state.
  */
 export const listen = Effect.fnUntraced(function* <E>(
   subjects: ReadonlyArray<string>,
@@ -20,14 +20,14 @@ export const listen = Effect.fnUntraced(function* <E>(
   for (const subject of subjects) {
     yield* signals.on(subject, (detail) => Effect.map(look, (seen) => void heard.push(`${subject} ${detail}: ${seen}`)))
   }
-  /** What was heard since the last time. Signals to the own process are delivered before `send` returns. */
+  /** The wake-ups since the last call. Wake-ups to the own process are delivered before `send` returns. */
   return Effect.sync(() => heard.splice(0))
 })
 
-/** No wait of ours for a network or a retry is as long in these tests; every poll that no setting reaches is. */
+/** Waits for a network or a retry are shorter in these tests; polls that no setting changes are longer. */
 const shortestPollMillis = 5_000
 
-/** A clock on which polls never come: what is built over it goes on by wake-ups alone. */
+/** A clock on which no poll runs: layers over it depend on wake-ups alone. */
 export const withoutPolls = Layer.effect(
   Clock.Clock,
   Clock.clockWith((clock) => {

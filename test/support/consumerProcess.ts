@@ -1,6 +1,6 @@
 /**
- * A consumer as a process of its own: the mechanism's layers, and a subscriber that writes one row of effect for each event, and fails for a
- * while for some of them. Started by Fleet.ts.
+ * A consumer as a process of its own: the mechanism's layers, and a subscriber that writes one row for each event, and fails for some
+ * events for a while. Started by Fleet.ts.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Config, Console, Effect, Layer, Random, References, Result } from "effect"
@@ -16,7 +16,7 @@ import * as Counters from "./Counters.ts"
 import * as FleetProtocol from "./FleetProtocol.ts"
 import * as TestProcess from "./TestProcess.ts"
 
-/** One event in so many fails at a try. */
+/** The share of events that fail in an attempt. */
 const failing = 0.01
 
 const subscriber: Subscriber = {
@@ -47,7 +47,7 @@ const program = Effect.gen(function* () {
   )
   yield* Layer.build(
     Consumer.layer(subscriber).pipe(
-      // As the service has them: a frozen process keeps its row locks for a bounded time, and a slice that waits for them gives up earlier.
+      // As in the service: a frozen process keeps its row locks for a bounded time, and a slice that waits for them gives up earlier.
       Layer.provide(Layer.provide(Consumers.steps, Consumers.database)),
       Layer.provide(Inbox.layer),
       Layer.provide(broker),

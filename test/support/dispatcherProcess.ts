@@ -1,6 +1,6 @@
 /**
- * A dispatcher as a process of its own: the mechanism's layers, and no order or payment. Started by Fleet.ts. It prints what it
- * believes to own, and writes down when it is at work on which lane.
+ * A dispatcher as a process of its own: the mechanism's layers, without orders and payments. Started by Fleet.ts. It prints the lanes that
+ * it believes to own, and writes to a file when it works on which lane.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Config, Console, Effect, Layer, References, Result, Stream, SubscriptionRef } from "effect"
@@ -18,7 +18,7 @@ import * as TestProcess from "./TestProcess.ts"
 /** The machine's monotonic clock, which all its processes share. */
 const stamp = () => process.hrtime.bigint()
 
-/** Each flight of a lane leaves a line at its begin and its end. Written at once, so that a killed process leaves them, too. */
+/** Writes a line when a flight of a lane begins and when it ends. The lines are written at once, so that a killed process leaves them. */
 const witnessed = (file: number, membership: Membership): Membership => ({
   ...membership,
   enter: (lane) => {
@@ -32,7 +32,7 @@ const witnessed = (file: number, membership: Membership): Membership => ({
   }
 })
 
-/** Ownership whose dispatcher is watched: it prints its lanes, and writes its flights into the witness's file. */
+/** Ownership that reports: it prints the owned lanes, and writes the flights to the witness file. */
 const watchedOwnership = (settings: FleetProtocol.Settings) =>
   Layer.effect(
     Ownership,

@@ -1,6 +1,6 @@
 /**
- * Runs once before all test files: one Kafka for those that ask for it with `inject("kafkaBrokers")`, from wherever this machine
- * has one (KafkaSource.ts). It takes three seconds and a JVM, so it is started only when a selected file asks.
+ * Runs once before all test files: one Kafka for files that use `inject("kafkaBrokers")`, from the first source of this machine
+ * (KafkaSource.ts). It takes three seconds and a JVM, so it is started only if a selected file needs it.
  */
 import { Effect, Exit, Scope } from "effect"
 import { readFile } from "node:fs/promises"
@@ -11,19 +11,19 @@ declare module "vitest" {
   interface ProvidedContext {
     /** `host:port`, several with commas between them; null when there is none. */
     readonly kafkaBrokers: string | null
-    /** Why there is none, in a sentence for the person who runs the tests. */
+    /** Why there is no Kafka, in a sentence for the reader. */
     readonly kafkaMissing: string | null
   }
 }
 
-/** The command line's file filters. vitest keeps them to itself; without them every file counts. */
+/** The command line's file filters. vitest does not expose them; without them every file counts. */
 const filtersOf = (project: TestProject): Array<string> | undefined => {
   const pattern = (project.vitest as { readonly filenamePattern?: unknown }).filenamePattern
   return Array.isArray(pattern) ? pattern : undefined
 }
 
 const isWanted = async (project: TestProject): Promise<boolean> => {
-  // Later runs of a watching vitest may select other files.
+  // A watching vitest may select other files later.
   if (project.config.watch) return true
   const { testFiles } = await project.globTestFiles(filtersOf(project))
   const sources = await Promise.all(testFiles.map((file) => readFile(file, "utf8")))

@@ -4,22 +4,22 @@ import { Kafka, type KafkaMessage, logLevel } from "kafkajs"
 import { randomUUID } from "node:crypto"
 import { topicEnds } from "./topicEnds.ts"
 
-/** Everything that the topic holds at this moment, by partition and offset. */
+/** All records that the topic holds at this moment, by partition and offset. */
 export const readTopic = (
   servers: string,
   topic: string
 ): Effect.Effect<ReadonlyArray<{ readonly partition: number; readonly message: KafkaMessage }>> =>
   Effect.gen(function* () {
     const client = new Kafka({ clientId: "witness", brokers: servers.split(","), logLevel: logLevel.NOTHING })
-    // The end is asked first, so that "nothing more came for a while" is never taken for the end.
+    // The end is read first, since a pause in the records does not show that there are no more.
     const ends = new Map((yield* topicEnds(client, topic)).map(({ end, partition }) => [partition, end]))
     return yield* Effect.promise(() => readUpTo(client, topic, ends))
   })
 
 const readUpTo = async (client: Kafka, topic: string, ends: ReadonlyMap<number, bigint>) => {
-  // A group of its own sees the whole topic. A consumer leaves only when its last fetch has been answered.
+  // A new group reads the whole topic. A consumer leaves only when its last fetch has been answered.
   const consumer = client.consumer({ groupId: `witness-${randomUUID()}`, maxWaitTimeInMs: 100 })
-  // By its place: a group that has to join anew, on a machine that stood still, is handed some records again.
+  // By partition and offset: a group that has to join again gets some records twice.
   const seen = new Map<string, { readonly partition: number; readonly message: KafkaMessage }>()
   try {
     const left = new Set([...ends].filter(([, end]) => end > 0n).map(([partition]) => partition))
@@ -27,7 +27,7 @@ const readUpTo = async (client: Kafka, topic: string, ends: ReadonlyMap<number, 
     await consumer.connect()
     await consumer.subscribe({ topics: [topic], fromBeginning: true })
     await new Promise<void>((resolve, reject) => {
-      // It starts again by itself after what it thinks will pass.
+      // After a transient failure kafkajs restarts the consumer by itself.
       consumer.on(consumer.events.CRASH, ({ payload }) => (payload.restart ? undefined : reject(payload.error)))
       consumer
         .run({

@@ -1,10 +1,10 @@
-/** Where the partitions of a topic of a real Kafka end. */
+/** The end offsets of a topic of a real Kafka. */
 import { Effect, Schedule } from "effect"
 import type { Kafka } from "kafkajs"
 
 /**
- * The offset behind the last record of each partition, in their order. Each look is made by a client of its own: one that was told of a leader
- * who does not know it yet, as one may be for a moment after a move, would go on asking that one for five minutes.
+ * The offset after the last record of each partition. Each call makes a client of its own. After a move a broker may name a leader that
+ * does not know of its leadership yet, and a client that was told so would ask that broker for five minutes.
  */
 export const topicEnds = (
   client: Kafka,
@@ -19,7 +19,7 @@ export const topicEnds = (
       await admin.disconnect()
     }
   }).pipe(
-    // A minute at least, with what the looks take.
+    // At least a minute, plus the time of the attempts.
     Effect.retry({ schedule: Schedule.spaced("100 millis"), times: 600 }),
     Effect.orDie,
     Effect.map((offsets) =>

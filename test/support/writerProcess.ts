@@ -1,4 +1,4 @@
-/** A writer as a process of its own: transactions of Ledger.ts until it is told to stop. Started by Fleet.ts. */
+/** A writer as a process of its own: transactions of Ledger.ts until SIGTERM. Started by Fleet.ts. */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Console, Effect, Layer } from "effect"
 import * as FleetProtocol from "./FleetProtocol.ts"
@@ -7,7 +7,7 @@ import * as TestProcess from "./TestProcess.ts"
 
 const program = Effect.gen(function* () {
   const settings = yield* FleetProtocol.settings
-  // A database that goes away took what it was told along, or not: the ledger knows. The next transaction is another one.
+  // If the database goes away, the transaction may or may not have committed, which the ledger shows. The next one is new.
   const step = Effect.andThen(Effect.exit(Ledger.step(settings.aggregates)), Effect.sleep(settings.pauseMillis))
   yield* Effect.gen(function* () {
     yield* Ledger.step(settings.aggregates)

@@ -20,7 +20,7 @@ const services = Layer.merge(steps, Layer.effectDiscard(install)).pipe(
 
 const clear = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`TRUNCATE outbox_tasks CASCADE`)
 
-/** Claims `free` tasks of the type `plain`; their numbers, in the order of the claim. */
+/** Claims `free` tasks of the type `plain`. Returns their numbers in the order of the claim. */
 const claim = Effect.fnUntraced(function* (free: number) {
   const claims = yield* TaskClaim
   const claimed = yield* claims.claim([{ typeName: plain.name, free }], "a worker")
@@ -30,7 +30,7 @@ const claim = Effect.fnUntraced(function* (free: number) {
 const never = TaskHandler.make(plain, () => Effect.never)
 
 layer(services, { excludeTestServices: true })("TaskClaim and TaskLeases", (it) => {
-  it.effect("a type whose tasks have several priorities takes no more than its room, the most urgent ones", () =>
+  it.effect("a type whose tasks have several priorities takes no more than its limit, the most urgent tasks", () =>
     Effect.gen(function* () {
       yield* clear
       for (const priority of [-5, 0, 5]) {
@@ -59,7 +59,7 @@ layer(services, { excludeTestServices: true })("TaskClaim and TaskLeases", (it) 
   )
 
   it.effect(
-    "with room for one, the claim takes what was due first, and of those due together what was enqueued first",
+    "with room for one task, the claim takes the one due first, and of two due together the one enqueued first",
     () =>
       Effect.gen(function* () {
         yield* clear
@@ -97,7 +97,7 @@ layer(services, { excludeTestServices: true })("TaskClaim and TaskLeases", (it) 
       const [stale] = (yield* late.claimOnce).tasks
       const run = yield* Effect.forkChild(late.execute(stale!), { uninterruptible: true })
       late.executedBy(stale!, run)
-      // The late worker hears nothing of it: its lease runs out, and the task goes to the owner.
+      // The late worker does not notice: its lease expires, and the owner gets the task.
       yield* advance("1 minute")
       assert.strictEqual(yield* owner.recoverOnce, 1)
       yield* advance("2 minutes")

@@ -1,4 +1,4 @@
-/** The edge of the retention of finished tasks: kept to the end of the last day, and deleted right after it. */
+/** The end of the retention of finished tasks: they are kept until the last day is over, and deleted right after it. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import * as Maintenance from "../../src/operations/Maintenance.ts"
@@ -27,7 +27,7 @@ const finishTwo = Effect.gen(function* () {
 
 it.live("a finished task is kept for 30 days less a minute, and gone a minute after them", () =>
   Effect.gen(function* () {
-    // Enqueued for long before it ends: the retention counts from its end.
+    // Enqueued long before it ends: the retention counts from its end.
     yield* enqueue(plain, { number: 3 })
     yield* advance("40 days")
     yield* finishTwo

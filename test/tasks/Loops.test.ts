@@ -1,4 +1,4 @@
-/** Each loop beside the claims does its step, and does it again: heartbeats, the sweep, the samples, and maintenance. */
+/** Each loop beside the claims repeats its step: heartbeats, the sweep, the samples, and maintenance. */
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Layer, Metric } from "effect"
 import { SqlClient } from "effect/sql"

@@ -1,4 +1,4 @@
-/** The engine's statements as Postgres plans them: beside 50,000 finished tasks, seven that wait are found by the indexes that know of nothing else. */
+/** The plans of the engine's statements: beside 50,000 finished tasks, indexes without finished tasks find the seven that wait. */
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient, Statement } from "effect/sql"
@@ -22,7 +22,7 @@ interface Node {
 
 const nodes = (node: Node): ReadonlyArray<Node> => [node, ...(node.Plans ?? []).flatMap(nodes)]
 
-/** Runs `effect` with every statement explained before it is run; the indexes that it would use, and the tables that it would read through. */
+/** Runs `effect` and explains every statement before it runs. Returns the indexes that the plans use, and the tables that they scan. */
 const planned = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
@@ -98,7 +98,7 @@ layer(services, { excludeTestServices: true })("plans", (it) => {
       )
       assert.deepStrictEqual(finish, { indexes: ["outbox_tasks_pkey"], scans: [] })
 
-      // With an expired lease, so that the second statement is planned, too.
+      // One lease has expired, so that the second statement is planned, too.
       const sql = yield* SqlClient.SqlClient
       yield* enqueue(plain, { number: 8 })
       yield* claims.claim([{ typeName: "plain", free: 1 }], "lost")
@@ -117,7 +117,7 @@ layer(services, { excludeTestServices: true })("plans", (it) => {
     }).pipe(Effect.provide(steps))
   )
 
-  it.effect("cleanup uses its partial index, takes what is old in chunks, and leaves dead and young ones", () =>
+  it.effect("cleanup uses its partial index, deletes old tasks in chunks, and keeps dead and young ones", () =>
     Effect.gen(function* () {
       const cleanup = yield* planned(TaskCleanup.deleteExpired(30))
       assert.includeMembers(cleanup.indexes, ["outbox_tasks_done", "outbox_tasks_pkey"])
@@ -129,7 +129,7 @@ layer(services, { excludeTestServices: true })("plans", (it) => {
       assert.deepStrictEqual(left, [
         { state: "cancelled", old: 0 },
         { state: "completed", old: 0 },
-        // A minute apart: 43,199 are younger than 30 days, and of the others every fiftieth one is dead.
+        // Enqueued a minute apart: 43,199 tasks are younger than 30 days, and of the others every fiftieth one is dead.
         { state: "dead", old: 137 }
       ])
       assert.strictEqual(yield* TaskCleanup.countExpired(30), 0)

@@ -1,4 +1,4 @@
-/** Workers as processes that are killed and frozen: each task's effect, a row that it writes with its end, is there once. */
+/** Worker processes that are killed and frozen: each task's effect, a row that is written with its end, exists once. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Random, Redacted, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
@@ -27,7 +27,7 @@ const start = Effect.fnUntraced(function* (settings: Partial<WorkerProtocol.Sett
       } satisfies WorkerProtocol.Settings)
     }
   })
-  // A frozen process would not hear that it is to stop.
+  // A frozen process would not get SIGTERM.
   yield* Effect.addFinalizer(() => process.signal("SIGKILL"))
   return process
 })
@@ -74,7 +74,7 @@ it.live(
       }
       for (let round = 0; round < 6; round++) {
         yield* enqueueSome
-        // Counted before it starts: once it has, all of the work may be done in a moment.
+        // Counted before the worker starts, which may finish all of the work in a moment.
         const before = (yield* effects).length
         const victim = yield* start()
         yield* eventually(
@@ -106,7 +106,7 @@ it.live(
   () =>
     Effect.gen(function* () {
       yield* makeTables
-      // Caught between its handler's end and the task's: nothing interrupts it there, and it will try to write the end when it thaws.
+      // Frozen between its handler's end and the task's end. Nothing interrupts it there, and when it thaws it will try to write the end.
       const frozen = yield* start({ slowMillis: 0, faults: "task.after-handler=delay:1:5000" })
       yield* enqueueAll(3, 1)
       yield* Effect.sync(() => frozen.output().includes('"began":3')).pipe(
@@ -122,7 +122,7 @@ it.live(
       yield* owner.exit
 
       yield* frozen.signal("SIGCONT")
-      // A clean stop waits for whatever it still has to write.
+      // A clean stop waits for the ends that are not written yet.
       yield* enqueueAll(4, 1)
       yield* eventually("the thawed worker to go on", finished)
       yield* frozen.signal("SIGTERM")

@@ -1,4 +1,4 @@
-/** What settle, hasten, cancel and retry make of a task in each of its states, and the bounds of what can be enqueued. */
+/** The effect of settle, hasten, cancel and retry on a task in each of its states, and the limits of enqueuing. */
 import { assert, layer } from "@effect/vitest"
 import { Effect, Exit, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
@@ -16,7 +16,7 @@ const all: ReadonlyArray<TaskState> = ["pending", "processing", "completed", "fa
 
 const clear = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`TRUNCATE outbox_tasks, operator_audit CASCADE`)
 
-/** The only task there is, in this state after two runs, and due in an hour. */
+/** The only task, in this state after two runs, and due in an hour. */
 const taskIn = Effect.fnUntraced(function* (state: TaskState) {
   yield* clear
   const sql = yield* SqlClient.SqlClient
@@ -29,7 +29,7 @@ const taskIn = Effect.fnUntraced(function* (state: TaskState) {
   return taskId
 })
 
-/** What `act` makes of a task in each state. */
+/** The result of `act` for a task in each state. */
 const outcomes = <A, E, R>(act: (taskId: TaskId) => Effect.Effect<A, E, R>) =>
   Effect.forEach(all, (state) =>
     Effect.gen(function* () {
@@ -70,7 +70,7 @@ layer(services, { excludeTestServices: true })("a task by state", (it) => {
     })
   )
 
-  it.effect("retry makes what waits due now, and starts what is dead or cancelled anew", () =>
+  it.effect("retry makes a waiting task due now, and restarts a dead or cancelled one", () =>
     Effect.gen(function* () {
       const tasks = yield* Tasks
       for (const [state, after, attempts] of [
@@ -93,7 +93,7 @@ layer(services, { excludeTestServices: true })("a task by state", (it) => {
     })
   )
 
-  it.effect("hasten brings forward what waits, and never puts it off", () =>
+  it.effect("hasten brings a waiting task forward, and never delays one", () =>
     Effect.gen(function* () {
       const tasks = yield* Tasks
       for (const state of all) {
@@ -122,7 +122,7 @@ layer(services, { excludeTestServices: true })("a task by state", (it) => {
         for (const priority of [-6, 6, 0.5]) assert.isFalse(yield* isTaken(plain, { number: 1 }, { priority }))
         assert.isTrue(yield* isTaken(plain, { number: 1 }, { delayMillis: tenYears }))
         assert.isFalse(yield* isTaken(plain, { number: 1 }, { delayMillis: tenYears + 1 }))
-        // Its quotes are two characters.
+        // JSON escapes each of its quotes to two characters.
         assert.isTrue(yield* isTaken(text, "x".repeat(maxPayloadLength - 2)))
         assert.isFalse(yield* isTaken(text, "x".repeat(maxPayloadLength - 1)))
       })

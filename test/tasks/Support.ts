@@ -1,4 +1,4 @@
-/** Tasks that know nothing of orders, for the tests of the engine. */
+/** Tasks that have nothing to do with orders, for the tests of the engine. */
 import { type Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { TaskClaim } from "../../src/tasks/TaskClaim.ts"
@@ -11,7 +11,7 @@ import { TaskWakeup } from "../../src/tasks/TaskWakeup.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
-/** A kind of tasks that carries a number. */
+/** A type of tasks whose payload is a number. */
 export const taskType = (
   name: string,
   options: Partial<Pick<TaskType<unknown>, "concurrency" | "timeoutMillis" | "retryDelaysMillis">> = {}
@@ -25,14 +25,14 @@ export const taskType = (
 
 export const plain = taskType("plain")
 
-/** What a process that only enqueues has. */
+/** The services of a process that only enqueues. */
 export const enqueuer = Tasks.layer.pipe(Layer.provideMerge(TaskWakeup.layer), Layer.provideMerge(TestProcess.platform))
 
 /** Enqueues in a transaction of its own. */
 export const enqueue = (...args: Parameters<Tasks["Service"]["enqueue"]>) =>
   Effect.flatMap(Tasks, (tasks) => Transaction.run(tasks.enqueue(...args)))
 
-/** Everything that there is, in the order of its enqueuing. */
+/** All tasks, in the order of their enqueuing. */
 export const rows = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   return yield* sql<{
@@ -44,7 +44,7 @@ export const rows = Effect.gen(function* () {
     readonly number: number
     readonly lastError: string | null
     readonly history: ReadonlyArray<{ readonly attempt: number; readonly error: string }>
-    /** From the moment to when it may be run, in seconds. */
+    /** The seconds until it is due. */
     readonly dueSeconds: number
   }>`
     SELECT task_id::text AS "taskId", task_type AS type, state, attempts, token, (payload ->> 'number')::float8 AS number,
@@ -55,12 +55,12 @@ export const rows = Effect.gen(function* () {
 /** The engine's statements. */
 export const steps = Layer.mergeAll(TaskClaim.layer, TaskFinish.layer, TaskLeases.layer)
 
-/** Short enough to wait for in a test that looks at real time, where it must. */
+/** Short, for a test that needs real time. */
 export const settings = (changes: Partial<Context.Service.Shape<typeof TaskSettings>> = {}) =>
   Layer.effect(
     TaskSettings,
     Effect.map(TaskSettings, (defaults) => ({ ...defaults, ...changes }))
   )
 
-/** Lets time pass in the database. */
+/** Moves the database's clock. */
 export { advance, install } from "../support/DatabaseClock.ts"

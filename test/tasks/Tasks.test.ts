@@ -14,7 +14,7 @@ const clear = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`TRUNCATE outbox_t
 const operator = { actor: "ann", reason: "a test" }
 
 layer(services, { excludeTestServices: true })("Tasks", (it) => {
-  it.effect("a task is there with its transaction's commit", () =>
+  it.effect("a task exists once its transaction has committed", () =>
     Effect.gen(function* () {
       yield* clear
       const { isNew, taskId } = yield* enqueue(plain, { number: 1 })
@@ -32,7 +32,7 @@ layer(services, { excludeTestServices: true })("Tasks", (it) => {
     })
   )
 
-  it.effect("a task of a transaction that rolls back never was", () =>
+  it.effect("a task of a rolled-back transaction does not exist", () =>
     Effect.gen(function* () {
       yield* clear
       const tasks = yield* Tasks
@@ -58,7 +58,7 @@ layer(services, { excludeTestServices: true })("Tasks", (it) => {
     })
   )
 
-  it.effect("who loses the race for a key waits for the winner, and has its task", () =>
+  it.effect("the loser of a race for a key waits for the winner, and gets its task's id", () =>
     Effect.gen(function* () {
       yield* clear
       const tasks = yield* Tasks
@@ -130,7 +130,7 @@ layer(services, { excludeTestServices: true })("Tasks", (it) => {
     })
   )
 
-  it.effect("an operator cancels what waits, and runs it anew; both are audited", () =>
+  it.effect("an operator cancels a waiting task and retries it; both are audited", () =>
     Effect.gen(function* () {
       yield* clear
       const tasks = yield* Tasks
@@ -157,7 +157,7 @@ layer(services, { excludeTestServices: true })("Tasks", (it) => {
   )
 })
 
-/** Waits until so many sessions of this database wait for another one's transaction. */
+/** Waits until that many sessions of this database wait for another transaction. */
 const waiting = (count: number) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient

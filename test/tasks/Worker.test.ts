@@ -1,4 +1,4 @@
-/** The worker's steps, one at a time, under a clock that the test sets. */
+/** The worker's steps, one at a time, on a clock that the test sets. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, layer } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer, Result } from "effect"
@@ -35,7 +35,7 @@ const services = Layer.merge(steps, prepared).pipe(
 
 const clear = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`TRUNCATE outbox_tasks, operator_audit, effects CASCADE`)
 
-/** A worker that writes down which numbers it has run. */
+/** A worker that records the numbers that it has run. */
 const recorder = (type: TaskType<{ readonly number: number }> = plain, ran: Array<number> = []) => ({
   ran,
   handler: TaskHandler.make(type, ({ payload }) => Effect.sync(() => void ran.push(payload.number)))
@@ -122,7 +122,7 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
     })
   )
 
-  it.effect("a type takes no more than its room, and leaves the others theirs", () =>
+  it.effect("a type takes no more than its limit, and leaves the other types theirs", () =>
     Effect.gen(function* () {
       yield* clear
       const slow = taskType("slow", { concurrency: 2 })
@@ -132,14 +132,14 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
       const first = yield* worker.claimOnce
       assert.deepStrictEqual(first.tasks.map(({ typeName }) => typeName).toSorted(), ["plain", "slow", "slow"])
       assert.isTrue(first.more)
-      // No room: nothing more of it, while the other type goes on.
+      // The slow type has no free run, so none of its tasks is claimed; the other type goes on.
       yield* enqueue(plain, { number: 10 })
       const second = yield* worker.claimOnce
       assert.deepStrictEqual(
         second.tasks.map(({ typeName }) => typeName),
         ["plain"]
       )
-      // A claim that could not ask for it does not forget that there was more of it.
+      // This claim did not ask for slow tasks, and still reports that there are more of them.
       assert.isTrue(second.more)
       const task = first.tasks.find(({ typeName }) => typeName === "slow")
       yield* worker.finishOnce([{ task: task!, result: yield* worker.execute(task!) }])
@@ -216,7 +216,7 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
       yield* Deferred.succeed(commit, undefined)
       yield* Fiber.join(late)
       assert.deepStrictEqual((yield* worker.claimOnce).tasks, [])
-      // And where two claims do not see each other, the table refuses the second.
+      // The two claims do not see each other, and the table's constraint refuses the second one.
       const sql = yield* SqlClient.SqlClient
       const refused = yield* Effect.result(
         sql`UPDATE outbox_tasks SET state = 'processing', attempts = 1, lease_until = clock_now() WHERE state = 'pending'`
@@ -277,7 +277,7 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
       assert.deepStrictEqual(last, [false, false, true])
       yield* advance("10 days")
       assert.strictEqual(yield* worker.runOnce, 0)
-      // An operator gives it all its runs again.
+      // An operator resets its runs.
       yield* (yield* Tasks).retry(taskId, { actor: "ann", reason: "mended" })
       assert.strictEqual(yield* worker.runOnce, 1)
       assert.deepInclude(yield* only, { state: "failed", attempts: 1 })
@@ -447,7 +447,7 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
     })
   )
 
-  it.effect("a late worker can't overwrite the new owner, and what it would write with the end is rolled back", () =>
+  it.effect("a late worker can't overwrite the new owner, and its finishing writes are rolled back", () =>
     Effect.gen(function* () {
       yield* clear
       const writer = TaskHandler.make(plain, ({ payload }) => Effect.succeed(effect(payload.number)))
@@ -457,12 +457,12 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
       const [stale] = (yield* late.claimOnce).tasks
       yield* advance("1 minute")
       yield* owner.recoverOnce
-      // Given back, and nobody's.
+      // The task was given back, and has no owner.
       assert.strictEqual(yield* late.execute(stale!), "lost")
       assert.deepStrictEqual(yield* effects, [])
       yield* advance("2 minutes")
       const [fresh] = (yield* owner.claimOnce).tasks
-      // Somebody else's.
+      // The task has another owner.
       for (const outcome of ["completed", "failed", "dead", "released"] as const) {
         yield* late.finishOnce([{ task: stale!, result: { taskId: stale!.taskId, token: stale!.token, outcome } }])
         assert.deepInclude(yield* only, { state: "processing", attempts: 2 })
@@ -473,12 +473,12 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
     })
   )
 
-  it.effect("what a task writes with its end commits with it, and a failure of it is a failed run", () =>
+  it.effect("a task's finishing writes commit with its end, and their failure is a failed run", () =>
     Effect.gen(function* () {
       yield* clear
       const worker = yield* TaskWorker.make([
         TaskHandler.make(plain, ({ payload }) =>
-          // The second one finds the number taken.
+          // The second task finds the number in use.
           Effect.succeed(
             Effect.andThen(effect(payload.number), payload.number === 3 ? Effect.fail("changed my mind") : Effect.void)
           )
@@ -587,7 +587,7 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
     })
   )
 
-  it.effect("a fault after the handler, or after the end, leaves nothing that does not come right", () =>
+  it.effect("a failure at any fault point of a run leaves a task that still completes", () =>
     Effect.gen(function* () {
       yield* clear
       for (const [number, point] of (

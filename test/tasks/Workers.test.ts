@@ -1,4 +1,4 @@
-/** The worker's loops, as a process has them: wake-ups, timers, batches, metrics, and a stop. */
+/** The worker's loops in a process: wake-ups, timers, batches, metrics, and a stop. */
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer, Metric, Queue, Scope, SubscriptionRef } from "effect"
 import { SqlClient } from "effect/sql"
@@ -13,17 +13,17 @@ import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 import { advance, enqueue, enqueuer, install, plain, rows, settings, steps, taskType } from "./Support.ts"
 
-/** A poll that never comes by itself: what is found is found because somebody said so. */
+/** The poll never runs here, so each task is found through a wake-up or a timer. */
 const withoutPoll = { pollMillis: 600_000 }
 
-/** A process that works on tasks, beside those that enqueue. */
+/** A process that runs tasks, beside those that enqueue. */
 const worker = <R>(...handlers: ReadonlyArray<TaskHandler.TaskHandler<R>>) =>
   TaskWorkers.layer(handlers).pipe(Layer.provide(steps), Layer.provideMerge(enqueuer))
 
 const world = (changes: Parameters<typeof settings>[0] = {}) =>
   Layer.mergeAll(settings(changes), TestProcess.quiet).pipe(Layer.provideMerge(TestDatabase.layer))
 
-/** Tasks that tell their numbers as they run. */
+/** Tasks that report their numbers as they run. */
 const teller = Effect.map(Queue.unbounded<number>(), (queue) => ({
   told: Queue.take(queue),
   handler: TaskHandler.make(plain, ({ payload }) => Effect.asVoid(Queue.offer(queue, payload.number)))
@@ -41,7 +41,7 @@ describe("TaskWorkers", () => {
     Effect.gen(function* () {
       const { handler, told } = yield* teller
       const context = yield* Layer.build(worker(handler))
-      // The first one may be found by the claim of the start.
+      // The first claim at the start may find the first task.
       for (const number of [1, 2, 3]) {
         yield* enqueue(plain, { number }).pipe(Effect.provideContext(context))
         assert.strictEqual(yield* told, number)
@@ -55,7 +55,7 @@ describe("TaskWorkers", () => {
       const { handler, told } = yield* teller
       const here = yield* Layer.build(worker(handler))
       const elsewhere = yield* Layer.build(enqueuer)
-      // A signal that is sent before the worker listens, or by a process that has no session yet, is lost.
+      // A wake-up that is sent before the worker listens, or by a process without a session, is lost.
       for (const context of [here, elsewhere]) {
         const { session } = Context.get(context, ControlConnection)
         yield* eventually(
@@ -63,7 +63,7 @@ describe("TaskWorkers", () => {
           Effect.map(SubscriptionRef.get(session), (found) => found !== undefined)
         )
       }
-      // The first claim may see it without being told; the second task is told.
+      // The first claim may find the first task without a wake-up; the second task needs one.
       for (const number of [1, 2]) {
         yield* enqueue(plain, { number }).pipe(Effect.provideContext(elsewhere))
         assert.strictEqual(yield* told, number)
@@ -71,7 +71,7 @@ describe("TaskWorkers", () => {
     }).pipe(Effect.provide(world(withoutPoll)))
   )
 
-  it.live("without any signal the poll finds the work", () =>
+  it.live("without any wake-up the poll finds the task", () =>
     Effect.gen(function* () {
       const { handler, told } = yield* teller
       yield* Layer.build(worker(handler))
@@ -90,7 +90,7 @@ describe("TaskWorkers", () => {
       yield* Effect.gen(function* () {
         yield* enqueue(plain, { number: 2 }, { delayMillis: 400 })
         yield* enqueue(plain, { number: 1 })
-        // In this order, as a rule: a machine may stand still for longer than the second one waits.
+        // Usually in this order: a machine may stand still for longer than the second task waits.
         assert.sameMembers([yield* told, yield* told], [1, 2])
         const sql = yield* SqlClient.SqlClient
         const [row] = yield* sql<{
@@ -126,7 +126,7 @@ describe("TaskWorkers", () => {
       }).pipe(Effect.provide(world(withoutPoll)))
     )
 
-  it.live("a stop lets tasks end, and gives those that do not back uncounted", () =>
+  it.live("a stop lets tasks end, and gives the others back without counting the run", () =>
     Effect.gen(function* () {
       const started = yield* Queue.unbounded<number>()
       const mayEnd = yield* Deferred.make<void>()
@@ -149,7 +149,7 @@ describe("TaskWorkers", () => {
           "the first one's end",
           Effect.map(states, ([first]) => first === "completed")
         )
-        // Nothing new is begun meanwhile.
+        // No new task begins meanwhile.
         yield* enqueue(plain, { number: 3 })
         yield* Fiber.join(stopped)
         assert.deepStrictEqual(yield* states, ["completed", "pending", "pending"])
@@ -161,7 +161,7 @@ describe("TaskWorkers", () => {
     }).pipe(Effect.provide(world({ ...withoutPoll, graceMillis: 500 })))
   )
 
-  it.live("a task of a type that nobody handles stays, is counted, and says so", () =>
+  it.live("a task of a type that no worker handles stays, is counted, and is marked", () =>
     Effect.gen(function* () {
       const { handler } = yield* teller
       const context = yield* Layer.build(enqueuer)
@@ -187,7 +187,7 @@ describe("TaskWorkers", () => {
     }).pipe(Effect.provide(world()))
   )
 
-  it.live("a worker whose type comes later runs the task, which says nothing any more", () =>
+  it.live("a worker that handles the type later runs the task, and its error is gone", () =>
     Effect.gen(function* () {
       const context = yield* Layer.build(enqueuer)
       yield* Effect.gen(function* () {

@@ -1,4 +1,7 @@
-/** A worker as a process of its own, for tests that kill and freeze it. It writes a row with each task's end, and says when one begins. */
+/**
+ * A worker as a process of its own, for tests that kill and freeze it. It writes a row with each task's end, and prints a line when one
+ * begins.
+ */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Config, Console, Effect, Layer, Redacted, Result, Schema } from "effect"
 import * as TaskHandler from "../../src/tasks/TaskHandler.ts"
@@ -14,7 +17,7 @@ const handler = (slowMillis: number) =>
   TaskHandler.make(plain, ({ attempt, payload }) =>
     Effect.gen(function* () {
       yield* Console.log(JSON.stringify({ began: payload.number, attempt } satisfies WorkerProtocol.Began))
-      // Some are quick, and some are caught at work.
+      // Tasks take different times, so that some are killed in the middle.
       yield* Effect.sleep(slowMillis * (payload.number % 4))
       return Effect.gen(function* () {
         const { sql } = yield* Transaction

@@ -1,5 +1,5 @@
 /**
- * What must not compile. `tsc` checks this file with the rest of the tree: an error that is expected and does not come is one.
+ * Code that must not compile. `tsc` checks this file with the rest of the tree: an expected error that does not occur is an error.
  */
 // @effect-diagnostics missingEffectContext:off
 import type { PgClient } from "@effect/sql-pg"
@@ -29,7 +29,7 @@ const taskType: TaskType<{ readonly to: string }> = {
   concurrency: 1,
   timeoutMillis: 1
 }
-/** Runs what needs nothing but the database: what needs a transaction does not fit. */
+/** Runs effects that need the database only, and so no effect that needs a transaction. */
 declare const runOutside: <A, E>(effect: Effect.Effect<A, E, PgClient.PgClient | SqlClient.SqlClient>) => void
 
 const stream = { topic: "orders", aggregateType: "Order", aggregateId: "1" }

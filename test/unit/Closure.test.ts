@@ -1,11 +1,11 @@
-/** How much of the source a reader of the minimal example has to follow. */
+/** The lines of source that a reader of the minimal example has to follow. */
 import { assert, it } from "@effect/vitest"
 import { readFileSync } from "node:fs"
 import * as Path from "node:path"
 
 const root = Path.resolve(import.meta.dirname, "../..")
 
-/** Parts that a service replaces: Postgres and Kafka of its own take the place of the embedded servers. */
+/** Parts that a service replaces: it has Postgres and Kafka instead of the embedded servers. */
 const replaced = ["src/brokers/embedded/", "src/postgres/embedded/"]
 
 /**

@@ -1,4 +1,4 @@
-/** Budgets and pages: a room that outgrows its budget, and a page that points at nothing, are found here. */
+/** Limits on the length of files, and links in pages that point at nothing. */
 import { assert, describe, it } from "@effect/vitest"
 import { execFileSync } from "node:child_process"
 import { existsSync, readFileSync } from "node:fs"
@@ -14,7 +14,7 @@ const tracked = execFileSync("git", ["ls-files", "--cached", "--others", "--excl
 const textOf = (file: string) => readFileSync(Path.join(root, file), "utf8")
 const linesOf = (file: string) => textOf(file).split("\n").length - 1
 
-/** The most lines of a file; the first line that fits counts. */
+/** The most lines of a file; the first pattern that matches counts. */
 const budgets: ReadonlyArray<readonly [pattern: RegExp, lines: number]> = [
   [/^(README|ARCHITECTURE)\.md$/, 250],
   [/^src\/main\.ts$/, 180],
@@ -58,7 +58,7 @@ describe("the house", () => {
     )
   })
 
-  it("no page points at a file that is not there", () => {
+  it("no page points at a missing file", () => {
     const exists = (path: string) => existsSync(Path.join(root, path))
     const broken = pages.flatMap((page) => {
       const text = textOf(page)
@@ -74,7 +74,7 @@ describe("the house", () => {
           const headings = [...textOf(target).matchAll(/^#+\s+(.*)$/gm)].map((match) => anchorOf(match[1]!))
           return !headings.includes(anchor)
         })
-      // A whole path in code, from the root or from the page's own folder. Pages of a room name its files alone.
+      // A whole path in code, from the root or from the page's own folder. Pages of a room name its files without a path.
       const named = [...prose.matchAll(/`((?:src|test|docs|examples|migrations|bench)\/[\w./-]*[\w/])`/g)]
         .map((match) => match[1]!)
         .filter((path) => !exists(path))

@@ -1,4 +1,4 @@
-/** The house's rules about imports: layers point inwards, no circle, and the rule never imports its armour. */
+/** The rules about imports: layers point inwards, there is no circle, and the rule never imports its armour. */
 import { assert, describe, it } from "@effect/vitest"
 import { readdirSync, readFileSync } from "node:fs"
 import * as Path from "node:path"
@@ -8,8 +8,8 @@ const src = Path.resolve(import.meta.dirname, "../../src")
 const mechanism = ["brokers", "guards", "inbox", "operations", "outbox", "plain", "platform", "postgres", "tasks"]
 
 /**
- * What each room may import from, besides itself. `domain` knows `effect` alone; the mechanism knows neither an order nor a
- * payment; the use cases know both; the edges know the use cases; main knows all.
+ * The rooms that each room may import, besides itself. `domain` imports `effect` alone. The mechanism imports nothing of orders and
+ * payments. The use cases import both, the edges import the use cases, and main imports everything.
  */
 const mayImport: Readonly<Record<string, ReadonlyArray<string>>> = {
   domain: [],
@@ -21,33 +21,33 @@ const mayImport: Readonly<Record<string, ReadonlyArray<string>>> = {
   tasks: ["platform"],
   guards: ["brokers", "outbox", "platform"],
   operations: ["brokers", "guards", "inbox", "outbox", "platform", "postgres", "tasks"],
-  // Composes the plain services of the other rooms, for a service that lifts them out.
+  // Composes the plain services of the other rooms, for a service that installs the package.
   plain: ["brokers", "inbox", "outbox", "platform", "postgres", "tasks"],
   application: ["brokers", "domain", "inbox", "operations", "outbox", "platform", "tasks"],
   http: ["application", "domain", ...mechanism],
-  // An edge as `http` is, and served by the same means. Of the domain it knows how text must look, and no order.
+  // An edge like `http`, and served by the same means. Of the domain it uses the rules about text, and no order.
   sandbox: ["domain", "http", "platform", "postgres"],
   cli: ["application", "domain", "http", "sandbox", "main", ...mechanism],
   main: ["application", "cli", "domain", "http", "sandbox", ...mechanism]
 }
 
-/** Rooms inside a room that only main composes: speed, embedded servers, a client's repairs. By room: what they may import. */
+/** Rooms inside a room that only main composes: the fast layers, the embedded servers, a client's repairs. By room: what they may import. */
 const armour: Readonly<Record<string, ReadonlyArray<string>>> = {
-  // A fast layer takes the place of a plain service, and so knows its room.
+  // A fast layer replaces a plain service, and so imports its room.
   "postgres/fast": ["brokers", "inbox", "outbox", "platform", "postgres"],
   "postgres/embedded": ["platform", "postgres"],
   "brokers/embedded": ["brokers", "platform"],
   "brokers/kafkajs": ["brokers", "platform"]
 }
 
-/** Packages that a room may import; every other one may import any. */
+/** Packages that a room may import; a room that is not listed may import any. */
 const packagesOf: Readonly<Record<string, ReadonlyArray<string>>> = { domain: ["effect"] }
 
 const files = readdirSync(src, { recursive: true, encoding: "utf8" })
   .map((name) => name.split(Path.sep).join("/"))
   .filter((name) => name.endsWith(".ts"))
 
-/** The room of a file: a room of the armour, a folder of `src`, or `main` for `src/main` and the files at the top. */
+/** The room of a file: a folder of the armour, a folder of `src`, or `main` for `src/main` and the files at the top. */
 const roomOf = (file: string) =>
   Object.keys(armour).find((room) => file.startsWith(`${room}/`)) ??
   (file.includes("/") ? file.slice(0, file.indexOf("/")) : "main")
@@ -82,7 +82,7 @@ const violations = (): ReadonlyArray<string> =>
     })
   )
 
-/** The first import circle that is found, as the files in it. Imports of types count: a reader follows them, too. */
+/** The first import circle, as the files in it. Imports of types count, since a reader follows them, too. */
 const circle = (): ReadonlyArray<string> => {
   const done = new Set<string>()
   const visit = (file: string, path: ReadonlyArray<string>): ReadonlyArray<string> => {
@@ -102,7 +102,7 @@ const circle = (): ReadonlyArray<string> => {
   return []
 }
 
-/** Imports that are still to be undone. This list only shrinks. */
+/** Imports that break a rule for now. This list only shrinks. */
 const notYet: ReadonlyArray<string> = []
 
 describe("Layers", () => {
@@ -110,7 +110,7 @@ describe("Layers", () => {
     assert.deepStrictEqual(violations().toSorted(), notYet.toSorted())
   })
 
-  it("no file imports itself by a detour", () => {
+  it("no files import each other in a circle", () => {
     assert.deepStrictEqual(circle(), [])
   })
 

@@ -16,8 +16,8 @@ const handleMany = Effect.fn("Analytics.handleMany")(function* (envelopes: Reado
       : []
   )
   if (changes.length === 0) return
-  // The slices of all partitions update today's row. Each updates it once, right before its commit, and all update their rows in the
-  // order of day and currency: a slice waits for another one's commit at most, and two never deadlock.
+  // The slices of all partitions update today's row. Each slice updates it once, right before its commit, and all slices update rows in the
+  // order of day and currency. So a slice waits at most for another slice's commit, and no two deadlock.
   yield* sql`
     INSERT INTO revenue_daily (day, currency, amount_minor)
     SELECT (occurred_at AT TIME ZONE 'UTC')::date AS day, currency, sum(amount_minor)

@@ -174,8 +174,8 @@ export const unburyHead = (eventId: string): InTransaction<void> =>
   )
 
 /**
- * Ends the hold: the parked rows return to the queue with their old `seq`. That may be smaller than the `seq` of events published meanwhile, so a
- * last position read is not a valid cursor. (LowWaterMarks.ts counts parked and dead rows as if they were in the queue.)
+ * Ends the hold: the parked rows return to the queue with their old `seq`. Events published meanwhile may have a larger `seq`, so a last
+ * position read is not a valid cursor. LowWaterMarks.ts counts parked and dead rows as if they were in the queue.
  *
  * One transaction moves all rows, however many there are. If some rows were in the queue and others still parked without a hold, the queue would have
  * a gap.

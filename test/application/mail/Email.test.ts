@@ -21,13 +21,13 @@ const services = Layer.mergeAll(MailDeliveries.layer, Tasks.layer).pipe(
   Layer.provideMerge(Layer.mergeAll(TestProcess.quiet, FaultInjection.layer()))
 )
 
-/** Longer than a mail takes on a machine that is busy with everything else. */
+/** Longer than a mail takes on a busy machine. */
 const patientMillis = 20_000
 
-/** For a reply that never comes: it has to be waited for, and the mail must be in the server's hands by then. */
+/** The timeout for a reply that never comes. It is waited for, and the server must have the mail by then. */
 const impatientMillis = 2_000
 
-/** A server that is down has a port all the same. */
+/** An unused port: the server is down. */
 const transport = (server: { readonly port: number }, sendTimeoutMillis: number) =>
   SmtpTransport.layer(Redacted.make(`smtp://127.0.0.1:${server.port}`)).pipe(
     Layer.provide(
@@ -48,7 +48,7 @@ const enqueue = (kind: "receipt" | "refund-notice" = "receipt") =>
     return taskId
   })
 
-/** One run of the task, as a worker does it: the handler, then its finishing transaction. Tells the tag of what went wrong. */
+/** One run of the task as a worker does it: the handler, then the finishing transaction. Returns the tag of its failure. */
 const run = Effect.fnUntraced(function* (
   taskId: TaskId,
   server: { readonly port: number },
@@ -90,7 +90,7 @@ const delivery = Effect.fnUntraced(function* (taskId: TaskId) {
 const messageIds = (server: { readonly taken: ReadonlyArray<MailServer.Taken> }) =>
   server.taken.map(({ source }) => MailServer.header(source, "Message-ID"))
 
-/** The process dies when the server has taken the mail and before that is written down. */
+/** The process dies after the server has taken the mail, and before the send is recorded. */
 const dieAfterSend = Effect.flatMap(FaultInjection.FaultControl, ({ set }) =>
   set("mail.after-send", { action: "fail", times: 1, delayMillis: 0 })
 )

@@ -68,7 +68,7 @@ for (const [what, behaviour, tag] of [
     Effect.gen(function* () {
       const server = yield* MailServer.make()
       server.behave(behaviour)
-      // A reply that never comes has to be waited for, and the mail must be in the server's hands by then.
+      // A reply that never comes is waited for, and the server must have the mail by then.
       const isSilent = Object.values(behaviour).includes("silence")
       const error = yield* Effect.flip(sendTo(`smtp://127.0.0.1:${server.port}`, isSilent ? 2_000 : undefined))
       assert.strictEqual(error._tag, tag)
@@ -109,7 +109,7 @@ it.live("an interrupted send closes its connection", () =>
   }).pipe(Effect.scoped)
 )
 
-/** A port that takes connections and knows no SMTP. */
+/** A port that accepts connections and does not speak SMTP. */
 const listener = (accept: Parameters<typeof createServer>[1] & {}) =>
   Effect.acquireRelease(
     Effect.callback<{ readonly port: number; readonly close: () => void }>((resume) => {

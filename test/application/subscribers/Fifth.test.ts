@@ -1,4 +1,4 @@
-/** A subscriber that somebody else writes: this is all that it takes, besides a line in `src/main.ts`. */
+/** A subscriber of another author: it needs only this code, and a line in `src/main.ts`. */
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"

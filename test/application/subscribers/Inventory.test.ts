@@ -102,7 +102,7 @@ layer(Subscribed.layer, { excludeTestServices: true })("inventory", (it) => {
         SELECT (SELECT sum(100000 - available) FROM inventory_stock WHERE sku IN ('x', 'y', 'z'))::int4 AS missing,
                (SELECT sum(quantity) FROM inventory_reservations WHERE sku IN ('x', 'y', 'z') AND status = 'reserved')::int4 AS taken`
         assert.deepStrictEqual(row, { missing: slices * 10 * 3, taken: slices * 10 * 3 })
-        // Whoever loses a deadlock is run again: nobody was.
+        // A slice that loses a deadlock runs again; none did.
         assert.strictEqual(runs, slices)
       })
   )

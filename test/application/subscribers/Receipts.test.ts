@@ -15,7 +15,7 @@ const services = Subscribed.inbox.pipe(
   Layer.provideMerge(TestDatabase.layer)
 )
 
-/** The mails that were asked for, for this order. */
+/** The mails that were enqueued for this order. */
 const mailsOf = Effect.fnUntraced(function* (orderId: string) {
   const sql = yield* SqlClient.SqlClient
   const rows = yield* sql<{ readonly kind: string; readonly to: string; readonly text: string }>`

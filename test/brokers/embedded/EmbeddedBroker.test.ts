@@ -117,7 +117,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
       const reader = yield* read(one, { topic, group })
       yield* publish(one, topic, ["0"])
       yield* reader.take(1)
-      // As another owner would have done meanwhile.
+      // As another owner would have committed meanwhile.
       yield* sql`UPDATE broker_offsets SET generation = generation + 1, next_offset = 0 WHERE consumer_group = ${group}`
       yield* publish(one, topic, ["1"])
       const seen = (yield* reader.take(3)).map((each) => textOf(each.record))
@@ -175,7 +175,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
 
   it.effect("an append of another process wakes a reader without a poll", () =>
     Effect.gen(function* () {
-      // The next poll would come after the test's bound.
+      // The next poll would come after this test's time limit.
       const [one, two] = [yield* member({ pollMillis: 600_000 }), yield* member()]
       const { group, topic } = yield* newTopic(one)
       const reader = yield* read(one, { topic, group })
@@ -278,7 +278,7 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
       const sql = yield* PgClient.PgClient
       const one = yield* member()
       const { group, topic } = yield* newTopic(one, 2)
-      // More than two chunks of a run.
+      // More rows than two batches of a cleanup.
       yield* one.broker.publish({ topic, partition: 0, records: records(numbers(0, 2_500)) })
       yield* one.broker.publish({ topic, partition: 1, records: records(numbers(0, 10)) })
       yield* sql`

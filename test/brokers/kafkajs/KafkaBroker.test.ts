@@ -26,7 +26,7 @@ if (bootstrapServers === null) {
   console.warn(`SKIPPED: ${missing}`)
 }
 
-/** Each wait has its own bound; this is for a test without one. */
+/** The limit of a test whose waits have no limit of their own. */
 const testTimeoutMillis = 300_000
 
 /** The tests cause failures on purpose, and their log lines are noise. */

@@ -196,7 +196,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
             const late = yield* KafkaMember.makeDirect({ brokers: bootstrapServers.split(",") })
             for (let first = 0; first < 3; first++) {
               yield* within("the topic", late.broker.ensureTopic(topic, partitions))
-              // Once more, for a machine that stood still for the time of a question.
+              // A second attempt, in case the machine stood still during the first one.
               yield* within("an answer", Effect.retry(late.broker.reach!(topic), { times: 1 }))
             }
             yield* proxy.pass
@@ -258,7 +258,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
               SELECT DISTINCT topic || ' ' || lane % 2 AS what FROM outbox_events ORDER BY what`
             const untilHalf = ({ all: pauses }: PartitionPauses["Service"]) =>
               Counters.eventually(
-                "a few failed tries, and all to be sent that has a leader",
+                "a few failed attempts, and all events of partitions with a leader to be sent",
                 Effect.all([waiting, pauses]).pipe(
                   Effect.map(
                     ([rows, paused]) =>
@@ -281,7 +281,7 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
             )
             // Until its session ends, the other brokers name the dead node as the leader, and kafkajs accepts that.
             yield* Counters.eventually(
-              "the others to say that there is no leader",
+              "the other brokers to report that there is no leader",
               Effect.promise(() =>
                 admin.fetchTopicMetadata({ topics: [prefix + Ledger.topic] }).then(
                   () => false,

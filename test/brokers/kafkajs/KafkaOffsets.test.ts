@@ -10,7 +10,7 @@ const ownerOf = (partition: number) => {
   return { partition, isLost: () => lost, lose: () => void (lost = true) }
 }
 
-/** The requests, each of which the test answers. */
+/** The commit requests, which the test answers one by one. */
 const make = Effect.gen(function* () {
   const requests = yield* Queue.unbounded<{
     readonly offsets: Readonly<Record<number, string>>
@@ -57,7 +57,7 @@ it.live("no offset is committed for a reader that has lost its partition", () =>
   Effect.gen(function* () {
     const { next, note, settled } = yield* make
     const [one, two, three] = [ownerOf(1), ownerOf(2), ownerOf(3)]
-    // Lost after its offset was noted, and before the request.
+    // The partition is lost between the note of its offset and the request.
     yield* note(three, 4n)
     three.lose()
     yield* note(one, 5n)

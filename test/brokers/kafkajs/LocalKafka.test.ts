@@ -14,7 +14,7 @@ import { topicEnds } from "../../support/topicEnds.ts"
 /** A start takes 3 s, and of three nodes 8 s. A busy machine gets ten times that. */
 const timeoutMillis = 300_000
 
-/** For one condition on a running cluster: above an election, which takes 2 s to notice a death, and the move. */
+/** The time limit of one condition on a running cluster: above an election, which notices a death after 2 s, and the move of a leader. */
 const patience = "30 seconds"
 
 const source = await Effect.runPromise(KafkaSource.decideLocalKafka)
@@ -154,7 +154,7 @@ const loseRequest = (options: ProducerConfig) =>
 describe.skipIf(source._tag === "Unavailable")("LocalKafka", () => {
   layer(OneNode.layer, { excludeTestServices: true, timeout: timeoutMillis })("one node, behind a proxy", (it) => {
     it.effect(
-      "keeps and gives what kafkajs sends",
+      "stores and returns the records of kafkajs",
       () =>
         Effect.gen(function* () {
           const kafka = yield* OneNode
@@ -189,7 +189,7 @@ describe.skipIf(source._tag === "Unavailable")("LocalKafka", () => {
     )
 
     it.effect(
-      "a producer that is neither idempotent nor self-retrying loses none: what it could not confirm it refuses",
+      "a producer that is neither idempotent nor self-retrying loses no acknowledged message, and fails the others",
       () =>
         Effect.gen(function* () {
           const { acknowledged, log, lost, refused } = yield* loseResponses({
@@ -209,7 +209,7 @@ describe.skipIf(source._tag === "Unavailable")("LocalKafka", () => {
     )
 
     it.effect(
-      "kafkajs' own retry acknowledges two batches of a partition in the order in which they were not sent",
+      "kafkajs' own retry stores two batches of a partition in the wrong order, and acknowledges both",
       () =>
         Effect.gen(function* () {
           const { before, direct, first, producer, proxy, topic } = yield* loseRequest({
@@ -231,7 +231,7 @@ describe.skipIf(source._tag === "Unavailable")("LocalKafka", () => {
     )
 
     it.effect(
-      "a producer that does not retry by itself says at once what failed, and the caller sends that first",
+      "a producer that does not retry by itself reports a failure at once, and the caller repeats that batch first",
       () =>
         Effect.gen(function* () {
           const { direct, first, producer, topic } = yield* loseRequest({ idempotent: false, retry: { retries: 0 } })

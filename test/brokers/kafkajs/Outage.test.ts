@@ -252,7 +252,7 @@ describe.skipIf(local._tag === "Unavailable")("with a Kafka that fails", () => {
             "the broken topics to be paused",
             Effect.map(paused, (topics) => topics.join() === broken.join())
           )
-          // In the same lanes, while the other topics keep failing.
+          // In the same lanes, while the other topics still fail.
           for (let index = 0; index < 10; index++) {
             yield* Transaction.run(Ledger.append(`${Ledger.topic}-${index}`, 2)).pipe(run)
           }

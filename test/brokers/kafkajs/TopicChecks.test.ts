@@ -60,7 +60,7 @@ const over = (broker: Broker["Service"]) =>
 /** The first report of the checks: at the start, or later where the broker responded late. */
 const firstReport = (context: Context.Context<TopicChecks>) =>
   within(
-    "a look",
+    "a check",
     Effect.repeat(Context.get(context, TopicChecks).reports, {
       until: (reports) => reports.length > 0,
       schedule: Schedule.spaced("50 millis")
@@ -107,7 +107,7 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
     )
   }
 
-  it.live("a limit that was lowered refuses nobody the start: health says it, and what fits still goes out", () =>
+  it.live("a lowered limit does not refuse the start: health reports it, and events that fit are still published", () =>
     Effect.gen(function* () {
       const topic = yield* makeTopic({ "max.message.bytes": "100000", "segment.ms": String(day) })
       const context = yield* start(topic)
@@ -124,21 +124,19 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
   )
 
-  it.live(
-    "the topic that the service makes by itself is one that it has nothing to say about, but for its single copy",
-    () =>
-      Effect.gen(function* () {
-        const topic = `fit-${randomUUID()}`
-        const context = yield* start(topic)
-        const [report] = yield* firstReport(context)
-        assert.deepStrictEqual(
-          report?.findings.map(({ kind, sentence }) => [kind, sentence.split(":")[0]]),
-          [["weak", "it has one copy"]]
-        )
-      }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+  it.live("a topic that the service creates has no finding but its single replica", () =>
+    Effect.gen(function* () {
+      const topic = `fit-${randomUUID()}`
+      const context = yield* start(topic)
+      const [report] = yield* firstReport(context)
+      assert.deepStrictEqual(
+        report?.findings.map(({ kind, sentence }) => [kind, sentence.split(":")[0]]),
+        [["weak", "it has one copy"]]
+      )
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
   )
 
-  it.live("settings that a cluster has by default are said to be weak where a record outlives its mark", () =>
+  it.live("a cluster's default settings have a finding where a record outlives its mark", () =>
     Effect.gen(function* () {
       const topic = yield* makeTopic({})
       const context = yield* start(topic)
@@ -151,7 +149,7 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
   )
 
   it.live(
-    "a topic that is compacted while it is in use waits once that was seen, and goes on when it is not any more",
+    "publishing to a topic that gets compacted pauses once a check finds it, and resumes when compaction is off",
     () =>
       Effect.gen(function* () {
         const topic = yield* makeTopic({ "segment.ms": String(day) })
@@ -196,7 +194,7 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
       }).pipe(Effect.scoped, Effect.provide(Layer.merge(TestDatabase.layerPool, TestProcess.quiet)))
   )
 
-  it.live("a topic that grows keeps its events in the partitions that it had, in every dispatcher, and says so", () =>
+  it.live("a topic that grows keeps its events in its old partitions, in every dispatcher, and health reports it", () =>
     Effect.gen(function* () {
       const topic = yield* makeTopic({ "segment.ms": String(day) })
       const one = yield* start(topic)
@@ -221,32 +219,34 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
     }).pipe(Effect.scoped, Effect.provide(Layer.merge(TestDatabase.layerPool, TestProcess.quiet)))
   )
 
-  it.live("a broker that is away is no refusal; when it comes, a topic that is not fit waits, and says why", () =>
-    Effect.gen(function* () {
-      const topic = yield* makeTopic({ "cleanup.policy": "compact" })
-      const { broker, proxy } = yield* KafkaMember.make(servers)
-      yield* proxy.refuse
-      const context = yield* Layer.build(TopicChecks.layerStart([topic]).pipe(Layer.provideMerge(over(broker))))
-      const publisher = Context.get(context, Publisher)
-      assert.strictEqual((yield* Effect.flip(publisher.prepare(topic)))._tag, "BrokerUnavailable")
-      yield* proxy.pass
-      const checks = Context.get(context, TopicChecks)
-      yield* within(
-        "the check",
-        checks.reports.pipe(
-          Effect.repeat({
-            until: (reports) => reports.some(({ findings }) => findings.some(({ kind }) => kind === "stops")),
-            schedule: Schedule.spaced("50 millis")
-          })
+  it.live(
+    "an unavailable broker does not refuse the start; once it is available, publishing to an unsafe topic pauses, with the reason",
+    () =>
+      Effect.gen(function* () {
+        const topic = yield* makeTopic({ "cleanup.policy": "compact" })
+        const { broker, proxy } = yield* KafkaMember.make(servers)
+        yield* proxy.refuse
+        const context = yield* Layer.build(TopicChecks.layerStart([topic]).pipe(Layer.provideMerge(over(broker))))
+        const publisher = Context.get(context, Publisher)
+        assert.strictEqual((yield* Effect.flip(publisher.prepare(topic)))._tag, "BrokerUnavailable")
+        yield* proxy.pass
+        const checks = Context.get(context, TopicChecks)
+        yield* within(
+          "the check",
+          checks.reports.pipe(
+            Effect.repeat({
+              until: (reports) => reports.some(({ findings }) => findings.some(({ kind }) => kind === "stops")),
+              schedule: Schedule.spaced("50 millis")
+            })
+          )
         )
-      )
-      const error = yield* Effect.flip(publisher.prepare(topic))
-      assert.strictEqual(error._tag, "TopicUnavailable")
-      assert.match(error.message, /is unavailable: cleanup\.policy is to compact/)
-    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+        const error = yield* Effect.flip(publisher.prepare(topic))
+        assert.strictEqual(error._tag, "TopicUnavailable")
+        assert.match(error.message, /is unavailable: cleanup\.policy is to compact/)
+      }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
   )
 
-  it.live("a broker that swallows what it gets does not keep the service from starting", () =>
+  it.live("a broker that never answers does not keep the service from starting", () =>
     Effect.gen(function* () {
       const { broker, proxy } = yield* KafkaMember.make(servers)
       yield* proxy.blackHole()
@@ -259,7 +259,7 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
   )
 
-  it.live("the service does not start on a topic that is not fit: one line, exit status 1", () =>
+  it.live("the service does not start on an unsafe topic: one line, exit status 1", () =>
     Effect.gen(function* () {
       const { url } = yield* TestDatabase
       const prefix = `unfit-${randomUUID()}-`

@@ -4,13 +4,13 @@ import type { Parts } from "../Parts.ts"
 export interface Mistake {
   /** As in tokens and file names: `dual-write`. */
   readonly name: string
-  /** What the code does wrong, in a sentence or two. */
+  /** The mistake in the code, in a sentence or two. */
   readonly what: string
   /** Why it looks right. */
   readonly why: string
-  /** The rule that prevents it, and the file in which it stands. */
+  /** The rule that prevents it, and the file that implements the rule. */
   readonly rule: string
   readonly read: string
-  /** Replaces parts of the real ones. Called once for each run. */
+  /** The parts that replace real ones. Called once for each run. */
   readonly plant: (real: Parts) => Partial<Parts>
 }

@@ -39,7 +39,7 @@ export const chargeBeforeIntent: Mistake = {
       ).pipe(
         Layer.provide(
           real.payOrder.pipe(
-            // The payment that is recorded afterwards is given the outcome that is there already.
+            // The payment is recorded after the charge, and gets the outcome that is already known.
             Layer.provide(
               Layer.effect(
                 Gateway,

@@ -10,7 +10,7 @@ export const dedupeOutside: Mistake = {
   rule: "The mark and the effect commit in one transaction.",
   read: "src/inbox/Inbox.ts",
   plant: (real) => ({
-    // A mark outside of the transaction has a statement of its own, so the slice is applied step by step.
+    // A mark outside of the transaction is a statement of its own, so the slice is applied step by step.
     fastPath: Layer.empty,
     inbox: Layer.effect(
       Inbox,

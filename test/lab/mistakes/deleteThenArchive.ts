@@ -5,7 +5,7 @@ import type { Mistake } from "./Mistake.ts"
 
 export const deleteThenArchive: Mistake = {
   name: "delete-then-archive",
-  what: "What the broker has acknowledged is deleted from the queue, and then written to the archive: two statements, and no transaction around them.",
+  what: "Acknowledged events are deleted from the queue, and then written to the archive: two statements, and no transaction around them.",
   why:
     "The event is in the topic by then, so nothing can be lost, and the one statement follows right behind the other. " +
     "But who dies between them leaves an event that the archive will never have: no timeline shows it, and no replay sends it again.",

@@ -9,7 +9,7 @@ export const dropByDay: Mistake = {
   why:
     "The table is partitioned by the day in the event's id, and that is how partition managers do it: the bounds tell it all, no row is read. " +
     "But the id tells when an event was written, and not when it was published: what waited out an outage is dropped when it has hardly arrived.",
-  rule: "What is old is decided by the row's own time, and a day is dropped when all that it holds is old.",
+  rule: "A row is old by its own time, and a day is dropped when all of its rows are old.",
   read: "src/operations/DailyPartitions.ts",
   plant: (real) => ({
     upkeep: Effect.gen(function* () {

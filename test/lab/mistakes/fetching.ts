@@ -1,10 +1,10 @@
-/** For the mistakes that fetch in another way: what a fetch of several lanes returns, of what is found in each. */
+/** Helpers for the mistakes that change the fetch. */
 import { Effect } from "effect"
 import type { SqlError } from "effect/sql"
 import type { Lane } from "../../../src/outbox/Lane.ts"
 import type { QueuedEvent, QueueService } from "../../../src/outbox/Queue.ts"
 
-/** Fetches lane by lane. That there may be more is found out by another look. */
+/** Fetches lane by lane. A lane with events counts as cut, so it is fetched again until it is empty. */
 export const eachLane =
   (fetch: (lane: Lane) => Effect.Effect<ReadonlyArray<QueuedEvent>, SqlError.SqlError>): QueueService["fetch"] =>
   (parts) =>
@@ -12,7 +12,7 @@ export const eachLane =
       Effect.map(fetch(lane), (events) => ({ lane, events, isCut: events.length > 0 }))
     ).pipe(Effect.orDie)
 
-/** Changes what a fetch has found. */
+/** Changes the events that a fetch returns. */
 export const changed =
   (
     queue: QueueService,

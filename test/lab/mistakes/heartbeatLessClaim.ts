@@ -3,7 +3,7 @@ import { TaskSettings } from "../../../src/tasks/TaskSettings.ts"
 import { taskSettings } from "../Parts.ts"
 import type { Mistake } from "./Mistake.ts"
 
-/** A lease that nobody will see the end of. */
+/** A lease that does not expire within a case. */
 const yearMillis = 366 * 86_400_000
 
 export const heartbeatLessClaim: Mistake = {

@@ -5,7 +5,7 @@ import type { Mistake } from "./Mistake.ts"
 
 export const holdWithoutMoving: Mistake = {
   name: "hold-without-moving",
-  what: "A refused event is set aside and tried again later. What its order announces meanwhile stays in the queue, and is sent.",
+  what: "A refused event is set aside and tried again later. Later events of its order stay in the queue, and are sent.",
   why: "Nothing waits for a poison message, and it is tried again in good time. But then it comes behind its own successors.",
   rule: "The aggregate of a refused event is held: its later events wait behind it, those of all others flow.",
   read: "src/outbox/holds/Parking.ts",

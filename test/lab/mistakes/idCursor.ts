@@ -4,7 +4,7 @@ import { Queue } from "../../../src/outbox/Queue.ts"
 import { changed } from "./fetching.ts"
 import type { Mistake } from "./Mistake.ts"
 
-/** What the relay remembers, here in one variable: a table would make no difference. */
+/** The relay's cursor is one variable here; a table would make no difference. */
 export const idCursor: Mistake = {
   name: "id-cursor",
   what: "The relay remembers the highest id that it has published, and asks for what is greater.",
@@ -26,7 +26,7 @@ export const idCursor: Mistake = {
             mark: Effect.fnUntraced(function* (runs) {
               yield* queue.mark(runs)
               for (const { events } of runs) for (const { seq } of events) if (seq > highest) highest = seq
-              // It is careful not to pass what it can see in other lanes; what it can't see is the mistake.
+              // The cursor does not pass rows that it can see in other lanes. The mistake is the rows that it can't see yet.
               const [waiting] = yield* Effect.orDie(sql<{ readonly seq: bigint | null }>`
                 SELECT min(seq) AS seq FROM outbox_events WHERE seq > ${cursor}::int8`)
               const before = waiting?.seq == null ? highest : waiting.seq - 1n

@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import { Publisher } from "../../../src/outbox/Publisher.ts"
 import type { Mistake } from "./Mistake.ts"
 
-/** As in the articles: three tries, then it is given up. */
+/** The usual limit in articles: three attempts, then the event is given up. */
 const maxAttempts = 3
 
 export const outageBurnsAttempts: Mistake = {

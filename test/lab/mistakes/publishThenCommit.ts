@@ -8,7 +8,7 @@ export const publishThenCommit: Mistake = {
   name: "publish-then-commit",
   what: "The event is sent inside the transaction, before its commit, so that a failed send rolls back the change.",
   why: "Nothing can be committed without its event: the send comes first. That the commit may not come at all is easy to forget.",
-  rule: "What a transaction announces is written in it, and sent by somebody else after its commit.",
+  rule: "A transaction writes its events, and the dispatcher sends them after the commit.",
   read: "src/outbox/Outbox.ts",
   plant: () => ({
     outbox: Layer.effect(

@@ -1,4 +1,4 @@
-/** For the mistakes that send without an outbox: the aggregate's own write, and the batch as the dispatcher would have made it. */
+/** For the mistakes that send without an outbox: the aggregate's own write, and the batch as the dispatcher would build it. */
 import { Effect } from "effect"
 import type { Batch } from "../../../src/brokers/Broker.ts"
 import { toRecord } from "../../../src/brokers/Envelope.ts"
@@ -34,7 +34,7 @@ export const batchOf = (
     }
   })
 
-/** What `Outbox.save` does without its events: one statement with all that the aggregate writes. Returns the new version. */
+/** `Outbox.save` without its events: one statement with all that the aggregate writes. Returns the new version. */
 export const writeWithoutEvents = Effect.fnUntraced(function* (
   write: Parameters<OutboxService["save"]>[2],
   also: Parameters<OutboxService["save"]>[3]

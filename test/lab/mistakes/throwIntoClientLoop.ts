@@ -3,7 +3,7 @@ import { ApplySlice } from "../../../src/inbox/ApplySlice.ts"
 import { DependencyDown, type Subscriber } from "../../../src/inbox/Subscriber.ts"
 import type { Mistake } from "./Mistake.ts"
 
-/** What is not the event's own fault leaves a slice as it was thrown: here everything is taken for that. */
+/** ApplySlice throws failures that are not the event's own; this mistake throws every failure. */
 class Thrown extends DependencyDown {
   override get message() {
     return this.reason

@@ -18,7 +18,7 @@ export const twoInFlight: Mistake = {
     workersPerLane: 2,
     dispatcher: Layer.unwrap(
       Effect.sync(() => {
-        // The process's own: it dies with it.
+        // One set for each process, which dies with it.
         const inFlight = new Set<bigint>()
         return real.dispatcher.pipe(
           Layer.provide(
@@ -30,7 +30,7 @@ export const twoInFlight: Mistake = {
   })
 }
 
-/** Fetches what is not under way, and notes that it is now. */
+/** Fetches events that are not in flight, and adds them to the set. */
 const queueWithout = (inFlight: Set<bigint>) =>
   Layer.effect(
     Queue,
@@ -58,7 +58,7 @@ const queueWithout = (inFlight: Set<bigint>) =>
     })
   )
 
-/** What was refused or got no answer is not under way any more. */
+/** Events that were refused or got no answer leave the set. */
 const publisherOf = (inFlight: Set<bigint>) =>
   Layer.effect(
     Publisher,

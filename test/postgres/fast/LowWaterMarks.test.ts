@@ -14,10 +14,10 @@ import { TestDatabase } from "../../support/TestDatabase.ts"
 import * as TestProcess from "../../support/TestProcess.ts"
 import * as Lanes from "../../support/Lanes.ts"
 
-/** Rows that a test puts back by hand would be in the archive already. */
+/** Without an archive, which would already contain the rows that a test puts back by hand. */
 const unarchived = Layer.succeed(QueueSettings, { batchSize: 1_000, batchBytes: 900_000, archive: false })
 
-/** Connections of their own. */
+/** Separate connections. */
 const pool = Layer.fresh(
   Layer.unwrap(TestDatabase.useSync(({ url }) => Database.layer.pipe(Layer.provide(DatabaseSettings.layerOf({ url })))))
 )
@@ -36,7 +36,7 @@ const lane = laneOf("early")
 /** Another aggregate of the same lane. */
 const neighbour = Array.from({ length: 10_000 }, (_, index) => `counter-${index}`).find((id) => laneOf(id) === lane)!
 
-/** Publishes what the lane holds, as far as the queue is concerned, and returns whose events those were. */
+/** Marks the lane's events as published, and returns their aggregates. */
 const publish = Effect.gen(function* () {
   const queue = yield* Queue
   const events = yield* Lanes.fetch(queue, lane, [])
@@ -44,18 +44,18 @@ const publish = Effect.gen(function* () {
   return events.map((event) => event.aggregateId)
 })
 
-/** Far more rounds than it takes to note, to wait and to look. */
+/** More rounds than it takes to note the numbers, to wait and to raise the mark. */
 const raise = Effect.flatMap(LowWaterMarks, (marks) => Effect.repeat(marks.raise([lane]), { times: 5 }))
 
 /**
- * Raises the floor above the row in `kept`, and puts that row back below it. A floor waits for every transaction of the server, those of
- * other tests included: it is tried until the fetch starts behind the row.
+ * Raises the low-water mark above the row in `kept`, and puts that row back below the mark. A mark waits for every transaction of the
+ * server, also of other tests. So this repeats until a fetch starts after the row.
  */
 const putBackBelowFloor = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const queue = yield* Queue
   yield* Counters.eventually(
-    "the floor to be raised",
+    "the low-water mark to be raised",
     Effect.gen(function* () {
       yield* raise
       yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM kept`
@@ -66,7 +66,7 @@ const putBackBelowFloor = Effect.gen(function* () {
   )
 })
 
-it.live("a floor waits for whoever has a smaller number and has not committed yet", () =>
+it.live("a low-water mark waits for uncommitted transactions with smaller numbers", () =>
   Effect.gen(function* () {
     const appended = yield* Deferred.make<void>()
     const release = yield* Deferred.make<void>()
@@ -88,7 +88,7 @@ it.live("a floor waits for whoever has a smaller number and has not committed ye
   }).pipe(Effect.provide(writer))
 )
 
-it.live("a floor does not step over an event that waits", () =>
+it.live("a low-water mark does not pass a queued event", () =>
   Effect.gen(function* () {
     yield* Transaction.run(Counters.create("early"))
     yield* raise
@@ -98,9 +98,9 @@ it.live("a floor does not step over an event that waits", () =>
   }).pipe(Effect.provide(writer))
 )
 
-/** More than is stepped over at once. */
+/** More rows than one round passes over. */
 const backlog = Refusals.append("early", 1, 2_500, "away")
-/** Far more rounds than it takes, while a topic can't be sent to. */
+/** More rounds than it takes, while a topic can't be sent to. */
 const raiseBeside = Effect.flatMap(LowWaterMarks, (marks) =>
   Effect.repeat(
     marks.raise([lane], () => ["away"]),
@@ -109,22 +109,22 @@ const raiseBeside = Effect.flatMap(LowWaterMarks, (marks) =>
 )
 const fetchBeside = Effect.flatMap(Queue, (queue) => Lanes.fetch(queue, lane, ["away", "closed"]))
 
-it.live("what can't be sent is stepped over once, and not at each look for what is behind it", () =>
+it.live("a backlog that can't be sent is passed over once, and not at each fetch of later events", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const queue = yield* Queue
     const marks = yield* LowWaterMarks
     yield* backlog
-    // Out of the middle: below the floor beside the topic, and not below that of all.
+    // A row from the middle: below the mark that leaves out the topic, and above the mark for all topics.
     yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events ORDER BY seq OFFSET 2000 LIMIT 1`
     const takeOut = sql`DELETE FROM outbox_events WHERE seq IN (SELECT seq FROM kept)`
     yield* takeOut
     yield* sql`UPDATE kept SET topic = 'counters'`
     yield* Counters.eventually(
-      "the floor to be raised",
+      "the low-water mark to be raised",
       Effect.gen(function* () {
         yield* raiseBeside
-        // From a foreign hand, so that it shows where a look begins.
+        // A test's own INSERT below the mark shows where the fetch starts.
         yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM kept`
         const isSeen = (yield* fetchBeside).length > 0
         if (isSeen) yield* takeOut
@@ -132,21 +132,21 @@ it.live("what can't be sent is stepped over once, and not at each look for what 
       })
     )
     assert.deepStrictEqual(yield* queue.ready([{ lane, withoutTopics: ["away"] }]), [])
-    // What is appended now is behind it, and found.
+    // An event that is appended now is above the mark, and is found.
     yield* Transaction.run(Counters.create(neighbour))
     assert.deepStrictEqual(
       (yield* fetchBeside).map(({ aggregateId }) => aggregateId),
       [neighbour]
     )
     assert.deepStrictEqual(yield* queue.ready([{ lane, withoutTopics: ["away"] }]), [lane])
-    // Whoever leaves out less begins in front of it.
+    // A fetch that leaves out fewer topics starts at the lower mark.
     assert.strictEqual((yield* Lanes.fetch(queue, lane, ["closed"]))[0]?.topic, "away")
     yield* marks.forget([lane])
     assert.strictEqual((yield* fetchBeside).length, 2)
   }).pipe(Effect.provide(writer))
 )
 
-it.live("beside what can't be sent, too, a floor waits for whoever has not committed yet", () =>
+it.live("a low-water mark that leaves out a topic waits for uncommitted transactions, too", () =>
   Effect.gen(function* () {
     const appended = yield* Deferred.make<void>()
     const release = yield* Deferred.make<void>()
@@ -170,12 +170,12 @@ it.live("beside what can't be sent, too, a floor waits for whoever has not commi
   }).pipe(Effect.provide(writer))
 )
 
-it.live("nor does it step over what may come back behind it", () =>
+it.live("a low-water mark that leaves out a topic does not pass an event that may return to the queue", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     yield* Transaction.run(Counters.create(neighbour))
     yield* backlog
-    // As it is with an event that was refused: it has a hold, and is parked.
+    // As for a refused event: it has a hold, and is parked.
     yield* sql`
       INSERT INTO outbox_holds (aggregate_type, aggregate_id, lane, topic, event_id, seq, attempts, next_attempt_at, held_at)
       SELECT aggregate_type, aggregate_id, lane, topic, event_id, seq, 1, clock_now(), clock_now() FROM outbox_events WHERE topic = 'counters'`
@@ -190,7 +190,7 @@ it.live("nor does it step over what may come back behind it", () =>
   }).pipe(Effect.provide(writer))
 )
 
-it.live("an event that a foreign hand puts below the floor is late, and not lost", () =>
+it.live("an event that is inserted by hand below the low-water mark is late, and not lost", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     yield* Transaction.run(Counters.create("early"))
@@ -212,28 +212,28 @@ it.live("an event that a foreign hand puts below the floor is late, and not lost
   }).pipe(Effect.provide(writer))
 )
 
-it.live("a lane that was lost has no floor when it comes back", () =>
+it.live("a lane that was lost has no low-water mark when it comes back", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const marks = yield* LowWaterMarks
     yield* Transaction.run(Counters.create("early"))
     yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events`
     yield* publish
-    // As after a crash that lost a mark: the row is there again, with the number that it had.
+    // As after a crash before the mark: the row is queued again, with its old number.
     yield* putBackBelowFloor
     yield* marks.forget([lane])
     assert.deepStrictEqual(yield* publish, ["early"])
   }).pipe(Effect.provide(writer))
 )
 
-it.live("a lane that is lost while its floor is looked for has none when it comes back", () =>
+it.live("a lane that is lost while its low-water mark is raised has none when it comes back", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const marks = yield* LowWaterMarks
     yield* Transaction.run(Counters.create("early"))
     yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events`
     yield* publish
-    // Both steps, and each of them overtaken by the loss.
+    // The loss of the lane during the first step, and during the second one.
     for (const step of [1, 2]) {
       if (step === 2) yield* marks.raise([lane])
       const raising = yield* Effect.forkChild(marks.raise([lane]))
@@ -246,7 +246,7 @@ it.live("a lane that is lost while its floor is looked for has none when it come
   }).pipe(Effect.provide(writer))
 )
 
-it.live("a floor counts for nothing on a server that was started anew", () =>
+it.live("a low-water mark is void on a server that was restarted", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const { name } = yield* TestDatabase
@@ -287,10 +287,10 @@ for (const { insert, table } of [
     insert: `INSERT INTO outbox_dead_letters SELECT moved.*, 'dead', 1, 'refused', '[]', clock_now() FROM moved`
   }
 ]) {
-  it.live(`an event that waits in ${table} is not stepped over: it may come back`, () =>
+  it.live(`an event that waits in ${table} is not passed: it may return to the queue`, () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      // The first one lies below the floor once that is raised, so it shows when it is.
+      // The first event is below the mark once that is raised, so a fetch without it shows that the mark is raised.
       yield* Transaction.run(Counters.create(neighbour))
       yield* sql`CREATE TABLE kept AS SELECT * FROM outbox_events`
       yield* publish
@@ -307,7 +307,7 @@ for (const { insert, table } of [
   )
 }
 
-it.live("every table from which an event may come back into the queue is looked at", () =>
+it.live("every table from which an event may return to the queue is checked", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const rows = yield* sql<{ readonly table: string }>`

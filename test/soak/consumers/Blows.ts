@@ -1,4 +1,4 @@
-/** What befalls consumers: their processes, the brokers and leaders that they read from, and their sessions at the database. */
+/** Faults against consumers: their processes, the brokers and leaders that they read from, and their database sessions. */
 import { Effect, Random, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Admin } from "kafkajs"
@@ -15,13 +15,13 @@ const ofOthers = [
 ] as const
 export type Name = (typeof ofMembers)[number] | (typeof ofOthers)[number]
 
-/** Between two blows: some fall while the last one is still being put right. */
+/** The wait between two faults. Some faults begin while the system still recovers from the last one. */
 const calmMillis = [200, 3_000] as const
 
-/** Behind these a crash leaves most undone. */
+/** The points where a crash leaves most work unfinished. */
 const faultPoints = ["after-decode", "before-handler", "before-commit", "after-commit", "after-offset"]
 
-/** For a crash, a session and some rebalances of four groups on a busy machine together. */
+/** Enough for a crash, a session timeout and some rebalances of four groups on a busy machine. */
 const patience = "90 seconds"
 
 interface Slot {
@@ -32,9 +32,9 @@ export interface World {
   readonly admin: Admin
   readonly brokers: ReadonlyArray<LocalKafka.Broker>
   readonly consumers: number
-  /** As Kafka knows them. */
+  /** The groups' names in Kafka. */
   readonly groups: ReadonlyArray<string>
-  /** A consumer's process, with these faults set. */
+  /** Starts a consumer process with these faults. */
   readonly launch: (faults: string) => Effect.Effect<ServiceProcess.ServiceProcess, ServiceProcess.ServiceProcessFailed>
   readonly sessionTimeoutMillis: number
   readonly wireTopic: string
@@ -43,7 +43,7 @@ export interface World {
 const pick = <A>(from: ReadonlyArray<A>) => Random.choice(from) as Effect.Effect<A>
 const between = ([low, high]: readonly [number, number]) => Random.nextIntBetween(low, high)
 
-/** Asks Kafka until it answers so: it may be without a coordinator or a broker for a while. */
+/** Asks Kafka until the condition holds. It may lack a coordinator or a broker for a while. */
 const until = (what: string, condition: () => Promise<boolean>, seen = () => "") =>
   Effect.tryPromise(condition).pipe(
     Effect.orElseSucceed(() => false),
@@ -54,7 +54,7 @@ const until = (what: string, condition: () => Promise<boolean>, seen = () => "")
     })
   )
 
-/** Gives a partition's leadership to another node, and its copies back to all three. */
+/** Moves a partition's leadership to another node, and restores its replicas on all three. */
 const moveLeader = Effect.fnUntraced(function* (admin: Admin, topic: string, partition: number) {
   const assign = (replicas: Array<number>) =>
     Effect.andThen(
@@ -97,7 +97,7 @@ export const make = Effect.fnUntraced(function* ({
   const count = (what: string) => {
     counts[what] = (counts[what] ?? 0) + 1
   }
-  /** Who is to run starts it again when it could not start: its session may have been ended just then. */
+  /** Starts a consumer again if its start failed: its database session may have been ended just then. */
   const start = launch("off").pipe(
     Effect.tapError(() => Effect.sync(() => count("starts in vain"))),
     Effect.retry({ times: 5 }),
@@ -117,7 +117,7 @@ export const make = Effect.fnUntraced(function* ({
       doomed.add(member.pid)
       return Effect.andThen(member.signal("SIGKILL"), member.exit)
     })
-  /** Whatever it is at: it ends by itself, and says that nothing went wrong. */
+  /** SIGTERM at any moment must end the process with exit code 0. */
   const stop = (member: ServiceProcess.ServiceProcess) =>
     Effect.gen(function* () {
       doomed.add(member.pid)
@@ -150,10 +150,10 @@ export const make = Effect.fnUntraced(function* ({
       const broker = yield* pick(brokers)
       yield* stopNode(broker)
       yield* Effect.flatMap(between([500, 5_000]), Effect.sleep)
-      // It has its logs to look through, beside all that runs here: some minutes if need be.
+      // The broker has to recover its logs, which may take minutes on a busy machine.
       yield* Effect.retry(broker.start, { times: 4 })
     })
-  /** Whether one blow falls at a time, and the group may be waited for. */
+  /** Whether one fault happens at a time, so that the group can be waited for. */
   let isAlone = false
   const blows: Readonly<Record<Name, (slot: Slot) => Effect.Effect<unknown, unknown>>> = {
     "kill -9": (slot) =>
@@ -165,7 +165,7 @@ export const make = Effect.fnUntraced(function* ({
       Effect.gen(function* () {
         if (isAlone) yield* joined(consumers)
         yield* member.signal("SIGSTOP")
-        // The others have its partitions, and it believes that it still has them. (At random it wakes a little before that, too.)
+        // The other members have its partitions, and it believes that it still owns them. In the random phase it may thaw a little earlier.
         yield* isAlone
           ? joined(consumers - 1)
           : Effect.flatMap(between([sessionTimeoutMillis * 0.8, sessionTimeoutMillis * 3]), Effect.sleep)
@@ -181,7 +181,7 @@ export const make = Effect.fnUntraced(function* ({
       Effect.gen(function* () {
         yield* kill(slot.member)
         const point = yield* pick(faultPoints)
-        // It may be dead before it is ready.
+        // It may crash before it is ready.
         const doomed = yield* Effect.option(launch(`consumer.${point}=crash`))
         if (doomed._tag === "Some") {
           yield* Effect.timeoutOption(doomed.value.exit, "15 seconds")
@@ -212,9 +212,9 @@ export const make = Effect.fnUntraced(function* ({
   return {
     problems: (): ReadonlyArray<string> => problems,
     counts: (): Readonly<Record<string, number>> => counts,
-    /** How many blows are over. */
+    /** The number of finished faults. */
     fallen: () => over,
-    /** Each of these once: those of members one after the other, and those of others beside them. */
+    /** Runs each fault once. Faults of members run one after the other, and the other faults run concurrently with them. */
     each: (names: ReadonlyArray<Name>) =>
       Effect.gen(function* () {
         isAlone = true
@@ -229,7 +229,7 @@ export const make = Effect.fnUntraced(function* ({
           concurrency: "unbounded"
         })
       }),
-    /** At random, for so long: several members at a time, and one broker or all sessions beside them. */
+    /** Random faults for that time: several members at once, together with one broker or all sessions. */
     rain: (millis: number) =>
       Effect.gen(function* () {
         const endMillis = performance.now() + millis
@@ -246,9 +246,9 @@ export const make = Effect.fnUntraced(function* ({
           { concurrency: "unbounded", discard: true }
         )
       }),
-    /** Everybody is there, and nobody is told to go. */
+    /** Waits until every consumer is a member and its group is stable. */
     calm: joined(consumers),
-    /** Stops the consumers, which have to end as they should. */
+    /** Stops the consumers, and checks that they stop cleanly. */
     stop: Effect.forEach(slots, ({ member }) => stop(member), { concurrency: "unbounded", discard: true })
   }
 })

@@ -1,6 +1,6 @@
 /**
- * What the four subscribers have to have made of a topic, found by a reader of its own: plain kafkajs, plain JSON, and sums in memory. It
- * shares no code with the consumers, so that what they get wrong it does not get wrong with them.
+ * The expected tables of the four subscribers, computed from the topic by an independent reader: plain kafkajs, plain JSON, and sums in
+ * memory. It shares no code with the consumers, so it does not share their mistakes.
  */
 import { Effect } from "effect"
 import { readTopic } from "../../support/readTopic.ts"
@@ -25,11 +25,11 @@ type Rows = ReadonlyMap<string, string>
 
 export interface Books {
   readonly records: number
-  /** Events that have their effect, by their ids, with the order. */
+  /** Applied events by id, with the order. */
   readonly applied: Rows
-  /** By order: how far its events were applied. */
+  /** By order: the last applied version. */
   readonly cursors: Rows
-  /** By order and sku: quantity, and whether the order still holds it. */
+  /** By order and sku: the quantity, and whether the order still reserves it. */
   readonly reservations: Rows
   /** By event: order, payment, debit, credit, amount, currency. */
   readonly ledger: Rows
@@ -37,18 +37,18 @@ export interface Books {
   readonly revenue: Rows
   /** By event: kind and address. */
   readonly mails: Rows
-  /** What no consumer can apply, by id, with its aggregate: an event's id, or topic:partition:offset. */
+  /** Events and records that no consumer can apply, with their aggregates. The key is the event's id, or topic:partition:offset. */
   readonly dead: Rows
-  /** What stands behind it. */
+  /** Events that wait behind those. */
   readonly parked: Rows
-  /** What this reader did not expect of the topic itself. */
+  /** Problems of the topic itself. */
   readonly problems: ReadonlyArray<string>
 }
 
 interface Aggregate {
   version: number
   isHeld: boolean
-  /** Came before their predecessor. */
+  /** Events that came before their predecessor. */
   readonly early: Map<number, OrderEvent>
   readonly quantities: Map<string, number>
 }
@@ -57,7 +57,7 @@ const accounts: Readonly<Record<string, string>> = { OrderPaid: "gateway sales",
 const kinds: Readonly<Record<string, string>> = { OrderPaid: "receipt", OrderRefunded: "refund-notice" }
 const eventTypes = new Set(["OrderPlaced", "PaymentDeclined", "OrderPaid", "OrderRefunded", "OrderCancelled"])
 
-/** The event of a record, or undefined where it is none. */
+/** The event of a record, or undefined for other records. */
 const parse = (value: Buffer | null): OrderEvent | undefined => {
   try {
     const event = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(value ?? undefined)) as OrderEvent
@@ -67,13 +67,13 @@ const parse = (value: Buffer | null): OrderEvent | undefined => {
   }
 }
 
-/** Whether a reader of today knows what to make of the event. */
+/** Whether the current schema can read the event. */
 const isKnown = ({ data, eventType, schemaVersion }: OrderEvent) =>
   eventTypes.has(eventType) &&
   schemaVersion === 1 &&
   (data.lines !== undefined || data.paymentId !== undefined || data.customerId !== undefined)
 
-/** Reads the whole topic. `topic` is what the consumers call it. */
+/** Reads the whole topic. `topic` is its name in the consumers' tables. */
 export const read = (servers: string, wireTopic: string, topic: string): Effect.Effect<Books> =>
   Effect.map(readTopic(servers, wireTopic), (records) => {
     const problems: Array<string> = []
@@ -105,7 +105,7 @@ export const read = (servers: string, wireTopic: string, topic: string): Effect.
         mails.set(eventId, `${kinds[eventType]} ${data.customerId}@`)
       }
     }
-    /** The event whose turn it is. */
+    /** Applies the event with the next version. */
     const take = (event: OrderEvent, aggregate: Aggregate) => {
       if (isKnown(event)) return apply(event, aggregate)
       dead.set(event.eventId, event.aggregateId)
@@ -143,7 +143,7 @@ export const read = (servers: string, wireTopic: string, topic: string): Effect.
         aggregate.early.delete(next.aggregateVersion)
         take(next, aggregate)
         if (!aggregate.isHeld) continue
-        // What came early stands behind it, too.
+        // Events that came early wait as well.
         aggregate.early.forEach(({ eventId }) => parked.set(eventId, id))
         aggregate.early.clear()
       }

@@ -1,4 +1,4 @@
-/** The soak of the consumers, small: each blow once. */
+/** The small soak of the consumers: each fault once. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Random, References } from "effect"
 import * as KafkaSource from "../../support/KafkaSource.ts"
@@ -12,7 +12,7 @@ if (local._tag === "Unavailable") {
   console.warn(`SKIPPED: ${missing}`)
 }
 
-/** Small enough for half a minute; `npm run soak:consumers` has a hundred thousand. */
+/** Half a minute; `npm run soak:consumers` has a hundred thousand. */
 const events = 6_000
 
 describe.skipIf(local._tag === "Unavailable")("the four subscribers as processes over three brokers", () => {

@@ -1,7 +1,7 @@
 /**
- * The four subscribers in processes of the service, over a Kafka of three nodes with two copies of every write, while orders' events come in and
- * blows fall on the processes, the brokers and the database. Then everything comes to rest, and the tables are compared with what an
- * independent reader makes of the topic.
+ * The four subscribers in service processes, over a Kafka of three nodes with two replicas of every write. Events of orders arrive while
+ * faults strike the processes, the brokers and the database. Then all faults stop, and the tables are compared with the books of an
+ * independent reader.
  */
 import { Duration, Effect, Fiber, Layer, Random, Redacted, Schedule, Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
@@ -22,19 +22,19 @@ import * as Books from "./Books.ts"
 import * as OrderHistories from "./OrderHistories.ts"
 import * as Tables from "./Tables.ts"
 
-/** Short, for a run waits for it often, and long enough for a machine whose cores have three brokers to carry. */
+/** Short, since a run often waits for it. Long enough for a machine that also runs three brokers. */
 const sessionTimeoutMillis = 4_000
 
 /** Events that are sent at once, over all partitions. */
 const batch = 400
 
-/** The events come in so many heaps. */
+/** The number of bursts in which the events arrive. */
 const bursts = 20
 
-/** So long nothing may change before there is rest: above all timeouts of a consumer one after the other. */
+/** How long nothing may change before the run fails: above all timeouts of a consumer in a row. */
 const stuckMillis = 90_000
 
-/** What breaks a promise: the run fails with all of them. */
+/** The run fails with all broken promises. */
 export class SoakFailed extends Schema.TaggedError<SoakFailed>()("SoakFailed", {
   reasons: Schema.Array(Schema.String),
   report: Schema.Json
@@ -58,7 +58,7 @@ export interface SoakReport {
   readonly blows: Readonly<Record<string, number>>
   readonly publishedSeconds: number
   readonly restSeconds: number
-  /** The longest time for which this process itself did not get to run: what a machine that is stopped or overloaded does to all of them. */
+  /** The longest time for which this process did not run: a stopped or overloaded machine does the same to all processes. */
   readonly stillSeconds: number
 }
 
@@ -66,14 +66,14 @@ export interface Options {
   readonly url: Redacted.Redacted
   readonly events: number
   readonly consumers: number
-  /** One event in so many is poison. */
+  /** One event in this many is poison. */
   readonly poisonEvery: number
-  /** How long blows fall at random; without it each of these falls once, and the next when the last was survived. */
+  /** How long random faults strike. Otherwise each of these strikes once, and the next one after the system has recovered. */
   readonly blows: { readonly minutes: number } | { readonly once: ReadonlyArray<Blows.Name> }
   readonly log?: (line: string) => void
 }
 
-/** Tells how late a timer of 100 ms was at worst. */
+/** Measures how late a timer of 100 ms was at most. */
 const watchStandstill = Effect.gen(function* () {
   let longest = 0
   const look = Effect.map(Effect.timed(Effect.sleep("100 millis")), ([took]) => {
@@ -83,7 +83,7 @@ const watchStandstill = Effect.gen(function* () {
   return () => longest
 })
 
-/** Waits until the consumers have read all there is and nothing is due; says what does not come to rest. */
+/** Waits until the consumers have read all records and nothing is due. Fails with what does not come to rest. */
 const rest = Effect.fnUntraced(function* (client: Kafka, admin: Admin, prefix: string) {
   const sql = yield* SqlClient.SqlClient
   const look = Effect.gen(function* () {
@@ -126,7 +126,8 @@ export const soak = Effect.fnUntraced(function* (options: Options): Effect.fn.Re
   )
   const kafka = yield* LocalKafka.make({
     nodes: 3,
-    // Leaders go home by themselves when their broker is back, and so they move twice for each blow. By default that takes five minutes.
+    // A leader returns to its preferred broker when that is back, so leaders move twice for each fault. By default the return takes five
+    // minutes.
     properties: { "leader.imbalance.check.interval.seconds": "3" }
   })
   const servers = kafka.bootstrapServers
@@ -137,7 +138,7 @@ export const soak = Effect.fnUntraced(function* (options: Options): Effect.fn.Re
   const { partitions } = yield* TopicSettings
   yield* broker.ensureTopic(ordersTopic, partitions)
 
-  /** A consumer as a user would start it. */
+  /** A consumer process, as a user would start it. */
   const launch = Effect.fnUntraced(function* (faults: string) {
     const service = yield* ServiceProcess.start({
       roles: "consumers",
@@ -153,7 +154,7 @@ export const soak = Effect.fnUntraced(function* (options: Options): Effect.fn.Re
         FAULTS: faults
       }
     })
-    // A frozen process would not hear that it is to stop; and at the end nothing is left to be done cleanly.
+    // A frozen process would not get SIGTERM, and at the end nothing has to be stopped cleanly.
     yield* Effect.addFinalizer(() => service.signal("SIGKILL"))
     return service
   })
@@ -176,7 +177,7 @@ export const soak = Effect.fnUntraced(function* (options: Options): Effect.fn.Re
       const startedMillis = performance.now()
       const longestStillMillis = yield* watchStandstill
       const seconds = () => Math.round((performance.now() - startedMillis) / 100) / 10
-      /** The events that may be there by now: some from the start, the others in bursts, so that slices are full and partitions lag. */
+      /** The events that may be sent by now: some at the start, the others in bursts, so that slices are full and partitions lag. */
       const due =
         "minutes" in blows
           ? () =>
@@ -185,7 +186,7 @@ export const soak = Effect.fnUntraced(function* (options: Options): Effect.fn.Re
               )
           : () => Math.ceil((events * (world.fallen() + 1)) / blows.once.length)
       const send = (partition: number, records: ReadonlyArray<BrokerRecord>) =>
-        // As the dispatcher does: a batch that may have arrived is sent again, whole.
+        // Like the dispatcher: a batch that may have arrived is sent again as a whole.
         broker.publish({ topic: ordersTopic, partition, records: [records[0]!, ...records.slice(1)] }).pipe(
           Effect.retry({
             while: ({ _tag }) => _tag !== "MessageRejected",

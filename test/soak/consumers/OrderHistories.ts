@@ -1,6 +1,6 @@
 /**
- * Histories of orders as the outbox would send them: made by the domain's own transitions and the mechanism's own envelope, many orders at
- * once, each in version order. Some records come twice, some again much later, some before their predecessor, and a few are poison.
+ * Histories of many concurrent orders, as the outbox would send them: made by the domain's own transitions and the mechanism's own
+ * envelope, each in version order. Some records come twice, some again much later, some before their predecessor, and a few are poison.
  */
 import { PaymentId } from "../../../src/domain/Ids.ts"
 import { type Random, Result } from "effect"
@@ -13,15 +13,15 @@ import * as Order from "../../../src/domain/Order.ts"
 import type { BrokerRecord } from "../../../src/brokers/Broker.ts"
 import { toRecord } from "../../../src/brokers/Envelope.ts"
 
-/** Orders under way at once: few enough that a slice has several events of one. */
+/** Concurrent orders: few enough that a slice has several events of one order. */
 const orders = 200
 
-/** Records that may come again long after they came first. */
+/** Records that may be repeated long after their first delivery. */
 const remembered = 5_000
 
 const currencies = ["EUR", "USD", "JPY", "KWD"].map((code) => Currency.make(code))
 
-/** Skus of which there is not enough for all, with how many there are: who gets them is up to whoever comes first. */
+/** Scarce skus, with their quantities: the first orders that are applied get them. */
 export const stock: ReadonlyMap<string, number> = new Map([
   ["rare", 40],
   ["scarce", 400]
@@ -29,7 +29,7 @@ export const stock: ReadonlyMap<string, number> = new Map([
 
 const skus = ["book", "pen", "lamp", "desk", ...stock.keys()]
 
-/** How likely each of these is, in front of an event. */
+/** The probability of each disturbance before an event. */
 const twice = 0.03
 const again = 0.03
 const early = 0.01
@@ -39,16 +39,16 @@ interface Open {
   readonly lines: ReadonlyArray<OrderLine>
   paymentId: PaymentId
   version: number
-  /** One of its events is held back: nothing may be made unreadable behind it, or who waits for whom depends on the slices. */
+  /** One of its events is held back. No later event may be made unreadable then, or the parked events would depend on the slices. */
   isGapped: boolean
 }
 
-/** Makes records for ever. The kinds of poison take turns, one in `poisonEvery` events. */
+/** Makes records without end. The kinds of poison take turns, one in `poisonEvery` events. */
 export const make = (random: Pick<Random.Random, "nextDoubleUnsafe">, poisonEvery: number) => {
   const chance = () => random.nextDoubleUnsafe()
   const below = (count: number) => Math.floor(chance() * count)
   const pick = <A>(from: ReadonlyArray<A>): A => from[below(from.length)]!
-  /** The days up to now, midnights included: revenue is told apart by the day. */
+  /** A time within the last three days, since revenue is counted by day. */
   const newTime = () => new Date(Date.now() - below(3 * 86_400_000)).toISOString()
   const newId = () => {
     const hex = Date.now().toString(16).padStart(12, "0") + randomBytes(10).toString("hex")
@@ -57,7 +57,7 @@ export const make = (random: Pick<Random.Random, "nextDoubleUnsafe">, poisonEver
 
   const open: Array<Open> = []
   const past: Array<BrokerRecord> = []
-  /** What is held back, with the number of events after which it comes. */
+  /** Records that are held back, with the number of events after which they come. */
   const late: Array<{ readonly at: number; readonly record: BrokerRecord; readonly of: Open }> = []
   const made = { events: 0, poison: 0 }
 
@@ -75,7 +75,7 @@ export const make = (random: Pick<Random.Random, "nextDoubleUnsafe">, poisonEver
     return [one, events[0]]
   }
 
-  /** Takes the order one event further, or says that nothing will become of it any more. */
+  /** The order's next event, or undefined if the order has reached its end. */
   const move = (one: Open): OrderEvent | undefined => {
     const dice = chance()
     const { lines, order, paymentId } = one
@@ -128,7 +128,7 @@ export const make = (random: Pick<Random.Random, "nextDoubleUnsafe">, poisonEver
     value: Buffer.from(value),
     headers: {}
   })
-  /** The event as a writer with a fault would have written it. */
+  /** The event as a faulty writer would have written it. */
   const spoilt = (record: BrokerRecord, spoil: (value: Record<string, unknown>) => unknown): BrokerRecord => ({
     ...record,
     value: Buffer.from(JSON.stringify(spoil(JSON.parse(Buffer.from(record.value).toString()))))
@@ -145,7 +145,7 @@ export const make = (random: Pick<Random.Random, "nextDoubleUnsafe">, poisonEver
     (one, event) => [garbage(one.order.id, ""), recordOf(one, event)]
   ]
 
-  /** The next records: as a rule one with a new event. */
+  /** The next records: usually one with a new event. */
   const some = (): ReadonlyArray<BrokerRecord> => {
     const due = late.findIndex(({ at }) => at <= made.events)
     if (due >= 0) {
@@ -168,16 +168,16 @@ export const make = (random: Pick<Random.Random, "nextDoubleUnsafe">, poisonEver
   }
 
   return {
-    /** Different events so far. */
+    /** The number of different events so far. */
     events: () => made.events,
-    /** The records of `count` more events, in the order in which they are to be sent. */
+    /** The records of `count` more events, in the order in which they must be sent. */
     take: (count: number): ReadonlyArray<BrokerRecord> => {
       const records: Array<BrokerRecord> = []
       const until = made.events + count
       while (made.events < until) records.push(...some())
       return records
     },
-    /** What was held back. */
+    /** The records that were held back. */
     rest: (): ReadonlyArray<BrokerRecord> => late.splice(0).map(({ record }) => record)
   }
 }

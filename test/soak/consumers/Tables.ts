@@ -1,4 +1,4 @@
-/** What the four subscribers have written, in the shape of {@link Books}, and how it differs from what the topic asks for. */
+/** The rows that the four subscribers have written, in the shape of {@link Books}, and how they differ from the expected ones. */
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Books } from "./Books.ts"
@@ -6,12 +6,12 @@ import { stock } from "./OrderHistories.ts"
 
 export const consumers = ["receipts", "inventory", "billing", "analytics"] as const
 
-/** Of a kind of difference so many are told in full: a few hundred look alike. */
+/** The most differences of a kind that are printed in full: a few hundred look alike. */
 const told = 5
 
 type Rows = ReadonlyMap<string, string>
 
-/** Every key that one of the two has otherwise, as sentences. */
+/** Every key whose rows differ, as sentences. */
 const differences = (what: string, expected: Rows, found: Rows): ReadonlyArray<string> => {
   const all = [...new Set([...expected.keys(), ...found.keys()])].flatMap((key) => {
     const [wanted, had] = [expected.get(key), found.get(key)]
@@ -26,7 +26,7 @@ const differences = (what: string, expected: Rows, found: Rows): ReadonlyArray<s
 const rows = (found: ReadonlyArray<{ readonly key: string; readonly value: string }>): Rows =>
   new Map(found.map(({ key, value }) => [key, value]))
 
-/** Lists the skus that are scarce. */
+/** Lists the scarce skus. */
 export const listStock = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   yield* sql`
@@ -36,7 +36,7 @@ export const listStock = Effect.gen(function* () {
 
 type Row = { readonly key: string; readonly value: string }
 
-/** The reservations: of a scarce sku it is only known that it was decided, and that the books of the stock add up. */
+/** Compares the reservations. For a scarce sku it checks only that each order was decided, and that the stock adds up. */
 const inventory = Effect.fnUntraced(function* (books: Books) {
   const sql = yield* SqlClient.SqlClient
   const found = yield* sql<Row & { readonly sku: string; readonly status: string; readonly counted: boolean }>`
@@ -66,7 +66,7 @@ const inventory = Effect.fnUntraced(function* (books: Books) {
   return [...problems, ...differences("stock (left and reserved) of", total, rows(left))]
 })
 
-/** Every way in which the tables and the topic tell different stories. */
+/** Every difference between the tables and the topic. */
 export const compare = Effect.fnUntraced(function* (books: Books) {
   const sql = yield* SqlClient.SqlClient
   const problems = [...books.problems, ...(yield* inventory(books))]

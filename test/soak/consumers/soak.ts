@@ -1,8 +1,8 @@
 /**
- * npm run soak:consumers [-- --events 100000 --consumers 4 --minutes 10 --seed 1]: `ConsumerSoak` on a Postgres and a Kafka of its own, with
- * blows of all kinds at random until the time is over.
+ * npm run soak:consumers [-- --events 100000 --consumers 4 --minutes 10 --seed 1]: `ConsumerSoak` on a Postgres and a Kafka of its own,
+ * with random faults of all kinds until the time is over.
  *
- * The seed gives the events and the order of the blows, not the moment at which each falls: a failing seed is a hint, and no replay.
+ * The seed decides the events and the order of the faults, but not the moment of each. So a failing seed can't be replayed exactly.
  */
 import { Effect, Exit, Random, Redacted, References } from "effect"
 import { randomInt } from "node:crypto"
@@ -36,5 +36,5 @@ const exit = await Effect.runPromiseExit(
   }).pipe(Effect.scoped, Random.withSeed(seed!), Effect.provideService(References.MinimumLogLevel, "Error"))
 )
 console.log(Exit.isSuccess(exit) ? JSON.stringify(exit.value, null, 2) : String(exit.cause))
-// kafkajs leaves a socket behind at times, which would keep this process.
+// kafkajs sometimes leaves a socket behind, which would keep this process alive.
 process.exit(Exit.isSuccess(exit) ? 0 : 1)

@@ -52,7 +52,7 @@ describe.skipIf(brokers === null)("over a real Kafka", () => {
         const zombie = yield* Fleet.startDispatcher({
           ...common,
           kafkaProxyPort: proxy.port,
-          // It never gives up what is under way: only then it is as late as can be.
+          // It never gives up a send in flight, so the send can arrive as late as possible.
           sendTimeoutMillis: 60_000,
           witnessFile: Path.join(directory, "zombie")
         })
@@ -62,14 +62,14 @@ describe.skipIf(brokers === null)("over a real Kafka", () => {
           proxy.until((counters) => produced(counters) > 3),
           patience
         )
-        // From here on what it sends is on its way, and stays there.
+        // From here on its sends are on their way, and do not arrive.
         yield* proxy.hold("requests")
         yield* Fleet.inMidBatch(zombie)
         yield* zombie.signal("SIGSTOP")
         const before = produced(yield* proxy.counters)
         const successor = yield* Fleet.startDispatcher(common)
         yield* Fleet.divided([successor])
-        // The successor has sent what the zombie had sent: nothing older than this moment is left.
+        // The successor has sent all events that the zombie had fetched: no older event is queued.
         yield* Ledger.presentDrained
         yield* proxy.pass
         yield* Effect.timeout(
@@ -91,7 +91,7 @@ describe.skipIf(brokers === null)("over a real Kafka", () => {
         const common = {
           kafka: servers,
           kafkaPrefix: `stop-${randomUUID()}-`,
-          // No session runs out in a test: lanes that move have been given up.
+          // No session expires in this test, so a lane can move only because it was given up.
           sessionTimeoutMillis: 600_000,
           sendTimeoutMillis: 10_000
         }

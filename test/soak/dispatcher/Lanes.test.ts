@@ -1,4 +1,7 @@
-/** Lanes and their owners, as real processes on a real Postgres: who dies, freezes or is cut off loses them, and nobody shares one. */
+/**
+ * Lanes and their owners, as real processes on a real Postgres. A process that dies, freezes or is cut off loses its lanes, and no lane has
+ * two owners.
+ */
 import { PgClient } from "@effect/sql-pg"
 import { it } from "@effect/vitest"
 import { Effect, Exit, Layer, Redacted, Scope } from "effect"
@@ -24,7 +27,7 @@ const settle = Effect.fnUntraced(function* (what: string, members: ReadonlyArray
   console.info(`${what}: ${members.length} share the lanes evenly after ${seconds.toFixed(1)} s`)
 })
 
-/** Ends the session that the member's lanes belong to. */
+/** Ends the session that owns the member's lanes. */
 const terminateControl = Effect.fnUntraced(function* (member: Fleet.Member) {
   const sql = yield* PgClient.PgClient
   yield* sql`SELECT pg_terminate_backend(${Fleet.beliefOf(member).backendPid})`
@@ -84,9 +87,9 @@ it.live(
   600_000
 )
 
-it.live("when one of two dispatchers is killed the other one has all lanes by a look of its own within a second", () =>
+it.live("when one of two dispatchers is killed the other one finds and takes all lanes within a second", () =>
   Effect.gen(function* () {
-    // A killed process wakes nobody; and what would come to its successor later than a second never comes.
+    // A killed process wakes no other. The survivor's waits above a second never end, so no slow poll helps.
     const survivor = yield* Fleet.startDispatcher({ longestWaitMillis: 1_000 })
     const killed = yield* Fleet.startDispatcher()
     yield* settle("two", [survivor, killed])
@@ -98,7 +101,7 @@ it.live("when one of two dispatchers is killed the other one has all lanes by a 
 it.live("Postgres restarts, and the dispatchers share the lanes again", () =>
   Effect.gen(function* () {
     const directory = yield* Fleet.temporaryDirectory
-    // A restart comes back where it was.
+    // A restarted Postgres listens on the same port.
     const port = yield* freePort
     const boot = Effect.gen(function* () {
       const scope = yield* Scope.fork(yield* Effect.scope)

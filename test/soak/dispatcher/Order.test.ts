@@ -21,10 +21,10 @@ const faultPoints = [
   "dispatcher.after-mark"
 ]
 
-/** Some in each lane, so that whoever is to crash at work finds work, whichever lanes it gets. */
+/** Some aggregates in each lane, so that a dispatcher finds work to crash in, whichever lanes it gets. */
 const aggregates = 400
 
-/** Ends the writers, each in the middle of something, and waits until what they committed is published. */
+/** Kills the writers at any moment, and waits until all that they committed is published. */
 const finish = Effect.fnUntraced(function* (writers: ReadonlyArray<Fleet.Member>) {
   yield* Effect.forEach(writers, (writer) => Effect.andThen(writer.signal("SIGTERM"), writer.exit), {
     concurrency: "unbounded"
@@ -40,8 +40,8 @@ it.live(
       const directory = yield* Fleet.temporaryDirectory
       const everybody: Array<Fleet.Member> = []
       let started = 0
-      // The dead lose their sessions at once. The living must keep theirs however long the machine stands still: that nobody works beside a new
-      // owner is what is asserted of them.
+      // The session of a killed process ends at once. The living must keep theirs however long the machine stands still, since the test
+      // asserts that no lane has two workers.
       const start = (faults = "", sessionTimeoutMillis = 60_000) =>
         Effect.suspend(() =>
           Fleet.startDispatcher({
@@ -51,7 +51,7 @@ it.live(
           })
         ).pipe(Effect.tap((member) => Effect.sync(() => everybody.push(member))))
       const writers = yield* Effect.replicateEffect(Fleet.startWriter({ aggregates }), 2, { concurrency: "unbounded" })
-      // One at a time: everything that the next one finds is what the last one left when it died.
+      // One at a time, so that each dispatcher finds only what the killed one left.
       for (const point of faultPoints)
         assert.strictEqual(yield* (yield* start(`${point}=crash`)).exit, "SIGKILL", point)
 
@@ -68,7 +68,7 @@ it.live(
         yield* Fleet.divided(living)
       }
 
-      // It has fetched and not sent when it freezes: what it sends when it wakes is old.
+      // It freezes between fetch and send, so its batch is old when it thaws.
       const zombie = yield* start("dispatcher.before-publish=delay:1000:1000", 2_000)
       yield* Fleet.inMidBatch(zombie)
       yield* zombie.signal("SIGSTOP")
@@ -86,6 +86,6 @@ it.live(
       assert.isAbove(verdict.duplicates, 0, "crashes after a publish and the zombie have repeated something")
       assert.deepStrictEqual(Fleet.overlaps(everybody.filter((member) => member !== zombie)), [])
     }).pipe(Effect.scoped, Effect.provide(database)),
-  // Thirty processes start here, one after the other on a machine with a single busy core. Each wait has a bound of its own.
+  // Thirty processes start here one after the other, on a machine that may have a single busy core. Each wait has its own bound.
   600_000
 )

@@ -1,8 +1,9 @@
 /**
- * npm run soak [-- --minutes 10 --dispatchers 4 --writers 2 --seed 1 --kafka]: dispatchers and writers as real processes, killed,
- * frozen, cut off and replaced at random until the time is over; then everything is drained and compared version by version.
+ * npm run soak [-- --minutes 10 --dispatchers 4 --writers 2 --seed 1 --kafka]: dispatchers and writers as real processes, which are killed,
+ * frozen, cut off and replaced at random until the time is over. Then the queue is drained, and topic and ledger are compared version by
+ * version.
  *
- * The seed gives the order of the troubles, not the moment at which each strikes: a failing seed is a hint, and no replay.
+ * The seed decides the order of the faults, but not the moment of each. So a failing seed can't be replayed exactly.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Console, Effect, Layer, Random, Redacted, References, type Scope } from "effect"
@@ -29,10 +30,10 @@ const { values: flags } = parseArgs({
 const seed = Number(flags.seed)
 const endsAt = performance.now() + Number(flags.minutes) * 60_000
 
-/** Between two troubles: some strike while the last one is still being put right. */
+/** The wait between two faults. Some faults begin while the system still recovers from the last one. */
 const calmMillis = [200, 3_000] as const
 
-/** A frozen or cut process stays so beyond its session's timeout, or not quite. */
+/** How long a process is frozen or cut off: from less than its session's timeout to more. */
 const troubleMillis = [500, 5_000] as const
 
 /** A writer lives long enough to write more than its start costs. */
@@ -40,7 +41,7 @@ const writerLifeMillis = [2_000, 20_000] as const
 
 const faultPoints = ["after-acquire", "after-fetch", "before-publish", "after-publish", "after-mark"]
 
-/** Some hundred transactions a second, over so few aggregates that they often wait for one another. */
+/** A few hundred transactions a second, over few aggregates, so that they often wait for each other. */
 const startWriter = Fleet.startWriter({ writers: 8, pauseMillis: 10, aggregates: 100 })
 
 interface Slot {
@@ -141,7 +142,7 @@ const program = Effect.gen(function* () {
         })
   }
 
-  /** Strikes this dispatcher again and again; two may be struck at once. */
+  /** Strikes this dispatcher again and again. Two dispatchers may be struck at once. */
   const strike = (slot: Slot) =>
     Effect.gen(function* () {
       while (performance.now() < endsAt) {
@@ -154,7 +155,7 @@ const program = Effect.gen(function* () {
   yield* Console.log(
     `seed ${seed}: ${slots.length} dispatchers, ${writers.length} writers, ${kafka === null ? "the embedded broker" : "Kafka"}, ${flags.minutes} minutes`
   )
-  /** A writer dies in the middle of its transactions, and another one comes. */
+  /** Kills a writer in the middle of its transactions, and starts another one. */
   const strikeWriter = (writer: { member: Fleet.Member }) =>
     Effect.gen(function* () {
       while (performance.now() < endsAt) {
@@ -204,5 +205,5 @@ const code = await Effect.runPromise(
     Effect.orDie
   )
 )
-// kafkajs leaves a socket behind at times, which would keep this process.
+// kafkajs sometimes leaves a socket behind, which would keep this process alive.
 process.exit(code)

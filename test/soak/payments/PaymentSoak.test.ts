@@ -3,11 +3,11 @@ import { Effect } from "effect"
 import { TestDatabase } from "../../support/TestDatabase.ts"
 import { soak } from "./PaymentSoak.ts"
 
-/** Enough to meet most of the places where a death hurts, in about a minute; `npm run soak:payments` goes on for as long as one likes. */
+/** Enough kills to hit most of the critical points, in about a minute; `npm run soak:payments` runs longer. */
 const kills = 12
 
 it.live(
-  `killed ${kills} times while orders are paid, cancelled and refunded: captured minus given back is what paid orders say, and no order was captured twice`,
+  `killed ${kills} times while orders are paid, cancelled and refunded: captures minus refunds equal the paid orders, and no order was captured twice`,
   () =>
     Effect.gen(function* () {
       const { url } = yield* TestDatabase.make()

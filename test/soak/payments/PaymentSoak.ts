@@ -1,7 +1,7 @@
 /**
- * The whole service as a process that is killed at random, while clients place, pay (by every payment method), cancel and refund orders
- * side by side, and repeat with their keys whatever was not answered. The gateway is another company: it lives on. Then everything comes to
- * rest, and orders, payments, the gateway's ledger and the subscribers' books are compared.
+ * The whole service as a process that is killed at random. Concurrent clients place, pay (by every payment method), cancel and refund
+ * orders, and repeat every unanswered request with its key. The gateway runs in another process, which survives. In the end all faults
+ * stop, and orders, payments, the gateway's ledger and the subscribers' books are compared.
  */
 import { Effect, Fiber, Layer, Random, Redacted, Ref, Schedule, Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
@@ -12,15 +12,15 @@ import { GatewayServer, GatewayServerSettings } from "../../../src/sandbox/Gatew
 
 const methods = ["pm_ok", "pm_declined", "pm_slow", "pm_timeout_then_captured", "pm_timeout_then_nothing", "pm_flaky"]
 
-/** Orders under way at once. */
+/** Concurrent orders. */
 const clients = 12
-/** Requests between two kills, at random: some strike while the last one is still being put right. */
+/** Requests between two kills, at random: some kills come while the service still recovers from the last one. */
 const requestsBetween = [5, 60] as const
-/** After the last kill everything is at rest far sooner; a soak that is not then has found something. */
+/** Everything is at rest far sooner after the last kill. A soak that is not has found a mistake. */
 const restTimeout = "240 seconds"
 const secret = "a-secret-of-two-companies"
 
-/** What breaks a promise: the run fails with all of them. */
+/** The run fails with all broken promises. */
 export class SoakFailed extends Schema.TaggedError<SoakFailed>()("SoakFailed", {
   reasons: Schema.Array(Schema.String)
 }) {
@@ -36,7 +36,7 @@ interface Answer {
   readonly text: string
 }
 
-/** A request with an outcome for good: sent again at the end, it has to be answered the same. */
+/** A request with a final answer: repeated at the end, it must get the same answer. */
 interface Final {
   readonly path: string
   readonly key: string
@@ -69,7 +69,7 @@ const send = (url: string, path: string, body: object, key?: string) =>
 const idOf = (text: string) => (JSON.parse(text) as { readonly id: string }).id
 const isInProgress = ({ status, text }: Answer) => status === 409 && text.includes("still being processed")
 
-/** Runs until the service was killed `kills` times, on a database that is migrated or empty, whose directory is `directory`. */
+/** Runs until the service was killed `kills` times. The database is migrated or empty; `directory` holds its files. */
 export const soak = Effect.fnUntraced(function* (options: {
   readonly url: Redacted.Redacted
   readonly directory: string
@@ -98,7 +98,7 @@ export const soak = Effect.fnUntraced(function* (options: {
         GATEWAY_URL: gateway.url,
         GATEWAY_WEBHOOK_SECRET: secret,
         GATEWAY_TIMEOUT_MILLIS: "500",
-        // Many and short: each kill in the middle of a run counts as one.
+        // Many short delays, since each kill in the middle of a run uses up one.
         PAYMENT_RECOVER_DELAYS: ["100ms", ...Array.from({ length: 40 }, () => "1s")].join(","),
         TASK_LEASE_MILLIS: "1500",
         TASK_HEARTBEAT_MILLIS: "300"
@@ -115,7 +115,7 @@ export const soak = Effect.fnUntraced(function* (options: {
   const isOver = yield* Ref.make(false)
   const finals: Array<Final> = []
 
-  /** Sends until something is answered that is worth hearing. */
+  /** Repeats the request until the answer satisfies `isDone`. */
   const insist = (path: string, body: object, key: string | undefined, isDone: (answer: Answer) => boolean) =>
     Effect.flatMap(Ref.get(base), (url) => send(url, path, body, key)).pipe(
       Effect.timeout("5 seconds"),
@@ -165,7 +165,7 @@ export const soak = Effect.fnUntraced(function* (options: {
       yield* Effect.all(
         [
           Effect.gen(function* () {
-            // A decline may be followed by another attempt, with a key of its own.
+            // After a decline the client may try again, with another key.
             for (let attempt = 0; attempt < 3; attempt++) {
               if ((yield* payment(id, `pay-${number}-${attempt}`)) !== 402) break
             }
@@ -173,7 +173,7 @@ export const soak = Effect.fnUntraced(function* (options: {
           }),
           sometimes(0.3, cancel),
           sometimes(0.1, refund),
-          // Somebody else, with a key of his own.
+          // A second client pays the same order, with a key of its own.
           sometimes(0.2, Effect.andThen(pause, payment(id, `rival-${number}`)))
         ],
         { concurrency: "unbounded", discard: true }
@@ -248,7 +248,7 @@ export const soak = Effect.fnUntraced(function* (options: {
   )
 })
 
-/** Every way in which orders, payments, the gateway and the revenue tell different stories, as a sentence. */
+/** Every difference between orders, payments, the gateway and the revenue, as a sentence. */
 const differences = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const rows = yield* sql<{ readonly sentence: string }>`

@@ -1,4 +1,4 @@
-/** npm run soak:payments [-- --kills 200]: `PaymentSoak` on a Postgres of its own, until the service was killed so many times. */
+/** npm run soak:payments [-- --kills 200]: `PaymentSoak` on a Postgres of its own, until the service was killed that many times. */
 import { Effect, Exit, Redacted } from "effect"
 import { parseArgs } from "node:util"
 import * as Postgres from "../../support/Postgres.ts"
