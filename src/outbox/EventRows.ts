@@ -1,7 +1,13 @@
-/** An event as a row of the queue: its bounds, its size on the wire, and the trace it belongs to. */
+/**
+ * Events as rows of the queue: what a row contains, and the one INSERT that writes it.
+ *
+ * The INSERT is part of every business transaction. Its text is built by hand and kept: a template would cost as much as the rest of an append.
+ */
 import { type Context, Result } from "effect"
+import type { Statement } from "effect/sql"
 import * as Envelope from "../brokers/Envelope.ts"
 import * as Tracing from "../platform/Tracing.ts"
+import type { Lane } from "./Lane.ts"
 import type { AggregateRef, NewEvent } from "./NewEvent.ts"
 
 /** The part of a row that is the event's own, and not its aggregate's. */
@@ -59,3 +65,81 @@ export const traceOf = (context: Context.Context<never>, drawUuid: () => string)
 }
 
 const hex = (uuid: string) => uuid.replaceAll("-", "")
+
+/** The text in front of a save's INSERT: the aggregate's write, and further ones. */
+export const beforeInsert = (
+  sql: Statement.Constructor,
+  write: Statement.Statement<unknown>,
+  also: ((written: Statement.Fragment) => ReadonlyArray<Statement.Statement<unknown>>) | undefined
+): readonly [text: string, parameters: ReadonlyArray<unknown>] => {
+  if (also === undefined) {
+    // Nearly every save. A template around it would cost as much as the write's own.
+    const [text, parameters] = write.compile()
+    return [`WITH written AS (${text})`, parameters]
+  }
+  const more = also(sql`written`).map((statement, index) => sql`${sql(`also_${index}`)} AS (${statement})`)
+  return sql`WITH ${sql.csv([sql`written AS (${write})`, ...more])}`.compile()
+}
+
+/**
+ * The INSERT of events, behind a text with so many `parameters` of its own. In a save the last event's version is that of `written`. In an
+ * append the first event's version is the last parameter.
+ */
+const insertText = (parameters: number, version: "written" | "given", isOne: boolean): string => {
+  const $ = (index: number, type: string) => `$${parameters + index}::${type}`
+  const list = isOne ? "" : "[]"
+  const own = [
+    $(7, `uuid${list}`),
+    $(8, `text${list}`),
+    $(9, `int2${list}`),
+    $(10, `int4${list}`),
+    $(11, `text${list}`)
+  ]
+  // A single event, as nearly every append has, is read from the parameters: scanning and sorting a list of one costs as much as the row.
+  const [eventId, type, schemaVersion, recordBytes, data] = isOne
+    ? own
+    : ["event.event_id", "event.type", "event.schema_version", "event.record_bytes", "event.data"]
+  const versions = {
+    written: isOne ? "written.version" : `written.version - cardinality(${own[0]}) + event.position::int4`,
+    given: isOne ? $(12, "int4") : `${$(12, "int4")} - 1 + event.position::int4`
+  }
+  return (
+    ` INSERT INTO outbox_events (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,` +
+    ` aggregate_version, occurred_at, trace_id, span_id, record_bytes, data)` +
+    ` SELECT ${$(1, "int2")}, ${eventId}, ${$(2, "text")}, ${type}, ${schemaVersion}, ${$(3, "text")}, ${$(4, "text")},` +
+    ` ${versions[version]}, clock.now, ${$(5, "text")}, ${$(6, "text")}, ${recordBytes}, ${data}::json` +
+    ` FROM (SELECT clock_now() AS now) AS clock${version === "written" ? ", written" : ""}` +
+    (isOne
+      ? ""
+      : `, unnest(${own.join(", ")}) WITH ORDINALITY AS event(event_id, type, schema_version, record_bytes, data, position)` +
+        ` ORDER BY event.position`) +
+    ` RETURNING aggregate_version`
+  )
+}
+
+/** The parameters of {@link insertText}, without the version of an append. */
+export const valuesOf = (
+  { aggregateId, aggregateType, topic }: AggregateRef,
+  lane: Lane,
+  rows: ReadonlyArray<EventRow>,
+  { spanId, traceId }: Trace
+): ReadonlyArray<unknown> => {
+  const column = (name: keyof EventRow) => (rows.length === 1 ? rows[0]?.[name] : rows.map((row) => row[name]))
+  const own = [column("eventId"), column("eventType"), column("schemaVersion"), column("recordBytes"), column("data")]
+  return [lane, topic, aggregateType, aggregateId, traceId, spanId, ...own]
+}
+
+const appendTexts = [insertText(0, "given", true), insertText(0, "given", false)] as const
+
+/** An append's statement, for one event or for several. */
+export const appendText = (isOne: boolean): string => appendTexts[isOne ? 0 : 1]
+
+/** Texts are kept for so many parameters in front: putting them together for each save would be a good part of its cost. */
+const keptParameters = 64
+const saveTexts = [true, false].map((isOne) =>
+  Array.from({ length: keptParameters }, (_, parameters) => insertText(parameters, "written", isOne))
+)
+
+/** A save's statement behind {@link beforeInsert}, for one event or for several. */
+export const saveText = (parameters: number, isOne: boolean): string =>
+  saveTexts[isOne ? 0 : 1]?.[parameters] ?? insertText(parameters, "written", isOne)
