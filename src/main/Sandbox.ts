@@ -16,11 +16,11 @@ export const sandbox = (config: AppConfig, port: number) =>
 /** Tells the sandbox beside the service where to report to, once the service answers. Any other gateway is told by its own settings. */
 export const webhooks = Layer.effectDiscard(
   Effect.gen(function* () {
-    const beside = yield* Effect.serviceOption(GatewayServer)
+    const sandbox = yield* Effect.serviceOption(GatewayServer)
     const { secret } = yield* WebhookSettings
     const { url } = yield* HttpServer.BoundAddress
-    if (beside._tag === "Some" && secret !== undefined) {
-      yield* beside.value.reportTo({ url: `${url}/webhooks/gateway`, secret })
+    if (sandbox._tag === "Some" && secret !== undefined) {
+      yield* sandbox.value.reportTo({ url: `${url}/webhooks/gateway`, secret })
     }
   })
 )

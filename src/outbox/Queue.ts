@@ -126,7 +126,7 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
           : sql`CASE WHEN pg_postmaster_start_time()::text = ${server}::text THEN lane.start ELSE 0 END`
       }
       /** The conditions for what the views leave out. Few views leave anything out, so a statement without conditions has its own plan. */
-      const beside = (views: ReadonlyArray<LaneView>) => {
+      const exclusions = (views: ReadonlyArray<LaneView>) => {
         const topics = views.flatMap(({ lane, withoutTopics = [] }) => withoutTopics.map((topic) => ({ lane, topic })))
         const aggregates = views.flatMap(({ withoutAggregates = [] }) => withoutAggregates)
         const withoutTopics = sql`
@@ -166,7 +166,7 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
             CROSS JOIN LATERAL (
               -- The LIMIT keeps this a probe of the index for each lane, however the planner estimates a queue that is mostly empty.
               SELECT FROM outbox_events AS e
-              WHERE e.lane = lane.lane AND e.seq >= ${startIn(views)} ${beside(views)}
+              WHERE e.lane = lane.lane AND e.seq >= ${startIn(views)} ${exclusions(views)}
               ORDER BY e.lane, e.seq LIMIT 1
             ) AS first`
           return rows.map((row) => row.lane)
@@ -191,7 +191,7 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
                        lead(true, 1, false) OVER in_order AS followed
                 FROM (
                   SELECT * FROM outbox_events AS e
-                  WHERE e.lane = lane.lane AND e.seq >= ${startIn(parts)} ${beside(parts)}
+                  WHERE e.lane = lane.lane AND e.seq >= ${startIn(parts)} ${exclusions(parts)}
                   -- One more than the part: so its last event tells whether the lane is worth another fetch.
                   ORDER BY e.lane, e.seq LIMIT lane.events + 1
                 ) AS next

@@ -5,22 +5,22 @@ const statusView = "migrations/mechanism/0105_outbox_holds.sql"
 const bothDeadLetters = "src/operations/DeadLetters.ts"
 const deadLetters = "src/operations/OutboxDeadLetters.ts"
 const inboxDeadLetters = "src/operations/InboxDeadLetters.ts"
-const laneFloors = "src/postgres/fast/LowWaterMarkRounds.ts"
+const lowWaterMarks = "src/postgres/fast/LowWaterMarkRounds.ts"
 
 export const netOutboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "floor-over-later-numbers",
     breaks: "an event whose number was drawn after a low-water mark's proposal, and that commits late, is never sent",
-    file: laneFloors,
+    file: lowWaterMarks,
     find: "first === null || first > lastSeq ? lastSeq + 1n : first",
     replace: "first === null ? lastSeq + 1n : first",
     seenBy: { file: "test/outbox/LateNumbers.test.ts", test: "a number that is drawn after the proposal" }
   },
   {
-    name: "floor-beside-over-later-numbers",
+    name: "second-mark-over-later-numbers",
     breaks:
       "an event whose number was drawn after a mark's proposal, and that commits late, waits for another, paused topic",
-    file: laneFloors,
+    file: lowWaterMarks,
     find: "const bounds = [end, ...(first === null ? [] : [first]), ",
     replace: "const bounds = [...(first === null ? [end] : [first]), ",
     seenBy: { file: "test/outbox/LateNumbers.test.ts", test: "a number that is drawn after the proposal" }

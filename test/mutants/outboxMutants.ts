@@ -8,7 +8,7 @@ const pipeline = "src/outbox/Pipeline.ts"
 const flights = "src/outbox/Flights.ts"
 const partitionPauses = "src/guards/PartitionPauses.ts"
 const metrics = "src/operations/OutboxMetrics.ts"
-const laneFloors = "src/postgres/fast/LowWaterMarkRounds.ts"
+const lowWaterMarks = "src/postgres/fast/LowWaterMarkRounds.ts"
 const dispatcherHealth = "src/http/DispatcherHealth.ts"
 
 export const outboxMutants: ReadonlyArray<Mutant> = [
@@ -63,7 +63,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "floor-over-parked",
     breaks: "events that return from behind a hold are below the lane's low-water mark, and are never sent",
-    file: laneFloors,
+    file: lowWaterMarks,
     find: `{ table: "outbox_parked", comesBack: "true" }`,
     replace: `{ table: "outbox_parked", comesBack: "false" }`,
     seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "an event that waits in outbox_parked" }
@@ -71,7 +71,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "floor-over-dead-letters",
     breaks: "a redriven dead letter is below the lane's low-water mark, and is never sent",
-    file: laneFloors,
+    file: lowWaterMarks,
     find: `comesBack: "e.status = 'dead'"`,
     replace: `comesBack: "false"`,
     seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "an event that waits in outbox_dead_letters" }
@@ -79,7 +79,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "floor-over-late-committers",
     breaks: "an event that commits late, with a smaller number, is never sent",
-    file: laneFloors,
+    file: lowWaterMarks,
     find: "pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8",
     replace: "pg_snapshot_xmin(pg_current_snapshot()) >= ('3' || left(${xid}::text, 0))::xid8",
     seenBy: {
@@ -501,8 +501,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "steps-over-it-each-time",
     breaks: "in an outage each fetch for the healthy topics reads the whole backlog, and loads Postgres",
-    file: laneFloors,
-    find: "yield* raiseBeside(lanes, topicsOf, found)",
+    file: lowWaterMarks,
+    find: "yield* raiseSecondMarks(lanes, topicsOf, found)",
     replace: "",
     seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a backlog that can't be sent is passed" }
   },
@@ -510,7 +510,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "floor-over-what-comes-back",
     breaks:
       "a refused event that returns into the middle of an unavailable topic's backlog waits until that can be sent",
-    file: laneFloors,
+    file: lowWaterMarks,
     find: "places.filter(({ table }) => table !== queueTable)",
     replace: "places.slice(0, 0)",
     seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a low-water mark that leaves out a topic does" }
@@ -518,7 +518,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "begins-behind-what-it-wants",
     breaks: "a fetch that leaves out no topic begins behind the backlog of a topic that was unavailable",
-    file: laneFloors,
+    file: lowWaterMarks,
     find: "higher.topics.every((topic) => leftOut.includes(topic))",
     replace: "true",
     seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a backlog that can't be sent is passed" }
@@ -526,7 +526,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "raises-what-was-lost",
     breaks: "a lane that was lost and comes back is fetched from behind a row that a crash has put back",
-    file: laneFloors,
+    file: lowWaterMarks,
     find: "    if (forgotten !== before) return\n    if (rows",
     replace: "    if (rows",
     seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a lane that is lost while its low-water" }

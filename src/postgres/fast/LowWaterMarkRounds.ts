@@ -55,7 +55,7 @@ const roundsBetweenFullLooks = 30
 const pieceRows = 1_000
 
 /** A round stops stepping over rows after this time, and the next one continues. A large backlog must not block the marks or a connection. */
-const besideMillis = 500
+const secondMarksMillis = 500
 
 /** A proposal is dropped after this many rounds of waiting, so that it never waits for a transaction of another server. */
 const patienceRounds = 60
@@ -70,17 +70,17 @@ interface Candidate {
 
 /** The marks of one process, initially 0. A mark is a fact about the table, whoever owns the lane. */
 export const make = (sql: SqlClient.SqlClient) => {
-  const floors = new BigInt64Array(laneCount)
+  const marks = new BigInt64Array(laneCount)
   const known = new Set<Lane>()
   /** For each lane, the `seq` at which rows of other topics than `topics` begin. */
-  const beside = new Map<Lane, { readonly topics: ReadonlyArray<string>; readonly floor: bigint }>()
+  const secondMarks = new Map<Lane, { readonly topics: ReadonlyArray<string>; readonly mark: bigint }>()
   /** The lane's low-water mark for a statement that leaves these topics out. */
   const of = (lane: Lane, leftOut: ReadonlyArray<string>): bigint => {
-    const floor = floors[lane]!
-    const higher = beside.get(lane)
-    return higher !== undefined && higher.floor > floor && higher.topics.every((topic) => leftOut.includes(topic))
-      ? higher.floor
-      : floor
+    const mark = marks[lane]!
+    const higher = secondMarks.get(lane)
+    return higher !== undefined && higher.mark > mark && higher.topics.every((topic) => leftOut.includes(topic))
+      ? higher.mark
+      : mark
   }
   /** The start time of the server that the marks belong to. */
   let server = ""
@@ -104,8 +104,8 @@ export const make = (sql: SqlClient.SqlClient) => {
       FROM (SELECT pg_logical_emit_message(true, 'outbox low-water marks', '') OFFSET 0) AS durable`)
     if (last.server !== drawn.server || forgotten !== before) return
     if (drawn.server !== server) {
-      floors.fill(0n)
-      beside.clear()
+      marks.fill(0n)
+      secondMarks.clear()
       known.clear()
       server = drawn.server
     }
@@ -119,7 +119,7 @@ export const make = (sql: SqlClient.SqlClient) => {
     AND pg_postmaster_start_time()::text = ${server}::text`
   const firstOf = ({ comesBack, table }: (typeof places)[number], leftOut: ReadonlyArray<string>) => sql`
     (SELECT e.seq FROM ${sql(table)} AS e
-     WHERE e.lane = lane.lane AND e.seq >= lane.floor AND ${sql.literal(comesBack)}
+     WHERE e.lane = lane.lane AND e.seq >= lane.mark AND ${sql.literal(comesBack)}
        ${leftOut.length === 0 ? sql`` : sql`AND e.topic <> ALL (${[...leftOut]}::text[])`}
      ORDER BY e.lane, e.seq LIMIT 1)`
 
@@ -132,23 +132,23 @@ export const make = (sql: SqlClient.SqlClient) => {
       SELECT lane.lane,
              least(${sql.csv([sql`piece.first`, ...places.filter(({ table }) => table !== queueTable).map((place) => firstOf(place, topics))])}) AS first,
              CASE WHEN piece.count = ${pieceRows}::int8 THEN piece.last END AS last
-      FROM unnest(${[...lanes]}::int2[], ${lanes.map((lane) => of(lane, topics))}::int8[]) AS lane(lane, floor)
+      FROM unnest(${[...lanes]}::int2[], ${lanes.map((lane) => of(lane, topics))}::int8[]) AS lane(lane, mark)
       CROSS JOIN LATERAL (
         SELECT min(seq) FILTER (WHERE topic <> ALL (${[...topics]}::text[])) AS first, max(seq) AS last, count(*) AS count
         FROM (SELECT e.seq, e.topic FROM outbox_events AS e
-              WHERE e.lane = lane.lane AND e.seq >= lane.floor ORDER BY e.lane, e.seq LIMIT ${pieceRows}::int8) AS rows
+              WHERE e.lane = lane.lane AND e.seq >= lane.mark ORDER BY e.lane, e.seq LIMIT ${pieceRows}::int8) AS rows
       ) AS piece
       WHERE ${isTime(candidate)}`)
 
   /** Raises the second marks, as far as one round comes. Lanes with the same left-out topics share a statement. */
-  const raiseBeside = Effect.fnUntraced(function* (
+  const raiseSecondMarks = Effect.fnUntraced(function* (
     lanes: ReadonlyArray<Lane>,
     topicsOf: (lane: Lane) => ReadonlyArray<string>,
     candidate: Candidate
   ) {
     const before = forgotten
     const began = yield* Monotonic.millis
-    for (const lane of lanes) if (topicsOf(lane).length === 0) beside.delete(lane)
+    for (const lane of lanes) if (topicsOf(lane).length === 0) secondMarks.delete(lane)
     const groups = Object.values(
       Array.groupBy(
         lanes.map((lane) => ({ lane, topics: topicsOf(lane) })).filter(({ topics }) => topics.length > 0),
@@ -160,12 +160,12 @@ export const make = (sql: SqlClient.SqlClient) => {
       const { topics } = group[0]
       let left: ReadonlyArray<Lane> = group.map(({ lane }) => lane)
       while (left.length > 0) {
-        if ((yield* Monotonic.millis) - began > besideMillis) return
+        if ((yield* Monotonic.millis) - began > secondMarksMillis) return
         const rows = yield* pieces(left, topics, candidate)
         if (forgotten !== before) return
         for (const { first, lane, last } of rows) {
           const bounds = [end, ...(first === null ? [] : [first]), ...(last === null ? [] : [last + 1n])]
-          beside.set(lane, { topics, floor: bounds.reduce((one, other) => (other < one ? other : one)) })
+          secondMarks.set(lane, { topics, mark: bounds.reduce((one, other) => (other < one ? other : one)) })
         }
         left = rows
           .filter(({ first, last }) => first === null && last !== null && last + 1n < end)
@@ -183,7 +183,7 @@ export const make = (sql: SqlClient.SqlClient) => {
     const before = forgotten
     const rows = yield* firstOfLanes(sql`
       SELECT lane.lane, least(${sql.csv(places.map((place) => firstOf(place, [])))}) AS first
-      FROM unnest(${[...lanes]}::int2[], ${lanes.map((lane) => (full ? 0n : floors[lane]!))}::int8[]) AS lane(lane, floor)
+      FROM unnest(${[...lanes]}::int2[], ${lanes.map((lane) => (full ? 0n : marks[lane]!))}::int8[]) AS lane(lane, mark)
       WHERE ${isTime(found)}`)
     if (forgotten !== before) return
     if (rows.length === 0) {
@@ -192,12 +192,12 @@ export const make = (sql: SqlClient.SqlClient) => {
       return
     }
     for (const { first, lane } of rows) {
-      floors[lane] = first === null || first > lastSeq ? lastSeq + 1n : first
+      marks[lane] = first === null || first > lastSeq ? lastSeq + 1n : first
       known.add(lane)
     }
     candidate = undefined
     full = false
-    yield* raiseBeside(lanes, topicsOf, found)
+    yield* raiseSecondMarks(lanes, topicsOf, found)
   })
 
   return {
@@ -206,8 +206,8 @@ export const make = (sql: SqlClient.SqlClient) => {
     /** Resets the marks of lanes that this process has lost, and drops the current proposal. */
     forget: (lanes: Iterable<Lane>) => {
       for (const lane of lanes) {
-        floors[lane] = 0n
-        beside.delete(lane)
+        marks[lane] = 0n
+        secondMarks.delete(lane)
         known.delete(lane)
         candidate = undefined
         dirty = true

@@ -101,7 +101,7 @@ it.live("a low-water mark does not pass a queued event", () =>
 /** More rows than one round passes over. */
 const backlog = Refusals.append("early", 1, 2_500, "away")
 /** More rounds than it takes, while a topic can't be sent to. */
-const raiseBeside = Effect.flatMap(LowWaterMarks, (marks) =>
+const raiseSecondMarks = Effect.flatMap(LowWaterMarks, (marks) =>
   Effect.repeat(
     marks.raise([lane], () => ["away"]),
     { times: 5 }
@@ -123,7 +123,7 @@ it.live("a backlog that can't be sent is passed over once, and not at each fetch
     yield* Counters.eventually(
       "the low-water mark to be raised",
       Effect.gen(function* () {
-        yield* raiseBeside
+        yield* raiseSecondMarks
         // A test's own INSERT below the mark shows where the fetch starts.
         yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM kept`
         const isSeen = (yield* fetchBeside).length > 0
@@ -160,7 +160,7 @@ it.live("a low-water mark that leaves out a topic waits for uncommitted transact
     )
     yield* Deferred.await(appended)
     yield* backlog
-    yield* raiseBeside
+    yield* raiseSecondMarks
     yield* Deferred.succeed(release, undefined)
     yield* Fiber.join(late)
     assert.deepStrictEqual(
@@ -181,7 +181,7 @@ it.live("a low-water mark that leaves out a topic does not pass an event that ma
       SELECT aggregate_type, aggregate_id, lane, topic, event_id, seq, 1, clock_now(), clock_now() FROM outbox_events WHERE topic = 'counters'`
     yield* sql`
       WITH gone AS (DELETE FROM outbox_events WHERE topic = 'counters' RETURNING *) INSERT INTO outbox_parked SELECT * FROM gone`
-    yield* raiseBeside
+    yield* raiseSecondMarks
     yield* sql`INSERT INTO outbox_events OVERRIDING SYSTEM VALUE SELECT * FROM outbox_parked`
     assert.deepStrictEqual(
       (yield* fetchBeside).map(({ aggregateId }) => aggregateId),
