@@ -63,6 +63,7 @@ export const make = Effect.gen(function* () {
   const handle = <R>(task: ClaimedTask, { run, type }: TaskHandler<R>) => {
     const running = {
       taskId: task.taskId,
+      idempotencyKey: task.idempotencyKey,
       attempt: task.attempt,
       isLastAttempt: task.attempt > delaysOf(type, settings).length,
       enqueuedAt: task.enqueuedAt,
