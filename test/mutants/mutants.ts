@@ -4,6 +4,7 @@
  */
 import { blockingMutants } from "./blockingMutants.ts"
 import { brokerMutants } from "./brokerMutants.ts"
+import { mainMutants } from "./mainMutants.ts"
 import { netOutboxMutants } from "./netMutants.ts"
 import { inboxMutants } from "./inboxMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
@@ -180,5 +181,6 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...timeZoneMutants,
   ...inboxMutants,
   ...brokerMutants,
-  ...blockingMutants
+  ...blockingMutants,
+  ...mainMutants
 ]
