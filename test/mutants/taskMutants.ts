@@ -96,6 +96,14 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/application/RecoverPayment.test.ts", test: "the last run of a charge's recovery" }
   },
   {
+    name: "run-without-an-end",
+    breaks: "a task stays leased for ever whose handler fails with a value that JSON does not know",
+    file: "src/tasks/TaskRunner.ts",
+    find: "Formatter.format(error)",
+    replace: "JSON.stringify(error)",
+    seenBy: { file: "test/tasks/Worker.test.ts", test: "whatever a handler fails with" }
+  },
+  {
     name: "keeps-running-what-is-settled",
     breaks: "a task that has failed once is run again, although it is no longer needed",
     file: tasks,
