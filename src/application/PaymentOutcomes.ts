@@ -16,7 +16,7 @@ import type { ChargeOutcome } from "./Gateway.ts"
 import { type FinalAnswer, Idempotency } from "./Idempotency.ts"
 import { type LockedOrder, Orders, OrderView, viewAfter } from "./Orders.ts"
 import { moveOf, type OpenPayment, PaymentNotFound, Payments } from "./Payments.ts"
-import { isRecoverPayload, paymentRecover, recoveryKeyOf } from "./tasks/PaymentRecover.ts"
+import { isRecoverPayload, paymentRecover, type Phase, recoveryKeyOf } from "./tasks/PaymentRecover.ts"
 
 /** The payment's status after an outcome was recorded, now or earlier, and the final answer of its key, if there is one. */
 export interface Recorded {
@@ -25,7 +25,7 @@ export interface Recorded {
 }
 
 /** The operation that the gateway has yet to complete for the payment, if any. */
-const phaseOf = ({ status }: OpenPayment) =>
+const phaseOf = ({ status }: OpenPayment): Phase | undefined =>
   status === "charging" ? "charge" : status === "refunding" ? "refund" : undefined
 
 /** The body of a decline: a problem (RFC 9457) with the payment and the gateway's reason. */
@@ -53,8 +53,11 @@ export interface PaymentOutcomesService {
   readonly charged: (id: PaymentId, outcome: ChargeOutcome) => Effect.Effect<Recorded, PaymentNotFound>
   /** Records that the gateway has refunded the payment. */
   readonly refunded: (id: PaymentId) => Effect.Effect<Recorded, PaymentNotFound>
-  /** The outcome can't be looked up: a person has to find it. Logged as an error. A later webhook still settles the payment. */
-  readonly manual: (id: PaymentId, reason: string) => Effect.Effect<Recorded, PaymentNotFound>
+  /**
+   * The outcome of this phase can't be looked up: a person has to find it. Logged as an error. A later webhook still settles the payment. One that
+   * does not wait for this phase any more stays as it is.
+   */
+  readonly manual: (id: PaymentId, phase: Phase, reason: string) => Effect.Effect<Recorded, PaymentNotFound>
 }
 
 export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOutcomesService>()(
@@ -89,7 +92,7 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
         yield* afterCommit(Metric.update(Metric.withAttributes(settledTotal, { status }), 1))
       })
 
-      const ended = (id: PaymentId, phase: "charge" | "refund", status: PaymentStatus) =>
+      const ended = (id: PaymentId, phase: Phase, status: PaymentStatus) =>
         Effect.andThen(tasks.settleByKey(paymentRecover, recoveryKeyOf(id, phase)), counted(status))
 
       const answerTo = (
@@ -155,7 +158,7 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
       })
 
       /** The caller holds the payment's lock. */
-      const toManual = Effect.fnUntraced(function* (payment: OpenPayment, phase: "charge" | "refund", reason: string) {
+      const toManual = Effect.fnUntraced(function* (payment: OpenPayment, phase: Phase, reason: string) {
         const { afterCommit } = yield* Transaction
         const { amountMinor, currency, id, orderId } = payment
         yield* payments.move(payment, { to: "manual" })
@@ -170,11 +173,11 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
 
       const manual = Effect.fn("PaymentOutcomes.manual")(function* (
         id: PaymentId,
+        phase: Phase,
         reason: string
       ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
         const payment = yield* payments.lock(id)
-        const phase = phaseOf(payment)
-        if (phase === undefined) return { status: payment.status, answer: yield* idempotency.answerOf(id) }
+        if (phaseOf(payment) !== phase) return { status: payment.status, answer: yield* idempotency.answerOf(id) }
         yield* toManual(payment, phase, reason)
         yield* tasks.settleByKey(paymentRecover, recoveryKeyOf(id, phase))
         return { status: "manual", answer: undefined }
@@ -198,7 +201,7 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
       return PaymentOutcomes.of({
         charged: (id, outcome) => run(charged(id, outcome)),
         refunded: (id) => run(refunded(id)),
-        manual: (id, reason) => run(manual(id, reason))
+        manual: (id, phase, reason) => run(manual(id, phase, reason))
       })
     })
   )

@@ -15,7 +15,7 @@ import { Gateway, GatewaySettings, mayRepeat, OutcomeUnknown, stopwatch } from "
 import { PaymentOutcomes, type Recorded } from "./PaymentOutcomes.ts"
 import { type OpenPayment, type PaymentNotFound, Payments } from "./Payments.ts"
 import { leaseSlackMillis } from "./PayOrder.ts"
-import { paymentRecover } from "./tasks/PaymentRecover.ts"
+import { paymentRecover, type Phase, phaseOfRecovery } from "./tasks/PaymentRecover.ts"
 
 /** Another attempt has the payment leased. */
 class Busy extends Data.TaggedError("Busy") {
@@ -29,12 +29,12 @@ export class RecoverPayment extends Context.Service<
   RecoverPayment,
   {
     /**
-     * One run. Succeeds when the payment has an outcome, is `manual`, or was so before. Fails with {@link OutcomeUnknown} where another run
-     * may find the outcome; the last run makes the payment `manual` instead.
+     * One run for the charge or for the refund. Succeeds when that has an outcome, is `manual`, or was so before. Fails with {@link OutcomeUnknown}
+     * where another run may find the outcome; the last run makes the payment `manual` instead.
      */
     readonly recover: (
       id: PaymentId,
-      options: { readonly isLast: boolean }
+      options: { readonly phase: Phase; readonly isLast: boolean }
     ) => Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound>
   }
 >()("paid-once/application/RecoverPayment") {
@@ -80,7 +80,7 @@ export class RecoverPayment extends Context.Service<
         yield* faults.at("recover.after-lookup")
         if (Option.isSome(found)) return yield* outcomes.charged(id, found.value)
         if (status === "manual" || !mayRepeat(ageMillis, keyRetentionMillis)) {
-          return yield* outcomes.manual(id, tooOld("charge"))
+          return yield* outcomes.manual(id, "charge", tooOld("charge"))
         }
         // Checked again right before the charge: a process that was frozen since the look-up must not charge when it wakes up.
         if (!mayRepeat(ageMillis + (yield* sinceRead), keyRetentionMillis)) return yield* late("charge")
@@ -94,7 +94,7 @@ export class RecoverPayment extends Context.Service<
         const found = yield* gateway.lookUpRefund(id)
         yield* faults.at("recover.after-lookup")
         if (Option.isNone(found) && (status === "manual" || !mayRepeat(refundAgeMillis ?? 0, keyRetentionMillis))) {
-          return yield* outcomes.manual(id, tooOld("refund"))
+          return yield* outcomes.manual(id, "refund", tooOld("refund"))
         }
         if (Option.isNone(found) && !mayRepeat((refundAgeMillis ?? 0) + (yield* sinceRead), keyRetentionMillis)) {
           return yield* late("refund")
@@ -105,37 +105,45 @@ export class RecoverPayment extends Context.Service<
         yield* faults.at("recover.after-refund")
         return outcome._tag === "Refunded"
           ? yield* outcomes.refunded(id)
-          : yield* outcomes.manual(id, `the gateway refuses to refund it: ${outcome.reason}`)
+          : yield* outcomes.manual(id, "refund", `the gateway refuses to refund it: ${outcome.reason}`)
       })
 
-      const once = Effect.fnUntraced(function* (id: PaymentId): Run<Busy> {
+      const once = Effect.fnUntraced(function* (id: PaymentId, phase: Phase): Run<Busy> {
         const sinceRead = yield* stopwatch
         const payment = yield* transaction(takeUp(id))
         const { capturedMinor, status } = payment
+        // A run of the charge's recovery can come after the charge: the refund has a recovery of its own.
+        if ((capturedMinor > 0 ? "refund" : "charge") !== phase) return { status, answer: undefined }
         switch (status) {
           case "charging":
           case "refunding":
           case "manual":
-            return yield* capturedMinor > 0 ? recoverRefund(payment, sinceRead) : recoverCharge(payment, sinceRead)
+            return yield* phase === "refund" ? recoverRefund(payment, sinceRead) : recoverCharge(payment, sinceRead)
           default:
             return { status, answer: undefined }
         }
       })
 
-      const recoverOrTryAgain = (id: PaymentId): Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound> =>
-        once(id).pipe(
+      const recoverOrTryAgain = (
+        id: PaymentId,
+        phase: Phase
+      ): Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound> =>
+        once(id, phase).pipe(
           Effect.tapErrorTag("OutcomeUnknown", () => transaction(payments.noteUnknown(id))),
           // The other attempt's lease is not given back.
           Effect.catchTag("Busy", (busy) => Effect.fail(new OutcomeUnknown({ reason: busy.message })))
         )
 
-      const recover = Effect.fn("RecoverPayment.recover")((id: PaymentId, { isLast }: { readonly isLast: boolean }) =>
-        Effect.catchTag(
-          recoverOrTryAgain(id),
-          "OutcomeUnknown",
-          (unknown): Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound> =>
-            isLast ? outcomes.manual(id, `its outcome could not be found out: ${unknown.reason}`) : Effect.fail(unknown)
-        )
+      const recover = Effect.fn("RecoverPayment.recover")(
+        (id: PaymentId, { isLast, phase }: { readonly phase: Phase; readonly isLast: boolean }) =>
+          Effect.catchTag(
+            recoverOrTryAgain(id, phase),
+            "OutcomeUnknown",
+            (unknown): Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound> =>
+              isLast
+                ? outcomes.manual(id, phase, `its outcome could not be found out: ${unknown.reason}`)
+                : Effect.fail(unknown)
+          )
       )
       return RecoverPayment.of({ recover })
     })
@@ -156,7 +164,11 @@ export const handler = (settings: {
       retryDelaysMillis: settings.delaysMillis.slice(1),
       timeoutMillis: 2 * settings.gatewayTimeoutMillis + paymentRecover.timeoutMillis
     },
-    ({ isLastAttempt, payload }) =>
+    ({ idempotencyKey, isLastAttempt, payload: { paymentId } }) =>
       // Payments are never deleted: a missing one is a mistake, and the task fails until somebody has looked at it.
-      Effect.asVoid(RecoverPayment.use(({ recover }) => recover(payload.paymentId, { isLast: isLastAttempt })))
+      Effect.asVoid(
+        RecoverPayment.use(({ recover }) =>
+          recover(paymentId, { phase: phaseOfRecovery(idempotencyKey), isLast: isLastAttempt })
+        )
+      )
   )

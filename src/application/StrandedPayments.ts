@@ -8,7 +8,7 @@ import * as Supervised from "../platform/Supervised.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { PaymentOutcomes } from "./PaymentOutcomes.ts"
-import { isRecoverPayload, paymentRecover } from "./tasks/PaymentRecover.ts"
+import { isRecoverPayload, paymentRecover, phaseOfRecovery } from "./tasks/PaymentRecover.ts"
 
 /** Such a payment has waited for hours, so seconds do not matter. A sweep is a probe of an index. */
 const sweepMillis = 10_000
@@ -20,11 +20,11 @@ export const sweepOnce = Effect.gen(function* () {
   const tasks = yield* Tasks
   const outcomes = yield* PaymentOutcomes
   const dead = yield* tasks.dead(paymentRecover.name, sweepLimit)
-  for (const { lastError, payload, taskId } of dead) {
+  for (const { idempotencyKey, lastError, payload, taskId } of dead) {
     if (isRecoverPayload(payload)) {
-      yield* Effect.orDie(
-        outcomes.manual(payload.paymentId, `its recovery is dead: ${lastError ?? "nobody knows why"}`)
-      )
+      const reason = `its recovery is dead: ${lastError ?? "nobody knows why"}`
+      // The recovery of a charge can die after the charge: the refund has a recovery of its own.
+      yield* Effect.orDie(outcomes.manual(payload.paymentId, phaseOfRecovery(idempotencyKey), reason))
     }
     yield* Transaction.run(tasks.settle(taskId))
   }

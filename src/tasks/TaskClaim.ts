@@ -18,6 +18,7 @@ export interface ClaimedTask {
   readonly typeName: string
   /** As it is stored. */
   readonly payload: unknown
+  readonly idempotencyKey: string | null
   /** Which run this is, from 1. */
   readonly attempt: number
   /** The fencing token: a statement that ends this run must name it. */
@@ -94,7 +95,7 @@ export class TaskClaim extends Context.Service<
               WHERE t.task_id = ANY (ARRAY(SELECT task_id FROM due))
               RETURNING *
             )
-            SELECT task_id::text AS "taskId", task_type AS "typeName", payload, attempts AS attempt, token,
+            SELECT task_id::text AS "taskId", task_type AS "typeName", payload, idempotency_key AS "idempotencyKey", attempts AS attempt, token,
                    ${sql.literal(isoTime("enqueued_at"))} AS "enqueuedAt", trace_id AS "traceId", span_id AS "spanId",
                    ordering_key IS NOT NULL AS keyed
             FROM claimed ORDER BY priority DESC, execute_at, seq`

@@ -8,6 +8,8 @@ export interface RunningTask<Payload> {
   /** The same in each run. To be used as the idempotency key for calls to other services. */
   readonly taskId: TaskId
   readonly payload: Payload
+  /** The key that it was enqueued with. */
+  readonly idempotencyKey: string | null
   /** Which run this is, from 1. */
   readonly attempt: number
   /** A failure of this run is final. */

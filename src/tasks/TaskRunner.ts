@@ -1,6 +1,6 @@
 /** Runs a task once: its handler, its time limit, and the meaning of its end for the task. */
 import type { PgClient } from "@effect/sql-pg"
-import { Cause, Effect, Exit, Metric, Option, Schema, Tracer } from "effect"
+import { Cause, Effect, Exit, Formatter, Metric, Option, Schema, Tracer } from "effect"
 import * as Backoff from "../platform/Backoff.ts"
 import { Faults } from "../platform/Faults.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
@@ -63,6 +63,7 @@ export const make = Effect.gen(function* () {
   const handle = <R>(task: ClaimedTask, { run, type }: TaskHandler<R>) => {
     const running = {
       taskId: task.taskId,
+      idempotencyKey: task.idempotencyKey,
       attempt: task.attempt,
       isLastAttempt: task.attempt > delaysOf(type, settings).length,
       enqueuedAt: task.enqueuedAt,
@@ -154,7 +155,8 @@ const textOf = (cause: Cause.Cause<unknown>): string => {
       ? `${error.name}: ${error.message}`
       : typeof error === "string"
         ? error
-        : JSON.stringify(error)
+        : // JSON.stringify would throw at a bigint: the run would never end, and its task would stay leased.
+          Formatter.format(error)
   // Postgres can't store U+0000, and an end that can't be written would be lost.
-  return (text ?? String(error)).replaceAll("\u0000", "").slice(0, maxErrorLength)
+  return text.replaceAll("\u0000", "").slice(0, maxErrorLength)
 }

@@ -47,6 +47,7 @@ const DeadTask = Schema.Struct({
   taskId: TaskId,
   /** As it is stored. */
   payload: Schema.Unknown,
+  idempotencyKey: Schema.NullOr(Schema.String),
   lastError: Schema.NullOr(Schema.String)
 })
 export type DeadTask = typeof DeadTask.Type
@@ -285,7 +286,8 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         dead: (typeName, limit) =>
           Effect.orDie(
             decodeDead(client`
-              SELECT task_id::text AS "taskId", payload, last_error AS "lastError" FROM outbox_tasks
+              SELECT task_id::text AS "taskId", payload, idempotency_key AS "idempotencyKey", last_error AS "lastError"
+              FROM outbox_tasks
               WHERE state = 'dead' AND task_type = ${typeName} ORDER BY finished_at LIMIT ${limit}`)
           ),
         onCancel: ({ name }, effect) => Effect.sync(() => void cancelEffects.set(name, effect)),

@@ -6,8 +6,11 @@ import * as Idempotency from "../../src/application/Idempotency.ts"
 import { manualPayments, sampleOnce } from "../../src/application/PaymentMetrics.ts"
 import type { PayOrder } from "../../src/application/PayOrder.ts"
 import type { RefundOrder } from "../../src/application/RefundOrder.ts"
+import * as RecoverPayment from "../../src/application/RecoverPayment.ts"
 import * as StrandedPayments from "../../src/application/StrandedPayments.ts"
+import { type Phase, recoveryKeyOf } from "../../src/application/tasks/PaymentRecover.ts"
 import * as FaultInjection from "../../src/platform/FaultInjection.ts"
+import type { TaskId } from "../../src/tasks/TaskType.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import { silence } from "../support/ScriptedGateway.ts"
 import {
@@ -220,6 +223,32 @@ test("a refund whose answer is lost is looked up, and not made again", (gateway)
     yield* recover(paymentId)
     assert.deepStrictEqual(yield* stateOf(orderId), ["refunded", "refunded"])
     assert.deepStrictEqual([gateway.given, gateway.callsOf("refund").length], [[paymentId], 1])
+  }))
+
+test("the last run of a charge's recovery that comes after the charge leaves the refund to the refund's recovery", (gateway) =>
+  Effect.gen(function* () {
+    const orderId = yield* place
+    const id = yield* payUnanswered(gateway, orderId, "after charge")
+    yield* recover(id)
+    yield* refund(orderId)
+    const lastRun = (phase: Phase) =>
+      RecoverPayment.handler({ delaysMillis: [], gatewayTimeoutMillis: 1_000 }).run(
+        { paymentId: id },
+        {
+          taskId: "the same" as TaskId,
+          idempotencyKey: recoveryKeyOf(id, phase),
+          attempt: 2,
+          isLastAttempt: true,
+          enqueuedAt: "2026-03-01T12:00:00.000Z",
+          traceId: undefined
+        }
+      )
+    gateway.next("before lookUpRefund", silence)
+    yield* lastRun("charge")
+    assert.lengthOf(gateway.callsOf("lookUpCharge"), 1)
+    assert.deepStrictEqual(yield* stateOf(orderId), ["refunding", "refunding"])
+    yield* lastRun("refund")
+    assert.deepStrictEqual(yield* stateOf(orderId), ["refunding", "manual"])
   }))
 
 test("a refund whose key the gateway may have forgotten is not requested again", (gateway) =>

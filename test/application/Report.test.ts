@@ -168,6 +168,7 @@ layer(services, { excludeTestServices: true })("report", (it) => {
         taskId,
         attempt: 1,
         isLastAttempt: false,
+        idempotencyKey: null,
         enqueuedAt: "2026-04-01T00:00:00.000Z",
         traceId: undefined
       })

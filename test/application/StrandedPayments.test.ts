@@ -17,7 +17,9 @@ const operator = { actor: "ann", reason: "a test" }
 
 const killRecoveries = Effect.flatMap(
   SqlClient.SqlClient,
-  (sql) => sql`UPDATE outbox_tasks SET state = 'dead', finished_at = clock_now(), last_error = 'the worker was lost'`
+  (sql) => sql`
+    UPDATE outbox_tasks SET state = 'dead', lease_until = NULL, finished_at = clock_now(), last_error = 'the worker was lost'
+    WHERE state <> 'completed'`
 )
 
 /** The task that recovers the payment's charge, or its refund. */
@@ -75,6 +77,26 @@ test("a sweep that dies before the payment is manual leaves the dead recovery to
     assert.deepStrictEqual(yield* stateOf(orderId), ["paying", "charging"])
     assert.strictEqual(yield* StrandedPayments.sweepOnce, 1)
     assert.deepStrictEqual(yield* stateOf(orderId), ["paying", "manual"])
+  }))
+
+test("the dead recovery of a charge leaves the refund that follows it to the refund's own recovery", (gateway) =>
+  Effect.gen(function* () {
+    const orderId = yield* place
+    const id = yield* payUnanswered(gateway, orderId, "after charge")
+    // The outcome is stored while a worker has the charge's recovery, which therefore is not completed, and dies.
+    yield* claimed(id)
+    yield* recover(id)
+    yield* killRecoveries
+    yield* refund(orderId)
+    assert.strictEqual(yield* StrandedPayments.sweepOnce, 1)
+    assert.deepStrictEqual(yield* stateOf(orderId), ["refunding", "refunding"])
+    assert.deepStrictEqual(yield* tasksOf(id), [
+      ["charge", "completed"],
+      ["refund", "pending"]
+    ])
+    yield* killRecoveries
+    assert.strictEqual(yield* StrandedPayments.sweepOnce, 1)
+    assert.deepStrictEqual(yield* stateOf(orderId), ["refunding", "manual"])
   }))
 
 for (const phase of ["charge", "refund"] as const) {

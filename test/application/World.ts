@@ -13,6 +13,7 @@ import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
 import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
 import { RefundOrder } from "../../src/application/RefundOrder.ts"
+import type { Phase } from "../../src/application/tasks/PaymentRecover.ts"
 import { CustomerId, type OrderId, PaymentId } from "../../src/domain/Ids.ts"
 import { Currency } from "../../src/domain/Money.ts"
 import { Sku } from "../../src/domain/OrderLines.ts"
@@ -84,8 +85,14 @@ export const payUnanswered = (gateway: ScriptedGateway, orderId: OrderId, when: 
 
 export const cancel = (orderId: OrderId) => CancelOrder.use((service) => service.cancel(orderId))
 export const refund = (orderId: OrderId) => RefundOrder.use((service) => service.refund(orderId))
+/** Runs the recovery of the payment's refund, if it has one, else that of its charge. */
 export const recover = (id: PaymentId, isLast = false) =>
-  RecoverPayment.use((service) => service.recover(id, { isLast }))
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const [row] = yield* sql<{ readonly phase: Phase }>`
+      SELECT CASE WHEN captured_minor > 0 THEN 'refund' ELSE 'charge' END AS phase FROM payments WHERE id = ${id}::uuid`
+    return yield* RecoverPayment.use((service) => service.recover(id, { phase: row?.phase ?? "charge", isLast }))
+  })
 
 /** The order's status for readers, and its payments' statuses, the oldest first. */
 export const stateOf = (orderId: OrderId) =>

@@ -236,19 +236,19 @@ it.live("an unreadable record that is discarded while another member reads it is
   }).pipe(Effect.provide(Deliveries.process))
 )
 
-it.live("an event that another member gives up between two transactions of an attempt stays given up", () =>
+/**
+ * The first event behind a hold is applied in one process. Before that process looks at what is left, the next event comes to another one, and
+ * fails there with `error`.
+ */
+const failsInBetween = (error: Error | PermanentFailure) =>
   Effect.gen(function* () {
     const { broken, handled, subscriber } = makeSubscriber("one")
     const partition = makePartition()
     broken.set("a/1", Effect.fail(new Error("out of paper")))
     yield* deliver(subscriber, partition.slice([record("a", 1)]))
     broken.clear()
-    broken.set("a/2", Effect.fail(new PermanentFailure({ reason: "nobody can apply this" })))
+    broken.set("a/2", Effect.fail(error))
     const here = yield* Effect.context<HoldRetries | ApplySlice | SqlClient.SqlClient>()
-    /**
-     * The second event arrives at this process, and becomes a dead letter. The other process has committed the first event, and has not
-     * checked yet whether the hold can end.
-     */
     let isFirst = true
     const meanwhile = Effect.suspend(() => {
       if (!isFirst) return Effect.void
@@ -269,8 +269,27 @@ it.live("an event that another member gives up between two transactions of an at
     )
     yield* Deliveries.retryAll(subscriber).pipe(Effect.provideContext(Context.merge(here, other)))
     assert.isFalse(isFirst)
-    const hold = yield* holdOn("one", "a")
+    return { handled, hold: yield* holdOn("one", "a") }
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(Deliveries.process),
+    // So long that no event is due again during the test.
+    Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 86_400_000, maxAttempts: 3 }))
+  )
+
+it.live("an event that another member gives up between two transactions of an attempt stays given up", () =>
+  Effect.gen(function* () {
+    const { handled, hold } = yield* failsInBetween(new PermanentFailure({ reason: "nobody can apply this" }))
     assert.deepInclude(hold, { status: "dead", eventId: idOf("a", 2), waitMillis: null })
     assert.deepStrictEqual(handled, ["a/1", "a/1", "a/2"])
-  }).pipe(Effect.scoped, Effect.provide(Deliveries.process))
+  })
+)
+
+it.live("a failure that another member counts between two transactions of an attempt stays counted", () =>
+  Effect.gen(function* () {
+    const { handled, hold } = yield* failsInBetween(new Error("out of paper"))
+    assert.deepInclude(hold, { status: "retrying", eventId: idOf("a", 2), attempts: 1 })
+    assert.isAbove(hold?.waitMillis ?? 0, 0)
+    assert.deepStrictEqual(handled, ["a/1", "a/1", "a/2"])
+  })
 )

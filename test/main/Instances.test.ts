@@ -1,12 +1,13 @@
 /** A process has one of each part, however many roles use it. */
 import { assert, it } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Exit, Layer, Redacted, Scope } from "effect"
+import { Context, Effect, Exit, Layer, Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Config from "../../src/Config.ts"
 import { HealthParts } from "../../src/http/Health.ts"
 import * as Main from "../../src/main.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
+import * as ServiceConfig from "./ServiceConfig.ts"
 
 /**
  * A memo map that counts how often each layer is built. A `Layer.build` inside a layer forks the memo map. The fork asks its parent for a
@@ -41,18 +42,7 @@ const twice = (names: ReadonlyArray<string>) => names.filter((name, index) => na
 
 it.live("a process with all roles has one of each: layers, listeners, sessions, parts of health, fibers", () =>
   Effect.gen(function* () {
-    const { url } = yield* TestDatabase
-    const config = yield* Effect.provide(
-      Config.load,
-      ConfigProvider.layer(
-        ConfigProvider.fromUnknown({
-          DATABASE_URL: Redacted.value(url),
-          DATA_DIRECTORY: yield* TestDatabase.dataDirectory,
-          PORT: "0",
-          LOG_LEVEL: "Warn"
-        })
-      )
-    )
+    const config = yield* ServiceConfig.load
     const listenersBefore = listeners()
     const { builds, memoMap } = countingMemoMap()
     const scope = yield* Scope.make()

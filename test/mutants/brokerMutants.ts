@@ -4,6 +4,7 @@ import type { Mutant } from "./mutants.ts"
 const patches = "src/brokers/kafkajs/patches"
 const patchesTest = "test/brokers/kafkajs/KafkaPatches.test.ts"
 const embeddedTest = "test/brokers/embedded/EmbeddedBroker.test.ts"
+const lowWaterMarks = "src/postgres/fast/LowWaterMarkRounds.ts"
 
 export const brokerMutants: ReadonlyArray<Mutant> = [
   {
@@ -61,5 +62,81 @@ export const brokerMutants: ReadonlyArray<Mutant> = [
     find: "oldest.id < first[0]",
     replace: "oldest.id < 0",
     seenBy: { file: "test/postgres/Migrations.test.ts", test: "the schema of an older version" }
+  },
+  {
+    name: "floor-over-parked",
+    breaks: "events that return from behind a hold are below the lane's low-water mark, and are never sent",
+    file: lowWaterMarks,
+    find: `{ table: "outbox_parked", comesBack: "true" }`,
+    replace: `{ table: "outbox_parked", comesBack: "false" }`,
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "an event that waits in outbox_parked" }
+  },
+  {
+    name: "floor-over-dead-letters",
+    breaks: "a redriven dead letter is below the lane's low-water mark, and is never sent",
+    file: lowWaterMarks,
+    find: `comesBack: "e.status = 'dead'"`,
+    replace: `comesBack: "false"`,
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "an event that waits in outbox_dead_letters" }
+  },
+  {
+    name: "floor-over-late-committers",
+    breaks: "an event that commits late, with a smaller number, is never sent",
+    file: lowWaterMarks,
+    find: "pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8",
+    replace: "pg_snapshot_xmin(pg_current_snapshot()) >= ('3' || left(${xid}::text, 0))::xid8",
+    seenBy: {
+      file: "test/postgres/fast/LowWaterMarks.test.ts",
+      test: "a low-water mark waits for uncommitted transactions with smaller"
+    }
+  },
+  {
+    name: "cuts-them-all",
+    breaks: "one broker that does not answer cuts off the sends to all the others",
+    file: "src/brokers/kafkajs/KafkaProducer.ts",
+    find: "if (isApart || !sender.isConnected) {",
+    replace: "{",
+    seenBy: { file: "test/brokers/kafkajs/KafkaBrokerLeaders.test.ts", test: "a broker that swallows" }
+  },
+  {
+    name: "a-part-for-the-whole",
+    breaks: "a partition without a leader stops its whole topic in every process that asks for its metadata",
+    file: "src/brokers/kafkajs/patches/Metadata.ts",
+    find: "partition.partitionErrorCode === leaderNotAvailable",
+    replace: "partition.partitionErrorCode === 0",
+    seenBy: { file: "test/brokers/kafkajs/KafkaBrokerLeaders.test.ts", test: "while half of a topic's partitions" }
+  },
+  {
+    name: "steps-over-it-each-time",
+    breaks: "in an outage each fetch for the healthy topics reads the whole backlog, and loads Postgres",
+    file: lowWaterMarks,
+    find: "yield* raiseSecondMarks(lanes, topicsOf, found)",
+    replace: "",
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a backlog that can't be sent is passed" }
+  },
+  {
+    name: "floor-over-what-comes-back",
+    breaks:
+      "a refused event that returns into the middle of an unavailable topic's backlog waits until that can be sent",
+    file: lowWaterMarks,
+    find: "places.filter(({ table }) => table !== queueTable)",
+    replace: "places.slice(0, 0)",
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a low-water mark that leaves out a topic does" }
+  },
+  {
+    name: "begins-behind-what-it-wants",
+    breaks: "a fetch that leaves out no topic begins behind the backlog of a topic that was unavailable",
+    file: lowWaterMarks,
+    find: "higher.topics.every((topic) => leftOut.includes(topic))",
+    replace: "true",
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a backlog that can't be sent is passed" }
+  },
+  {
+    name: "raises-what-was-lost",
+    breaks: "a lane that was lost and comes back is fetched from behind a row that a crash has put back",
+    file: lowWaterMarks,
+    find: "    if (forgotten !== before) return\n    if (rows",
+    replace: "    if (rows",
+    seenBy: { file: "test/postgres/fast/LowWaterMarks.test.ts", test: "a lane that is lost while its low-water" }
   }
 ]

@@ -48,6 +48,15 @@ export const inboxRaceMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: racesTest, test: "an operator's decision waits for a running attempt" }
   },
   {
+    name: "inbox-forgets-a-failure",
+    breaks:
+      "a failure that one process counts while another one ends its attempt is lost, and the event is tried again at once",
+    file: retryHold,
+    find: "hold.eventId === id && hold.attempts > 0",
+    replace: "false",
+    seenBy: { file: holdRacesTest, test: "a failure that another member counts between" }
+  },
+  {
     name: "inbox-advances-what-was-taken",
     breaks: "two members that apply the same version both keep their effect",
     file: cursors,

@@ -4,8 +4,11 @@
  */
 import { blockingMutants } from "./blockingMutants.ts"
 import { brokerMutants } from "./brokerMutants.ts"
+import { mainMutants } from "./mainMutants.ts"
+import { guardMutants } from "./guardMutants.ts"
 import { netOutboxMutants } from "./netMutants.ts"
 import { inboxMutants } from "./inboxMutants.ts"
+import { operationsMutants } from "./operationsMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
 import { taskMutants } from "./taskMutants.ts"
@@ -174,11 +177,14 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/platform/Ownership.test.ts", test: "the slots of a member that was killed" }
   },
   ...outboxMutants,
+  ...guardMutants,
+  ...operationsMutants,
   ...platformMutants,
   ...taskMutants,
   ...netOutboxMutants,
   ...timeZoneMutants,
   ...inboxMutants,
   ...brokerMutants,
-  ...blockingMutants
+  ...blockingMutants,
+  ...mainMutants
 ]

@@ -82,5 +82,37 @@ export const platformMutants: ReadonlyArray<Mutant> = [
     find: "++counter === counterLimit",
     replace: "(counter = parseInt(random.slice(15, 18), 16)) === counterLimit",
     seenBy: { file: "test/platform/Ids.test.ts", test: "is greater than the one before" }
+  },
+  {
+    name: "keeps-a-broken-session",
+    breaks: "lanes that a failed statement has locked have no owner while the session lives, and no process notices",
+    file: "src/platform/ControlConnection.ts",
+    find: "Effect.tapError(() => parts.broken.open),",
+    replace: "",
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "a lock on" }
+  },
+  {
+    name: "kept-and-untold",
+    breaks: "a turn that was refused because its lane was to be given up is lost when the lane is kept",
+    file: "src/platform/Ownership.ts",
+    find: "wereLeaving.some((slot) => mine.includes(slot) && !leaving.has(slot))",
+    replace: "wereLeaving.length > count",
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "a slot that was being given up" }
+  },
+  {
+    name: "nobody-can-so-nobody-has",
+    breaks: "in an outage of the broker all members give their lanes up, and no lane has an owner when it is over",
+    file: "src/platform/OwnershipLocks.ts",
+    find: "dealtTo: able.length > 0 ? able : members",
+    replace: "dealtTo: able",
+    seenBy: { file: "test/platform/Ownership.test.ts", test: "a member that can't use its slots leaves" }
+  },
+  {
+    name: "waits-by-the-wall-clock",
+    breaks: "if the wall clock is set back by an hour, every pause lasts an hour longer",
+    file: "src/platform/Monotonic.ts",
+    find: "Effect.map(Clock.monotonicTimeNanos",
+    replace: "Effect.map(Clock.currentTimeNanos",
+    seenBy: { file: "test/guards/PauseRules.test.ts", test: "a wall clock that" }
   }
 ]

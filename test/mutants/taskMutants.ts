@@ -50,9 +50,9 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     name: "settles-before-manual",
     breaks: "a sweep that dies in between leaves a payment without a recovery",
     file: "src/application/StrandedPayments.ts",
-    find: "  for (const { lastError, payload, taskId } of dead) {\n",
+    find: "  for (const { idempotencyKey, lastError, payload, taskId } of dead) {\n",
     replace:
-      "  for (const { lastError, payload, taskId } of dead) {\n    yield* Transaction.run(tasks.settle(taskId))\n",
+      "  for (const { idempotencyKey, lastError, payload, taskId } of dead) {\n    yield* Transaction.run(tasks.settle(taskId))\n",
     seenBy: { file: strandedPayments, test: "a sweep that dies before the payment is manual" }
   },
   {
@@ -78,6 +78,30 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     find: "phase === undefined || idempotencyKey !== recoveryKeyOf(payment.id, phase)",
     replace: "phase === undefined",
     seenBy: { file: strandedPayments, test: "cancelling what is left of a charge's recovery" }
+  },
+  {
+    name: "dead-charge-stops-the-refund",
+    breaks: "a refund is left to a person because the recovery of its charge died",
+    file: "src/application/PaymentOutcomes.ts",
+    find: "if (phaseOf(payment) !== phase) return {",
+    replace: "if (phaseOf(payment) === undefined) return {",
+    seenBy: { file: strandedPayments, test: "the dead recovery of a charge" }
+  },
+  {
+    name: "recovers-what-is-settled",
+    breaks: "a run of a charge's recovery that comes after the charge may charge again",
+    file: "src/application/RecoverPayment.ts",
+    find: `        if ((capturedMinor > 0 ? "refund" : "charge") !== phase) return { status, answer: undefined }\n`,
+    replace: "",
+    seenBy: { file: "test/application/RecoverPayment.test.ts", test: "the last run of a charge's recovery" }
+  },
+  {
+    name: "run-without-an-end",
+    breaks: "a task stays leased for ever whose handler fails with a value that JSON does not know",
+    file: "src/tasks/TaskRunner.ts",
+    find: "Formatter.format(error)",
+    replace: "JSON.stringify(error)",
+    seenBy: { file: "test/tasks/Worker.test.ts", test: "whatever a handler fails with" }
   },
   {
     name: "keeps-running-what-is-settled",

@@ -1,9 +1,7 @@
 /** `paid-once inbox …` as an operator runs it, beside a running service. */
 import { assert, it } from "@effect/vitest"
-import { Context, Effect, Layer, Redacted } from "effect"
+import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { execFile } from "node:child_process"
-import * as Path from "node:path"
 import { isDeepStrictEqual } from "node:util"
 import { table } from "../../src/cli/Operator.ts"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
@@ -12,39 +10,12 @@ import { Broker } from "../../src/brokers/Broker.ts"
 import { laneOf, partitionOf } from "../../src/outbox/Lane.ts"
 import { eventually } from "../support/Counters.ts"
 import { order as makeOrder } from "../support/Subscribed.ts"
-import { root, TestDatabase } from "../support/TestDatabase.ts"
+import { commandOf, Directory, environmentWith } from "../support/OperatorCommand.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
-const cli = Path.join(root, "src/paid-once.ts")
-
-const run = (...args: ReadonlyArray<string>) =>
-  Effect.gen(function* () {
-    const env = yield* environment
-    return yield* Effect.callback<{ readonly code: unknown; readonly stdout: string; readonly stderr: string }>(
-      (resume) => {
-        const child = execFile(
-          process.execPath,
-          [cli, "inbox", ...args],
-          { env: { PATH: process.env["PATH"], ...env }, timeout: 50_000 },
-          (error, stdout, stderr) => resume(Effect.succeed({ code: error === null ? 0 : error.code, stdout, stderr }))
-        )
-        return Effect.sync(() => void child.kill("SIGKILL"))
-      }
-    )
-  })
-
-class Directory extends Context.Service<Directory, { readonly path: string }>()("test/inbox/Directory") {
-  static readonly layer = Layer.effect(
-    Directory,
-    Effect.map(TestDatabase.dataDirectory, (path) => ({ path }))
-  )
-}
-
-const environment = Effect.gen(function* () {
-  const { url } = yield* TestDatabase
-  const { path } = yield* Directory
-  return { DATABASE_URL: Redacted.value(url), DATA_DIRECTORY: path, PORT: "0", LOG_LEVEL: "Error" }
-})
+const environment = environmentWith({})
+const run = commandOf("inbox", environment)
 
 const world = TestProcess.broker.pipe(
   Layer.provideMerge(TestProcess.platform),

@@ -1,53 +1,15 @@
 /** `paid-once outbox …` as an operator runs it: beside a running service whose topic refuses an event, and after the service was killed. */
 import { assert, it } from "@effect/vitest"
-import { Context, Effect, Layer, Redacted, Result } from "effect"
+import { Effect, Layer, Result } from "effect"
 import { SqlClient } from "effect/sql"
-import { execFile } from "node:child_process"
-import * as Path from "node:path"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
 import { eventually } from "../support/Counters.ts"
-import { root, TestDatabase } from "../support/TestDatabase.ts"
+import { commandOf, Directory, environmentWith } from "../support/OperatorCommand.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
 
-const cli = Path.join(root, "src/paid-once.ts")
-
-/** Runs a command to its end. */
-const run = (...args: ReadonlyArray<string>) =>
-  Effect.gen(function* () {
-    const env = yield* environment
-    return yield* Effect.callback<{ readonly code: unknown; readonly stdout: string; readonly stderr: string }>(
-      (resume) => {
-        const child = execFile(
-          process.execPath,
-          [cli, "outbox", ...args],
-          { env: { PATH: process.env["PATH"], ...env }, timeout: 50_000 },
-          (error, stdout, stderr) => resume(Effect.succeed({ code: error === null ? 0 : error.code, stdout, stderr }))
-        )
-        return Effect.sync(() => void child.kill("SIGKILL"))
-      }
-    )
-  })
-
-/** The service's data directory. */
-class Directory extends Context.Service<Directory, { readonly path: string }>()("test/outbox/Directory") {
-  static readonly layer = Layer.effect(
-    Directory,
-    Effect.map(TestDatabase.dataDirectory, (path) => ({ path }))
-  )
-}
-
-/** Two attempts. The second one comes after hours, unless an operator retries. */
-const environment = Effect.gen(function* () {
-  const { url } = yield* TestDatabase
-  const { path } = yield* Directory
-  return {
-    DATABASE_URL: Redacted.value(url),
-    DATA_DIRECTORY: path,
-    PORT: "0",
-    LOG_LEVEL: "Error",
-    OUTBOX_MAX_ATTEMPTS: "2",
-    OUTBOX_RETRY_BASE_MILLIS: "86400000"
-  }
-})
+/** Two attempts, with hours between them unless an operator retries. */
+const environment = environmentWith({ OUTBOX_MAX_ATTEMPTS: "2", OUTBOX_RETRY_BASE_MILLIS: "86400000" })
+const run = commandOf("outbox", environment)
 
 const post = (url: string, path: string, body: unknown, headers: Readonly<Record<string, string>> = {}) =>
   Effect.promise(async () => {

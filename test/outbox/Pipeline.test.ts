@@ -2,30 +2,16 @@
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Layer, Logger, References, SubscriptionRef } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
-import * as Dispatching from "../../src/Dispatching.ts"
 import { type Batch, MessageRejected } from "../../src/brokers/Broker.ts"
 import { allLanes, laneOf } from "../../src/outbox/Lane.ts"
-import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
-import { Queue, type QueueService } from "../../src/outbox/Queue.ts"
+import { LaneWorkers } from "../../src/outbox/LaneWorkers.ts"
 import { Ownership } from "../../src/platform/Ownership.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
-import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
+import { append, idIn, start, writer } from "../support/Dispatchers.ts"
 import * as Ledger from "../support/Ledger.ts"
-import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
-const writer = Layer.effectDiscard(Ledger.makeTables).pipe(
-  Layer.provideMerge(TestProcess.outbox),
-  Layer.provideMerge(TestDatabase.layer),
-  Layer.provideMerge(TestProcess.quiet)
-)
-
-/** An aggregate of the lane. Lane and partition are equal modulo 8. */
-const idIn = (lane: number) => {
-  for (let index = 0; ; index++) if (laneOf(`ledger-${index}`) === lane) return `ledger-${index}`
-}
-const append = (lane: number, count = 1) => Transaction.run(Ledger.append(idIn(lane), count))
 const lanesOf = (batch: Batch) => [...new Set(batch.records.map(({ key }) => laneOf(key)))]
 
 const published = (count: number) =>
@@ -36,20 +22,6 @@ const published = (count: number) =>
 const inOrder = Effect.gen(function* () {
   assert.deepStrictEqual(Ledger.check(yield* Ledger.deliveredEmbedded, yield* Ledger.committed).problems, [])
 })
-
-/** A dispatcher whose poll never runs within a test. `changes` and `publish` decorate its queue and its broker. */
-const start = (
-  publish: Parameters<typeof TestProcess.publishing>[0],
-  change: (queue: QueueService) => Partial<QueueService> = () => ({})
-) => {
-  const steps = Layer.effect(
-    Queue,
-    Effect.map(Queue, (queue) => Queue.of({ ...queue, ...change(queue) }))
-  ).pipe(Layer.provideMerge(TestProcess.dispatcherStepsOver(TestProcess.publishing(publish))))
-  return Layer.build(
-    Dispatching.over(steps).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 })))
-  )
-}
 
 it.live.each([[[0, 1, 2]], [[2, 0, 1]], [[1, 2, 0]]])(
   "acknowledgements may come in any order of the partitions: %s",

@@ -1,41 +1,11 @@
 /** The pipeline when statements fail: acknowledgements that are not marked, a failed poll, and a stop without a database. */
 import { assert, it } from "@effect/vitest"
-import { Context, Deferred, Effect, Layer } from "effect"
+import { Context, Deferred, Effect } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
-import * as Dispatching from "../../src/Dispatching.ts"
-import { laneOf } from "../../src/outbox/Lane.ts"
-import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
-import { Queue, type QueueService } from "../../src/outbox/Queue.ts"
-import { Transaction } from "../../src/platform/Transaction.ts"
+import { LaneWorkers } from "../../src/outbox/LaneWorkers.ts"
 import * as Counters from "../support/Counters.ts"
+import { append, start, writer } from "../support/Dispatchers.ts"
 import * as Ledger from "../support/Ledger.ts"
-import { TestDatabase } from "../support/TestDatabase.ts"
-import * as TestProcess from "../support/TestProcess.ts"
-
-const writer = Layer.effectDiscard(Ledger.makeTables).pipe(
-  Layer.provideMerge(TestProcess.outbox),
-  Layer.provideMerge(TestDatabase.layer),
-  Layer.provideMerge(TestProcess.quiet)
-)
-
-const idIn = (lane: number) => {
-  for (let index = 0; ; index++) if (laneOf(`ledger-${index}`) === lane) return `ledger-${index}`
-}
-const append = (lane: number, count = 1) => Transaction.run(Ledger.append(idIn(lane), count))
-
-/** A dispatcher whose poll never runs within a test. `changes` and `publish` decorate its queue and its broker. */
-const start = (
-  publish: Parameters<typeof TestProcess.publishing>[0],
-  change: (queue: QueueService) => Partial<QueueService> = () => ({})
-) => {
-  const steps = Layer.effect(
-    Queue,
-    Effect.map(Queue, (queue) => Queue.of({ ...queue, ...change(queue) }))
-  ).pipe(Layer.provideMerge(TestProcess.dispatcherStepsOver(TestProcess.publishing(publish))))
-  return Layer.build(
-    Dispatching.over(steps).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 })))
-  )
-}
 
 it.live("a lane whose marks fail for two topics, one after the other, sends neither again", () =>
   Effect.gen(function* () {

@@ -342,6 +342,32 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
     })
   )
 
+  it.effect("whatever a handler fails with, its run ends, and the error is stored as text", () =>
+    Effect.gen(function* () {
+      yield* clear
+      const circular: Record<string, unknown> = { name: "circular" }
+      circular["self"] = circular
+      const errors = [{ code: 7 }, { amountMinor: 100n }, circular, Object.create(null), undefined, Symbol("none")]
+      const worker = yield* TaskWorker.make([
+        TaskHandler.make(plain, ({ payload }) => Effect.fail(errors[payload.number]))
+      ])
+      for (const number of errors.keys()) yield* enqueue(plain, { number })
+      assert.strictEqual(yield* worker.runOnce, errors.length)
+      assert.deepStrictEqual(
+        (yield* rows).map(({ lastError, state }) => [state, lastError]),
+        [
+          ["failed", `{"code":7}`],
+          ["failed", `{"amountMinor":100n}`],
+          ["failed", `{"name":"circular","self":[Circular]}`],
+          ["failed", "{}"],
+          ["failed", "undefined"],
+          ["failed", "Symbol(none)"]
+        ]
+      )
+      assert.strictEqual(worker.free("plain"), 10)
+    })
+  )
+
   it.effect("a payload that its type can't read is dead at once, and says so", () =>
     Effect.gen(function* () {
       yield* clear

@@ -1,7 +1,7 @@
 /** The task `payment.recover`: looks up a charge or a refund until its outcome is stored, even where the process that began it has died. */
 import { Context, Schema } from "effect"
 import { PaymentId } from "../../domain/Ids.ts"
-import { refundKeyOf } from "../../domain/Payment.ts"
+import { paymentOfRefundKey, refundKeyOf } from "../../domain/Payment.ts"
 import * as Backoff from "../../platform/Backoff.ts"
 import type { TaskType } from "../../tasks/TaskType.ts"
 
@@ -20,9 +20,15 @@ export const paymentRecover: TaskType<typeof Payload.Type> = {
 /** Whether a stored payload is one of {@link paymentRecover}. */
 export const isRecoverPayload = Schema.is(Payload)
 
+/** What a recovery looks up. A payment's charge and its refund have a recovery each. */
+export type Phase = "charge" | "refund"
+
 /** The idempotency key of the task that recovers the payment's charge, or its refund. */
-export const recoveryKeyOf = (id: PaymentId, phase: "charge" | "refund"): string =>
-  phase === "charge" ? id : refundKeyOf(id)
+export const recoveryKeyOf = (id: PaymentId, phase: Phase): string => (phase === "charge" ? id : refundKeyOf(id))
+
+/** The phase of the recovery that has this idempotency key. */
+export const phaseOfRecovery = (idempotencyKey: string | null): Phase =>
+  idempotencyKey === null || paymentOfRefundKey(idempotencyKey) === undefined ? "charge" : "refund"
 
 /** When a payment without an outcome is looked up. There is one run for each delay; after the last one the payment becomes `manual`. */
 export const RecoverySettings = Context.Reference<{

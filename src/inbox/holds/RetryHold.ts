@@ -144,7 +144,11 @@ export const make = Effect.gen(function* () {
       return "over"
     }
     const { arrival, id } = row
-    const dueNow = Effect.as(HeldRows.setDue(held, { eventId: id, attempts: 0, waitMillis: 0 }), "again" as const)
+    // Another process may have tried the event since the drain. Its failure stays counted, and the event waits for its due time.
+    const isCounted = hold.eventId === id && hold.attempts > 0
+    const dueNow = isCounted
+      ? Effect.succeed("over" as const)
+      : Effect.as(HeldRows.setDue(held, { eventId: id, attempts: 0, waitMillis: 0 }), "again" as const)
     if (Result.isFailure(arrival.read)) return yield* dueNow
     const { aggregateType, aggregateVersion } = arrival.read.success
     const aggregate = aggregateOf(arrival)

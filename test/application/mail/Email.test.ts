@@ -63,6 +63,7 @@ const run = Effect.fnUntraced(function* (
       taskId,
       attempt: 1,
       isLastAttempt: false,
+      idempotencyKey: null,
       enqueuedAt: "2026-03-01T12:00:00.000Z",
       traceId: undefined
     })
@@ -126,7 +127,7 @@ layer(services, { excludeTestServices: true })("email", (it) => {
       yield* email
         .run(
           { kind: "receipt", to: "ada@customers.example", subject: "s", text: "t" },
-          { taskId, attempt: 1, isLastAttempt: false, enqueuedAt: "", traceId: undefined }
+          { taskId, idempotencyKey: null, attempt: 1, isLastAttempt: false, enqueuedAt: "", traceId: undefined }
         )
         .pipe(Effect.provide(look))
       assert.strictEqual(yield* Ref.get(seen), "sending")

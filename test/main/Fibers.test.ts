@@ -1,0 +1,57 @@
+/** Health sees each loop that a role should run: a layer that is missing in `src/main.ts`, `src/main` or `src/Dispatching.ts` turns this red. */
+import { assert, it } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
+import { type Role, roles } from "../../src/Config.ts"
+import * as Main from "../../src/main.ts"
+import { Fibers } from "../../src/platform/Supervised.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import * as ServiceConfig from "./ServiceConfig.ts"
+
+const ofEachProcess = ["control-connection", "wake-ups", "pool metrics of requests"]
+
+const ofRole: Readonly<Record<Role, ReadonlyArray<string>>> = {
+  http: ["payment metrics", "sandbox webhooks", "topic checks"],
+  dispatcher: [
+    "broker reachability",
+    "dispatcher fetcher",
+    "dispatcher holds",
+    "dispatcher marker",
+    "dispatcher poll",
+    "low-water marks",
+    "outbox sizes",
+    "ownership of dispatcher",
+    "pool metrics of dispatcher",
+    "publish latency",
+    "topic checks"
+  ],
+  consumers: [
+    ...Main.consumerNames.flatMap((name) => [`consumer ${name}`, `consumer ${name} held`, `consumer ${name} metrics`]),
+    "pool metrics of consumers",
+    "topic checks"
+  ],
+  workers: [
+    "payment metrics",
+    "pool metrics of workers",
+    "sandbox webhooks",
+    "stranded payments",
+    "task claims",
+    "task ends",
+    "task heartbeats",
+    "task metrics",
+    "task sweep"
+  ],
+  maintenance: ["maintenance"]
+}
+
+for (const some of [roles, ...roles.map((role) => [role])]) {
+  it.live(`a process with the roles ${some.join(", ")} has their fibers, and no others`, () =>
+    Effect.gen(function* () {
+      const config = yield* ServiceConfig.load
+      const context = yield* Layer.build(Main.service(config, new Set(some), { json: true }))
+      const states = yield* Context.get(context, Fibers).states
+      // A partition's fiber exists while this process owns the partition, and a sender's while it has work.
+      const names = states.map(({ name }) => name).filter((name) => !/^(consume|dispatcher sender) /.test(name))
+      assert.sameMembers(names, [...new Set([...ofEachProcess, ...some.flatMap((role) => ofRole[role])])])
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
+  )
+}

@@ -1,0 +1,47 @@
+/** Mistakes of one line where the service is put together: a layer that somebody forgot. */
+import type { Mutant } from "./mutants.ts"
+
+const seenBy = { file: "test/main/Fibers.test.ts", test: "a process with the roles" }
+
+export const mainMutants: ReadonlyArray<Mutant> = [
+  {
+    name: "main-without-maintenance",
+    breaks: "no process cleans up, whatever its roles are",
+    file: "src/main.ts",
+    find: `    Layer.provideMerge(where(["maintenance"], Maintenance.layer)),\n`,
+    replace: "",
+    seenBy
+  },
+  {
+    name: "main-without-stranded-payments",
+    breaks: "a payment whose recovery died stays as it is for ever",
+    file: "src/main/Tasks.ts",
+    find: "Layer.merge(TaskWorkers.layer<HandlerNeeds>(handlers(config)), StrandedPayments.layer)",
+    replace: "TaskWorkers.layer<HandlerNeeds>(handlers(config))",
+    seenBy
+  },
+  {
+    name: "main-without-payment-metrics",
+    breaks: "nobody is alarmed by payments that wait for a person",
+    file: "src/main/UseCases.ts",
+    find: "    PaymentMetrics.layer,\n",
+    replace: "",
+    seenBy
+  },
+  {
+    name: "main-without-inbox-metrics",
+    breaks: "nobody sees how far the consumers are behind",
+    file: "src/main/Inbox.ts",
+    find: "  InboxMetrics.layer(subscribers),\n",
+    replace: "",
+    seenBy
+  },
+  {
+    name: "dispatcher-without-raising",
+    breaks: "an old reader of the queue makes each fetch slower",
+    file: "src/Dispatching.ts",
+    find: "BrokerReachability.layer, LowWaterMarks.layerRaising, OutboxMetrics",
+    replace: "BrokerReachability.layer, OutboxMetrics",
+    seenBy
+  }
+]
