@@ -26,80 +26,78 @@ const idsIn = (lane: number) => ids.filter((id) => laneOf(id) === lane)
 const heldIn = (lane: number) => idsIn(lane).slice(1, lane === 0 ? 2 + dueLimit : 2)
 const held = lanes.flatMap(heldIn)
 
-it.live(
-  "due heads are sent eight at most a round, behind the healthy events, and each lane has one before any has two",
-  () =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      for (const id of held) yield* Refusals.append(id, 1, 1)
-      yield* Effect.scoped(
-        Effect.gen(function* () {
-          yield* Layer.build(
-            TestProcess.dispatcherOver(
-              TestProcess.publishing(({ partition, topic }) =>
-                Effect.fail(new MessageRejected({ topic, partition, reason: "too large" }))
-              )
+it.live("due heads are sent eight at most a round, behind the healthy events, and in turns of the lanes", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    for (const id of held) yield* Refusals.append(id, 1, 1)
+    yield* Effect.scoped(
+      Effect.gen(function* () {
+        yield* Layer.build(
+          TestProcess.dispatcherOver(
+            TestProcess.publishing(({ partition, topic }) =>
+              Effect.fail(new MessageRejected({ topic, partition, reason: "too large" }))
             )
           )
-          yield* Counters.eventually(
-            "all to be held",
-            Effect.map(sql`SELECT 1 AS one FROM outbox_holds`, (rows) => rows.length === held.length)
-          )
-        })
-      )
-      yield* Refusals.dueNow
-      for (const lane of lanes) yield* Refusals.append(idsIn(lane)[0]!, 1, 1)
+        )
+        yield* Counters.eventually(
+          "all to be held",
+          Effect.map(sql`SELECT 1 AS one FROM outbox_holds`, (rows) => rows.length === held.length)
+        )
+      })
+    )
+    yield* Refusals.dueNow
+    for (const lane of lanes) yield* Refusals.append(idsIn(lane)[0]!, 1, 1)
 
-      const rounds: Array<{ readonly lanes: ReadonlyArray<number>; readonly heads: number }> = []
-      const sends: Array<string> = []
-      const steps = Layer.merge(
-        // The lanes are fetched when their heads are due, and not before.
-        Layer.effect(
-          Queue,
-          Effect.map(Queue, (queue) => Queue.of({ ...queue, ready: () => Effect.succeed([]) }))
-        ),
-        Layer.effect(
-          Holds,
-          Effect.map(Holds, (holds) =>
-            Holds.of({
-              ...holds,
-              due: (views) =>
-                Effect.tap(holds.due(views), (heads) =>
-                  Effect.sync(() => rounds.push({ lanes: views.map(({ lane }) => lane), heads: heads.length }))
-                )
-            })
-          )
-        )
-      ).pipe(
-        Layer.provideMerge(
-          TestProcess.dispatcherStepsOver(
-            TestProcess.publishing((batch, broker) => {
-              sends.push(...batch.records.map(({ key }) => key))
-              return broker.publish(batch)
-            })
-          )
+    const rounds: Array<{ readonly lanes: ReadonlyArray<number>; readonly heads: number }> = []
+    const sends: Array<string> = []
+    const steps = Layer.merge(
+      // The lanes are fetched when their heads are due, and not before.
+      Layer.effect(
+        Queue,
+        Effect.map(Queue, (queue) => Queue.of({ ...queue, ready: () => Effect.succeed([]) }))
+      ),
+      Layer.effect(
+        Holds,
+        Effect.map(Holds, (holds) =>
+          Holds.of({
+            ...holds,
+            due: (views) =>
+              Effect.tap(holds.due(views), (heads) =>
+                Effect.sync(() => rounds.push({ lanes: views.map(({ lane }) => lane), heads: heads.length }))
+              )
+          })
         )
       )
-      yield* Layer.build(
-        Dispatching.over(steps).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 })))
+    ).pipe(
+      Layer.provideMerge(
+        TestProcess.dispatcherStepsOver(
+          TestProcess.publishing((batch, broker) => {
+            sends.push(...batch.records.map(({ key }) => key))
+            return broker.publish(batch)
+          })
+        )
       )
-      yield* Counters.eventually(
-        "all of them",
-        Effect.map(Counters.published, (records) => records.length === held.length + lanes.length)
-      )
-      for (const round of rounds) {
-        assert.isAtMost(round.lanes.length, dueLimit)
-        assert.isAtMost(round.heads, dueLimit)
-      }
-      const turns = rounds.flatMap((round) => round.lanes)
-      assert.strictEqual(
-        new Set(turns.slice(0, lanes.length)).size,
-        lanes.length,
-        `a lane comes twice: ${turns.join()}`
-      )
-      for (const lane of lanes) {
-        const [healthy, head] = [idsIn(lane)[0]!, heldIn(lane)[0]!]
-        assert.isBelow(sends.indexOf(healthy), sends.indexOf(head), `lane ${lane}`)
-      }
-    }).pipe(Effect.scoped, Effect.provide(writer))
+    )
+    yield* Layer.build(
+      Dispatching.over(steps).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 })))
+    )
+    yield* Counters.eventually(
+      "all of them",
+      Effect.map(Counters.published, (records) => records.length === held.length + lanes.length)
+    )
+    for (const round of rounds) {
+      assert.isAtMost(round.lanes.length, dueLimit)
+      assert.isAtMost(round.heads, dueLimit)
+    }
+    const turns = rounds.flatMap((round) => round.lanes)
+    // A lane that is in flight is passed over, so a free one may come again before it.
+    const untilAllHadOne = turns.slice(0, Math.max(...lanes.map((lane) => turns.indexOf(lane))))
+    for (const lane of lanes) {
+      assert.isAtMost(untilAllHadOne.filter((one) => one === lane).length, 3, `of the turns ${turns.join()}`)
+    }
+    for (const lane of lanes) {
+      const [healthy, head] = [idsIn(lane)[0]!, heldIn(lane)[0]!]
+      assert.isBelow(sends.indexOf(healthy), sends.indexOf(head), `lane ${lane}`)
+    }
+  }).pipe(Effect.scoped, Effect.provide(writer))
 )
