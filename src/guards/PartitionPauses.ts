@@ -88,11 +88,16 @@ export class PartitionPauses extends Context.Service<
         )
       })
 
+      /** The last turn of each partition that was chosen for a probe. */
+      const turns = new Map<string, number>()
+      let turn = 0
+
       const views = <A extends LaneView>(all: ReadonlyArray<A>) =>
         Effect.forEach(all, (view) => Effect.map(rules.runningIn(view.lane), (topics) => leavingOut(view, topics)))
 
       /**
-       * Chooses the failed partitions that this fetch probes: the longest waiting ones first, as far as there is room, and one topic per lane.
+       * Chooses the failed partitions that this fetch probes: as far as there is room, one topic per lane, and those first whose last turn is longest ago.
+       * Whether something was sent does not matter: a partition without events would keep its turn for ever.
        * Returns for each lane the topic to probe and the topics to leave out.
        */
       const choose = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {
@@ -102,17 +107,18 @@ export class PartitionPauses extends Context.Service<
         const triable = failed
           .flat()
           .filter(({ waitMillis }) => waitMillis === 0)
-          .toSorted((one, other) => one.seenMillis - other.seenMillis)
+          .map((one) => ({ ...one, key: `${one.topic}\0${one.place?.partition}` }))
+          .toSorted((one, other) => (turns.get(one.key) ?? 0) - (turns.get(other.key) ?? 0))
         const chosen = new Map<Lane, string>()
         const places = new Set<string>()
-        for (const { lane, place, topic } of triable) {
-          const key = `${topic}/${place?.partition}`
+        for (const { key, lane, place, topic } of triable) {
           if (chosen.has(lane) || (!places.has(key) && places.size >= rules.room())) yield* rules.waitFor(topic, place)
           else {
             chosen.set(lane, topic)
             places.add(key)
           }
         }
+        for (const key of places) turns.set(key, ++turn)
         return new Map(
           failed.flatMap((of) => {
             const [first] = of

@@ -58,8 +58,6 @@ const maxProbes = 2
 export interface FailedPlace {
   readonly topic: string
   readonly place: Place | undefined
-  /** When the last failure was seen. */
-  readonly seenMillis: number
   /** Milliseconds until it may be tried: 0 if it may be tried now, Infinity if it waits for another attempt to end. */
   readonly waitMillis: number
 }
@@ -91,11 +89,6 @@ export interface PauseRules {
   readonly room: () => number
   /** Records that the place waits only for room to be probed. */
   readonly waitFor: (topic: string, place: Place | undefined) => Effect.Effect<void>
-  /**
-   * Since when the lane's partition has waited for a probe, in the topic that has waited longest; 0 if it has not failed. Probes are given by this
-   * age, so that no lane always comes first.
-   */
-  readonly failedMillis: (lane: Lane) => number
   /** The topics that were not reached since they failed, for health. */
   readonly all: Effect.Effect<ReadonlyArray<PausedTopic>>
   /** Milliseconds in which no send reached anything; 0 if nothing has failed. */
@@ -262,19 +255,15 @@ export const make = Effect.fnUntraced(function* (options: {
           : Effect.map(Monotonic.millis, (now) =>
               [...at(now).values()]
                 .filter(({ place }) => isIn(lane, place))
-                .map(({ place, seenMillis, topic, untilMillis }) => {
+                .map(({ place, topic, untilMillis }) => {
                   const isFree = hasRoom(keyOf(topic, place))
                   const waitMillis = untilMillis > now ? untilMillis - now : isFree ? 0 : Number.POSITIVE_INFINITY
-                  return { topic, place, seenMillis, waitMillis }
+                  return { topic, place, waitMillis }
                 })
             )
       ),
     room: () => maxProbes - probed.size,
     waitFor: (topic, place) => Effect.map(Monotonic.millis, (now) => void waited.set(keyOf(topic, place), now)),
-    failedMillis: (lane) => {
-      const times = [...failures.values()].filter(({ place }) => isIn(lane, place)).map(({ seenMillis }) => seenMillis)
-      return times.length === 0 ? 0 : Math.min(...times)
-    },
     all: Effect.map(Monotonic.millis, (now) => {
       const topics = new Map<string, PausedTopic>()
       for (const { attempt, reason, topic } of at(now).values()) {

@@ -98,15 +98,18 @@ export class LaneWorkers extends Context.Service<
         const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes.map((lane) => ({ lane })))
         for (const lane of new Set([...ready, ...failed.map(({ lane }) => lane)])) flights.wake(lane)
       })
-      yield* Supervised.forkLoop("dispatcher poll", (stamp) =>
-        Effect.gen(function* () {
-          yield* Effect.raceFirst(
-            looks.next(pollMillis),
-            // Neither a long poll nor a stage without work is a fiber that hangs.
-            Effect.forever(Effect.andThen(Effect.sleep(stampMillis), Effect.andThen(stamp, pipeline.stamp)))
-          )
-          yield* look.pipe(Effect.onError(() => looks.now))
-        })
+      yield* Supervised.forkLoop(
+        "dispatcher poll",
+        (stamp) =>
+          Effect.gen(function* () {
+            yield* Effect.raceFirst(
+              looks.next(pollMillis),
+              // Neither a long poll nor a stage without work is a fiber that hangs.
+              Effect.forever(Effect.andThen(Effect.sleep(stampMillis), Effect.andThen(stamp, pipeline.stamp)))
+            )
+            yield* look.pipe(Effect.onError(() => looks.now))
+          }),
+        { restartCapMillis: Pipeline.longestWaitMillis }
       )
 
       return LaneWorkers.of({

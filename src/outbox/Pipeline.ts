@@ -10,28 +10,22 @@
  * A lane is in flight from its fetch to its mark (Flights.ts), so it has one batch for each topic at a time (rule 3). During a statement or a send
  * more lanes become ready and more batches are acknowledged. So fetches and marks grow with the load.
  */
-import { Cause, Deferred, Effect, Latch, type Scope } from "effect"
-import { SqlError } from "effect/sql"
+import { type Cause, Deferred, Effect, Latch, type Scope } from "effect"
 import * as Supervised from "../platform/Supervised.ts"
 import type { Parcel } from "./Batches.ts"
 import { Dispatcher } from "./Dispatcher.ts"
 import type { Flights } from "./Flights.ts"
 import { dueLimit, type HeldEvent } from "./holds/Holds.ts"
 import type { Lane } from "./Lane.ts"
+import * as LaneByLane from "./LaneByLane.ts"
 import { deal, InFlightSettings, loadOf } from "./LaneParts.ts"
 import type { Batch } from "./Publisher.ts"
 import { type Acknowledged, type QueuedEvent, QueueSettings } from "./Queue.ts"
 import * as Senders from "./Senders.ts"
 import type { StoppedLanes } from "./StoppedLanes.ts"
 
-/** The longest wait of a stage that has lost its connection: no other process sends or marks the lanes that it has in flight. */
-const longestWaitMillis = 5_000
-
-const isConnectionLost = (cause: Cause.Cause<unknown>) =>
-  cause.reasons.some((reason) => {
-    const error: unknown = reason._tag === "Die" ? reason.defect : reason._tag === "Fail" ? reason.error : undefined
-    return SqlError.isSqlError(error) && error.reason._tag === "ConnectionError"
-  })
+/** The longest wait of a stage or poll that has lost its connection: no other process sends or marks this one's lanes. */
+export const longestWaitMillis = 5_000
 
 /** Acknowledgements that wait for the marker. */
 interface Mark {
@@ -74,33 +68,7 @@ export const make = Effect.fnUntraced(function* (options: {
     return stopped.failed(lane, cause)
   }
 
-  /** An action that fails for several lanes is repeated for each of them, and a lane that fails alone stops. A lost connection stops no lane. */
-  const eachAlone = <A>(
-    all: ReadonlyArray<A>,
-    laneOf: (one: A) => Lane,
-    run: (some: ReadonlyArray<A>) => Effect.Effect<void>,
-    failedAlone: (one: A) => void = () => undefined,
-    isLastTry = false
-  ): Effect.Effect<void> => {
-    if (all.length === 0) return Effect.void
-    return Effect.catchCause(run(all), (cause) => {
-      const isLost = isConnectionLost(cause)
-      if (isLost && !flights.isStopping()) return Effect.failCause(cause)
-      // A stop tries all of it once more, on a new connection: to wait for one as often as there are lanes might take minutes.
-      if (isLost && !isLastTry) return eachAlone(all, laneOf, run, failedAlone, true)
-      if (!isLost && all.length > 1) {
-        return Effect.forEach(all, (one) => eachAlone([one], laneOf, run, failedAlone, isLastTry), { discard: true })
-      }
-      return Effect.forEach(
-        all,
-        (one) => {
-          failedAlone(one)
-          return fail(laneOf(one), cause)
-        },
-        { discard: true }
-      )
-    })
-  }
+  const eachAlone = LaneByLane.make({ isStopping: flights.isStopping, fail })
   const itself = (lane: Lane) => lane
 
   // --- the fetcher
@@ -111,8 +79,10 @@ export const make = Effect.fnUntraced(function* (options: {
     const late = lanes.filter((lane) => unmarked.has(lane))
     for (const lane of late) {
       flights.of(lane).isWoken = true
-      addMark({ acknowledged: unmarked.get(lane)! })
+      const acknowledged = unmarked.get(lane)!
+      // Deleted first: the marker may run, and put them back, before addMark returns.
       unmarked.delete(lane)
+      addMark({ acknowledged })
     }
     const others = lanes.filter((lane) => !late.includes(lane))
     return dispatcher.enter(lanes).pipe(
@@ -140,6 +110,7 @@ export const make = Effect.fnUntraced(function* (options: {
     for (const { events } of parcels) {
       for (const [lane, ofLane] of Map.groupBy(events, (event) => event.lane)) {
         flights.of(lane).load += loadOf(ofLane, settings)
+        flights.of(lane).isStuck = true
       }
     }
     handOver(parcels)
@@ -152,34 +123,51 @@ export const make = Effect.fnUntraced(function* (options: {
     const heads = yield* dispatcher.heads(turn)
     for (const lane of turn) due.delete(lane)
     for (const lane of lanes) if (due.has(lane)) flights.of(lane).isWoken = true
-    for (const head of heads) {
-      flights.open([head.lane])
-      enqueue(head.topic, dispatcher.partitionOf(head), () => retry(head))
-    }
+    for (const head of heads) handOverHead(head)
   })
 
   // --- the senders
+
+  /** Gives a sender work for these lanes. They are in flight until its end, and fail if it ends in a defect. */
+  const give = (
+    topic: string,
+    partition: number | undefined,
+    lanes: Iterable<Lane>,
+    work: () => Effect.Effect<void>
+  ) => {
+    flights.open(lanes)
+    enqueue(topic, partition, () =>
+      Effect.suspend(work).pipe(
+        Effect.catchCause((cause) => Effect.forEach(lanes, (lane) => fail(lane, cause), { discard: true })),
+        Effect.ensuring(flights.close(lanes))
+      )
+    )
+  }
 
   const handOver = (parcels: ReadonlyArray<Parcel>) => {
     for (const parcel of parcels) {
       const { events, partition, partitions, topic } = parcel
       const lanes = new Set(events.map(({ lane }) => lane))
-      flights.open(lanes)
-      for (const lane of lanes) flights.of(lane).isStuck = true
-      enqueue(topic, partition, () =>
+      give(topic, partition, lanes, () =>
         partition !== undefined && partitions !== undefined
-          ? send({ topic, partition, partitions, events }, lanes)
+          ? send({ topic, partition, partitions, events })
           : // The first events of a topic: each partition's sender gets its own.
-            ([...lanes].some(flights.isOurs) ? dispatcher.place(parcel) : Effect.succeed([])).pipe(
-              Effect.map(handOver),
-              Effect.catchCause((cause) => Effect.forEach(lanes, (lane) => fail(lane, cause), { discard: true })),
-              Effect.andThen(flights.close(lanes))
-            )
+            Effect.map([...lanes].some(flights.isOurs) ? dispatcher.place(parcel) : Effect.succeed([]), handOver)
       )
     }
   }
 
-  const send = (batch: Batch, lanes: ReadonlySet<Lane>): Effect.Effect<void> => {
+  const handOverHead = (head: HeldEvent) => {
+    const known = dispatcher.partitionOf(head)
+    give(head.topic, known, [head.lane], () =>
+      // Batches of its topic were placed ahead of it: it follows them to its partition's sender.
+      known === undefined && dispatcher.partitionOf(head) !== undefined
+        ? Effect.sync(() => handOverHead(head))
+        : retry(head)
+    )
+  }
+
+  const send = (batch: Batch): Effect.Effect<void> => {
     const marked = new Set<QueuedEvent>()
     /** If a batch is sent in pieces, each piece is marked before the next one is sent. */
     const mark = Effect.fnUntraced(function* (acknowledged: ReadonlyArray<Acknowledged>) {
@@ -199,16 +187,10 @@ export const make = Effect.fnUntraced(function* (options: {
         const parts = [...Map.groupBy(left, ({ lane }) => lane)]
         if (parts.length === 1) return fail(parts[0]![0], cause)
         // The failing lane is unknown, so each lane is sent by itself.
-        return Effect.forEach(
-          parts,
-          ([lane, [first, ...rest]]) => {
-            flights.open([lane])
-            return send({ ...batch, events: [first!, ...rest] }, new Set([lane]))
-          },
-          { discard: true }
-        )
-      }),
-      Effect.andThen(flights.close(lanes))
+        return Effect.forEach(parts, ([, [first, ...rest]]) => send({ ...batch, events: [first!, ...rest] }), {
+          discard: true
+        })
+      })
     )
   }
 
@@ -219,13 +201,8 @@ export const make = Effect.fnUntraced(function* (options: {
         due.delete(head.lane)
         return options.heldFailed(head.lane, cause)
       }),
-      Effect.andThen(
-        Effect.suspend(() => {
-          // The events behind the head may be in the queue again.
-          flights.of(head.lane).isWoken = true
-          return flights.close([head.lane])
-        })
-      )
+      // The events behind the head may be in the queue again.
+      Effect.andThen(Effect.sync(() => void (flights.of(head.lane).isWoken = true)))
     )
 
   // --- the marker
@@ -277,8 +254,15 @@ export const make = Effect.fnUntraced(function* (options: {
   }
   yield* stage("dispatcher fetcher", flights.isReady, fetchReady)
   yield* stage("dispatcher marker", canMark, markAll)
-  // Runs before the stages are interrupted.
-  yield* Effect.addFinalizer(() => flights.stop)
+  // Runs before the stages are interrupted. Acknowledgements whose mark failed before the stop are tried once more: else they are sent again.
+  yield* Effect.addFinalizer(() =>
+    Effect.andThen(
+      flights.stop,
+      Effect.catchCause(dispatcher.mark([...unmarked.values()].flat()), (cause) =>
+        Effect.logWarning("published events could not be marked, and will be sent again", cause)
+      )
+    )
+  )
 
   return {
     wakeHeld: (lane) => {

@@ -15,7 +15,10 @@ export const make = Effect.gen(function* () {
       const name = `dispatcher sender ${key}`
       for (let work = line.shift(); work !== undefined; work = line.shift()) {
         yield* fibers.update(name, (state) => state)
-        yield* work()
+        // The line goes on after a defect.
+        yield* Effect.exit(
+          Effect.tapCause(Effect.suspend(work), (cause) => Effect.logError(`${name}: work ended in a defect`, cause))
+        )
         yield* fibers.remove(name)
       }
       lines.delete(key)

@@ -1,6 +1,7 @@
 /** Which lanes a dispatcher pauses during an outage, and which ones go on. The rules alone are tested in PauseRules.test.ts. */
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer, Metric, Ref } from "effect"
+import { SqlClient } from "effect/sql"
 import { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../../src/brokers/Broker.ts"
 import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
 import { PartitionPauses, PauseSettings } from "../../src/guards/PartitionPauses.ts"
@@ -271,6 +272,32 @@ it.live("a partition that is back gets its turn, although unavailable ones are a
       Effect.map(Ledger.countEmbedded, (count) => count === 1)
     )
   }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a partition that is back does not wait behind two that failed before it and have no events left", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const lanes = [0, 1, 2].map((lane) => Lane.make(lane))
+    for (const lane of lanes) yield* Transaction.run(Ledger.append(idIn(lane, "away"), 1, "away"))
+    let isBack = false
+    const steps = TestProcess.dispatcherStepsOver(
+      TestProcess.publishing((batch, broker) =>
+        isBack || batch.topic !== "away" ? broker.publish(batch) : Effect.fail(away)
+      )
+    )
+    yield* Effect.gen(function* () {
+      const { drainOnce } = yield* Dispatcher
+      yield* drainOnce(lanes)
+      isBack = true
+      // As where another process owned these lanes for a while. They have other topics' events, and come with each fetch.
+      yield* sql`DELETE FROM outbox_events WHERE lane IN (0, 1)`
+      for (let round = 0; round < 3; round++) {
+        for (const lane of [0, 1]) yield* Transaction.run(Ledger.append(idIn(lane, "well"), 1))
+        yield* drainOnce(lanes)
+      }
+      assert.deepStrictEqual(yield* Counters.queuedVersions(idIn(2, "away")), [])
+    }).pipe(Effect.provide(dispatcherWith(steps, 0)))
+  }).pipe(Effect.provide(writer))
 )
 
 it.live("events behind the backlog of an unavailable topic are sent, even if the backlog exceeds a batch", () =>

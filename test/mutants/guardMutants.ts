@@ -49,9 +49,18 @@ export const guardMutants: ReadonlyArray<Mutant> = [
     name: "the-same-topic-again",
     breaks: "of several unavailable topics of a lane one is tried again and again, and the others never",
     file: partitionPauses,
-    find: ".toSorted((one, other) => one.seenMillis - other.seenMillis)",
+    find: ".toSorted((one, other) => (turns.get(one.key) ?? 0) - (turns.get(other.key) ?? 0))",
     replace: "",
     seenBy: { file: "test/guards/Pauses.test.ts", test: "of a lane's unavailable topics one is" }
+  },
+  {
+    name: "keeps-its-turn",
+    breaks:
+      "partitions that failed and have no events any more are chosen for each probe, and those that have some wait",
+    file: partitionPauses,
+    find: "for (const key of places) turns.set(key, ++turn)",
+    replace: "turn++",
+    seenBy: { file: "test/guards/Pauses.test.ts", test: "a partition that is back does not wait behind two" }
   },
   {
     name: "refused-and-not-reached",

@@ -4,6 +4,7 @@ import type { Mutant } from "./mutants.ts"
 const dispatcher = "src/outbox/Dispatcher.ts"
 const laneWorkers = "src/outbox/LaneWorkers.ts"
 const pipeline = "src/outbox/Pipeline.ts"
+const laneByLane = "src/outbox/LaneByLane.ts"
 const flights = "src/outbox/Flights.ts"
 
 export const outboxMutants: ReadonlyArray<Mutant> = [
@@ -18,7 +19,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "one-lane-stops-all",
     breaks: "a lane whose rows can't be fetched keeps every other lane that is ready with it from being sent",
-    file: pipeline,
+    file: laneByLane,
     find: "if (!isLost && all.length > 1) {",
     replace: "if (!isLost && all.length < 1) {",
     seenBy: { file: "test/outbox/Pipeline.test.ts", test: "a failed fetch is repeated lane by lane" }
@@ -26,10 +27,91 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "lost-connection-stops-lanes",
     breaks: "a connection that is lost for a moment stops every lane of the statement, each with its own backoff",
-    file: pipeline,
+    file: laneByLane,
     find: "return SqlError.isSqlError(error) && ",
     replace: "return !SqlError.isSqlError(error) && ",
     seenBy: { file: "test/outbox/Pipeline.test.ts", test: "a lost connection stops no lane" }
+  },
+  {
+    name: "a-timeout-for-each-lane",
+    breaks: "a slow database keeps all lanes waiting for as many timeouts as there are lanes",
+    file: laneByLane,
+    find: "timeout === undefined ? run(some)",
+    replace: "timeout !== null ? run(some)",
+    seenBy: { file: "test/outbox/PipelineFailures.test.ts", test: "of many lanes whose statements time out" }
+  },
+  {
+    name: "poll-comes-last",
+    breaks: "after an outage of Postgres the poll waits for half a minute, when the stages work again",
+    file: laneWorkers,
+    find: "{ restartCapMillis: Pipeline.longestWaitMillis }",
+    replace: "{}",
+    seenBy: { file: "test/outbox/PipelineFailures.test.ts", test: "after an outage of Postgres the poll is back" }
+  },
+  {
+    name: "stops-without-its-marks",
+    breaks: "what was acknowledged and could not be marked is sent again after a stop, though Postgres is back",
+    file: pipeline,
+    find: "dispatcher.mark([...unmarked.values()].flat())",
+    replace: "dispatcher.mark([])",
+    seenBy: { file: "test/outbox/PipelineFailures.test.ts", test: "a lane whose mark failed, and that waits" }
+  },
+  {
+    name: "takes-the-next-for-stuck",
+    breaks: "a lane waits for the poll with what its other topics have, when a new topic's first batch gets no answer",
+    file: pipeline,
+    find: "const lanes = new Set(events.map(({ lane }) => lane))",
+    replace: `const lanes = new Set(events.map(({ lane }) => lane))
+      for (const lane of lanes) flights.of(lane).isStuck = true`,
+    seenBy: { file: "test/outbox/Pipeline.test.ts", test: "while a new topic gets no answer" }
+  },
+  {
+    name: "head-beside-its-batch",
+    breaks: "after a start a partition has two sends in flight: a batch, and the due head of the same lane",
+    file: pipeline,
+    find: "known === undefined && dispatcher.partitionOf(head) !== undefined",
+    replace: "(known as unknown) === null",
+    seenBy: { file: "test/outbox/Pipeline.test.ts", test: "also while a topic's partitions are unknown" }
+  },
+  {
+    name: "ends-with-its-work",
+    breaks: "after one defect nothing is sent to the partition any more",
+    file: "src/outbox/Senders.ts",
+    find: "yield* Effect.exit(",
+    replace: "yield* Effect.asVoid(",
+    seenBy: { file: "test/outbox/Senders.test.ts", test: "work that ends in a defect" }
+  },
+  {
+    name: "in-flight-for-ever",
+    breaks: "a lane whose failure ends in a defect itself is never fetched again",
+    file: pipeline,
+    find: "Effect.ensuring(flights.close(lanes))\n      )\n    )",
+    replace: "Effect.andThen(flights.close(lanes))\n      )\n    )",
+    seenBy: { file: "test/outbox/PipelineFailures.test.ts", test: "a lane whose failure can't even be logged" }
+  },
+  {
+    name: "all-heads-at-once",
+    breaks: "the due heads of many held aggregates keep the lanes' other events waiting",
+    file: pipeline,
+    find: ".filter((lane) => lanes.includes(lane)).slice(0, dueLimit)",
+    replace: ".filter((lane) => lanes.includes(lane))",
+    seenBy: { file: "test/outbox/HeldHeads.test.ts", test: "due heads are sent eight at most" }
+  },
+  {
+    name: "the-same-heads-first",
+    breaks: "the heads of eight lanes are always tried first, and those of the other lanes wait",
+    file: pipeline,
+    find: "for (const lane of turn) due.delete(lane)",
+    replace: "",
+    seenBy: { file: "test/outbox/HeldHeads.test.ts", test: "due heads are sent eight at most" }
+  },
+  {
+    name: "marks-in-any-order",
+    breaks: "a zombie's mark and its successor's deadlock, and Postgres ends one of them",
+    file: "src/outbox/Queue.ts",
+    find: "padded(inLockOrder(runs))",
+    replace: "padded(runs)",
+    seenBy: { file: "test/outbox/RowLocks.test.ts", test: "two marks of the same runs" }
   },
   {
     name: "goes-on-after-the-stop",

@@ -1,15 +1,23 @@
 /** The stages of the pipeline when something is slow, fails or stops. Every part is real, and the broker waits where a test says so. */
 import { assert, it } from "@effect/vitest"
-import { Context, Deferred, Effect, Layer, Logger, References, SubscriptionRef } from "effect"
+import { Context, Deferred, Effect, Layer, Logger, References, Semaphore, SubscriptionRef } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
-import { type Batch, MessageRejected } from "../../src/brokers/Broker.ts"
+import * as Dispatching from "../../src/Dispatching.ts"
+import { type Batch, Broker, BrokerUnavailable, MessageRejected } from "../../src/brokers/Broker.ts"
+import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
+import { Holds } from "../../src/outbox/holds/Holds.ts"
 import { allLanes, laneOf } from "../../src/outbox/Lane.ts"
-import { LaneWorkers } from "../../src/outbox/LaneWorkers.ts"
+import { LaneOwnership } from "../../src/outbox/LaneOwnership.ts"
+import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
+import { Looks } from "../../src/outbox/Looks.ts"
+import { Queue, QueueSettings } from "../../src/outbox/Queue.ts"
 import { Ownership } from "../../src/platform/Ownership.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
 import { append, idIn, start, writer } from "../support/Dispatchers.ts"
 import * as Ledger from "../support/Ledger.ts"
+import * as Refusals from "../support/Refusals.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
 const lanesOf = (batch: Batch) => [...new Set(batch.records.map(({ key }) => laneOf(key)))]
@@ -231,6 +239,167 @@ it.live("after a lost session the send in flight is the last: no further piece i
     // The remaining events are sent when the lane is owned again.
     yield* SubscriptionRef.set(held, allLanes)
     yield* published(4)
+    yield* inOrder
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a hot lane with a deep backlog delays no fresh event of another lane and partition", () =>
+  Effect.gen(function* () {
+    const permits = yield* Semaphore.make(0)
+    const fetches: Array<ReadonlyArray<number>> = []
+    const begun: Array<number> = []
+    yield* Effect.addFinalizer(() => permits.release(100))
+    yield* start(
+      (batch, broker) => {
+        begun.push(...lanesOf(batch))
+        // Each send of the hot lane takes until the test allows its end.
+        return batch.partition === 0 ? Effect.andThen(permits.take(1), broker.publish(batch)) : broker.publish(batch)
+      },
+      (queue) => ({
+        fetch: (parts) => Effect.suspend(() => (fetches.push(parts.map(({ lane }) => lane)), queue.fetch(parts)))
+      })
+    ).pipe(Effect.provide(Layer.succeed(QueueSettings, { archive: true, batchSize: 4, batchBytes: 900_000 })))
+    yield* append(0, 40)
+    yield* permits.release(2)
+    yield* Counters.eventually(
+      "the third send of the hot lane",
+      Effect.sync(() => begun.length === 3)
+    )
+    const before = fetches.length
+    yield* append(1)
+    yield* published(4 + 4 + 1)
+    assert.deepStrictEqual(fetches[before], [1])
+    assert.deepStrictEqual(begun, [0, 0, 0, 1])
+    yield* permits.release(100)
+    yield* Counters.drained
+    yield* inOrder
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("while a new topic gets no answer, the rest of its lane is fetched at once", () =>
+  Effect.gen(function* () {
+    const gate = yield* Deferred.make<void>()
+    let sends = 0
+    // The guards would look at the lane again when the new topic's pause is over.
+    const broker = Layer.effect(
+      Broker,
+      Effect.map(Broker, (real) =>
+        Broker.of({
+          ...real,
+          ensureTopic: (topic, wanted) =>
+            Effect.andThen(topic === "new" ? Deferred.await(gate) : Effect.void, real.ensureTopic(topic, wanted)),
+          publish: (batch) =>
+            batch.topic === "new" && sends++ === 0
+              ? Effect.fail(new BrokerUnavailable({ operation: "publish", cause: "away" }))
+              : real.publish(batch)
+        })
+      )
+    ).pipe(Layer.provide(TestProcess.broker))
+    let wasReady = false
+    // One poll finds the lane, and nothing else wakes it.
+    const onePoll = Layer.effect(
+      Queue,
+      Effect.map(Queue, (queue) =>
+        Queue.of({
+          ...queue,
+          ready: (views) =>
+            Effect.map(queue.ready(views), (ready) => {
+              if (wasReady) return []
+              wasReady = ready.length > 0
+              return ready
+            })
+        })
+      )
+    )
+    // The first two are one fetch. The other topic's event is marked before the new topic's partitions are known.
+    yield* Transaction.run(Effect.andThen(Ledger.append(idIn(0, "other"), 1, "new"), Ledger.append(idIn(0), 2)))
+    yield* Layer.build(
+      LaneWorkers.layer.pipe(
+        Layer.provide(Layer.merge(Dispatcher.layer, LaneOwnership.layer)),
+        Layer.provide(Layer.provideMerge(onePoll, Layer.merge(Dispatching.plainSteps, Looks.layer))),
+        Layer.provide(broker),
+        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 })),
+        Layer.provide(Layer.succeed(QueueSettings, { archive: true, batchSize: 2, batchBytes: 900_000 }))
+      )
+    )
+    yield* Effect.addFinalizer(() => Deferred.succeed(gate, undefined))
+    yield* Counters.eventually(
+      "the other topic's event",
+      Effect.map(Ledger.archived, (count) => count === 1)
+    )
+    yield* Deferred.succeed(gate, undefined)
+    yield* published(2)
+    yield* Counters.drained
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("also while a topic's partitions are unknown a head and its lane's batch are sent one after the other", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* append(0)
+    yield* Effect.scoped(
+      Effect.gen(function* () {
+        yield* start(({ partition, topic }) =>
+          Effect.fail(new MessageRejected({ topic, partition, reason: "too large" }))
+        )
+        yield* Counters.eventually(
+          "the event to be held",
+          Effect.map(sql`SELECT 1 AS one FROM outbox_holds`, (rows) => rows.length === 1)
+        )
+      })
+    )
+    yield* Refusals.dueNow
+    yield* Transaction.run(Ledger.append(idIn(0, "other")))
+    const [gate, areFound] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+    let [underWay, most] = [0, 0]
+    const broker = (layer: typeof TestProcess.broker) =>
+      Layer.effect(
+        Broker,
+        Effect.map(Broker, (real) =>
+          Broker.of({
+            ...real,
+            // Answers when the head was found, too.
+            ensureTopic: (topic, wanted) => Effect.andThen(Deferred.await(areFound), real.ensureTopic(topic, wanted)),
+            publish: (batch) =>
+              batch.partition !== 0
+                ? real.publish(batch)
+                : Effect.acquireUseRelease(
+                    Effect.sync(() => (most = Math.max(most, ++underWay))),
+                    () => Effect.andThen(Deferred.await(gate), real.publish(batch)),
+                    () => Effect.sync(() => underWay--)
+                  )
+          })
+        )
+      ).pipe(Layer.provide(layer))
+    const decorated = Layer.merge(
+      // The lane is fetched when its head is due, and not before.
+      Layer.effect(
+        Queue,
+        Effect.map(Queue, (queue) => Queue.of({ ...queue, ready: () => Effect.succeed([]) }))
+      ),
+      Layer.effect(
+        Holds,
+        Effect.map(Holds, (holds) =>
+          Holds.of({ ...holds, due: (views) => Effect.tap(holds.due(views), Deferred.succeed(areFound, undefined)) })
+        )
+      )
+    )
+    yield* Layer.build(
+      Dispatching.over(Layer.provideMerge(decorated, TestProcess.dispatcherStepsOver(broker))).pipe(
+        Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 }))
+      )
+    )
+    yield* Effect.addFinalizer(() => Deferred.succeed(gate, undefined))
+    yield* Counters.eventually(
+      "a send",
+      Effect.sync(() => underWay > 0)
+    )
+    // All that was fetched before this one has reached its sender.
+    yield* append(1)
+    yield* published(1)
+    yield* Deferred.succeed(gate, undefined)
+    yield* published(3)
+    assert.strictEqual(most, 1)
     yield* inOrder
   }).pipe(Effect.scoped, Effect.provide(writer))
 )

@@ -3,7 +3,7 @@ import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { laneOf } from "../../src/outbox/Lane.ts"
+import { Lane, laneOf } from "../../src/outbox/Lane.ts"
 import { dispatcherDatabase } from "../../src/Dispatching.ts"
 import { Queue } from "../../src/outbox/Queue.ts"
 import { ControlSettings } from "../../src/platform/ControlConnection.ts"
@@ -14,6 +14,7 @@ import * as Counters from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 import * as Lanes from "../support/Lanes.ts"
+import * as Refusals from "../support/Refusals.ts"
 
 const writer = Layer.effectDiscard(Counters.makeTables).pipe(
   Layer.provideMerge(TestProcess.outbox),
@@ -112,4 +113,51 @@ it.live("a mark that can't lock its row gives up, and leaves no waiting session 
     yield* Lanes.mark(queue, lane, events, receipt)
     assert.deepStrictEqual(yield* Lanes.fetch(queue, lane, []), [])
   }).pipe(Effect.timeout("45 seconds"), Effect.scoped, Effect.provide(writer))
+)
+
+it.live(
+  "two marks of the same runs, a zombie's and its successor's, can't deadlock in whatever order the runs came",
+  () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const ids = Array.from({ length: 2_000 }, (_, index) => `counter-${index}`)
+      const lanes = [Lane.make(1), Lane.make(2)] as const
+      for (const lane of lanes)
+        yield* Refusals.append(
+          ids.find((id) => laneOf(id) === lane)!,
+          1,
+          2
+        )
+      const [zombie, successor] = [Context.get(yield* startQueue, Queue), Context.get(yield* startQueue, Queue)]
+      const runs = yield* Effect.forEach(lanes, (lane) =>
+        Effect.map(Lanes.fetch(zombie, lane), (events) => ({ lane, topic: Counters.topic, events, receipt }))
+      )
+      const waiting = Effect.map(
+        sql`SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+        (rows) => rows.length
+      )
+      const [isLocked, goOn] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+      // The first mark gets the first row of its first lane, and waits for the second one with that lock in hand.
+      const inTheWay = yield* Transaction.run(
+        Effect.gen(function* () {
+          const { sql } = yield* Transaction
+          yield* sql`
+          SELECT 1 AS one FROM outbox_events WHERE lane = 1 AND seq = ${runs[0].events[1]!.seq}::int8 FOR UPDATE`
+          yield* Deferred.succeed(isLocked, undefined)
+          yield* Deferred.await(goOn)
+        })
+      ).pipe(Effect.forkScoped)
+      yield* Deferred.await(isLocked)
+      const first = yield* Effect.forkScoped(zombie.mark(runs))
+      yield* Counters.untilBlocked("the first mark")
+      const second = yield* Effect.forkScoped(successor.mark(runs.toReversed()))
+      yield* Counters.eventually(
+        "both marks to wait",
+        Effect.map(waiting, (count) => count === 2)
+      )
+      yield* Deferred.succeed(goOn, undefined)
+      yield* Fiber.join(inTheWay)
+      for (const mark of [first, second]) assert.isTrue(Exit.isSuccess(yield* Fiber.await(mark)))
+      yield* Counters.drained
+    }).pipe(Effect.timeout("45 seconds"), Effect.scoped, Effect.provide(writer))
 )

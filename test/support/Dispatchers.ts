@@ -17,8 +17,8 @@ export const writer = Layer.effectDiscard(Ledger.makeTables).pipe(
 )
 
 /** An aggregate of the lane. Lane and partition are equal modulo 8. */
-export const idIn = (lane: number) => {
-  for (let index = 0; ; index++) if (laneOf(`ledger-${index}`) === lane) return `ledger-${index}`
+export const idIn = (lane: number, name = "ledger") => {
+  for (let index = 0; ; index++) if (laneOf(`${name}-${index}`) === lane) return `${name}-${index}`
 }
 
 /** Appends events to that aggregate. */

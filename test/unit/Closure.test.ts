@@ -16,7 +16,7 @@ const most = {
   /** Lines of code: without comments and blank lines. */
   code: 4_200,
   /** All lines of the files. */
-  all: 5_900
+  all: 5_930
 }
 
 interface Size {
