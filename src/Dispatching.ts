@@ -16,7 +16,7 @@ import { Dispatcher } from "./outbox/Dispatcher.ts"
 import * as Parking from "./outbox/holds/Parking.ts"
 import { LaneOwnership } from "./outbox/LaneOwnership.ts"
 import { LaneWorkers } from "./outbox/LaneWorkers.ts"
-import { Looks } from "./outbox/Looks.ts"
+import { PollRequests } from "./outbox/PollRequests.ts"
 import { Publisher } from "./outbox/Publisher.ts"
 import { Queue } from "./outbox/Queue.ts"
 import { ControlSettings } from "./platform/ControlConnection.ts"
@@ -64,7 +64,7 @@ export const steps = SizeLimits.layer.pipe(
   Layer.provideMerge(PublishSpans.layer),
   Layer.provideMerge(CheckedTopics.layer),
   Layer.provideMerge(plainSteps),
-  Layer.provideMerge(Looks.layer)
+  Layer.provideMerge(PollRequests.layer)
 )
 
 /** The fibers that run beside the work on the lanes. */

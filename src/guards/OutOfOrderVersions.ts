@@ -12,7 +12,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Lane } from "../outbox/Lane.ts"
-import { Looks } from "../outbox/Looks.ts"
+import { PollRequests } from "../outbox/PollRequests.ts"
 import { type Aggregate, aggregateKey, type Fetched, Queue, type QueuedEvent } from "../outbox/Queue.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
 import * as Rows from "../platform/Rows.ts"
@@ -37,11 +37,11 @@ export class OutOfOrderVersions extends Context.Service<
     readonly counts: Effect.Effect<ReadonlyArray<{ readonly lane: Lane; readonly aggregates: number }>>
   }
 >()("paid-once/guards/OutOfOrderVersions") {
-  static readonly layerWith = (check: Check): Layer.Layer<OutOfOrderVersions | Queue, never, Queue | Looks> =>
+  static readonly layerWith = (check: Check): Layer.Layer<OutOfOrderVersions | Queue, never, Queue | PollRequests> =>
     Layer.effectContext(
       Effect.gen(function* () {
         const queue = yield* Queue
-        const looks = yield* Looks
+        const pollRequests = yield* PollRequests
         const known = new Map<
           Lane,
           { readonly aggregates: ReadonlyMap<string, Aggregate>; readonly checkAtMillis: number }
@@ -55,7 +55,7 @@ export class OutOfOrderVersions extends Context.Service<
           if (aggregates.size === 0) known.delete(lane)
           else {
             known.set(lane, { aggregates, checkAtMillis: (yield* Monotonic.millis) + waitMillis })
-            yield* looks.after(waitMillis)
+            yield* pollRequests.after(waitMillis)
           }
           return [...aggregates.values()]
         })
@@ -144,7 +144,7 @@ export class OutOfOrderVersions extends Context.Service<
       })
     )
 
-  static readonly layer: Layer.Layer<OutOfOrderVersions | Queue, never, Queue | Looks | SqlClient.SqlClient> =
+  static readonly layer: Layer.Layer<OutOfOrderVersions | Queue, never, Queue | PollRequests | SqlClient.SqlClient> =
     Layer.unwrap(
       Effect.map(SqlClient.SqlClient, (sql) =>
         OutOfOrderVersions.layerWith((lane, aggregates) =>

@@ -8,7 +8,7 @@
 import { Context, Effect, Layer } from "effect"
 import { Holds } from "../outbox/holds/Holds.ts"
 import type { Lane } from "../outbox/Lane.ts"
-import { Looks } from "../outbox/Looks.ts"
+import { PollRequests } from "../outbox/PollRequests.ts"
 import { Publisher } from "../outbox/Publisher.ts"
 import { type Fetched, type LaneView, Queue } from "../outbox/Queue.ts"
 import { ControlSettings } from "../platform/ControlConnection.ts"
@@ -43,13 +43,13 @@ export class PartitionPauses extends Context.Service<
   static readonly layer: Layer.Layer<
     PartitionPauses | Queue | Publisher | Holds,
     never,
-    Queue | Publisher | Holds | Looks
+    Queue | Publisher | Holds | PollRequests
   > = Layer.effectContext(
     Effect.gen(function* () {
       const queue = yield* Queue
       const publisher = yield* Publisher
       const holds = yield* Holds
-      const looks = yield* Looks
+      const pollRequests = yield* PollRequests
       const { backoffBaseMillis, backoffCapMillis } = yield* PauseSettings
       const { sessionTimeoutMillis } = yield* ControlSettings
       const rules = yield* PauseRules.make({
@@ -58,12 +58,12 @@ export class PartitionPauses extends Context.Service<
         // A send takes some seconds as a rule, and less than the session timeout (Config.ts).
         forgottenAfterMillis: Math.max(60_000, 2 * sessionTimeoutMillis),
         // Held events wait for pauses, too.
-        onChange: Effect.andThen(looks.now, holds.changed.open)
+        onChange: Effect.andThen(pollRequests.now, holds.changed.open)
       })
 
-      /** Arms a look for the end of the next pause. That look arms the one after it, so no pause ends unnoticed. */
-      const lookAtNextEnd = Effect.flatMap(rules.nextEndMillis, (millis) =>
-        millis === undefined ? Effect.void : looks.after(millis)
+      /** Requests a poll at the end of the next pause. That poll requests the one after it, so no pause ends unnoticed. */
+      const pollAtNextEnd = Effect.flatMap(rules.nextEndMillis, (millis) =>
+        millis === undefined ? Effect.void : pollRequests.after(millis)
       )
 
       /** Runs a send or a metadata request, unless the place is paused, and notes whether it was reached. A refusal counts as reached. */
@@ -82,7 +82,7 @@ export class PartitionPauses extends Context.Service<
             Effect.tapError((error) =>
               error._tag === "MessageRejected"
                 ? reached
-                : Effect.andThen(rules.begin(topic, place, error, sentMillis), lookAtNextEnd)
+                : Effect.andThen(rules.begin(topic, place, error, sentMillis), pollAtNextEnd)
             )
           )
         )
@@ -134,7 +134,7 @@ export class PartitionPauses extends Context.Service<
         Queue,
         Queue.of({
           ...queue,
-          ready: (all) => Effect.andThen(lookAtNextEnd, Effect.flatMap(views(all), queue.ready)),
+          ready: (all) => Effect.andThen(pollAtNextEnd, Effect.flatMap(views(all), queue.ready)),
           fetch: Effect.fnUntraced(function* (parts) {
             const choices = yield* choose(parts.map(({ lane }) => lane))
             if (choices.size === 0) return yield* queue.fetch(parts)

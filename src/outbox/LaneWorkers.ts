@@ -14,7 +14,7 @@ import { Holds } from "./holds/Holds.ts"
 import { allLanes, type Lane } from "./Lane.ts"
 import { LaneOwnership } from "./LaneOwnership.ts"
 import { LaneWakeup } from "./LaneWakeup.ts"
-import { Looks } from "./Looks.ts"
+import { PollRequests } from "./PollRequests.ts"
 import * as Pipeline from "./Pipeline.ts"
 import { Queue } from "./Queue.ts"
 import * as StoppedLanes from "./StoppedLanes.ts"
@@ -40,7 +40,7 @@ export class LaneWorkers extends Context.Service<
   static readonly layer: Layer.Layer<
     LaneWorkers,
     never,
-    Dispatcher | Holds | Queue | LaneOwnership | LaneWakeup | Looks | Wakeups | Supervised.Fibers
+    Dispatcher | Holds | Queue | LaneOwnership | LaneWakeup | PollRequests | Wakeups | Supervised.Fibers
   > = Layer.effect(
     LaneWorkers,
     Effect.gen(function* () {
@@ -48,11 +48,11 @@ export class LaneWorkers extends Context.Service<
       const ownership = yield* LaneOwnership
       const queue = yield* Queue
       const wakeup = yield* LaneWakeup
-      const looks = yield* Looks
+      const pollRequests = yield* PollRequests
       const faults = yield* Faults
       const { pollMillis } = yield* LaneWorkersSettings
 
-      const stopped = yield* StoppedLanes.make({ owns: ownership.holds, wakeAfter: looks.after })
+      const stopped = yield* StoppedLanes.make({ owns: ownership.holds, wakeAfter: pollRequests.after })
       const holds = yield* Holds
       const retries = yield* holds.watch({
         lanes: ownership.held,
@@ -80,14 +80,14 @@ export class LaneWorkers extends Context.Service<
         Stream.runForEach(ownership.changes, (held) =>
           Effect.suspend(() => {
             for (const lane of allLanes) if (!held.includes(lane)) pipeline.forget(lane)
-            return looks.now
+            return pollRequests.now
           })
         )
       )
 
       let known: ReadonlyArray<Lane> = []
-      /** Finds the lanes that have events. If a look fails, the next one comes after the restart's backoff and not after a whole poll. */
-      const look = Effect.gen(function* () {
+      /** Finds the lanes that have events. If a poll fails, the next one comes after the restart's backoff and not after a whole poll. */
+      const poll = Effect.gen(function* () {
         const lanes = yield* ownership.held
         const before = known
         known = lanes
@@ -103,11 +103,11 @@ export class LaneWorkers extends Context.Service<
         (stamp) =>
           Effect.gen(function* () {
             yield* Effect.raceFirst(
-              looks.next(pollMillis),
+              pollRequests.next(pollMillis),
               // Neither a long poll nor a stage without work is a fiber that hangs.
               Effect.forever(Effect.andThen(Effect.sleep(stampMillis), Effect.andThen(stamp, pipeline.stamp)))
             )
-            yield* look.pipe(Effect.onError(() => looks.now))
+            yield* poll.pipe(Effect.onError(() => pollRequests.now))
           }),
         { restartCapMillis: Pipeline.longestWaitMillis }
       )

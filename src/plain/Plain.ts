@@ -23,7 +23,7 @@ import { LaneWakeup } from "../outbox/LaneWakeup.ts"
 import { Holds as OutboxHolds } from "../outbox/holds/Holds.ts"
 import { LaneOwnership } from "../outbox/LaneOwnership.ts"
 import { LaneWorkers } from "../outbox/LaneWorkers.ts"
-import { Looks } from "../outbox/Looks.ts"
+import { PollRequests } from "../outbox/PollRequests.ts"
 import { Outbox } from "../outbox/Outbox.ts"
 import { Queue } from "../outbox/Queue.ts"
 import { Publisher } from "../outbox/Publisher.ts"
@@ -76,7 +76,7 @@ export const blocking: Layer.Layer<OutboxHolds | InboxHolds> = Layer.merge(
 export const dispatcher: Layer.Layer<LaneWorkers, never, Platform | Broker | LaneWakeup | OutboxHolds> =
   LaneWorkers.layer.pipe(
     Layer.provide(Dispatcher.layer),
-    Layer.provide(Layer.mergeAll(Queue.layer, Publisher.layer, LaneOwnership.layer, Looks.layer))
+    Layer.provide(Layer.mergeAll(Queue.layer, Publisher.layer, LaneOwnership.layer, PollRequests.layer))
   )
 
 /** Applies each event of the subscriber's topic once. Partitions are shared with the consumers of other processes. */

@@ -10,7 +10,7 @@ import { OutOfOrderVersions } from "../../src/guards/OutOfOrderVersions.ts"
 import { Outbox } from "../../src/outbox/Outbox.ts"
 import { Queue, type QueuedEvent, QueueSettings } from "../../src/outbox/Queue.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
-import { Looks } from "../../src/outbox/Looks.ts"
+import { PollRequests } from "../../src/outbox/PollRequests.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Lanes from "../support/Lanes.ts"
 import * as ShortWaits from "../support/ShortWaits.ts"
@@ -152,7 +152,7 @@ it.effect("after a check that fails the known aggregates stay excluded, and thei
         Effect.sync(() => checks++),
         Effect.die(new Error("it took too long"))
       )
-    ).pipe(Layer.provide(inner), Layer.provide(Looks.layer))
+    ).pipe(Layer.provide(inner), Layer.provide(PollRequests.layer))
     yield* Effect.gen(function* () {
       const queue = yield* Queue
       const { counts } = yield* OutOfOrderVersions
@@ -179,7 +179,7 @@ it.effect("a fetch that returns rows in the wrong order is a defect, and none of
     })
     const guarded = OutOfOrderVersions.layerWith(() => Effect.succeed([])).pipe(
       Layer.provide(backwards),
-      Layer.provide(Looks.layer)
+      Layer.provide(PollRequests.layer)
     )
     const fetch = Effect.flatMap(Queue, (queue) => queue.fetch([Lanes.partOf(lane)])).pipe(Effect.provide(guarded))
     assert.match(String(yield* Effect.exit(fetch)), /version 2 follows 3 in the queue/)

@@ -41,7 +41,7 @@ import { PartitionCounts } from "../../src/operations/PartitionCounts.ts"
 import { OutOfOrderVersions } from "../../src/guards/OutOfOrderVersions.ts"
 import * as SizeLimits from "../../src/guards/SizeLimits.ts"
 import * as CheckedTopics from "../../src/operations/CheckedTopics.ts"
-import { Looks } from "../../src/outbox/Looks.ts"
+import { PollRequests } from "../../src/outbox/PollRequests.ts"
 import { LowWaterMarks } from "../../src/postgres/fast/LowWaterMarks.ts"
 import { Publisher } from "../../src/outbox/Publisher.ts"
 import { TopicChecks } from "../../src/operations/TopicChecks.ts"
@@ -245,7 +245,7 @@ const guards = SizeLimits.layer.pipe(
   Layer.provideMerge(PartitionPauses.layer),
   Layer.provideMerge(OutOfOrderVersions.layer),
   Layer.provideMerge(LowWaterMarks.layerQueue),
-  Layer.provide(Looks.layer)
+  Layer.provide(PollRequests.layer)
 )
 
 export const dispatcherOf = (parts: Parts, settings: ReturnType<typeof settingsOf>) =>

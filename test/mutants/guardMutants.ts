@@ -25,7 +25,7 @@ export const guardMutants: ReadonlyArray<Mutant> = [
     name: "looks-at-disorder-by-the-poll",
     breaks: "a repaired aggregate waits for the next poll, whose interval may be minutes",
     file: "src/guards/OutOfOrderVersions.ts",
-    find: "yield* looks.after(waitMillis)",
+    find: "yield* pollRequests.after(waitMillis)",
     replace: "yield* Effect.void",
     seenBy: { file: "test/guards/OutOfOrderVersions.test.ts", test: "a repaired aggregate is" }
   },
@@ -84,8 +84,8 @@ export const guardMutants: ReadonlyArray<Mutant> = [
     name: "held-until-the-timer",
     breaks: "a refused event waits for the end of a pause that ended before its time",
     file: partitionPauses,
-    find: "Effect.andThen(looks.now, holds.changed.open)",
-    replace: "looks.now",
+    find: "Effect.andThen(pollRequests.now, holds.changed.open)",
+    replace: "pollRequests.now",
     seenBy: { file: "test/outbox/HoldRetries.test.ts", test: "a due event whose partition's" }
   },
   {
@@ -230,7 +230,7 @@ export const guardMutants: ReadonlyArray<Mutant> = [
     name: "only-the-poll-looks",
     breaks: "after an outage of a moment its events wait for the next poll, whose interval may be minutes",
     file: partitionPauses,
-    find: "looks.after(millis)",
+    find: "pollRequests.after(millis)",
     replace: "Effect.void",
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "what an outage stopped" }
   },

@@ -9,7 +9,7 @@ import { Holds } from "../../src/outbox/holds/Holds.ts"
 import { allLanes, laneOf } from "../../src/outbox/Lane.ts"
 import { LaneOwnership } from "../../src/outbox/LaneOwnership.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
-import { Looks } from "../../src/outbox/Looks.ts"
+import { PollRequests } from "../../src/outbox/PollRequests.ts"
 import { Queue, QueueSettings } from "../../src/outbox/Queue.ts"
 import { Ownership } from "../../src/platform/Ownership.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
@@ -316,7 +316,7 @@ it.live("while a new topic gets no answer, the rest of its lane is fetched at on
     yield* Layer.build(
       LaneWorkers.layer.pipe(
         Layer.provide(Layer.merge(Dispatcher.layer, LaneOwnership.layer)),
-        Layer.provide(Layer.provideMerge(onePoll, Layer.merge(Dispatching.plainSteps, Looks.layer))),
+        Layer.provide(Layer.provideMerge(onePoll, Layer.merge(Dispatching.plainSteps, PollRequests.layer))),
         Layer.provide(broker),
         Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 })),
         Layer.provide(Layer.succeed(QueueSettings, { archive: true, batchSize: 2, batchBytes: 900_000 }))

@@ -6,7 +6,7 @@ import { type Broker, BrokerUnavailable } from "../../src/brokers/Broker.ts"
 import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
 import { LaneOwnership } from "../../src/outbox/LaneOwnership.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
-import { Looks } from "../../src/outbox/Looks.ts"
+import { PollRequests } from "../../src/outbox/PollRequests.ts"
 import { QueueSettings } from "../../src/outbox/Queue.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
@@ -25,7 +25,9 @@ const writer = Layer.effectDiscard(Effect.andThen(Ledger.makeTables, Counters.ma
 const start = <R>(change: (layer: typeof TestProcess.broker) => Layer.Layer<Broker, never, R>) =>
   Effect.gen(function* () {
     const database = yield* TestDatabase
-    const steps = Layer.merge(Dispatching.plainSteps, Looks.layer).pipe(Layer.provideMerge(change(TestProcess.broker)))
+    const steps = Layer.merge(Dispatching.plainSteps, PollRequests.layer).pipe(
+      Layer.provideMerge(change(TestProcess.broker))
+    )
     return yield* Layer.build(
       Layer.fresh(
         LaneWorkers.layer.pipe(

@@ -2,8 +2,8 @@
 import { Context, Effect, Latch, Layer } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
 
-export class Looks extends Context.Service<
-  Looks,
+export class PollRequests extends Context.Service<
+  PollRequests,
   {
     /** Requests a poll now. */
     readonly now: Effect.Effect<void>
@@ -12,9 +12,9 @@ export class Looks extends Context.Service<
     /** Waits for the next requested poll, at most `longestMillis`. A request made while nothing waits is kept. */
     readonly next: (longestMillis: number) => Effect.Effect<void>
   }
->()("paid-once/outbox/Looks") {
-  static readonly layer: Layer.Layer<Looks> = Layer.effect(
-    Looks,
+>()("paid-once/outbox/PollRequests") {
+  static readonly layer: Layer.Layer<PollRequests> = Layer.effect(
+    PollRequests,
     Effect.gen(function* () {
       const due = yield* Latch.make(true)
       /** Opened when an earlier poll was requested. */
@@ -41,11 +41,11 @@ export class Looks extends Context.Service<
         for (const time of times) if (time <= now) times.delete(time)
       })
 
-      return Looks.of({
+      return PollRequests.of({
         now: Effect.asVoid(due.open),
         after: (millis) =>
           Effect.flatMap(Monotonic.millis, (now) => {
-            // Whole milliseconds: looks at one time are one, however often they are asked for.
+            // Whole milliseconds: requests for one time are one poll.
             times.add(Math.ceil(now + millis))
             return Effect.asVoid(sooner.open)
           }),
