@@ -1,4 +1,5 @@
 /** The innermost cause of an error. */
+import { Formatter } from "effect"
 
 /** Errors are wrapped a few times on their way; a longer chain is circular. */
 export const maxDepth = 8
@@ -11,4 +12,7 @@ export const innermost = (error: unknown, depth = 0): string =>
       ? error.errors.map((one) => innermost(one, depth + 1)).join("; ")
       : error instanceof Error
         ? error.message || error.name
-        : String(error)
+        : typeof error === "string"
+          ? error
+          : // `String` would throw at an object without a prototype.
+            Formatter.format(error)
