@@ -3,7 +3,7 @@
  *
  *     ready lanes ─→ fetcher ─→ a sender for each topic and partition ─→ marker ─→ free lanes
  *
- * - The *fetcher* fetches all lanes that are ready and not in flight, in one statement.
+ * - The *fetcher* fetches the lanes that are ready and not in flight, in one statement: all of them, but few of those with a backlog.
  * - Each *sender* has one send in flight. No sender waits for another (Senders.ts).
  * - The *marker* marks everything that was acknowledged since its last statement, in one statement. Then the lanes are free.
  *
@@ -74,7 +74,7 @@ export const make = Effect.fnUntraced(function* (options: {
   // --- the fetcher
 
   const fetchReady = Effect.suspend(() => {
-    const lanes = flights.isStopping() ? [] : flights.board()
+    const lanes = flights.isStopping() ? [] : flights.board(deep)
     if (lanes.length === 0) return Effect.void
     const late = lanes.filter((lane) => unmarked.has(lane))
     for (const lane of late) {

@@ -322,5 +322,21 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     replace: `
 `,
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a lane that ends in a defect" }
+  },
+  {
+    name: "leaves-lanes-with-a-backlog",
+    breaks: "a lane with a backlog that did not fit into a fetch waits for the next poll",
+    file: flights,
+    find: "if (ready.size > 0) isReady.openUnsafe()",
+    replace: "",
+    seenBy: { file: "test/outbox/Flights.test.ts", test: "a fetch takes few of the lanes with a backlog" }
+  },
+  {
+    name: "fresh-lanes-wait-for-deep-ones",
+    breaks: "a fresh event waits until the backlogs of other lanes were fetched",
+    file: flights,
+    find: "deep.has(lane) && ++deepLanes",
+    replace: "++deepLanes",
+    seenBy: { file: "test/outbox/Flights.test.ts", test: "a fetch takes few of the lanes with a backlog" }
   }
 ]
