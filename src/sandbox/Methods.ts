@@ -11,16 +11,17 @@ export interface Treatment {
 
 const captured: Treatment = { declineReason: null, first: "normal", every: "normal" }
 
-const treatments: Readonly<Record<string, Treatment>> = {
-  pm_ok: captured,
-  pm_declined: { ...captured, declineReason: "insufficient funds" },
-  pm_slow: { ...captured, every: "slow" },
+/** A map: an object would also find `constructor`, which a client may send. */
+const treatments: ReadonlyMap<string, Treatment> = new Map([
+  ["pm_ok", captured],
+  ["pm_declined", { ...captured, declineReason: "insufficient funds" }],
+  ["pm_slow", { ...captured, every: "slow" }],
   // Captured, without an answer.
-  pm_timeout_then_captured: { ...captured, first: "timeout-after" },
+  ["pm_timeout_then_captured", { ...captured, first: "timeout-after" }],
   // No answer, and no charge: a repeated request with the key is charged.
-  pm_timeout_then_nothing: { ...captured, first: "timeout" },
-  pm_flaky: { ...captured, first: "error" }
-}
+  ["pm_timeout_then_nothing", { ...captured, first: "timeout" }],
+  ["pm_flaky", { ...captured, first: "error" }]
+])
 
 export const treatmentOf = (paymentMethod: string): Treatment =>
-  treatments[paymentMethod] ?? { ...captured, declineReason: "unknown payment method" }
+  treatments.get(paymentMethod) ?? { ...captured, declineReason: "unknown payment method" }

@@ -53,10 +53,11 @@ layer(gateway.pipe(Layer.provideMerge(TestDatabase.layerPool)), { excludeTestSer
           [declined.status, declined.json],
           [402, { status: "declined", reason: "insufficient funds" }]
         )
-        assert.strictEqual(
-          (yield* charge("unknown", { paymentMethod: "pm_nobody" })).json.reason,
-          "unknown payment method"
-        )
+        // Every object has the last three, which a lookup of the method must not find.
+        for (const paymentMethod of ["pm_nobody", "constructor", "__proto__", "toString"]) {
+          const { json, status } = yield* charge(`unknown ${paymentMethod}`, { paymentMethod })
+          assert.deepStrictEqual([status, json.reason], [402, "unknown payment method"], paymentMethod)
+        }
       })
     )
 
