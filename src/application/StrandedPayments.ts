@@ -24,8 +24,11 @@ export const sweepOnce = Effect.gen(function* () {
     if (isRecoverPayload(payload)) {
       const reason = `its recovery is dead: ${lastError ?? "nobody knows why"}`
       // The recovery of a charge can die after the charge: the refund has a recovery of its own.
-      yield* Effect.orDie(outcomes.manual(payload.paymentId, phaseOfRecovery(idempotencyKey), reason))
-    }
+      yield* outcomes.manual(payload.paymentId, phaseOfRecovery(idempotencyKey), reason).pipe(
+        // The other payments don't wait behind a task whose payment somebody has deleted.
+        Effect.catchTag("PaymentNotFound", (error) => Effect.logError(`a dead recovery is dropped: ${error.message}`))
+      )
+    } else yield* Effect.logError(`a dead recovery is dropped: task ${taskId} names no payment`)
     yield* Transaction.run(tasks.settle(taskId))
   }
   return dead.length

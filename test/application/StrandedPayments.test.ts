@@ -99,6 +99,23 @@ test("the dead recovery of a charge leaves the refund that follows it to the ref
     assert.deepStrictEqual(yield* stateOf(orderId), ["refunding", "manual"])
   }))
 
+test("a dead recovery whose payment is gone keeps no other payment stranded", (gateway) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const [gone, orderId] = [yield* place, yield* place]
+    const id = yield* payUnanswered(gateway, gone, "after charge")
+    yield* payUnanswered(gateway, orderId, "after charge")
+    // Of the two the first to be swept.
+    yield* killRecoveries
+    yield* sql`
+      UPDATE outbox_tasks SET finished_at = finished_at - interval '1 minute',
+                              payload = json_build_object('paymentId', overlay(${id}::text PLACING '00000000' FROM 1))
+      WHERE task_id = ${yield* taskOf(id, "charge")}::uuid`
+    assert.strictEqual(yield* StrandedPayments.sweepOnce, 2)
+    assert.deepStrictEqual(yield* stateOf(gone), ["paying", "charging"])
+    assert.deepStrictEqual(yield* stateOf(orderId), ["paying", "manual"])
+  }))
+
 for (const phase of ["charge", "refund"] as const) {
   test(`the transaction that cancels the recovery of a ${phase} makes its payment manual`, (gateway) =>
     Effect.gen(function* () {
