@@ -144,6 +144,7 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
           const text = before + saveText(parameters.length, events.length === 1)
           const values = [...parameters, ...valuesOf(aggregate, lane, encoded.success, traceOf(context, drawUuid))]
           return Effect.flatMap(
+            // oxlint-disable-next-line paid-once/decoded-rows -- part of every business transaction, and one column
             Effect.orDie(sql.unsafe<{ readonly aggregate_version: number }>(text, values)),
             (rows): Effect.Effect<number, NothingWritten> => {
               const last = rows.at(-1)

@@ -90,6 +90,7 @@ export const make = (client: PgClient.PgClient) => {
       Effect.map(
         // The UPDATE comes first and locks the partition's row until the commit. Its RETURNING reads the clock under the lock, so times
         // rise with the offsets.
+        // oxlint-disable-next-line paid-once/decoded-rows -- each append of a batch, and one column
         alone(client<{ readonly base_offset: bigint }>`
           WITH target AS (
             UPDATE broker_partitions AS p SET next_offset = p.next_offset + ${records.length}::int4
@@ -129,6 +130,7 @@ export const make = (client: PgClient.PgClient) => {
     ): Effect.Effect<Fetched, SqlError.SqlError> =>
       Effect.map(
         // Postgres knows a value's length without reading it, so the values beyond the limit cost nothing.
+        // oxlint-disable-next-line paid-once/decoded-rows -- every record passes here
         alone(client<LogRow>`
           SELECT record_offset, record_key, record_value, record_headers FROM (
             SELECT *, sum(octet_length(record_value)) OVER (ORDER BY record_offset) - octet_length(record_value) AS bytes_before
@@ -169,7 +171,7 @@ export const make = (client: PgClient.PgClient) => {
     /** Moves the group's offset forward to `nextOffset`; false, with nothing changed, where another reader has claimed it since. */
     commit: ({ group, partition, topic }: GroupPartition, generation: bigint, nextOffset: bigint) =>
       Effect.map(
-        alone(client<{ readonly generation: bigint }>`
+        alone(client`
           UPDATE broker_offsets SET next_offset = greatest(next_offset, ${nextOffset})
           WHERE consumer_group = ${group} AND topic = ${topic} AND partition = ${partition} AND generation = ${generation}
           RETURNING generation`),
