@@ -13,8 +13,8 @@ const failedBy = (cause: Cause.Cause<unknown>, ...tags: ReadonlyArray<SqlError.S
  * Returns a function that runs an action for many lanes.
  *
  * If the action fails for several lanes, it is repeated for each of them, and a lane that fails alone stops. If the statement of one lane alone times
- * out, the lanes behind it stop untried. Everything waits meanwhile, so a slow database costs two timeouts and not one for each lane. A lane that is
- * slow by itself stops the others for a moment only: they are tried again without it, because its own wait grows.
+ * out, the lanes behind it stop untried. Everything waits meanwhile, so a slow database costs two timeouts and not one for each lane. The stopped
+ * lanes are tried again apart from each other, after waits of their own.
  *
  * A lost connection stops no lane: the whole action fails.
  */

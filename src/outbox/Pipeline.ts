@@ -79,10 +79,7 @@ export const make = Effect.fnUntraced(function* (options: {
     const late = lanes.filter((lane) => unmarked.has(lane))
     for (const lane of late) {
       flights.of(lane).isWoken = true
-      const acknowledged = unmarked.get(lane)!
-      // Deleted first: the marker may run, and put them back, before addMark returns.
-      unmarked.delete(lane)
-      addMark({ acknowledged })
+      markLate(lane)
     }
     const others = lanes.filter((lane) => !late.includes(lane))
     return dispatcher.enter(lanes).pipe(
@@ -241,6 +238,16 @@ export const make = Effect.fnUntraced(function* (options: {
       )
     )
   })
+
+  /** Marks the lane's late acknowledgements in a line of their own: a lock on one of their rows must not keep the marker waiting each time. */
+  const markLate = (lane: Lane) => {
+    const acknowledged = unmarked.get(lane)!
+    // Deleted first: the mark may fail, and put them back, before `give` returns.
+    unmarked.delete(lane)
+    give("late marks", undefined, [lane], () =>
+      Effect.tapCause(dispatcher.mark(acknowledged), () => Effect.sync(() => unmarked.set(lane, acknowledged)))
+    )
+  }
 
   // --- the stages
 

@@ -338,5 +338,13 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     find: "deep.has(lane) && ++deepLanes",
     replace: "++deepLanes",
     seenBy: { file: "test/outbox/Flights.test.ts", test: "a fetch takes few of the lanes with a backlog" }
+  },
+  {
+    name: "late-marks-by-the-marker",
+    breaks: "a lock on one lane's rows keeps the marks of all lanes waiting, at each attempt",
+    file: pipeline,
+    find: "      markLate(lane)\n",
+    replace: "      addMark({ acknowledged: unmarked.get(lane)! })\n      unmarked.delete(lane)\n",
+    seenBy: { file: "test/outbox/PipelineFailures.test.ts", test: "a mark that failed and is tried again keeps" }
   }
 ]

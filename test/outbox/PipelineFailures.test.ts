@@ -245,3 +245,38 @@ it.live(
       assert.strictEqual(yield* Ledger.countEmbedded, 2)
     }).pipe(Effect.scoped, Effect.provide(writer))
 )
+
+it.live("a mark that failed and is tried again keeps no other lane's mark waiting", () =>
+  Effect.gen(function* () {
+    const [isTried, isUnlocked] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+    let tries = 0
+    yield* start(
+      (batch, broker) => broker.publish(batch),
+      (queue) => ({
+        mark: (runs) => {
+          if (!runs.some(({ lane }) => lane === 0)) return queue.mark(runs)
+          // Somebody else has locked the lane's rows: the first mark times out, and the second one waits.
+          if (tries++ === 0) return Effect.die(timedOut)
+          return Deferred.succeed(isTried, undefined).pipe(
+            Effect.andThen(Deferred.await(isUnlocked)),
+            Effect.andThen(queue.mark(runs))
+          )
+        }
+      })
+    )
+    // A stop waits for the mark.
+    yield* Effect.addFinalizer(() => Deferred.succeed(isUnlocked, undefined))
+    yield* append(0)
+    yield* Deferred.await(isTried)
+    for (const lane of [1, 2, 3]) yield* append(lane)
+    yield* Counters.eventually(
+      "the other lanes to be marked",
+      Effect.map(Ledger.archived, (count) => count === 3)
+    )
+    yield* Deferred.succeed(isUnlocked, undefined)
+    yield* Counters.eventually(
+      "the late mark",
+      Effect.map(Ledger.archived, (count) => count === 4)
+    )
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
