@@ -12,6 +12,7 @@ import { PollRequests } from "../outbox/PollRequests.ts"
 import { Publisher } from "../outbox/Publisher.ts"
 import { type Fetched, type LaneView, Queue } from "../outbox/Queue.ts"
 import { ControlSettings } from "../platform/ControlConnection.ts"
+import * as Backoff from "../platform/Backoff.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
 import * as PauseRules from "./PauseRules.ts"
 
@@ -21,7 +22,10 @@ export const PauseSettings = Context.Reference<{
   readonly backoffCapMillis: number
 }>("paid-once/guards/PauseSettings", {
   // A recovered broker is noticed within half a minute, or later if very many partitions wait for an attempt. An unreachable one costs next to nothing.
-  defaultValue: () => ({ backoffBaseMillis: 100, backoffCapMillis: 30_000 })
+  defaultValue: () => ({
+    backoffBaseMillis: Backoff.partitionPauseBaseMillis,
+    backoffCapMillis: Backoff.partitionPauseCapMillis
+  })
 })
 
 const leavingOut = <A extends LaneView>(view: A, topics: ReadonlyArray<string>): A =>

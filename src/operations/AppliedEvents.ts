@@ -15,7 +15,10 @@ export class AppliedEvents extends Context.Service<
      *
      * Retention drops marks. An event whose mark may be gone counts as applied if the consumer's cursor has passed its version. A cursor
      * can pass a version without an effect in three ways: the event was discarded at the inbox, an operator skipped its version, or it is a
-     * dead letter of the outbox. Each of them leaves a row for good.
+     * dead letter of the outbox. Each of them leaves a row.
+     *
+     * Two rare answers are wrong once a mark may be gone: a consumer with `firstSight: "any-version"` counts as having applied the versions before
+     * its first event. And the events of a skip count as applied if the event that the skip names is not among `events`.
      */
     readonly applied: (
       consumers: ReadonlyArray<string>,

@@ -21,8 +21,8 @@ export interface Flight {
 }
 
 /**
- * Lanes with a backlog that one fetch takes. Each may bring a whole batch. One fetch of all 64 brought 16 MB to Node at once, kept the senders waiting
- * meanwhile, and drained a tenth slower.
+ * Lanes with a backlog that one fetch takes. Each may bring a whole batch, which Node reads at once while the senders wait; docs/performance.md has
+ * the figures.
  */
 export const deepLimit = 4
 

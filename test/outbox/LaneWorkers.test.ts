@@ -27,7 +27,7 @@ const unpolled = { pollMillis: 600_000 }
 const batchSize = 10
 const hotEvents = 1_000
 
-it.live("a hot lane can't starve the others: every ready lane is in the next round", () =>
+it.live("a hot lane can't starve the others: every ready lane without a backlog is in the next round", () =>
   Effect.gen(function* () {
     const outbox = yield* Outbox
     const append = (id: string, count: number) => {
