@@ -23,7 +23,7 @@ import {
   url,
   variable,
   type Parsed
-} from "./main/Variable.ts"
+} from "./Variable.ts"
 import * as Backoff from "./platform/Backoff.ts"
 
 /** The start is refused: one line for each wrong variable. */

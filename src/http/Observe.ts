@@ -142,9 +142,9 @@ export const layer = (api: RoutedApi, otherPaths: ReadonlyArray<string>) =>
             onSome: (context) => context.route.path as string
           })
           const status = aborted ? "aborted" : String(response.status)
-          const labels = { method: request.method, route }
-          yield* Metric.update(Metric.withAttributes(requestsTotal, { ...labels, status }), 1)
-          yield* Metric.update(Metric.withAttributes(requestDuration, labels), seconds)
+          const { method } = request
+          yield* Metric.update(Metric.withAttributes(requestsTotal, { method, route, status }), 1)
+          yield* Metric.update(Metric.withAttributes(requestDuration, { method, route }), seconds)
           const failed = Exit.isFailure(exit) && !aborted && response.status >= 500
           yield* (failed ? Effect.logError("request failed", exit.cause) : Effect.logDebug("request")).pipe(
             Effect.annotateLogs({

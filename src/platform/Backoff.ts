@@ -1,5 +1,5 @@
 /**
- * Every wait between two attempts, as a named policy. A policy is a `Schedule`: it says how long to wait after the first failure, the second, and so
+ * Every wait that grows from attempt to attempt, as a named policy. A policy is a `Schedule`: it says how long to wait after the first failure, the second, and so
  * on, and whether it ends. No other file computes a backoff (test/platform/Backoff.test.ts), and docs/backoff.md draws each policy.
  *
  * A fiber that fails, waits and tries again uses `Effect.retry(effect, policy)`. Other code gets its delay from {@link millisAfter}: code

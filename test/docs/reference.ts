@@ -116,8 +116,12 @@ const metrics = (): ReadonlyArray<string> =>
           /const (\w+) = Metric\.(counter|gauge|histogram)\(\s*"(\w+)",\s*\{\s*description:\s*("[^"]*"|`[^`]*`)/g
         )
       ].map(([, variable, kind, name, description]) => {
+        const users = source.includes(`export const ${variable}`) ? sources : [source]
+        // The metric itself, wherever it is used, or the file's helper that sets any of its gauges.
+        const uses = new RegExp(`withAttributes\\(\\s*${variable},\\s*\\{([^}]*)\\}`, "g")
+        const helped = kind === "gauge" ? /withAttributes\(gauge, \{([^}]*)\}/g : /$^/g
         const labels = new Set(
-          [...source.matchAll(new RegExp(`withAttributes\\(\\s*${variable},\\s*\\{([^}]*)\\}`, "g"))].flatMap((match) =>
+          [...users.flatMap((one) => [...one.matchAll(uses)]), ...source.matchAll(helped)].flatMap((match) =>
             match[1]!
               .split(",")
               .map((one) => one.trim().split(":")[0]!.trim())

@@ -122,7 +122,7 @@ export const page = Effect.gen(function* () {
   )
   return `# Backoff
 
-Every wait between two attempts is a policy of [\`src/platform/Backoff.ts\`](../src/platform/Backoff.ts): a \`Schedule\` with a name. A test refuses any other
+Every wait that grows from attempt to attempt is a policy of [\`src/platform/Backoff.ts\`](../src/platform/Backoff.ts): a \`Schedule\` with a name. A test refuses any other
 code that computes a backoff. This page is printed from the policies by \`npm run docs:backoff\`, and a test compares the two.
 
 **Full jitter** means \`random(0, min(cap, base · 2ⁿ))\`: the random part is the whole delay, so processes that failed at the same moment come

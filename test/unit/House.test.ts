@@ -24,13 +24,18 @@ const budgets: ReadonlyArray<readonly [pattern: RegExp, lines: number]> = [
 ]
 
 const pages = tracked.filter((file) => file.endsWith(".md") && !file.startsWith("test/mistakes/"))
-const rooms = ["application", "brokers", "cli", "domain", "guards", "http", "inbox", "operations", "outbox"].concat([
-  "plain",
-  "platform",
-  "postgres",
-  "sandbox",
-  "tasks"
-])
+const rooms = [
+  "application",
+  "brokers",
+  "cli",
+  "domain",
+  "guards",
+  "http",
+  "inbox",
+  "main",
+  "operations",
+  "outbox"
+].concat(["plain", "platform", "postgres", "sandbox", "tasks"])
 
 /** GitHub's name of a heading. */
 const anchorOf = (heading: string) =>

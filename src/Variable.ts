@@ -1,8 +1,8 @@
 /** How an environment variable is read: a parser for each kind of value. A parser that refuses a value says what is allowed. */
 import { Config, Option, Redacted, Result, Schema } from "effect"
-import { EmailAddress } from "../application/mail/MailTransport.ts"
-import * as FaultInjection from "../platform/FaultInjection.ts"
-import type { FaultPoint } from "../platform/Faults.ts"
+import { EmailAddress } from "./application/mail/MailTransport.ts"
+import * as FaultInjection from "./platform/FaultInjection.ts"
+import type { FaultPoint } from "./platform/Faults.ts"
 
 /** A value, or what is allowed in its place. */
 export type Parsed<A> = Result.Result<A, string>
