@@ -7,7 +7,8 @@ import { planted } from "./mutants/planted.ts"
  */
 const long = [
   "test/brokers/kafkajs/{ConsumerStop,Consumers,KafkaBrokerLeaders,LocalKafka,Outage}.test.ts",
-  "test/e2e/{Embedded,Kafka,Maintenance,Roles,Signals,Start,Stop,StopKafka,Trace}.test.ts",
+  "test/docs/Reference.test.ts",
+  "test/e2e/{Embedded,Kafka,Maintenance,Metrics,Roles,Signals,Start,Stop,StopKafka,Trace}.test.ts",
   "test/lab/Lab.test.ts",
   "test/lift/*.test.ts",
   "test/operations/{InboxCommand,OutboxCommand}.test.ts",
