@@ -50,7 +50,7 @@ export const inboxMutants: ReadonlyArray<Mutant> = [
     file: cursors,
     find: "AND topic = ${topic} AND status = 'discarded'",
     replace: "AND topic = ${topic}",
-    seenBy: { file: cursorsTest, test: "an event that is dead in the outbox" }
+    seenBy: { file: cursorsTest, test: "a consumer waits for an event that is dead in the outbox" }
   },
   {
     name: "inbox-sweeps-past-the-dead",
@@ -58,7 +58,7 @@ export const inboxMutants: ReadonlyArray<Mutant> = [
     file: "src/inbox/holds/HoldRetries.ts",
     find: "AND d.topic = h.topic AND d.status = 'discarded'",
     replace: "AND d.topic = h.topic",
-    seenBy: { file: cursorsTest, test: "an event that is dead in the outbox" }
+    seenBy: { file: cursorsTest, test: "a consumer waits for an event that is dead in the outbox" }
   },
   {
     name: "inbox-park-drops-the-trace",
