@@ -7,27 +7,18 @@
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
-import { mkdtemp, rm } from "node:fs/promises"
-import { tmpdir } from "node:os"
-import * as Path from "node:path"
 import { DatabaseSettings } from "../src/platform/DatabaseSettings.ts"
 import * as Database from "../src/postgres/Database.ts"
 import * as EmbeddedPostgres from "../src/postgres/embedded/EmbeddedPostgres.ts"
 import * as KafkaSource from "../test/support/KafkaSource.ts"
-import { migrated, withDatabase } from "../test/support/Postgres.ts"
+import { forPlainSockets, migrated, withDatabase } from "../test/support/Postgres.ts"
 
 const postgresUrl = Effect.gen(function* () {
   const given = process.env["DATABASE_URL"]
   if (given !== undefined && given !== "") return given
-  const directory = yield* Effect.acquireRelease(
-    Effect.promise(() => mkdtemp(Path.join(tmpdir(), "paid-once-bench-"))),
-    (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
-  )
   // A production setting: durable, and with checkpoints so far apart that none falls into a block by chance.
   const settings = { max_wal_size: "4GB", shared_buffers: "256MB" }
-  return Redacted.value(
-    (yield* EmbeddedPostgres.acquire({ dataDirectory: Path.join(directory, "postgres"), settings })).url
-  )
+  return forPlainSockets((yield* EmbeddedPostgres.acquireTemporary(settings)).superuserUrl).href
 })
 
 /** The measured database and broker. */

@@ -118,6 +118,7 @@ const record = Effect.gen(function* () {
   const key = "recorded"
   const result = yield* PayOrder.use(({ pay }) =>
     pay(orderId, PaymentMethod.make("pm_ok"), {
+      caller: "anonymous",
       method: "POST",
       path: `/orders/${orderId}/pay`,
       key: IdempotencyKey.make(key),

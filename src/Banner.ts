@@ -5,12 +5,12 @@ import type { AppConfig, Role } from "./Config.ts"
 import { BoundAddress } from "./http/HttpServer.ts"
 import { GatewayServer } from "./sandbox/GatewayServer.ts"
 
-const lines = (url: string) => [
+const lines = (url: string, key: string) => [
   "",
-  "Try it (place an order, pay it, see where its events are):",
-  `  ORDER=$(curl -s ${url}/orders -H 'content-type: application/json' -d '{"customerId":"ada","currency":"EUR","lines":[{"sku":"book","quantity":2,"unitAmountMinor":1250}]}' | grep -o '"id":"[^"]*"' | cut -d'"' -f4); echo $ORDER`,
-  `  curl -s ${url}/orders/$ORDER/pay -H 'content-type: application/json' -H "idempotency-key: pay-$ORDER" -d '{"paymentMethod":"pm_ok"}'`,
-  `  curl -s ${url}/orders/$ORDER/timeline`,
+  `Try it (place an order, pay it, see where its events are)${key === "" ? ":" : ", with KEY=… :"}`,
+  `  ORDER=$(curl -s${key} ${url}/orders -H 'content-type: application/json' -d '{"customerId":"ada","currency":"EUR","lines":[{"sku":"book","quantity":2,"unitAmountMinor":1250}]}' | grep -o '"id":"[^"]*"' | cut -d'"' -f4); echo $ORDER`,
+  `  curl -s${key} ${url}/orders/$ORDER/pay -H 'content-type: application/json' -H "idempotency-key: pay-$ORDER" -d '{"paymentMethod":"pm_ok"}'`,
+  `  curl -s${key} ${url}/orders/$ORDER/timeline`,
   "",
   `Docs: ${url}/docs   Health: ${url}/health/ready   Metrics: ${url}/metrics   Ctrl-C stops it.`
 ]
@@ -40,9 +40,10 @@ export const layer = (options: {
           : !roles.has("http")
             ? [`  Health     ${url}/health/ready   Metrics ${url}/metrics`]
             : [
-                `  Gateway    ${config.gatewayUrl ?? `a sandbox beside the service, at ${Option.match(yield* Effect.serviceOption(GatewayServer), { onNone: () => "a port of its own", onSome: ({ url }) => url })}`}`,
+                `  Gateway    ${config.gatewayUrl?.url ?? `a sandbox beside the service, at ${Option.match(yield* Effect.serviceOption(GatewayServer), { onNone: () => "a port of its own", onSome: ({ url }) => url })}`}`,
                 `  HTTP       ${url}`,
-                ...lines(url)
+                `  API keys   ${config.apiKeys === undefined ? "none: whoever reaches this machine may do everything" : `of ${[...new Set(config.apiKeys.map(({ name }) => name))].join(", ")}`}`,
+                ...lines(url, config.apiKeys === undefined ? "" : ' -H "authorization: Bearer $KEY"')
               ])
       ]
       yield* Console.log(text.join("\n"))

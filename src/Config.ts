@@ -12,19 +12,32 @@ import {
   durations,
   faults,
   headers,
+  httpAddress,
+  httpBase,
   integer,
   mailAddress,
   mailHost,
   millis,
   onOff,
   oneOf,
+  postgresUrl,
+  publicHosts,
+  rateLimit,
+  secrets,
   smtpUrl,
   text,
-  url,
   variable,
   type Parsed
 } from "./Variable.ts"
+import { type Authority, isLoopback } from "./http/access/AllowedHosts.ts"
+import * as ApiKeys from "./http/access/ApiKeys.ts"
+import type { ApiKey } from "./http/access/ApiKeys.ts"
+import type { RateLimit } from "./http/access/RateLimits.ts"
+import type { Mechanism } from "./brokers/kafkajs/KafkaAccess.ts"
+import * as KafkaVariables from "./KafkaVariables.ts"
+import { certificateFile, keyFile } from "./KafkaVariables.ts"
 import * as Backoff from "./platform/Backoff.ts"
+import type { HttpTarget } from "./platform/HttpTarget.ts"
 
 /** The start is refused: one line for each wrong variable. */
 export class InvalidConfig extends Schema.TaggedError<InvalidConfig>()("InvalidConfig", {
@@ -45,12 +58,14 @@ const variables = {
   /** The directory of the embedded Postgres and the process's id file. */
   dataDirectory: variable("DATA_DIRECTORY", (value) => Result.succeed(Path.resolve(value)), Path.join(root, ".data")),
   /** Postgres 15 or newer. Unset: an embedded Postgres under `.data/`. */
-  databaseUrl: variable<Redacted.Redacted | undefined>(
-    "DATABASE_URL",
-    (value) => Result.map(url(["postgres:", "postgresql:"], "a postgres:// URL")(value), Redacted.make),
-    undefined,
-    { secret: true }
-  ),
+  databaseUrl: variable<Redacted.Redacted | undefined>("DATABASE_URL", postgresUrl, undefined, { secret: true }),
+  /**
+   * The role that owns the schema. It migrates, and grants to the role of `DATABASE_URL` what the service needs. Unset: the role of
+   * `DATABASE_URL` does both.
+   */
+  databaseOwnerUrl: variable<Redacted.Redacted | undefined>("DATABASE_OWNER_URL", postgresUrl, undefined, {
+    secret: true
+  }),
   /** Apache Kafka 4.x. Unset: the embedded broker in Postgres. */
   kafkaBrokers: variable<ReadonlyArray<string> | undefined>("KAFKA_BROKERS", brokers, undefined),
   /** The prefix of topic and group names: several installations can share a cluster. */
@@ -61,12 +76,54 @@ const variables = {
   ),
   kafkaCreateTopics: variable("KAFKA_CREATE_TOPICS", onOff, true),
   kafkaReplication: variable("KAFKA_REPLICATION", integer(1, 32), 1),
-  /** The default admits this machine only: the service has no authentication. */
+  /** Encrypts all connections to Kafka, and checks the brokers' certificates and names. */
+  kafkaSsl: variable("KAFKA_SSL", onOff, false),
+  /** The authorities that may vouch for a broker. Unset: those that Node trusts. */
+  kafkaSslCa: variable<string | undefined>("KAFKA_SSL_CA", certificateFile, undefined),
+  /** The certificate of this service, where the brokers demand one, with its chain. */
+  kafkaSslCert: variable<string | undefined>("KAFKA_SSL_CERT", certificateFile, undefined),
+  /** The key of `KAFKA_SSL_CERT`, without a passphrase. */
+  kafkaSslKey: variable<Redacted.Redacted | undefined>("KAFKA_SSL_KEY", keyFile, undefined),
+  /** How the user of the service is proved. Unset: no user, or the one of `KAFKA_SSL_CERT`. */
+  kafkaSaslMechanism: variable<Mechanism | undefined>(
+    "KAFKA_SASL_MECHANISM",
+    oneOf("plain", "scram-sha-256", "scram-sha-512"),
+    undefined
+  ),
+  kafkaSaslUsername: variable<string | undefined>(
+    "KAFKA_SASL_USERNAME",
+    text(/^[^\p{Cc}]{1,200}$/u, "1 to 200 printable characters"),
+    undefined
+  ),
+  kafkaSaslPassword: variable<Redacted.Redacted | undefined>(
+    "KAFKA_SASL_PASSWORD",
+    (value) => Result.map(text(/^[^\p{Cc}]{1,1000}$/u, "1 to 1,000 printable characters")(value), Redacted.make),
+    undefined,
+    { secret: true }
+  ),
+  /** The default admits this machine only. Any other host needs API_KEYS. */
   host: variable("HOST", text(/^[A-Za-z0-9.:_-]{1,253}$/, "a host name or an address"), "127.0.0.1"),
+  /**
+   * The programs that may call, what they may do (`customer` or `operator`), and a hash of each one's key. Unset: everybody may do everything,
+   * on this machine.
+   */
+  apiKeys: variable<ReadonlyArray<ApiKey> | undefined>("API_KEYS", ApiKeys.parse, undefined, { secret: true }),
+  /** The hosts that clients call the service by, besides loopback's names, HOST and its address. One without a port stands for all ports. */
+  publicHosts: variable<ReadonlyArray<Authority>>("PUBLIC_HOSTS", publicHosts, []),
+  /**
+   * The requests of each API key, and of each address that sends no valid one. Unset: `off` on loopback, else 600/1m: two to three times
+   * the requests of a shop with a hundred thousand orders a day.
+   */
+  rateLimit: variable<RateLimit | "off" | undefined>("RATE_LIMIT", rateLimit, undefined),
   /**
    * 0 picks a free one. Unset: {@link defaultPort} with the role `http`, and none without it, so that several processes on a machine do not collide.
    */
   port: variable<number | undefined>("PORT", integer(0, 65_535), undefined),
+  /**
+   * Requests in work at once. Above it others are refused with 503. With API_KEYS one caller has half of them at most, and gets 429 above. A
+   * request takes up to some megabytes while it is in work.
+   */
+  httpMaxRequests: variable("HTTP_MAX_REQUESTS", integer(1, 100_000), 256),
   faults: variable("FAULTS", faults, undefined),
   logLevel: variable("LOG_LEVEL", oneOf("Trace", "Debug", "Info", "Warn", "Error", "Fatal", "None"), "Info"),
   logJson: variable("LOG_JSON", onOff, false),
@@ -106,29 +163,24 @@ const variables = {
   /** How long completed and cancelled tasks are kept, with their idempotency keys; 0 keeps them. */
   taskRetentionDays: variable("TASK_RETENTION_DAYS", integer(0, 36_500), 30),
   /** Unset: a sandbox gateway beside the service. */
-  gatewayUrl: variable<string | undefined>(
-    "GATEWAY_URL",
-    url(["http:", "https:"], "an http:// or https:// URL"),
-    undefined
-  ),
+  gatewayUrl: variable<HttpTarget | undefined>("GATEWAY_URL", httpBase, undefined, { secret: true }),
   /** The port of `paid-once gateway`. */
   gatewayPort: variable("GATEWAY_PORT", integer(0, 65_535), 3_001),
   gatewayTimeoutMillis: variable("GATEWAY_TIMEOUT_MILLIS", millis, 5_000),
   /** How long the gateway remembers a key. The service repeats a request in the first half of it only; the sandbox forgets keys after it. */
   gatewayKeyRetentionMillis: variable("GATEWAY_KEY_RETENTION", duration, 86_400_000),
-  /** The secret that signs the gateway's webhooks. Unset: drawn at the start, for the sandbox beside the service. */
-  gatewayWebhookSecret: variable<Redacted.Redacted | undefined>(
+  /**
+   * The secrets that sign the gateway's webhooks, the newest first. To replace one, add the new one in front, tell the gateway, and take the old
+   * one away once no report is signed with it. The sandbox signs with the first. Unset: drawn at the start, for the sandbox beside the service.
+   */
+  gatewayWebhookSecrets: variable<ReadonlyArray<Redacted.Redacted> | undefined>(
     "GATEWAY_WEBHOOK_SECRET",
-    (value) => Result.map(text(/^\S{16,200}$/, "16 to 200 characters without spaces")(value), Redacted.make),
+    secrets,
     undefined,
     { secret: true }
   ),
   /** The receiver of the webhooks of `paid-once gateway`. Unset: none are sent. */
-  gatewayWebhookUrl: variable<string | undefined>(
-    "GATEWAY_WEBHOOK_URL",
-    url(["http:", "https:"], "an http:// or https:// URL"),
-    undefined
-  ),
+  gatewayWebhookUrl: variable<HttpTarget | undefined>("GATEWAY_WEBHOOK_URL", httpAddress, undefined, { secret: true }),
   /** When a payment without an outcome is looked up: within some nine hours, inside the first half of the key's retention. */
   paymentRecoverDelaysMillis: variable("PAYMENT_RECOVER_DELAYS", durations, Backoff.paymentRecoverDelaysMillis),
   /** How long an Idempotency-Key is kept once its order or payment is final; 0 keeps all. */
@@ -140,11 +192,7 @@ const variables = {
   /** The host of the customers' addresses, which are made of their ids. */
   mailCustomerHost: variable("MAIL_CUSTOMER_HOST", mailHost, "customers.example"),
   /** The collector of traces, over OTLP. Unset: no traces, and no span for an event. */
-  otlpEndpoint: variable<string | undefined>(
-    "OTEL_EXPORTER_OTLP_ENDPOINT",
-    url(["http:", "https:"], "an http:// or https:// URL"),
-    undefined
-  ),
+  otlpEndpoint: variable<HttpTarget | undefined>("OTEL_EXPORTER_OTLP_ENDPOINT", httpBase, undefined, { secret: true }),
   /** Headers for the collector, for example an API key. */
   otlpHeaders: variable<Readonly<Record<string, string>>>("OTEL_EXPORTER_OTLP_HEADERS", headers, {}, { secret: true }),
   otelServiceName: variable("OTEL_SERVICE_NAME", text(/^.{1,200}$/, "1 to 200 characters"), "paid-once"),
@@ -154,20 +202,44 @@ const variables = {
   shutdownHardMillis: variable("SHUTDOWN_HARD_MILLIS", millis, 30_000)
 }
 
+/** The name of every variable. */
+export const variableNames: ReadonlyArray<string> = Object.values(variables).map(({ variableName }) => variableName)
+
 /** The configuration, decoded. */
 export type AppConfig = {
   readonly [Key in keyof typeof variables]: (typeof variables)[Key] extends Config.Config<Parsed<infer A>> ? A : never
 }
 
+/**
+ * How many times the gateway's timeout its keys' retention has to be. A request leaves in the first half of the retention, and must arrive
+ * well inside the second: ten timeouts leave four for a request that is slow, and for clocks that differ.
+ */
+const timeoutsInRetention = 10
+
 /** Constraints between variables. */
 const crossChecks = (config: AppConfig): ReadonlyArray<string> => [
+  ...(!isLoopback(config.host) && config.apiKeys === undefined
+    ? [
+        `API_KEYS must be set where HOST is ${config.host}, which other machines can reach: ` +
+          "`npm run -s paid-once -- api-key NAME --scope operator` draws a key and prints its entry"
+      ]
+    : []),
+  ...KafkaVariables.conflicts(config),
   ...(config.outboxSendTimeoutMillis >= config.outboxSessionTimeoutMillis
     ? [
         "OUTBOX_SEND_TIMEOUT_MILLIS must be below OUTBOX_SESSION_TIMEOUT_MILLIS: a stuck send has to end before its lane moves"
       ]
     : []),
-  ...(config.gatewayWebhookUrl !== undefined && config.gatewayWebhookSecret === undefined
+  ...(config.databaseOwnerUrl !== undefined && config.databaseUrl === undefined
+    ? ["DATABASE_URL must be set where DATABASE_OWNER_URL is: the embedded Postgres has its own roles"]
+    : []),
+  ...(config.gatewayWebhookUrl !== undefined && config.gatewayWebhookSecrets === undefined
     ? ["GATEWAY_WEBHOOK_SECRET must be set where GATEWAY_WEBHOOK_URL is: nobody believes a webhook that is not signed"]
+    : []),
+  ...(config.gatewayTimeoutMillis * timeoutsInRetention > config.gatewayKeyRetentionMillis
+    ? [
+        "GATEWAY_TIMEOUT_MILLIS must be at most a tenth of GATEWAY_KEY_RETENTION: a request that is slow to arrive must not find its key forgotten"
+      ]
     : []),
   ...(config.taskHeartbeatMillis * 3 > config.taskLeaseMillis
     ? [

@@ -12,6 +12,7 @@ import * as SizeLimits from "./guards/SizeLimits.ts"
 import * as CheckedTopics from "./operations/CheckedTopics.ts"
 import * as OutboxMetrics from "./operations/OutboxMetrics.ts"
 import * as PublishSpans from "./operations/PublishSpans.ts"
+import * as PausedTopics from "./operations/pauses/PausedTopics.ts"
 import { Dispatcher } from "./outbox/Dispatcher.ts"
 import * as Parking from "./outbox/holds/Parking.ts"
 import { LaneOwnership } from "./outbox/LaneOwnership.ts"
@@ -56,6 +57,7 @@ export const plainSteps = Layer.mergeAll(Queue.layer, Publisher.layer, Parking.l
 
 /** The steps with all their decorators, the last one innermost. */
 export const steps = SizeLimits.layer.pipe(
+  Layer.provideMerge(PausedTopics.layer),
   Layer.provideMerge(PartitionPauses.layer),
   Layer.provideMerge(OutOfOrderVersions.layer),
   Layer.provideMerge(LowWaterMarks.layerQueue),

@@ -7,7 +7,11 @@ import { MailSettings } from "./application/mail/MailTransport.ts"
 import { RecoverySettings } from "./application/tasks/PaymentRecover.ts"
 import * as EmbeddedBroker from "./brokers/embedded/EmbeddedBroker.ts"
 import { type AppConfig, defaultPort } from "./Config.ts"
+import { AccessSettings } from "./http/access/Access.ts"
+import { HostSettings, isLoopback } from "./http/access/AllowedHosts.ts"
+import { AdmissionSettings } from "./http/Admission.ts"
 import { HttpSettings } from "./http/HttpServer.ts"
+import { defaultRateLimit, RateLimitSettings } from "./http/access/RateLimits.ts"
 import * as Consumer from "./inbox/Consumer.ts"
 import { HoldSettings as InboxHoldSettings } from "./inbox/holds/ParkedHolds.ts"
 import * as Maintenance from "./operations/Maintenance.ts"
@@ -23,15 +27,23 @@ import * as Telemetry from "./platform/Telemetry.ts"
 import { WakeupSettings } from "./platform/Wakeups.ts"
 import { TaskSettings } from "./tasks/TaskSettings.ts"
 
+/** On this machine nobody is kept from a load test. */
+const rateLimitOf = ({ host, rateLimit }: AppConfig) =>
+  rateLimit === "off" ? undefined : (rateLimit ?? (isLoopback(host) ? undefined : defaultRateLimit))
+/** The logger. Commands print to stdout, and the log goes to stderr. */
+export const logging = (config: AppConfig) =>
+  Layer.merge(
+    Logger.layer([
+      Logger.withConsoleError(Telemetry.withTraceId(config.logJson ? Logger.formatJson : Logger.formatLogFmt))
+    ]),
+    Layer.succeed(References.MinimumLogLevel, config.logLevel)
+  )
+
 /** The settings of all layers, and the logger. */
 export const settings = (config: AppConfig) =>
   Layer.mergeAll(
     config.faults === undefined ? Layer.empty : FaultInjection.layer(config.faults),
-    // Commands print to stdout, and the log goes to stderr.
-    Logger.layer([
-      Logger.withConsoleError(Telemetry.withTraceId(config.logJson ? Logger.formatJson : Logger.formatLogFmt))
-    ]),
-    Layer.succeed(References.MinimumLogLevel, config.logLevel),
+    logging(config),
     Layer.succeed(ControlSettings, {
       sessionTimeoutMillis: config.outboxSessionTimeoutMillis,
       // Five heartbeats in a timeout: a late one must not cost the lanes.
@@ -84,9 +96,9 @@ export const settings = (config: AppConfig) =>
     Layer.succeed(IdempotencySettings, { retentionDays: config.idempotencyRetentionDays }),
     Layer.sync(WebhookSettings, () => ({
       // Only the sandbox of this process needs it.
-      secret:
-        config.gatewayWebhookSecret ??
-        (config.gatewayUrl === undefined ? Redacted.make(randomBytes(32).toString("hex")) : undefined)
+      secrets:
+        config.gatewayWebhookSecrets ??
+        (config.gatewayUrl === undefined ? [Redacted.make(randomBytes(32).toString("hex"))] : [])
     })),
     Layer.effect(
       MailSettings,
@@ -96,7 +108,14 @@ export const settings = (config: AppConfig) =>
         customerHost: config.mailCustomerHost
       }))
     ),
+    Layer.succeed(HostSettings, { host: config.host, publicHosts: config.publicHosts }),
+    Layer.succeed(AccessSettings, { keys: config.apiKeys }),
+    Layer.succeed(RateLimitSettings, { rateLimit: rateLimitOf(config) }),
     Layer.succeed(GraceSettings, { graceMillis: config.shutdownGraceMillis }),
+    Layer.effect(
+      AdmissionSettings,
+      Effect.map(AdmissionSettings, (defaults) => ({ ...defaults, maxRequests: config.httpMaxRequests }))
+    ),
     Layer.succeed(HttpSettings, {
       host: config.host,
       port: config.port ?? defaultPort,

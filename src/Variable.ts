@@ -1,28 +1,53 @@
 /** How an environment variable is read: a parser for each kind of value. A parser that refuses a value says what is allowed. */
 import { Config, Option, Redacted, Result, Schema } from "effect"
 import { EmailAddress } from "./application/mail/MailTransport.ts"
+import { type Authority, parseAuthority } from "./http/access/AllowedHosts.ts"
+import type { RateLimit } from "./http/access/RateLimits.ts"
+import { faultPoints } from "./FaultPoints.ts"
 import * as FaultInjection from "./platform/FaultInjection.ts"
+import * as HttpTarget from "./platform/HttpTarget.ts"
 import type { FaultPoint } from "./platform/Faults.ts"
+import * as Address from "./postgres/tls/Address.ts"
+import { presentable } from "./platform/StorableText.ts"
 
 /** A value, or what is allowed in its place. */
 export type Parsed<A> = Result.Result<A, string>
 
-/** A variable. It has its default where it is unset or empty. A secret's value is never shown. */
+/** The characters of a value that an error shows. */
+const maxShown = 200
+
+/** Longer values are not shown at all: only up to here is looked for passwords. */
+const maxSearched = 1_000
+
+/** Leaves out what looks like `user:password@`: a person may have mixed up two variables. */
+const withoutPasswords = (text: string) => text.slice(0, maxSearched).replaceAll(/\S*:\S*@/g, "…@")
+
+/** A wrong value, as an error shows it. */
+const shown = (text: string) =>
+  text.length > maxSearched ? "the value" : `"${presentable(withoutPasswords(text), maxShown)}"`
+
+/** What Kubernetes sets in each pod as `GATEWAY_PORT`, where the cluster has a service called `gateway`. */
+const serviceLink = /^(?:tcp|udp|sctp):\/\/(?:\[[\da-f:.]+\]|[\d.]+):\d+$/
+
+/** A variable. It has its default where it is unset or empty, or a port is a {@link serviceLink}. A secret's value is never shown. */
 export const variable = <A>(
   name: string,
   parse: (text: string) => Parsed<A>,
   fallback: A,
   options: { readonly secret?: boolean } = {}
 ) =>
-  Config.option(Config.String(name)).pipe(
-    Config.map((found): Parsed<A> => {
-      const text = Option.getOrElse(found, () => "").trim()
-      if (text === "") return Result.succeed(fallback)
-      return Result.mapError(
-        parse(text),
-        (allowed) => `${name}: ${options.secret ? "the value" : `"${text}"`} is not ${allowed}`
-      )
-    })
+  Object.assign(
+    Config.option(Config.String(name)).pipe(
+      Config.map((found): Parsed<A> => {
+        const text = Option.getOrElse(found, () => "").trim()
+        if (text === "" || (name.endsWith("_PORT") && serviceLink.test(text))) return Result.succeed(fallback)
+        return Result.mapError(
+          parse(text),
+          (allowed) => `${name}: ${options.secret ? "the value" : shown(text)} is not ${allowed}`
+        )
+      })
+    ),
+    { variableName: name }
   )
 
 export const integer =
@@ -54,6 +79,38 @@ export const url =
   (value: string): Parsed<string> =>
     URL.canParse(value) && protocols.includes(new URL(value).protocol) ? Result.succeed(value) : Result.fail(allowed)
 
+/** libpq's URL of a Unix socket, `postgres://user@/database?host=/directory`, has no host. A URL of the standard that names a user needs one. */
+const withHost = (value: string): string =>
+  value.replace(/^(postgres(?:ql)?:\/\/(?:[^/?#@]*@)?)(?=[/?#]|$)/, "$1localhost")
+
+/** The URL's parameters are checked too: a misspelt one of TLS would be a connection in clear text. */
+export const postgresUrl = (value: string): Parsed<Redacted.Redacted> =>
+  Result.flatMap(url(["postgres:", "postgresql:"], "a postgres:// URL")(withHost(value)), (text) =>
+    Result.mapBoth(Address.parse(text), {
+      onSuccess: () => Redacted.make(text),
+      onFailure: (sentence) => `usable: ${sentence}`
+    })
+  )
+
+/** The address of an HTTP server. Callers append paths to a `base`, so it has neither a query nor a fragment. */
+const httpTarget =
+  (isBase: boolean, allowed: string) =>
+  (value: string): Parsed<HttpTarget.HttpTarget> =>
+    Result.mapError(
+      Result.filterOrFail(
+        HttpTarget.parse(value),
+        ({ url }) => !isBase || !/[?#]/.test(url),
+        () => undefined
+      ),
+      () => allowed
+    )
+
+/** An address that paths are appended to. User and password in it are sent with each request, and shown nowhere. */
+export const httpBase = httpTarget(true, "an http:// or https:// URL without a query")
+
+/** An address that requests are sent to as it is. */
+export const httpAddress = httpTarget(false, "an http:// or https:// URL")
+
 export const brokers = (value: string): Parsed<ReadonlyArray<string>> => {
   const parts = value
     .split(",")
@@ -74,7 +131,10 @@ export const faults = (value: string): Parsed<ReadonlyArray<readonly [FaultPoint
     ? Result.succeed(undefined)
     : value === "on"
       ? Result.succeed([])
-      : Result.mapError(FaultInjection.parse(value), (reason) => `off, on, or a list of faults: ${reason}`)
+      : Result.mapError(
+          FaultInjection.parse(value, faultPoints),
+          (reason) => `off, on, or a list of faults: ${withoutPasswords(reason)}`
+        )
 
 export const millis = integer(1, 86_400_000)
 
@@ -95,6 +155,36 @@ export const durations = (value: string): Parsed<ReadonlyArray<number>> => {
   return parts.length > 50 || parts.some(Result.isFailure)
     ? Result.fail("a list of at most 50 times like 30s,5m,2h,1d")
     : Result.succeed(parts.map((part) => Result.getOrThrow(part)))
+}
+
+/** A comma-separated list of hosts, with or without a port. */
+export const publicHosts = (value: string): Parsed<ReadonlyArray<Authority>> => {
+  const hosts = value.split(",").map((part) => parseAuthority(part.trim()))
+  return hosts.length <= 100 && hosts.every((host) => host !== undefined)
+    ? Result.succeed(hosts)
+    : Result.fail("a comma-separated list of at most 100 hosts, as shop.example or shop.example:8443")
+}
+
+/** A rate like `600/1m`: so many requests in that time. */
+export const rateLimit = (value: string): Parsed<RateLimit | "off"> => {
+  if (value === "off") return Result.succeed("off")
+  const [count = "", window = "", ...more] = value.split("/")
+  const limit = integer(1, 1_000_000)(count)
+  const windowMillis = duration(window)
+  return more.length === 0 && Result.isSuccess(limit) && Result.isSuccess(windowMillis)
+    ? Result.succeed({ limit: limit.success, windowMillis: windowMillis.success })
+    : Result.fail("off, or a number of requests up to a million in a time, as 600/1m")
+}
+
+/** Three are enough to replace a secret while another replacement is still under way. More are a mistake, and cost time for each message. */
+const maxSecrets = 3
+
+/** Secrets with commas between them. */
+export const secrets = (value: string): Parsed<ReadonlyArray<Redacted.Redacted>> => {
+  const parts = value.split(",").map((part) => part.trim())
+  return parts.length <= maxSecrets && parts.every((part) => /^\S{16,200}$/.test(part))
+    ? Result.succeed(parts.map((part) => Redacted.make(part)))
+    : Result.fail(`16 to 200 characters without spaces and commas, or up to ${maxSecrets} of them with commas between`)
 }
 
 /** `name=value`, comma separated, the values percent-encoded: as OpenTelemetry has it. */

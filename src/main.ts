@@ -7,21 +7,27 @@ import * as Banner from "./Banner.ts"
 import type { AppConfig, Role } from "./Config.ts"
 import { Readiness } from "./http/Health.ts"
 import * as HttpServer from "./http/HttpServer.ts"
+import * as PausesHealth from "./http/PausesHealth.ts"
+import * as Lifecycle from "./Lifecycle.ts"
 import { broker, topics } from "./main/Brokers.ts"
 import { consumers, inbox } from "./main/Inbox.ts"
-import { operations } from "./main/Operator.ts"
+import { cashier as cashierOver, operations } from "./main/Operator.ts"
 import { dispatcher, outbox } from "./main/Outbox.ts"
 import { platform, telemetry } from "./main/Platform.ts"
 import * as Sandbox from "./main/Sandbox.ts"
-import { database } from "./main/Storage.ts"
+import { database, foundDatabase } from "./main/Storage.ts"
 import { tasks, workers } from "./main/Tasks.ts"
 import { useCases } from "./main/UseCases.ts"
 import * as Maintenance from "./operations/Maintenance.ts"
+import * as OutageLog from "./operations/OutageLog.ts"
+import * as Pauses from "./operations/pauses/Pauses.ts"
 import * as PidFile from "./platform/PidFile.ts"
-import { settings } from "./Settings.ts"
+import { logging, settings } from "./Settings.ts"
 
 export { consumerNames } from "./main/Inbox.ts"
-export { acquireEmbedded, resetEmbedded, root } from "./main/Storage.ts"
+export { taskTypeNames } from "./main/Tasks.ts"
+export { topicNames } from "./main/Brokers.ts"
+export { nameOf, resetEmbedded, root, settingsOf, temporaryPostgres } from "./main/Storage.ts"
 
 /**
  * The whole service, as far as `roles` go.
@@ -38,7 +44,7 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
   // A process that takes no requests answers health and metrics, where PORT is set, from before its work begins until after it has ended.
   const watched = roles.has("http") || config.port === undefined ? Layer.empty : HttpServer.layerHealth
 
-  return Banner.layer({ config, roles, json: output.json }).pipe(
+  return Layer.provideMerge(Lifecycle.stopping, Banner.layer({ config, roles, json: output.json })).pipe(
     Layer.provideMerge(roles.has("http") ? Layer.provideMerge(http, cases) : Readiness.layerWorking),
     Layer.provideMerge(where(["consumers"], consumers)),
     Layer.provideMerge(where(["workers"], Layer.provide(workers(config), cases))),
@@ -46,9 +52,12 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
     Layer.provideMerge(where(["maintenance"], Maintenance.layer)),
     Layer.provideMerge(where(["http", "dispatcher", "consumers"], topics)),
     Layer.provideMerge(watched),
-    Layer.provideMerge(Layer.mergeAll(outbox, inbox, tasks, broker(config))),
+    Layer.provideMerge(PausesHealth.layer),
+    Layer.provideMerge(Layer.mergeAll(outbox, inbox, tasks, broker(config), Pauses.layer)),
     Layer.provideMerge(platform(config)),
     Layer.provide(telemetry(config)),
+    Layer.provide(OutageLog.layer),
+    Layer.provide(Lifecycle.layer(config, roles)),
     Layer.provide(settings(config)),
     Layer.provide(PidFile.layer(config.dataDirectory))
   )
@@ -65,9 +74,23 @@ export const migrated = (config: AppConfig) => database(config).pipe(Layer.provi
 export const maintenance = (config: AppConfig, options: { readonly dryRun: boolean }) =>
   Effect.provide(Maintenance.runOnce(options), migrated(config).pipe(Layer.provideMerge(settings(config))))
 
+const onFoundDatabase =
+  (config: AppConfig) =>
+  <A, E, R>(services: Layer.Layer<A, E, R>) =>
+    services.pipe(
+      Layer.provide(foundDatabase(config)),
+      Layer.provide(settings(config)),
+      // Without this line a decision is logged to stdout, in front of what the command prints for programs.
+      Layer.merge(logging(config))
+    )
+
 /** What the operator's commands need. */
-export const operator = (config: AppConfig) =>
-  operations.pipe(Layer.provide(database(config)), Layer.provide(settings(config)))
+export const operator = (config: AppConfig) => onFoundDatabase(config)(operations)
+
+/** What those commands need that ask the payment gateway. */
+export const cashier = (config: AppConfig) => onFoundDatabase(config)(cashierOver(config))
 
 /** See {@link operator}. */
 export type OperatorServices = Layer.Success<ReturnType<typeof operator>>
+/** See {@link cashier}. */
+export type CashierServices = Layer.Success<ReturnType<typeof cashier>>

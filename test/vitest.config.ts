@@ -6,13 +6,17 @@ import { planted } from "./mutants/planted.ts"
  * project. `npm run test:long` runs them; `npm test` runs all others. CI runs both.
  */
 const long = [
-  "test/brokers/kafkajs/{ConsumerStop,Consumers,KafkaBrokerLeaders,LocalKafka,Outage}.test.ts",
-  "test/docs/Reference.test.ts",
-  "test/e2e/{Embedded,Kafka,Maintenance,Metrics,Roles,Signals,Start,Stop,StopKafka,Trace}.test.ts",
+  "test/brokers/kafkajs/{ConsumerStop,Consumers,KafkaAccess,KafkaBroker,KafkaBrokerLeaders,LocalKafka,Outage,TopicChecks}.test.ts",
+  "test/docs/{Alerts,AlertScrapes,Reference}.test.ts",
+  "test/e2e/*.test.ts",
+  "test/fuzz/Fuzzer.test.ts",
+  "test/http/GatewayClient.test.ts",
+  "test/http/FullDisk.test.ts",
   "test/lab/Lab.test.ts",
   "test/lift/*.test.ts",
-  "test/operations/{InboxCommand,OutboxCommand}.test.ts",
+  "test/operations/{*Command,OperatorDatabase}.test.ts",
   "test/postgres/embedded/*.test.ts",
+  "test/postgres/Roles.test.ts",
   "test/soak/**/*.test.ts",
   "test/tasks/Processes.test.ts"
 ]

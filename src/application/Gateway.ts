@@ -1,22 +1,26 @@
 /**
  * The payment gateway, as the use cases need it. Money moves there and nowhere else.
  */
-import { Clock, Context, Effect, Layer, Option, Schema } from "effect"
-import { HttpClient, HttpClientRequest, HttpClientResponse } from "effect/http"
+import { Clock, Context, Effect, Layer, Option, type Redacted, Schema } from "effect"
+import { HttpClient, HttpClientRequest } from "effect/http"
 import type { PaymentId } from "../domain/Ids.ts"
 import type { Money } from "../domain/Money.ts"
 import { type PaymentMethod, refundKeyOf } from "../domain/Payment.ts"
+import * as ReportedAmount from "../domain/ReportedAmount.ts"
+import * as BoundedBody from "../platform/BoundedBody.ts"
+import { headersOf } from "../platform/HttpTarget.ts"
+import { presentable } from "../platform/StorableText.ts"
 
-/** The gateway's final answer about a charge. */
+/** The gateway's final answer about a charge. The amount of a capture is what the gateway says, and is yet to be compared. */
 export const ChargeOutcome = Schema.Union([
-  Schema.TaggedStruct("Captured", {}),
+  Schema.TaggedStruct("Captured", ReportedAmount.fields),
   Schema.TaggedStruct("Declined", { reason: Schema.String })
 ])
 export type ChargeOutcome = typeof ChargeOutcome.Type
 
-/** The gateway's final answer about a refund. */
+/** The gateway's final answer about a refund. The amount is what the gateway says, and is yet to be compared. */
 export const RefundOutcome = Schema.Union([
-  Schema.TaggedStruct("Refunded", {}),
+  Schema.TaggedStruct("Refunded", ReportedAmount.fields),
   Schema.TaggedStruct("Refused", { reason: Schema.String })
 ])
 export type RefundOutcome = typeof RefundOutcome.Type
@@ -45,7 +49,9 @@ export class GatewaySettings extends Context.Service<
   GatewaySettings,
   {
     readonly url: string
-    /** How long an answer may take. */
+    /** The header `authorization` of each request, where the gateway wants one. */
+    readonly authorization?: Redacted.Redacted | undefined
+    /** How long an answer may take, from the request to its last byte. */
     readonly timeoutMillis: number
     /** How long the gateway remembers a key. The service repeats a request in the first half of that time only. */
     readonly keyRetentionMillis: number
@@ -79,21 +85,77 @@ export const stopwatch: Effect.Effect<Effect.Effect<number>> = Clock.clockWith((
  */
 export const mayRepeat = (ageMillis: number, keyRetentionMillis: number): boolean => ageMillis < keyRetentionMillis / 2
 
-/** A reason from another company's server, made fit to be stored and sent: bounded, and without characters that Postgres can't hold. */
-const presentable = (reason: string) => reason.replaceAll("\u0000", "").toWellFormed().slice(0, maxReasonLength)
-
 /** A sentence or two. */
-const maxReasonLength = 500
+const maxTextLength = 500
 
-const ChargeResponse = Schema.Union([
-  Schema.Struct({ status: Schema.Literal("captured") }),
-  Schema.Struct({ status: Schema.Literal("declined"), reason: Schema.String })
-])
+/** A text of the gateway, made fit for an event, a row, a log line and an answer. */
+export const presentableText = (text: string): string => presentable(text, maxTextLength)
 
-const RefundResponse = Schema.Struct({ status: Schema.Literal("refunded") })
-/** The gateway answers a look-up with the refund as it was requested. Its key is enough. */
-const FoundRefund = Schema.Struct({ key: Schema.String })
-const Refusal = Schema.Struct({ detail: Schema.String })
+/** An answer is JSON of a few hundred bytes. A gateway that tells much about a charge stays below some kilobytes. */
+const maxAnswerBytes = 65_536
+
+const decodeCharge = Schema.decodeEffect(
+  Schema.fromJsonString(
+    Schema.Union([
+      Schema.Struct({ status: Schema.Literal("captured"), ...ReportedAmount.fields }),
+      Schema.Struct({ status: Schema.Literal("declined"), reason: Schema.String })
+    ])
+  )
+)
+const decodeRefund = Schema.decodeEffect(
+  Schema.fromJsonString(Schema.Struct({ status: Schema.Literal("refunded"), ...ReportedAmount.fields }))
+)
+/** The gateway answers a look-up with the refund as it was requested. */
+const decodeFoundRefund = Schema.decodeEffect(
+  Schema.fromJsonString(Schema.Struct({ key: Schema.String, ...ReportedAmount.fields }))
+)
+const decodeRefusal = Schema.decodeEffect(Schema.fromJsonString(Schema.Struct({ detail: Schema.String })))
+
+/** An answer's status, and its whole body. */
+interface Answer {
+  readonly status: number
+  readonly text: string
+}
+
+/** Why an answer is no outcome. */
+interface Unreadable {
+  readonly message: string
+}
+
+const amountOf = ({ amountMinor, currency }: ReportedAmount.ReportedAmount): ReportedAmount.ReportedAmount => ({
+  ...(amountMinor === undefined ? {} : { amountMinor }),
+  ...(currency === undefined ? {} : { currency })
+})
+
+const readCharge = ({ text }: Answer) =>
+  Effect.map(decodeCharge(text), (body): ChargeOutcome =>
+    body.status === "captured"
+      ? { _tag: "Captured", ...amountOf(body) }
+      : { _tag: "Declined", reason: presentableText(body.reason) }
+  )
+
+/** An answer whose status and body contradict each other is no final answer. */
+const readChargeAnswer = (answer: Answer): Effect.Effect<ChargeOutcome, Unreadable> =>
+  Effect.filterOrFail(
+    readCharge(answer),
+    (outcome) => (answer.status === 200) === (outcome._tag === "Captured"),
+    (outcome): Unreadable => ({ message: `it answered ${answer.status} with "${outcome._tag}"` })
+  )
+
+const readRefundAnswer = ({ status, text }: Answer): Effect.Effect<RefundOutcome, Unreadable> =>
+  status === 200
+    ? Effect.map(decodeRefund(text), (body) => ({ _tag: "Refunded" as const, ...amountOf(body) }))
+    : Effect.map(decodeRefusal(text), ({ detail }) => ({ _tag: "Refused" as const, reason: presentableText(detail) }))
+
+/** A refund with another key is not the one that was looked for. */
+const readFoundRefund =
+  (key: string) =>
+  ({ text }: Answer): Effect.Effect<RefundOutcome, Unreadable> =>
+    Effect.flatMap(decodeFoundRefund(text), (body): Effect.Effect<RefundOutcome, Unreadable> =>
+      body.key === key
+        ? Effect.succeed({ _tag: "Refunded" as const, ...amountOf(body) })
+        : Effect.fail({ message: "it answered with another refund" })
+    )
 
 /** See {@link Gateway}. */
 export interface GatewayService {
@@ -108,34 +170,36 @@ export interface GatewayService {
 
 /** Every implementation passes `test/contracts/Gateway.ts`. */
 export class Gateway extends Context.Service<Gateway, GatewayService>()("paid-once/application/Gateway") {
-  /** Speaks HTTP to the gateway at {@link GatewaySettings}. It does not retry: the caller decides. */
+  /**
+   * Speaks HTTP to the gateway at {@link GatewaySettings}. It does not retry, and follows no redirect: the caller decides. An answer that is
+   * too long, too slow, compressed, or can't be read is an unknown outcome.
+   */
   static readonly layerHttp: Layer.Layer<Gateway, never, GatewaySettings | HttpClient.HttpClient> = Layer.effect(
     Gateway,
     Effect.gen(function* () {
-      const { timeoutMillis, url } = yield* GatewaySettings
+      const { authorization, timeoutMillis, url } = yield* GatewaySettings
       const client = yield* HttpClient.HttpClient
+      // A compressed answer would not be unpacked: a few bytes of it can be gigabytes.
+      const headers = { ...headersOf({ authorization }), "accept-encoding": "identity" }
 
       /** Sends, and reads an answer whose status is in `final`. Any other answer, or none, is {@link OutcomeUnknown}. */
       const ask = <A>(
         request: HttpClientRequest.HttpClientRequest,
         final: ReadonlyArray<number>,
-        read: (response: HttpClientResponse.HttpClientResponse) => Effect.Effect<A, { readonly message: string }>
+        read: (answer: Answer) => Effect.Effect<A, Unreadable>
       ): Effect.Effect<A, OutcomeUnknown> =>
-        client.execute(request).pipe(
-          Effect.flatMap((response) =>
-            final.includes(response.status)
-              ? read(response)
-              : Effect.fail(new OutcomeUnknown({ reason: `it answered ${response.status}` }))
-          ),
+        Effect.gen(function* () {
+          const response = yield* client.execute(HttpClientRequest.setHeaders(request, headers))
+          const { status } = response
+          const text = yield* Effect.result(BoundedBody.textOf(response, maxAnswerBytes))
+          if (!final.includes(status)) return yield* new OutcomeUnknown({ reason: `it answered ${status}` })
+          return yield* read({ status, text: yield* Effect.fromResult(text) })
+        }).pipe(
+          // Around the body, too: an answer can begin and never end.
           Effect.timeout(timeoutMillis),
           Effect.mapError((error) =>
-            error instanceof OutcomeUnknown ? error : new OutcomeUnknown({ reason: error.message })
+            error instanceof OutcomeUnknown ? error : new OutcomeUnknown({ reason: presentableText(error.message) })
           )
-        )
-
-      const readCharge = (response: HttpClientResponse.HttpClientResponse) =>
-        Effect.map(HttpClientResponse.schemaBodyJson(ChargeResponse)(response), (body): ChargeOutcome =>
-          body.status === "captured" ? { _tag: "Captured" } : { _tag: "Declined", reason: presentable(body.reason) }
         )
 
       const charge = Effect.fn("Gateway.charge")(({ amount, paymentId, paymentMethod }: Charge) =>
@@ -145,13 +209,7 @@ export class Gateway extends Context.Service<Gateway, GatewayService>()("paid-on
             HttpClientRequest.bodyJsonUnsafe({ ...amount, paymentMethod })
           ),
           [200, 402],
-          (response) =>
-            // An answer whose status and body contradict each other is no final answer.
-            Effect.filterOrFail(
-              readCharge(response),
-              (outcome) => (response.status === 200) === (outcome._tag === "Captured"),
-              (outcome) => new OutcomeUnknown({ reason: `it answered ${response.status} with "${outcome._tag}"` })
-            )
+          readChargeAnswer
         )
       )
 
@@ -162,25 +220,13 @@ export class Gateway extends Context.Service<Gateway, GatewayService>()("paid-on
             HttpClientRequest.bodyJsonUnsafe({ ...amount, charge: paymentId })
           ),
           [200, 422],
-          (response): Effect.Effect<RefundOutcome, { readonly message: string }> =>
-            response.status === 200
-              ? Effect.as(HttpClientResponse.schemaBodyJson(RefundResponse)(response), { _tag: "Refunded" })
-              : Effect.map(HttpClientResponse.schemaBodyJson(Refusal)(response), ({ detail }) => ({
-                  _tag: "Refused",
-                  reason: presentable(detail)
-                }))
+          readRefundAnswer
         )
       )
 
-      const lookUp = <A>(
-        path: string,
-        read: (response: HttpClientResponse.HttpClientResponse) => Effect.Effect<A, { readonly message: string }>
-      ) =>
-        ask(HttpClientRequest.get(`${url}${path}`), [200, 404], (response) =>
-          response.status === 200
-            ? Effect.map(read(response), Option.some)
-            : // The body is read to its end: otherwise the connection can't be reused.
-              Effect.as(response.text, Option.none<A>())
+      const lookUp = <A>(path: string, read: (answer: Answer) => Effect.Effect<A, Unreadable>) =>
+        ask(HttpClientRequest.get(`${url}${path}`), [200, 404], (answer) =>
+          answer.status === 200 ? Effect.map(read(answer), Option.some) : Effect.succeed(Option.none<A>())
         )
 
       return Gateway.of({
@@ -189,11 +235,10 @@ export class Gateway extends Context.Service<Gateway, GatewayService>()("paid-on
         lookUpCharge: Effect.fn("Gateway.lookUpCharge")((id) =>
           lookUp<ChargeOutcome>(`/charges/${encodeURIComponent(id)}`, readCharge)
         ),
-        lookUpRefund: Effect.fn("Gateway.lookUpRefund")((id) =>
-          lookUp<RefundOutcome>(`/refunds/${encodeURIComponent(refundKeyOf(id))}`, (response) =>
-            Effect.as(HttpClientResponse.schemaBodyJson(FoundRefund)(response), { _tag: "Refunded" as const })
-          )
-        )
+        lookUpRefund: Effect.fn("Gateway.lookUpRefund")((id) => {
+          const key = refundKeyOf(id)
+          return lookUp<RefundOutcome>(`/refunds/${encodeURIComponent(key)}`, readFoundRefund(key))
+        })
       })
     })
   )

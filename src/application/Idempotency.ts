@@ -1,12 +1,13 @@
 /**
  * Idempotency keys: a repeated request gets the first one's answer, byte for byte, and changes nothing.
  *
- * A key belongs to a method and a path. "The same request" compares the decoded body, so spaces and the order of fields do not
- * matter. Source: the IETF draft "The Idempotency-Key HTTP Header Field".
+ * A key belongs to a caller, a method and a path. "The same request" compares the decoded body, so spaces and the order of fields do not
+ * matter. Where a use case reads no body, its text is compared. Source: the IETF draft "The Idempotency-Key HTTP Header Field".
  */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
+import { PaymentId } from "../domain/Ids.ts"
 import { shortText } from "../domain/Text.ts"
 import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
@@ -17,16 +18,19 @@ export type IdempotencyKey = typeof IdempotencyKey.Type
 
 /** A request that carries a key. `body` is the decoded body. */
 export interface KeyedRequest {
+  /** The name of the program that sends it: callers don't find each other's keys. */
+  readonly caller: string
   readonly method: string
   readonly path: string
   readonly key: IdempotencyKey
   readonly body: unknown
 }
 
-/** A final answer: its status and its body's exact text. */
+/** A final answer: its status, its body's exact text, and the payment that it leads to. */
 export interface FinalAnswer {
-  readonly status: 200 | 201 | 402
+  readonly status: typeof Status.Type
   readonly body: string
+  readonly paymentId?: PaymentId | undefined
 }
 
 /** The key was used for another body. */
@@ -45,13 +49,15 @@ export type KeyState =
   | { readonly _tag: "Answered"; readonly subjectId: string; readonly answer: FinalAnswer }
 
 const insertedKey = Rows.first(Schema.Struct({ subjectId: Schema.String }))
-const Status = Schema.Literals([200, 201, 402])
+/** 202 is final for a request that has begun something: the same request again begins nothing. */
+const Status = Schema.Literals([200, 201, 202, 402])
 const firstKey = Rows.first(
   Schema.Struct({
     isSame: Schema.Boolean,
     subjectId: Schema.String,
     status: Schema.NullOr(Status),
-    body: Schema.NullOr(Schema.String)
+    body: Schema.NullOr(Schema.String),
+    paymentId: Schema.NullOr(PaymentId)
   })
 )
 const firstAnswer = Rows.first(Schema.Struct({ status: Status, body: Schema.String }))
@@ -64,16 +70,17 @@ const find = Effect.fnUntraced(function* (
   const found = yield* Effect.orDie(
     firstKey(sql`
       SELECT body_hash = ${bodyHash(request.body)} AS "isSame", subject_id AS "subjectId",
-             response_status AS status, response_body AS body
+             response_status AS status, response_body AS body, payment_id AS "paymentId"
       FROM idempotency_keys
-      WHERE method = ${request.method} AND path = ${request.path} AND idempotency_key = ${request.key}`)
+      WHERE caller = ${request.caller} AND method = ${request.method} AND path = ${request.path}
+        AND idempotency_key = ${request.key}`)
   )
   if (found === undefined) return undefined
-  const { body, isSame, status, subjectId } = found
+  const { body, isSame, paymentId, status, subjectId } = found
   if (!isSame) return yield* new KeyReused({ key: request.key })
   return status === null || body === null
     ? { _tag: "Begun", subjectId }
-    : { _tag: "Answered", subjectId, answer: { status, body } }
+    : { _tag: "Answered", subjectId, answer: { status, body, ...(paymentId === null ? {} : { paymentId }) } }
 })
 
 /** How long a key is kept once its payment or order is final, in days: clients repeat a request within hours. 0 keeps all keys. */
@@ -101,7 +108,7 @@ export const dropExpired = Effect.fn("Idempotency.dropExpired")(function* (
     SELECT k.ctid FROM idempotency_keys AS k
     WHERE k.created_at < clock_now() - ${retentionDays}::int4 * interval '24 hours'
       AND NOT EXISTS (SELECT FROM payments AS p
-                      WHERE p.id = k.subject_id AND p.status IN ('charging', 'manual', 'refunding'))
+                      WHERE p.id IN (k.subject_id, k.payment_id) AND p.status IN ('charging', 'manual', 'refunding'))
     ORDER BY k.created_at LIMIT ${expiryChunk}`
   if (options.dryRun === true) return (yield* expired).length
   let dropped = 0
@@ -131,13 +138,13 @@ export class Idempotency extends Context.Service<
   static readonly layer: Layer.Layer<Idempotency> = Layer.succeed(Idempotency, {
     claim: Effect.fn("Idempotency.claim")(function* (request, subjectId) {
       const { sql } = yield* Transaction
-      const { body, key, method, path } = request
+      const { body, caller, key, method, path } = request
       // At most two rounds: a key may expire between the two statements, but one that was just inserted does not.
       for (;;) {
         const inserted = yield* Effect.orDie(
           insertedKey(sql`
-            INSERT INTO idempotency_keys (method, path, idempotency_key, body_hash, subject_id, created_at)
-            VALUES (${method}, ${path}, ${key}, ${bodyHash(body)}, ${subjectId}::uuid, clock_now())
+            INSERT INTO idempotency_keys (caller, method, path, idempotency_key, body_hash, subject_id, created_at)
+            VALUES (${caller}, ${method}, ${path}, ${key}, ${bodyHash(body)}, ${subjectId}::uuid, clock_now())
             ON CONFLICT DO NOTHING RETURNING subject_id AS "subjectId"`)
         )
         if (inserted !== undefined) return { _tag: "First" as const }
@@ -148,7 +155,9 @@ export class Idempotency extends Context.Service<
     answer: Effect.fn("Idempotency.answer")(function* (subjectId, answer) {
       const { sql } = yield* Transaction
       yield* Effect.orDie(sql`
-        UPDATE idempotency_keys SET response_status = ${answer.status}::int2, response_body = ${answer.body}
+        UPDATE idempotency_keys
+        SET response_status = ${answer.status}::int2, response_body = ${answer.body},
+            payment_id = ${answer.paymentId ?? null}::uuid
         WHERE subject_id = ${subjectId}::uuid AND response_status IS NULL`)
     }),
     answerOf: Effect.fn("Idempotency.answerOf")(function* (subjectId) {
@@ -161,6 +170,33 @@ export class Idempotency extends Context.Service<
     })
   })
 }
+
+/**
+ * The answer of a use case that is done in one transaction, once for each key. `work` runs for the first request, and its answer commits
+ * with its effects. A request without a key is always worked on. The caller holds the lock of `subjectId`, the order: requests about it
+ * come one after another, so that no other request of the order waits for its answer here.
+ */
+export const once = Effect.fnUntraced(function* <E, R>(
+  idempotency: Idempotency["Service"],
+  request: KeyedRequest | undefined,
+  subjectId: string,
+  work: Effect.Effect<FinalAnswer, E, R>
+) {
+  if (request === undefined) return yield* work
+  const key = yield* idempotency.claim(request, subjectId)
+  switch (key._tag) {
+    case "First": {
+      const answer = yield* work
+      yield* idempotency.answer(subjectId, answer)
+      return answer
+    }
+    case "Answered":
+      return key.answer
+    case "Begun":
+      // Claim and answer commit together, so no other transaction sees a claim without its answer.
+      return yield* Effect.die(new Error(`the key of a request about ${key.subjectId} has no answer`))
+  }
+})
 
 /** SHA-256 over the body's JSON with sorted keys: equal values have equal hashes, however they were written. */
 const bodyHash = (body: unknown): Uint8Array => createHash("sha256").update(canonicalJson(body)).digest()

@@ -12,17 +12,27 @@ import { type AggregateRef, type EventRefused, type NewEvent, type NonEmpty, Out
 import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 
-/** An order as readers see it. Amounts in minor units, times in ISO 8601 (UTC). */
-export const OrderView = Schema.Struct({
+/** An order as lists show it, without its lines: a page of them stays small. Amounts in minor units, times in ISO 8601 (UTC). */
+export const OrderSummary = Schema.Struct({
   id: OrderId,
   customerId: CustomerId,
   currency: Currency,
   status: OrderStatus,
   version: Schema.Int,
   totalAmountMinor: AmountMinor,
-  lines: Schema.Array(OrderLine),
   createdAt: Schema.String,
   updatedAt: Schema.String
+}).annotate({ identifier: "OrderSummary" })
+export type OrderSummary = typeof OrderSummary.Type
+
+const { createdAt, updatedAt, ...beforeLines } = OrderSummary.fields
+
+/** An order as readers see it: an {@link OrderSummary} with its lines. */
+export const OrderView = Schema.Struct({
+  ...beforeLines,
+  lines: Schema.Array(OrderLine),
+  createdAt,
+  updatedAt
 }).annotate({ identifier: "Order" })
 export type OrderView = typeof OrderView.Type
 
@@ -35,7 +45,7 @@ export class OrderNotFound extends Schema.TaggedError<OrderNotFound>()("OrderNot
 
 /** A page of orders, newest first. `nextCursor` is null on the last page. */
 export interface OrderPage {
-  readonly items: ReadonlyArray<OrderView>
+  readonly items: ReadonlyArray<OrderSummary>
   readonly nextCursor: OrderId | null
 }
 
@@ -55,6 +65,10 @@ export interface LockedOrder {
   /** When it was locked, by the database's clock. */
   readonly at: string
 }
+
+const encode = Schema.encodeEffect(Schema.fromJsonString(OrderView))
+/** The view's JSON, as answers have it. */
+export const encodeView = (view: OrderView): Effect.Effect<string> => Effect.orDie(encode(view))
 
 /** The order's view once `change` is saved with `at`. */
 export const viewAfter = ({ at, createdAt, lines }: LockedOrder, { events, order }: Change): OrderView => ({
@@ -82,7 +96,9 @@ export interface OrdersService {
   readonly lockOfPayment: (id: PaymentId) => Effect.Effect<LockedOrder | undefined, never, Transaction>
   /** Reads the order: inside a transaction as it stands there, else as it was last committed. */
   readonly get: (id: OrderId) => Effect.Effect<OrderView, OrderNotFound>
-  /** At most `limit` orders older than `cursor`, newest first. */
+  /** {@link get}, without the order's lines. */
+  readonly summary: (id: OrderId) => Effect.Effect<OrderSummary, OrderNotFound>
+  /** At most `limit` orders older than `cursor`, newest first, without their lines. */
   readonly list: (filter: {
     readonly status: Option.Option<OrderStatus>
     readonly cursor: Option.Option<OrderId>
@@ -119,14 +135,19 @@ const lockedOrderOf = ({ at, createdAt, lines, ...order }: typeof LockedOrderRow
   at
 })
 
+/** The lines of the order with the alias `o`, as JSON. */
+const linesSql = `
+  (SELECT json_agg(json_build_object('sku', l.sku, 'quantity', l.quantity, 'unitAmountMinor', l.unit_amount_minor) ORDER BY l.position)
+   FROM order_lines AS l WHERE l.order_id = o.id)`
+
 /** The columns of a {@link LockedOrderRow}, of the orders' alias `o`. */
 const lockedOrderColumns = `
   o.id, o.customer_id AS "customerId", o.currency, o.status, o.version, o.total_amount_minor::float8 AS "totalAmountMinor",
-  (SELECT json_agg(json_build_object('sku', l.sku, 'quantity', l.quantity, 'unitAmountMinor', l.unit_amount_minor) ORDER BY l.position)
-   FROM order_lines AS l WHERE l.order_id = o.id) AS lines,
+  ${linesSql} AS lines,
   to_char(o.created_at AT TIME ZONE 'UTC', '${isoFormat}') AS "createdAt", to_char(clock_now() AT TIME ZONE 'UTC', '${isoFormat}') AS at`
 const firstView = Rows.first(OrderView)
-const allViews = Rows.all(OrderView)
+const firstSummary = Rows.first(OrderSummary)
+const allSummaries = Rows.all(OrderSummary)
 
 const aggregateOf = (id: OrderId): AggregateRef => ({
   topic: ordersTopic,
@@ -140,17 +161,14 @@ const toNewEvent = (event: OrderEvent): NewEvent => ({
   data: event.data
 })
 
-/** The stored status behind a status that readers see. */
-const storedStatusOf = (status: OrderStatus): StoredStatus =>
-  status === "paying" ? "pending" : status === "refunding" ? "paid" : status
-
 /**
  * The statuses `paying` and `refunding` are derived and not stored. The order has a payment in progress, or one with an unknown outcome
- * (`manual`). Null for an order without such a payment.
+ * (`manual`). Null for an order without such a payment: one whose captured payment is disputed stays paid. A declined payment does not count: it
+ * never pays its order.
  */
 const underWaySql = `
   (CASE WHEN o.status = 'pending' AND p.status IN ('charging', 'manual') THEN 'paying'
-        WHEN o.status = 'paid' AND p.status IN ('refunding', 'manual') THEN 'refunding' END)`
+        WHEN o.status = 'paid' AND p.status IN ('refunding', 'manual') AND p.refund_begun_at IS NOT NULL THEN 'refunding' END)`
 
 export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/application/Orders") {
   static readonly layer: Layer.Layer<Orders, never, Outbox | SqlClient.SqlClient> = Layer.effect(
@@ -220,43 +238,50 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
       })
 
       const underWay = client.literal(underWaySql)
-      const select = client.literal(`
+      const selectWith = (more: string) =>
+        client.literal(`
         SELECT o.id, o.customer_id AS "customerId", o.currency, o.version,
                coalesce(${underWaySql}, o.status) AS status,
                o.total_amount_minor::float8 AS "totalAmountMinor",
-               (SELECT json_agg(json_build_object('sku', l.sku, 'quantity', l.quantity, 'unitAmountMinor', l.unit_amount_minor)
-                                ORDER BY l.position)
-                FROM order_lines AS l WHERE l.order_id = o.id) AS lines,
                to_char(o.created_at AT TIME ZONE 'UTC', '${isoFormat}') AS "createdAt",
-               to_char(o.updated_at AT TIME ZONE 'UTC', '${isoFormat}') AS "updatedAt"
+               to_char(o.updated_at AT TIME ZONE 'UTC', '${isoFormat}') AS "updatedAt"${more}
         FROM orders AS o
-        LEFT JOIN payments AS p ON p.order_id = o.id AND p.status IN ('charging', 'refunding', 'manual')`)
+        LEFT JOIN payments AS p ON p.order_id = o.id AND p.status IN ('charging', 'refunding', 'manual') AND p.decline_reason IS NULL`)
+      const selectSummary = selectWith("")
+      const selectView = selectWith(`, ${linesSql} AS lines`)
 
       const get = Effect.fn("Orders.get")(function* (id: OrderId) {
-        const view = yield* Effect.orDie(firstView(client`${select} WHERE o.id = ${id}::uuid`))
+        const view = yield* Effect.orDie(firstView(client`${selectView} WHERE o.id = ${id}::uuid`))
         return view ?? (yield* new OrderNotFound({ orderId: id }))
       })
 
-      const list = Effect.fn("Orders.list")(function* (filter: Parameters<OrdersService["list"]>[0]) {
-        const conditions = [
-          // The stored status first: the index on (status, id) then gives the page in its order.
-          ...Option.toArray(filter.status).map(
-            (status) =>
-              client`o.status = ${storedStatusOf(status)} AND ${underWay} IS NOT DISTINCT FROM ${status === storedStatusOf(status) ? null : status}::text`
-          ),
-          ...Option.toArray(filter.cursor).map((cursor) => client`o.id < ${cursor}::uuid`)
-        ]
-        // One more than asked for tells whether there is a next page.
-        const views = yield* Effect.orDie(
-          allViews(client`
-            ${select} ${conditions.length === 0 ? client`` : client`WHERE ${client.and(conditions)}`}
-            ORDER BY o.id DESC LIMIT ${filter.limit + 1}`)
-        )
-        const items = views.slice(0, filter.limit)
-        return { items, nextCursor: views.length > filter.limit ? (items.at(-1)?.id ?? null) : null }
+      const summary = Effect.fn("Orders.summary")(function* (id: OrderId) {
+        const found = yield* Effect.orDie(firstSummary(client`${selectSummary} WHERE o.id = ${id}::uuid`))
+        return found ?? (yield* new OrderNotFound({ orderId: id }))
       })
 
-      return Orders.of({ save, lock, lockWhole, lockOfPayment, get, list })
+      const list = Effect.fn("Orders.list")(function* (filter: Parameters<OrdersService["list"]>[0]) {
+        const isDerived = Option.exists(filter.status, (status) => status === "paying" || status === "refunding")
+        // A derived status belongs to few of the paid or pending orders: their payments under way give the page in its order.
+        const id = client.literal(isDerived ? "p.order_id" : "o.id")
+        const conditions = [
+          // Of a stored status, the index on (status, id) gives the page in its order.
+          ...Option.toArray(filter.status).map((status) =>
+            isDerived
+              ? client`p.order_id IS NOT NULL AND ${underWay} = ${status}`
+              : client`o.status = ${status} AND ${underWay} IS NULL`
+          ),
+          ...Option.toArray(filter.cursor).map((cursor) => client`${id} < ${cursor}::uuid`)
+        ]
+        const found = yield* Effect.orDie(
+          allSummaries(client`
+            ${selectSummary} ${conditions.length === 0 ? client`` : client`WHERE ${client.and(conditions)}`}
+            ORDER BY ${id} DESC LIMIT ${filter.limit + 1}`)
+        )
+        return Rows.page(found, filter.limit)
+      })
+
+      return Orders.of({ save, lock, lockWhole, lockOfPayment, get, summary, list })
     })
   )
 }

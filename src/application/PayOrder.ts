@@ -17,6 +17,7 @@ import { type PaymentMethod } from "../domain/Payment.ts"
 import { Faults } from "../platform/Faults.ts"
 import { Ids } from "../platform/Ids.ts"
 import { Transaction } from "../platform/Transaction.ts"
+import * as Turn from "../platform/Turn.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { Gateway, GatewaySettings, mayRepeat, OutcomeUnknown, stopwatch } from "./Gateway.ts"
 import { type FinalAnswer, Idempotency, type KeyedRequest, type KeyReused } from "./Idempotency.ts"
@@ -160,8 +161,9 @@ export class PayOrder extends Context.Service<
         ): Effect.fn.Return<PayResult, OrderStateConflict, PgClient.PgClient> {
           yield* faults.at("pay.after-intent")
           // A process that was frozen here for half a day must not charge when it wakes up. The payment may be charged already, and its key forgotten.
+          const isInTime = mayRepeat(payment.ageMillis + (yield* sinceRead), keyRetentionMillis)
           const outcome = yield* Effect.result(
-            mayRepeat(payment.ageMillis + (yield* sinceRead), keyRetentionMillis)
+            isInTime
               ? gateway.charge({
                   paymentId: payment.id,
                   amount: { amountMinor: payment.amountMinor, currency: payment.currency },
@@ -169,7 +171,7 @@ export class PayOrder extends Context.Service<
                 })
               : Effect.fail(new OutcomeUnknown({ reason: "the intent is too old to be charged without a look-up" }))
           )
-          yield* faults.at("pay.after-charge")
+          if (isInTime) yield* faults.at("pay.after-charge")
           if (Result.isFailure(outcome)) {
             yield* Transaction.run(
               Effect.andThen(
@@ -179,8 +181,11 @@ export class PayOrder extends Context.Service<
             )
             return { _tag: "Unknown", paymentId: payment.id, status: "charging", reason: outcome.failure.reason }
           }
-          const { answer } = yield* Effect.orDie(outcomes.charged(payment.id, outcome.success))
+          const { answer, status } = yield* Effect.orDie(outcomes.charged(payment.id, outcome.success))
           yield* faults.at("pay.after-commit")
+          if (answer === undefined && status === "manual") {
+            return { _tag: "Unknown", paymentId: payment.id, status, reason: "the gateway contradicts itself" }
+          }
           return answer === undefined ? yield* withoutAnswer(payment) : { _tag: "Final", paymentId: payment.id, answer }
         },
         // The client may be gone, and nothing else would report the defect.
@@ -194,7 +199,8 @@ export class PayOrder extends Context.Service<
           const sinceRead = yield* stopwatch
           const begun = yield* Transaction.run(begin(orderId, paymentMethod, request))
           if (begun._tag !== "Charge") return begun
-          return yield* Effect.flatMap(FiberSet.run(charges, charge(begun.payment, sinceRead)), Fiber.join)
+          const charging = yield* FiberSet.run(charges, charge(begun.payment, sinceRead))
+          return yield* Turn.aside(Fiber.join(charging))
         },
         Effect.provideService(PgClient.PgClient, database)
       )

@@ -1,4 +1,4 @@
-/** The metric `payments_manual`: how many payments wait for a person. An alert belongs on it. */
+/** The metrics of payments that a person has to look at. An alert belongs on each. */
 import { Effect, Layer, Metric, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Rows from "../platform/Rows.ts"
@@ -6,7 +6,12 @@ import * as Supervised from "../platform/Supervised.ts"
 
 export const manualPayments = Metric.gauge("payments_manual", {
   description:
-    "Payments whose outcome is unknown and no longer looked up: each waits for a person or the gateway's webhook"
+    "Payments that wait for a person: their outcome is unknown and no longer looked up, they are disputed, or the gateway contradicts them"
+})
+
+export const contradictionsTotal = Metric.counter("payments_contradicted_total", {
+  description: "Reports and answers of the gateway that contradict what is recorded of a payment, or can't be read",
+  incremental: true
 })
 
 /** As often as the other sampled metrics. */

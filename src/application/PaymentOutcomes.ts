@@ -8,13 +8,16 @@ import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Metric, Result, Schema } from "effect"
 import { PaymentId } from "../domain/Ids.ts"
 import { type Change, declinePayment, markPaid, markRefunded, type OrderStateConflict } from "../domain/Order.ts"
-import { type PaymentStatus } from "../domain/Payment.ts"
+import { PaymentStatus } from "../domain/Payment.ts"
+import * as ReportedAmount from "../domain/ReportedAmount.ts"
 import { Faults } from "../platform/Faults.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import type { ChargeOutcome } from "./Gateway.ts"
 import { type FinalAnswer, Idempotency } from "./Idempotency.ts"
 import { type LockedOrder, Orders, OrderView, viewAfter } from "./Orders.ts"
+import { contradiction, needsPerson, tell } from "./PaymentAlarms.ts"
+import { contradictionsTotal } from "./PaymentMetrics.ts"
 import { moveOf, type OpenPayment, PaymentNotFound, Payments } from "./Payments.ts"
 import { isRecoverPayload, paymentRecover, type Phase, recoveryKeyOf } from "./tasks/PaymentRecover.ts"
 
@@ -46,13 +49,32 @@ const settledTotal = Metric.counter("payments_settled_total", {
   description: "Payments by the status that their outcome gave them",
   incremental: true
 })
+const settledAs = (status: PaymentStatus) => Metric.withAttributes(settledTotal, { status })
+
+/** A refund that the gateway has made. */
+export interface MadeRefund {
+  readonly amount: ReportedAmount.ReportedAmount
+  /** It has the key of the service's own refund. Any other one was made at the gateway, by a person. */
+  readonly isOurs: boolean
+}
 
 /** See {@link PaymentOutcomes}. */
 export interface PaymentOutcomesService {
-  /** Records the outcome of the charge. If the order was cancelled meanwhile, a capture is refunded and no event is written. */
+  /**
+   * Records the outcome of the charge. If the order was cancelled meanwhile, or the charge was reported as declined, a capture is refunded and no
+   * event is written. A capture of another amount is no capture of this payment, which becomes `manual`. A decline after a capture moves nothing.
+   */
   readonly charged: (id: PaymentId, outcome: ChargeOutcome) => Effect.Effect<Recorded, PaymentNotFound>
-  /** Records that the gateway has refunded the payment. */
-  readonly refunded: (id: PaymentId) => Effect.Effect<Recorded, PaymentNotFound>
+  /**
+   * Records a refund. A refund that the service has not asked for moves the payment and its order as its own would, where it names exactly
+   * the payment's amount. Any other one makes the payment `manual`: the books know no part of an amount.
+   */
+  readonly refunded: (id: PaymentId, refund: MadeRefund) => Effect.Effect<Recorded, PaymentNotFound>
+  /**
+   * The gateway reports what the books have no place for, such as a dispute: `reason` says what. A captured payment becomes `manual`, without an
+   * event of its order. Logged as an error and counted, whatever the payment's status is.
+   */
+  readonly contradicted: (id: PaymentId, reason: string) => Effect.Effect<Recorded, PaymentNotFound>
   /**
    * The outcome of this phase can't be looked up: a person has to find it. Logged as an error. A later webhook still settles the payment. One that
    * does not wait for this phase any more stays as it is.
@@ -76,6 +98,9 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
       const tasks = yield* Tasks
       const faults = yield* Faults
       const database = yield* PgClient.PgClient
+      // There at 0 from the start, but for the status of a new payment: an alert compares with the value before the first outcome.
+      yield* Metric.value(contradictionsTotal)
+      for (const status of PaymentStatus.literals) if (status !== "charging") yield* Metric.value(settledAs(status))
 
       /** The payment and its order, locked. The order first, as everywhere: two transactions in one lock order never deadlock. */
       const lock = Effect.fnUntraced(function* (id: PaymentId) {
@@ -89,7 +114,7 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
 
       const counted = Effect.fnUntraced(function* (status: PaymentStatus) {
         const { afterCommit } = yield* Transaction
-        yield* afterCommit(Metric.update(Metric.withAttributes(settledTotal, { status }), 1))
+        yield* afterCommit(Metric.update(settledAs(status), 1))
       })
 
       const ended = (id: PaymentId, phase: Phase, status: PaymentStatus) =>
@@ -122,7 +147,20 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
         outcome: ChargeOutcome
       ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
         const { locked, payment } = yield* lock(id)
-        if (payment.status !== "charging" && !(payment.status === "manual" && payment.capturedMinor === 0)) {
+        if (payment.wasDeclined && payment.capturedMinor === 0 && outcome._tag === "Captured") {
+          return yield* capturedAfterDecline(payment, outcome)
+        }
+        if (outcome._tag === "Captured" && ReportedAmount.contradicts(outcome, payment)) {
+          return yield* handOver(payment, `the gateway has captured ${ReportedAmount.describe(outcome)} for it`)
+        }
+        if (
+          payment.wasDeclined ||
+          (payment.status !== "charging" && !(payment.status === "manual" && payment.capturedMinor === 0))
+        ) {
+          // A decline after a capture moves nothing: no money is missing.
+          if (outcome._tag === "Declined" && !payment.wasDeclined) {
+            yield* contradiction(payment, `is ${payment.status}, and the gateway says that it was declined`)
+          }
           return { status: payment.status, answer: yield* idempotency.answerOf(id) }
         }
         const made: Result.Result<Change, OrderStateConflict> =
@@ -135,40 +173,90 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
         yield* payments.move(payment, move)
         if (answer !== undefined) yield* idempotency.answer(id, answer)
         yield* ended(id, "charge", move.to)
-        if (move.to === "refunding") {
-          yield* tasks.enqueue(paymentRecover, { paymentId: id }, { idempotencyKey: recoveryKeyOf(id, "refund") })
-        }
+        if (move.to === "refunding") yield* giveBack(id)
         yield* faults.at("pay.before-commit")
         return { status: move.to, answer }
       })
 
+      /** The task that asks the gateway for the refund. */
+      const giveBack = (id: PaymentId) =>
+        tasks.enqueue(paymentRecover, { paymentId: id }, { idempotencyKey: recoveryKeyOf(id, "refund") })
+
+      /** The decline was answered and announced, and stays: the gateway holds money that pays no order. The caller holds the payment's lock. */
+      const capturedAfterDecline = Effect.fnUntraced(function* (
+        payment: OpenPayment,
+        outcome: Extract<ChargeOutcome, { readonly _tag: "Captured" }>
+      ) {
+        const { id, status } = payment
+        const answer = yield* idempotency.answerOf(id)
+        if (ReportedAmount.contradicts(outcome, payment)) {
+          const reason = `the gateway has captured ${ReportedAmount.describe(outcome)} after it had declined`
+          yield* contradiction(payment, needsPerson(reason, `It was ${status}`))
+          if (status === "manual") return { status, answer }
+          yield* payments.move(payment, { to: "manual" })
+          yield* counted("manual")
+          return { status: "manual" as const, answer }
+        }
+        yield* payments.move(payment, { to: "refunding" })
+        yield* counted("refunding")
+        yield* giveBack(id)
+        yield* contradiction(payment, "was captured after the gateway had declined it. The money is given back")
+        return { status: "refunding" as const, answer }
+      })
+
       const refunded = Effect.fn("PaymentOutcomes.refunded")(function* (
-        id: PaymentId
+        id: PaymentId,
+        { amount, isOurs }: MadeRefund
       ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
         const { locked, payment } = yield* lock(id)
-        if (payment.status === "refunding" || (payment.status === "manual" && payment.capturedMinor > 0)) {
-          const change = markRefunded(locked.order, id)
-          if (Result.isSuccess(change)) yield* save(change.success, locked)
-          yield* payments.move(payment, { to: "refunded" })
-          yield* ended(id, "refund", "refunded")
-          yield* faults.at("refund.before-commit")
-          return { status: "refunded", answer: undefined }
+        const { status } = payment
+        if (payment.capturedMinor === 0) return { status, answer: undefined }
+        // The service knows the amount of the refund that it has asked for. Any other one has to name it, unless the money is back already.
+        const isAsked = isOurs && payment.refundAgeMillis !== null
+        if (
+          isAsked || status === "refunded"
+            ? ReportedAmount.contradicts(amount, payment)
+            : !ReportedAmount.confirms(amount, payment)
+        ) {
+          const whose = isAsked ? "the refund that was asked for as one" : "a refund that nobody here has asked for,"
+          return yield* handOver(payment, `the gateway reports ${whose} of ${ReportedAmount.describe(amount)}`)
         }
-        return { status: payment.status, answer: undefined }
+        if (status === "refunded") return { status, answer: undefined }
+        const change = markRefunded(locked.order, id)
+        // The order of a declined payment may have been paid by another one.
+        if (Result.isSuccess(change) && !payment.wasDeclined) yield* save(change.success, locked)
+        yield* payments.move(payment, { to: "refunded" })
+        yield* ended(id, "refund", "refunded")
+        yield* faults.at("refund.before-commit")
+        return { status: "refunded", answer: undefined }
+      })
+
+      const contradicted = Effect.fn("PaymentOutcomes.contradicted")(function* (
+        id: PaymentId,
+        reason: string
+      ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
+        return yield* handOver(yield* payments.lock(id), reason)
+      })
+
+      /** Hands the payment over to a person, as far as its status allows. The caller holds the payment's lock. */
+      const handOver = Effect.fnUntraced(function* (payment: OpenPayment, reason: string) {
+        const { id, status } = payment
+        yield* contradiction(payment, needsPerson(reason, `It was ${status}`))
+        const answer = yield* idempotency.answerOf(id)
+        const phase = phaseOf(payment)
+        if (phase === undefined && status !== "captured") return { status, answer }
+        yield* payments.move(payment, { to: "manual" })
+        yield* counted("manual")
+        if (phase !== undefined) yield* tasks.settleByKey(paymentRecover, recoveryKeyOf(id, phase))
+        return { status: "manual" as const, answer }
       })
 
       /** The caller holds the payment's lock. */
       const toManual = Effect.fnUntraced(function* (payment: OpenPayment, phase: Phase, reason: string) {
-        const { afterCommit } = yield* Transaction
-        const { amountMinor, currency, id, orderId } = payment
         yield* payments.move(payment, { to: "manual" })
         yield* counted("manual")
-        yield* afterCommit(
-          Effect.logError(
-            `payment ${id} of order ${orderId} needs a person: ${reason}. Look at the gateway whether its ` +
-              `${phase} of ${amountMinor} ${currency} was made; its webhook settles it`
-          )
-        )
+        const advice = `Look at the gateway whether its ${phase} was made; its webhook settles it, or payments settle`
+        yield* tell(payment, needsPerson(reason, advice))
       })
 
       const manual = Effect.fn("PaymentOutcomes.manual")(function* (
@@ -200,7 +288,8 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
 
       return PaymentOutcomes.of({
         charged: (id, outcome) => run(charged(id, outcome)),
-        refunded: (id) => run(refunded(id)),
+        refunded: (id, refund) => run(refunded(id, refund)),
+        contradicted: (id, reason) => run(contradicted(id, reason)),
         manual: (id, phase, reason) => run(manual(id, phase, reason))
       })
     })

@@ -30,11 +30,13 @@ export const OpenPayment = Schema.Struct({
   paymentMethod: PaymentMethod,
   /** Another attempt may be charging it. */
   leased: Schema.Boolean,
+  /** The gateway has declined it, whatever it said later. Such a payment never pays its order. */
+  wasDeclined: Schema.Boolean,
   /** An attempt got no answer from the gateway. */
   isUnknown: Schema.Boolean,
   /** Since the intent to charge. */
   ageMillis: Schema.Number,
-  /** Since the intent to refund; null without one. */
+  /** Since the intent to refund; null without one, also where the gateway has reported a refund that nobody here asked for. */
   refundAgeMillis: Schema.NullOr(Schema.Number)
 })
 export type OpenPayment = typeof OpenPayment.Type
@@ -53,7 +55,7 @@ export interface PaymentsService {
   readonly get: (id: PaymentId) => Effect.Effect<Payment, PaymentNotFound>
   /**
    * Records the intent to pay the order, for as much as it costs: the payment `charging`, leased to the caller for `leaseMillis`. The
-   * caller holds the order's lock. The unique index allows one open payment per order.
+   * caller holds the order's lock. The unique index allows one open payment per order. Money of a declined payment has to be back first.
    */
   readonly open: (
     order: Order,
@@ -63,7 +65,7 @@ export interface PaymentsService {
   ) => Effect.Effect<OpenPayment, PaymentOpen, Transaction>
   /** Reads the payment and locks its row to the end of the transaction. A caller that locks its order, too, does so before. */
   readonly lock: (id: PaymentId) => Effect.Effect<OpenPayment, PaymentNotFound, Transaction>
-  /** The order's payment that is neither declined nor refunded, locked. The caller holds the order's lock. */
+  /** The order's payment that was neither declined nor refunded, locked. The caller holds the order's lock. */
   readonly lockOpenOf: (orderId: OrderId) => Effect.Effect<OpenPayment | undefined, never, Transaction>
   /** Leases a charging payment for `leaseMillis` from now. */
   readonly lease: (id: PaymentId, leaseMillis: number) => Effect.Effect<void, never, Transaction>
@@ -83,6 +85,7 @@ const columns = `
   p.captured_minor::float8 AS "capturedMinor", p.refunded_minor::float8 AS "refundedMinor"`
 const openColumns = `${columns},
   p.payment_method AS "paymentMethod", p.leased_until > clock_now() AS leased, p.unknown_since IS NOT NULL AS "isUnknown",
+  p.decline_reason IS NOT NULL AS "wasDeclined",
   (extract(epoch FROM clock_now() - p.created_at) * 1000)::float8 AS "ageMillis",
   (extract(epoch FROM clock_now() - p.refund_begun_at) * 1000)::float8 AS "refundAgeMillis"`
 
@@ -109,6 +112,8 @@ export class Payments extends Context.Service<Payments, PaymentsService>()("paid
               SELECT ${id}::uuid, ${order.id}::uuid, 'charging', ${method}, ${BigInt(order.totalAmountMinor)}, ${order.currency},
                      clock.now + ${leaseMillis}::float8 * interval '1 millisecond', clock.now, clock.now
               FROM (SELECT clock_now() AS now) AS clock
+              WHERE NOT EXISTS (SELECT FROM payments AS other
+                                WHERE other.order_id = ${order.id}::uuid AND other.status IN ('manual', 'refunding'))
               ON CONFLICT DO NOTHING
               RETURNING ${open_}`)
           )
@@ -126,7 +131,8 @@ export class Payments extends Context.Service<Payments, PaymentsService>()("paid
           return yield* Effect.orDie(
             firstOpen(sql`
               SELECT ${open_} FROM payments AS p
-              WHERE p.order_id = ${orderId}::uuid AND p.status IN ('charging', 'captured', 'manual', 'refunding') FOR UPDATE`)
+              WHERE p.order_id = ${orderId}::uuid AND p.status IN ('charging', 'captured', 'manual', 'refunding')
+                AND p.decline_reason IS NULL FOR UPDATE`)
           )
         }),
         lease: Effect.fn("Payments.lease")(function* (id, leaseMillis) {
@@ -148,11 +154,14 @@ export class Payments extends Context.Service<Payments, PaymentsService>()("paid
               UPDATE payments SET status = ${move.to}, updated_at = clock_now(),
                 captured_minor = CASE WHEN ${move.to} IN ('captured', 'refunding', 'refunded') THEN amount_minor ELSE captured_minor END,
                 refunded_minor = CASE WHEN ${move.to} = 'refunded' THEN amount_minor ELSE 0 END,
-                refund_begun_at = CASE WHEN ${move.to} = 'refunding' THEN clock_now() ELSE refund_begun_at END,
-                decline_reason = ${move.to === "declined" ? move.reason : null}::text
+                refund_begun_at = CASE WHEN ${move.to} IN ('refunding', 'refunded') THEN coalesce(refund_begun_at, clock_now())
+                                       ELSE refund_begun_at END,
+                decline_reason = coalesce(decline_reason, ${move.to === "declined" ? move.reason : null}::text)
               WHERE id = ${id}::uuid AND status = ANY (${[...sourcesOf(move.to)]}::text[])
                 -- A manual payment waits for its charge or for its refund, and is settled by the outcome of that one alone.
-                AND (status <> 'manual' OR (captured_minor > 0) = (${move.to} = 'refunded'))
+                -- An operator says so where a captured one stays captured; nothing asks for a refund of it then.
+                AND (status <> 'manual' OR (captured_minor > 0) = (${move.to} = 'refunded')
+                     OR (${move.to} = 'captured' AND refund_begun_at IS NULL))
               RETURNING id`)
           )
           if (row === undefined) {

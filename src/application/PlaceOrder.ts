@@ -1,6 +1,6 @@
 /** Placing an order: the order, its lines and OrderPlaced commit together. */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Layer, Schema } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { type CustomerId, OrderId } from "../domain/Ids.ts"
 import { type Currency } from "../domain/Money.ts"
 import { place } from "../domain/Order.ts"
@@ -9,7 +9,7 @@ import type { EventRefused } from "../outbox/Outbox.ts"
 import { Ids } from "../platform/Ids.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { type FinalAnswer, Idempotency, type KeyReused, type KeyedRequest } from "./Idempotency.ts"
-import { Orders, OrderView } from "./Orders.ts"
+import { encodeView, Orders } from "./Orders.ts"
 
 /** A customer's order. Its lines and their total have been checked (`OrderLines`). */
 export interface NewOrder {
@@ -23,8 +23,6 @@ export interface Placed {
   readonly orderId: OrderId
   readonly body: string
 }
-
-const encodeView = Schema.encodeUnknownEffect(Schema.fromJsonString(OrderView))
 
 export class PlaceOrder extends Context.Service<
   PlaceOrder,

@@ -6,7 +6,7 @@
  * runs are used up, the payment becomes `manual`.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Data, Effect, Layer, Option } from "effect"
+import { Context, Effect, Layer, Option } from "effect"
 import type { PaymentId } from "../domain/Ids.ts"
 import { Faults } from "../platform/Faults.ts"
 import { Transaction } from "../platform/Transaction.ts"
@@ -17,11 +17,6 @@ import { type OpenPayment, type PaymentNotFound, Payments } from "./Payments.ts"
 import { leaseSlackMillis } from "./PayOrder.ts"
 import { paymentRecover, type Phase, phaseOfRecovery } from "./tasks/PaymentRecover.ts"
 
-/** Another attempt has the payment leased. */
-class Busy extends Data.TaggedError("Busy") {
-  override readonly message = "another attempt is at work on it"
-}
-
 /** The result of a run. */
 type Run<E = never> = Effect.fn.Return<Recorded, E | OutcomeUnknown | PaymentNotFound>
 
@@ -30,12 +25,13 @@ export class RecoverPayment extends Context.Service<
   {
     /**
      * One run for the charge or for the refund. Succeeds when that has an outcome, is `manual`, or was so before. Fails with {@link OutcomeUnknown}
-     * where another run may find the outcome; the last run makes the payment `manual` instead.
+     * where another run may find the outcome; the last run makes the payment `manual` instead. Fails with {@link TaskHandler.NotNow} while another
+     * attempt has the payment leased, also in the last run. That attempt may be a run whose outcome the database could not write.
      */
     readonly recover: (
       id: PaymentId,
       options: { readonly phase: Phase; readonly isLast: boolean }
-    ) => Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound>
+    ) => Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound | TaskHandler.NotNow>
   }
 >()("paid-once/application/RecoverPayment") {
   static readonly layer: Layer.Layer<
@@ -60,10 +56,10 @@ export class RecoverPayment extends Context.Service<
       /** Leases the payment, so that no request with its key charges at the same time. */
       const takeUp = Effect.fnUntraced(function* (
         id: PaymentId
-      ): Effect.fn.Return<OpenPayment, Busy | PaymentNotFound, Transaction> {
+      ): Effect.fn.Return<OpenPayment, TaskHandler.NotNow | PaymentNotFound, Transaction> {
         const payment = yield* payments.lock(id)
         if (payment.status === "charging" && payment.leased) {
-          return yield* new Busy()
+          return yield* new TaskHandler.NotNow({ reason: "another attempt is at work on it" })
         }
         yield* payments.lease(id, leaseMillis)
         return payment
@@ -101,14 +97,15 @@ export class RecoverPayment extends Context.Service<
         }
         const outcome = Option.isSome(found)
           ? found.value
-          : yield* gateway.refund({ paymentId: id, amount: { amountMinor, currency } })
-        yield* faults.at("recover.after-refund")
+          : yield* Effect.tap(gateway.refund({ paymentId: id, amount: { amountMinor, currency } }), () =>
+              faults.at("recover.after-refund")
+            )
         return outcome._tag === "Refunded"
-          ? yield* outcomes.refunded(id)
+          ? yield* outcomes.refunded(id, { amount: outcome, isOurs: true })
           : yield* outcomes.manual(id, "refund", `the gateway refuses to refund it: ${outcome.reason}`)
       })
 
-      const once = Effect.fnUntraced(function* (id: PaymentId, phase: Phase): Run<Busy> {
+      const once = Effect.fnUntraced(function* (id: PaymentId, phase: Phase): Run<TaskHandler.NotNow> {
         const sinceRead = yield* stopwatch
         const payment = yield* transaction(takeUp(id))
         const { capturedMinor, status } = payment
@@ -124,25 +121,19 @@ export class RecoverPayment extends Context.Service<
         }
       })
 
-      const recoverOrTryAgain = (
-        id: PaymentId,
-        phase: Phase
-      ): Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound> =>
-        once(id, phase).pipe(
-          Effect.tapErrorTag("OutcomeUnknown", () => transaction(payments.noteUnknown(id))),
-          // The other attempt's lease is not given back.
-          Effect.catchTag("Busy", (busy) => Effect.fail(new OutcomeUnknown({ reason: busy.message })))
-        )
-
       const recover = Effect.fn("RecoverPayment.recover")(
-        (id: PaymentId, { isLast, phase }: { readonly phase: Phase; readonly isLast: boolean }) =>
-          Effect.catchTag(
-            recoverOrTryAgain(id, phase),
-            "OutcomeUnknown",
-            (unknown): Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound> =>
+        (
+          id: PaymentId,
+          { isLast, phase }: { readonly phase: Phase; readonly isLast: boolean }
+        ): Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound | TaskHandler.NotNow> =>
+          once(id, phase).pipe(
+            // Another attempt's lease is not given back.
+            Effect.tapErrorTag("OutcomeUnknown", () => transaction(payments.noteUnknown(id))),
+            Effect.catchTag("OutcomeUnknown", (unknown): Effect.Effect<Recorded, OutcomeUnknown | PaymentNotFound> =>
               isLast
                 ? outcomes.manual(id, phase, `its outcome could not be found out: ${unknown.reason}`)
                 : Effect.fail(unknown)
+            )
           )
       )
       return RecoverPayment.of({ recover })

@@ -4,61 +4,75 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer } from "effect"
-import type { OrderId, PaymentId } from "../domain/Ids.ts"
-import { OrderStateConflict } from "../domain/Order.ts"
+import type { OrderId } from "../domain/Ids.ts"
+import { type Order, OrderStateConflict } from "../domain/Order.ts"
 import { Faults } from "../platform/Faults.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { Tasks } from "../tasks/Tasks.ts"
-import { type OrderNotFound, Orders, type OrderView } from "./Orders.ts"
+import { type FinalAnswer, Idempotency, type KeyedRequest, type KeyReused, once } from "./Idempotency.ts"
+import { encodeView, type OrderNotFound, Orders } from "./Orders.ts"
 import { Payments } from "./Payments.ts"
 import { paymentRecover, recoveryKeyOf } from "./tasks/PaymentRecover.ts"
-
-/** The refund is under way: the order reads `refunding` until the gateway has confirmed it. */
-export interface Refunding {
-  readonly view: OrderView
-  readonly paymentId: PaymentId
-}
 
 export class RefundOrder extends Context.Service<
   RefundOrder,
   {
-    /** Begins the refund, or returns the one that is under way. */
-    readonly refund: (id: OrderId) => Effect.Effect<Refunding, OrderNotFound | OrderStateConflict>
+    /**
+     * Begins the refund, or finds the one that is under way. A request with a key gets the key's first answer, also after the refund.
+     *
+     * The answer is 202: the order, which reads `refunding` until the gateway has confirmed it, and its payment.
+     */
+    readonly refund: (
+      id: OrderId,
+      request?: KeyedRequest
+    ) => Effect.Effect<FinalAnswer, KeyReused | OrderNotFound | OrderStateConflict>
   }
 >()("paid-once/application/RefundOrder") {
-  static readonly layer: Layer.Layer<RefundOrder, never, Orders | Payments | Tasks | PgClient.PgClient> = Layer.effect(
-    RefundOrder,
-    Effect.gen(function* () {
-      const orders = yield* Orders
-      const payments = yield* Payments
-      const tasks = yield* Tasks
-      const faults = yield* Faults
-      const database = yield* PgClient.PgClient
+  static readonly layer: Layer.Layer<RefundOrder, never, Orders | Payments | Idempotency | Tasks | PgClient.PgClient> =
+    Layer.effect(
+      RefundOrder,
+      Effect.gen(function* () {
+        const orders = yield* Orders
+        const payments = yield* Payments
+        const idempotency = yield* Idempotency
+        const tasks = yield* Tasks
+        const faults = yield* Faults
+        const database = yield* PgClient.PgClient
 
-      const begin = Effect.fnUntraced(function* (
-        id: OrderId
-      ): Effect.fn.Return<Refunding, OrderNotFound | OrderStateConflict, Transaction> {
-        const { status } = yield* orders.lock(id)
-        if (status !== "paid") return yield* new OrderStateConflict({ orderId: id, status, wanted: "refunded" })
-        const payment = yield* payments.lockOpenOf(id)
-        if (payment === undefined) return yield* Effect.die(new Error(`order ${id} is paid, and by no payment`))
-        if (payment.status === "captured") {
-          yield* payments.move(payment, { to: "refunding" })
-          yield* tasks.enqueue(
-            paymentRecover,
-            { paymentId: payment.id },
-            { idempotencyKey: recoveryKeyOf(payment.id, "refund") }
+        const begin = Effect.fnUntraced(function* (
+          id: OrderId,
+          status: Order["status"]
+        ): Effect.fn.Return<FinalAnswer, OrderNotFound | OrderStateConflict, Transaction> {
+          if (status !== "paid") return yield* new OrderStateConflict({ orderId: id, status, wanted: "refunded" })
+          const payment = yield* payments.lockOpenOf(id)
+          if (payment === undefined) return yield* Effect.die(new Error(`order ${id} is paid, and by no payment`))
+          if (payment.status === "manual" && payment.refundAgeMillis === null) {
+            // A refund on top of a dispute could give the money back twice.
+            const wanted = "refunded while its payment waits for a person"
+            return yield* new OrderStateConflict({ orderId: id, status, wanted })
+          }
+          if (payment.status === "captured") {
+            yield* payments.move(payment, { to: "refunding" })
+            yield* tasks.enqueue(
+              paymentRecover,
+              { paymentId: payment.id },
+              { idempotencyKey: recoveryKeyOf(payment.id, "refund") }
+            )
+            yield* faults.at("refund.after-intent")
+          }
+          return { status: 202, body: yield* encodeView(yield* orders.get(id)), paymentId: payment.id }
+        })
+
+        const refundOnce = Effect.fnUntraced(function* (id: OrderId, request: KeyedRequest | undefined) {
+          const { status } = yield* orders.lock(id)
+          return yield* once(idempotency, request, id, begin(id, status))
+        })
+
+        return RefundOrder.of({
+          refund: Effect.fn("RefundOrder.refund")((id, request) =>
+            Effect.provideService(Transaction.run(refundOnce(id, request)), PgClient.PgClient, database)
           )
-        }
-        yield* faults.at("refund.after-intent")
-        return { view: yield* orders.get(id), paymentId: payment.id }
+        })
       })
-
-      return RefundOrder.of({
-        refund: Effect.fn("RefundOrder.refund")((id) =>
-          Effect.provideService(Transaction.run(begin(id)), PgClient.PgClient, database)
-        )
-      })
-    })
-  )
+    )
 }

@@ -1,10 +1,11 @@
 /** Revenue reports: requested, computed by a task, fetched once they are ready. */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Layer, Schema } from "effect"
+import { Context, Effect, Layer, Schema, SchemaTransformation } from "effect"
+import { SumMinor } from "../domain/Money.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { TaskId, TaskState } from "../tasks/TaskType.ts"
-import { type ReportRange, ReportResult, reportType } from "./tasks/Report.ts"
+import { Figures, type ReportRange, ReportResult, reportType } from "./tasks/Report.ts"
 
 /** There is no report with this id, or it was deleted after its retention. */
 export class ReportNotFound extends Schema.TaggedError<ReportNotFound>()("ReportNotFound", { taskId: TaskId }) {
@@ -24,6 +25,21 @@ export const ReportView = Schema.Struct({
 }).annotate({ identifier: "Report" })
 export type ReportView = typeof ReportView.Type
 
+/** A sum as it is stored: an older report has a number. */
+const StoredSum = Schema.Union([Schema.String, Schema.Number]).pipe(
+  Schema.decodeTo(
+    SumMinor,
+    SchemaTransformation.transform<string, string | number>({ decode: String, encode: (sum) => sum })
+  )
+)
+
+const StoredResult = Schema.Struct({
+  ...ReportResult.fields,
+  totals: Schema.Array(
+    Schema.Struct({ ...Figures.fields, capturedMinor: StoredSum, refundedMinor: StoredSum, netMinor: StoredSum })
+  )
+})
+
 export class Reports extends Context.Service<
   Reports,
   {
@@ -40,7 +56,7 @@ export class Reports extends Context.Service<
     Effect.gen(function* () {
       const client = yield* PgClient.PgClient
       const tasks = yield* Tasks
-      const decode = Schema.decodeUnknownEffect(ReportResult)
+      const decode = Schema.decodeUnknownEffect(StoredResult)
 
       return Reports.of({
         request: Effect.fn("Reports.request")(function* (range) {

@@ -2,7 +2,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { OrderId } from "../domain/Ids.ts"
 import { AppliedEvents } from "../operations/AppliedEvents.ts"
-import { History, PastEvent } from "../operations/History.ts"
+import { History, PastEvent, timelinePage } from "../operations/History.ts"
 import { type OrderNotFound, Orders } from "./Orders.ts"
 
 /** The subscribers of the orders topic, by the names of their consumer groups. */
@@ -12,20 +12,25 @@ export class Subscribers extends Context.Service<Subscribers, { readonly names: 
 
 export const TimelineView = Schema.Struct({
   orderId: OrderId,
-  /** False where retention has dropped events of the order. */
+  /** False where retention has dropped events of this page. */
   complete: Schema.Boolean,
   events: Schema.Array(
     Schema.Struct({
       ...PastEvent.fields,
       consumers: Schema.Record(Schema.String, Schema.Literals(["applied", "pending"]))
     })
-  )
+  ),
+  /** The last version of this page; null where the order has no more. */
+  nextCursor: Schema.NullOr(Schema.Int)
 }).annotate({ identifier: "Timeline" })
 export type TimelineView = typeof TimelineView.Type
 
 export class Timeline extends Context.Service<
   Timeline,
-  { readonly of: (orderId: OrderId) => Effect.Effect<TimelineView, OrderNotFound> }
+  {
+    /** A page of the order's events: those of the {@link timelinePage} versions after `cursor` (0). An order has an event for each declined payment. */
+    readonly of: (orderId: OrderId, cursor?: number) => Effect.Effect<TimelineView, OrderNotFound>
+  }
 >()("paid-once/application/Timeline") {
   static readonly layer: Layer.Layer<Timeline, never, Orders | History | AppliedEvents | Subscribers> = Layer.effect(
     Timeline,
@@ -35,14 +40,15 @@ export class Timeline extends Context.Service<
       const appliedEvents = yield* AppliedEvents
       const { names } = yield* Subscribers
 
-      const of = Effect.fn("Timeline.of")(function* (orderId: OrderId) {
-        const order = yield* orders.get(orderId)
-        const events = yield* history.of(orderId)
+      const of = Effect.fn("Timeline.of")(function* (orderId: OrderId, cursor = 0) {
+        const { version } = yield* orders.summary(orderId)
+        const events = yield* history.of(orderId, cursor)
+        const end = cursor + timelinePage
         const applied = yield* appliedEvents.applied(names, orderId, events)
         return {
           orderId,
           // Versions are contiguous, so the count shows whether an event is missing. There may be more: the order was read before.
-          complete: events.length >= order.version,
+          complete: events.length >= Math.min(version, end) - cursor,
           events: events.map((event) => ({
             ...event,
             consumers: Object.fromEntries(
@@ -51,7 +57,8 @@ export class Timeline extends Context.Service<
                 applied.has(`${name} ${event.eventId}`) ? ("applied" as const) : ("pending" as const)
               ])
             )
-          }))
+          })),
+          nextCursor: version > end ? end : null
         }
       })
       return Timeline.of({ of })

@@ -4,7 +4,8 @@
  * Implementations: `KafkaBroker` (Apache Kafka through kafkajs) and `EmbeddedBroker` (a durable log in Postgres). An implementation is
  * right when it passes the contract suite, test/contracts/Broker.ts.
  */
-import { Context, type Effect, Inspectable, Schema, type SubscriptionRef } from "effect"
+import { Context, type Effect, Schema, type SubscriptionRef } from "effect"
+import * as Outages from "../platform/Outages.ts"
 
 /** A record to be appended. The value's bytes and the headers reach the consumer unchanged. */
 export interface BrokerRecord {
@@ -53,6 +54,8 @@ export interface TopicInfo {
   readonly wireName?: string
   /** How long it keeps records. Absent where the broker does not tell. */
   readonly retention?: TopicRetention
+  /** In which form it keeps batches: `uncompressed`, or what producers made of them. Absent where the broker does not tell. */
+  readonly compression?: string
   /** How it replicates records. Absent where the broker has no replicas, or does not tell. */
   readonly replication?: TopicReplication
 }
@@ -89,10 +92,18 @@ export const topicName = /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$/
 /** The broker is unreachable or did not respond in time. A batch that was sent may be stored or not. Says nothing about the data. */
 export class BrokerUnavailable extends Schema.TaggedError<BrokerUnavailable>()("BrokerUnavailable", {
   operation: Schema.String,
-  cause: Schema.Defect()
+  cause: Schema.Defect(),
+  /** Where it refuses this process: why, and what an operator has to change. */
+  refusal: Schema.optionalKey(Schema.String)
 }) {
   override get message() {
-    return `broker unavailable: ${this.operation}: ${describe(this.cause)}`
+    return `broker unavailable: ${this.operation}: ${this.refusal ?? Outages.reasonOf(this.cause)}`
+  }
+  get [Outages.outage](): Outages.Outage {
+    const { refusal } = this
+    return refusal === undefined
+      ? { subject: "the broker", reason: Outages.reasonOf(this.cause) }
+      : { subject: "the broker", reason: refusal, kind: refusal }
   }
 }
 
@@ -103,6 +114,9 @@ export class TopicUnavailable extends Schema.TaggedError<TopicUnavailable>()("To
 }) {
   override get message() {
     return `topic ${this.topic} is unavailable: ${this.reason}`
+  }
+  get [Outages.outage](): Outages.Outage {
+    return { subject: `topic ${this.topic}`, reason: this.reason, kind: this.reason }
   }
 }
 
@@ -120,9 +134,6 @@ export class MessageRejected extends Schema.TaggedError<MessageRejected>()("Mess
 }
 
 export type PublishError = BrokerUnavailable | TopicUnavailable | MessageRejected
-
-const describe = (cause: unknown): string =>
-  cause instanceof Error ? cause.message : Inspectable.toStringUnknown(cause)
 
 /** How a member of a group reads a topic. */
 export interface ConsumeOptions {

@@ -11,7 +11,6 @@ import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import * as Path from "node:path"
 import * as Main from "../main.ts"
-import { DatabaseSettings } from "../platform/DatabaseSettings.ts"
 import * as Rows from "../platform/Rows.ts"
 import * as Database from "../postgres/Database.ts"
 import { ExitStatus } from "./Process.ts"
@@ -169,8 +168,14 @@ const run = Effect.gen(function* () {
     (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
   )
   yield* Console.log("Starting Postgres and the service …")
-  const postgres = yield* Main.acquireEmbedded(directory)
-  const env = { DATABASE_URL: Redacted.value(postgres.url), DATA_DIRECTORY: directory, PORT: "0", LOG_LEVEL: "None" }
+  const { ownerUrl, url } = yield* Main.temporaryPostgres
+  const env = {
+    DATABASE_URL: Redacted.value(url),
+    DATABASE_OWNER_URL: Redacted.value(ownerUrl),
+    DATA_DIRECTORY: directory,
+    PORT: "0",
+    LOG_LEVEL: "None"
+  }
   const scope = yield* Effect.scope
   const service = yield* ServiceProcess.start({ roles: "http,consumers,maintenance", env })
   yield* Console.log(`The service answers at ${service.url}.`)
@@ -179,9 +184,7 @@ const run = Effect.gen(function* () {
   )
   yield* Effect.andThen(story(service.url ?? "", startDispatcher), verdict).pipe(
     Effect.provide(NodeHttpClient.layerUndici),
-    Effect.provide(
-      Database.layer.pipe(Layer.provide(DatabaseSettings.layerOf({ url: postgres.url, maxConnections: 2 })))
-    )
+    Effect.provide(Database.layer.pipe(Layer.provide(Main.settingsOf(url, { maxConnections: 2 }))))
   )
 }).pipe(Effect.scoped)
 

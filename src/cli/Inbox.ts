@@ -8,6 +8,7 @@ import {
   by,
   eventFilters,
   json,
+  known,
   limit,
   onDatabase,
   operatorOf,
@@ -38,14 +39,8 @@ const filterOf = (flags: { readonly [Key in keyof typeof filters]: Option.Option
   aggregateId: Option.getOrUndefined(flags.aggregate)
 })
 
-/** Refuses a name that no consumer has: nothing found for a name that is misspelt would pass for good news. */
-const checked = (name: Option.Option<string>) => {
-  if (Option.isNone(name) || Main.consumerNames.includes(name.value)) return Effect.void
-  return Effect.andThen(
-    Console.error(`paid-once: there is no consumer ${name.value}: they are ${Main.consumerNames.join(", ")}`),
-    Effect.fail(new ExitStatus(2))
-  )
-}
+const checked = (name: Option.Option<string>) =>
+  Option.isNone(name) ? Effect.void : known("consumer", Main.consumerNames, name.value)
 
 const listed = (entries: ReadonlyArray<Entry>) =>
   entries.length === 0

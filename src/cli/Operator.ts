@@ -1,10 +1,14 @@
 /** Shared parts of the operator's commands: flags, the audit's actor and reason, and the printing of lists. */
-import { Console, Effect, Option, Schema } from "effect"
+import { Console, Effect, Option, Result, Schema } from "effect"
 import { Flag } from "effect/cli"
 import { hostname, userInfo } from "node:os"
 import * as Config from "../Config.ts"
+import * as Lifecycle from "../Lifecycle.ts"
 import * as Main from "../main.ts"
 import type { EventKey, Handled, Redriven } from "../operations/DeadLetters.ts"
+import { logging } from "../Settings.ts"
+import { unpresentable } from "../platform/StorableText.ts"
+import { duration } from "../Variable.ts"
 import { ExitStatus } from "./Process.ts"
 
 export const json = Flag.Boolean("json").pipe(
@@ -43,12 +47,93 @@ export const eventFilters = {
   )
 }
 
-/** Runs a command's work on the configured database. */
-export const onDatabase = <A, E, R extends Main.OperatorServices>(work: Effect.Effect<A, E, R>) =>
-  Effect.flatMap(Config.load, (config) => Effect.provide(work, Main.operator(config)))
+/** Seconds back from now: of the last hours or days. */
+export const since = Flag.String("since").pipe(
+  Flag.withDescription("only of this last time, for example 30m, 2h or 1d"),
+  Flag.filterMap(
+    (text) => Option.map(Result.getSuccess(duration(text)), (millis) => millis / 1_000),
+    (text) => `"${text}" is not a time like 90s, 30m, 2h or 1d`
+  ),
+  Flag.optional
+)
 
+const printable = (text: string): string => text.replaceAll(unpresentable, "\uFFFD")
+
+/** The same value, with escapes for what `JSON.stringify` leaves as it is. */
+const printableJson = (value: unknown): string =>
+  JSON.stringify(value).replaceAll(
+    unpresentable,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`
+  )
+
+/** A name out of these. Any other is refused: nothing found for a name that is misspelt would pass for good news. */
+export const known = (kind: string, names: ReadonlyArray<string>, name: string) =>
+  names.includes(name)
+    ? Effect.succeed(name)
+    : Effect.andThen(
+        Console.error(`paid-once: there is no ${kind} ${printable(name)}: they are ${names.join(", ")}`),
+        Effect.fail(new ExitStatus(2))
+      )
+
+/** The configuration. A variable that looks like one of ours is named: with `DATABSE_URL` another database would be looked at. */
+const configured = Effect.tap(Config.load, (config) =>
+  Effect.provide(Lifecycle.warnOfUnknown(process.env), logging(config))
+)
+
+const named = (what: string) => Console.error(`paid-once: ${what}`)
+
+/** Runs a command's work on the configured database, which is named on stderr. None is created, and none migrated. */
+export const onDatabase = <A, E, R extends Main.OperatorServices>(work: Effect.Effect<A, E, R>) =>
+  Effect.gen(function* () {
+    const config = yield* configured
+    yield* named(`the database is ${Main.nameOf(config)}`)
+    return yield* Effect.provide(work, Main.operator(config))
+  })
+
+/** {@link onDatabase}, for work that also asks the payment gateway, which is named on stderr, too. */
+export const onGateway = <A, E, R extends Main.CashierServices>(work: Effect.Effect<A, E, R>) =>
+  Effect.gen(function* () {
+    const config = yield* configured
+    yield* named(`the database is ${Main.nameOf(config)}`)
+    yield* named(`the gateway is ${config.gatewayUrl?.url ?? "the sandbox beside the service"}`)
+    return yield* Effect.provide(work, Main.cashier(config))
+  })
+
+/** The flags of a list that comes in pages; `id` is the schema of a cursor. */
+export const pageFlags = <Id extends string>(id: Schema.Codec<Id, string>) => ({
+  since,
+  cursor: Flag.String("cursor").pipe(
+    Flag.withDescription("only what is older than this one: the next page"),
+    Flag.withSchema(id),
+    Flag.optional
+  ),
+  limit
+})
+
+/** The filter that {@link pageFlags} make. */
+export const pageFilter = <Id>(flags: {
+  readonly since: Option.Option<number>
+  readonly cursor: Option.Option<Id>
+}): { readonly sinceSeconds?: number; readonly cursor?: Id } => ({
+  ...(Option.isSome(flags.since) ? { sinceSeconds: flags.since.value } : {}),
+  ...(Option.isSome(flags.cursor) ? { cursor: flags.cursor.value } : {})
+})
+
+/** A page as a table, with its next cursor, or JSON. */
+export const printPage = <A>(
+  asJson: boolean,
+  page: { readonly items: ReadonlyArray<A>; readonly nextCursor: string | null },
+  head: ReadonlyArray<string>,
+  row: (item: A) => ReadonlyArray<string>
+) =>
+  print(asJson, page, () => [
+    ...(page.items.length === 0 ? ["None."] : table([head, ...page.items.map(row)])),
+    ...(page.nextCursor === null ? [] : [`There are more: --cursor ${page.nextCursor}`])
+  ])
+
+/** Prints lines, or JSON. Strangers' words are in both: none of them moves the cursor, or turns the text around it. */
 export const print = (asJson: boolean, value: unknown, lines: () => ReadonlyArray<string>) =>
-  Console.log(asJson ? JSON.stringify(value) : lines().join("\n"))
+  Console.log(asJson ? printableJson(value) : lines().map(printable).join("\n"))
 
 /** One line about the event, or JSON. */
 export const printHandled = (asJson: boolean, handled: Handled<EventKey, string>) => {

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * The command line: `paid-once serve | gateway | migrate | maintenance run | outbox | inbox | demo | reset`.
+ * The command line: `paid-once serve | gateway | migrate | maintenance run | status | outbox | inbox | tasks | payments | mail | consumers | dispatcher | api-key | demo | reset`.
  */
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Console, Effect, Layer, Option, Result } from "effect"
@@ -8,25 +8,32 @@ import { CliError, Command, Flag } from "effect/cli"
 import { readFileSync } from "node:fs"
 import * as Path from "node:path"
 import * as Config from "../Config.ts"
+import * as Lifecycle from "../Lifecycle.ts"
 import * as Main from "../main.ts"
 import { Migrated } from "../postgres/Migrations.ts"
+import { apiKey } from "./ApiKey.ts"
+import { consumers, dispatcher } from "./Consumers.ts"
 import { demo } from "./Demo.ts"
 import { inbox } from "./Inbox.ts"
+import { mail } from "./Mail.ts"
 import * as MaintenanceCommand from "./Maintenance.ts"
 import { outbox } from "./Outbox.ts"
+import { payments } from "./Payments.ts"
 import { ExitStatus, runMain } from "./Process.ts"
+import { logging } from "../Settings.ts"
 import { reset } from "./Reset.ts"
+import { status } from "./Status.ts"
+import { tasks } from "./Tasks.ts"
 
 const json = Flag.Boolean("json").pipe(Flag.withDescription("print JSON for programs to read"), Flag.withDefault(false))
 
 /** The hard limit of a stop: this default until the configuration is read. */
 let hardMillis = 30_000
 
-const config = Effect.tap(Config.load, (loaded) =>
-  Effect.sync(() => {
-    hardMillis = loaded.shutdownHardMillis
-  })
-)
+const config = Effect.tap(Config.load, (loaded) => {
+  hardMillis = loaded.shutdownHardMillis
+  return Effect.provide(Lifecycle.warnOfUnknown(process.env), logging(loaded))
+})
 
 const serve = Command.make(
   "serve",
@@ -83,7 +90,23 @@ const { version } = JSON.parse(readFileSync(Path.join(Main.root, "package.json")
 
 const program = Command.make("paid-once").pipe(
   Command.withDescription("Orders and payments whose events are never lost and never applied twice"),
-  Command.withSubcommands([serve, gateway, migrate, maintenance, outbox, inbox, demo, reset]),
+  Command.withSubcommands([
+    serve,
+    gateway,
+    migrate,
+    maintenance,
+    status,
+    outbox,
+    inbox,
+    tasks,
+    payments,
+    mail,
+    consumers,
+    dispatcher,
+    apiKey,
+    demo,
+    reset
+  ]),
   Command.run({ version }),
   // Help that was requested is a success; help after wrong usage is a failure.
   Effect.catchIf(

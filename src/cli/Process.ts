@@ -39,7 +39,7 @@ const interruptBySignal = (fiber: Fiber.Fiber<unknown, unknown>, hardMillis: () 
     }
     stopping = true
     firstMillis = performance.now()
-    Grace.begin()
+    Grace.begin(signal)
     // A timer outside of Effect: it must fire when Effect's own shutdown hangs.
     setTimeout(() => {
       say(`paid-once: still not down after ${hardMillis()} ms (SHUTDOWN_HARD_MILLIS): leaving`)

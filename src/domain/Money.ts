@@ -21,6 +21,13 @@ export const AmountMinor = Schema.Int.check(Schema.isBetween({ minimum: 1, maxim
 )
 export type AmountMinor = typeof AmountMinor.Type
 
+/**
+ * A sum of amounts in minor units, as decimal digits. Of two amounts the sum may pass 2⁵³ − 1, and a JSON number is not exact from there on.
+ */
+export const SumMinor = Schema.String.check(
+  Schema.isPattern(/^-?\d+$/, { message: "must be a whole number in decimal digits" })
+).annotate({ description: "A sum in minor units, as decimal digits: it may be larger than a JSON number is exact" })
+
 /** An amount with its currency, as events carry it. */
 export const Money = Schema.Struct({ amountMinor: AmountMinor, currency: Currency })
 export type Money = typeof Money.Type
@@ -36,4 +43,31 @@ export const totalOf = (
   return total < 1n
     ? Result.fail(`the total of all lines is ${total}, less than 1`)
     : Result.succeed(AmountMinor.make(Number(total)))
+}
+
+/**
+ * Currencies whose smallest unit is not a hundredth. The runtime's own list (CLDR) is about cash, and knows no fils of a dinar in Iraq.
+ *
+ * Source: ISO 4217, list one, column "minor units".
+ */
+const minorDigits: ReadonlyMap<string, number> = new Map([
+  ...["BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "UYI", "VND", "VUV"].map(
+    (code) => [code, 0] as const
+  ),
+  ...["XAF", "XOF", "XPF"].map((code) => [code, 0] as const),
+  ...["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"].map((code) => [code, 3] as const),
+  ...["CLF", "UYW"].map((code) => [code, 4] as const)
+])
+
+/** An amount for a person to read, as its currency writes it: 12.50 EUR, 1250 JPY, 1.250 KWD. Exact, whatever its size. */
+export const format = ({
+  amountMinor,
+  currency
+}: {
+  readonly amountMinor: number
+  readonly currency: string
+}): string => {
+  const digits = minorDigits.get(currency) ?? 2
+  const minor = String(amountMinor).padStart(digits + 1, "0")
+  return `${digits === 0 ? minor : `${minor.slice(0, -digits)}.${minor.slice(-digits)}`} ${currency}`
 }

@@ -1,6 +1,6 @@
 /**
- * A payment: one attempt to pay one order. charging → captured → refunding → refunded, or charging → declined. It is `manual` where the gateway
- * gave no outcome in time ({@link paymentTransitions}, drawn in docs/payments.md).
+ * A payment: one attempt to pay one order. charging → captured → refunding → refunded, or charging → declined. It is `manual` where a person has
+ * to look at it ({@link paymentTransitions}, drawn in docs/payments.md).
  *
  * Its id is the gateway's idempotency key, so the gateway charges at most once for it.
  */
@@ -20,12 +20,15 @@ export type PaymentStatus = typeof PaymentStatus.Type
  * The allowed transitions. Every update of a payment's status is guarded by them.
  *
  * - A capture for an order that was cancelled meanwhile becomes `refunding` at once.
+ * - A capture of a declined payment becomes `refunding`, too: the order may be paid by another one. A capture of another amount: `manual`.
+ * - A captured payment becomes `refunded` where somebody refunds it at the gateway, and `manual` where the gateway reports a dispute, a part of
+ *   the amount, or another amount.
  * - A later report of the gateway, about the charge or the refund, ends `manual`.
  */
 export const paymentTransitions: Readonly<Record<PaymentStatus, ReadonlyArray<PaymentStatus>>> = {
   charging: ["captured", "declined", "refunding", "manual"],
-  captured: ["refunding"],
-  declined: [],
+  captured: ["refunding", "refunded", "manual"],
+  declined: ["refunding", "manual"],
   refunding: ["refunded", "manual"],
   refunded: [],
   manual: ["captured", "declined", "refunding", "refunded"]

@@ -69,8 +69,9 @@ export class BrokerReachability extends Context.Service<
               yield* ownership.setAble(answers)
               if (answers) yield* pauses.release
               yield* answers
-                ? Effect.logInfo("the broker can be reached again: this process takes its part of the lanes")
-                : Effect.logWarning(
+                ? Effect.logDebug("the broker can be reached again: this process takes its part of the lanes")
+                : // The log tells the outage itself by its failed sends.
+                  Effect.logDebug(
                     "the broker can't be reached from here: lanes go to dispatchers that reach it, if any do"
                   )
             }

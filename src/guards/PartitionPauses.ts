@@ -28,7 +28,8 @@ export const PauseSettings = Context.Reference<{
   })
 })
 
-const leavingOut = <A extends LaneView>(view: A, topics: ReadonlyArray<string>): A =>
+/** The view without these topics. */
+export const leavingOut = <A extends LaneView>(view: A, topics: ReadonlyArray<string>): A =>
   topics.length === 0 ? view : { ...view, withoutTopics: [...(view.withoutTopics ?? []), ...topics] }
 
 export class PartitionPauses extends Context.Service<

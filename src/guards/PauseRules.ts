@@ -11,6 +11,7 @@
  */
 import { Effect, Latch } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
+import * as Outages from "../platform/Outages.ts"
 import * as Backoff from "../platform/Backoff.ts"
 import { type PublishError, TopicUnavailable } from "../brokers/Broker.ts"
 import { type Lane, partitionOf } from "../outbox/Lane.ts"
@@ -104,6 +105,10 @@ export interface PauseRules {
 const keyOf = (topic: string, place: Place | undefined) =>
   place === undefined ? topic : `${topic}\0${place.partition}/${place.count}`
 
+/** How the log names the part of the process that a failed place stops. */
+const partOf = (topic: string, place: Place | undefined) =>
+  place === undefined ? `publishing to ${topic}` : `publishing to ${topic}/${place.partition}`
+
 const isIn = (lane: Lane, place: Place | undefined) =>
   place === undefined || partitionOf(lane, place.count) === place.partition
 
@@ -120,6 +125,7 @@ export const make = Effect.fnUntraced(function* (options: {
   readonly onChange?: Effect.Effect<unknown>
 }): Effect.fn.Return<PauseRules> {
   const changed = yield* Latch.make(false)
+  const outages = yield* Outages.Outages
   const change = Effect.andThen(changed.open, options.onChange ?? Effect.void)
   const failures = new Map<string, Failure>()
   /** When a topic with a failed place was last reached. */
@@ -195,7 +201,9 @@ export const make = Effect.fnUntraced(function* (options: {
       reason: error.message
     })
     yield* change
-    yield* Effect.logWarning(`publishing to ${topic} failed; next try in ${Math.round(delay)} ms`).pipe(
+    const outage = Outages.of(error)
+    if (outage !== undefined) yield* outages.failed(partOf(topic, place), outage)
+    yield* Effect.logDebug(`publishing to ${topic} failed; next try in ${Math.round(delay)} ms`).pipe(
       Effect.annotateLogs({
         topic,
         ...(place === undefined ? {} : { partition: place.partition }),
@@ -213,6 +221,7 @@ export const make = Effect.fnUntraced(function* (options: {
     const keys = [keyOf(topic, place), keyOf(topic, undefined)]
     const own = keys.flatMap((key) => failures.get(key) ?? [])
     for (const key of keys) forget(key)
+    for (const failure of own) yield* outages.recovered(partOf(topic, failure.place))
     // Counts even if its pause is over: lanes that were checked during the probe wait for more than the end of the pause.
     let hasEnded = own.length > 0
     const others = [...at(now)].filter(([, failure]) => failure.topic === topic)
@@ -276,8 +285,11 @@ export const make = Effect.fnUntraced(function* (options: {
       return sinces.length === 0 ? 0 : now - Math.max(answeredMillis, Math.min(...sinces))
     }),
     release: Effect.suspend(() => {
+      const released = [...failures.values()]
       for (const key of failures.keys()) forget(key)
-      return change
+      return Effect.forEach(released, ({ place, topic }) => outages.recovered(partOf(topic, place)), {
+        discard: true
+      }).pipe(Effect.andThen(change))
     }),
     nextEndMillis: Effect.map(Monotonic.millis, (now) => {
       const ends = [...at(now).values()].map(({ untilMillis }) => untilMillis).filter((millis) => millis > now)

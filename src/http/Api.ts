@@ -23,6 +23,9 @@ export const Api = HttpApi.make("paid-once")
     OpenApi.annotations({
       title: "Paid Once",
       version: "0.1.0",
+      license: { name: "MIT", identifier: "MIT" },
+      // The server that the document comes from, under whichever name that is.
+      servers: [{ url: "/" }],
       transform: improve({
         limit: {
           type: "integer",

@@ -12,11 +12,14 @@ export const exampleOrderId = "01890a5d-ac96-774b-bcce-b302099a8057"
 export const uuidV7 = (description: string) =>
   Schema.String.check(Schema.isUUID(7, { message: "must be a UUID of version 7", description }))
 
-const ProblemBody = Schema.Struct({
+const problemFields = {
   type: Schema.String,
   title: Schema.String,
   status: Schema.Int,
   detail: Schema.String,
+  traceId: Schema.optionalKey(
+    Schema.String.annotate({ description: "Of a failure on our side: the log has the rest under this id" })
+  ),
   errors: Schema.optionalKey(
     Schema.Array(
       Schema.Struct({
@@ -26,7 +29,9 @@ const ProblemBody = Schema.Struct({
       })
     )
   )
-}).annotate({
+}
+
+const ProblemBody = Schema.Struct(problemFields).annotate({
   identifier: "Problem",
   description: "RFC 9457. `errors` names every wrong field.",
   examples: [
@@ -42,6 +47,15 @@ const ProblemBody = Schema.Struct({
 
 const problem = (status: number) =>
   ProblemBody.pipe(HttpApiSchema.asJson({ contentType: problemType }), HttpApiSchema.status(status))
+/** The problem of a payment that was declined, with the gateway's reason. */
+export const declined = Schema.Struct({
+  ...problemFields,
+  paymentId: Schema.String.annotate({ description: "The payment that was declined" }),
+  reason: Schema.String.annotate({ description: "The gateway's reason" })
+})
+  .annotate({ identifier: "PaymentDeclined", description: "RFC 9457, with the payment and the gateway's reason." })
+  .pipe(HttpApiSchema.asJson({ contentType: problemType }), HttpApiSchema.status(402))
+
 /** The problems of these statuses. */
 export const problems = (...statuses: ReadonlyArray<number>) => statuses.map(problem)
 

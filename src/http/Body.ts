@@ -4,17 +4,17 @@
  * The bytes are read here and not by HttpApi: HttpApi replaces invalid UTF-8 by U+FFFD, reads a body without a content type as JSON, and
  * answers 413 and 415 without a problem.
  */
-import { ByteSize, Effect, Result, Schema } from "effect"
-import { HttpIncomingMessage, HttpServerRequest } from "effect/http"
+import { Effect, Result, Schema } from "effect"
+import { HttpServerRequest } from "effect/http"
+import * as Turn from "../platform/Turn.ts"
+import * as JsonBounds from "./JsonBounds.ts"
 import { type FieldError, fieldErrors, badRequest, Problem } from "./Problems.ts"
+import * as RequestBytes from "./RequestBytes.ts"
 
 /** Seven times the largest valid order: 1,000 lines of some 150 bytes. */
 export const maxBodyBytes = 1_048_576
 
-/**
- * The longest array of the API: an order's lines. Checked before the schema reads the elements. Otherwise a megabyte of `{},` would cost a
- * million issues and seconds of work.
- */
+/** The longest array of the API: an order's lines. Checked before the schema reads the elements, to name the array and not each of them. */
 const maxArrayLength = 1_000
 
 const parseOptions = { errors: "all", onExcessProperty: "error" } as const
@@ -69,34 +69,44 @@ const boundArrays = (body: unknown): { readonly bounded: unknown; readonly tooLo
       }
 }
 
-const tooLarge = new Problem({
-  status: 413,
-  detail: `the body is larger than ${maxBodyBytes} bytes`,
-  errors: [{ in: "body", pointer: "", message: `must have at most ${maxBodyBytes} bytes` }]
-})
+const tooLarge = (maxBytes: number) =>
+  new Problem({
+    status: 413,
+    detail: `the body is larger than ${maxBytes} bytes`,
+    errors: [{ in: "body", pointer: "", message: `must have at most ${maxBytes} bytes` }]
+  })
 
 const refuse = (message: string): Problem => badRequest([{ in: "body", pointer: "", message }])
 
 /** A charset parameter may only name UTF-8, which JSON always is (RFC 8259, section 8.1). */
 const jsonType = /^application\/json\s*(?:;\s*charset\s*=\s*"?utf-8"?\s*)?;?$/i
 
-/** The body's text. Checks its size first, then its content type and its encoding. */
-export const text: Effect.Effect<string, Problem, HttpServerRequest.HttpServerRequest> = Effect.gen(function* () {
+/** Whether the request announces a body. */
+export const hasBody = (headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>): boolean =>
+  headers["transfer-encoding"] !== undefined || (headers["content-length"] ?? "0") !== "0"
+
+/** The 415 for a body of this type; undefined where it is JSON. */
+export const unsupportedType = (type: string | undefined): Problem | undefined =>
+  type !== undefined && jsonType.test(type.trim())
+    ? undefined
+    : new Problem({
+        status: 415,
+        detail: type === undefined ? "the body has no content type" : `the content type ${type} is not supported`,
+        errors: [{ in: "header", pointer: "/content-type", message: "must be application/json" }],
+        // RFC 9110, section 15.5.16: names the accepted type.
+        headers: { accept: "application/json" }
+      })
+
+/** The body's bytes. Checks the size, announced or counted, and the content type, and not what they say. */
+export const bytes = Effect.fnUntraced(function* (
+  maxBytes: number
+): Effect.fn.Return<Uint8Array, Problem, HttpServerRequest.HttpServerRequest> {
   const request = yield* HttpServerRequest.HttpServerRequest
   const { "content-encoding": encoding, "content-length": length, "content-type": type } = request.headers
-  if (Number(length) > maxBodyBytes) return yield* tooLarge
-  if (length === "0" || (length === undefined && request.headers["transfer-encoding"] === undefined)) {
-    return yield* refuse("must be JSON, and is empty")
-  }
-  if (type === undefined || !jsonType.test(type.trim())) {
-    return yield* new Problem({
-      status: 415,
-      detail: type === undefined ? "the body has no content type" : `the content type ${type} is not supported`,
-      errors: [{ in: "header", pointer: "/content-type", message: "must be application/json" }],
-      // RFC 9110, section 15.5.16: names the accepted type.
-      headers: { accept: "application/json" }
-    })
-  }
+  if (Number(length) > maxBytes) return yield* tooLarge(maxBytes)
+  if (!hasBody(request.headers)) return yield* refuse("must be JSON, and is empty")
+  const unsupported = unsupportedType(type)
+  if (unsupported !== undefined) return yield* unsupported
   if (encoding !== undefined && encoding.toLowerCase() !== "identity") {
     return yield* new Problem({
       status: 415,
@@ -105,22 +115,45 @@ export const text: Effect.Effect<string, Problem, HttpServerRequest.HttpServerRe
       headers: { "accept-encoding": "identity" }
     })
   }
-  const bytes = yield* request.arrayBuffer.pipe(
-    // Counts the bytes that arrive: a chunked body does not announce its length.
-    Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(maxBodyBytes)),
-    Effect.mapError(({ reason }) =>
-      reason._tag === "RequestParseError" && reason.reason === "BodyTooLarge"
-        ? tooLarge
-        : refuse("ended before its time")
-    )
+  // Counts the bytes that arrive: a chunked body does not announce its length.
+  const body = yield* Turn.aside(RequestBytes.read(request, maxBytes)).pipe(
+    Effect.mapError((unreadable) => (unreadable === "too large" ? tooLarge(maxBytes) : refuse("ended before its time")))
   )
-  if (bytes.byteLength === 0) return yield* refuse("must be JSON, and is empty")
+  if (body.length === 0) return yield* refuse("must be JSON, and is empty")
+  return body
+})
+
+/** The text of a body. Checks the bounds of {@link JsonBounds} and the encoding. */
+export const textOf = Effect.fnUntraced(function* (bytes: Uint8Array): Effect.fn.Return<string, Problem> {
+  const exceeded = JsonBounds.exceededBy(bytes)
+  if (exceeded !== undefined) return yield* refuse(exceeded)
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes)
   } catch {
     return yield* refuse("must be UTF-8, and has bytes that are not")
   }
 })
+
+/** The body's text. Checks its size first, then its content type, the bounds of {@link JsonBounds} and its encoding. */
+export const text: Effect.Effect<string, Problem, HttpServerRequest.HttpServerRequest> = Effect.flatMap(
+  bytes(maxBodyBytes),
+  textOf
+)
+
+/** Without a pattern over the whole text: one that may begin with any number of blanks takes a square of their number. */
+const saysNothing = (body: string): boolean => {
+  const said = body.trim()
+  return said === "" || (said.startsWith("{") && said.endsWith("}") && said.slice(1, -1).trim() === "")
+}
+
+/** Refuses a body that says something, for a request without parameters. */
+export const none: Effect.Effect<void, Problem, HttpServerRequest.HttpServerRequest> = Effect.flatMap(
+  HttpServerRequest.HttpServerRequest,
+  ({ headers }) =>
+    hasBody(headers)
+      ? Effect.flatMap(text, (body) => (saysNothing(body) ? Effect.void : Effect.fail(refuse("must be empty, or {}"))))
+      : Effect.void
+)
 
 const read: Effect.Effect<unknown, Problem, HttpServerRequest.HttpServerRequest> = Effect.flatMap(text, (body) =>
   Effect.fromResult(parse(body))

@@ -11,6 +11,7 @@
 import { Deferred, Effect, Exit } from "effect"
 import type * as Http from "node:http"
 import * as Net from "node:net"
+import type { Connections } from "./Connections.ts"
 
 /**
  * How long a connection is idle before it is closed. A client under load sends its next request within some hundred milliseconds, and within
@@ -21,16 +22,6 @@ const silenceMillis = 2_000
 /** How often idle connections are looked for. */
 const lookMillis = 50
 
-/** The state of an open connection. */
-interface Use {
-  /** Requests that are being answered. */
-  readonly underWay: Set<Http.ServerResponse>
-  /** When it was opened, or its last answer ended. */
-  sinceMillis: number
-  /** Bytes read by then. More bytes mean that a request has begun. */
-  bytesRead: number
-}
-
 /** The drain of a server that is about to listen. */
 export interface Draining {
   /**
@@ -40,34 +31,23 @@ export interface Draining {
   readonly drain: (graceMillis: number) => Effect.Effect<void>
 }
 
-/** Watches the server's connections from now on. */
-export const make = (server: Http.Server): Draining => {
-  const uses = new Map<Net.Socket, Use>()
+/** The drain of a server with these connections. */
+export const make = (server: Http.Server, { open }: Pick<Connections, "open">): Draining => {
   let isDraining = false
 
   /** Makes the answer the connection's last one. Without effect where its head has been sent. */
   const makeLast = (response: Http.ServerResponse) => {
     response.shouldKeepAlive = false
   }
-  server.on("connection", (socket: Net.Socket) => {
-    uses.set(socket, { underWay: new Set(), sinceMillis: performance.now(), bytesRead: 0 })
-    socket.once("close", () => uses.delete(socket))
-  })
-  server.on("request", ({ socket }, response) => {
+  const begin = (_: unknown, response: Http.ServerResponse) => {
     if (isDraining) makeLast(response)
-    const use = uses.get(socket)
-    use?.underWay.add(response)
-    response.once("close", () => {
-      if (use === undefined) return
-      use.underWay.delete(response)
-      use.sinceMillis = performance.now()
-      use.bytesRead = socket.bytesRead
-    })
-  })
+  }
+  server.on("request", begin)
+  server.on("checkContinue", begin)
 
   const closeSilent = () => {
     const before = performance.now() - silenceMillis
-    uses.forEach(({ bytesRead, sinceMillis, underWay }, socket) => {
+    open.forEach(({ bytesRead, sinceMillis, underWay }, socket) => {
       if (underWay.size === 0 && socket.bytesRead === bytesRead && sinceMillis < before) socket.destroy()
     })
   }
@@ -77,7 +57,7 @@ export const make = (server: Http.Server): Draining => {
     const gone = yield* Deferred.make<void>()
     server.once("close", () => Deferred.doneUnsafe(gone, Exit.void))
     isDraining = true
-    uses.forEach(({ underWay }) => underWay.forEach(makeLast))
+    open.forEach(({ underWay }) => underWay.forEach((_, response) => makeLast(response)))
     yield* afterPoll(() => Net.Server.prototype.close.call(server))
     yield* Effect.sleep(lookMillis).pipe(
       Effect.andThen(afterPoll(closeSilent)),

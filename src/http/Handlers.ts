@@ -1,11 +1,16 @@
 /** The handlers of the API: they call the use cases, and turn results into answers. Failures become problems, here and in `Observe`. */
-import { Effect, Layer, Schema } from "effect"
+import { Effect, Layer } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { CancelOrder } from "../application/CancelOrder.ts"
-import { GatewayWebhook, signatureHeader, type WebhookRefused } from "../application/GatewayWebhook.ts"
-import type { IdempotencyKey, KeyedRequest, KeyReused } from "../application/Idempotency.ts"
-import { type OrderNotFound, Orders, OrderView } from "../application/Orders.ts"
+import {
+  GatewayWebhook,
+  type ReportTooEarly,
+  signatureHeader,
+  type WebhookRefused
+} from "../application/GatewayWebhook.ts"
+import type { FinalAnswer, IdempotencyKey, KeyedRequest, KeyReused } from "../application/Idempotency.ts"
+import { type OrderNotFound, Orders } from "../application/Orders.ts"
 import { type PaymentNotFound, type PaymentOpen, Payments } from "../application/Payments.ts"
 import { type PaymentInProgress, PayOrder, type PayResult, type TooManyPayments } from "../application/PayOrder.ts"
 import { PlaceOrder } from "../application/PlaceOrder.ts"
@@ -18,9 +23,11 @@ import type { EventRefused } from "../outbox/Outbox.ts"
 import { type TaskNotFound, Tasks } from "../tasks/Tasks.ts"
 import { Api } from "./Api.ts"
 import * as Body from "./Body.ts"
+import { Caller } from "./access/Caller.ts"
 import { Health } from "./Health.ts"
 import { HealthApi } from "./HealthApi.ts"
 import { NewOrderBody, PayBody, type PaymentPending } from "./OrdersApi.ts"
+import { maxReportBytes } from "./PaymentsApi.ts"
 import { contentType as problemType, Problem, toResponse } from "./Problems.ts"
 import { ReportBody } from "./TasksApi.ts"
 
@@ -34,6 +41,7 @@ type Refusal =
   | PaymentOpen
   | Problem
   | ReportNotFound
+  | ReportTooEarly
   | TaskNotFound
   | TooManyPayments
   | WebhookRefused
@@ -53,6 +61,9 @@ const toProblem = (refusal: Refusal): Problem => {
     case "PaymentInProgress":
       // An attempt ends within the gateway's timeout, and usually in far less than a second.
       return new Problem({ status: 409, detail: refusal.message, headers: { "retry-after": "1" } })
+    case "ReportTooEarly":
+      // As long as the first look-up of its recovery may take.
+      return new Problem({ status: 503, detail: refusal.message, headers: { "retry-after": "60" } })
     case "TooManyPayments":
       return new Problem({ status: 503, detail: refusal.message, headers: { "retry-after": "1" } })
     case "WebhookRefused":
@@ -85,7 +96,12 @@ const json = (status: number, body: string, headers?: Readonly<Record<string, st
   })
 
 /** The path is built from the decoded id, so that an order has one path, however the client spelt the id. */
-const keyed = (path: string, key: IdempotencyKey, body: unknown): KeyedRequest => ({ method: "POST", path, key, body })
+const keyed = (path: string, key: IdempotencyKey, body: unknown): Effect.Effect<KeyedRequest> =>
+  Effect.map(Caller, ({ name }) => ({ caller: name, method: "POST", path, key, body }))
+
+/** A request of a use case that has no parameters. A body is refused: who asks for a part of the amount back must not get all of it. */
+const keyedIfAny = (path: string, key: IdempotencyKey | undefined) =>
+  Effect.andThen(Body.none, key === undefined ? Effect.succeed(undefined) : keyed(path, key, null))
 
 const toAnswer = (orderId: OrderId, result: PayResult) => {
   if (result._tag === "Final") return json(result.answer.status, result.answer.body)
@@ -98,15 +114,25 @@ const toAnswer = (orderId: OrderId, result: PayResult) => {
         ? "the payment's outcome could not be found out, and a person looks after it: the same Idempotency-Key will tell"
         : "the payment's outcome is not known yet, and is being looked for: ask again with the same Idempotency-Key"
   }
-  return json(202, JSON.stringify(pending), { location: `/payments/${result.paymentId}` })
+  return json(202, JSON.stringify(pending), {
+    location: `/payments/${result.paymentId}`,
+    "retry-after": result.status === "manual" ? manualRetrySeconds : paymentRetrySeconds
+  })
 }
 
-const encodeView = Schema.encodeEffect(Schema.fromJsonString(OrderView))
+/** The recovery looks an unknown outcome up after five seconds for the first time. */
+const paymentRetrySeconds = "5"
+/** A person looks after the payment: that takes minutes at least. */
+const manualRetrySeconds = "60"
+/** A task begins at once, and most take less than a second. */
+const taskRetrySeconds = "1"
 
 /** The order after the request: 200, or 202 with the location of a payment that is under way. */
-const toView = (view: OrderView, payment: string | undefined) =>
-  Effect.map(Effect.orDie(encodeView(view)), (body) =>
-    payment === undefined ? json(200, body) : json(202, body, { location: `/payments/${payment}` })
+const toOrder = ({ body, paymentId, status }: FinalAnswer, retrySeconds: string) =>
+  json(
+    status,
+    body,
+    paymentId === undefined ? undefined : { location: `/payments/${paymentId}`, "retry-after": retrySeconds }
   )
 
 const ordersLayer = HttpApiBuilder.group(
@@ -125,7 +151,7 @@ const ordersLayer = HttpApiBuilder.group(
           Effect.gen(function* () {
             const order = yield* Body.decode(NewOrderBody)
             const key = headers["idempotency-key"]
-            const placed = yield* placeOrder.place(order, key && keyed("/orders", key, order))
+            const placed = yield* placeOrder.place(order, key && (yield* keyed("/orders", key, order)))
             return json(201, placed.body, { location: `/orders/${placed.orderId}` })
           })
         )
@@ -134,20 +160,30 @@ const ordersLayer = HttpApiBuilder.group(
         refusing(
           Effect.gen(function* () {
             const body = yield* Body.decode(PayBody)
-            const request = keyed(`/orders/${params.id}/pay`, headers["idempotency-key"], body)
+            const request = yield* keyed(`/orders/${params.id}/pay`, headers["idempotency-key"], body)
             return toAnswer(params.id, yield* payOrder.pay(params.id, body.paymentMethod, request))
           })
         )
       )
-      .handleRaw("cancel", ({ params }) =>
-        refusing(Effect.flatMap(cancelOrder.cancel(params.id), ({ inFlight, view }) => toView(view, inFlight)))
+      .handleRaw("cancel", ({ headers, params }) =>
+        refusing(
+          Effect.gen(function* () {
+            const request = yield* keyedIfAny(`/orders/${params.id}/cancel`, headers["idempotency-key"])
+            return toOrder(yield* cancelOrder.cancel(params.id, request), paymentRetrySeconds)
+          })
+        )
       )
-      .handleRaw("refund", ({ params }) =>
-        refusing(Effect.flatMap(refundOrder.refund(params.id), ({ paymentId, view }) => toView(view, paymentId)))
+      .handleRaw("refund", ({ headers, params }) =>
+        refusing(
+          Effect.gen(function* () {
+            const request = yield* keyedIfAny(`/orders/${params.id}/refund`, headers["idempotency-key"])
+            return toOrder(yield* refundOrder.refund(params.id, request), taskRetrySeconds)
+          })
+        )
       )
       .handle("get", ({ params }) => refusing(orders.get(params.id)))
       .handle("list", ({ query }) => orders.list(query))
-      .handle("timeline", ({ params }) => refusing(timeline.of(params.id)))
+      .handle("timeline", ({ params, query }) => refusing(timeline.of(params.id, query.cursor)))
   })
 )
 
@@ -171,7 +207,7 @@ const reportsLayer = HttpApiBuilder.group(
           Effect.gen(function* () {
             const taskId = yield* reports.request(yield* Body.decode(ReportBody))
             const location = `/reports/${taskId}`
-            return json(202, JSON.stringify(yield* reports.get(taskId)), { location })
+            return json(202, JSON.stringify(yield* reports.get(taskId)), { location, "retry-after": taskRetrySeconds })
           })
         )
       )
@@ -197,14 +233,22 @@ const webhooksLayer = HttpApiBuilder.group(
       refusing(
         Effect.gen(function* () {
           const { headers } = yield* HttpServerRequest.HttpServerRequest
-          // The signature covers the exact text.
-          yield* webhook.receive(headers[signatureHeader] ?? "", yield* Body.text)
+          // Anybody may ask: each step costs more than the one before, and is taken only after it.
+          const verify = yield* webhook.verifier(headers[signatureHeader] ?? "")
+          const bytes = yield* Body.bytes(maxReportBytes)
+          yield* verify(bytes)
+          const text = yield* Body.textOf(bytes)
+          // The gateway has no API key: its signature proves who it is.
+          yield* Effect.annotateLogs(webhook.record(text), "caller", "gateway")
           return json(200, JSON.stringify({ received: true }))
         })
       )
     )
   })
 )
+
+/** As long as the pool takes to reconnect. */
+const unreadyRetrySeconds = "2"
 
 /** The handlers of {@link HealthApi}. */
 export const healthLayer = HttpApiBuilder.group(
@@ -216,7 +260,9 @@ export const healthLayer = HttpApiBuilder.group(
       .handle("live", () => Effect.succeed({ status: "live" as const }))
       .handle("ready", () =>
         Effect.map(health.report, (report) =>
-          HttpServerResponse.jsonUnsafe(report, { status: report.status === "unready" ? 503 : 200 })
+          report.status === "unready"
+            ? HttpServerResponse.jsonUnsafe(report, { status: 503, headers: { "retry-after": unreadyRetrySeconds } })
+            : HttpServerResponse.jsonUnsafe(report)
         )
       )
   })

@@ -3,10 +3,14 @@
  *
  * A process is unready only where it can't take an order: without the database, while it starts, and while it stops. Without the broker, or
  * with a fiber that is being restarted, it is degraded: events wait in the outbox meanwhile.
+ *
+ * Anybody may ask, as often as they like: all who ask share one look at the database and the parts, at most one a second.
  */
-import { Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
+import { Context, Effect, Fiber, FiberSet, Layer, Ref, Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
+import * as DatabaseOutage from "../platform/DatabaseOutage.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
+import { Outages } from "../platform/Outages.ts"
 import { Fibers, type FiberState, stuckAfterMillis } from "../platform/Supervised.ts"
 
 /** The report of one part. Further fields are for the operator. */
@@ -87,6 +91,12 @@ export class Readiness extends Context.Service<
 /** Orchestrators wait one to three seconds for an answer: this must be shorter. */
 const partTimeoutMillis = 2_000
 
+/** Those who watch ask once a second at most: they see each change with their next question. */
+const freshMillis = 1_000
+
+/** The reports that had to be asked for, by name. */
+type Looked = ReadonlyArray<readonly [string, PartReport]>
+
 export class Health extends Context.Service<Health, { readonly report: Effect.Effect<HealthReport> }>()(
   "paid-once/http/Health"
 ) {
@@ -98,6 +108,9 @@ export class Health extends Context.Service<Health, { readonly report: Effect.Ef
         const sql = yield* SqlClient.SqlClient
         const readiness = yield* Readiness
         const others = yield* HealthParts
+        const outages = yield* Outages
+        // Of the process, and not of one who asks: that one may leave, and others still wait.
+        const fork = yield* FiberSet.makeRuntime<never, Looked, never>()
 
         const database = sql`SELECT 1`.pipe(
           Effect.as<PartReport>({ status: "ready" }),
@@ -109,35 +122,63 @@ export class Health extends Context.Service<Health, { readonly report: Effect.Ef
             } satisfies PartReport)
           )
         )
-        const bounded = ({ name, report }: HealthPart) =>
-          report.pipe(
-            Effect.timeout(partTimeoutMillis),
-            Effect.catchCause((cause) =>
-              Effect.as(Effect.logWarning(`health: ${name} does not answer`, cause), {
-                status: "degraded"
-              } satisfies PartReport)
-            ),
-            Effect.map((part) => [name, part] as const)
+        const bounded = ({ name, report }: HealthPart) => {
+          const stopped = `health: ${name}`
+          const silence = { subject: `the part ${name} of health`, reason: `no answer in ${partTimeoutMillis} ms` }
+          return report.pipe(
+            Effect.tap(outages.recovered(stopped)),
+            Effect.timeoutOrElse({
+              duration: partTimeoutMillis,
+              orElse: () => Effect.as(outages.failed(stopped, silence), degraded)
+            }),
+            Effect.catchCause((cause) => {
+              const outage = DatabaseOutage.told(cause)
+              const tell =
+                outage === undefined
+                  ? Effect.logWarning(`health: ${name} does not answer`, cause)
+                  : outages.failed(stopped, outage)
+              return Effect.as(tell, degraded)
+            })
           )
+        }
+
+        /** The database and the added parts, by name. */
+        const look = Effect.gen(function* () {
+          const all = [
+            ["database", database] as const,
+            ...(yield* others.all).map((part) => [part.name, bounded(part)] as const)
+          ]
+          // Side by side: one after the other they could take a multiple of the timeout.
+          return yield* Effect.forEach(all, ([name, part]) => Effect.map(part, (found) => [name, found] as const), {
+            concurrency: "unbounded"
+          })
+        })
+        let last: { readonly beganMillis: number; readonly looking: Fiber.Fiber<Looked> } | undefined
+        const shared = Effect.flatMap(Monotonic.millis, (now) => {
+          const isShared =
+            last !== undefined && (last.looking.pollUnsafe() === undefined || now - last.beganMillis < freshMillis)
+          if (last === undefined || !isShared) last = { beganMillis: now, looking: fork(look) }
+          return Fiber.join(last.looking)
+        })
 
         const report = Effect.gen(function* () {
+          const looked = yield* shared
+          // What this process knows of itself costs nothing, and is never old.
           const now = yield* Monotonic.millis
           const parts: Record<string, PartReport> = {}
           const phase = yield* readiness.phase
           if (phase === "starting") parts["start"] = { status: "unready" }
           if (phase === "draining") parts["shutdown"] = { status: "unready" }
-          const added = Effect.forEach(yield* others.all, bounded, { concurrency: "unbounded" })
-          // Side by side: one after the other they could take twice the timeout.
-          const [ofDatabase, ofOthers] = yield* Effect.all([database, added], { concurrency: "unbounded" })
-          parts["database"] = ofDatabase
           for (const state of yield* fibers.states) parts[`fiber:${state.name}`] = ofFiber(state, now)
-          for (const [name, part] of ofOthers) parts[name] = part
+          Object.assign(parts, Object.fromEntries(looked))
           return { status: worst(Object.values(parts)), parts }
         })
         return Health.of({ report })
       })
     )
 }
+
+const degraded: PartReport = { status: "degraded" }
 
 const ofFiber = (state: FiberState, nowMillis: number): PartReport => {
   // The fiber may have made progress since the clock was read.

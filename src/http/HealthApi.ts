@@ -21,7 +21,9 @@ export const HealthGroup = HttpApiGroup.make("health")
       })
     )
   )
-  .annotateMerge(OpenApi.annotations({ title: "Health" }))
+  .annotateMerge(
+    OpenApi.annotations({ title: "Health", description: "For orchestrators: without a key, and without a limit." })
+  )
 
 /** The API of a process without the role `http`; it answers /metrics, too. It has the name of `Api`, so that both share their handlers. */
 export const HealthApi = HttpApi.make("paid-once").add(HealthGroup).middleware(RequestProblems)

@@ -8,7 +8,7 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Context, Effect, Layer, Schema } from "effect"
 import { HttpRouter } from "effect/http"
-import { HttpApiBuilder, HttpApiSwagger } from "effect/http-api"
+import { HttpApiBuilder } from "effect/http-api"
 import type { SqlClient } from "effect/sql"
 import * as Http from "node:http"
 import type { AddressInfo, Socket } from "node:net"
@@ -24,19 +24,26 @@ import type { Timeline } from "../application/Timeline.ts"
 import * as Grace from "../platform/Grace.ts"
 import type { Fibers } from "../platform/Supervised.ts"
 import type { Tasks } from "../tasks/Tasks.ts"
+import * as Access from "./access/Access.ts"
+import * as Admission from "./Admission.ts"
 import { Api } from "./Api.ts"
+import * as Docs from "./Docs.ts"
 import * as Draining from "./Draining.ts"
 import * as Handlers from "./Handlers.ts"
+import { CountedPieces } from "./RequestBytes.ts"
 import { Health, type HealthParts, Readiness } from "./Health.ts"
 import { HealthApi } from "./HealthApi.ts"
 import * as Metrics from "./Metrics.ts"
 import * as Observe from "./Observe.ts"
 import { Problem, contentType as problemType, toJson } from "./Problems.ts"
+import { RateLimits } from "./access/RateLimits.ts"
 import { RequestProblems } from "./RequestProblems.ts"
+import * as SecurityHeaders from "./access/SecurityHeaders.ts"
+import * as WriteProbe from "./WriteProbe.ts"
 
 /** Address and grace. */
 export const HttpSettings = Context.Reference<{
-  /** The server has no authentication: 127.0.0.1 keeps it on this machine. */
+  /** 127.0.0.1 keeps it on this machine. */
   readonly host: string
   /** 0 picks a free one. */
   readonly port: number
@@ -77,7 +84,17 @@ export const makeNodeServer = (): Http.Server => {
     headersTimeout: headersTimeoutMillis,
     requestTimeout: requestTimeoutMillis,
     keepAliveTimeout: keepAliveTimeoutMillis,
-    connectionsCheckingInterval: connectionsCheckMillis
+    connectionsCheckingInterval: connectionsCheckMillis,
+    IncomingMessage: CountedPieces,
+    // SingleHeaders.ts refuses it, with a problem.
+    requireHostHeader: false,
+    // There is nothing to upgrade to, and Node sets an upgraded connection no limits.
+    shouldUpgradeCallback: () => false
+  })
+  SecurityHeaders.install(server)
+  server.on("checkExpectation", ({ headers }, response) => {
+    const problem = new Problem({ status: 417, detail: `nobody can meet the expectation ${headers.expect}` })
+    response.writeHead(problem.status, { connection: "close", "content-type": problemType }).end(toJson(problem))
   })
   server.on(
     "clientError",
@@ -91,7 +108,7 @@ export const makeNodeServer = (): Http.Server => {
       const body = toJson(problem)
       socket.end(
         `HTTP/1.1 ${problem.status} ${Http.STATUS_CODES[problem.status]}\r\nConnection: close\r\nContent-Type: ${problemType}\r\n` +
-          `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
+          `${SecurityHeaders.lines}Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
       )
     }
   )
@@ -113,7 +130,7 @@ const ofParser = (code: string | undefined): Problem => {
 }
 
 /**
- * Binds the port, and returns Effect's server over it with its address. `drain` stops accepting, waits for the requests under way, at most
+ * Binds the port, and returns Effect's server over it with its address. `around` bounds the requests in work. `drain` stops accepting, waits for the requests under way, at most
  * `graceMillis`, and closes the rest. The caller adds it as a finalizer once the server serves: it runs before the handlers are released.
  */
 export const listen = Effect.fnUntraced(function* (
@@ -122,7 +139,8 @@ export const listen = Effect.fnUntraced(function* (
 ) {
   const { host, port } = settings
   const node = makeNodeServer()
-  const { drain } = Draining.make(node)
+  const { around, connections } = yield* Admission.make(node, portVariable === "PORT" ? "service" : "gateway")
+  const { drain } = Draining.make(node, connections)
   const server = yield* NodeHttpServer.make(() => node, {
     host,
     port,
@@ -138,6 +156,7 @@ export const listen = Effect.fnUntraced(function* (
   const name = bound.address === "0.0.0.0" || bound.address === "::" ? "localhost" : bound.address
   return {
     server,
+    around,
     drain,
     address: {
       host: bound.address,
@@ -181,19 +200,21 @@ const routerConfig = { maxParamLength, ignoreDuplicateSlashes: false, ignoreTrai
 
 const around = Layer.mergeAll(Health.layer, RequestProblems.layer, NodeHttpServer.layerHttpServices)
 
+/** Each route asks who may use it. */
+const access = Layer.provide(Access.middleware.layer, RateLimits.layer)
+
 const routes = Layer.mergeAll(
   HttpApiBuilder.layer(Api, { openapiPath: Observe.openApiPath }),
-  // Swagger's script and style are in the page, which loads nothing from other servers. Scalar's would fetch fonts and report usage.
-  HttpApiSwagger.layer(Api, { path: Observe.docsPath }),
+  Docs.layer(Api, Observe.docsPath),
   Metrics.layer,
   Observe.layer(Api, [Observe.openApiPath, Observe.docsPath, Observe.metricsPath])
-).pipe(Layer.provide(Handlers.layer), Layer.provide(around))
+).pipe(Layer.provide(Handlers.layer), Layer.provide(around), Layer.provide(access), Layer.provide(WriteProbe.layer))
 
 const healthRoutes = Layer.mergeAll(
   HttpApiBuilder.layer(HealthApi),
   Metrics.layer,
   Observe.layer(HealthApi, [Observe.metricsPath])
-).pipe(Layer.provide(Handlers.healthLayer), Layer.provide(around))
+).pipe(Layer.provide(Handlers.healthLayer), Layer.provide(around), Layer.provide(access))
 
 /** Serves these routes at {@link HttpSettings}. A stop waits for the requests under way until the part's share of the grace is used up. */
 const serve = Effect.fnUntraced(function* <R>(
@@ -205,9 +226,9 @@ const serve = Effect.fnUntraced(function* <R>(
   const grace = yield* Grace.make
   const router = yield* Effect.provideService(HttpRouter.make, HttpRouter.RouterConfig, routerConfig)
   yield* Layer.build(Layer.provide(routes, Layer.succeed(HttpRouter.HttpRouter, router)))
-  const { address, drain, server } = yield* listen(settings, "PORT")
+  const { address, around, drain, server } = yield* listen(settings, "PORT")
   // Effect opens a span for every request only where there is a middleware, even an empty one. Events carry its trace.
-  yield* server.serve(router.asHttpEffect(), (handled) => handled)
+  yield* server.serve(yield* Access.identifying(around(router.asHttpEffect())), (handled) => handled)
   // Added last, so that it runs first: from then on each answer is its connection's last one.
   yield* Effect.addFinalizer(() =>
     Effect.andThen(

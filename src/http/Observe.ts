@@ -3,11 +3,13 @@
  */
 import { Cause, Effect, Exit, Metric, Option } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { SqlError } from "effect/sql"
+import * as DatabaseOutage from "../platform/DatabaseOutage.ts"
 import * as Tracing from "../platform/Tracing.ts"
+import * as Provenance from "./access/Provenance.ts"
 import { Readiness } from "./Health.ts"
 import { requestDuration, requestsTotal } from "./Metrics.ts"
 import { badRequest, Problem, toResponse } from "./Problems.ts"
+import { WriteProbe } from "./WriteProbe.ts"
 
 /** The routes outside of the API; all are GET. */
 export const openApiPath = "/openapi.json"
@@ -54,7 +56,7 @@ const unrouted = (request: HttpServerRequest.HttpServerRequest, knownRoutes: Rea
       }
     ])
   }
-  if (matching.length === 0) return new Problem({ status: 404, detail: "there is nothing at this path" })
+  if (matching.length === 0) return nowhere()
   const allowed = new Set(matching.flatMap(({ method }) => (method === "GET" ? ["GET", "HEAD"] : [method])))
   const allow = [...allowed].toSorted().join(", ")
   return new Problem({
@@ -63,6 +65,16 @@ const unrouted = (request: HttpServerRequest.HttpServerRequest, knownRoutes: Rea
     headers: { allow }
   })
 }
+
+/** RFC 3986, section 6.2.2.2: an escape of a character that needs none. And the router reads a path up to a semicolon only. */
+const otherSpelling = /;|%(?:2[de]|3\d|4[1-9a-f]|5[\daf]|6[1-9a-f]|7[\dae])/i
+
+const nowhere = () => new Problem({ status: 404, detail: "there is nothing at this path" })
+
+/** A path has one spelling, so that a proxy's rules for it hold, and idempotency keys belong to it. */
+const spelled = Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ url }) =>
+  otherSpelling.test(url.split(/[?#]/, 1)[0]!) ? Effect.fail(nowhere()) : Effect.void
+)
 
 const isDecodable = (segment: string): boolean => {
   try {
@@ -73,19 +85,8 @@ const isDecodable = (segment: string): boolean => {
   }
 }
 
-/** The pool reconnects about a second after the database is back. */
+/** The pool reconnects, and the probe finds free space, about a second after the database is back. */
 const databaseRetrySeconds = 2
-
-/**
- * There is no connection, or the server ended or refused it: it shuts down (57P01, 57P02), starts (57P03), or has no connection left (53300).
- * The driver classifies only the first case as a connection error.
- */
-const isDatabaseAway = (error: unknown): boolean =>
-  SqlError.isSqlError(error) &&
-  (error.reason._tag === "ConnectionError" || /^(57P0[123]|53300)$/.test(sqlStateOf(error.reason.cause)))
-
-const sqlStateOf = (cause: unknown): string =>
-  typeof cause === "object" && cause !== null && "code" in cause ? String(cause.code) : ""
 
 /** The problem of a request that its handler did not answer. It gives no internals: those are in the log, under the trace id. */
 const toProblem = (
@@ -99,12 +100,14 @@ const toProblem = (
     return unrouted(request, knownRoutes)
   }
   const members = traceId === undefined ? {} : { traceId }
-  return cause.reasons.some((reason) =>
-    reason._tag === "Die" ? isDatabaseAway(reason.defect) : reason._tag === "Fail" && isDatabaseAway(reason.error)
-  )
+  const outage = DatabaseOutage.inCause(cause)
+  return outage !== undefined
     ? new Problem({
         status: 503,
-        detail: "the database can't be reached at the moment",
+        detail:
+          outage.reason._tag === "ConnectionError"
+            ? "the database can't be reached at the moment"
+            : "the database can't do this at the moment",
         headers: { "retry-after": String(databaseRetrySeconds) },
         members
       })
@@ -116,6 +119,8 @@ export const layer = (api: RoutedApi, otherPaths: ReadonlyArray<string>) =>
   HttpRouter.middleware(
     Effect.gen(function* () {
       const readiness = yield* Readiness
+      const probe = yield* WriteProbe
+      const admit = Effect.andThen(yield* Provenance.make, spelled)
       const knownRoutes = routesOf(api, otherPaths)
       return (handler) =>
         Effect.gen(function* () {
@@ -123,7 +128,10 @@ export const layer = (api: RoutedApi, otherPaths: ReadonlyArray<string>) =>
           const span = yield* Tracing.current
           const traceId = span?.traceId
           const startedMillis = performance.now()
-          const exit = yield* Effect.exit(handler)
+          const exit = yield* Effect.matchEffect(admit, {
+            onFailure: (problem) => Effect.succeed(toResponse(problem)),
+            onSuccess: () => handler
+          }).pipe(Effect.exit)
           // A client that hung up gets no answer; the server ends such a request itself.
           const aborted = Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)
           let response = Exit.isSuccess(exit)
@@ -145,7 +153,10 @@ export const layer = (api: RoutedApi, otherPaths: ReadonlyArray<string>) =>
           const { method } = request
           yield* Metric.update(Metric.withAttributes(requestsTotal, { method, route, status }), 1)
           yield* Metric.update(Metric.withAttributes(requestDuration, { method, route }), seconds)
-          const failed = Exit.isFailure(exit) && !aborted && response.status >= 500
+          // Of an outage the probe tells, in a line for all of its requests.
+          const isOutage = Exit.isFailure(exit) && DatabaseOutage.inCause(exit.cause) !== undefined
+          if (isOutage) yield* probe.doubt
+          const failed = Exit.isFailure(exit) && !aborted && !isOutage && response.status >= 500
           yield* (failed ? Effect.logError("request failed", exit.cause) : Effect.logDebug("request")).pipe(
             Effect.annotateLogs({
               "http.method": request.method,

@@ -1,13 +1,26 @@
-/** Completes the generated OpenAPI document: one component for each schema, and a description for each status. */
+/**
+ * Completes the generated OpenAPI document: one component for each schema, a description for each status, the answers that every endpoint
+ * may give, and who may use it.
+ */
 import { STATUS_CODES } from "node:http"
+import * as Access from "./access/Access.ts"
+import { contentType as problemType } from "./Problems.ts"
 
 interface Spec {
   readonly paths: Record<string, Record<string, Operation>>
-  readonly components: { schemas: Record<string, unknown> }
+  readonly components: { schemas: Record<string, unknown>; securitySchemes: Record<string, unknown> }
+}
+
+interface Response {
+  description: string
+  content?: Record<string, unknown>
+  headers?: Record<string, unknown>
 }
 
 interface Operation {
-  readonly responses?: Record<string, { description: string }>
+  description?: string
+  security?: ReadonlyArray<Record<string, ReadonlyArray<string>>>
+  readonly responses: Record<string, Response>
   readonly parameters?: ReadonlyArray<{
     readonly name: string
     readonly schema: Record<string, unknown>
@@ -31,18 +44,84 @@ const foldComponents = (spec: Spec): Spec => {
   return folded
 }
 
+const problem = (): Response => ({
+  description: "",
+  content: { [problemType]: { schema: { $ref: "#/components/schemas/Problem" } } }
+})
+
+/** RFC 9110, section 10.2.3, in its form of seconds. */
+const retryAfter = (required: boolean) => ({
+  description: "Seconds after which asking again is worth it",
+  schema: { type: "integer", minimum: 0 },
+  required
+})
+
+/**
+ * The problems of any request, whatever its endpoint. A host, an origin, a form, a key or a rate is refused. HTTP is broken, slow or too
+ * long. We fail. 503 and 429 are also the answers to a request above the bounds of Admission.ts.
+ */
+const commonStatuses = (path: string, method: string): ReadonlyArray<number> => [
+  400,
+  403,
+  408,
+  417,
+  421,
+  431,
+  500,
+  503,
+  ...(Access.scopeOf(path) === undefined ? [] : [401]),
+  ...(method === "post" ? [415] : []),
+  ...(path.startsWith("/health/") ? [] : [429])
+]
+
+/** The headers of answers with this status, besides those that the endpoint declares. */
+const headersOf = (status: string, path: string, operation: Operation): Record<string, unknown> => {
+  switch (status) {
+    case "401":
+      return operation.security?.length === 0
+        ? {}
+        : { "www-authenticate": { schema: { type: "string", enum: ["Bearer"] }, required: true } }
+    case "202":
+    case "429":
+    case "503":
+      return { "retry-after": retryAfter(true) }
+    case "409":
+      // Only where a request with the same key is still being processed.
+      return path.endsWith("/pay") ? { "retry-after": retryAfter(false) } : {}
+    default:
+      return {}
+  }
+}
+
 /** For `OpenApi.Transform`. `parameters` completes the schemas of parameters, by name: the generated ones show them as text. */
 export const improve =
   (parameters: Readonly<Record<string, Record<string, unknown>>>) =>
   (spec: Record<string, unknown>): Record<string, unknown> => {
     // Effect's transform is untyped; `Spec` names the parts of the document that are changed here.
     const folded = foldComponents(spec as unknown as Spec)
-    for (const operation of Object.values(folded.paths).flatMap((path) => Object.values(path))) {
-      for (const [status, response] of Object.entries(operation.responses ?? {})) {
-        if (Number(status) >= 400) response.description = STATUS_CODES[status] ?? status
-      }
-      for (const parameter of operation.parameters ?? []) {
-        Object.assign(parameter.schema, parameters[parameter.name])
+    folded.components.securitySchemes["apiKey"] = {
+      type: "http",
+      scheme: "bearer",
+      description: "A key of API_KEYS, which names a program. Where none is configured, none is needed."
+    }
+    for (const [path, methods] of Object.entries(folded.paths)) {
+      for (const [method, operation] of Object.entries(methods)) {
+        const scope = Access.scopeOf(path)
+        operation.security = scope === undefined ? [] : [{ apiKey: [] }, {}]
+        if (scope === "operator") operation.description = `${operation.description ?? ""} For operators.`.trim()
+        for (const status of commonStatuses(path, method)) {
+          const response = (operation.responses[status] ??= problem())
+          // Health answers 503 with its report, too.
+          response.content = { ...problem().content, ...response.content }
+        }
+        for (const [status, response] of Object.entries(operation.responses)) {
+          if (Number(status) >= 400) response.description = STATUS_CODES[status] ?? status
+          const headers = headersOf(status, path, operation)
+          if (Object.keys(headers).length > 0) response.headers = { ...response.headers, ...headers }
+        }
+        for (const parameter of operation.parameters ?? []) {
+          Object.assign(parameter.schema, parameters[parameter.name])
+        }
       }
     }
     return folded as unknown as Record<string, unknown>

@@ -37,7 +37,7 @@ export const toJson = ({ detail, errors, members, status }: Problem): string =>
     type: "about:blank",
     title: STATUS_CODES[status] ?? "Error",
     status,
-    detail,
+    detail: shorten(detail),
     ...(errors === undefined ? {} : { errors }),
     ...members
   })
@@ -45,39 +45,61 @@ export const toJson = ({ detail, errors, members, status }: Problem): string =>
 export const toResponse = (problem: Problem): HttpServerResponse.HttpServerResponse =>
   HttpServerResponse.text(toJson(problem), { status: problem.status, contentType, headers: problem.headers })
 
-/**
- * Enough for every field of the largest order (1,000 lines of 3 fields). It bounds the answer to half a megabyte, however many unknown fields the
- * body has.
- */
-const maxListedErrors = 4_000
+/** More than a form has fields, and more than a person reads. With {@link maxTextLength} it bounds a problem to some hundred kilobytes. */
+export const maxListedErrors = 100
 
-/** 400 with all errors. */
+/** Longer than every text of ours. Only a client's own words are longer: a field's name of a megabyte, a header's value. */
+const maxTextLength = 500
+
+const shorten = (text: string): string =>
+  text.length <= maxTextLength ? text : `${text.slice(0, maxTextLength).toWellFormed()}…`
+
+/** 400 with all errors, or the first {@link maxListedErrors} and how many more there are. */
 export const badRequest = (errors: ReadonlyArray<FieldError>): Problem => {
   const count = errors.length
+  const listed = errors
+    .slice(0, maxListedErrors)
+    .map((error) => ({ ...error, pointer: shorten(error.pointer), message: shorten(error.message) }))
   return new Problem({
     status: 400,
     detail:
       count === 1
-        ? `the request is not valid: ${nameOf(errors[0]!)} ${errors[0]!.message}`
-        : `the request is not valid: ${count} fields are wrong`,
-    errors: errors.slice(0, maxListedErrors)
+        ? `the request is not valid: ${nameOf(listed[0]!)} ${listed[0]!.message}`
+        : `the request is not valid: ${count} fields are wrong${count > maxListedErrors ? `, of which ${maxListedErrors} are listed` : ""}`,
+    errors: listed
   })
 }
 
 const nameOf = ({ in: part, pointer }: FieldError): string => (pointer === "" ? `the ${part}` : `${part} ${pointer}`)
 
-/** The errors of one part of the request. Two rules with the same message give one error for a field. */
+/**
+ * The errors of one part of the request. Two rules with the same message give one error for a field. Errors that no problem lists have no
+ * pointer: those of ten thousand long names take a hundred milliseconds.
+ */
 export const fieldErrors = (part: FieldError["in"], issue: SchemaIssue.Issue): ReadonlyArray<FieldError> => {
-  const unique = new Map<string, FieldError>()
-  for (const { message, path } of formatIssues(issue).issues) {
-    const pointer = (path ?? []).map((segment) => `/${escapePointer(segmentKey(segment))}`).join("")
-    unique.set(`${pointer} ${message}`, { in: part, pointer, message })
+  const errors: Array<FieldError> = []
+  let before: { readonly message: string; readonly keys: ReadonlyArray<PropertyKey> } | undefined
+  for (const { message, path = [] } of formatIssues(issue).issues) {
+    const keys = path.map(segmentKey)
+    // The rules of a field come one after the other.
+    const isRepeated = message === before?.message && areEqual(keys, before.keys)
+    before = { message, keys }
+    if (isRepeated) continue
+    const isListed = errors.length < maxListedErrors
+    errors.push({
+      in: part,
+      pointer: isListed ? keys.map((key) => `/${escapePointer(String(key))}`).join("") : "",
+      message
+    })
   }
-  return [...unique.values()]
+  return errors
 }
 
-const segmentKey = (segment: PropertyKey | { readonly key: PropertyKey }): string =>
-  String(typeof segment === "object" ? segment.key : segment)
+const areEqual = (one: ReadonlyArray<PropertyKey>, other: ReadonlyArray<PropertyKey>): boolean =>
+  one.length === other.length && one.every((key, index) => key === other[index])
+
+const segmentKey = (segment: PropertyKey | { readonly key: PropertyKey }): PropertyKey =>
+  typeof segment === "object" ? segment.key : segment
 
 const escapePointer = (key: string): string => key.replaceAll("~", "~0").replaceAll("/", "~1")
 

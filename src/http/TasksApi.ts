@@ -40,7 +40,7 @@ export const ReportsApi = HttpApiGroup.make("reports")
       })
     )
   )
-  .annotateMerge(OpenApi.annotations({ title: "Reports" }))
+  .annotateMerge(OpenApi.annotations({ title: "Reports", description: "Revenue by day and currency." }))
 
 export const TasksApi = HttpApiGroup.make("tasks")
   .add(

@@ -171,7 +171,8 @@ export class ApplySlice extends Context.Service<
             Effect.forEach(
               held,
               ({ arrival, outcome, text }) =>
-                Effect.logWarning(
+                // A dead letter waits for a person.
+                (outcome === "dead" ? Effect.logError : Effect.logWarning)(
                   `${consumer} holds an aggregate: its event is ${outcome === "gap" ? "too early" : outcome}: ${text}`
                 ).pipe(Arrival.annotateLogs(consumer, arrival, outcome === "gap" ? 0 : 1)),
               { discard: true }

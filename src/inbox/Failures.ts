@@ -3,6 +3,7 @@ import { Cause, Schema } from "effect"
 import { SqlError } from "effect/sql"
 import { FaultInjected } from "../platform/FaultInjection.ts"
 import { innermost, maxDepth } from "../platform/Innermost.ts"
+import { isOutage, isOwnFault } from "../platform/DatabaseOutage.ts"
 import { DependencyDown, PermanentFailure } from "./Subscriber.ts"
 
 export type Verdict =
@@ -16,22 +17,6 @@ export type Verdict =
 /** Characters that are kept of an error's text: a sentence is shorter, a schema's list of all that is wrong longer. */
 export const errorLength = 500
 
-/**
- * Classes of SQLSTATE that pass by themselves: insufficient resources (53), operator intervention (57), system error (58), connection (08);
- * and 25006, from a server that has become a standby.
- */
-const transientStates = /^(?:53|57|58|08)|^25006$/
-
-/** SQLSTATE query_canceled, mostly by statement_timeout: the statement takes too long, and will the next time, too. */
-const queryCanceled = "57014"
-
-const codeOf = (error: SqlError.SqlError): string => {
-  const { cause } = error.reason
-  return typeof cause === "object" && cause !== null && "code" in cause && typeof cause.code === "string"
-    ? cause.code
-    : ""
-}
-
 /** The error and the chain of its causes: handlers wrap the errors that they get. */
 export const causes = (error: unknown, depth = 0): ReadonlyArray<unknown> =>
   depth < maxDepth && error instanceof Error && error.cause !== undefined
@@ -41,9 +26,10 @@ export const causes = (error: unknown, depth = 0): ReadonlyArray<unknown> =>
 const isTransient = (error: unknown): boolean =>
   error instanceof DependencyDown ||
   error instanceof FaultInjected ||
+  isOutage(error) ||
   (SqlError.isSqlError(error) &&
-    codeOf(error) !== queryCanceled &&
-    (error.isRetryable || error.reason._tag === "AuthenticationError" || transientStates.test(codeOf(error))))
+    !isOwnFault(error) &&
+    (error.isRetryable || error.reason._tag === "AuthenticationError"))
 
 const isPermanent = (error: unknown): boolean => error instanceof PermanentFailure || Schema.isSchemaError(error)
 

@@ -1,7 +1,9 @@
 /** Tells health about a consumer's slices that hang, or that fail and come again. */
 import { Cause, Effect, Exit, Metric } from "effect"
 import type { Slice } from "../brokers/Broker.ts"
+import * as DatabaseOutage from "../platform/DatabaseOutage.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
+import * as Outages from "../platform/Outages.ts"
 import * as Supervised from "../platform/Supervised.ts"
 import * as Arrival from "./Arrival.ts"
 
@@ -16,7 +18,11 @@ const stampMillis = 5_000
 /** Follows the slices of the consumer, whose supervised fiber is called `fiberName`. */
 export const make = Effect.fnUntraced(function* (consumer: string, fiberName: string) {
   const fibers = yield* Supervised.Fibers
+  const outages = yield* Outages.Outages
+  const partOf = ({ partition, topic }: Slice) => `${consumer}, ${topic} partition ${partition}`
   const failedTotal = Metric.withAttributes(failuresTotal, { consumer })
+  // There at 0 from the start: an alert compares with the value before the first failure.
+  yield* Metric.value(failedTotal)
   /** The start of each slice that is being applied, by its partition. */
   const startedMillis = new Map<number, number>()
   /** The last failure of a partition's slice, and how many there were in a row. */
@@ -34,9 +40,12 @@ export const make = Effect.fnUntraced(function* (consumer: string, fiberName: st
     }))
     // An event to blame is held as a rule, so the line names the slice by its first record.
     const { length, 0: first } = slice.records
-    yield* Effect.logWarning(`${consumer} could not apply a slice of ${length} records, which comes again`, cause).pipe(
-      Arrival.annotateLogs(consumer, Arrival.make(slice.topic, slice.partition, first), count)
-    )
+    const line = `${consumer} could not apply a slice of ${length} records, which comes again`
+    const outage = DatabaseOutage.told(cause)
+    yield* Effect.andThen(
+      outage === undefined ? Effect.void : outages.failed(partOf(slice), outage),
+      outage === undefined ? Effect.logWarning(line, cause) : Effect.logDebug(line, cause)
+    ).pipe(Arrival.annotateLogs(consumer, Arrival.make(slice.topic, slice.partition, first), count))
   })
 
   return {
@@ -46,9 +55,11 @@ export const make = Effect.fnUntraced(function* (consumer: string, fiberName: st
         Effect.map(Monotonic.millis, (now) => void startedMillis.set(slice.partition, now)),
         () => apply,
         (_, exit) =>
-          Effect.sync(() => {
+          Effect.suspend(() => {
             startedMillis.delete(slice.partition)
-            if (Exit.isSuccess(exit)) failures.delete(slice.partition)
+            return Exit.isSuccess(exit) && failures.delete(slice.partition)
+              ? outages.recovered(partOf(slice))
+              : Effect.void
           })
       ).pipe(Effect.tapCause((cause) => (Cause.hasInterruptsOnly(cause) ? Effect.void : failed(slice, cause)))),
 

@@ -1,9 +1,10 @@
 /** The broker, and the checks of its topics. */
-import { Layer } from "effect"
+import { Effect, Layer } from "effect"
 import * as Availability from "../brokers/Availability.ts"
 import * as EmbeddedBroker from "../brokers/embedded/EmbeddedBroker.ts"
 import * as KafkaBroker from "../brokers/kafkajs/KafkaBroker.ts"
 import type { AppConfig } from "../Config.ts"
+import * as KafkaVariables from "../KafkaVariables.ts"
 import { ordersTopic } from "../domain/Events.ts"
 import * as BrokerHealth from "../http/BrokerHealth.ts"
 import * as TopicsHealth from "../http/TopicsHealth.ts"
@@ -17,8 +18,13 @@ const kafkaSettings = (config: AppConfig, brokers: ReadonlyArray<string>) =>
     replication: config.kafkaReplication,
     sendTimeoutMillis: config.outboxSendTimeoutMillis,
     sessionTimeoutMillis: config.consumerSessionTimeoutMillis,
-    clientId: "paid-once"
+    clientId: "paid-once",
+    access: KafkaVariables.access(config)
   })
+
+/** Says so where others can read along. */
+const plainTextWarning = (config: AppConfig) =>
+  Layer.effectDiscard(Effect.forEach(KafkaVariables.warnings(config), (sentence) => Effect.logWarning(sentence)))
 
 /** Apache Kafka where KAFKA_BROKERS names one, else a durable log in Postgres. */
 export const broker = (config: AppConfig) =>
@@ -28,9 +34,14 @@ export const broker = (config: AppConfig) =>
     Layer.provideMerge(
       config.kafkaBrokers === undefined
         ? EmbeddedBroker.layer
-        : Layer.provide(KafkaBroker.layer, kafkaSettings(config, config.kafkaBrokers))
+        : Layer.provide(KafkaBroker.layer, kafkaSettings(config, config.kafkaBrokers)).pipe(
+            Layer.merge(plainTextWarning(config))
+          )
     )
   )
 
+/** The topics that the service publishes to. */
+export const topicNames: ReadonlyArray<string> = [ordersTopic]
+
 /** Checks the topics before any part uses them. Without it the service starts on a topic whose settings break a guarantee. */
-export const topics = Layer.mergeAll(TopicChecks.layerStart([ordersTopic]), TopicsHealth.layer, BrokerHealth.layer)
+export const topics = Layer.mergeAll(TopicChecks.layerStart(topicNames), TopicsHealth.layer, BrokerHealth.layer)

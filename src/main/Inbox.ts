@@ -10,6 +10,7 @@ import { Inbox } from "../inbox/Inbox.ts"
 import { AppliedEvents } from "../operations/AppliedEvents.ts"
 import * as InboxMetrics from "../operations/InboxMetrics.ts"
 import * as PoolMetrics from "../operations/PoolMetrics.ts"
+import * as PausedConsumers from "../operations/pauses/PausedConsumers.ts"
 import type { Tasks } from "../tasks/Tasks.ts"
 import * as Consumers from "./Consumers.ts"
 
@@ -29,6 +30,8 @@ export const consumers = Layer.mergeAll(
   InboxMetrics.layer(subscribers),
   ...subscribers.map((subscriber) => Consumer.layer<Tasks>(subscriber))
 ).pipe(
+  // Without this line an operator's pause of a consumer does nothing.
+  Layer.provide(PausedConsumers.layer),
   Layer.provide(Layer.provide(Consumers.steps, Consumers.database)),
   // Without this line nobody sees that the consumers' pool runs dry.
   Layer.merge(Layer.provide(PoolMetrics.layer("consumers"), Consumers.database))

@@ -1,16 +1,63 @@
 /** The services of the operator's commands, which run beside the service's processes. */
-import { Layer } from "effect"
+import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
+import { Effect, Layer } from "effect"
+import { Gateway } from "../application/Gateway.ts"
+import { Idempotency } from "../application/Idempotency.ts"
+import { UnsettledMail } from "../application/mail/UnsettledMail.ts"
+import { Orders } from "../application/Orders.ts"
+import { PaymentOutcomes } from "../application/PaymentOutcomes.ts"
+import { PaymentReport } from "../application/PaymentReport.ts"
+import { Payments } from "../application/Payments.ts"
+import { SettlePayment } from "../application/SettlePayment.ts"
+import type { AppConfig } from "../Config.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
 import { InboxReport } from "../operations/InboxReport.ts"
+import { PauseDecisions } from "../operations/pauses/PauseDecisions.ts"
 import { OutboxReport } from "../operations/OutboxReport.ts"
+import { TaskReport } from "../operations/TaskReport.ts"
 import { LaneWakeup } from "../outbox/LaneWakeup.ts"
+import { Outbox } from "../outbox/Outbox.ts"
+import { Ids } from "../platform/Ids.ts"
+import { Fibers } from "../platform/Supervised.ts"
 import { Wakeups } from "../platform/Wakeups.ts"
+import * as SandboxSchema from "../sandbox/SandboxSchema.ts"
+import { Tasks } from "../tasks/Tasks.ts"
+import { TaskWakeup } from "../tasks/TaskWakeup.ts"
+import { gatewaySettings } from "./UseCases.ts"
 
-/** Dead letters and reports, and a way to wake the dispatchers and consumers that run elsewhere. */
+/** The use cases that decisions need, and a way to wake the dispatchers, consumers and workers that run elsewhere. */
+const useCases = PaymentOutcomes.layer.pipe(
+  Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer)),
+  Layer.provideMerge(Tasks.layer),
+  Layer.provide(Outbox.layer),
+  Layer.provide(Layer.merge(TaskWakeup.layer, Ids.layer)),
+  Layer.provideMerge(LaneWakeup.layer),
+  Layer.provideMerge(Wakeups.layerDirect)
+)
+
+/** Dead letters, tasks, pauses, reports, and unsettled payments and mail. */
 export const operations = Layer.mergeAll(
   OutboxDeadLetters.layer,
   OutboxReport.layer,
   InboxDeadLetters.layer,
-  InboxReport.layer
-).pipe(Layer.provide(LaneWakeup.layer), Layer.provide(Wakeups.layerDirect))
+  InboxReport.layer,
+  PauseDecisions.layer,
+  TaskReport.layer,
+  PaymentReport.layer,
+  UnsettledMail.layer
+).pipe(Layer.provideMerge(useCases))
+
+/** Without GATEWAY_URL in the operator's shell, an empty sandbox would answer in the place of the service's gateway. */
+const sandboxIsThere = (config: AppConfig) =>
+  Layer.effectDiscard(config.gatewayUrl === undefined ? SandboxSchema.check : Effect.void)
+
+/** Settles payments, and asks the gateway: that of GATEWAY_URL, or the books of the sandbox, which are in the database. */
+export const cashier = (config: AppConfig) =>
+  SettlePayment.layer.pipe(
+    Layer.provide(useCases),
+    Layer.provide(Gateway.layerHttp),
+    Layer.provide(Layer.merge(gatewaySettings(config), NodeHttpClient.layerUndici)),
+    Layer.provide(sandboxIsThere(config)),
+    Layer.provide(Fibers.layer)
+  )

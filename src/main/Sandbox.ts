@@ -17,7 +17,8 @@ export const sandbox = (config: AppConfig, port: number) =>
 export const webhooks = Layer.effectDiscard(
   Effect.gen(function* () {
     const sandbox = yield* Effect.serviceOption(GatewayServer)
-    const { secret } = yield* WebhookSettings
+    // The newest one.
+    const [secret] = (yield* WebhookSettings).secrets
     const { url } = yield* HttpServer.BoundAddress
     if (sandbox._tag === "Some" && secret !== undefined) {
       yield* sandbox.value.reportTo({ url: `${url}/webhooks/gateway`, secret })
@@ -31,8 +32,9 @@ export const alone = (config: AppConfig) =>
     Layer.tap((context) =>
       Effect.gen(function* () {
         const { reportTo, url } = Context.get(context, GatewayServer)
-        const { gatewayWebhookSecret: secret, gatewayWebhookUrl: target } = config
-        if (target !== undefined && secret !== undefined) yield* reportTo({ url: target, secret })
+        const target = config.gatewayWebhookUrl
+        const secret = config.gatewayWebhookSecrets?.[0]
+        if (target !== undefined && secret !== undefined) yield* reportTo({ ...target, secret })
         yield* Console.log(`The sandbox gateway answers at ${url}`)
       })
     )

@@ -6,10 +6,12 @@ import { MailDeliveries } from "../application/mail/MailDeliveries.ts"
 import * as SmtpTransport from "../application/mail/SmtpTransport.ts"
 import { handler as recoverPayment } from "../application/RecoverPayment.ts"
 import * as StrandedPayments from "../application/StrandedPayments.ts"
-import { email } from "../application/tasks/Email.ts"
-import { report } from "../application/tasks/Report.ts"
+import { email, emailType } from "../application/tasks/Email.ts"
+import { paymentRecover } from "../application/tasks/PaymentRecover.ts"
+import { report, reportType } from "../application/tasks/Report.ts"
 import type { AppConfig } from "../Config.ts"
 import * as PoolMetrics from "../operations/PoolMetrics.ts"
+import * as PausedTaskTypes from "../operations/pauses/PausedTaskTypes.ts"
 import * as ReservedPool from "../postgres/ReservedPool.ts"
 import { TaskClaim } from "../tasks/TaskClaim.ts"
 import { TaskFinish } from "../tasks/TaskFinish.ts"
@@ -28,6 +30,10 @@ const handlers = (config: AppConfig) => [
     gatewayTimeoutMillis: config.gatewayTimeoutMillis
   })
 ]
+
+/** The names of all task types. */
+export const taskTypeNames: ReadonlyArray<string> = [emailType, reportType, paymentRecover].map(({ name }) => name)
+
 type HandlerNeeds = ReturnType<typeof handlers>[number] extends TaskHandler<infer R> ? R : never
 
 /** Enqueues tasks, in the transaction of whoever needs them. */
@@ -51,7 +57,8 @@ export const workers = (config: AppConfig) =>
     Layer.provide(mail(config)),
     Layer.provide(
       Layer.mergeAll(
-        TaskClaim.layer,
+        // Without it an operator's pause of a type does nothing.
+        Layer.provide(PausedTaskTypes.layer, TaskClaim.layer),
         TaskLeases.layer,
         TaskFinish.layer,
         // Without this line nobody sees that the workers' pool runs dry.

@@ -21,10 +21,10 @@ import { consumerNames } from "./Inbox.ts"
 import { sandbox } from "./Sandbox.ts"
 
 /** The payment gateway of GATEWAY_URL, or a sandbox beside the service that speaks the same HTTP. */
-const gatewaySettings = (config: AppConfig) => {
+export const gatewaySettings = (config: AppConfig) => {
   const known = { timeoutMillis: config.gatewayTimeoutMillis, keyRetentionMillis: config.gatewayKeyRetentionMillis }
   return config.gatewayUrl !== undefined
-    ? Layer.succeed(GatewaySettings, { url: config.gatewayUrl, ...known })
+    ? Layer.succeed(GatewaySettings, { ...config.gatewayUrl, ...known })
     : Layer.effect(
         GatewaySettings,
         GatewayServer.useSync(({ url }) => ({ url, ...known }))

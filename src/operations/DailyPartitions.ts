@@ -3,8 +3,8 @@
  * rows are past the retention.
  *
  * Every step is short and safe to repeat. It gives up rather than wait for a lock, so readers and writers of the table go first. A step
- * takes an advisory lock, so any number of processes may try it. The functions in SQL are in
- * migrations/mechanism/0103_daily_partitions.sql.
+ * takes an advisory lock, so any number of processes may try it. The DDL is in functions with the rights of the schema's owner
+ * (migrations/mechanism/0111_partition_rights.sql), because the service's role may have none.
  *
  * A row's age is that of its own time column (published, applied), not that of the day in its key. An event that was published after a
  * long outage has an old key and a young row.
@@ -197,7 +197,7 @@ const dropOne = (
       if (!locked) return { table, partition, outcome: "busy" }
       yield* sql`LOCK TABLE ${sql.literal(partition)} IN SHARE MODE`
       if (yield* holdsYoung(sql, partition, timeColumn, cutoff)) return { table, partition, outcome: "kept" }
-      yield* sql`DROP TABLE ${sql.literal(partition)}`
+      yield* sql`SELECT drop_daily_partition(${table}::text, ${partition}::text)`
       return { table, partition, outcome: "dropped" }
     })
   )

@@ -145,7 +145,12 @@ export const make = Effect.fnUntraced(function* <Key extends EventKey, Filter, R
     operator: OperatorAudit.Operator,
     decision: Decision<Key, Status, R>
   ): Effect.Effect<Handled<Key, Status>, Refusal> =>
-    Effect.map(inTransaction(carryOut(action, key, operator, decision)), (done) => ({ ...key, ...done }))
+    inTransaction(carryOut(action, key, operator, decision)).pipe(
+      Effect.tap(({ changed }) =>
+        changed ? OperatorAudit.log(operator, `${action} of ${side.subject} ${side.subjectId(key)}`) : Effect.void
+      ),
+      Effect.map((done) => ({ ...key, ...done }))
+    )
 
   /** Retries all dead letters that match when it starts, the oldest first, {@link chunkSize} in each transaction. */
   const retryAll = Effect.fnUntraced(function* (filter: Filter, operator: OperatorAudit.Operator) {
@@ -158,7 +163,10 @@ export const make = Effect.fnUntraced(function* <Key extends EventKey, Filter, R
     while (true) {
       const chunk = yield* side.page(filter, { after, until, limit: chunkSize })
       after = chunk.at(-1)
-      if (after === undefined) return { retried, refused, refusedCount } satisfies Redriven
+      if (after === undefined) {
+        if (retried > 0) yield* OperatorAudit.log(operator, `retry of ${retried} dead letters (${side.subject})`)
+        return { retried, refused, refusedCount } satisfies Redriven
+      }
       const results = yield* inTransaction(
         Effect.forEach(chunk, (key) =>
           Effect.catchTag(carryOut("retry", key, operator, side.retry), ["EventUnknown", "NotPossible"], (refusal) =>

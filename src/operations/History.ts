@@ -66,6 +66,9 @@ export interface ReplayPage {
   readonly next: ReplayCursor | undefined
 }
 
+/** The versions of a page of an aggregate's events: forty kilobytes of text, and more than nearly every aggregate has. */
+export const timelinePage = 100
+
 /** A page ends after this many events, or at this many bytes of data: an event can take nearly a megabyte. */
 const maxPageEvents = 1_000
 const maxPageBytes = 4_000_000
@@ -76,8 +79,11 @@ const replayedEvents = Rows.all(ReplayedEvent)
 export class History extends Context.Service<
   History,
   {
-    /** The aggregate's events, in version order, as one statement saw them. Those that the archive has dropped are missing. */
-    readonly of: (aggregateId: string) => Effect.Effect<ReadonlyArray<PastEvent>>
+    /**
+     * The aggregate's events with the {@link timelinePage} versions after `after` (0), in version order, as one statement saw them. Those that
+     * the archive has dropped are missing.
+     */
+    readonly of: (aggregateId: string, after?: number) => Effect.Effect<ReadonlyArray<PastEvent>>
     /**
      * A page of the range's published events behind `after`: at most `limit` events (1,000) and some megabytes of data.
      *
@@ -92,7 +98,7 @@ export class History extends Context.Service<
     History,
     Effect.map(SqlClient.SqlClient, (sql) =>
       History.of({
-        of: Effect.fn("History.of")(function* (aggregateId) {
+        of: Effect.fn("History.of")(function* (aggregateId, after = 0) {
           // The lane is the first column of the queue's only index. Archived rows have no lane.
           return yield* pastEvents(sql`
             SELECT event_id::text AS "eventId", aggregate_version AS version, event_type AS type,
@@ -102,6 +108,7 @@ export class History extends Context.Service<
                      'publishedAt', to_char(published_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) AS delivery
             FROM outbox_status
             WHERE aggregate_id = ${aggregateId} AND (lane = ${laneOf(aggregateId)}::int2 OR lane IS NULL)
+              AND aggregate_version > ${after}::int4 AND aggregate_version <= ${after + timelinePage}::int4
             ORDER BY aggregate_version`)
         }, Effect.orDie),
 

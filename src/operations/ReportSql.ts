@@ -1,5 +1,5 @@
 /** Parts of the SQL of both reports and both redrives: bounded counts, bounded lists, and filters. */
-import type { Statement } from "effect/sql"
+import { Statement } from "effect/sql"
 
 /** Which events; a field that is not set matches all. */
 export interface EventFilter {
@@ -28,3 +28,18 @@ export const matching = (
       value === undefined ? [] : [sql`${sql(column)} = ${value}`]
     )
   ])
+
+/** One statement over all of these. There is at least one. */
+export const unionAll = (
+  sql: Statement.Constructor,
+  selects: ReadonlyArray<Statement.Fragment>,
+  ending: Statement.Fragment
+): Statement.Fragment => sql`${Statement.join(" UNION ALL ", false)(selects)} ${ending}`
+
+/** A person recognises a cause by its first words. */
+const causeLength = 160
+
+/** The cause of an error: its first line, without the ids and numbers by which equal failures differ. Of a column that may be null. */
+export const causeOf = (column: string): string =>
+  `left(regexp_replace(split_part(coalesce(${column}, 'unknown'), E'\\n', 1),
+    '[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9]+([.:][0-9]+)*', '…', 'g'), ${causeLength})`

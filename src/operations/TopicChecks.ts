@@ -17,6 +17,7 @@ import {
 import { OutboxSettings } from "../outbox/Outbox.ts"
 import { QueueSettings } from "../outbox/Queue.ts"
 import { RetentionSettings } from "../platform/Retention.ts"
+import * as Outages from "../platform/Outages.ts"
 import * as Supervised from "../platform/Supervised.ts"
 import { PartitionCounts } from "./PartitionCounts.ts"
 import { examine, examineCount, type Finding, refusesStart, stopsPublishing } from "./TopicFindings.ts"
@@ -155,7 +156,7 @@ const checkStart = (checks: TopicChecksService, topics: ReadonlyArray<string>): 
   Effect.forEach(
     topics,
     Effect.fnUntraced(function* (topic) {
-      const { findings } = yield* checks.inspect(topic)
+      const { findings } = yield* inspectTold(checks, topic)
       const sentences = findings.filter(refusesStart).map(({ sentence }) => sentence)
       if (sentences.length > 0) return yield* new TopicUnfit({ topic, sentences })
     }),
@@ -163,10 +164,26 @@ const checkStart = (checks: TopicChecksService, topics: ReadonlyArray<string>): 
   ).pipe(
     Effect.timeoutOrElse({
       duration: startPatienceMillis,
-      orElse: () => Effect.logWarning("topics will be checked once the broker answers")
+      orElse: () =>
+        Effect.flatMap(Outages.Outages, ({ failed }) => {
+          const reason = `no answer within ${startPatienceMillis} ms`
+          return Effect.forEach(topics, (topic) => failed(partOf(topic), { subject: "the broker", reason }), {
+            discard: true
+          })
+        })
     }),
-    Effect.catchTag(["BrokerUnavailable", "TopicUnavailable"], (error) =>
-      Effect.logWarning(`topics will be checked later: ${error.message}`)
+    // Checked again by the first round.
+    Effect.catchTag(["BrokerUnavailable", "TopicUnavailable"], () => Effect.void)
+  )
+
+const partOf = (topic: string) => `checks of ${topic}`
+
+/** {@link TopicChecksService.inspect}, whose failures the log tells as an outage. */
+const inspectTold = (checks: TopicChecksService, topic: string) =>
+  Effect.flatMap(Outages.Outages, ({ failed, recovered }) =>
+    checks.inspect(topic).pipe(
+      Effect.tap(() => recovered(partOf(topic))),
+      Effect.tapError((error) => failed(partOf(topic), error[Outages.outage]))
     )
   )
 
@@ -185,7 +202,7 @@ const round = Effect.fnUntraced(function* (
     .map(({ topic }) => topic)
   // Stamped after each, because a broker that never answers takes its whole timeout for each.
   const results = yield* Effect.forEach([...topics, ...others], (topic) =>
-    Effect.tap(Effect.result(checks.inspect(topic)), stamp)
+    Effect.tap(Effect.result(inspectTold(checks, topic)), stamp)
   )
   const isAnswered = results.every(Result.isSuccess)
   for (let nap = 0; nap < napsBetweenChecks; nap++) {

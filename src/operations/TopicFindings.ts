@@ -164,6 +164,16 @@ const uncleanElection: Check = (info) => {
   }
 }
 
+const compression: Check = (info) => {
+  if (info.compression === undefined || info.compression === "uncompressed") return undefined
+  return {
+    kind: "weak",
+    sentence:
+      `compression.type is ${info.compression}: a foreign producer's batch in lz4, snappy or zstd would stop the consumers, and one of gzip ` +
+      `could fill their memory; ${set(info, "compression.type=uncompressed")}`
+  }
+}
+
 /** In the order in which a person should read the sentences. */
 const checks: ReadonlyArray<Check> = [
   compaction,
@@ -172,7 +182,8 @@ const checks: ReadonlyArray<Check> = [
   dedupeMemory,
   shortRetention,
   copies,
-  uncleanElection
+  uncleanElection,
+  compression
 ]
 
 /** The findings about the topic's settings. A setting that the broker does not report is not checked. */

@@ -192,7 +192,7 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
           const outcome = yield* holds.hold(event.lane, event, rejected)
           moved.add(event.lane)
           if (outcome === "skipped") returned.add(event.lane)
-          yield* faults.at("dispatcher.after-hold")
+          if (outcome !== "gone") yield* faults.at("dispatcher.after-hold")
           return []
         })
 
@@ -218,8 +218,7 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
         yield* Effect.matchEffect(attempt, {
           onSuccess: Effect.fnUntraced(function* (receipt) {
             yield* faults.at("dispatcher.after-publish")
-            yield* holds.published(head, receipt)
-            yield* faults.at("dispatcher.after-release")
+            if (yield* holds.published(head, receipt)) yield* faults.at("dispatcher.after-release")
           }),
           onFailure: Effect.fnUntraced(function* (error) {
             // The broker gave no answer about the event: no attempt is counted, and it stays due.

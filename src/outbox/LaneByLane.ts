@@ -1,6 +1,7 @@
 /** Repeats a statement that failed for many lanes, and stops the lanes that fail alone. */
 import { type Cause, Effect } from "effect"
 import { SqlError } from "effect/sql"
+import * as DatabaseOutage from "../platform/DatabaseOutage.ts"
 import type { Lane } from "./Lane.ts"
 
 const failedBy = (cause: Cause.Cause<unknown>, ...tags: ReadonlyArray<SqlError.SqlErrorReason["_tag"]>) =>
@@ -16,7 +17,7 @@ const failedBy = (cause: Cause.Cause<unknown>, ...tags: ReadonlyArray<SqlError.S
  * out, the lanes behind it stop untried. Everything waits meanwhile, so a slow database costs two timeouts and not one for each lane. The stopped
  * lanes are tried again apart from each other, after waits of their own.
  *
- * A lost connection stops no lane: the whole action fails.
+ * An outage of the database stops no lane: the whole action fails.
  */
 export const make = (options: {
   readonly isStopping: () => boolean
@@ -32,7 +33,7 @@ export const make = (options: {
   ): Effect.Effect<void> => {
     if (all.length === 0) return Effect.void
     return Effect.catchCause(run(all), (cause) => {
-      const isLost = failedBy(cause, "ConnectionError")
+      const isLost = DatabaseOutage.inCause(cause) !== undefined
       if (isLost && !options.isStopping()) return Effect.failCause(cause)
       // A stop tries all of it once more, on a new connection: to wait for one as often as there are lanes might take minutes.
       if (isLost && !isLastTry) return eachAlone(all, laneOf, run, failedAlone, true)

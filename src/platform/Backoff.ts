@@ -125,6 +125,10 @@ export const inboxHoldBaseMillis = 200
 /** A held event that could not be applied because the database or a dependency was away. Such a failure is not counted as an attempt. */
 export const inboxTransient: Policy = fullJitter(200, 30 * second)
 
+/** The embedded Postgres has died: the processes that use it look after it apart, and the first one of them starts it. */
+export const embeddedServerCapMillis = 5 * second
+export const embeddedServer: Policy = fullJitter(200, embeddedServerCapMillis)
+
 /** A slice that its consumer failed on, with the embedded broker: soon again after a hiccup, and no burden for what is down. */
 export const embeddedSlice: Policy = fullJitter(100, 10 * second)
 
@@ -142,6 +146,9 @@ export const taskDelaysMillis: ReadonlyArray<number> = [
   ...[1, 5, 15, 30].map((minutes) => minutes * minute),
   ...[1, 2, 4, 8, 12, 24].map((hours) => hours * hour)
 ]
+
+/** A task whose run failed because the database was away, or its disk was full. Such a run is not counted. */
+export const taskOutage: Policy = fullJitter(10 * second, 10 * second)
 
 /** The delays before each run that asks the gateway about a payment without an answer, the first run included. */
 export const paymentRecoverDelaysMillis: ReadonlyArray<number> = [

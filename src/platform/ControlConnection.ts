@@ -23,6 +23,7 @@ import { SqlError } from "effect/sql"
 import * as Backoff from "./Backoff.ts"
 import { DatabaseSettings } from "./DatabaseSettings.ts"
 import { Ids, timeQuery } from "./Ids.ts"
+import { innermost } from "./Innermost.ts"
 import * as Supervised from "./Supervised.ts"
 
 /** Timing of the control connection, in milliseconds. */
@@ -121,7 +122,7 @@ export class ControlConnection extends Context.Service<
   static readonly layer = Layer.effect(
     ControlConnection,
     Effect.gen(function* () {
-      const { applicationName, url } = yield* DatabaseSettings
+      const { applicationName, sockets, url } = yield* DatabaseSettings
       const { heartbeatMillis, sessionTimeoutMillis } = yield* ControlSettings
       const ids = yield* Ids
       const session = yield* SubscriptionRef.make<ControlSession | undefined>(undefined)
@@ -174,7 +175,7 @@ export class ControlConnection extends Context.Service<
           // Made before the connection, and so closed after it: else an UNLISTEN would wait on a connection that no longer answers.
           const listenScope = yield* Scope.fork(scope)
           const base = yield* PgConnection.make({
-            url,
+            ...sockets(url),
             applicationName: `${applicationName} control`,
             connectTimeout: Duration.millis(sessionTimeoutMillis),
             startupParameters: {
@@ -218,7 +219,7 @@ export class ControlConnection extends Context.Service<
           })
           yield* Effect.raceFirst(listen(connection, parts), hold).pipe(
             Effect.catch((error) =>
-              Effect.logWarning("the control connection broke and will be replaced", Cause.fail(error))
+              Effect.logWarning(`the control connection broke and will be replaced: ${innermost(error)}`)
             )
           )
         }).pipe(

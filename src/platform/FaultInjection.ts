@@ -1,8 +1,7 @@
 /** Failure injection: tests, the demo and operators of a test system set what happens at the points of Faults.ts. */
-import { Array, Context, Effect, Layer, Ref, Result, Schema } from "effect"
+import { Context, Effect, Layer, Ref, Result, Schema } from "effect"
 import { type FaultPoint, Faults, type FaultsService } from "./Faults.ts"
-
-const FaultPointSchema = Schema.TemplateLiteral([Schema.NonEmptyString, ".", Schema.NonEmptyString])
+import * as Spelling from "./Spelling.ts"
 
 /**
  * - `crash`: Ends the process by SIGKILL. No finalizer runs.
@@ -21,6 +20,10 @@ export const Fault = Schema.Struct({
   delayMillis: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 600_000 }))
 })
 export type Fault = typeof Fault.Type
+
+/** A point with its fault, for a log line: `pay.after-charge=delay, 3 times, of 250 ms`. */
+export const describe = (point: FaultPoint, { action, delayMillis, times }: Fault): string =>
+  `${point}=${action}${times === 1 ? "" : `, ${times} times`}${action === "delay" ? `, of ${delayMillis} ms` : ""}`
 
 /** Thrown at a point whose fault is `fail`. */
 export class FaultInjected extends Error {
@@ -41,7 +44,8 @@ export class FaultControl extends Context.Service<
 >()("paid-once/platform/FaultControl") {}
 
 /**
- * Switches faults on, with `initial` set from the start.
+ * Switches faults on, with `initial` set from the start. A fault that is set, cleared or strikes is a line in the log: what follows from it
+ * must not be taken for a failure of the service.
  *
  * `crash` is what a crash does: SIGKILL to this process, unless a test that runs several actors in one process says otherwise.
  */
@@ -64,6 +68,14 @@ export const layer = (
           return [fault, rest]
         })
 
+      /** Takes one use, and says that it strikes. */
+      const strike = (point: FaultPoint) =>
+        Effect.tap(take(point), (fault) =>
+          fault === undefined
+            ? Effect.void
+            : Effect.logWarning(`a fault strikes on purpose: ${describe(point, { ...fault, times: 1 })}`)
+        )
+
       const before = (point: FaultPoint, fault: Fault | undefined): Effect.Effect<void> => {
         switch (fault?.action) {
           case "crash":
@@ -78,9 +90,9 @@ export const layer = (
       }
 
       const service: FaultsService = {
-        at: (point) => Effect.flatMap(take(point), (fault) => before(point, fault)),
+        at: (point) => Effect.flatMap(strike(point), (fault) => before(point, fault)),
         around: (point, operation, lost) =>
-          Effect.flatMap(take(point), (fault) => {
+          Effect.flatMap(strike(point), (fault) => {
             const run = Effect.andThen(before(point, fault), operation)
             if (fault?.action === "duplicate") return Effect.andThen(operation, operation)
             if (fault?.action === "lose-ack")
@@ -92,13 +104,16 @@ export const layer = (
           })
       }
       return Context.make(FaultControl, {
-        set: (point, fault) => Ref.update(faults, (map) => new Map(map).set(point, fault)),
+        set: (point, fault) =>
+          Ref.update(faults, (map) => new Map(map).set(point, fault)).pipe(
+            Effect.andThen(Effect.logWarning(`a fault is set: ${describe(point, fault)}`))
+          ),
         clear: (point) =>
           Ref.update(faults, (map) => {
             const rest = new Map(map)
             rest.delete(point)
             return rest
-          }),
+          }).pipe(Effect.andThen(Effect.logInfo(`the fault at ${point} is cleared`))),
         list: Effect.map(Ref.get(faults), (map) => [...map].map(([point, fault]) => ({ point, ...fault })))
       }).pipe(Context.add(Faults, service))
     })
@@ -109,28 +124,59 @@ const killThisProcess: Effect.Effect<never> = Effect.suspend(() => {
   return Effect.never
 })
 
+/** The points that a program has, each with the actions that mean something there. */
+export type Catalogue = ReadonlyMap<FaultPoint, ReadonlyArray<FaultAction>>
+
+const decodeAction = Schema.decodeUnknownResult(FaultAction)
+const decodeFault = Schema.decodeUnknownResult(Fault)
+
+/** More would not be a slip of the hand. */
+const maxSlips = 3
+
+const syntax = `point=action[:times] or point=delay:times:millis, with action ${FaultAction.literals.join(", ")}`
+
+/** Reads one fault, or says what is wrong with it. */
+const parseOne = (part: string, known: Catalogue | undefined): Result.Result<readonly [FaultPoint, Fault], string> => {
+  const match = /^([a-z-]+\.[a-z-]+)=([a-z-]+)(?::(\d{1,9}))?(?::(\d{1,6}))?$/.exec(part)
+  const action = decodeAction(match?.[2])
+  if (match === null || Result.isFailure(action)) return Result.fail(`"${part}" is not ${syntax}`)
+  const point = match[1] as FaultPoint
+  const actions = known === undefined ? FaultAction.literals : known.get(point)
+  if (actions === undefined) {
+    const points = [...known!.keys()]
+    const meant = Spelling.nearest(point, points, maxSlips)
+    return Result.fail(
+      `there is no fault point ${point}${meant === undefined ? "" : ` (${meant}?)`}; there are ${points.join(", ")}`
+    )
+  }
+  if (!actions.includes(action.success)) {
+    return Result.fail(`${point} has no action ${action.success}; it has ${actions.join(", ")}`)
+  }
+  if ((action.success === "delay") !== (match[4] !== undefined)) {
+    return Result.fail(`"${part}" is not ${syntax}: a delay has milliseconds, and no other action has`)
+  }
+  const fault = { action: action.success, times: Number(match[3] ?? 1), delayMillis: Number(match[4] ?? 0) }
+  return Result.mapBoth(decodeFault(fault), {
+    onFailure: () => `"${part}" is out of bounds: 1 to 999999999 times, and a delay of at most 600000 ms`,
+    onSuccess: (decoded) => [point, decoded] as const
+  })
+}
+
 /**
  * Reads faults as an environment variable carries them: `point=action`, `point=action:times` or `point=delay:times:millis`,
- * comma separated. Fails with a sentence that names the part that is wrong.
+ * comma separated; an empty text arms none. Fails with a sentence that names the part that is wrong. With a catalogue, a point or action that it does not have is wrong.
  */
-export const parse = (text: string): Result.Result<ReadonlyArray<readonly [FaultPoint, Fault]>, string> => {
-  const decodePoint = Schema.decodeUnknownResult(FaultPointSchema)
-  const decodeFault = Schema.decodeUnknownResult(Fault)
+export const parse = (
+  text: string,
+  known?: Catalogue
+): Result.Result<ReadonlyArray<readonly [FaultPoint, Fault]>, string> => {
   const parts = text
     .split(",")
     .map((part) => part.trim())
     .filter((part) => part !== "")
-  return Result.all(
-    Array.map(parts, (part) => {
-      const [name = "", action = "", times = "1", delayMillis = "0"] = part.split(/[=:]/)
-      return Result.all([
-        decodePoint(name),
-        decodeFault({ action, times: Number(times), delayMillis: Number(delayMillis) })
-      ]).pipe(
-        Result.mapError(
-          () => `"${part}" is not point=action[:times[:delayMillis]] with action ${FaultAction.literals.join(", ")}`
-        )
-      )
-    })
-  )
+  if (parts.length === 0 && text.trim() !== "") return Result.fail(`a list without a fault is not ${syntax}`)
+  return Result.flatMap(Result.all(parts.map((part) => parseOne(part, known))), (faults) => {
+    const twice = faults.find(([point], index) => faults.findIndex(([other]) => other === point) < index)
+    return twice === undefined ? Result.succeed(faults) : Result.fail(`${twice[0]} is there twice`)
+  })
 }

@@ -16,15 +16,21 @@ export const GraceSettings = Context.Reference<{ readonly graceMillis: number }>
 const endsBy = { requests: 0.6, slices: 0.75, groups: 0.85, tasks: 0.9, scrapes: 0.95 } as const
 
 let beganMillis: number | undefined
+let toldBy: string | undefined
 
-/** The process has been told to stop. */
-export const begin = (): void => {
+/** The process has been told to stop; `by` says how, for example by which signal. */
+export const begin = (by?: string): void => {
   beganMillis ??= performance.now()
+  toldBy ??= by
 }
+
+/** How the process was told to stop; undefined while it was not. */
+export const reason = (): string | undefined => toldBy
 
 /** Undoes {@link begin}, for a test whose process goes on. */
 export const takeBack = (): void => {
   beganMillis = undefined
+  toldBy = undefined
 }
 
 /**

@@ -1,6 +1,7 @@
 /** The audit of operators' decisions: the operator, the action, the event or task, and the reason. */
 import { Effect } from "effect"
 import type { SqlError } from "effect/sql"
+import { presentable } from "./StorableText.ts"
 import { Transaction } from "./Transaction.ts"
 
 /** Who changes something, and why. Both are kept in the audit. */
@@ -18,6 +19,10 @@ export interface Entry extends Operator {
   readonly before: Readonly<Record<string, unknown>>
   readonly after: Readonly<Record<string, unknown>>
 }
+
+/** The line in the log of an operator's decision: the service is not to be blamed for what follows. */
+export const log = ({ actor, reason }: Operator, decision: string): Effect.Effect<void> =>
+  Effect.logInfo(`operator ${presentable(actor, 200)}: ${decision}: ${presentable(reason, 500)}`)
 
 /** Writes the entry in the transaction of the decision: neither commits without the other. */
 export const record = (entry: Entry): Effect.Effect<void, SqlError.SqlError, Transaction> =>

@@ -4,7 +4,9 @@
  */
 import { Cause, Context, Duration, Effect, Layer, Metric, Schedule, type Scope } from "effect"
 import * as Backoff from "./Backoff.ts"
+import * as DatabaseOutage from "./DatabaseOutage.ts"
 import * as Monotonic from "./Monotonic.ts"
+import * as Outages from "./Outages.ts"
 
 /** The state of a supervised fiber. Times are those of Monotonic.ts. */
 export interface FiberState {
@@ -58,8 +60,8 @@ const restartsTotal = Metric.counter("fiber_restarts_total", {
  *
  * **Details**
  *
- * A failure or a defect of `step` is logged with its cause and retried by `Backoff.restart`: with full jitter, at most `restartCapMillis`
- * apart. A success begins the schedule anew, and so does a run that was longer than the longest wait. Each completed step stamps the fiber's
+ * A failure or a defect of `step` is logged with its cause, or reported as an outage (Outages.ts). It is retried by `Backoff.restart`: with full jitter,
+ * at most `restartCapMillis` apart. A success begins the schedule anew, and so does a run that was longer than the longest wait. Each completed step stamps the fiber's
  * progress; a step that runs for long does so itself, through the `stamp` it is given. The fiber ends with the scope, and only then: `step`
  * must be interruptible where it waits.
  */
@@ -74,9 +76,22 @@ export const forkLoop = Effect.fnUntraced(function* <A, E, R>(
   yield* Metric.value(restarts)
   yield* fibers.update(name, (state) => state)
   yield* Effect.addFinalizer(() => fibers.remove(name))
+  const outages = yield* Outages.Outages
   const stamp = Effect.flatMap(Monotonic.millis, (now) =>
     fibers.update(name, (state) => ({ ...state, status: "running", lastProgressMillis: now }))
   )
+  const succeeded = Effect.andThen(stamp, outages.recovered(name))
+  let startedMillis = Number.NEGATIVE_INFINITY
+  /** A step may stamp its progress before it does what had failed. One that has run for longer than any wait has done it. */
+  const stampInStep = Effect.flatMap(Monotonic.millis, (now) =>
+    now - startedMillis > (restartCapMillis ?? Backoff.restartCapMillis) ? succeeded : stamp
+  )
+  const tell = (cause: Cause.Cause<E>, line: string) => {
+    const outage = Outages.ofCause(cause) ?? DatabaseOutage.told(cause)
+    return outage === undefined
+      ? Effect.andThen(outages.recovered(name), Effect.logWarning(line, cause))
+      : Effect.andThen(outages.failed(name, outage), Effect.logDebug(line, cause))
+  }
   const restart = Backoff.restart(restartCapMillis).pipe(
     Schedule.setInputType<Cause.Cause<E>>(),
     Schedule.tap(({ duration, input: cause }) => {
@@ -84,19 +99,19 @@ export const forkLoop = Effect.fnUntraced(function* <A, E, R>(
       return Effect.all([
         Metric.update(restarts, 1),
         fibers.update(name, (state) => ({ ...state, status: "restarting", restarts: state.restarts + 1, lastError })),
-        Effect.logWarning(
-          `${name} failed and will be restarted in ${Math.round(Duration.toMillis(duration))} ms`,
-          cause
-        )
+        tell(cause, `${name} failed and will be restarted in ${Math.round(Duration.toMillis(duration))} ms`)
       ])
     })
   )
-  yield* Effect.suspend(() => (Effect.isEffect(step) ? step : step(stamp))).pipe(
+  yield* Effect.flatMap(Monotonic.millis, (now) => {
+    startedMillis = now
+    return Effect.isEffect(step) ? step : step(stampInStep)
+  }).pipe(
     // A defect is retried as a failure is.
     Effect.sandbox,
     // Inside of the loop, so that a success ends this retry and the next failure begins the schedule anew.
     Effect.retry(restart),
-    Effect.andThen(stamp),
+    Effect.andThen(succeeded),
     Effect.forever,
     // Polls and samples belong to no trace. Work for a request joins its trace by Tracing.within.
     Effect.withTracerEnabled(false),

@@ -1,7 +1,8 @@
 /** Export of traces, and their ids in log lines. */
-import { Duration, Effect, Layer, Logger, References, type Tracer } from "effect"
-import { HttpClient, HttpClientError } from "effect/http"
+import { Duration, Effect, Layer, Logger, References, Result, type Tracer } from "effect"
+import { HttpClient, HttpClientError, type HttpClientRequest, HttpClientResponse } from "effect/http"
 import { OtlpSerialization, OtlpTracer } from "effect/observability"
+import * as BoundedBody from "./BoundedBody.ts"
 import * as Tracing from "./Tracing.ts"
 
 export interface TelemetrySettings {
@@ -18,8 +19,14 @@ const exportMillis = 2_000
 /** A collector that answers later gets nothing for a minute, and the spans of that time are dropped: they must not pile up. */
 const requestTimeoutMillis = 5_000
 
+/** A collector answers with a few bytes. The exporter reads an answer to its end, and would read one that has none. */
+const maxAnswerBytes = 65_536
+
 /** How long the end of the process waits for the last spans to be taken. */
 const shutdownMillis = 3_000
+
+const failed = (request: HttpClientRequest.HttpClientRequest, description: string) =>
+  new HttpClientError.HttpClientError({ reason: new HttpClientError.TransportError({ request, description }) })
 
 /** Sends every sampled span to an OTLP collector. While the collector is down spans are dropped, and nothing else happens. */
 export const layerOtlp = (settings: TelemetrySettings): Layer.Layer<never, never, HttpClient.HttpClient> =>
@@ -35,16 +42,26 @@ export const layerOtlp = (settings: TelemetrySettings): Layer.Layer<never, never
       Layer.effect(
         HttpClient.HttpClient,
         Effect.map(HttpClient.HttpClient, (client) =>
-          HttpClient.transform(client, (response, request) =>
-            Effect.timeoutOrElse(response, {
-              duration: requestTimeoutMillis,
-              orElse: () =>
-                Effect.fail(
-                  new HttpClientError.HttpClientError({
-                    reason: new HttpClientError.TransportError({ request, description: "no answer in time" })
-                  })
-                )
-            })
+          HttpClient.transform(client, (execute, request) =>
+            Effect.gen(function* () {
+              const response = yield* execute
+              const text = yield* Effect.result(BoundedBody.textOf(response, maxAnswerBytes))
+              if (Result.isFailure(text)) return yield* failed(request, text.failure.message)
+              // The exporter reads nothing but the status and when to try again.
+              return yield* Effect.try({
+                try: () =>
+                  HttpClientResponse.fromWeb(
+                    request,
+                    new Response(null, { status: response.status, headers: { ...response.headers } })
+                  ),
+                catch: () => failed(request, `the answer ${response.status} makes no sense`)
+              })
+            }).pipe(
+              Effect.timeoutOrElse({
+                duration: requestTimeoutMillis,
+                orElse: () => Effect.fail(failed(request, "no answer in time"))
+              })
+            )
           )
         )
       )

@@ -4,9 +4,9 @@
  * Column names are not rewritten: SQL says snake_case, and a statement aliases the columns that it returns.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Layer, Redacted } from "effect"
+import { Context, Effect, Layer } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
-import * as Net from "node:net"
+import type * as Net from "node:net"
 import { DatabaseSettings } from "../platform/DatabaseSettings.ts"
 import { innermost } from "../platform/Innermost.ts"
 import * as TransactionControl from "../platform/TransactionControl.ts"
@@ -25,7 +25,7 @@ export const PoolSettings = Context.Reference<{ readonly silenceMillis: number }
 export class PoolStats extends Context.Service<
   PoolStats,
   {
-    /** Open connections; 0 behind a Unix socket, whose connections the driver opens itself. */
+    /** Open connections that went through `SocketSetup`. */
     readonly open: () => number
     readonly max: number
   }
@@ -39,26 +39,13 @@ export const SocketSetup = Context.Reference<(socket: Net.Socket) => void>("paid
   defaultValue: () => () => {}
 })
 
-/** Opens sockets that destroy themselves after `silenceMillis` without data. `undefined` for a URL without a host. */
-const boundedSocket = (
-  url: Redacted.Redacted,
-  silenceMillis: number,
-  sockets: Set<Net.Socket>,
-  setUp: (socket: Net.Socket) => void
-) => {
-  const { hostname, port } = new URL(Redacted.value(url))
-  if (hostname === "") return undefined
-  const host = hostname.replace(/^\[|\]$/g, "")
-  return () => {
-    const socket = Net.connect({ host, port: Number(port === "" ? 5432 : port), noDelay: true })
-    setUp(socket)
-    socket.once("connect", () => sockets.add(socket))
-    socket.once("close", () => sockets.delete(socket))
-    socket.setTimeout(silenceMillis, () => {
-      socket.destroy(new Error(`Postgres was silent for ${silenceMillis} ms`))
-    })
-    return socket
-  }
+/** Counts a socket, and makes it destroy itself after `silenceMillis` without data. */
+const bound = (socket: Net.Socket, silenceMillis: number, open: Set<Net.Socket>) => {
+  socket.once("connect", () => open.add(socket))
+  socket.once("close", () => open.delete(socket))
+  socket.setTimeout(silenceMillis, () => {
+    socket.destroy(new Error(`Postgres was silent for ${silenceMillis} ms`))
+  })
 }
 
 /** A pool, as layers provide it. */
@@ -70,18 +57,21 @@ export const longestIdleTransactionMillis = 60_000
 const clientLayer = (bounded: boolean) =>
   Layer.unwrap(
     Effect.gen(function* () {
-      const { applicationName, maxConnections, startupParameters, url } = yield* DatabaseSettings
+      const { applicationName, maxConnections, sockets, startupParameters, url } = yield* DatabaseSettings
       const { silenceMillis } = yield* PoolSettings
       const setUp = yield* SocketSetup
       const max = bounded ? maxConnections : 1
-      const sockets = new Set<Net.Socket>()
+      const opened = new Set<Net.Socket>()
+      const prepare = (socket: Net.Socket) => {
+        setUp(socket)
+        bound(socket, silenceMillis, opened)
+      }
       return Layer.merge(
-        Layer.succeed(PoolStats, { open: () => sockets.size, max }),
+        Layer.succeed(PoolStats, { open: () => opened.size, max }),
         PgClient.layer({
-          url,
+          ...sockets(url, bounded ? prepare : undefined),
           applicationName,
           maxConnections: max,
-          ...(bounded ? { stream: boundedSocket(url, silenceMillis, sockets, setUp) } : {}),
           startupParameters: {
             idle_in_transaction_session_timeout: String(longestIdleTransactionMillis),
             // A statement after a row lock must see what other transactions committed before, whatever the default of the database or role.
@@ -101,17 +91,23 @@ export const layer: Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> = cli
 /** A single connection without a limit on silence, for migrations, which may build an index on a large table. */
 export const layerPatient: Layer.Layer<Pool, SqlError.SqlError, DatabaseSettings> = clientLayer(false)
 
-/** The error with advice, where a pooler refuses the startup parameters. Its own words do not name the pooler. */
-const hint = (message: string): string =>
-  /unsupported startup parameter/i.test(message)
-    ? `${message}: that is a pooler; add it to its ignore_startup_parameters, in session mode, or connect to Postgres itself`
-    : message
+/** What a refusal of the server leaves unsaid. */
+const advice: ReadonlyArray<readonly [RegExp, string]> = [
+  [
+    /unsupported startup parameter/i,
+    ": that is a pooler; add it to its ignore_startup_parameters, in session mode, or connect to Postgres itself"
+  ],
+  [/requires a valid client certificate/, "; name it with sslcert and sslkey"]
+]
+
+/** The error with advice. */
+const hint = (message: string): string => message + (advice.find(([pattern]) => pattern.test(message))?.[1] ?? "")
 
 /** {@link layer}, after the checks of StartChecks.ts. It fails with a sentence for the operator where a guarantee would break. */
 export const layerChecked: Layer.Layer<Pool, DatabaseUnusable, DatabaseSettings> = Layer.effectDiscard(
   Effect.gen(function* () {
-    const { applicationName, url } = yield* DatabaseSettings
-    yield* StartChecks.ownSessions({ url, applicationName: `${applicationName} start` })
+    const { applicationName, sockets, url } = yield* DatabaseSettings
+    yield* StartChecks.ownSessions({ ...sockets(url), applicationName: `${applicationName} start` })
     yield* StartChecks.settings
   })
 ).pipe(

@@ -7,7 +7,7 @@
  */
 import type { PgClient } from "@effect/sql-pg"
 import { Array, Context, Effect, Layer, Order, Schema } from "effect"
-import { Migrator, SqlClient, type SqlError } from "effect/sql"
+import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { readdir, readFile } from "node:fs/promises"
 import * as Path from "node:path"
 import * as Rows from "../platform/Rows.ts"
@@ -44,6 +44,18 @@ export class SchemaTooOld extends Schema.TaggedError<SchemaTooOld>()("SchemaTooO
   }
 }
 
+/** The role may not read or change the schema, which is not up to date. Nothing was changed. */
+export class SchemaForbidden extends Schema.TaggedError<SchemaForbidden>()("SchemaForbidden", {
+  table: Schema.String
+}) {
+  override get message() {
+    return (
+      `the schema is not up to date (${this.table}), and this role may not change it: ` +
+      "run paid-once migrate with DATABASE_OWNER_URL, the URL of the role that owns the tables"
+    )
+  }
+}
+
 const fileName = /^(\d{4})_([a-z_]+)\.sql$/
 
 const load = (directory: string) =>
@@ -68,34 +80,56 @@ const load = (directory: string) =>
 const labelOf = (id: number, name: string) => `${String(id).padStart(4, "0")}_${name}`
 
 const existence = Rows.one(Schema.Struct({ exists: Schema.Boolean }))
-const recorded = Rows.first(Schema.Struct({ id: Schema.Int, name: Schema.String }))
+const recorded = Rows.first(Schema.Struct({ id: Schema.Int, name: Schema.String, newest: Schema.Int }))
 
-/** Fails where the history begins before the set's first file. A newer history is fine: an older process may start during an upgrade. */
-const refuseOlder = Effect.fnUntraced(function* (
+/**
+ * Whether the set has a file that was not applied. It reads only, so that a role that owns nothing can start on a current schema.
+ *
+ * Fails where the history begins before the set's first file. A newer history is fine: an older process may start during an upgrade.
+ */
+const isPending = Effect.fnUntraced(function* (
   { table }: MigrationSet,
   migrations: ReadonlyArray<Migrator.ResolvedMigration>
 ) {
   const sql = yield* SqlClient.SqlClient
   const { exists } = yield* existence(sql`SELECT to_regclass(quote_ident(${table})) IS NOT NULL AS exists`)
-  if (!exists) return
-  const oldest = yield* recorded(sql`SELECT migration_id AS id, name FROM ${sql(table)} ORDER BY migration_id LIMIT 1`)
+  if (!exists) return true
+  const oldest = yield* recorded(sql`
+    SELECT migration_id AS id, name, max(migration_id) OVER () AS newest FROM ${sql(table)} ORDER BY migration_id LIMIT 1`)
   const [first] = migrations
   if (oldest !== undefined && first !== undefined && oldest.id < first[0]) {
     return yield* new SchemaTooOld({ table, migration: labelOf(oldest.id, oldest.name) })
   }
+  return oldest === undefined || migrations.some(([id]) => id > oldest.newest)
 })
 
+/** Names a refusal of Postgres for want of rights as {@link SchemaForbidden}. */
+export const forbidden =
+  (table: string) =>
+  <A, E, R>(effect: Effect.Effect<A, E | SqlError.SqlError, R>) =>
+    Effect.catchIf(
+      effect,
+      (error): error is E & SqlError.SqlError =>
+        SqlError.isSqlError(error) && error.reason._tag === "AuthorizationError",
+      () => Effect.fail(new SchemaForbidden({ table }))
+    )
+
+/** Whether every file of the set was applied. */
+export const isCurrent = (set: MigrationSet) =>
+  Effect.flatMap(load(set.directory), (files) => Effect.map(isPending(set, files), (pending) => !pending))
+
 /** Why migrations were not applied. */
-export type MigrationsError = MigrationFailed | SchemaTooOld | SqlError.SqlError
+export type MigrationsError = MigrationFailed | SchemaForbidden | SchemaTooOld | SqlError.SqlError
 
 /** Applies what is pending in each set, in order, and returns the names of what it applied. Changes nothing in a {@link SchemaTooOld}. */
 export const apply = Effect.fn("Migrations.apply")(function* (
   sets: ReadonlyArray<MigrationSet>
 ): Effect.fn.Return<ReadonlyArray<string>, MigrationsError, SqlClient.SqlClient> {
   const loaded = yield* Effect.forEach(sets, (set) => Effect.map(load(set.directory), (files) => ({ set, files })))
-  yield* Effect.forEach(loaded, ({ files, set }) => refuseOlder(set, files), { discard: true })
-  const applied = yield* Effect.forEach(loaded, ({ files, set: { directory, table } }) =>
+  const pending = yield* Effect.filter(loaded, ({ files, set }) => forbidden(set.table)(isPending(set, files)))
+  const applied = yield* Effect.forEach(pending, ({ files, set: { directory, table } }) =>
     Migrator.make({})({ loader: Effect.succeed(files), table }).pipe(
+      forbidden(table),
       Effect.catchTag("MigrationError", (error) =>
         Effect.fail(new MigrationFailed({ directory, reason: `${error.message}: ${String(error.cause)}` }))
       )

@@ -3,15 +3,18 @@
  * guarantee refuses the start, and one that weakens it is logged. Both are sentences for the operator.
  */
 import { PgClient, PgConnection } from "@effect/sql-pg"
-import { Effect, type Redacted, Schema } from "effect"
+import { Effect, Schema } from "effect"
+import type { ConnectionOptions } from "../platform/DatabaseSettings.ts"
 import * as Rows from "../platform/Rows.ts"
 
 /** The database can't be used: unreachable, too old, may lose commits, or behind a pooler in transaction mode. */
 export class DatabaseUnusable extends Schema.TaggedError<DatabaseUnusable>()("DatabaseUnusable", {
-  reason: Schema.String
+  reason: Schema.String,
+  /** The variable with the URL, where it is not DATABASE_URL. */
+  variable: Schema.optional(Schema.String)
 }) {
   override get message() {
-    return `DATABASE_URL: ${this.reason}`
+    return `${this.variable ?? "DATABASE_URL"}: ${this.reason}`
   }
 }
 
@@ -76,7 +79,7 @@ const connectTimeout = "5 seconds"
  * The check takes a connection's backend into the transaction of another connection. A pooler must then serve the first connection by
  * another backend, while a session of its own always has the same one.
  */
-export const ownSessions = (options: { readonly url: Redacted.Redacted; readonly applicationName: string }) =>
+export const ownSessions = (options: ConnectionOptions & { readonly applicationName: string }) =>
   Effect.scoped(
     Effect.gen(function* () {
       const connect = PgConnection.make({ ...options, connectTimeout })

@@ -4,6 +4,7 @@
  */
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { SumMinor } from "../domain/Money.ts"
 import * as Rows from "../platform/Rows.ts"
 
 /** How long a key is kept, in milliseconds by the database's clock. */
@@ -67,6 +68,8 @@ export interface BooksService {
     report: Report | undefined
   ) => Effect.Effect<Made<NewRefund> | { readonly refused: string }, SqlError.SqlError>
   readonly findRefund: (key: string) => Effect.Effect<Option.Option<NewRefund>, SqlError.SqlError>
+  /** Stores a report that comes with no charge and no refund. */
+  readonly report: (report: Report) => Effect.Effect<void, SqlError.SqlError>
   /** Counts a request with the key, and returns the count: 1 for the first. */
   readonly tries: (key: string) => Effect.Effect<number, SqlError.SqlError>
   /** Totals by currency, and the newest `limit` charges and refunds. */
@@ -88,9 +91,9 @@ const allTotals = Rows.all(
     currency: Schema.String,
     captured: Schema.Number,
     declined: Schema.Number,
-    capturedMinor: Schema.Number,
+    capturedMinor: SumMinor,
     refunded: Schema.Number,
-    refundedMinor: Schema.Number
+    refundedMinor: SumMinor
   })
 )
 
@@ -121,12 +124,12 @@ export class Books extends Context.Service<Books, BooksService>()("paid-once/san
           RETURNING made_id AS id, created_at AS at`)
 
       /** Stores the report in the transaction of its charge or refund. */
-      const store = (report: Report | undefined) =>
+      const store = (report: Report | undefined): Effect.Effect<void, SqlError.SqlError> =>
         report === undefined
           ? Effect.void
-          : sql`
+          : Effect.asVoid(sql`
               INSERT INTO sandbox_gateway.webhooks (id, body, deliveries_left, created_at, next_attempt_at)
-              VALUES (${report.id}::uuid, ${report.body}, ${report.deliveries}::int4, clock_now(), clock_now())`
+              VALUES (${report.id}::uuid, ${report.body}, ${report.deliveries}::int4, clock_now(), clock_now())`)
 
       const findCharge = (key: string) =>
         Effect.map(
@@ -201,8 +204,8 @@ export class Books extends Context.Service<Books, BooksService>()("paid-once/san
         const totals = yield* allTotals(sql`
           SELECT c.currency, count(*) FILTER (WHERE c.status = 'captured')::float8 AS captured,
                  count(*) FILTER (WHERE c.status = 'declined')::float8 AS declined,
-                 coalesce(sum(c.amount_minor) FILTER (WHERE c.status = 'captured'), 0)::float8 AS "capturedMinor",
-                 count(r.id)::float8 AS refunded, coalesce(sum(r.amount_minor), 0)::float8 AS "refundedMinor"
+                 coalesce(sum(c.amount_minor) FILTER (WHERE c.status = 'captured'), 0)::text AS "capturedMinor",
+                 count(r.id)::float8 AS refunded, coalesce(sum(r.amount_minor), 0)::text AS "refundedMinor"
           FROM sandbox_gateway.charges AS c
           LEFT JOIN (SELECT charge_id, min(id::text) AS id, sum(amount_minor) AS amount_minor FROM sandbox_gateway.refunds GROUP BY charge_id) AS r
             ON r.charge_id = c.id
@@ -214,7 +217,15 @@ export class Books extends Context.Service<Books, BooksService>()("paid-once/san
         return { totals, charges, refunds }
       })
 
-      return Books.of({ charge, findCharge, refund, findRefund, tries, ledger })
+      return Books.of({
+        charge,
+        findCharge,
+        refund,
+        findRefund,
+        report: store,
+        tries,
+        ledger
+      })
     })
   )
 }

@@ -7,17 +7,20 @@
 import { Cause, Context, Effect, Layer, Option, Schema } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { SqlClient } from "effect/sql"
-import * as Path from "node:path"
 import { shortText } from "../domain/Text.ts"
+import * as Provenance from "../http/access/Provenance.ts"
 import * as Body from "../http/Body.ts"
 import { listen, type ListenFailed } from "../http/HttpServer.ts"
 import { Problem, toResponse } from "../http/Problems.ts"
 import { RandomUuid } from "../platform/RandomUuid.ts"
 import { Fibers } from "../platform/Supervised.ts"
-import * as Migrations from "../postgres/Migrations.ts"
+import * as Turn from "../platform/Turn.ts"
+import type { MigrationsError } from "../postgres/Migrations.ts"
 import { Behaviour, Command, type Mode } from "./Behaviour.ts"
 import { Books, type Charge, type NewRefund, type Report } from "./Books.ts"
+import * as Dashboard from "./Dashboard.ts"
 import { treatmentOf } from "./Methods.ts"
+import * as SandboxSchema from "./SandboxSchema.ts"
 import { WebhookSender, type WebhookTarget } from "./WebhookSender.ts"
 
 /** The gateway's port. It listens on this machine only. Port 0 picks a free one. */
@@ -45,26 +48,15 @@ const RefundBody = Schema.Struct({ ...Amount, charge: shortText(255) })
 
 /** Enough for a person to read. More on request (`?limit=`). */
 const ledgerSize = 100
-const maxLedgerSize = 10_000
+/** Some hundred kilobytes of charges, and as much of refunds. */
+const maxLedgerSize = 1_000
 
-/** An advisory lock's number that nothing else uses: processes that start together create the schema one after another. */
-const migrationLock = 7_315_946
+/** As long as the keys of the order API. */
+const maxKeyLength = 255
 
-const migrate = Effect.gen(function* () {
-  const sql = yield* SqlClient.SqlClient
-  yield* sql.withTransaction(
-    Effect.gen(function* () {
-      // IF NOT EXISTS alone still fails where two sessions create the same schema at once.
-      yield* sql`SELECT pg_advisory_xact_lock(${migrationLock}::int8)`
-      yield* sql`CREATE SCHEMA IF NOT EXISTS sandbox_gateway`
-      yield* Migrations.apply([Migrations.setOf(Path.resolve(import.meta.dirname, "../.."), "sandbox")])
-    })
-  )
-})
-
-const answer = (charge: Charge) =>
+const answer = ({ amountMinor, currency, ...charge }: Charge) =>
   charge.status === "captured"
-    ? HttpServerResponse.jsonUnsafe({ status: "captured" })
+    ? HttpServerResponse.jsonUnsafe({ status: "captured", amountMinor, currency })
     : HttpServerResponse.jsonUnsafe({ status: "declined", reason: charge.reason }, { status: 402 })
 
 /** Answers every failure with its problem. A defect is logged. */
@@ -86,12 +78,19 @@ const answering = <E, R>(handler: Effect.Effect<HttpServerResponse.HttpServerRes
 const idempotencyKey = (what: string) =>
   Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ headers }) => {
     const key = headers["idempotency-key"]
-    return key === undefined || key === ""
+    const isMissing = key === undefined || key === ""
+    return isMissing || key.length > maxKeyLength
       ? Effect.fail(
           new Problem({
             status: 400,
-            detail: `${what} needs an Idempotency-Key`,
-            errors: [{ in: "header", pointer: "/idempotency-key", message: "is required" }]
+            detail: `${what} needs an Idempotency-Key of 1 to ${maxKeyLength} characters`,
+            errors: [
+              {
+                in: "header",
+                pointer: "/idempotency-key",
+                message: isMissing ? "is required" : `must have at most ${maxKeyLength} characters`
+              }
+            ]
           })
         )
       : Effect.succeed(key)
@@ -108,7 +107,7 @@ const before = (mode: Mode) => {
     case "error":
       return Effect.fail(new Problem({ status: 500, detail: "something went wrong" }))
     case "timeout":
-      return Effect.sleep(silenceMillis)
+      return Turn.aside(Effect.sleep(silenceMillis))
     default:
       return Effect.void
   }
@@ -118,9 +117,9 @@ const before = (mode: Mode) => {
 const after = (mode: Mode, delayMillis: number) => {
   switch (mode) {
     case "slow":
-      return Effect.sleep(delayMillis)
+      return Turn.aside(Effect.sleep(delayMillis))
     case "timeout-after":
-      return Effect.sleep(silenceMillis)
+      return Turn.aside(Effect.sleep(silenceMillis))
     case "error-after":
       return Effect.fail(new Problem({ status: 500, detail: "something went wrong" }))
     default:
@@ -138,130 +137,134 @@ export class GatewayServer extends Context.Service<
   }
 >()("paid-once/sandbox/GatewayServer") {
   /** Creates its schema if it is missing, and serves until the scope ends. */
-  static readonly layer: Layer.Layer<GatewayServer, ListenFailed | Migrations.MigrationsError, SqlClient.SqlClient> =
-    Layer.effect(
-      GatewayServer,
-      Effect.gen(function* () {
-        const { port } = yield* GatewayServerSettings
-        const books = yield* Books
-        const behaviour = yield* Behaviour
-        const webhooks = yield* WebhookSender
-        const drawUuid = yield* RandomUuid
+  static readonly layer: Layer.Layer<GatewayServer, ListenFailed | MigrationsError, SqlClient.SqlClient> = Layer.effect(
+    GatewayServer,
+    Effect.gen(function* () {
+      const { port } = yield* GatewayServerSettings
+      const books = yield* Books
+      const behaviour = yield* Behaviour
+      const webhooks = yield* WebhookSender
+      const drawUuid = yield* RandomUuid
 
-        /** The report of a charge or refund, if webhooks are sent. */
-        const reportOf = Effect.fnUntraced(function* (event: object) {
-          const { webhooks: mode } = yield* behaviour.get
-          if (mode === "never" || !(yield* webhooks.isWanted)) return undefined
-          const id = drawUuid()
-          const report: Report = { id, body: JSON.stringify({ id, ...event }), deliveries: mode === "twice" ? 2 : 1 }
-          return report
-        })
-        const sendReport = Effect.fnUntraced(function* (report: Report | undefined) {
-          if (report === undefined) return
-          if ((yield* behaviour.get).webhooks === "first") yield* webhooks.deliver(report.id, report.body)
-          yield* webhooks.wake
-        })
-
-        const charge = Effect.gen(function* () {
-          const key = yield* idempotencyKey("a charge")
-          const body = yield* Body.decode(ChargeBody)
-          const { delayMillis, mode } = yield* behaviour.take
-          yield* before(mode)
-          const { declineReason, every, first } = treatmentOf(body.paymentMethod)
-          const own = first !== "normal" && (yield* books.tries(key)) === 1 ? first : every
-          yield* before(own)
-          const report = yield* reportOf(
-            declineReason === null
-              ? { type: "charge.captured", key }
-              : { type: "charge.declined", key, reason: declineReason }
-          )
-          const { entry, isNew } = yield* books.charge({ key, ...body }, declineReason, report)
-          if (isNew) yield* sendReport(report)
-          if (
-            entry.amountMinor !== body.amountMinor ||
-            entry.currency !== body.currency ||
-            entry.paymentMethod !== body.paymentMethod
-          )
-            return yield* keyReused(key)
-          yield* after(mode, delayMillis)
-          yield* after(own, delayMillis)
-          return answer(entry)
-        })
-
-        const refund = Effect.gen(function* () {
-          const key = yield* idempotencyKey("a refund")
-          const { charge: chargeKey, ...amount } = yield* Body.decode(RefundBody)
-          const { delayMillis, mode } = yield* behaviour.take
-          yield* before(mode)
-          const report = yield* reportOf({ type: "refund.made", key, charge: chargeKey })
-          const made = yield* books.refund({ key, chargeKey, ...amount }, report)
-          if ("refused" in made) return yield* new Problem({ status: 422, detail: made.refused })
-          if (made.isNew) yield* sendReport(report)
-          const { entry } = made
-          if (
-            entry.chargeKey !== chargeKey ||
-            entry.amountMinor !== amount.amountMinor ||
-            entry.currency !== amount.currency
-          )
-            return yield* keyReused(key)
-          yield* after(mode, delayMillis)
-          return HttpServerResponse.jsonUnsafe({ status: "refunded" })
-        })
-
-        const lookUp = <E>(what: string, find: (key: string) => Effect.Effect<Option.Option<Charge | NewRefund>, E>) =>
-          Effect.gen(function* () {
-            const { delayMillis, mode } = yield* behaviour.take
-            yield* before(mode)
-            yield* after(mode, delayMillis)
-            const { key = "" } = yield* HttpRouter.params
-            // A key that Postgres can't store was never used.
-            const found = key.includes("\u0000") ? Option.none() : yield* find(key)
-            return Option.isNone(found)
-              ? yield* new Problem({ status: 404, detail: `there is no ${what} ${key}` })
-              : HttpServerResponse.jsonUnsafe(found.value)
-          })
-
-        const ledger = Effect.gen(function* () {
-          const { url } = yield* HttpServerRequest.HttpServerRequest
-          const limit = Number(new URL(url, "http://gateway").searchParams.get("limit") ?? ledgerSize)
-          if (!Number.isInteger(limit) || limit < 1 || limit > maxLedgerSize)
-            return yield* new Problem({
-              status: 400,
-              detail: `limit must be a whole number from 1 to ${maxLedgerSize}`
-            })
-          return HttpServerResponse.jsonUnsafe(yield* books.ledger(limit))
-        })
-
-        const router = yield* HttpRouter.make
-        yield* router.add("POST", "/charges", answering(charge))
-        yield* router.add("GET", "/charges/:key", answering(lookUp("charge", books.findCharge)))
-        yield* router.add("POST", "/refunds", answering(refund))
-        yield* router.add("GET", "/refunds/:key", answering(lookUp("refund", books.findRefund)))
-        yield* router.add("GET", "/ledger", answering(ledger))
-        yield* router.add(
-          "GET",
-          "/behaviour",
-          answering(Effect.map(behaviour.get, (state) => HttpServerResponse.jsonUnsafe(state)))
-        )
-        yield* router.add(
-          "PUT",
-          "/behaviour",
-          answering(
-            Effect.map(Effect.flatMap(Body.decode(Command), behaviour.set), (state) =>
-              HttpServerResponse.jsonUnsafe(state)
-            )
-          )
-        )
-
-        const { address, drain, server } = yield* listen({ host, port }, "GATEWAY_PORT")
-        yield* server.serve(answering(router.asHttpEffect()))
-        yield* Effect.addFinalizer(() => drain(graceMillis))
-        return GatewayServer.of({ url: address.url, reportTo: webhooks.target })
+      /** The report of a charge or refund, if webhooks are sent. */
+      const reportOf = Effect.fnUntraced(function* (event: object) {
+        const { webhooks: mode } = yield* behaviour.get
+        if (mode === "never" || !(yield* webhooks.isWanted)) return undefined
+        const id = drawUuid()
+        const report: Report = { id, body: JSON.stringify({ id, ...event }), deliveries: mode === "twice" ? 2 : 1 }
+        return report
       })
-    ).pipe(
-      Layer.provide(Layer.mergeAll(Books.layer, Behaviour.layer, WebhookSender.layer)),
-      // Fibers of its own: the service's health does not report the gateway's.
-      Layer.provide(Fibers.layer),
-      Layer.provide(Layer.effectDiscard(migrate))
-    )
+      const sendReport = Effect.fnUntraced(function* (report: Report | undefined) {
+        if (report === undefined) return
+        if ((yield* behaviour.get).webhooks === "first") yield* Turn.aside(webhooks.deliver(report.id, report.body))
+        yield* webhooks.wake
+      })
+
+      const charge = Effect.gen(function* () {
+        const key = yield* idempotencyKey("a charge")
+        const body = yield* Body.decode(ChargeBody)
+        const { delayMillis, mode } = yield* behaviour.take
+        yield* before(mode)
+        const { declineReason, every, first } = treatmentOf(body.paymentMethod)
+        const own = first !== "normal" && (yield* books.tries(key)) === 1 ? first : every
+        yield* before(own)
+        const report = yield* reportOf(
+          declineReason === null
+            ? { type: "charge.captured", key, amountMinor: body.amountMinor, currency: body.currency }
+            : { type: "charge.declined", key, reason: declineReason }
+        )
+        const { entry, isNew } = yield* books.charge({ key, ...body }, declineReason, report)
+        if (isNew) yield* sendReport(report)
+        if (
+          entry.amountMinor !== body.amountMinor ||
+          entry.currency !== body.currency ||
+          entry.paymentMethod !== body.paymentMethod
+        )
+          return yield* keyReused(key)
+        yield* after(mode, delayMillis)
+        yield* after(own, delayMillis)
+        return answer(entry)
+      })
+
+      const refund = Effect.gen(function* () {
+        const key = yield* idempotencyKey("a refund")
+        const { charge: chargeKey, ...amount } = yield* Body.decode(RefundBody)
+        const { delayMillis, mode } = yield* behaviour.take
+        yield* before(mode)
+        const report = yield* reportOf({ type: "refund.made", key, charge: chargeKey, ...amount })
+        const made = yield* books.refund({ key, chargeKey, ...amount }, report)
+        if ("refused" in made) return yield* new Problem({ status: 422, detail: made.refused })
+        if (made.isNew) yield* sendReport(report)
+        const { entry } = made
+        if (
+          entry.chargeKey !== chargeKey ||
+          entry.amountMinor !== amount.amountMinor ||
+          entry.currency !== amount.currency
+        )
+          return yield* keyReused(key)
+        yield* after(mode, delayMillis)
+        return HttpServerResponse.jsonUnsafe({ status: "refunded", ...amount })
+      })
+      const dashboard = Dashboard.make({ books, drawKey: drawUuid, reportOf, sendReport })
+
+      const lookUp = <E>(what: string, find: (key: string) => Effect.Effect<Option.Option<Charge | NewRefund>, E>) =>
+        Effect.gen(function* () {
+          const { delayMillis, mode } = yield* behaviour.take
+          yield* before(mode)
+          yield* after(mode, delayMillis)
+          const { key = "" } = yield* HttpRouter.params
+          // A key that Postgres can't store was never used.
+          const found = key.includes("\u0000") ? Option.none() : yield* find(key)
+          return Option.isNone(found)
+            ? yield* new Problem({ status: 404, detail: `there is no ${what} ${key}` })
+            : HttpServerResponse.jsonUnsafe(found.value)
+        })
+
+      const ledger = Effect.gen(function* () {
+        const { url } = yield* HttpServerRequest.HttpServerRequest
+        const wanted = new URL(url, "http://gateway").searchParams.get("limit") ?? String(ledgerSize)
+        const limit = Number(wanted)
+        if (!/^[1-9]\d{0,3}$/.test(wanted) || limit > maxLedgerSize)
+          return yield* new Problem({
+            status: 400,
+            detail: `limit must be a whole number from 1 to ${maxLedgerSize}`
+          })
+        return HttpServerResponse.jsonUnsafe(yield* books.ledger(limit))
+      })
+
+      const router = yield* HttpRouter.make
+      yield* router.add("POST", "/charges", answering(charge))
+      yield* router.add("GET", "/charges/:key", answering(lookUp("charge", books.findCharge)))
+      yield* router.add("POST", "/refunds", answering(refund))
+      yield* router.add("GET", "/refunds/:key", answering(lookUp("refund", books.findRefund)))
+      yield* router.add("POST", "/dashboard/refunds", answering(dashboard.refund))
+      yield* router.add("POST", "/dashboard/disputes", answering(dashboard.dispute))
+      yield* router.add("GET", "/ledger", answering(ledger))
+      yield* router.add(
+        "GET",
+        "/behaviour",
+        answering(Effect.map(behaviour.get, (state) => HttpServerResponse.jsonUnsafe(state)))
+      )
+      yield* router.add(
+        "PUT",
+        "/behaviour",
+        answering(
+          Effect.map(Effect.flatMap(Body.decode(Command), behaviour.set), (state) =>
+            HttpServerResponse.jsonUnsafe(state)
+          )
+        )
+      )
+
+      const { address, around, drain, server } = yield* listen({ host, port }, "GATEWAY_PORT")
+      const admit = yield* Provenance.make
+      yield* server.serve(around(answering(Effect.andThen(admit, router.asHttpEffect()))))
+      yield* Effect.addFinalizer(() => drain(graceMillis))
+      return GatewayServer.of({ url: address.url, reportTo: webhooks.target })
+    })
+  ).pipe(
+    Layer.provide(Layer.mergeAll(Books.layer, Behaviour.layer, WebhookSender.layer)),
+    // Fibers of its own: the service's health does not report the gateway's.
+    Layer.provide(Fibers.layer),
+    Layer.provide(Layer.effectDiscard(SandboxSchema.migrate))
+  )
 }

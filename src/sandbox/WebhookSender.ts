@@ -4,9 +4,12 @@
  * Delivery is at least once and unordered: a report may come before the charge's answer, twice, or days later.
  */
 import { Clock, Context, Duration, Effect, Latch, Layer, Redacted, Ref, Schema } from "effect"
-import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
+import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
+import { HttpClient, HttpClientRequest } from "effect/http"
 import { SqlClient, type SqlError } from "effect/sql"
 import * as Backoff from "../platform/Backoff.ts"
+import * as BoundedBody from "../platform/BoundedBody.ts"
+import { headersOf } from "../platform/HttpTarget.ts"
 import * as Rows from "../platform/Rows.ts"
 import * as SignedMessage from "../platform/SignedMessage.ts"
 import * as Supervised from "../platform/Supervised.ts"
@@ -14,6 +17,8 @@ import * as Supervised from "../platform/Supervised.ts"
 /** The address of reports, and the secret that signs them. */
 export interface WebhookTarget {
   readonly url: string
+  /** The header `authorization`, where the receiver wants one. */
+  readonly authorization?: Redacted.Redacted | undefined
   readonly secret: Redacted.Redacted
 }
 
@@ -22,6 +27,8 @@ export const signatureHeader = "gateway-signature"
 
 /** A receiver stores a report in one transaction. One that takes longer gets the report again. */
 const timeoutMillis = 5_000
+/** A receiver answers with a status, and a problem at most. Redirects are not followed: a report is for its receiver alone. */
+const maxAnswerBytes = 65_536
 /** Reports that are claimed at once, and delivered side by side. */
 const batchSize = 10
 /** The waits that a claim chooses from, by the attempts so far; the last one is the longest. */
@@ -59,11 +66,13 @@ export class WebhookSender extends Context.Service<
         if (to === undefined) return
         const nowSeconds = Math.floor((yield* Clock.currentTimeMillis) / 1000)
         const isTaken = yield* HttpClientRequest.post(to.url).pipe(
+          HttpClientRequest.setHeaders(headersOf({ authorization: to.authorization })),
           HttpClientRequest.setHeader(signatureHeader, SignedMessage.sign(to.secret, nowSeconds, body)),
           HttpClientRequest.bodyText(body, "application/json"),
           client.execute,
-          // The body is read to its end: otherwise the connection can't be reused.
-          Effect.flatMap((response) => Effect.as(response.text, response.status >= 200 && response.status < 300)),
+          Effect.flatMap((response) =>
+            Effect.as(BoundedBody.textOf(response, maxAnswerBytes), response.status >= 200 && response.status < 300)
+          ),
           Effect.timeout(timeoutMillis),
           Effect.orElseSucceed(() => false)
         )
@@ -104,5 +113,5 @@ export class WebhookSender extends Context.Service<
         deliver
       })
     })
-  ).pipe(Layer.provide(FetchHttpClient.layer))
+  ).pipe(Layer.provide(NodeHttpClient.layerUndici))
 }

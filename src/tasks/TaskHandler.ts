@@ -42,6 +42,13 @@ export class RetryAfter extends Schema.TaggedError<RetryAfter>()("RetryAfter", {
   }
 }
 
+/** The task can't be done now, for reasons that say nothing about it. Another run is tried after some seconds, and this one is not counted. */
+export class NotNow extends Schema.TaggedError<NotNow>()("NotNow", { reason: Schema.String }) {
+  override get message() {
+    return this.reason
+  }
+}
+
 /** A type of tasks with the effect that does one; `R` are the services that it needs, for example a mail transport. */
 export interface TaskHandler<out R> {
   readonly type: Omit<TaskType<unknown>, "payload">
@@ -60,8 +67,8 @@ export interface TaskHandler<out R> {
  * `handle` runs outside any transaction, at least once for each task, and with the same task id each time. It returns its writes to this database as
  * an effect that needs a `Transaction`: they commit with the task's end, and so once.
  *
- * After a failure or a defect the task runs again by its delays. After {@link TaskRefused} it does not, and {@link RetryAfter} names a delay of its
- * own. The handler is interrupted after its time limit, when the lease is lost, when the task is cancelled, and at the end of a stop's grace.
+ * After a failure or a defect the task runs again by its delays. After {@link TaskRefused} it does not, {@link RetryAfter} names a delay of its
+ * own, and {@link NotNow} counts no run. The handler is interrupted after its time limit, when the lease is lost, when the task is cancelled, and at the end of a stop's grace.
  */
 export const make = <Payload, Handled extends Effect.Effect<void | FinishingWrites<unknown>, unknown, unknown>>(
   type: TaskType<Payload>,

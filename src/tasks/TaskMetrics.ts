@@ -5,7 +5,8 @@ import * as Rows from "../platform/Rows.ts"
 import * as Supervised from "../platform/Supervised.ts"
 
 const pendingGauge = Metric.gauge("outbox_tasks_pending", {
-  description: "Tasks that are due and wait for a worker, sampled"
+  description:
+    "Tasks that wait, sampled: due ones that have not failed (`pending`), and ones that will be tried again (`failed`)"
 })
 const deadGauge = Metric.gauge("outbox_tasks_dead", { description: "Tasks that wait for an operator, sampled" })
 
@@ -34,22 +35,38 @@ const typesOf = (condition: string) => `
 const waits = "state IN ('pending', 'failed')"
 const dead = "state = 'dead'"
 
-const Count = Schema.Struct({ typeName: Schema.String, count: Schema.Finite })
-type Count = typeof Count.Type
-const decodeCounts = Rows.all(Count)
+const decodeWaiting = Rows.all(
+  Schema.Struct({ typeName: Schema.String, pending: Schema.Finite, failed: Schema.Finite })
+)
+const decodeDead = Rows.all(Schema.Struct({ typeName: Schema.String, dead: Schema.Finite }))
 const decodeNoted = Rows.all(Schema.Struct({ typeName: Schema.String }))
 
-/** Tasks by type that are due, and that are dead: each counted up to {@link countLimit}. */
+/**
+ * Tasks by type that wait, and that are dead. `pending`: due, and not failed. `failed`: they will be tried again, now or later. Of each type
+ * at most {@link countLimit} due tasks, later ones and dead ones are looked at.
+ */
 export const counts = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  const counted = (condition: string, alsoDue: string) =>
-    decodeCounts(sql`
+  const waiting = (due: string) =>
+    sql.literal(
+      `(SELECT state FROM outbox_tasks AS t WHERE t.task_type = type.name AND ${waits} AND t.execute_at ${due} clock.now LIMIT ${countLimit})`
+    )
+  return {
+    waiting: yield* decodeWaiting(sql`
+      SELECT type.name AS "typeName", found.*
+      FROM (${sql.literal(typesOf(waits))}) AS type, (SELECT clock_now() AS now) AS clock, LATERAL (
+        SELECT count(*) FILTER (WHERE is_due AND state = 'pending')::float8 AS pending,
+               count(*) FILTER (WHERE state = 'failed')::float8 AS failed
+        FROM (SELECT state, true AS is_due FROM ${waiting("<=")} AS due
+              UNION ALL SELECT state, false FROM ${waiting(">")} AS later) AS waiting
+      ) AS found`),
+    dead: yield* decodeDead(sql`
       SELECT type.name AS "typeName",
              (SELECT count(*) FROM (
-                SELECT FROM outbox_tasks AS t WHERE t.task_type = type.name AND ${sql.literal(condition + alsoDue)} LIMIT ${countLimit}
-              ) AS c)::float8 AS count
-      FROM (${sql.literal(typesOf(condition))}) AS type, (SELECT clock_now() AS now) AS clock`)
-  return { pending: yield* counted(waits, " AND t.execute_at <= clock.now"), dead: yield* counted(dead, "") }
+                SELECT FROM outbox_tasks AS t WHERE t.task_type = type.name AND ${sql.literal(dead)} LIMIT ${countLimit}
+              ) AS c)::float8 AS dead
+      FROM (${sql.literal(typesOf(dead))}) AS type`)
+  }
 }).pipe(Effect.orDie)
 
 /**
@@ -78,34 +95,28 @@ export const noteUnhandled = Effect.fnUntraced(function* (
 
 /** Samples for as long as the scope is open. */
 export const sample = Effect.fnUntraced(function* (handled: ReadonlyArray<string>) {
-  const set = (gauge: typeof pendingGauge, typeName: string, count: number) =>
-    Metric.update(Metric.withAttributes(gauge, { task_type: typeName }), count)
   // A type that was counted once is set to 0 when it has no more tasks.
-  const seen = { pending: new Set(handled), dead: new Set(handled) }
-  const show = Effect.fnUntraced(function* (
-    gauge: typeof pendingGauge,
-    known: Set<string>,
-    found: ReadonlyArray<Count>
-  ) {
-    for (const typeName of known)
-      yield* set(gauge, typeName, found.find((row) => row.typeName === typeName)?.count ?? 0)
-    for (const row of found) {
-      if (known.has(row.typeName)) continue
-      known.add(row.typeName)
-      yield* set(gauge, row.typeName, row.count)
+  const known = new Set(handled)
+  const show = Effect.fnUntraced(function* (found: Partial<Effect.Success<typeof counts>>) {
+    for (const { typeName } of [...(found.waiting ?? []), ...(found.dead ?? [])]) known.add(typeName)
+    for (const task_type of known) {
+      const waiting = found.waiting?.find((row) => row.typeName === task_type)
+      for (const state of ["pending", "failed"] as const) {
+        yield* Metric.update(Metric.withAttributes(pendingGauge, { task_type, state }), waiting?.[state] ?? 0)
+      }
+      const dead = found.dead?.find((row) => row.typeName === task_type)?.dead ?? 0
+      yield* Metric.update(Metric.withAttributes(deadGauge, { task_type }), dead)
     }
   })
-  yield* show(pendingGauge, seen.pending, [])
-  yield* show(deadGauge, seen.dead, [])
+  yield* show({})
   yield* Supervised.forkLoop(
     "task metrics",
     Effect.gen(function* () {
       const found = yield* counts
-      yield* show(pendingGauge, seen.pending, found.pending)
-      yield* show(deadGauge, seen.dead, found.dead)
+      yield* show(found)
       const noted = yield* noteUnhandled(
         handled,
-        found.pending.map(({ typeName }) => typeName)
+        found.waiting.map(({ typeName }) => typeName)
       )
       for (const typeName of noted) yield* Effect.logWarning(`no worker handles tasks of type "${typeName}"`)
       yield* Effect.sleep(sampleMillis)

@@ -81,4 +81,9 @@ export const audit = ({
   readonly taskId: TaskId
   readonly before: LockedTask
   readonly after: Readonly<Record<string, unknown>>
-}) => Effect.orDie(OperatorAudit.record({ ...entry, subject: "task", subjectId: taskId, before: { state, attempts } }))
+}) =>
+  Effect.gen(function* () {
+    const { afterCommit } = yield* Transaction
+    yield* OperatorAudit.record({ ...entry, subject: "task", subjectId: taskId, before: { state, attempts } })
+    yield* afterCommit(OperatorAudit.log(entry, `${entry.action} of task ${taskId}`))
+  }).pipe(Effect.orDie)

@@ -4,10 +4,11 @@ import { Cause, Effect, Exit, Formatter, Metric, Option, Schema, Tracer } from "
 import * as Backoff from "../platform/Backoff.ts"
 import { Faults } from "../platform/Faults.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
+import * as DatabaseOutage from "../platform/DatabaseOutage.ts"
 import * as Tracing from "../platform/Tracing.ts"
 import type { ClaimedTask } from "./TaskClaim.ts"
 import { type Ending, LeaseLost, TaskFinish } from "./TaskFinish.ts"
-import { type FinishingWrites, RetryAfter, type TaskHandler, TaskRefused } from "./TaskHandler.ts"
+import { type FinishingWrites, NotNow, RetryAfter, type TaskHandler, TaskRefused } from "./TaskHandler.ts"
 import { TaskSettings } from "./TaskSettings.ts"
 
 /** The handler was interrupted at its time limit. */
@@ -93,6 +94,17 @@ export const make = Effect.gen(function* () {
   ) {
     const error = textOf(cause)
     const failure = Option.getOrUndefined(Cause.findErrorOption(cause))
+    const outage = DatabaseOutage.inCause(cause)
+    // A full disk says nothing about the task.
+    const reason =
+      outage !== undefined ? DatabaseOutage.wordsOf(outage) : failure instanceof NotNow ? failure.reason : undefined
+    if (reason !== undefined) {
+      const delayMillis = yield* Backoff.millisAfter(Backoff.taskOutage, 1)
+      yield* Effect.logWarning(
+        `task ${type.name} will be run again in ${Math.round(delayMillis)} ms, uncounted: ${reason}`
+      )
+      return { taskId: task.taskId, token: task.token, outcome: "released", delayMillis } satisfies Ending
+    }
     const wait = yield* Backoff.millisAfterOrEnd(Backoff.staircase(delaysOf(type, settings)), task.attempt)
     const { taskId, token } = task
     if (wait === undefined || failure instanceof TaskRefused) {

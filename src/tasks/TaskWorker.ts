@@ -123,7 +123,8 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
       .filter((want) => want.free > 0)
     const leaseEndsMillis = (yield* Monotonic.millis) + settings.leaseMillis
     const tasks = yield* claims.claim(wanted, worker)
-    yield* faults.at("task.after-claim")
+    // A claim that finds nothing is no claim: a fault would strike a worker at rest.
+    if (tasks.length > 0) yield* faults.at("task.after-claim")
     const taken = new Map<string, number>()
     for (const task of tasks) {
       runs.set(task.taskId, { task, leaseEndsMillis, interruption: undefined, fiber: undefined, ending: false })
@@ -163,7 +164,8 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
   ) {
     const endings = results.flatMap(({ result }): ReadonlyArray<Ending> => (typeof result === "string" ? [] : [result]))
     const ended = new Set<string>(yield* finishes.finish(endings))
-    yield* faults.at("task.after-finish")
+    // Runs that all lost their leases have finished nothing.
+    if (ended.size > 0 || results.some(({ result }) => result === "completed")) yield* faults.at("task.after-finish")
     const outcomeCounts = new Map<string, { readonly of: ReturnType<typeof processed>; count: number }>()
     for (const { result, task } of results) {
       runs.delete(task.taskId)
@@ -220,7 +222,9 @@ export const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<Task
     yield* Metric.update(recoveredTotal, recovered.length)
     for (const { state, typeName } of recovered) {
       if (state === "dead") yield* Metric.update(processed(typeName, "dead"), 1)
-      yield* Effect.logWarning(`a task of type ${typeName} lost its worker, and is ${state} now`)
+      // A dead task waits for a person.
+      const log = state === "dead" ? Effect.logError : Effect.logWarning
+      yield* log(`a task of type ${typeName} lost its worker, and is ${state} now`)
     }
     return recovered.length
   })

@@ -1,10 +1,12 @@
 import { assert } from "@effect/vitest"
-import { Effect, Fiber } from "effect"
-import { GatewayWebhook } from "../../src/application/GatewayWebhook.ts"
+import { Effect, Fiber, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
+import { WebhookRefused } from "../../src/application/GatewayWebhook.ts"
 import type { PaymentId } from "../../src/domain/Ids.ts"
 import { refundKeyOf } from "../../src/domain/Payment.ts"
 import * as SignedMessage from "../../src/platform/SignedMessage.ts"
 import { silence } from "../support/ScriptedGateway.ts"
+import * as Webhooks from "../support/Webhooks.ts"
 import {
   cancel,
   eventsOf,
@@ -24,8 +26,15 @@ const nowSeconds = () => Math.floor(Date.now() / 1000)
 
 const receive = (report: object, at = nowSeconds()) => {
   const text = JSON.stringify({ id: "1", ...report })
-  return GatewayWebhook.use((webhook) => webhook.receive(SignedMessage.sign(webhookSecret, at, text), text))
+  return Webhooks.receive(SignedMessage.sign(webhookSecret, at, text), text)
 }
+
+/** The {@link WebhookRefused} that a report ends with. */
+const refusal = (signature: string, text: string) =>
+  Effect.map(Effect.flip(Webhooks.receive(signature, text)), (error) => {
+    assert.instanceOf(error, WebhookRefused)
+    return error
+  })
 
 const captured = (id: string) => receive({ type: "charge.captured", key: id })
 const refunded = (id: PaymentId) => receive({ type: "refund.made", key: refundKeyOf(id) })
@@ -122,16 +131,33 @@ test("a report is accepted only with a recent signature of its exact bytes by th
       [good.replace(/.$/, (digit) => (digit === "0" ? "1" : "0")), text],
       [good, `${text} `],
       [SignedMessage.sign(webhookSecret, at - 301, text), text],
-      [SignedMessage.sign(webhookSecret, at + 400, text), text]
+      [SignedMessage.sign(webhookSecret, at + 400, text), text],
+      [SignedMessage.sign(Redacted.make("a-secret-of-somebody-else"), at, text), text]
     ]
     for (const [signature, body] of attempts) {
-      const refused = yield* Effect.flip(GatewayWebhook.use((webhook) => webhook.receive(signature, body)))
-      assert.isTrue(refused.isSignature, signature)
+      assert.isTrue((yield* refusal(signature, body)).isSignature, signature)
     }
-    yield* GatewayWebhook.use((webhook) => webhook.receive(good, text))
+    yield* Webhooks.receive(good, text)
     for (const nonsense of ["", "{}", "[", "7"]) {
       const signature = SignedMessage.sign(webhookSecret, at, nonsense)
-      const refused = yield* Effect.flip(GatewayWebhook.use((webhook) => webhook.receive(signature, nonsense)))
-      assert.isFalse(refused.isSignature)
+      assert.isFalse((yield* refusal(signature, nonsense)).isSignature)
     }
+  }))
+
+test("a reason that no column, no event and no log line can hold is made presentable, in a report as in an answer", (gateway) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const hostile = `no\u0000 money\ud800\r\n ${"x".repeat(950_000)}`
+    const expected = `no\ufffd money\ufffd\ufffd\ufffd ${"x".repeat(500 - 14)}…`
+    const orderId = yield* place
+    const id = yield* payUnanswered(gateway, orderId, "before charge")
+    yield* receive({ type: "charge.declined", key: id, reason: hostile })
+    assert.deepStrictEqual(yield* stateOf(orderId), ["pending", "declined"])
+    const [row] = yield* sql<{ readonly stored: string; readonly told: string }>`
+      SELECT p.decline_reason AS stored, e.data ->> 'reason' AS told
+      FROM payments AS p JOIN outbox_events AS e ON e.aggregate_id = p.order_id::text AND e.event_type = 'PaymentDeclined'
+      WHERE p.id = ${id}::uuid`
+    assert.deepStrictEqual(row, { stored: expected, told: expected })
+    const told = yield* pay(orderId, "k")
+    assert.include(told._tag === "Final" ? told.answer.body : "", expected)
   }))

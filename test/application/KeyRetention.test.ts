@@ -4,6 +4,7 @@ import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { mayRepeat } from "../../src/application/Gateway.ts"
 import * as Idempotency from "../../src/application/Idempotency.ts"
+import { RefundOrder } from "../../src/application/RefundOrder.ts"
 import { PaymentStatus } from "../../src/domain/Payment.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import { keyRetentionMillis, pay, place, test } from "./World.ts"
@@ -47,6 +48,27 @@ test("an old key is kept while its payment is charging, refunding or manual", ()
       const dropped = yield* Effect.flip(sql.withTransaction(Effect.flip(Idempotency.dropExpired())))
       assert.strictEqual(dropped, isOpen ? 0 : 1, status)
     }
+  }))
+
+test("an old key of a refund is kept while the money is on its way back", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* DatabaseClock.install
+    const orderId = yield* place
+    yield* pay(orderId, "k")
+    yield* RefundOrder.use(({ refund }) =>
+      refund(orderId, {
+        caller: "shop",
+        method: "POST",
+        path: `/orders/${orderId}/refund`,
+        key: Idempotency.IdempotencyKey.make("r"),
+        body: null
+      })
+    )
+    yield* DatabaseClock.advance("8 days")
+    assert.deepStrictEqual(yield* expired, [0, 0])
+    yield* sql`UPDATE payments SET status = 'refunded', refunded_minor = amount_minor`
+    assert.deepStrictEqual(yield* expired, [2, 2])
   }))
 
 it("the gateway's key may be used again in the first half of its retention, and not from then on", () => {

@@ -1,10 +1,12 @@
 import { assert } from "@effect/vitest"
-import { Clock, Effect, Fiber, Layer } from "effect"
+import { Clock, Effect, Fiber, Layer, Option, Semaphore } from "effect"
 import { Orders } from "../../src/application/Orders.ts"
 import { Payments } from "../../src/application/Payments.ts"
 import { PayOrder } from "../../src/application/PayOrder.ts"
 import * as FaultInjection from "../../src/platform/FaultInjection.ts"
 import { Faults } from "../../src/platform/Faults.ts"
+import * as Turn from "../../src/platform/Turn.ts"
+import { eventually } from "../support/Counters.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import { silence } from "../support/ScriptedGateway.ts"
 import {
@@ -154,6 +156,19 @@ test("a request that was frozen behind its intent for half of the key's retentio
     // The recovery is due by the database's clock, on which no time has passed.
     yield* recover(yield* paymentOf(orderId))
     assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
+  }))
+
+test("a payment that waits for the gateway leaves its turn to other requests", (gateway) =>
+  Effect.gen(function* () {
+    const orderId = yield* place
+    const turns = Semaphore.makeUnsafe(1)
+    const { asked, release } = yield* holdAnswer(gateway)
+    const paying = yield* Effect.forkChild(Turn.take(turns, pay(orderId, "k")))
+    yield* asked
+    const free = Effect.map(turns.withPermitsIfAvailable(1)(Effect.void), Option.isSome)
+    yield* Effect.ensuring(eventually("the turn", free), release)
+    assert.strictEqual((yield* Fiber.join(paying))._tag, "Final")
+    yield* Turn.take(turns, Effect.void)
   }))
 
 test("a client that hangs up does not stop its payment, which is settled", (gateway) =>

@@ -138,7 +138,7 @@ test("a payment that another attempt has leased is left alone", (gateway) =>
     const paying = yield* Effect.forkChild(pay(orderId, "k"))
     yield* asked
     const id = yield* paymentOf(orderId)
-    assert.strictEqual(tagOf(yield* Effect.flip(recover(id))), "OutcomeUnknown")
+    assert.strictEqual(tagOf(yield* Effect.flip(recover(id))), "NotNow")
     yield* release
     yield* Fiber.join(paying)
     yield* recover(id)

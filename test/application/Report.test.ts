@@ -65,8 +65,8 @@ layer(services, { excludeTestServices: true })("report", (it) => {
         ].join("\r\n")
       )
       assert.deepStrictEqual(totals, [
-        { currency: "EUR", capturedMinor: 2_200, refundedMinor: 1_200, netMinor: 1_000, captures: 3, refunds: 2 },
-        { currency: "JPY", capturedMinor: 900, refundedMinor: 0, netMinor: 900, captures: 1, refunds: 0 }
+        { currency: "EUR", capturedMinor: "2200", refundedMinor: "1200", netMinor: "1000", captures: 3, refunds: 2 },
+        { currency: "JPY", capturedMinor: "900", refundedMinor: "0", netMinor: "900", captures: 1, refunds: 0 }
       ])
     })
   )
@@ -132,19 +132,72 @@ layer(services, { excludeTestServices: true })("report", (it) => {
         `CREATE OR REPLACE FUNCTION clock_now() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
          AS 'SELECT clock_timestamp()'`
       )
-      assert.strictEqual(totals[0]?.capturedMinor, 100)
-      assert.strictEqual((yield* compute({ from: "2026-03-01", to: "2026-03-02" })).totals[0]?.capturedMinor, 110)
+      assert.strictEqual(totals[0]?.capturedMinor, "100")
+      assert.strictEqual((yield* compute({ from: "2026-03-01", to: "2026-03-02" })).totals[0]?.capturedMinor, "110")
     })
   )
 
-  it.effect("a total above 2^53 is refused, and never rounded", () =>
+  it.effect("totals are exact, above 2^53 and above 2^63, in one day and over several", () =>
     Effect.gen(function* () {
       yield* clear
-      yield* payment(Number.MAX_SAFE_INTEGER, "EUR", "2026-03-01T12:00:00.000Z")
-      yield* payment(1, "EUR", "2026-03-02T12:00:00.000Z")
-      assert.strictEqual((yield* Effect.flip(compute({ from: "2026-03-01", to: "2026-03-02" })))._tag, "TaskRefused")
-      const { totals } = yield* compute({ from: "2026-03-01", to: "2026-03-01" })
-      assert.strictEqual(totals[0]?.capturedMinor, Number.MAX_SAFE_INTEGER)
+      const sql = yield* SqlClient.SqlClient
+      const largest = Number.MAX_SAFE_INTEGER
+      yield* payment(largest, "EUR", "2026-03-01T12:00:00.000Z")
+      yield* payment(largest, "EUR", "2026-03-01T12:00:00.000Z", "2026-03-02T12:00:00.000Z")
+      const { csv, totals } = yield* compute({ from: "2026-03-01", to: "2026-03-02" })
+      assert.include(csv, "2026-03-01,EUR,18014398509481982,0,18014398509481982,2,0\r\n")
+      const expected = { capturedMinor: "18014398509481982", refundedMinor: "9007199254740991" }
+      assert.deepInclude(totals[0], { ...expected, netMinor: "9007199254740991" })
+      // 1,025 of the largest orders pass a bigint of Postgres.
+      yield* sql`
+        WITH placed AS (
+          INSERT INTO orders
+          SELECT gen_random_uuid(), 'ada', 'JPY', 'paid', 2, ${largest}::int8, '2026-03-01T12:00:00Z', '2026-03-01T12:00:00Z'
+          FROM generate_series(1, 1025) RETURNING id)
+        INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, captured_minor, leased_until,
+                              created_at, updated_at, captured_at)
+        SELECT gen_random_uuid(), id, 'captured', 'pm_ok', ${largest}::int8, 'JPY', ${largest}::int8, '2026-03-01T12:00:00Z',
+               '2026-03-01T12:00:00Z', '2026-03-01T12:00:00Z', '2026-03-01T12:00:00Z' FROM placed`
+      const many = yield* compute({ from: "2026-03-01", to: "2026-03-01" })
+      assert.strictEqual(many.totals[1]?.capturedMinor, String(BigInt(largest) * 1_025n))
+    })
+  )
+
+  it.effect("a report of more than 10,000 lines is refused, and fewer days of it are not", () =>
+    Effect.gen(function* () {
+      yield* clear
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`
+        WITH paid AS (
+          SELECT gen_random_uuid() AS id, gen_random_uuid() AS payment, 'A' || chr(65 + c / 26) || chr(65 + c % 26) AS currency,
+                 '2026-01-01T12:00:00Z'::timestamptz + d * interval '1 day' AS at
+          FROM generate_series(0, 27) AS c, generate_series(0, 364) AS d
+        ), placed AS (
+          INSERT INTO orders SELECT id, 'ada', currency, 'paid', 2, 1, at, at FROM paid)
+        INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, captured_minor, leased_until,
+                              created_at, updated_at, captured_at)
+        SELECT payment, id, 'captured', 'pm_ok', 1, currency, 1, at, at, at, at FROM paid`
+      const answer = yield* Effect.match(compute({ from: "2026-01-01", to: "2026-12-31" }), {
+        onFailure: ({ message }) => message,
+        onSuccess: ({ csv }) => `a report of ${csv.split("\n").length} lines`
+      })
+      assert.strictEqual(answer, "there are more than 10000 lines: ask for fewer days")
+      assert.strictEqual((yield* compute({ from: "2026-01-01", to: "2026-06-30" })).totals.length, 28)
+    })
+  )
+
+  it.effect("a report of an older version, with its totals as numbers, can still be read", () =>
+    Effect.gen(function* () {
+      yield* clear
+      const sql = yield* SqlClient.SqlClient
+      const reports = yield* Reports
+      const taskId = yield* reports.request({ from: "2026-03-01", to: "2026-03-01" })
+      yield* sql`UPDATE outbox_tasks SET state = 'completed', finished_at = clock_now()`
+      const totals = [{ currency: "EUR", capturedMinor: 250, refundedMinor: 0, netMinor: 250, captures: 1, refunds: 0 }]
+      yield* sql`
+        INSERT INTO generated_reports (task_id, from_day, to_day, as_of, totals, csv, created_at)
+        VALUES (${taskId}::uuid, '2026-03-01', '2026-03-01', clock_now(), ${JSON.stringify(totals)}::text::jsonb, '', clock_now())`
+      assert.strictEqual((yield* reports.get(taskId)).result?.totals[0]?.netMinor, "250")
     })
   )
 
@@ -181,7 +234,7 @@ layer(services, { excludeTestServices: true })("report", (it) => {
         SELECT (extract(epoch FROM as_of) * 1000)::float8 AS millis FROM generated_reports`
       assert.strictEqual(Date.parse(result!.asOf), stored!.millis)
       assert.deepStrictEqual(result?.totals, [
-        { currency: "EUR", capturedMinor: 250, refundedMinor: 0, netMinor: 250, captures: 1, refunds: 0 }
+        { currency: "EUR", capturedMinor: "250", refundedMinor: "0", netMinor: "250", captures: 1, refunds: 0 }
       ])
       assert.match(result?.csv ?? "", /^day,.*\r\n2026-03-01,EUR,250,0,250,1,0\r\n$/)
       assert.strictEqual(yield* reports.request(range), taskId)

@@ -34,13 +34,14 @@ it("the payment's diagram is the domain's state machine", () => {
   assert.deepStrictEqual(drawn("A payment"), arrowsOf(paymentTransitions))
 })
 
-/** The columns of a payment in each state; a `manual` payment is in one of two phases. */
+/** The columns of a payment in each state. A `manual` payment waits for its charge, its refund, or a word about what was done at the gateway. */
 const rows: ReadonlyArray<{ readonly name: string; readonly status: PaymentStatus; readonly set: string }> = [
   { name: "charging", status: "charging", set: "captured_minor = 0, refund_begun_at = NULL" },
   { name: "captured", status: "captured", set: "captured_minor = amount_minor, refund_begun_at = NULL" },
   { name: "declined", status: "declined", set: "captured_minor = 0, refund_begun_at = NULL" },
   { name: "manual charge", status: "manual", set: "captured_minor = 0, refund_begun_at = NULL" },
   { name: "manual refund", status: "manual", set: "captured_minor = amount_minor, refund_begun_at = clock_now()" },
+  { name: "manual dispute", status: "manual", set: "captured_minor = amount_minor, refund_begun_at = NULL" },
   { name: "refunding", status: "refunding", set: "captured_minor = amount_minor, refund_begun_at = clock_now()" },
   { name: "refunded", status: "refunded", set: "captured_minor = amount_minor, refund_begun_at = clock_now()" }
 ]
@@ -49,7 +50,8 @@ const rows: ReadonlyArray<{ readonly name: string; readonly status: PaymentStatu
 const isAllowed = (from: (typeof rows)[number], to: PaymentStatus) =>
   paymentTransitions[from.status].includes(to) &&
   (from.name !== "manual charge" || to !== "refunded") &&
-  (from.name !== "manual refund" || to === "refunded")
+  (from.name !== "manual refund" || to === "refunded") &&
+  (from.name !== "manual dispute" || to === "refunded" || to === "captured")
 
 test("a payment moves along the arrows, and every other move is refused by the guarded update", () =>
   Effect.gen(function* () {

@@ -6,13 +6,15 @@ import { CancelOrder } from "../../src/application/CancelOrder.ts"
 import { GatewaySettings } from "../../src/application/Gateway.ts"
 import { GatewayWebhook, WebhookSettings } from "../../src/application/GatewayWebhook.ts"
 import { Idempotency, IdempotencyKey } from "../../src/application/Idempotency.ts"
-import { Orders } from "../../src/application/Orders.ts"
+import { Orders, type OrderView } from "../../src/application/Orders.ts"
 import { PaymentOutcomes } from "../../src/application/PaymentOutcomes.ts"
+import { PaymentReport } from "../../src/application/PaymentReport.ts"
 import { Payments } from "../../src/application/Payments.ts"
 import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
 import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
 import { RefundOrder } from "../../src/application/RefundOrder.ts"
+import { SettlePayment } from "../../src/application/SettlePayment.ts"
 import type { Phase } from "../../src/application/tasks/PaymentRecover.ts"
 import { CustomerId, type OrderId, PaymentId } from "../../src/domain/Ids.ts"
 import { Currency } from "../../src/domain/Money.ts"
@@ -38,9 +40,11 @@ export const applicationOver = (gateway: ScriptedGateway) =>
     RecoverPayment.layer,
     CancelOrder.layer,
     RefundOrder.layer,
+    SettlePayment.layer,
+    PaymentReport.layer,
     GatewayWebhook.layer
   ).pipe(
-    Layer.provide(Layer.succeed(WebhookSettings, { secret: webhookSecret })),
+    Layer.provide(Layer.succeed(WebhookSettings, { secrets: [webhookSecret] })),
     Layer.provideMerge(PaymentOutcomes.layer),
     Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Tasks.layer, gateway.layer)),
     Layer.provideMerge(
@@ -68,6 +72,7 @@ export const place = Effect.gen(function* () {
 export const pay = (orderId: OrderId, key: string, method = "pm_ok") =>
   Effect.flatMap(PayOrder, (service) =>
     service.pay(orderId, PaymentMethod.make(method), {
+      caller: "anonymous",
       method: "POST",
       path: `/orders/${orderId}/pay`,
       key: IdempotencyKey.make(key),
@@ -83,8 +88,16 @@ export const payUnanswered = (gateway: ScriptedGateway, orderId: OrderId, when: 
     return result.paymentId
   })
 
-export const cancel = (orderId: OrderId) => CancelOrder.use((service) => service.cancel(orderId))
-export const refund = (orderId: OrderId) => RefundOrder.use((service) => service.refund(orderId))
+export const cancel = (orderId: OrderId) =>
+  Effect.map(
+    CancelOrder.use((service) => service.cancel(orderId)),
+    ({ body, paymentId }) => ({ view: JSON.parse(body) as OrderView, inFlight: paymentId })
+  )
+export const refund = (orderId: OrderId) =>
+  Effect.map(
+    RefundOrder.use((service) => service.refund(orderId)),
+    ({ body, paymentId }) => ({ view: JSON.parse(body) as OrderView, paymentId: paymentId! })
+  )
 /** Runs the recovery of the payment's refund, if it has one, else that of its charge. */
 export const recover = (id: PaymentId, isLast = false) =>
   Effect.gen(function* () {

@@ -12,16 +12,21 @@ import { PaymentMethod } from "../../src/domain/Payment.ts"
 let drawn = 0
 const newId = () => PaymentId.make(`01890a5d-b1f4-7a53-9f5e-${String(++drawn).padStart(12, "0")}`)
 const amount = { amountMinor: AmountMinor.make(2_599), currency: Currency.make("EUR") }
+/** Each outcome names the amount that moved. */
+const captured = { _tag: "Captured" as const, ...amount }
+const refunded = { _tag: "Refunded" as const, ...amount }
 
-/** `totals`: how many captures and refunds the gateway has made, by its own books. */
 export interface GatewayHarness<R> {
+  /** How many captures and refunds the gateway has made, by its own books. */
   readonly totals: Effect.Effect<{ readonly captured: number; readonly refunded: number }, never, R>
+  /** A person refunds the whole charge at the gateway, without any key of the service. */
+  readonly refundThere: (paymentId: PaymentId) => Effect.Effect<void, never, R>
 }
 
 export const gatewayContract = <R, E>(
   name: string,
   layer: Layer.Layer<Gateway | R, E>,
-  { totals }: GatewayHarness<R | Gateway>
+  { refundThere, totals }: GatewayHarness<R | Gateway>
 ) => {
   const test = (promise: string, body: Effect.Effect<void, unknown, Gateway | R>) =>
     it.live(`${name}: ${promise}`, () => Effect.scoped(Effect.provide(body, layer)))
@@ -38,7 +43,7 @@ export const gatewayContract = <R, E>(
         Array.from({ length: 10 }, () => charge(id)),
         { concurrency: "unbounded" }
       )
-      for (const outcome of outcomes) assert.deepStrictEqual(outcome, { _tag: "Captured" })
+      for (const outcome of outcomes) assert.deepStrictEqual(outcome, captured)
       assert.strictEqual((yield* totals).captured, before.captured + 1)
     })
   )
@@ -74,8 +79,8 @@ export const gatewayContract = <R, E>(
       const before = yield* totals
       const unknown = yield* Effect.flip(charge(id, "pm_timeout_then_captured"))
       assert.strictEqual(unknown._tag, "OutcomeUnknown")
-      assert.deepStrictEqual(yield* lookUpCharge(id), Option.some({ _tag: "Captured" as const }))
-      assert.deepStrictEqual(yield* charge(id, "pm_timeout_then_captured"), { _tag: "Captured" })
+      assert.deepStrictEqual(yield* lookUpCharge(id), Option.some(captured))
+      assert.deepStrictEqual(yield* charge(id, "pm_timeout_then_captured"), captured)
       assert.strictEqual((yield* totals).captured, before.captured + 1)
     })
   )
@@ -88,8 +93,8 @@ export const gatewayContract = <R, E>(
       yield* charge(id)
       const before = yield* totals
       assert.isTrue(Option.isNone(yield* lookUpRefund(id)))
-      for (let time = 0; time < 3; time++) assert.deepStrictEqual(yield* refund(id), { _tag: "Refunded" })
-      assert.deepStrictEqual(yield* lookUpRefund(id), Option.some({ _tag: "Refunded" as const }))
+      for (let time = 0; time < 3; time++) assert.deepStrictEqual(yield* refund(id), refunded)
+      assert.deepStrictEqual(yield* lookUpRefund(id), Option.some(refunded))
       assert.strictEqual((yield* totals).refunded, before.refunded + 1)
     })
   )
@@ -100,6 +105,20 @@ export const gatewayContract = <R, E>(
       const declined = newId()
       yield* charge(declined, "pm_declined")
       for (const id of [declined, newId()]) assert.strictEqual((yield* refund(id))._tag, "Refused")
+    })
+  )
+
+  test(
+    "what a person has refunded at the gateway is not refunded again",
+    Effect.gen(function* () {
+      const { lookUpRefund } = yield* Gateway
+      const id = newId()
+      yield* charge(id)
+      const before = yield* totals
+      yield* refundThere(id)
+      assert.strictEqual((yield* refund(id))._tag, "Refused")
+      assert.isTrue(Option.isNone(yield* lookUpRefund(id)))
+      assert.strictEqual((yield* totals).refunded, before.refunded + 1)
     })
   )
 }

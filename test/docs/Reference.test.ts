@@ -1,7 +1,10 @@
-/** docs/reference.md agrees with the code. */
+/** docs/reference.md and .env.example agree with the code. */
 import { assert, it } from "@effect/vitest"
 import { readFile } from "node:fs/promises"
-import { path, reference } from "./reference.ts"
+import { ConfigProvider, Effect } from "effect"
+import { parseEnv } from "node:util"
+import * as Config from "../../src/Config.ts"
+import { environment, environmentPath, path, reference } from "./reference.ts"
 
 it("docs/reference.md agrees with the code, or `npm run reference` must write it", async () => {
   const page = await reference()
@@ -10,4 +13,16 @@ it("docs/reference.md agrees with the code, or `npm run reference` must write it
     assert.include(page, word)
   }
   assert.strictEqual(await readFile(path, "utf8"), page)
+})
+
+it("each variable is in .env.example with its default, or `npm run reference` must write it", async () => {
+  const text = await environment()
+  assert.strictEqual(await readFile(environmentPath, "utf8"), text)
+  const uncommented = parseEnv(text.replaceAll(/^#(?=[A-Z])/gm, ""))
+  assert.sameMembers(Object.keys(uncommented), [...Config.variableNames])
+  const load = (env: Readonly<Record<string, unknown>>) =>
+    Effect.runPromise(
+      Effect.provideService(Config.load, ConfigProvider.ConfigProvider, ConfigProvider.fromUnknown(env))
+    )
+  assert.deepStrictEqual(await load(uncommented), await load({}))
 })

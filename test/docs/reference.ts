@@ -1,6 +1,6 @@
 /**
- * docs/reference.md, generated from the code: `npm run reference` writes it, and Reference.test.ts compares the file with the generated
- * text. Its descriptions are the docstrings beside each variable, metric and command.
+ * docs/reference.md and .env.example, generated from the code: `npm run reference` writes them, and Reference.test.ts compares the files
+ * with the generated text. Their descriptions are the docstrings beside each variable, metric and command.
  */
 import { ConfigProvider, Effect } from "effect"
 import { execFile } from "node:child_process"
@@ -61,12 +61,21 @@ const allowedOf = (parser: string): string => {
     millis: "milliseconds",
     duration: "a duration: `30s`, `5m`, `24h`, `1d`",
     durations: "durations, comma separated",
+    postgresUrl: "a postgres:// URL",
     brokers: "`host:port`, comma separated",
-    faults: "`on`, or `point=action[:times[:delayMillis]]`, comma separated",
+    faults: "`on`, or `point=action[:times]` or `point=delay:times:millis`, comma separated",
+    certificateFile: "path of a PEM file",
+    keyFile: "path of a PEM file",
     headers: "`name=value`, comma separated",
+    secrets: "16 to 200 characters without spaces and commas; up to three, comma separated",
+    httpBase: "an `http://` or `https://` URL without a query; user and password in it are sent as Basic credentials",
+    httpAddress: "an `http://` or `https://` URL; user and password in it are sent as Basic credentials",
     smtpUrl: "`smtp://` or `smtps://`, host and port",
     mailAddress: "a mail address",
-    mailHost: "a host name"
+    mailHost: "a host name",
+    "ApiKeys.parse": "`name:scope:sha256`, comma separated, as `paid-once api-key` prints them",
+    publicHosts: "hosts, with or without a port, comma separated",
+    rateLimit: "`off`, or requests in a time: `600/1m`"
   }
   if (known[parser] !== undefined) return known[parser]
   // The sentence of the parser's own error.
@@ -89,7 +98,14 @@ const defaultOf = (value: unknown, parser: string): string => {
   return `\`${parser === "duration" ? durationOf(Number(value)) : JSON.stringify(value).replaceAll('"', "")}\``
 }
 
-const variables = async (): Promise<ReadonlyArray<string>> => {
+interface VariableRow {
+  readonly name: string
+  readonly fallback: string
+  readonly allowed: string
+  readonly prose: string
+}
+
+const variables = async (): Promise<ReadonlyArray<VariableRow>> => {
   const text = readFileSync(Path.join(root, "src/Config.ts"), "utf8")
   const defaults: Readonly<Record<string, unknown>> = await Effect.runPromise(
     Effect.provideService(Config.load, ConfigProvider.ConfigProvider, ConfigProvider.fromUnknown({}))
@@ -98,14 +114,28 @@ const variables = async (): Promise<ReadonlyArray<string>> => {
   return found.map((match) => {
     const [name = "", parser = "", , options = ""] = argumentsOf(text.slice(match.index + match[0].length))
     const secret = options.includes("secret: true") ? " Secret." : ""
-    const cells = [
-      name.replaceAll('"', "`"),
-      defaultOf(defaults[match[2]!], parser),
-      allowedOf(parser),
-      proseOf(match[1] ?? "") + secret
-    ]
-    return `| ${cells.join(" | ")} |`
+    return {
+      name: name.replaceAll('"', ""),
+      fallback: defaultOf(defaults[match[2]!], parser),
+      allowed: allowedOf(parser),
+      prose: proseOf(match[1] ?? "") + secret
+    }
   })
+}
+
+/** `.env.example`: each variable with its default, commented out. */
+export const environment = async (): Promise<string> => {
+  const blocks = (await variables()).map(({ allowed, fallback, name, prose }) => {
+    const text = `${prose}${allowed === "" ? "" : ` Allowed: ${allowed}.`}`.trim().replaceAll("`", "")
+    const lines = (text.match(/.{1,118}(?:\s|$)/g) ?? []).map((line) => `# ${line.trimEnd()}`)
+    return [...lines, `#${name}=${/`(.*?)`/.exec(fallback)?.[1] ?? ""}`].join("\n")
+  })
+  return `# Every variable with its default. Made from the code by \`npm run reference\`; a test holds it.
+#
+# Copy it to .env, which git ignores, take the # away from what you set, and load it: node --env-file=.env src/paid-once.ts serve
+
+${blocks.join("\n\n")}
+`
 }
 
 const metrics = (): ReadonlyArray<string> =>
@@ -182,11 +212,12 @@ A wrong value stops the start with one line that names the variable, the value a
 
 | variable | default | allowed | |
 |---|---|---|---|
-${(await variables()).join("\n")}
+${(await variables()).map(({ allowed, fallback, name, prose }) => `| \`${name}\` | ${fallback} | ${allowed} | ${prose} |`).join("\n")}
 
 ## Metrics
 
 \`GET /metrics\`, in Prometheus' text format. Figures that need a query are sampled every five seconds; a scrape runs no query.
+Counters and histograms are there at 0 from the start, but for those of requests. A gauge is there with its first sample.
 
 | metric | kind | |
 |---|---|---|
@@ -194,8 +225,8 @@ ${metrics().join("\n")}
 
 ## Fault points
 
-Set by \`FAULTS=point=action[:times[:delayMillis]]\`. Actions: \`crash\` (SIGKILL to itself), \`fail\`, \`delay\`, and at
-\`dispatcher.before-publish\` also \`duplicate\` and \`lose-ack\`.
+Set by \`FAULTS=point=action[:times]\`, or \`FAULTS=point=delay:times:millis\`. Actions: \`crash\` (SIGKILL to itself), \`fail\`,
+\`delay\`, and at \`dispatcher.before-publish\` also \`duplicate\` and \`lose-ack\`. A fault that is set or strikes is a line in the log.
 
 ${faultPoints()
   .map((point) => `- \`${point}\``)
@@ -203,5 +234,9 @@ ${faultPoints()
 `
 
 export const path = Path.join(root, "docs/reference.md")
+export const environmentPath = Path.join(root, ".env.example")
 
-if (process.argv[1] === import.meta.filename) writeFileSync(path, await reference())
+if (process.argv[1] === import.meta.filename) {
+  writeFileSync(path, await reference())
+  writeFileSync(environmentPath, await environment())
+}

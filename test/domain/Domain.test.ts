@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Result, Schema } from "effect"
 import type { OrderEvent } from "../../src/domain/Events.ts"
 import { CustomerId, OrderId, PaymentId } from "../../src/domain/Ids.ts"
-import { AmountMinor, Currency, maxTotalMinor, totalOf } from "../../src/domain/Money.ts"
+import { AmountMinor, Currency, format, maxTotalMinor, totalOf } from "../../src/domain/Money.ts"
 import { declinePayment, markPaid, type Order, place, StoredStatus } from "../../src/domain/Order.ts"
 import { OrderLine, OrderLines, Sku, maxLines } from "../../src/domain/OrderLines.ts"
 import { shortText } from "../../src/domain/Text.ts"
@@ -31,6 +31,16 @@ describe("Money", () => {
       }),
     runs
   )
+
+  it("an amount is written as its currency divides it, to the last unit", () => {
+    const written = (amountMinor: number, code: string) => format({ amountMinor, currency: code })
+    assert.deepStrictEqual(
+      [written(2_500, "EUR"), written(5, "EUR"), written(2_500, "JPY"), written(1_250, "KWD"), written(1_250, "IQD")],
+      ["25.00 EUR", "0.05 EUR", "2500 JPY", "1.250 KWD", "1.250 IQD"]
+    )
+    assert.strictEqual(written(12_345, "CLF"), "1.2345 CLF")
+    assert.strictEqual(written(maxTotalMinor, "EUR"), "90071992547409.91 EUR")
+  })
 
   it("the largest total is accepted, and one more is refused", () => {
     const line = (unitAmountMinor: number) => ({ quantity: 1, unitAmountMinor })

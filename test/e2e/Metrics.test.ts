@@ -2,9 +2,14 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
+import { readFileSync } from "node:fs"
+import * as Path from "node:path"
 import { isDeepStrictEqual } from "node:util"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
+import * as Certificates from "../support/Certificates.ts"
 import { eventually } from "../support/Counters.ts"
+import { scrape, seriesOf, written } from "../support/Scrape.ts"
+import { plantedEnv } from "../mutants/planted.ts"
 import * as TcpProxy from "../support/TcpProxy.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
@@ -13,7 +18,7 @@ const text = (url: string) => Effect.promise(async () => (await fetch(url)).text
 const serve = (url: string, directory: string, roles?: string) =>
   ServiceProcess.start({
     ...(roles === undefined ? {} : { roles }),
-    env: { DATABASE_URL: url, DATA_DIRECTORY: directory, PORT: "0", LOG_LEVEL: "Warn" }
+    env: { DATABASE_URL: url, DATA_DIRECTORY: directory, PORT: "0", LOG_LEVEL: "Warn", ...plantedEnv() }
   })
 
 const place = (url: string) =>
@@ -54,6 +59,8 @@ const contract = {
   inbox_lag: "gauge",
   inbox_lag_seconds: "gauge",
   broker_available: "gauge",
+  payments_contradicted_total: "counter",
+  payments_manual: "gauge",
   listen_connected: "gauge",
   fiber_restarts_total: "counter",
   process_resident_memory_bytes: "gauge",
@@ -65,6 +72,35 @@ const contract = {
   db_pool_connections_max: "gauge",
   db_pool_wait_seconds: "gauge"
 } as const
+
+/** The rows of docs/reference.md's table of metrics, which Reference.test.ts holds against the code: name, labels and kind. */
+const listed = [
+  ...readFileSync(Path.resolve(import.meta.dirname, "../../docs/reference.md"), "utf8").matchAll(
+    /^\| `(\w+)(?:\{([\w,]*)\})?` \| (counter|gauge|histogram) \|/gm
+  )
+].map(([, name = "", labels, kind]) => ({ name, labels: labels?.split(",").toSorted() ?? [], kind }))
+
+/** Their labels are what a client asks for. */
+const byRequest = ["http_requests_total", "http_request_duration_seconds"]
+
+/** Requests that touch each use case, and so each counter and histogram. */
+const useEverything = (url: string) =>
+  Effect.promise(async () => {
+    const post = (path: string, body: unknown, key: string) =>
+      fetch(`${url}${path}`, {
+        method: "POST",
+        headers: { "content-type": "application/json", "idempotency-key": key },
+        body: JSON.stringify(body)
+      })
+    const line = { sku: "book", quantity: 1, unitAmountMinor: 100 }
+    for (const method of ["pm_ok", "pm_declined", "pm_flaky"]) {
+      const placed = await post("/orders", { customerId: "ada", currency: "EUR", lines: [line] }, `place ${method}`)
+      const { id } = (await placed.json()) as { readonly id: string }
+      await post(`/orders/${id}/pay`, { paymentMethod: method }, `pay ${method}`)
+      await post(`/orders/${id}/${method === "pm_ok" ? "refund" : "cancel"}`, {}, `end ${method}`)
+    }
+    await post("/reports", { from: "2026-01-01", to: "2026-02-01" }, "report")
+  })
 
 const eventTypes = ["OrderPlaced", "PaymentDeclined", "OrderPaid", "OrderRefunded", "OrderCancelled"]
 
@@ -94,7 +130,8 @@ it.live("every metric is there from the start, with its meaning, and counts what
       }
     }
     for (const taskType of ["email", "report", "payment.recover"]) {
-      assert.strictEqual(value(before, `outbox_tasks_pending{task_type="${taskType}"}`), 0)
+      for (const state of ["pending", "failed"])
+        assert.strictEqual(value(before, `outbox_tasks_pending{task_type="${taskType}",state="${state}"}`), 0)
       assert.strictEqual(value(before, `outbox_tasks_dead{task_type="${taskType}"}`), 0)
       for (const outcome of ["completed", "failed", "dead"]) {
         assert.strictEqual(
@@ -105,6 +142,7 @@ it.live("every metric is there from the start, with its meaning, and counts what
       }
     }
     assert.strictEqual(value(before, "outbox_task_leases_recovered_total"), 0)
+    assert.strictEqual(value(before, "payments_contradicted_total"), 0)
     assert.strictEqual(value(before, "broker_available"), 1)
     assert.strictEqual(value(before, "listen_connected"), 1)
     assert.strictEqual(value(before, `fiber_restarts_total{fiber="control-connection"}`), 0)
@@ -158,6 +196,58 @@ it.live("every metric is there from the start, with its meaning, and counts what
       "fiber:publish latency",
       "fiber:pool metrics of requests"
     ])
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
+)
+
+it.live("every metric of the reference is there before the first event, and no event starts a series", () =>
+  Effect.gen(function* () {
+    const { url } = yield* TestDatabase
+    // With a file of certificates, so that its end is told. This Postgres has no TLS, which `prefer` accepts.
+    const { root } = yield* Certificates.authority("Paid Once test")
+    const withCertificate = new URL(Redacted.value(url))
+    withCertificate.searchParams.set("sslmode", "prefer")
+    withCertificate.searchParams.set("sslrootcert", root)
+    const service = yield* serve(withCertificate.toString(), yield* TestDatabase.dataDirectory)
+    const names = (text: string) => new Set(seriesOf(text).map(written))
+    const missing = (text: string, kinds: ReadonlyArray<string>) => {
+      const found = seriesOf(text)
+      return listed
+        .filter(({ kind = "", name }) => kinds.includes(kind) && !byRequest.includes(name))
+        .filter(({ kind, labels, name }) => {
+          const all = found.filter((series) => series.name === (kind === "histogram" ? `${name}_count` : name))
+          return (
+            all.length === 0 || all.some((series) => Object.keys(series.labels).toSorted().join() !== labels.join())
+          )
+        })
+        .map(({ name }) => name)
+    }
+    const first = yield* scrape(service)
+    assert.deepStrictEqual(missing(first, ["counter", "histogram"]), [])
+    // A gauge shows its first sample: a 0 before it would end an alert.
+    yield* eventually(
+      "the samplers",
+      Effect.map(scrape(service), (text) => missing(text, ["gauge"]).length === 0)
+    )
+    const before = names(yield* scrape(service))
+    yield* useEverything(service.url!)
+    yield* eventually(
+      "a payment of each end, and everything published, applied and done",
+      Effect.map(scrape(service), (text) => {
+        const found = new Map(seriesOf(text).map((series) => [written(series), series.value]))
+        return (
+          ["captured", "declined", "refunded"].every(
+            (status) => found.get(`payments_settled_total{status="${status}"}`)! > 0
+          ) &&
+          found.get(`outbox_events_published_total{event_type="OrderRefunded"}`) === 1 &&
+          found.get(`outbox_task_processed_total{outcome="completed",task_type="report"}`) === 1 &&
+          found.get(`outbox_task_processed_total{outcome="completed",task_type="email"}`)! > 0
+        )
+      })
+    )
+    const late = [...names(yield* scrape(service))].filter(
+      (series) => !before.has(series) && !byRequest.some((name) => series.startsWith(name))
+    )
+    assert.deepStrictEqual(late, [])
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
 )
 

@@ -3,7 +3,7 @@ import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, Exit, Redacted } from "effect"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
-import { newOrder, send } from "../http/Service.ts"
+import { newOrder, send, sendElsewhere } from "../http/Service.ts"
 import { eventually } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
@@ -39,7 +39,7 @@ it.live("a dispatcher that is told a port answers health and metrics there, and 
       ["/docs", {}],
       ["/nothing", {}]
     ] as const) {
-      const answer = yield* send(`${url}${path}`, init)
+      const answer = yield* sendElsewhere(`${url}${path}`, init)
       assert.deepStrictEqual(
         [answer.status, answer.headers.get("content-type"), answer.json.detail],
         [404, "application/problem+json", "there is nothing at this path"]
@@ -53,10 +53,10 @@ it.live("a dispatcher that is told a port answers health and metrics there, and 
 it.live("health judges the roles that the process has, and no others", () =>
   Effect.gen(function* () {
     for (const [roles, parts] of [
-      ["http", ["broker", "database", "topics"]],
-      ["dispatcher", ["broker", "database", "dispatcher", "topics"]],
-      ["consumers", ["broker", "database", "inbox", "topics"]],
-      ["workers,maintenance", ["database"]]
+      ["http", ["broker", "database", "pauses", "topics", "writes"]],
+      ["dispatcher", ["broker", "database", "dispatcher", "pauses", "topics"]],
+      ["consumers", ["broker", "database", "inbox", "pauses", "topics"]],
+      ["workers,maintenance", ["database", "pauses"]]
     ] as const) {
       yield* Effect.scoped(
         Effect.gen(function* () {

@@ -4,10 +4,11 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Exit, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { execFile } from "node:child_process"
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs"
 import { createServer } from "node:net"
 import * as Path from "node:path"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
+import { plantedEnv } from "../mutants/planted.ts"
 import { eventually } from "../support/Counters.ts"
 import { root, TestDatabase } from "../support/TestDatabase.ts"
 
@@ -19,7 +20,7 @@ const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>> 
     const child = execFile(
       process.execPath,
       [cli, ...args],
-      { env: { PATH: process.env["PATH"], ...env }, timeout: 50_000 },
+      { env: { PATH: process.env["PATH"], ...plantedEnv(), ...env }, timeout: 50_000 },
       (error, stdout, stderr) =>
         resume(Effect.succeed({ code: error === null ? 0 : (error.code ?? "killed"), stdout, stderr }))
     )
@@ -113,6 +114,51 @@ it.live("reset clears the data, and refuses while the service runs", () =>
     assert.strictEqual(done.code, 0, done.stderr)
     const service = yield* serve(directory)
     assert.isFalse(yield* orderExists(service.url!, id))
+  }).pipe(Effect.scoped)
+)
+
+it.live("reset clears what the service keeps, mails too, and nothing else, and says what", () =>
+  Effect.gen(function* () {
+    const directory = yield* TestDatabase.dataDirectory
+    const at = (name: string) => Path.join(directory, name)
+    const ours = [
+      "mail/018f3a2e-0000-7000-8000-000000000001@paid-once.example.eml",
+      "kafka/node-1/log",
+      "service-1.pid"
+    ]
+    const others = ["mail/inbox", "kafka/notes", "postgres/report.pdf", "service.pid.bak", "elsewhere/kept.eml"]
+    for (const name of [...ours, ...others]) {
+      mkdirSync(Path.dirname(at(name)), { recursive: true })
+      writeFileSync(at(name), "")
+    }
+    // A link in the place of a file is removed, and what it points at is kept.
+    symlinkSync(at("elsewhere/kept.eml"), at("service.pid"))
+    const done = yield* run(["reset"], { DATA_DIRECTORY: directory })
+    assert.strictEqual(done.code, 0, done.stderr)
+    assert.match(done.stdout, /^Cleared postgres, kafka, mail, service(-1)?\.pid, service(-1)?\.pid in /)
+    for (const name of ours) assert.isFalse(existsSync(at(name)), name)
+    for (const name of others) assert.isTrue(existsSync(at(name)), name)
+    const again = yield* run(["reset"], { DATA_DIRECTORY: Path.join(directory, "none") })
+    assert.strictEqual(again.code, 0)
+    assert.match(again.stdout, /^There is no /)
+  }).pipe(Effect.scoped)
+)
+
+it.live("reset leaves a link in the place of a directory, and what it leads to, and says so", () =>
+  Effect.gen(function* () {
+    const directory = yield* TestDatabase.dataDirectory
+    const at = (name: string) => Path.join(directory, name)
+    const mail = "foreign/018f3a2e-0000-7000-8000-000000000001@paid-once.example.eml"
+    mkdirSync(at("foreign/data"), { recursive: true })
+    for (const name of [mail, "foreign/password", "foreign/data/PG_VERSION"]) writeFileSync(at(name), "")
+    for (const name of ["postgres", "mail"]) symlinkSync(at("foreign"), at(name))
+    const done = yield* run(["reset"], { DATA_DIRECTORY: directory })
+    assert.strictEqual(done.code, 0, done.stderr)
+    assert.notInclude(done.stdout, "Cleared")
+    assert.include(done.stdout, `Left postgres, mail in ${directory}: a link is not followed.`)
+    for (const name of [mail, "foreign/password", "foreign/data/PG_VERSION", "postgres", "mail"]) {
+      assert.isTrue(existsSync(at(name)), name)
+    }
   }).pipe(Effect.scoped)
 )
 
@@ -210,7 +256,11 @@ it.live("a busy port refuses the start with a line that names PORT", () =>
 
 it.live("an unreachable database refuses the start with a line that names DATABASE_URL", () =>
   Effect.gen(function* () {
-    const { code, stderr } = yield* run(["migrate"], { DATABASE_URL: "postgres://nobody:secret@127.0.0.1:1/none" })
+    const { code, stderr } = yield* run(["migrate"], {
+      DATABASE_URL: "postgres://nobody:secret@127.0.0.1:1/none",
+      DATABSE_URL: "postgres://nobody:secret@127.0.0.1:1/none"
+    })
+    assert.include(stderr, "DATABSE_URL is set, and this service reads no such variable: is DATABASE_URL meant?")
     assert.strictEqual(code, 1)
     assert.match(stderr, /DATABASE_URL: can't connect/)
     assert.notInclude(stderr, "secret")

@@ -4,6 +4,7 @@ import { Effect } from "effect"
 import * as Http from "node:http"
 import type { AddressInfo } from "node:net"
 import { Worker } from "node:worker_threads"
+import * as Connections from "../../src/http/Connections.ts"
 import * as Draining from "../../src/http/Draining.ts"
 
 /** Enough clients that some are about to send at any moment. */
@@ -67,7 +68,12 @@ const serve = Effect.acquireRelease(
       request.resume()
       setTimeout(() => response.end("{}"), Math.random() * 20)
     })
-    const draining = Draining.make(server)
+    const connections = Connections.watch(server, {
+      connections: 1_000,
+      answerTimeoutMillis: 60_000,
+      onClosed: () => {}
+    })
+    const draining = Draining.make(server, connections)
     server.listen(0, "127.0.0.1", 1_000, () =>
       resume(Effect.succeed({ ...draining, port: (server.address() as AddressInfo).port }))
     )

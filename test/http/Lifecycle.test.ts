@@ -235,7 +235,7 @@ layer(Layer.provideMerge(underHttpOn(databaseBehindWire), TestProcess.quiet), { 
         const gone = new Promise<void>((resolve) => socket.on("close", () => resolve()))
         socket.on("error", () => {})
         socket.write(
-          "POST /orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+          "POST /orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
         )
         yield* Effect.sleep(100)
         const [took] = yield* Effect.timed(close)

@@ -1,6 +1,7 @@
 /** The whole service as one process runs it, on a database of its own and a free port, with the sandbox gateway beside it. */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Effect, Layer, Redacted, SubscriptionRef } from "effect"
+import { OpenApi } from "effect/http-api"
 import { CancelOrder } from "../../src/application/CancelOrder.ts"
 import { Gateway, GatewaySettings } from "../../src/application/Gateway.ts"
 import { GatewayWebhook, WebhookSettings } from "../../src/application/GatewayWebhook.ts"
@@ -15,6 +16,7 @@ import { RefundOrder } from "../../src/application/RefundOrder.ts"
 import { Reports } from "../../src/application/Reports.ts"
 import { Subscribers, Timeline } from "../../src/application/Timeline.ts"
 import { Broker, BrokerUnavailable } from "../../src/brokers/Broker.ts"
+import { Api } from "../../src/http/Api.ts"
 import * as BrokerHealth from "../../src/http/BrokerHealth.ts"
 import { HealthParts, Readiness } from "../../src/http/Health.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
@@ -23,6 +25,7 @@ import { History } from "../../src/operations/History.ts"
 import { GatewayServer, GatewayServerSettings } from "../../src/sandbox/GatewayServer.ts"
 import { Tasks } from "../../src/tasks/Tasks.ts"
 import { TaskWakeup } from "../../src/tasks/TaskWakeup.ts"
+import * as ApiDocument from "../support/ApiDocument.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 
@@ -45,35 +48,39 @@ const gatewaySettings = Layer.effect(
 /** The secret with which the gateway signs in tests. */
 export const webhookSecret = Redacted.make("a-secret-of-two-companies")
 
-const application = Layer.mergeAll(
-  PlaceOrder.layer,
-  PayOrder.layer,
-  RecoverPayment.layer,
-  CancelOrder.layer,
-  RefundOrder.layer,
-  GatewayWebhook.layer,
-  Reports.layer,
-  Timeline.layer
-).pipe(
-  Layer.provide(Layer.succeed(WebhookSettings, { secret: webhookSecret })),
-  Layer.provideMerge(PaymentOutcomes.layer),
-  Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Gateway.layerHttp)),
-  Layer.provideMerge(gatewaySettings),
-  Layer.provide(NodeHttpClient.layerUndici),
-  Layer.provideMerge(
-    Layer.mergeAll(
-      History.layer,
-      AppliedEvents.layer,
-      Tasks.layer.pipe(Layer.provideMerge(TaskWakeup.layer)),
-      gateway,
-      Layer.succeed(Subscribers, { names: ["analytics"] })
+const applicationWith = (gatewayClient: typeof Gateway.layerHttp) =>
+  Layer.mergeAll(
+    PlaceOrder.layer,
+    PayOrder.layer,
+    RecoverPayment.layer,
+    CancelOrder.layer,
+    RefundOrder.layer,
+    GatewayWebhook.layer,
+    Reports.layer,
+    Timeline.layer
+  ).pipe(
+    Layer.provide(Layer.succeed(WebhookSettings, { secrets: [webhookSecret] })),
+    Layer.provideMerge(PaymentOutcomes.layer),
+    Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, gatewayClient)),
+    Layer.provideMerge(gatewaySettings),
+    Layer.provide(NodeHttpClient.layerUndici),
+    Layer.provideMerge(
+      Layer.mergeAll(
+        History.layer,
+        AppliedEvents.layer,
+        Tasks.layer.pipe(Layer.provideMerge(TaskWakeup.layer)),
+        gateway,
+        Layer.succeed(Subscribers, { names: ["analytics"] })
+      )
     )
   )
-)
 
 /** Everything but the HTTP server, on the given database. */
-export const underHttpOn = <A, E, R>(database: Layer.Layer<A | TestDatabase, E, R>) =>
-  Layer.mergeAll(application, BrokerHealth.layer, Readiness.layer).pipe(
+export const underHttpOn = <A, E, R>(
+  database: Layer.Layer<A | TestDatabase, E, R>,
+  gatewayClient: typeof Gateway.layerHttp = Gateway.layerHttp
+) =>
+  Layer.mergeAll(applicationWith(gatewayClient), BrokerHealth.layer, Readiness.layer).pipe(
     Layer.provideMerge(Layer.mergeAll(unusedBroker, HealthParts.layer)),
     Layer.provideMerge(TestProcess.outbox),
     Layer.provideMerge(database)
@@ -105,15 +112,25 @@ export interface Answer {
   readonly json: any
 }
 
-/** One request to `url`, by Node's own fetch. A body that is no text or bytes is sent as JSON. */
-export const send = (
-  url: string,
-  init: { readonly method?: string; readonly body?: unknown; readonly headers?: Record<string, string> } = {}
-): Effect.Effect<Answer> =>
+/** Some tests ask the sandbox, which the document does not describe. */
+const sandboxPaths = /^\/(charges|refunds|ledger|behaviour)/
+
+const { problemsOf } = ApiDocument.make(OpenApi.fromApi(Api) as unknown as ApiDocument.OpenApiDocument)
+
+interface Sent {
+  readonly method?: string
+  readonly body?: unknown
+  readonly headers?: Record<string, string>
+}
+
+const methodOf = ({ body, method }: Sent) => method ?? (body === undefined ? "GET" : "POST")
+
+/** One request to `url`, by Node's own fetch, to a server that the OpenAPI document does not describe. A body that is no text or bytes is sent as JSON. */
+export const sendElsewhere = (url: string, init: Sent = {}): Effect.Effect<Answer> =>
   Effect.promise(async () => {
-    const { body, headers, method = body === undefined ? "GET" : "POST" } = init
+    const { body, headers } = init
     const response = await fetch(url, {
-      method,
+      method: methodOf(init),
       headers: { ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
       ...(body === undefined
         ? {}
@@ -122,4 +139,15 @@ export const send = (
     const text = await response.text()
     const isJson = /json/.test(response.headers.get("content-type") ?? "")
     return { status: response.status, headers: response.headers, text, json: isJson ? JSON.parse(text) : undefined }
+  })
+
+/** {@link sendElsewhere} to the service. An answer that does not fit the service's own OpenAPI document is a defect. */
+export const send = (url: string, init: Sent = {}): Effect.Effect<Answer> =>
+  Effect.tap(sendElsewhere(url, init), ({ headers, status, text }) => {
+    const { pathname, search } = new URL(url)
+    const header = (name: string) => headers.get(name) ?? undefined
+    const problems = sandboxPaths.test(pathname)
+      ? []
+      : problemsOf({ method: methodOf(init), target: pathname + search, status, header, text })
+    return problems.length === 0 ? Effect.void : Effect.die(new Error(problems.join("\n")))
   })

@@ -1,12 +1,13 @@
 /** The timeline of an order once retention has dropped a part of it. */
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
 import { BoundAddress } from "../../src/http/HttpServer.ts"
 import * as Maintenance from "../../src/operations/Maintenance.ts"
 import { Queue } from "../../src/outbox/Queue.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import { publishAll } from "../support/Published.ts"
-import { newOrder, send, service } from "./Service.ts"
+import { type Answer, newOrder, send, service } from "./Service.ts"
 
 layer(Layer.provideMerge(Queue.layer, service), { excludeTestServices: true })("Timeline", (it) => {
   it.effect("is complete until retention has dropped events of the order, and says so from then on", () =>
@@ -33,6 +34,41 @@ layer(Layer.provideMerge(Queue.layer, service), { excludeTestServices: true })("
       assert.deepStrictEqual(yield* timeline, { complete: false, events: [["OrderPaid", "queued"]] })
       yield* publishAll
       assert.deepStrictEqual(yield* timeline, { complete: false, events: [["OrderPaid", "published"]] })
+    })
+  )
+
+  it.effect("comes in pages of a hundred versions, however often a payment was declined", () =>
+    Effect.gen(function* () {
+      const { url } = yield* BoundAddress
+      const sql = yield* SqlClient.SqlClient
+      const { json: order } = yield* send(`${url}/orders`, { body: newOrder })
+      for (let attempt = 0; attempt < 3; attempt++) {
+        const headers = { "idempotency-key": `declined-${attempt}` }
+        yield* send(`${url}/orders/${order.id}/pay`, { body: { paymentMethod: "pm_declined" }, headers })
+      }
+      yield* publishAll
+      // As if it had been declined 247 times more.
+      yield* sql`
+        WITH moved AS (UPDATE orders SET version = version + 247 WHERE id = ${order.id}::uuid)
+        INSERT INTO event_log
+        SELECT (jsonb_populate_record(e, jsonb_build_object('event_id', gen_random_uuid(), 'aggregate_version', 4 + n))).*
+        FROM event_log AS e, generate_series(1, 247) AS n WHERE e.aggregate_id = ${order.id} AND e.aggregate_version = 4`
+      const seen: Array<number> = []
+      let cursor: number | null = 0
+      do {
+        const { json }: Answer = yield* send(`${url}/orders/${order.id}/timeline?cursor=${cursor}`)
+        assert.isTrue(json.complete)
+        assert.isAtMost(json.events.length, 100)
+        seen.push(...json.events.map(({ version }: { readonly version: number }) => version))
+        cursor = json.nextCursor
+      } while (cursor !== null)
+      assert.deepStrictEqual(
+        seen,
+        Array.from({ length: 251 }, (_, index) => index + 1)
+      )
+      for (const query of ["cursor=-1", "cursor=0x1", "cursor=9999999999", "cursor=", "cursor=1.5", "page=2"]) {
+        assert.strictEqual((yield* send(`${url}/orders/${order.id}/timeline?${query}`)).status, 400, query)
+      }
     })
   )
 })

@@ -17,6 +17,14 @@ const soon = Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts:
 const refused = Effect.fail(new PermanentFailure({ reason: "nobody here knows it" }))
 const broken = Effect.fail(new Error("out of paper"))
 
+/** As a sort that is larger than `temp_file_limit`. */
+const exceeding = Effect.flatMap(Transaction, ({ sql }) =>
+  Effect.andThen(
+    sql`DO $$ BEGIN RAISE EXCEPTION 'temporary file size exceeds temp_file_limit' USING ERRCODE = '53400'; END $$`,
+    broken
+  )
+)
+
 /** The transactions that left an effect. */
 const transactions = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -36,6 +44,7 @@ const together = (one: ReturnType<typeof makeSubscriber>): Subscriber => ({
 for (const [what, failure, many] of [
   ["is refused for good", refused, false],
   ["fails", broken, false],
+  ["exceeds a limit of its session", exceeding, false],
   ["breaks its transaction", Effect.flatMap(Transaction, ({ sql }) => Effect.andThen(sql`SELECT 1/0`, broken)), false],
   ["is refused among many that are handled at once", refused, true]
 ] as const) {

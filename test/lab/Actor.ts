@@ -272,6 +272,7 @@ export const describe = (sql: string): string => {
   const ofDay = /^(DROP|LOCK) TABLE (?:IF EXISTS )?(\w+)/.exec(text)
   if (ofDay !== null) return `${ofDay[1]!.toLowerCase()} ${ofDay[2]!}`
   if (text.includes("make_daily_partition(")) return makesDay
+  if (text.includes("drop_daily_partition(")) return "drop a day"
   const writes = [...text.matchAll(/\b(INSERT INTO|UPDATE|DELETE FROM) ([a-z_]+)/g)]
     .map((match) => `${match[1]!.split(" ")[0]!.toLowerCase()} ${match[2]!}`)
     .filter((write) => !write.startsWith("update of") && !write.endsWith(" set"))

@@ -75,10 +75,11 @@ export class ModelGatewayState {
       this.facts.push({ type: "charge.declined", ...fact, reason: outcome.reason })
       return outcome
     }
-    this.remember(paymentId, { _tag: "Captured" })
+    const captured: ChargeOutcome = { _tag: "Captured", ...amount }
+    this.remember(paymentId, captured)
     this.captures.push({ key: paymentId, amountMinor: amount.amountMinor })
     this.facts.push({ type: "charge.captured", ...fact })
-    return { _tag: "Captured" }
+    return captured
   }
 
   refund({ amount, paymentId }: Refund): RefundOutcome {
@@ -91,10 +92,17 @@ export class ModelGatewayState {
     if (left(this.captures) - left(this.refunds) < amount.amountMinor) {
       return { _tag: "Refused", reason: "that much of the charge is not left" }
     }
-    this.remember(key, { _tag: "Refunded" })
+    const refunded: RefundOutcome = { _tag: "Refunded", ...amount }
+    this.remember(key, refunded)
     this.refunds.push({ key: paymentId, amountMinor: amount.amountMinor })
     this.facts.push({ type: "refund.made", key, payment: paymentId })
-    return { _tag: "Refunded" }
+    return refunded
+  }
+
+  /** A person refunds the whole charge at the gateway, without any key of the service. */
+  refundThere(paymentId: string): void {
+    const capture = this.captures.find(({ key }) => key === paymentId)
+    if (capture !== undefined) this.refunds.push(capture)
   }
 }
 

@@ -1,12 +1,15 @@
 /** Requests about an order beside paying it, and the reports that the gateway sends. */
 import { Effect, Redacted, Result } from "effect"
 import { CancelOrder } from "../../src/application/CancelOrder.ts"
-import { GatewayWebhook } from "../../src/application/GatewayWebhook.ts"
 import { RefundOrder } from "../../src/application/RefundOrder.ts"
 import * as SignedMessage from "../../src/platform/SignedMessage.ts"
+import * as Webhooks from "../support/Webhooks.ts"
 import type { LabTime } from "./Actor.ts"
 import type { Fact } from "./ModelGateway.ts"
 import { idOf, type KnownOrders, make, orderLetters, type Request } from "./Requests.ts"
+
+/** The order's status in an answer's body. */
+const statusOf = (body: string): unknown => JSON.parse(body).status
 
 export const cancel = (order: number, known: KnownOrders): Request =>
   make(
@@ -17,7 +20,7 @@ export const cancel = (order: number, known: KnownOrders): Request =>
       const id = yield* idOf(order, known)
       const result = yield* Effect.result((yield* CancelOrder).cancel(id))
       if (Result.isSuccess(result)) {
-        const text = JSON.stringify({ status: result.success.view.status })
+        const text = JSON.stringify({ status: statusOf(result.success.body) })
         return { _tag: "Answer", answer: { says: "cancelled", order: id, payment: undefined, text } }
       }
       if (result.failure._tag !== "OrderStateConflict") return yield* Effect.die(result.failure)
@@ -35,8 +38,8 @@ export const refund = (order: number, known: KnownOrders): Request =>
       const id = yield* idOf(order, known)
       const result = yield* Effect.result((yield* RefundOrder).refund(id))
       if (Result.isSuccess(result)) {
-        const { paymentId, view } = result.success
-        const text = JSON.stringify({ status: view.status })
+        const { body, paymentId } = result.success
+        const text = JSON.stringify({ status: statusOf(body) })
         return { _tag: "Answer", answer: { says: "refunding", order: id, payment: paymentId, text } }
       }
       if (result.failure._tag !== "OrderStateConflict") return yield* Effect.die(result.failure)
@@ -66,7 +69,7 @@ export const report = (fact: Fact | undefined, time: LabTime): Request =>
       const { key, reason, type } = fact ?? { key: unknownPayment, type: "charge.captured", reason: undefined }
       const text = JSON.stringify({ type, key, ...(reason === undefined ? {} : { reason }) })
       const signature = SignedMessage.sign(webhookSecret, Math.floor(time.millis / 1_000), text)
-      yield* Effect.orDie((yield* GatewayWebhook).receive(signature, text))
+      yield* Effect.orDie(Webhooks.receive(signature, text))
       return { _tag: "Done" }
     })
   )

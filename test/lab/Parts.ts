@@ -77,7 +77,7 @@ export interface Parts {
   readonly outbox: Part<Outbox>
   readonly orders: Part<Orders, Outbox>
   readonly payOrder: Part<PayOrder, Orders | Payments | PaymentOutcomes | Idempotency | Tasks>
-  readonly cancelOrder: Part<CancelOrder, Orders | Payments>
+  readonly cancelOrder: Part<CancelOrder, Orders | Payments | Idempotency>
   readonly recoverPayment: Part<RecoverPayment, Payments | PaymentOutcomes>
   readonly taskClaim: Part<TaskClaim>
   readonly taskFinish: Part<TaskFinish>
@@ -178,7 +178,7 @@ export const settings = Layer.mergeAll(
     timeoutMillis: 5_000,
     keyRetentionMillis
   }),
-  Layer.succeed(WebhookSettings, { secret: webhookSecret }),
+  Layer.succeed(WebhookSettings, { secrets: [webhookSecret] }),
   Layer.succeed(RecoverySettings, { delaysMillis: recoveryDelaysMillis }),
   Layer.succeed(TaskSettings, taskSettings),
   Layer.succeed(RetentionSettings, retention),

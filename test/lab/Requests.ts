@@ -130,6 +130,7 @@ export const place = (number: number, order: number, known: KnownOrders): Reques
         lines: [{ sku: Sku.make("thing"), quantity: 1, unitAmountMinor: amounts[order]! }]
       }
       const placed = yield* (yield* PlaceOrder).place(body, {
+        caller: "anonymous",
         method: "POST",
         path: "/orders",
         key: keyOf(number),
@@ -164,7 +165,13 @@ const titles: Readonly<Record<Method, string>> = {
 }
 
 const sendPay = Effect.fnUntraced(function* (id: OrderId, number: number, method: string) {
-  const request = { method: "POST", path: `/orders/${id}/pay`, key: keyOf(number), body: { paymentMethod: method } }
+  const request = {
+    caller: "anonymous",
+    method: "POST",
+    path: `/orders/${id}/pay`,
+    key: keyOf(number),
+    body: { paymentMethod: method }
+  }
   return yield* Effect.result((yield* PayOrder).pay(id, PaymentMethod.make(method), request))
 })
 
@@ -231,7 +238,13 @@ export const decline = (number: number, order: number, events: 1 | 2, known: Kno
       yield* Transaction.run(
         Effect.gen(function* () {
           const key = yield* idempotency.claim(
-            { method: "POST", path: `/orders/${id}/decline`, key: keyOf(number), body: {} },
+            {
+              caller: "anonymous",
+              method: "POST",
+              path: `/orders/${id}/decline`,
+              key: keyOf(number),
+              body: {}
+            },
             subjectOf(0)
           )
           if (key._tag !== "First") return

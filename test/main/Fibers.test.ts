@@ -7,10 +7,10 @@ import { Fibers } from "../../src/platform/Supervised.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as ServiceConfig from "./ServiceConfig.ts"
 
-const ofEachProcess = ["control-connection", "wake-ups", "pool metrics of requests"]
+const ofEachProcess = ["control-connection", "pauses", "wake-ups", "machine metrics", "pool metrics of requests"]
 
 const ofRole: Readonly<Record<Role, ReadonlyArray<string>>> = {
-  http: ["payment metrics", "sandbox webhooks", "topic checks"],
+  http: ["payment metrics", "sandbox webhooks", "topic checks", "write-probe"],
   dispatcher: [
     "broker reachability",
     "dispatcher fetcher",

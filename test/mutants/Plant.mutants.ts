@@ -12,6 +12,8 @@ import { type Mutant, mutants } from "./mutants.ts"
 const timeoutMillis = 180_000
 /** That limit: without a mistake these tests take a second at most. */
 const plantedTestMillis = 5_000
+/** For a hook's: it starts Postgres or Kafka, which takes seconds on a slow machine. Without them the test is skipped and sees nothing. */
+const plantedHookMillis = 30_000
 
 interface Report {
   readonly testResults: ReadonlyArray<{
@@ -32,7 +34,7 @@ const run = async ({ name, seenBy }: Mutant): Promise<ReadonlyArray<string>> => 
       "--root",
       ".",
       `--testTimeout=${plantedTestMillis}`,
-      `--hookTimeout=${plantedTestMillis}`
+      `--hookTimeout=${plantedHookMillis}`
     ]
     const which = [seenBy.file, "-t", escaped(seenBy.test), "--reporter=json", `--outputFile.json=${report}`]
     const vitest = Path.join(root, "node_modules/vitest/vitest.mjs")

@@ -4,13 +4,25 @@
  */
 import { blockingMutants } from "./blockingMutants.ts"
 import { brokerMutants } from "./brokerMutants.ts"
+import { declineMutants } from "./declineMutants.ts"
+import { fuzzMutants } from "./fuzzMutants.ts"
+import { gatewayMutants } from "./gatewayMutants.ts"
+import { keysMutants } from "./keysMutants.ts"
+import { kafkaMutants } from "./kafkaMutants.ts"
+import { embeddedMutants } from "./embeddedMutants.ts"
+import { edgeMutants } from "./edgeMutants.ts"
+import { bodyMutants } from "./bodyMutants.ts"
+import { floodMutants } from "./floodMutants.ts"
 import { mainMutants } from "./mainMutants.ts"
 import { guardMutants } from "./guardMutants.ts"
 import { netOutboxMutants } from "./netMutants.ts"
 import { inboxMutants } from "./inboxMutants.ts"
 import { operationsMutants } from "./operationsMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
+import { pauseMutants } from "./pauseMutants.ts"
+import { paymentsMutants } from "./paymentsMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
+import { rolesMutants } from "./rolesMutants.ts"
 import { taskMutants } from "./taskMutants.ts"
 import { timeZoneMutants } from "./timeZoneMutants.ts"
 
@@ -177,14 +189,26 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/platform/Ownership.test.ts", test: "the slots of a member that was killed" }
   },
   ...outboxMutants,
+  ...gatewayMutants,
+  ...declineMutants,
   ...guardMutants,
+  ...fuzzMutants,
   ...operationsMutants,
+  ...pauseMutants,
+  ...paymentsMutants,
   ...platformMutants,
+  ...rolesMutants,
   ...taskMutants,
   ...netOutboxMutants,
   ...timeZoneMutants,
   ...inboxMutants,
   ...brokerMutants,
   ...blockingMutants,
-  ...mainMutants
+  ...mainMutants,
+  ...kafkaMutants,
+  ...keysMutants,
+  ...embeddedMutants,
+  ...edgeMutants,
+  ...bodyMutants,
+  ...floodMutants
 ]

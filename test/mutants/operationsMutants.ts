@@ -41,6 +41,22 @@ export const operationsMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/operations/PartitionCounts.test.ts", test: "all processes that note different counts" }
   },
   {
+    name: "certificate-that-ends-last",
+    breaks: "a certificate ends and nobody was told, since a second one in its file lasts longer",
+    file: "src/operations/MachineMetrics.ts",
+    find: "Math.min(",
+    replace: "Math.max(",
+    seenBy: { file: "test/operations/MachineMetrics.test.ts", test: "free disk, the slot that is furthest behind" }
+  },
+  {
+    name: "slot-that-is-nearest",
+    breaks: "an abandoned replication slot fills the disk behind one that is read",
+    file: "src/operations/MachineMetrics.ts",
+    find: "coalesce(max(",
+    replace: "coalesce(0 * max(",
+    seenBy: { file: "test/operations/MachineMetrics.test.ts", test: "free disk, the slot that is furthest behind" }
+  },
+  {
     name: "backlog-of-none",
     breaks: "the gauge of pending events says that there are none",
     file: metrics,

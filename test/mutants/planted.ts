@@ -7,7 +7,8 @@ import * as Path from "node:path"
 import type { ViteUserConfig } from "vitest/config"
 import { type Mutant, mutants } from "./mutants.ts"
 
-const named = (): Mutant | undefined => {
+/** The mutant of this run, if it has one. */
+export const named = (): Mutant | undefined => {
   const name = process.env["MUTANT"]
   if (name === undefined) return undefined
   const mutant = mutants.find((one) => one.name === name)
@@ -15,7 +16,8 @@ const named = (): Mutant | undefined => {
   return mutant
 }
 
-const plant = (mutant: Mutant, code: string): string => {
+/** The source with the mistake. */
+export const plant = (mutant: Mutant, code: string): string => {
   const places = code.split(mutant.find).length - 1
   if (places !== 1) throw new Error(`${mutant.file} has ${places} places for the mutant ${mutant.name}`)
   return code.replace(mutant.find, () => mutant.replace)
@@ -31,6 +33,13 @@ export const plantedSql = (): string | undefined => {
   const definitions = readFileSync(mutant.file, "utf8").split(/\n{2,}/)
   const definition = definitions.find((one) => one.includes(mutant.find)) ?? ""
   return plant(mutant, definition).replace(/^CREATE (?=VIEW|FUNCTION)/m, "CREATE OR REPLACE ")
+}
+
+/** Variables with which a process of the service starts with the mistake: vitest plants it in the test's own process only. */
+export const plantedEnv = (): Readonly<Record<string, string>> => {
+  const mutant = named()
+  const hook = Path.resolve(import.meta.dirname, "plantedProcess.ts")
+  return mutant === undefined ? {} : { MUTANT: mutant.name, NODE_OPTIONS: `--import ${hook}` }
 }
 
 export const planted = (): ViteUserConfig => {

@@ -36,9 +36,9 @@ export const platformMutants: ReadonlyArray<Mutant> = [
     breaks: "a fiber that has worked since is restarted as one that never worked",
     file: supervised,
     find: `    Effect.retry(restart),
-    Effect.andThen(stamp),
+    Effect.andThen(succeeded),
     Effect.forever,`,
-    replace: `    Effect.andThen(stamp),
+    replace: `    Effect.andThen(succeeded),
     Effect.forever,
     Effect.retry(restart),`,
     seenBy: { file: "test/platform/Supervised.test.ts", test: "success resets the backoff" }

@@ -232,6 +232,14 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: loops, test: "the number of dead tasks" }
   },
   {
+    name: "waits-unseen",
+    breaks: "a mail server is down for an hour, and no metric shows the mails that wait for their retry",
+    file: "src/tasks/TaskMetrics.ts",
+    find: "count(*) FILTER (WHERE state = 'failed')",
+    replace: "count(*) FILTER (WHERE is_due AND state = 'failed')",
+    seenBy: { file: loops, test: "a task that waits for a retry is counted" }
+  },
+  {
     name: "upkeep-at-the-start",
     breaks: "maintenance does one round and no other",
     file: "src/operations/Maintenance.ts",

@@ -1,6 +1,6 @@
 /** An operator's decisions about events that the broker refused: retry, discard and redrive, audited and repeatable. */
 import { assert, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Layer } from "effect"
+import { Deferred, Effect, Fiber, Layer, SubscriptionRef } from "effect"
 import { SqlClient } from "effect/sql"
 import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
 import * as HeldRows from "../../src/outbox/holds/HeldRows.ts"
@@ -10,6 +10,7 @@ import { laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkers, LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import { Queue } from "../../src/outbox/Queue.ts"
 import { OutboxReport } from "../../src/operations/OutboxReport.ts"
+import { ControlConnection } from "../../src/platform/ControlConnection.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
@@ -60,6 +61,12 @@ const startDispatcher = (topic: Refusals.Topic) =>
     yield* Counters.eventually(
       "it to own all lanes",
       Effect.map(workers.lanes, (held) => held.length === 64)
+    )
+    // A wake-up that this process sends without a session is lost.
+    const { session } = yield* ControlConnection
+    yield* Counters.eventually(
+      "a control session",
+      Effect.map(SubscriptionRef.get(session), (found) => found !== undefined)
     )
   })
 

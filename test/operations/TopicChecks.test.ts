@@ -23,6 +23,7 @@ const sound = {
   partitions: 8,
   maxMessageBytes: 1_048_588,
   retention: { compacts: false, millis: 7 * day, segmentMillis: day },
+  compression: "uncompressed",
   replication: { copies: 3, minInSync: 2, uncleanElection: false }
 } satisfies TopicInfo
 
@@ -108,6 +109,14 @@ describe("TopicChecks", () => {
     )
     assert.deepStrictEqual(others, [])
     assert.match(said({ partitions: 128 })[0]!, /^stops: it has 128 partitions/)
+  })
+
+  it("a topic that keeps batches as producers compress them is weak", () => {
+    for (const compression of ["producer", "lz4"]) {
+      const [sentence, ...others] = said({ compression })
+      assert.match(sentence!, /^weak: compression\.type is .*--add-config compression\.type=uncompressed$/)
+      assert.deepStrictEqual(others, [])
+    }
   })
 
   it("compaction stops a topic, with or without deletion", () => {

@@ -120,7 +120,7 @@ it.live("after an outage of Postgres the poll is back as soon as the stages are,
         (batch, broker) => broker.publish(batch),
         () => ({ ready: () => Effect.die(lost) })
       )
-    ).pipe(Effect.provideService(References.MinimumLogLevel, "Warn"), Effect.provide(Logger.layer([logger])))
+    ).pipe(Effect.provideService(References.MinimumLogLevel, "Debug"), Effect.provide(Logger.layer([logger])))
     yield* ticking.until(
       "the poll to have failed ten times",
       "30 seconds",

@@ -177,10 +177,14 @@ it.effect("a topic's limit is remembered for a while, and a backlog is sent belo
 
 it.live("each refusal leaves a line in the log with the event's names, its trace, and the number of the attempt", () =>
   Effect.gen(function* () {
-    const lines: Array<{ readonly message: string; readonly fields: Readonly<Record<string, unknown>> }> = []
-    const logger = Logger.make(({ fiber, message }) => {
+    const lines: Array<{
+      readonly level: string
+      readonly message: string
+      readonly fields: Readonly<Record<string, unknown>>
+    }> = []
+    const logger = Logger.make(({ fiber, logLevel, message }) => {
       const fields = fiber.getRef(References.CurrentLogAnnotations)
-      if ("event_id" in fields) lines.push({ message: String(message), fields })
+      if ("event_id" in fields) lines.push({ level: logLevel, message: String(message), fields })
     })
     const topic = Refusals.makeTopic()
     topic.refused.add("poison/2")
@@ -206,6 +210,11 @@ it.live("each refusal leaves a line in the log with the event's names, its trace
       trace_id: traceId
     }
     assert.strictEqual(lines.length, 3)
+    // A dead letter waits for a person.
+    assert.deepStrictEqual(
+      lines.map(({ level }) => level),
+      ["Warn", "Warn", "Error"]
+    )
     for (const [index, { fields, message }] of lines.entries()) {
       assert.deepInclude(fields, { ...names, attempt: index + 1 })
       assert.include(String(fields["detail"]), "too large")

@@ -2,8 +2,8 @@
 import { PgClient, PgConnection } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Logger, Redacted } from "effect"
-import * as Path from "node:path"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
+import * as Sockets from "../../src/postgres/tls/Sockets.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import * as EmbeddedPostgres from "../../src/postgres/embedded/EmbeddedPostgres.ts"
 import * as TcpProxy from "../support/TcpProxy.ts"
@@ -36,7 +36,8 @@ const start = Effect.fnUntraced(function* (url: Redacted.Redacted) {
   const logger = Logger.make(({ message }) => void lines.push(String(message)))
   yield* Layer.build(
     Layer.fresh(Database.layerChecked).pipe(
-      Layer.provide(DatabaseSettings.layerOf({ url })),
+      // The embedded server's URL has a parameter that other sockets refuse.
+      Layer.provide(DatabaseSettings.layerOf({ url, sockets: Sockets.over(() => {}) })),
       Layer.provide(Logger.layer([logger]))
     )
   )
@@ -68,9 +69,10 @@ it.live("synchronous_commit = off refuses the start, wherever it was set", () =>
 it.live("synchronous_commit = local refuses the start where synchronous standbys exist", () =>
   Effect.gen(function* () {
     // On a server of its own, because standbys are a setting of the server, and other tests' commits would wait for ever.
-    const { url } = yield* EmbeddedPostgres.acquire({
-      dataDirectory: Path.join(yield* TestDatabase.dataDirectory, "postgres"),
-      settings: { fsync: "off", synchronous_standby_names: "elsewhere", synchronous_commit: "local" }
+    const { superuserUrl: url } = yield* EmbeddedPostgres.acquireTemporary({
+      fsync: "off",
+      synchronous_standby_names: "elsewhere",
+      synchronous_commit: "local"
     })
     const error = yield* Effect.flip(start(url))
     assert.match(

@@ -27,13 +27,24 @@ layer(gateway.pipe(Layer.provideMerge(TestDatabase.layerPool)), { excludeTestSer
         )
         assert.deepStrictEqual(
           new Set(answers.map(({ status, text }) => `${status} ${text}`)),
-          new Set(['200 {"status":"captured"}'])
+          new Set(['200 {"status":"captured","amountMinor":2599,"currency":"EUR"}'])
         )
         const { json } = yield* get("/ledger")
         assert.deepStrictEqual(json.totals, [
-          { currency: "EUR", captured: 1, declined: 0, capturedMinor: 2_599, refunded: 0, refundedMinor: 0 }
+          { currency: "EUR", captured: 1, declined: 0, capturedMinor: "2599", refunded: 0, refundedMinor: "0" }
         ])
         assert.strictEqual(json.charges[0].key, "once")
+      })
+    )
+
+    it.effect("a key has 1 to 255 characters, and the ledger's limit is a whole number up to 1,000", () =>
+      Effect.gen(function* () {
+        assert.strictEqual((yield* charge("k".repeat(255))).status, 200)
+        assert.strictEqual((yield* charge("k".repeat(256))).status, 400)
+        for (const limit of ["1", "1000"]) assert.strictEqual((yield* get(`/ledger?limit=${limit}`)).status, 200, limit)
+        for (const limit of ["", "0", "1001", "0x10", "1e2", "%2010", "010"]) {
+          assert.strictEqual((yield* get(`/ledger?limit=${limit}`)).status, 400, limit)
+        }
       })
     )
 

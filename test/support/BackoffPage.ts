@@ -45,6 +45,12 @@ const policies: ReadonlyArray<{
     policy: Backoff.inboxTransient
   },
   {
+    name: "embeddedServer",
+    about:
+      "The embedded Postgres has died. A process looks whether it is back, or starts it where no other process does.",
+    policy: Backoff.embeddedServer
+  },
+  {
     name: "embeddedSlice",
     about: "A consumer failed on a slice of the embedded broker, which comes again.",
     policy: Backoff.embeddedSlice
@@ -64,6 +70,11 @@ const policies: ReadonlyArray<{
     name: "staircase of tasks",
     about: "A task failed (`TASK_RETRY_DELAYS`, or the task type's own delays). Behind the last delay it is dead.",
     policy: Backoff.staircase(Backoff.taskDelaysMillis)
+  },
+  {
+    name: "taskOutage",
+    about: "A task's run failed because the database was away, or its disk was full. Such a run is not counted.",
+    policy: Backoff.taskOutage
   },
   {
     name: "staircase of `payment.recover`",

@@ -70,6 +70,8 @@ export interface LocalKafka<B extends Broker = Broker> {
   /** The same cluster without the proxies, for the test's own writes and reads. */
   readonly directBootstrapServers: string
   readonly brokers: ReadonlyArray<B>
+  /** The addresses of {@link Options.listeners}, in their order. */
+  readonly listeners: ReadonlyArray<string>
 }
 
 export interface Options {
@@ -83,10 +85,21 @@ export interface Options {
   readonly port?: number | undefined
   /** More settings of a node (`server.properties`), which override ours. */
   readonly properties?: Readonly<Record<string, string>> | undefined
+  /** More listeners for clients, for one node. */
+  readonly listeners?: ReadonlyArray<Listener> | undefined
+  /** Users of SCRAM, as `kafka-storage format --add-scram` takes them: `SCRAM-SHA-256=[name=…,password=…]`. */
+  readonly scramUsers?: ReadonlyArray<string> | undefined
+}
+
+/** A listener for clients. Its settings are properties that begin with `listener.name.NAME.`, the name in small letters. */
+export interface Listener {
+  /** In capitals. */
+  readonly name: string
+  readonly protocol: "PLAINTEXT" | "SSL" | "SASL_PLAINTEXT" | "SASL_SSL"
 }
 
 const projectDirectory = path.resolve(import.meta.dirname, "../..")
-const cacheDirectory = path.join(projectDirectory, "node_modules/.cache/paid-once")
+export const cacheDirectory = path.join(projectDirectory, "node_modules/.cache/paid-once")
 const host = "127.0.0.1"
 
 /** 43 MB take 5 s over a good line; ten minutes are enough for a very bad one. */
@@ -202,7 +215,7 @@ export const jars: Effect.Effect<string, LocalKafkaError> = Effect.gen(function*
   return directory
 }).pipe(Effect.scoped)
 
-const temporaryDirectory = (prefix: string): Effect.Effect<string, never, Scope.Scope> =>
+export const temporaryDirectory = (prefix: string): Effect.Effect<string, never, Scope.Scope> =>
   Effect.acquireRelease(
     Effect.sync(() => fs.mkdtempSync(prefix)),
     (directory) =>
@@ -314,8 +327,13 @@ interface Node {
 const serverProperties = (
   node: Node,
   nodes: ReadonlyArray<Pick<Node, "nodeId" | "ports">>,
-  more: Readonly<Record<string, string>> = {}
+  {
+    listeners = [],
+    ports,
+    properties = {}
+  }: Pick<Options, "listeners" | "properties"> & { readonly ports: ReadonlyArray<number> }
 ): string => {
+  const addresses = listeners.map(({ name }, index) => `,${name}://${host}:${ports[index]}`).join("")
   const several = nodes.length > 1
   const replicas = several ? 3 : 1
   const minInSync = several ? 2 : 1
@@ -323,9 +341,12 @@ const serverProperties = (
     "process.roles": "broker,controller",
     "node.id": node.nodeId,
     "controller.quorum.voters": nodes.map(({ nodeId, ports }) => `${nodeId}@${host}:${ports.controller}`).join(","),
-    listeners: `CLIENT://${host}:${node.ports.client},INTERNAL://${host}:${node.ports.internal},CONTROLLER://${host}:${node.ports.controller}`,
-    "advertised.listeners": `CLIENT://${host}:${node.ports.advertised},INTERNAL://${host}:${node.ports.internal}`,
-    "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    listeners: `CLIENT://${host}:${node.ports.client},INTERNAL://${host}:${node.ports.internal},CONTROLLER://${host}:${node.ports.controller}${addresses}`,
+    "advertised.listeners": `CLIENT://${host}:${node.ports.advertised},INTERNAL://${host}:${node.ports.internal}${addresses}`,
+    "listener.security.protocol.map": [
+      "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+      ...listeners.map(({ name, protocol }) => `${name}:${protocol}`)
+    ].join(","),
     "inter.broker.listener.name": "INTERNAL",
     "controller.listener.names": "CONTROLLER",
     "log.dirs": path.join(node.directory, "data"),
@@ -355,7 +376,7 @@ const serverProperties = (
     "num.network.threads": 2,
     "num.io.threads": 4,
     "background.threads": 2,
-    ...more
+    ...properties
   })
     .map(([key, value]) => `${key}=${value}\n`)
     .join("")
@@ -385,7 +406,12 @@ const newClusterId = Effect.sync(() => randomBytes(16).toString("base64url")).pi
 /**
  * Formats the node's storage once. The mark is written after the format, so an interrupted format is repeated from the start.
  */
-const format = Effect.fnUntraced(function* (libraries: string, node: Node, clusterId: string) {
+const format = Effect.fnUntraced(function* (
+  libraries: string,
+  node: Node,
+  clusterId: string,
+  scramUsers: ReadonlyArray<string>
+) {
   const mark = path.join(node.directory, "formatted")
   if (fs.existsSync(mark)) return
   fs.rmSync(path.join(node.directory, "data"), { recursive: true, force: true })
@@ -397,7 +423,8 @@ const format = Effect.fnUntraced(function* (libraries: string, node: Node, clust
     "-t",
     clusterId,
     "-c",
-    properties
+    properties,
+    ...scramUsers.flatMap((user) => ["--add-scram", user])
   ]).pipe(
     Effect.timeoutOrElse({
       duration: formatTimeout,
@@ -497,7 +524,8 @@ export const make = <E = never, R = never>(
     const setLiving = yield* makeWatchdog(kept ? undefined : root)
 
     const nodeIds = Array.from({ length: options.nodes }, (_, index) => index + 1)
-    const free = yield* TcpProxy.freePorts(options.nodes * 3)
+    const free = yield* TcpProxy.freePorts(options.nodes * 3 + (options.listeners?.length ?? 0))
+    const ports = free.slice(options.nodes * 3)
     const nodes = yield* Effect.forEach(nodeIds, (nodeId, index) =>
       Effect.gen(function* () {
         const client = index === 0 && options.port !== undefined ? options.port : free[index * 3]!
@@ -600,13 +628,13 @@ export const make = <E = never, R = never>(
       // Written at every start: the ports of a kept cluster may have changed.
       fs.writeFileSync(
         path.join(node.directory, "server.properties"),
-        serverProperties(node, nodes, options.properties)
+        serverProperties(node, nodes, { ...options, ports })
       )
     }
     const clusterIdFile = path.join(root, "cluster.id")
     if (!fs.existsSync(clusterIdFile)) fs.writeFileSync(clusterIdFile, yield* newClusterId)
     const clusterId = fs.readFileSync(clusterIdFile, "utf8")
-    yield* Effect.forEach(nodes, (node) => format(libraries, node, clusterId), concurrently)
+    yield* Effect.forEach(nodes, (node) => format(libraries, node, clusterId, options.scramUsers ?? []), concurrently)
     yield* Effect.forEach(nodes, (node) => start(node, nodeIds), concurrently)
 
     const brokers = nodes.map((node): Broker => ({
@@ -624,7 +652,8 @@ export const make = <E = never, R = never>(
     return {
       bootstrapServers: brokers.map(({ port }) => `${host}:${port}`).join(","),
       directBootstrapServers: brokers.map(({ direct }) => `${host}:${direct.port}`).join(","),
-      brokers
+      brokers,
+      listeners: ports.map((port) => `${host}:${port}`)
     }
   })
 

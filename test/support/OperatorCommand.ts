@@ -2,6 +2,7 @@
 import { Context, Effect, Layer, Redacted } from "effect"
 import { execFile } from "node:child_process"
 import * as Path from "node:path"
+import { plantedEnv } from "../mutants/planted.ts"
 import { root, TestDatabase } from "./TestDatabase.ts"
 
 /** The service's data directory. */
@@ -22,14 +23,14 @@ export const environmentWith = (variables: Readonly<Record<string, string>>) =>
 
 /** Runs `paid-once <name> <args>` to its end. */
 export const commandOf =
-  (name: string, environment: ReturnType<typeof environmentWith>) =>
+  <R>(name: string, environment: Effect.Effect<Readonly<Record<string, string>>, never, R>) =>
   (...args: ReadonlyArray<string>) =>
     Effect.flatMap(environment, (env) =>
       Effect.callback<{ readonly code: unknown; readonly stdout: string; readonly stderr: string }>((resume) => {
         const child = execFile(
           process.execPath,
           [Path.join(root, "src/paid-once.ts"), name, ...args],
-          { env: { PATH: process.env["PATH"], ...env }, timeout: 50_000 },
+          { env: { PATH: process.env["PATH"], ...plantedEnv(), ...env }, timeout: 50_000 },
           (error, stdout, stderr) => resume(Effect.succeed({ code: error === null ? 0 : error.code, stdout, stderr }))
         )
         return Effect.sync(() => void child.kill("SIGKILL"))

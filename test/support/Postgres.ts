@@ -6,10 +6,9 @@ import { PgClient } from "@effect/sql-pg"
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { randomBytes } from "node:crypto"
-import { mkdtemp, rm } from "node:fs/promises"
-import { tmpdir } from "node:os"
 import * as Path from "node:path"
 import * as EmbeddedPostgres from "../../src/postgres/embedded/EmbeddedPostgres.ts"
+import { freePort } from "../../src/postgres/embedded/Server.ts"
 import * as Migrations from "../../src/postgres/Migrations.ts"
 
 /** The checkout's directory, whatever the working directory is. */
@@ -18,16 +17,27 @@ export const root = Path.resolve(import.meta.dirname, "../..")
 /** Durability costs time, and a test's database does not outlive the test. Only the tests that kill Postgres keep it on. */
 const settings = { fsync: "off", full_page_writes: "off", max_connections: "300" }
 
+/** An embedded server's URL, for the sockets of the lifted package, which refuse what they would ignore. */
+export const forPlainSockets = (url: Redacted.Redacted): URL => {
+  const plain = new URL(Redacted.value(url))
+  plain.searchParams.delete("require_auth")
+  return plain
+}
+
 /** A superuser's URL, until the scope closes. */
 export const acquire = Effect.gen(function* () {
   const given = process.env["TEST_DATABASE_URL"]
   if (given !== undefined && given !== "") return given
-  const directory = yield* Effect.acquireRelease(
-    Effect.promise(() => mkdtemp(Path.join(tmpdir(), "paid-once-test-"))),
-    (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
-  )
-  const server = yield* EmbeddedPostgres.acquire({ dataDirectory: Path.join(directory, "postgres"), settings })
-  return Redacted.value(server.url)
+  // By TCP, for the proxies and poolers of tests.
+  const port = yield* freePort
+  const { superuserUrl } = yield* EmbeddedPostgres.acquireTemporary({
+    ...settings,
+    listen_addresses: "127.0.0.1",
+    port: String(port)
+  })
+  const url = forPlainSockets(superuserUrl)
+  url.host = `127.0.0.1:${port}`
+  return url.toString()
 })
 
 /**

@@ -15,6 +15,8 @@ export class ScriptedGateway {
   /** Payments whose money has moved, also after their keys were forgotten. */
   readonly captured: Array<string> = []
   readonly given: Array<string> = []
+  /** What the answers about charges say that was captured; nothing, as an old gateway. */
+  amount: { readonly amountMinor?: unknown; readonly currency?: unknown } = {}
   private readonly script = new Map<Moment, Array<Effect.Effect<void, OutcomeUnknown>>>()
 
   /** Runs `effects` at the next calls of this kind, one for each. */
@@ -26,6 +28,11 @@ export class ScriptedGateway {
   forget() {
     this.charges.clear()
     this.refunds.clear()
+  }
+
+  /** A person refunds the whole charge at the gateway. */
+  refundThere(paymentId: string) {
+    this.given.push(paymentId)
   }
 
   callsOf(call: string): ReadonlyArray<string> {
@@ -52,7 +59,9 @@ export class ScriptedGateway {
         const known = this.charges.get(paymentId)
         if (known !== undefined) return known
         const outcome: ChargeOutcome =
-          paymentMethod === "pm_declined" ? { _tag: "Declined", reason: "insufficient funds" } : { _tag: "Captured" }
+          paymentMethod === "pm_declined"
+            ? { _tag: "Declined", reason: "insufficient funds" }
+            : { _tag: "Captured", ...this.amount }
         this.charges.set(paymentId, outcome)
         if (outcome._tag === "Captured") this.captured.push(paymentId)
         return outcome
@@ -63,6 +72,7 @@ export class ScriptedGateway {
       this.call("refund", refundKeyOf(paymentId), () => {
         if (!this.captured.includes(paymentId)) return { _tag: "Refused" as const, reason: "nothing was captured" }
         if (!this.refunds.has(paymentId)) {
+          if (this.given.includes(paymentId)) return { _tag: "Refused" as const, reason: "nothing is left" }
           this.refunds.set(paymentId, amount.amountMinor)
           this.given.push(paymentId)
         }

@@ -6,7 +6,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { randomBytes } from "node:crypto"
-import { mkdtemp, rm } from "node:fs/promises"
+import { chmod, mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import * as Path from "node:path"
 import { inject } from "vitest"
@@ -70,7 +70,12 @@ export class TestDatabase extends Context.Service<
 
   /** A directory for a service process's files, removed with the scope. */
   static readonly dataDirectory = Effect.acquireRelease(
-    Effect.promise(() => mkdtemp(Path.join(tmpdir(), "paid-once-test-"))),
+    Effect.promise(async () => {
+      const directory = await mkdtemp(Path.join(tmpdir(), "paid-once-test-"))
+      // Root's Postgres runs as another user, who has to pass through.
+      await chmod(directory, 0o711)
+      return directory
+    }),
     (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
   )
 

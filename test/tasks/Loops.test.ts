@@ -2,6 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Layer, Metric } from "effect"
 import { SqlClient } from "effect/sql"
+import { isDeepStrictEqual } from "node:util"
 import * as Maintenance from "../../src/operations/Maintenance.ts"
 import * as TaskHandler from "../../src/tasks/TaskHandler.ts"
 import * as TaskMetrics from "../../src/tasks/TaskMetrics.ts"
@@ -79,6 +80,36 @@ it.live("the number of dead tasks is sampled again and again", () =>
         Effect.map(dead, (state) => state?.value === count)
       )
     }
+  }).pipe(Effect.scoped, Effect.provide(services))
+)
+
+it.live("a task that waits for a retry is counted while it waits, and a later one is not until it is due", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const waiting = Effect.map(Metric.snapshot, (found) =>
+      Object.fromEntries(
+        found.flatMap(({ attributes, id, state }) =>
+          id === "outbox_tasks_pending" && attributes?.["task_type"] === plain.name
+            ? [[attributes["state"]!, (state as { readonly value: number }).value]]
+            : []
+        )
+      )
+    )
+    const { until } = yield* Ticking.start(TaskMetrics.sample([plain.name]))
+    const shows = (what: string, pending: number, failed: number) =>
+      until(
+        what,
+        "5 seconds",
+        Effect.map(waiting, (counts) => isDeepStrictEqual(counts, { pending, failed }))
+      )
+    yield* shows("both series at 0", 0, 0)
+    for (const number of [1, 2, 3]) yield* enqueue(plain, { number })
+    yield* enqueue(plain, { number: 4 }, { delayMillis: 3_600_000 })
+    yield* shows("three due tasks", 3, 0)
+    // One failed and waits, one failed and is due again.
+    yield* sql`UPDATE outbox_tasks SET state = 'failed', execute_at = clock_now() + interval '30 minutes' WHERE payload->>'number' = '1'`
+    yield* sql`UPDATE outbox_tasks SET state = 'failed' WHERE payload->>'number' = '2'`
+    yield* shows("two that failed", 1, 2)
   }).pipe(Effect.scoped, Effect.provide(services))
 )
 

@@ -1,52 +1,18 @@
 /** The plans of the engine's statements: beside 50,000 finished tasks, indexes without finished tasks find the seven that wait. */
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { SqlClient, Statement } from "effect/sql"
+import { SqlClient } from "effect/sql"
 import * as TaskCleanup from "../../src/tasks/TaskCleanup.ts"
 import { TaskClaim } from "../../src/tasks/TaskClaim.ts"
 import { TaskFinish } from "../../src/tasks/TaskFinish.ts"
 import { TaskLeases } from "../../src/tasks/TaskLeases.ts"
 import * as TaskMetrics from "../../src/tasks/TaskMetrics.ts"
+import { planned } from "../support/Planned.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import { idAt } from "../support/SqlIds.ts"
 import { enqueue, enqueuer, plain, rows, settings, steps } from "./Support.ts"
 
 const services = enqueuer.pipe(Layer.provideMerge(settings()), Layer.provideMerge(TestDatabase.layer))
-
-interface Node {
-  readonly "Node Type": string
-  readonly "Relation Name"?: string
-  readonly "Index Name"?: string
-  readonly Plans?: ReadonlyArray<Node>
-}
-
-const nodes = (node: Node): ReadonlyArray<Node> => [node, ...(node.Plans ?? []).flatMap(nodes)]
-
-/** Runs `effect` and explains every statement before it runs. Returns the indexes that the plans use, and the tables that they scan. */
-const planned = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-  Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
-    const found: Array<Node> = []
-    yield* effect.pipe(
-      Effect.provideService(Statement.CurrentTransformer, (statement) =>
-        Effect.gen(function* () {
-          const [text, parameters] = statement.compile()
-          if (!text.trimStart().startsWith("EXPLAIN")) {
-            const [row] = yield* sql.unsafe<{ readonly "QUERY PLAN": ReadonlyArray<{ readonly Plan: Node }> }>(
-              `EXPLAIN (FORMAT JSON) ${text}`,
-              parameters
-            )
-            found.push(...nodes(row!["QUERY PLAN"][0]!.Plan))
-          }
-          return statement
-        }).pipe(Effect.orDie)
-      )
-    )
-    return {
-      indexes: [...new Set(found.flatMap((node) => node["Index Name"] ?? []))],
-      scans: found.filter((node) => node["Node Type"] === "Seq Scan").flatMap((node) => node["Relation Name"] ?? [])
-    }
-  })
 
 layer(services, { excludeTestServices: true })("plans", (it) => {
   it.effect("there are 50,000 finished tasks and seven that wait", () =>

@@ -1,7 +1,7 @@
 /** The worker's steps, one at a time, on a clock that the test sets. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, layer } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Layer, Result } from "effect"
+import { Deferred, Effect, Exit, Fiber, Layer, Result } from "effect"
 import { SqlClient, Statement } from "effect/sql"
 import * as TaskHandler from "../../src/tasks/TaskHandler.ts"
 import { Tasks } from "../../src/tasks/Tasks.ts"
@@ -10,6 +10,7 @@ import { TaskLeases } from "../../src/tasks/TaskLeases.ts"
 import * as TaskWorker from "../../src/tasks/TaskWorker.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as FaultInjection from "../../src/platform/FaultInjection.ts"
+import { linesOf } from "../support/LogLines.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as TestProcess from "../support/TestProcess.ts"
 import { advance, enqueue, enqueuer, install, plain, rows, settings, steps, taskType } from "./Support.ts"
@@ -461,7 +462,9 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
         const victim = yield* TaskWorker.make([recorder().handler])
         assert.strictEqual((yield* victim.claimOnce).tasks.length, 1)
         yield* advance("1 minute")
-        assert.strictEqual(yield* victim.recoverOnce, 1)
+        const lines = yield* linesOf(Effect.map(victim.recoverOnce, (count) => assert.strictEqual(count, 1)))
+        // A dead task waits for a person.
+        assert.match(lines.join(), run === delays.length ? /^Error .* is dead now$/ : /^Warn .* is failed now$/)
         yield* advance("1 hour")
       }
       const row = yield* only
@@ -610,6 +613,18 @@ layer(services, { excludeTestServices: true })("TaskWorker", (it) => {
       ])
       assert.deepInclude(yield* only, { state: "pending", attempts: 0, lastError: null, history: [] })
       assert.strictEqual(yield* worker.runOnce, 1)
+    })
+  )
+
+  it.effect("a fault after a claim waits until a task is claimed", () =>
+    Effect.gen(function* () {
+      yield* clear
+      const faulty = yield* TaskWorker.make([recorder().handler]).pipe(
+        Effect.provide(FaultInjection.layer([["task.after-claim", { action: "fail", times: 1, delayMillis: 0 }]]))
+      )
+      assert.strictEqual(yield* faulty.runOnce, 0)
+      yield* enqueue(plain, { number: 1 })
+      assert.isTrue(Exit.isFailure(yield* Effect.exit(faulty.runOnce)))
     })
   )
 

@@ -181,6 +181,7 @@ describe("TaskWorkers", () => {
           lastError: 'NoHandler: no worker handles tasks of type "stranger"'
         })
         assert.strictEqual(yield* gauge("outbox_tasks_pending", "stranger"), 1)
+        assert.strictEqual(yield* gauge("outbox_tasks_pending", "stranger", "failed"), 0)
         assert.strictEqual(yield* gauge("outbox_tasks_pending", "plain"), 0)
         assert.strictEqual(yield* gauge("outbox_tasks_dead", "plain"), 0)
       }).pipe(Effect.provideContext(context))
@@ -222,10 +223,11 @@ describe("TaskWorkers", () => {
   )
 })
 
-/** A gauge's value for a type. */
-const gauge = Effect.fnUntraced(function* (id: string, typeName: string) {
+/** A gauge's value for a type, and a state where it has one. */
+const gauge = Effect.fnUntraced(function* (id: string, typeName: string, state = "pending") {
   const found = (yield* Metric.snapshot).find(
-    (metric) => metric.id === id && metric.attributes?.["task_type"] === typeName
+    ({ attributes = {}, id: found }) =>
+      found === id && attributes["task_type"] === typeName && (attributes["state"] ?? state) === state
   )
   return (found?.state as { readonly value: number } | undefined)?.value
 })

@@ -36,6 +36,7 @@ const armour: Readonly<Record<string, ReadonlyArray<string>>> = {
   // A fast layer replaces a plain service, and so imports its room.
   "postgres/fast": ["brokers", "inbox", "outbox", "platform", "postgres"],
   "postgres/embedded": ["platform", "postgres"],
+  "postgres/tls": ["platform"],
   "brokers/embedded": ["brokers", "platform"],
   "brokers/kafkajs": ["brokers", "platform"]
 }

@@ -8,6 +8,7 @@ import { Effect, Layer, Redacted } from "effect"
 import { Readable } from "node:stream"
 import { parseConnectionUrl } from "nodemailer/lib/shared"
 import SMTPConnection from "nodemailer/lib/smtp-connection"
+import { presentable } from "../../platform/StorableText.ts"
 import {
   type Mail,
   type MailError,
@@ -18,6 +19,9 @@ import {
   MailUnavailable
 } from "./MailTransport.ts"
 import { compose } from "./MimeMessage.ts"
+
+/** The server's reply is a part of the reason: a few lines of another company's text, which is stored and logged. */
+const maxReasonLength = 500
 
 /** A failure as nodemailer reports it. */
 interface SmtpError extends Error {
@@ -31,7 +35,7 @@ interface SmtpError extends Error {
  * the mail can be sent once that is repaired. Without a reply, the outcome is unknown if the message had begun.
  */
 const classify = (error: SmtpError, messageBegun: boolean): MailError => {
-  const reason = error.message
+  const reason = presentable(error.message, maxReasonLength)
   if (error.responseCode === undefined) {
     return messageBegun ? new MailOutcomeUnknown({ reason }) : new MailUnavailable({ reason })
   }

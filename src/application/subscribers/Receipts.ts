@@ -2,31 +2,23 @@
 import { Effect } from "effect"
 import type { Envelope } from "../../brokers/Envelope.ts"
 import { ordersTopic } from "../../domain/Events.ts"
-import type { Money } from "../../domain/Money.ts"
+import { format, type Money } from "../../domain/Money.ts"
 import type { Subscriber } from "../../inbox/Subscriber.ts"
 import { Tasks } from "../../tasks/Tasks.ts"
 import { addressOf } from "../mail/CustomerAddress.ts"
 import { decodeOrderEvent } from "../OrderEvents.ts"
 import { emailType } from "../tasks/Email.ts"
 
-/** The amount as its currency writes it: 12.50 EUR, 1250 JPY, 1.250 KWD. */
-const written = ({ amountMinor, currency }: Money): string => {
-  const digits =
-    new Intl.NumberFormat("en", { style: "currency", currency }).resolvedOptions().maximumFractionDigits ?? 2
-  const minor = String(amountMinor).padStart(digits + 1, "0")
-  return `${digits === 0 ? minor : `${minor.slice(0, -digits)}.${minor.slice(-digits)}`} ${currency}`
-}
-
 const receipt = (orderId: string, amount: Money) => ({
   kind: "receipt" as const,
   subject: `Receipt for order ${orderId}`,
-  text: `Thank you.\n\nWe have received ${written(amount)} for order ${orderId}.\n`
+  text: `Thank you.\n\nWe have received ${format(amount)} for order ${orderId}.\n`
 })
 
 const refundNotice = (orderId: string, amount: Money) => ({
   kind: "refund-notice" as const,
   subject: `Refund of order ${orderId}`,
-  text: `We have refunded ${written(amount)} for order ${orderId}.\n`
+  text: `We have refunded ${format(amount)} for order ${orderId}.\n`
 })
 
 export const receipts: Subscriber<Tasks> = {

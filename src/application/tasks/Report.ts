@@ -6,13 +6,17 @@
  */
 import { Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
+import { SumMinor } from "../../domain/Money.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import * as TaskHandler from "../../tasks/TaskHandler.ts"
 import type { TaskType } from "../../tasks/TaskType.ts"
 
-/** A leap year. It bounds a report to some ten thousand lines; a longer range is requested in parts. */
+/** A leap year. A longer range is requested in parts. */
 export const maxDays = 366
+
+/** A year of 27 currencies every day, in a megabyte. A day has at most a line for each currency, so fewer days always fit. */
+const maxLines = 10_000
 
 /** A day that exists, in UTC. Reports begin with this century: the bound keeps out years that no payment has. */
 const Day = Schema.String.check(
@@ -53,16 +57,15 @@ export const reportType: TaskType<ReportRange> = {
   timeoutMillis: 300_000
 }
 
-/** Of one currency: minor units, and how many payments. */
-const Figures = Schema.Struct({
+/** Of one currency: sums of amounts, and how many payments. */
+export const Figures = Schema.Struct({
   currency: Schema.String,
-  capturedMinor: Schema.Int,
-  refundedMinor: Schema.Int,
-  netMinor: Schema.Int,
+  capturedMinor: SumMinor,
+  refundedMinor: SumMinor,
+  netMinor: SumMinor,
   captures: Schema.Int,
   refunds: Schema.Int
 })
-type Figures = typeof Figures.Type
 
 /** A report's figures. `totals` has a row for each currency, in the order of their codes. */
 export const ReportResult = Schema.Struct({
@@ -77,30 +80,24 @@ export type ReportResult = typeof ReportResult.Type
 /** Sums of one day, or of the whole range, as exact bigints. */
 type Sums = Readonly<Record<"captured" | "refunded" | "captures" | "refunds", bigint>>
 
-const figuresOf = Effect.fnUntraced(function* (currency: string, sums: Sums) {
-  const { captured, captures, refunded, refunds } = sums
-  // A larger number is not exact in JSON, and amounts are never rounded.
-  if (captured > Number.MAX_SAFE_INTEGER || refunded > Number.MAX_SAFE_INTEGER) {
-    return yield* new TaskHandler.TaskRefused({ reason: `the total in ${currency} passes 2^53: ask for fewer days` })
-  }
-  const [capturedMinor, refundedMinor] = [Number(captured), Number(refunded)]
-  const counts = { captures: Number(captures), refunds: Number(refunds) }
-  return {
-    currency,
-    capturedMinor,
-    refundedMinor,
-    netMinor: capturedMinor - refundedMinor,
-    ...counts
-  } satisfies Figures
+const figuresOf = (
+  currency: string,
+  { captured, captures, refunded, refunds }: Sums
+): (typeof ReportResult.Type)["totals"][number] => ({
+  currency,
+  capturedMinor: String(captured),
+  refundedMinor: String(refunded),
+  netMinor: String(captured - refunded),
+  captures: Number(captures),
+  refunds: Number(refunds)
 })
 
 const snapshot = Rows.one(Schema.Struct({ asOf: Schema.String }))
 const sumsOfDay = Rows.all(
   Schema.Struct({
     currency: Schema.String,
-    /** Null where the currency has no such movement on that day. */
-    captured: Schema.NullOr(Schema.BigInt),
-    refunded: Schema.NullOr(Schema.BigInt),
+    captured: Schema.BigIntFromString,
+    refunded: Schema.BigIntFromString,
     captures: Schema.BigInt,
     refunds: Schema.BigInt
   })
@@ -119,7 +116,7 @@ export const compute = Effect.fn("Report.compute")(
     const totals = new Map<string, Sums>()
     for (const day of daysOf(range)) {
       const rows = yield* sumsOfDay(sql`
-        SELECT currency, sum(captured)::int8 AS captured, sum(refunded)::int8 AS refunded,
+        SELECT currency, coalesce(sum(captured), 0)::text AS captured, coalesce(sum(refunded), 0)::text AS refunded,
                count(captured) AS captures, count(refunded) AS refunds
         FROM (SELECT currency, captured_minor AS captured, NULL::int8 AS refunded FROM payments
               WHERE captured_at >= ${day}::timestamp AT TIME ZONE 'UTC'
@@ -130,7 +127,7 @@ export const compute = Effect.fn("Report.compute")(
                 AND refunded_at < (${day}::timestamp + interval '1 day') AT TIME ZONE 'UTC') AS movements
         GROUP BY currency ORDER BY currency`)
       for (const { currency, ...row } of rows) {
-        const [captured, refunded] = [row.captured ?? 0n, row.refunded ?? 0n]
+        const { captured, refunded } = row
         lines.push([day, currency, captured, refunded, captured - refunded, row.captures, row.refunds].join(","))
         const before = totals.get(currency) ?? { captured: 0n, refunded: 0n, captures: 0n, refunds: 0n }
         totals.set(currency, {
@@ -140,12 +137,17 @@ export const compute = Effect.fn("Report.compute")(
           refunds: before.refunds + row.refunds
         })
       }
+      if (lines.length > maxLines) {
+        return yield* new TaskHandler.TaskRefused({
+          reason: `there are more than ${maxLines} lines: ask for fewer days`
+        })
+      }
     }
     const sorted = [...totals].toSorted(([a], [b]) => (a < b ? -1 : 1))
     const result: ReportResult = {
       ...range,
       asOf,
-      totals: yield* Effect.forEach(sorted, ([currency, sums]) => figuresOf(currency, sums)),
+      totals: sorted.map(([currency, sums]) => figuresOf(currency, sums)),
       // RFC 4180: each line ends with CRLF.
       csv: lines.map((line) => `${line}\r\n`).join("")
     }

@@ -2,7 +2,7 @@
  * The broker contract on Apache Kafka 4 through kafkajs 2.2.4. Publishing is in KafkaProducer.ts, consuming in KafkaConsumer.ts, the
  * classification of errors in KafkaErrors.ts. This file has the requests about topics and groups.
  */
-import { Effect, Layer, Schedule, SubscriptionRef } from "effect"
+import { Clock, Effect, Layer, Schedule, SubscriptionRef } from "effect"
 import kafkajs, { type Admin, type PartitionMetadata } from "kafkajs"
 import { Broker, BrokerUnavailable, type TopicInfo, TopicUnavailable } from "../Broker.ts"
 import { close, KafkaSettings, makeClients } from "./KafkaClient.ts"
@@ -26,7 +26,8 @@ const newTopicPollMillis = 50
 const closeGraceMillis = 1_000
 
 const make = Effect.gen(function* () {
-  const { brokers, createTopics, prefix, replication } = yield* KafkaSettings
+  const { access = {}, brokers, createTopics, prefix, replication } = yield* KafkaSettings
+  const { orDenied, toUnavailable } = KafkaErrors.make(access, yield* Clock.Clock)
   const clients = yield* makeClients
   const available = yield* SubscriptionRef.make(true)
   const outcome = (now: boolean) =>
@@ -81,7 +82,7 @@ const make = Effect.gen(function* () {
           { type: kafkajs.ConfigResourceTypes.TOPIC, name: wireTopic, configNames: [...KafkaTopicConfig.names] }
         ]
       })
-    )
+    ).pipe(Effect.mapError(orDenied(topic, { operation: "DescribeConfigs", topic: wireTopic })))
     return yield* Effect.fromResult(
       KafkaTopicConfig.read({ topic, wireTopic, partitions, entries: resources[0]?.configEntries ?? [] })
     )
@@ -139,7 +140,7 @@ const make = Effect.gen(function* () {
             }
           ]
         })
-      )
+      ).pipe(Effect.mapError(orDenied(topic, { operation: "Create", topic: wireTopic })))
     return withAdmin((admin) =>
       Effect.gen(function* () {
         const partitions = yield* partitionsOf(admin, wireTopic).pipe(
@@ -163,7 +164,9 @@ const make = Effect.gen(function* () {
       Effect.retry({ times: brokers.length - 1, while: isNoAnswer }),
       Effect.timeoutOrElse({ duration: adminTimeoutMillis, orElse: () => Effect.fail(refusal) }),
       Effect.mapError((cause) =>
-        cause instanceof TopicUnavailable ? cause : KafkaErrors.toUnavailable("ensure topic", topic, cause)
+        cause instanceof TopicUnavailable
+          ? cause
+          : toUnavailable("ensure topic", topic, { operation: "Describe", topic: wireTopic }, cause)
       ),
       Effect.tapError((error) => outcome(error._tag !== "BrokerUnavailable")),
       Effect.tap(() => outcome(true))
@@ -189,7 +192,9 @@ const make = Effect.gen(function* () {
       })
     ).pipe(
       Effect.timeout(adminTimeoutMillis),
-      Effect.mapError((cause) => KafkaErrors.toUnavailable("lag", topic, cause))
+      Effect.mapError((cause) =>
+        toUnavailable("lag", topic, { operation: "Describe", topic: prefix + topic, group: prefix + group }, cause)
+      )
     )
   )
 
@@ -210,7 +215,10 @@ const make = Effect.gen(function* () {
       )
     ).pipe(
       Effect.timeout(adminTimeoutMillis),
-      Effect.mapError((cause) => new BrokerUnavailable({ operation: "reach", cause })),
+      Effect.mapError((cause) => {
+        const error = toUnavailable("reach", topic, { operation: "Describe", topic: prefix + topic }, cause)
+        return error._tag === "BrokerUnavailable" ? error : new BrokerUnavailable({ operation: "reach", cause })
+      }),
       Effect.tapError(() => outcome(false)),
       Effect.tap(() => outcome(true))
     )

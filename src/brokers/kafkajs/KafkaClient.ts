@@ -11,6 +11,7 @@
 import { Context, Effect } from "effect"
 import { type ISocketFactory, Kafka, type logCreator, logLevel } from "kafkajs"
 import * as net from "node:net"
+import { type KafkaAccess, makeSecure, saslOptions } from "./KafkaAccess.ts"
 import { applyPatches } from "./KafkaPatches.ts"
 import { acceptPartialMetadataOf } from "./patches/Metadata.ts"
 
@@ -34,6 +35,8 @@ export class KafkaSettings extends Context.Service<
     readonly sessionTimeoutMillis: number
     /** Shows in the brokers' logs and quotas. */
     readonly clientId: string
+    /** How this process and the brokers prove who they are. Default: not at all. */
+    readonly access?: KafkaAccess
   }
 >()("paid-once/brokers/kafkajs/KafkaSettings") {}
 
@@ -44,6 +47,15 @@ export const KafkaConnect = Context.Reference<
 
 /** For the TCP handshake alone, which takes milliseconds; kafkajs' default. */
 const connectionTimeoutMillis = 1_000
+
+/** With the handshake of TLS: two more round trips, and signatures on machines that may be busy. */
+const tlsTimeoutMillis = 3_000
+
+/**
+ * How long before the end of its session a user is proved again; kafkajs' default. Above the longest wait of a request: a broker that reads it after the
+ * session's end closes the connection.
+ */
+const reauthenticateMillis = 10_000
 
 /** Keeps firewalls from dropping an idle connection; kafkajs' default. */
 const keepAliveMillis = 60_000
@@ -65,7 +77,8 @@ export interface Client {
 
 /** Makes clients. kafkajs' log lines become debug lines: every failure that matters is returned as an error, too. */
 export const makeClients = Effect.gen(function* () {
-  const { brokers, clientId } = yield* KafkaSettings
+  const { access = {}, brokers, clientId } = yield* KafkaSettings
+  const secure = makeSecure(access)
   const connect = yield* KafkaConnect
   const context = yield* Effect.context<never>()
   const runSync = Effect.runSyncWith(context)
@@ -99,23 +112,29 @@ export const makeClients = Effect.gen(function* () {
     const first = opened++ % brokers.length
     const socketFactory: ISocketFactory = ({ host, onConnect, port }) => {
       if (isCut) throw new Error("the client was given up")
-      const socket = connect({ host, port })
+      const plain = connect({ host, port })
+      // Requests are small and sequential: Nagle's algorithm would only delay them.
+      plain.setNoDelay(true)
+      plain.setKeepAlive(true, keepAliveMillis)
+      const socket = secure === undefined ? plain : secure(plain, host)
       // Concurrent sends that fail each add a listener to the same socket, and Node would warn of a leak.
       socket.setMaxListeners(maxListeners)
       sockets.set(socket, `${host}:${port}`)
-      socket.once("connect", onConnect)
-      socket.once("close", () => sockets.delete(socket))
-      // Requests are small and sequential: Nagle's algorithm would only delay them.
-      socket.setNoDelay(true)
-      socket.setKeepAlive(true, keepAliveMillis)
+      socket.once(secure === undefined ? "connect" : "secureConnect", onConnect)
+      socket.once("close", () => {
+        sockets.delete(socket)
+        plain.destroy()
+      })
       return socket
     }
     if (acceptsPartialMetadata) acceptPartialMetadataOf(socketFactory)
     const kafka = new Kafka({
       clientId,
       brokers: server === undefined ? [...brokers.slice(first), ...brokers.slice(0, first)] : [server],
-      connectionTimeout: connectionTimeoutMillis,
+      connectionTimeout: secure === undefined ? connectionTimeoutMillis : tlsTimeoutMillis,
+      ...saslOptions(access),
       authenticationTimeout: requestTimeoutMillis,
+      reauthenticationThreshold: reauthenticateMillis,
       requestTimeout: requestTimeoutMillis,
       enforceRequestTimeout: true,
       retry: {

@@ -50,6 +50,9 @@ const joinSlackMillis = 5_000
 /** How often the consumer checks that kafkajs is alive. */
 const watchMillis = 1_000
 
+/** The requests of a client that has not proved who it is. */
+const beforeAccess: ReadonlySet<string> = new Set(["ApiVersions", "SaslHandshake", "SaslAuthenticate"])
+
 /** How often a healthy broker is reported. Soon enough for a start whose last report was an outage. */
 const reportMillis = 100
 
@@ -73,7 +76,8 @@ export const make = Effect.fnUntraced(function* (
   clients: Clients,
   outcome: (available: boolean) => Effect.Effect<void>
 ) {
-  const { prefix, sessionTimeoutMillis } = yield* KafkaSettings
+  const { access = {}, prefix, sessionTimeoutMillis } = yield* KafkaSettings
+  const { toUnavailable } = KafkaErrors.make(access, yield* Clock.Clock)
   const grace = yield* Grace.make
   const requestTimeout = Math.min(requestTimeoutMillis, Math.ceil(sessionTimeoutMillis / 2))
   // Members rejoin at once, whatever their slices do: a member that has not rejoined after a session's time is gone.
@@ -93,6 +97,8 @@ export const make = Effect.fnUntraced(function* (
     minBytes: 1,
     maxBytesPerPartition: maxFetchBytes,
     metadataMaxAge: metadataMillis,
+    // Our records are in no transaction. A foreign one that stays open would keep back all that comes after it.
+    readUncommitted: true,
     // A restart by kafkajs would be a second consumer beside the one that the caller starts.
     retry: { ...retry, restartOnFailure: () => Promise.resolve(false) }
   })
@@ -134,7 +140,8 @@ export const make = Effect.fnUntraced(function* (
 
     const fail = (operation: string, cause: unknown) => {
       crashed = true
-      Deferred.doneUnsafe(failed, Effect.fail(KafkaErrors.toUnavailable(operation, topic, cause)))
+      const right = { operation: "Read", topic: wireTopic, group: prefix + group } as const
+      Deferred.doneUnsafe(failed, Effect.fail(toUnavailable(operation, topic, right, cause)))
     }
     /** kafkajs calls some listeners in the middle of its loop: nothing may be thrown into it. */
     const guarded =
@@ -193,7 +200,9 @@ export const make = Effect.fnUntraced(function* (
 
     // Hundreds of requests a second succeed: that is reported now and then, and at once after a request that failed.
     let reportedMillis = Number.NEGATIVE_INFINITY
-    consumer.on(consumer.events.REQUEST, () => {
+    consumer.on(consumer.events.REQUEST, ({ payload: { apiName } }) => {
+      // A broker answers these also where it refuses the user.
+      if (beforeAccess.has(apiName)) return
       const now = Monotonic.millisUnsafe(clock)
       if (now - reportedMillis < reportMillis) return
       reportedMillis = now

@@ -1,5 +1,7 @@
 /** Classifies an error of kafkajs: a refusal of the batch, a refusal of the topic, or an outage. */
+import type { Clock } from "effect"
 import { BrokerUnavailable, MessageRejected, type PublishError, TopicUnavailable } from "../Broker.ts"
+import * as KafkaAccess from "./KafkaAccess.ts"
 
 /** An error of Kafka's protocol, by the name that kafkajs gives its code. */
 interface ProtocolError {
@@ -71,22 +73,59 @@ const reasonOf = ({ message, type }: ProtocolError): string =>
     ? "the broker does not know it, or not yet (UNKNOWN_TOPIC_OR_PARTITION)"
     : `${message} (${type})`
 
-/** The meaning of an error, except of a publish. Every error that is no known refusal is an outage: it says nothing about the topic. */
-export const toUnavailable = (
-  operation: string,
-  topic: string,
-  cause: unknown
-): BrokerUnavailable | TopicUnavailable => {
-  const found = protocolErrorOf(cause)
-  return found !== undefined && refusals.has(found.type)
-    ? new TopicUnavailable({ topic, reason: reasonOf(found) })
-    : new BrokerUnavailable({ operation, cause })
+/** A right that a request needs, with the names that Kafka's access lists use. */
+export interface Right {
+  readonly operation: "Create" | "Describe" | "DescribeConfigs" | "Read" | "Write"
+  /** The topic's name on the wire. */
+  readonly topic: string
+  /** The group's name on the wire, for requests of a group. */
+  readonly group?: string
 }
 
-/** The meaning of a publish's error for its batch. */
-export const toPublishError = (topic: string, partition: number, cause: unknown): PublishError => {
-  const found = protocolErrorOf(cause)
-  return found !== undefined && rejections.has(found.type)
-    ? new MessageRejected({ topic, partition, reason: reasonOf(found), isTooLarge: tooLarge.has(found.type) })
-    : toUnavailable("publish", topic, cause)
+/** Errors of a process that has this access. */
+export const make = (access: KafkaAccess.KafkaAccess, clock: Clock.Clock) => {
+  const user = KafkaAccess.principalOf(access) ?? "the user of this service"
+
+  /** A missing right, as a sentence that names the entry of the access list. */
+  const denied = ({ group, operation, topic }: Right, { type }: ProtocolError): string | undefined => {
+    const on = type === "GROUP_AUTHORIZATION_FAILED" && group !== undefined ? `group ${group}` : `topic ${topic}`
+    const or = operation === "Create" ? ", or make the topic and set KAFKA_CREATE_TOPICS to off" : ""
+    return type.endsWith("_AUTHORIZATION_FAILED")
+      ? `Kafka denies ${user} the operation ${operation} on ${on}: allow it in an ACL${or} (${type})`
+      : undefined
+  }
+
+  /** The meaning of an error, except of a publish. Every error that is no known refusal is an outage: it says nothing about the topic. */
+  const toUnavailable = (
+    operation: string,
+    topic: string,
+    right: Right,
+    cause: unknown
+  ): BrokerUnavailable | TopicUnavailable => {
+    const found = protocolErrorOf(cause)
+    if (found !== undefined && refusals.has(found.type)) {
+      return new TopicUnavailable({ topic, reason: denied(right, found) ?? reasonOf(found) })
+    }
+    const refusal = KafkaAccess.explain(cause, access, clock.currentTimeMillisUnsafe())
+    return new BrokerUnavailable({ operation, cause, ...(refusal === undefined ? {} : { refusal }) })
+  }
+
+  /** The meaning of a publish's error for its batch. */
+  const toPublishError = (topic: string, wireTopic: string, partition: number, cause: unknown): PublishError => {
+    const found = protocolErrorOf(cause)
+    return found !== undefined && rejections.has(found.type)
+      ? new MessageRejected({ topic, partition, reason: reasonOf(found), isTooLarge: tooLarge.has(found.type) })
+      : toUnavailable("publish", topic, { operation: "Write", topic: wireTopic }, cause)
+  }
+
+  /** For one step of a request with several: a missing right as it is, any other error unchanged. */
+  const orDenied =
+    (topic: string, right: Right) =>
+    (cause: unknown): unknown => {
+      const found = protocolErrorOf(cause)
+      const reason = found === undefined ? undefined : denied(right, found)
+      return reason === undefined ? cause : new TopicUnavailable({ topic, reason })
+    }
+
+  return { toUnavailable, toPublishError, orDenied }
 }

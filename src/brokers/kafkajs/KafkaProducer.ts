@@ -42,7 +42,8 @@ export const make = Effect.fnUntraced(function* (
   clients: Clients,
   outcome: (available: boolean) => Effect.Effect<void>
 ) {
-  const { prefix, sendTimeoutMillis } = yield* KafkaSettings
+  const { access = {}, prefix, sendTimeoutMillis } = yield* KafkaSettings
+  const { toPublishError } = KafkaErrors.make(access, yield* Clock.Clock)
   /** The shared sender of each topic, for all partitions but the failed ones. */
   const senders = new Map<string, Sender>()
   /** All open senders, including those of a single failed partition. */
@@ -200,7 +201,7 @@ export const make = Effect.fnUntraced(function* (
     })
     return yield* Effect.tryPromise({
       try: () => send(sender, wireTopic, batch, timestampMillis, sending),
-      catch: (cause) => KafkaErrors.toPublishError(topic, partition, cause)
+      catch: (cause) => toPublishError(topic, wireTopic, partition, cause)
     }).pipe(
       Effect.timeoutOrElse({
         duration: sendTimeoutMillis,

@@ -10,7 +10,8 @@ export const names = [
   "retention.ms",
   "segment.ms",
   "min.insync.replicas",
-  "unclean.leader.election.enable"
+  "unclean.leader.election.enable",
+  "compression.type"
 ] as const
 
 const dayMillis = 86_400_000
@@ -20,12 +21,14 @@ const dayMillis = 86_400_000
  *
  * - A segment lasts a day; Kafka's default is a week. A record is deleted with its segment, so Kafka keeps it for at most eight days. The inbox
  *   recognises duplicates for as long.
+ * - What a foreign producer has compressed is unpacked by Kafka, whose limits on size hold for it then. kafkajs reads gzip alone.
  * - With three or more replicas a majority acknowledges: one broker may be down, and another one be lost.
  */
 export const entriesOfNew = (replication: number): Array<{ name: (typeof names)[number]; value: string }> => [
   { name: "cleanup.policy", value: "delete" },
   { name: "retention.ms", value: String(7 * dayMillis) },
   { name: "segment.ms", value: String(dayMillis) },
+  { name: "compression.type", value: "uncompressed" },
   ...(replication < 3 ? [] : [{ name: "min.insync.replicas", value: String(Math.floor(replication / 2) + 1) } as const])
 ]
 
@@ -62,11 +65,13 @@ export const read = ({
   const segmentMillis = duration("segment.ms")
   const minInSync = number("min.insync.replicas")
   const unclean = text("unclean.leader.election.enable")
+  const compression = text("compression.type")
   return Result.succeed({
     topic,
     partitions: partitions.length,
     maxMessageBytes,
     ...(wireTopic === topic ? {} : { wireName: wireTopic }),
+    ...(compression === undefined ? {} : { compression }),
     ...(policy === undefined || retentionMillis === undefined || segmentMillis === undefined
       ? {}
       : {

@@ -97,7 +97,7 @@ export const make = Effect.gen(function* () {
     const { attempts, outcome } = yield* holds.failed(hold, id, failure)
     const { afterCommit } = yield* Transaction
     yield* afterCommit(
-      Effect.logWarning(
+      (outcome === "dead" ? Effect.logError : Effect.logWarning)(
         `${hold.consumer} could not apply an event, which ${outcome === "dead" ? "waits for an operator" : "is tried again"}: ${failure.error}`
       ).pipe(annotateLogs(hold.consumer, arrival, attempts))
     )
@@ -123,7 +123,7 @@ export const make = Effect.gen(function* () {
       counts = InboxCounters.add(counts, onlyOne(tried))
       yield* HeldRows.remove(held.consumer, row.id)
     }
-    yield* faults.at("consumer.before-commit")
+    if (counts !== InboxCounters.none) yield* faults.at("consumer.before-commit")
     return { went: "rest", counts }
   })
 
@@ -174,7 +174,8 @@ export const make = Effect.gen(function* () {
     for (let round = 0; round < drainRounds; round++) {
       const { counts, went } = yield* transaction(drain(subscriber, held))
       yield* InboxCounters.count(held.consumer, counts)
-      yield* faults.at("consumer.after-commit")
+      // A hold that is gone, or that has no event left, commits nothing.
+      if (went === "stopped" || counts !== InboxCounters.none) yield* faults.at("consumer.after-commit")
       if (went !== "rest") return
       if ((yield* transaction(conclude(subscriber, held))) === "over") return
     }

@@ -1,4 +1,4 @@
-/** Logs the outcome when the broker refuses an event that was sent alone. */
+/** Logs the outcome when the broker refuses an event that was sent alone. A dead letter is an error: it waits for a person. */
 import { Effect } from "effect"
 import type { MessageRejected } from "../../brokers/Broker.ts"
 import type { QueuedEvent } from "../Queue.ts"
@@ -17,7 +17,7 @@ export const logRefusal = (
   error: MessageRejected,
   outcome: Refused
 ): Effect.Effect<void> =>
-  Effect.logWarning(sentences[outcome]).pipe(
+  (outcome === "dead" || outcome === "skipped" ? Effect.logError : Effect.logWarning)(sentences[outcome]).pipe(
     Effect.annotateLogs({
       topic: event.topic,
       event_id: event.eventId,

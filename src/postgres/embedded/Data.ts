@@ -3,11 +3,10 @@ import { Effect } from "effect"
 import { randomBytes } from "node:crypto"
 import { chown, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
 import { join } from "node:path"
-import type { Host } from "./Host.ts"
+import { plainFile } from "../../platform/OwnDirectory.ts"
+import type { Host } from "./Account.ts"
 import { attempt, fail, run, whereExists } from "./Process.ts"
-
-/** The name of the database and of its owner. */
-export const databaseName = "paid_once"
+import * as Roles from "./Roles.ts"
 
 /** Settings of Postgres, as after its `-c`. */
 export type Settings = Readonly<Record<string, string>>
@@ -25,7 +24,7 @@ const unfinished = "initializing-"
 
 /** The server's password. Created where there is none, unless there is data that an earlier password protects. */
 export const password = Effect.fnUntraced(function* (home: string, base: string) {
-  const found = (yield* whereExists("read the password", () => readFile(passwordOf(home), "utf8")))?.trim()
+  const found = (yield* whereExists("read the password", () => readFile(passwordOf(home), plainFile)))?.trim()
   if (found !== undefined && found !== "") return found
   if ((yield* whereExists("look at the data", () => stat(dataOf(base)))) !== undefined) {
     return yield* fail("DataMissing", `${passwordOf(home)} is gone. Put it back, or begin anew with npm run reset.`)
@@ -39,29 +38,44 @@ export const password = Effect.fnUntraced(function* (home: string, base: string)
   return made
 })
 
-/** Creates the data of a new server. It ends with a rename, so the data of a killed run does not count and is created again. */
+/** The version of the layout, beside the data. The first one had no such file, and no role but the superuser. */
+const layoutOf = (base: string) => join(base, "layout")
+const layout = "2"
+
+/** Whether the data was made by a version whose service was the superuser. */
+export const isOlder = Effect.fnUntraced(function* (base: string) {
+  if ((yield* whereExists("look at the data", () => stat(dataOf(base)))) === undefined) return false
+  return (yield* whereExists("read the layout", () => readFile(layoutOf(base), plainFile)))?.trim() !== layout
+})
+
+/**
+ * Creates the data of a new server, or changes older data to the present layout. Only while no server runs on it.
+ *
+ * A creation ends with a rename, so the data of a killed run does not count and is created again. A change may be repeated.
+ */
 export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function* (
   host: Host,
   secret: string,
   settings: Settings
 ) {
-  const { account, base, binaries } = host
+  const { base } = host
   yield* removeUnfinished(base)
+  const durable = settings.fsync !== "off"
   if ((yield* whereExists("look at the data", () => stat(dataOf(base)))) !== undefined) {
-    return yield* checkMajor(host)
+    yield* checkMajor(host)
+    if (!(yield* isOlder(base))) return
+    yield* runAlone(host, dataOf(base), durable, "postgres", [...Roles.roles(secret), ...Roles.database])
+    yield* runAlone(host, dataOf(base), durable, Roles.databaseName, Roles.ownership)
+  } else {
+    yield* create(host, secret, durable)
   }
+  yield* attempt("write the layout", () => writeFile(layoutOf(base), `${layout}\n`, { mode: 0o600 }))
+})
+
+const create = Effect.fnUntraced(function* (host: Host, secret: string, durable: boolean) {
+  const { account, base } = host
   const directory = join(base, `${unfinished}${randomBytes(4).toString("hex")}`)
   const secretFile = `${directory}.password` // initdb needs a file, and an empty directory
-  const step = Effect.fnUntraced(function* (what: string, args: ReadonlyArray<string>, input?: string) {
-    const { code, output } = yield* run(account, join(binaries.native, "bin", what), args, input).pipe(
-      Effect.timeoutOrElse({
-        duration: `${initLimitSeconds} seconds`,
-        orElse: () => fail("InitFailed", `${what} did not end within ${initLimitSeconds} s in ${directory}`)
-      })
-    )
-    if (code !== 0) return yield* fail("InitFailed", `${what} failed in ${directory}: ${output.trim()}`)
-  })
-  const durable = settings.fsync !== "off"
   yield* Effect.gen(function* () {
     yield* attempt("make the data directory", async () => {
       await mkdir(directory, { mode: 0o700 })
@@ -72,11 +86,19 @@ export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function* (
     })
     // The builtin C.UTF-8 sorts by code point. Locales of libc and ICU change with system updates, which breaks indexes.
     const locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
-    const login = [`--username=${databaseName}`, "--auth=scram-sha-256", `--pwfile=${secretFile}`]
+    const login = [`--username=${Roles.databaseName}`, "--auth=scram-sha-256", `--pwfile=${secretFile}`]
     const sync = durable ? [] : ["--no-sync"]
-    yield* step("initdb", ["-D", directory, ...login, ...locale, "--data-checksums", "--no-instructions", ...sync])
-    const single = ["-c", "exit_on_error=true", "-c", "log_checkpoints=off", "-c", `fsync=${durable ? "on" : "off"}`]
-    yield* step("postgres", ["--single", "-D", directory, ...single, "postgres"], `CREATE DATABASE ${databaseName}\n`)
+    yield* step(host, "initdb", [
+      "-D",
+      directory,
+      ...login,
+      ...locale,
+      "--data-checksums",
+      "--no-instructions",
+      ...sync
+    ])
+    const statements = [...Roles.roles(secret), `CREATE DATABASE ${Roles.databaseName}`, ...Roles.database]
+    yield* runAlone(host, directory, durable, "postgres", statements)
     yield* attempt("finish the data", async () => {
       await rename(directory, dataOf(base))
       // Without this a power cut could undo the rename, and so lose everything committed since.
@@ -90,6 +112,40 @@ export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function* (
   }).pipe(Effect.ensuring(Effect.ignore(removeUnfinished(base))))
 })
 
+/** Runs statements in a Postgres process without a server, as the superuser and without a password. */
+const runAlone = (
+  host: Host,
+  directory: string,
+  durable: boolean,
+  database: string,
+  statements: ReadonlyArray<string>
+) => {
+  const settings = {
+    exit_on_error: "true",
+    log_checkpoints: "off",
+    fsync: durable ? "on" : "off",
+    // A statement with a password must not become a part of an error.
+    log_min_error_statement: "panic"
+  }
+  const flags = Object.entries(settings).flatMap(([name, value]) => ["-c", `${name}=${value}`])
+  return step(host, "postgres", ["--single", "-D", directory, ...flags, database], `${statements.join("\n")}\n`)
+}
+
+const step = Effect.fnUntraced(function* (
+  { account, base, binaries }: Host,
+  what: string,
+  args: ReadonlyArray<string>,
+  input?: string
+) {
+  const { code, output } = yield* run(account, join(binaries.native, "bin", what), args, input).pipe(
+    Effect.timeoutOrElse({
+      duration: `${initLimitSeconds} seconds`,
+      orElse: () => fail("InitFailed", `${what} did not end within ${initLimitSeconds} s in ${base}`)
+    })
+  )
+  if (code !== 0) return yield* fail("InitFailed", `${what} failed in ${base}: ${output.trim()}`)
+})
+
 const removeUnfinished = Effect.fnUntraced(function* (base: string) {
   const names = (yield* whereExists("list the data", () => readdir(base))) ?? []
   for (const name of names.filter((name) => name.startsWith(unfinished))) {
@@ -99,7 +155,7 @@ const removeUnfinished = Effect.fnUntraced(function* (base: string) {
 })
 
 const checkMajor = Effect.fnUntraced(function* ({ base, binaries }: Host) {
-  const found = (yield* attempt("read PG_VERSION", () => readFile(join(dataOf(base), "PG_VERSION"), "utf8"))).trim()
+  const found = (yield* attempt("read PG_VERSION", () => readFile(join(dataOf(base), "PG_VERSION"), plainFile))).trim()
   if (Number(found) === binaries.major) return
   return yield* fail(
     "IncompatibleMajor",
@@ -111,6 +167,6 @@ const checkMajor = Effect.fnUntraced(function* ({ base, binaries }: Host) {
 /** Removes the data of a server that does not run, its password and its log. */
 export const removeAll = Effect.fnUntraced(function* (home: string, base: string) {
   yield* removeUnfinished(base)
-  const files = [dataOf(base), passwordOf(home), logOf(home), `${logOf(home)}.1`]
+  const files = [dataOf(base), dataOf(home), layoutOf(base), passwordOf(home), logOf(home), `${logOf(home)}.1`]
   yield* Effect.forEach(files, (file) => attempt(`remove ${file}`, () => rm(file, { recursive: true, force: true })))
 })

@@ -25,7 +25,7 @@ export class EmbeddedPostgresError extends Schema.TaggedError<EmbeddedPostgresEr
 
 type Reason = EmbeddedPostgresError["reason"]
 
-/** The account that runs Postgres. In a user namespace it is still this process's user, so it can enter a home that is closed to others. */
+/** The account that runs Postgres. In a user namespace it is still this process's user, by another name. */
 export type Account =
   | { readonly _tag: "Self" }
   | { readonly _tag: "UserNamespace"; readonly uid: number; readonly gid: number }
@@ -33,6 +33,9 @@ export type Account =
 
 export const fail = (reason: Reason, message: string, cause?: unknown) =>
   new EmbeddedPostgresError({ reason, message, ...(cause === undefined ? {} : { cause }) })
+
+/** The code of the system's error behind a failure, such as ENOENT. */
+export const errorCode = ({ cause }: EmbeddedPostgresError) => (cause as NodeJS.ErrnoException | undefined)?.code
 
 /** A short step, usually on the file system. Its failure names the step. It is not interrupted half-way. */
 export const attempt = <A>(doing: string, step: () => Promise<A>, reason: Reason = "FileSystem") =>

@@ -1,12 +1,13 @@
 /** The server of one directory: found, started and stopped. All callers must hold the directory's lock (Users.ts). */
 import { Clock, Effect, Exit, Option } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
-import { chown, open, readFile, readlink, realpath, rename, rm, stat, writeFile } from "node:fs/promises"
+import { open, readFile, readlink, realpath, rename, rm, stat } from "node:fs/promises"
 import { createServer } from "node:net"
 import { join } from "node:path"
 import * as Monotonic from "../../platform/Monotonic.ts"
+import { plainFile } from "../../platform/OwnDirectory.ts"
+import type { Host } from "./Account.ts"
 import { dataOf, logOf, type Settings } from "./Data.ts"
-import { type Host, HostOptions } from "./Host.ts"
 import {
   attempt,
   type EmbeddedPostgresError,
@@ -16,11 +17,13 @@ import {
   spawned,
   whereExists
 } from "./Process.ts"
+import { removeLeftovers, socketDirectory } from "./Socket.ts"
 
 const defaults: Settings = {
   shared_buffers: "128MB", // fits the demo's working set, and is small for a laptop
   max_connections: "200", // several service processes, each with its pools and control connection
   shared_preload_libraries: "",
+  listen_addresses: "", // the Unix socket only: on a port of this machine any user could take a dead server's place
   log_checkpoints: "off" // noise in a log that is read after failures
 }
 
@@ -36,7 +39,6 @@ const tailBytes = 2_000 // the last dozen lines: the FATAL and what led to it
 export interface Running {
   readonly pid: number
   readonly startedAtTicks: string
-  readonly port: number
   readonly phase: "starting" | "ready" | "stopping"
 }
 
@@ -44,7 +46,7 @@ export interface Running {
 export const inspect = Effect.fnUntraced(function* (
   base: string
 ): Effect.fn.Return<Running | undefined, EmbeddedPostgresError> {
-  const text = yield* whereExists("read postmaster.pid", () => readFile(pidFileOf(base), "utf8"))
+  const text = yield* whereExists("read postmaster.pid", () => readFile(pidFileOf(base), plainFile))
   if (text === undefined) return undefined
   const lines = text.split("\n").map((line) => line.trim())
   const pid = Number(lines[0])
@@ -52,7 +54,7 @@ export const inspect = Effect.fnUntraced(function* (
   if (Option.isNone(status) || status.value.command !== "postgres" || !(yield* runsOn(pid, dataOf(base))))
     return undefined
   const phase = lines[7] === "ready" || lines[7] === "stopping" ? lines[7] : "starting"
-  return { pid, startedAtTicks: status.value.startedAtTicks, port: Number(lines[3]), phase }
+  return { pid, startedAtTicks: status.value.startedAtTicks, phase }
 })
 
 const pidFileOf = (base: string) => join(dataOf(base), "postmaster.pid")
@@ -79,31 +81,43 @@ const disown = Effect.fnUntraced(function* (base: string) {
   const file = pidFileOf(base)
   const now = yield* Clock.currentTimeMillis
   yield* whereExists("mark postmaster.pid as stale", async () => {
-    const lines = (await readFile(file, "utf8")).split("\n")
+    const lines = (await readFile(file, plainFile)).split("\n")
     const { gid, mtimeMs, uid } = await stat(file)
     if (lines.length < 2) {
       // Either a crash of the machine cut the file off, and Postgres would refuse it; or a server of a killed run is writing it.
       return now - mtimeMs > writingLimitMillis ? rm(file) : undefined
     }
-    await writeFile(`${file}.half`, [impossiblePid, ...lines.slice(1)].join("\n"), { mode: 0o600 })
-    await chown(`${file}.half`, uid, gid)
+    // The server's account may write here, and this process may be root: nothing that lies here already is written to.
+    await rm(`${file}.half`, { force: true })
+    const half = await open(`${file}.half`, "wx", 0o600)
+    try {
+      await half.writeFile([impossiblePid, ...lines.slice(1)].join("\n"))
+      await half.chown(uid, gid)
+    } finally {
+      await half.close()
+    }
     await rename(`${file}.half`, file)
   })
 })
 
-/** Starts the server of `host`, or joins a running one. Waits for a server that is starting, and for the end of one that is stopping. */
+/**
+ * Starts the server of `host`, or joins a running one. Waits for a server that is starting, and for the end of one that is stopping. Returns
+ * whether it joined.
+ */
 export const start = Effect.fn("EmbeddedPostgres.start")(function* (home: string, host: Host, settings: Settings) {
+  const sockets = yield* socketDirectory(home, host)
   const deadline = (yield* Monotonic.millis) + readyLimitSeconds * 1_000
   let joined = true
   while ((yield* Monotonic.millis) < deadline) {
     const server = yield* inspect(host.base)
-    if (server?.phase === "ready") return { port: server.port, joined }
+    if (server?.phase === "ready") return joined
     if (server !== undefined) {
       yield* Effect.sleep(pollMillis)
       continue
     }
     yield* disown(host.base)
-    joined = !(yield* launch(home, host, settings, deadline))
+    yield* removeLeftovers(sockets)
+    joined = !(yield* launch(home, host, sockets, settings, deadline))
     if (joined) yield* Effect.sleep(retryMillis)
   }
   return yield* fail(
@@ -112,18 +126,24 @@ export const start = Effect.fn("EmbeddedPostgres.start")(function* (home: string
   )
 })
 
-// Another attempt can succeed: the port was taken meanwhile, or a server of a killed run has started first or is still ending.
-const passing =
-  /could not create any TCP\/IP sockets|lock file "postmaster\.pid" (already exists|is empty)|is still in use/
+/** These override the caller's settings, and those in the data. */
+const fixed = (sockets: string): Settings => ({
+  // A list, whose entries may be quoted.
+  unix_socket_directories: `"${sockets.replaceAll('"', '""')}"`,
+  unix_socket_permissions: "0700",
+  password_encryption: "scram-sha-256",
+  allow_alter_system: "off"
+})
+
+// Another attempt can succeed: a server of a killed run has started first or is still ending.
+const passing = /lock file "postmaster\.pid" (already exists|is empty)|is still in use/
 
 /** Starts a server process and waits until it is ready (true), or has ended for a passing reason (false). */
-const launch = (home: string, host: Host, settings: Settings, deadline: number) =>
+const launch = (home: string, host: Host, sockets: string, settings: Settings, deadline: number) =>
   Effect.uninterruptibleMask((restore) =>
     Effect.gen(function* () {
-      const { choosePort = freePort } = yield* HostOptions
-      const port = yield* choosePort
       const from = yield* rotateLog(home)
-      const child = yield* spawnServer(home, host, { ...defaults, ...settings, port: `${port}` })
+      const child = yield* spawnServer(home, host, { ...defaults, ...settings, ...fixed(sockets) })
       const follow = Effect.gen(function* () {
         while ((yield* Monotonic.millis) < deadline) {
           const server = yield* inspect(host.base)
@@ -151,7 +171,7 @@ const endChild = (child: ChildProcess) =>
     child.pid === undefined || child.exitCode !== null || child.signalCode !== null ? Effect.void : end(child.pid)
   )
 
-/** A port of 127.0.0.1 that is free at this moment. */
+/** A port of 127.0.0.1 that is free at this moment, for a caller who wants one of those in the settings. */
 export const freePort = Effect.callback<number, EmbeddedPostgresError>((resume) => {
   const server = createServer().on("error", (cause) =>
     resume(Effect.fail(fail("StartFailed", "no free port on 127.0.0.1", cause)))
@@ -163,9 +183,7 @@ export const freePort = Effect.callback<number, EmbeddedPostgresError>((resume) 
 })
 
 const spawnServer = Effect.fnUntraced(function* (home: string, { account, base, binaries }: Host, settings: Settings) {
-  // These override the caller's settings: the server listens on this machine only, and needs no directory for a Unix socket.
-  const all = { ...settings, listen_addresses: "127.0.0.1", unix_socket_directories: "" }
-  const args = ["-D", dataOf(base), ...Object.entries(all).flatMap(([name, value]) => ["-c", `${name}=${value}`])]
+  const args = ["-D", dataOf(base), ...Object.entries(settings).flatMap(([name, value]) => ["-c", `${name}=${value}`])]
   const how = spawnArguments(account, join(binaries.native, "bin/postgres"), args)
   const log = yield* attempt("open the log", () => open(logOf(home), "a", 0o600))
   return yield* Effect.callback<ChildProcess, EmbeddedPostgresError>((resume) => {

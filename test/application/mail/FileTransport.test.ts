@@ -1,6 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { readdir, readFile, writeFile } from "node:fs/promises"
+import { execFileSync } from "node:child_process"
+import { chmod, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises"
 import * as Path from "node:path"
 import { Schema } from "effect"
 import { addressOf } from "../../../src/application/mail/CustomerAddress.ts"
@@ -28,6 +29,64 @@ it.live("without a server a mail is a file; sent twice it is one file", () =>
     const source = yield* Effect.promise(() => readFile(Path.join(directory, names[0]!), "utf8"))
     assert.strictEqual(header(source, "Message-ID"), "<7@shop.example>")
     assert.strictEqual(header(source, "To"), "ada@customers.example")
+  }).pipe(Effect.scoped)
+)
+
+it.live("a mail can be read by its user alone, also where an earlier version let everybody in", () =>
+  Effect.gen(function* () {
+    const directory = Path.join(yield* TestDatabase.dataDirectory, "mail")
+    const left = Path.join(directory, "7.eml.part")
+    yield* Effect.promise(async () => {
+      await mkdir(directory)
+      await writeFile(left, "half a mail")
+      // Not by the umask, which may be any.
+      await chmod(directory, 0o755)
+      await chmod(left, 0o644)
+    })
+    yield* MailTransport.use((transport) =>
+      transport.send({ messageId: "7", to: EmailAddress.make("a@b.example"), subject: "s", text: "t" })
+    ).pipe(Effect.provide(FileTransport.layer(directory)))
+    const modes = yield* Effect.promise(async () =>
+      Promise.all([directory, Path.join(directory, "7.eml")].map(async (path) => (await stat(path)).mode & 0o777))
+    )
+    assert.deepStrictEqual(modes, [0o700, 0o600])
+  }).pipe(Effect.scoped)
+)
+
+it.live("a link in the place of the directory or of a file, or a pipe, is refused and not followed", () =>
+  Effect.gen(function* () {
+    const own = yield* TestDatabase.dataDirectory
+    const [directory, target, part] = [
+      Path.join(own, "mail"),
+      Path.join(own, "target"),
+      Path.join(own, "mail/7.eml.part")
+    ]
+    yield* Effect.promise(async () => {
+      await mkdir(target)
+      await chmod(target, 0o755)
+      await symlink(target, directory)
+    })
+    const send = MailTransport.use((transport) =>
+      transport.send({ messageId: "7", to: EmailAddress.make("a@b.example"), subject: "s", text: "t" })
+    ).pipe(Effect.provide(FileTransport.layer(directory)))
+    assert.include((yield* Effect.flip(send)).message, `${directory} is not a directory of this user: remove it`)
+    assert.deepStrictEqual(yield* Effect.promise(() => readdir(target)), [])
+    assert.strictEqual((yield* Effect.promise(() => stat(target))).mode & 0o777, 0o755)
+    const file = Path.join(target, "kept")
+    yield* Effect.promise(async () => {
+      await rm(directory)
+      await mkdir(directory)
+      await writeFile(file, "kept")
+      await symlink(file, part)
+    })
+    assert.strictEqual((yield* Effect.flip(send))._tag, "MailUnavailable")
+    assert.strictEqual(yield* Effect.promise(() => readFile(file, "utf8")), "kept")
+    yield* Effect.promise(async () => {
+      await rm(part)
+      execFileSync("mkfifo", [part])
+    })
+    // Without a reader an open for writing would wait for ever.
+    assert.strictEqual((yield* Effect.flip(send))._tag, "MailUnavailable")
   }).pipe(Effect.scoped)
 )
 

@@ -133,3 +133,27 @@ const listener = (accept: Parameters<typeof createServer>[1] & {}) =>
     }),
     ({ close }) => Effect.sync(close)
   )
+
+it.live("a reply that no column can hold is made presentable, and cut", () =>
+  Effect.gen(function* () {
+    const server = yield* Effect.acquireRelease(
+      Effect.callback<ReturnType<typeof createServer>>((resume) => {
+        const made = createServer((socket) => {
+          socket.on("error", () => undefined)
+          socket.write("220 ready\r\n")
+          socket.on("data", (chunk: Buffer) => {
+            const isRecipient = chunk.toString().startsWith("RCPT")
+            socket.write(isRecipient ? `550 no\u0000body\u001b[31m ${"x".repeat(100_000)}\r\n` : "250 fine\r\n")
+          })
+        }).listen(0, "127.0.0.1", () => resume(Effect.succeed(made)))
+      }),
+      (made) => Effect.sync(() => made.close())
+    )
+    const error = yield* Effect.flip(sendTo(`smtp://127.0.0.1:${(server.address() as AddressInfo).port}`))
+    assert.strictEqual(error._tag, "MailRefused")
+    assert.strictEqual(error.reason.length, 500)
+    // oxlint-disable-next-line no-control-regex -- these are what must not be there
+    assert.notMatch(error.reason, /[\u0000-\u001f]/)
+    assert.include(error.reason, "no�body�[31m xxx")
+  }).pipe(Effect.scoped)
+)

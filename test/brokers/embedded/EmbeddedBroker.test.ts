@@ -18,6 +18,7 @@ import {
   textOf,
   within
 } from "../../contracts/BrokerHarness.ts"
+import { eventually } from "../../support/Counters.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
 import * as EmbeddedMember from "./EmbeddedMember.ts"
 
@@ -177,6 +178,14 @@ layer(TestDatabase.layerPool.pipe(Layer.provideMerge(Layer.succeed(References.Mi
     Effect.gen(function* () {
       // The next poll would come after this test's time limit.
       const [one, two] = [yield* member({ pollMillis: 600_000 }), yield* member()]
+      // A wake-up that is sent by a process without a session, or to one, is lost.
+      for (const { context } of [one, two]) {
+        const { session } = Context.get(context, ControlConnection)
+        yield* eventually(
+          "a control session",
+          Effect.map(SubscriptionRef.get(session), (found) => found !== undefined)
+        )
+      }
       const { group, topic } = yield* newTopic(one)
       const reader = yield* read(one, { topic, group })
       for (const value of numbers(0, 3)) {

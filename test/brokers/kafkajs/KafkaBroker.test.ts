@@ -1,5 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer, Queue, References, Stream, SubscriptionRef } from "effect"
+import { CompressionTypes, Partitioners } from "kafkajs"
 import { randomUUID } from "node:crypto"
 import { inject } from "vitest"
 import type { Slice } from "../../../src/brokers/Broker.ts"
@@ -278,6 +279,67 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
                 { key: "", value: new Uint8Array(), headers: { one: "1", many: "2", bytes: "ü" } }
               ]
             )
+          }),
+        testTimeoutMillis
+      )
+
+      it.effect(
+        "a new topic keeps no foreign batch compressed, and Kafka refuses one that unpacks above the topic's limit",
+        () =>
+          Effect.gen(function* () {
+            const it = yield* member()
+            const { group, topic } = yield* newTopic(it)
+            const { bootstrapServers } = yield* Servers
+            const producer = yield* KafkaMember.foreignProducer(bootstrapServers)
+            const send = (value: Buffer) =>
+              producer.send({
+                topic: KafkaMember.prefix + topic,
+                compression: CompressionTypes.GZIP,
+                messages: [{ key: "a", value }]
+              })
+            yield* Effect.promise(() => send(Buffer.from("packed")))
+            const refused = yield* Effect.promise(() =>
+              send(Buffer.alloc(20_000_000)).then(
+                () => "taken",
+                (error: Error) => error.message
+              )
+            )
+            assert.include(refused, "larger than the max message size")
+            yield* publish(it, topic, ["plain"])
+            const reader = yield* read(it, { topic, group })
+            assert.deepStrictEqual(values(yield* reader.take(2)), ["packed", "plain"])
+          }),
+        testTimeoutMillis
+      )
+
+      it.effect(
+        "a foreign transaction that stays open keeps nothing back",
+        () =>
+          Effect.gen(function* () {
+            const it = yield* member()
+            const { group, topic } = yield* newTopic(it)
+            const { bootstrapServers } = yield* Servers
+            const producer = yield* Effect.acquireRelease(
+              Effect.promise(async () => {
+                const producer = KafkaMember.kafkajs(bootstrapServers).producer({
+                  transactionalId: randomUUID(),
+                  idempotent: true,
+                  maxInFlightRequests: 1,
+                  createPartitioner: Partitioners.DefaultPartitioner
+                })
+                await producer.connect()
+                return producer
+              }),
+              (producer) => Effect.promise(() => producer.disconnect())
+            )
+            const transaction = yield* Effect.promise(() => producer.transaction())
+            yield* Effect.promise(() =>
+              transaction.send({ topic: KafkaMember.prefix + topic, messages: [{ partition: 0, value: "open" }] })
+            )
+            yield* publish(it, topic, ["after it"])
+            const reader = yield* read(it, { topic, group })
+            assert.deepStrictEqual(values(yield* reader.take(2)), ["open", "after it"])
+            yield* Effect.promise(() => transaction.abort())
           }),
         testTimeoutMillis
       )

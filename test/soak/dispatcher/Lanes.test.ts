@@ -7,13 +7,12 @@ import { it } from "@effect/vitest"
 import { Effect, Exit, Layer, Redacted, Scope } from "effect"
 import * as Path from "node:path"
 import * as EmbeddedPostgres from "../../../src/postgres/embedded/EmbeddedPostgres.ts"
-import { HostOptions } from "../../../src/postgres/embedded/Host.ts"
-import { freePort } from "../../../src/postgres/embedded/Server.ts"
 import * as Migrations from "../../../src/postgres/Migrations.ts"
 import * as Counters from "../../support/Counters.ts"
 import * as Fleet from "../../support/Fleet.ts"
 import * as Ledger from "../../support/Ledger.ts"
 import * as TcpProxy from "../../support/TcpProxy.ts"
+import { forPlainSockets } from "../../support/Postgres.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
 import * as TestProcess from "../../support/TestProcess.ts"
 
@@ -100,19 +99,15 @@ it.live("when one of two dispatchers is killed the other one finds and takes all
 
 it.live("Postgres restarts, and the dispatchers share the lanes again", () =>
   Effect.gen(function* () {
-    const directory = yield* Fleet.temporaryDirectory
-    // A restarted Postgres listens on the same port.
-    const port = yield* freePort
+    const directory = yield* TestDatabase.dataDirectory
+    // A restarted Postgres has the same socket.
     const boot = Effect.gen(function* () {
       const scope = yield* Scope.fork(yield* Effect.scope)
-      const { url } = yield* EmbeddedPostgres.acquire({
+      const { ownerUrl } = yield* EmbeddedPostgres.acquire({
         dataDirectory: Path.join(directory, "postgres"),
         settings: { fsync: "off" }
-      }).pipe(
-        Effect.provideService(HostOptions, { ...(yield* HostOptions), choosePort: Effect.succeed(port) }),
-        Scope.provide(scope)
-      )
-      return { url, stop: Scope.close(scope, Exit.void) }
+      }).pipe(Scope.provide(scope))
+      return { url: Redacted.make(forPlainSockets(ownerUrl).href), stop: Scope.close(scope, Exit.void) }
     })
     const { stop, url } = yield* boot
     yield* Migrations.apply([Migrations.mechanism]).pipe(

@@ -1,0 +1,168 @@
+/** `paid-once tasks list|show|retry|cancel|pause|resume`: durable work that waits, fails or has died. */
+import { Console, Effect, Option } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import * as Main from "../main.ts"
+import { type Cause, type Details, TaskReport, unfinished } from "../operations/TaskReport.ts"
+import type { TaskView } from "../tasks/TaskRows.ts"
+import { TaskNotFound, Tasks } from "../tasks/Tasks.ts"
+import { TaskId, TaskState } from "../tasks/TaskType.ts"
+import { by, json, known, limit, onDatabase, operatorOf, print, reason, since, table } from "./Operator.ts"
+import { pauseCommands } from "./Pauses.ts"
+import { ExitStatus } from "./Process.ts"
+
+const taskId = Argument.String("task-id").pipe(
+  Argument.withDescription("the task's id, as `tasks list` shows it"),
+  Argument.withSchema(TaskId)
+)
+const type = Flag.String("type").pipe(
+  Flag.withDescription(`only tasks of this type: ${Main.taskTypeNames.join(", ")}`),
+  Flag.optional
+)
+
+/** Tasks of a type that this version no longer has may still be in the table: they are listed, and can't be asked for by name. */
+const typeOf = (name: Option.Option<string>) =>
+  Option.isNone(name) ? Effect.succeed(undefined) : known("task type", Main.taskTypeNames, name.value)
+
+const listed = (tasks: ReadonlyArray<TaskView>) =>
+  tasks.length === 0
+    ? ["None."]
+    : table([
+        ["TASK", "STATE", "TYPE", "RUNS", "DUE", "LAST ERROR"],
+        ...tasks.map((task) => [
+          task.taskId,
+          task.state,
+          task.type,
+          String(task.attempts),
+          task.finishedAt === null ? task.executeAt : "",
+          task.lastError ?? ""
+        ])
+      ])
+
+const grouped = (causes: ReadonlyArray<Cause>) =>
+  causes.length === 0
+    ? ["None."]
+    : table([
+        ["TASKS", "STATE", "TYPE", "FIRST", "LAST", "CAUSE"],
+        ...causes.map(({ cause, count, first, last, state, type }) => [String(count), state, type, first, last, cause])
+      ])
+
+const list = Command.make(
+  "list",
+  {
+    json,
+    type,
+    since,
+    status: Flag.Literals("status", TaskState.literals).pipe(
+      Flag.withDescription("only tasks in this state (default: pending, processing, failed and dead)"),
+      Flag.optional
+    ),
+    byCause: Flag.Boolean("by-cause").pipe(
+      Flag.withDescription("group failed and dead tasks by why they failed"),
+      Flag.withDefault(false)
+    ),
+    limit
+  },
+  Effect.fnUntraced(function* ({ byCause, json, limit, since, status, type }) {
+    const filter = { type: yield* typeOf(type), sinceSeconds: Option.getOrUndefined(since) }
+    if (byCause) {
+      const causes = yield* onDatabase(Effect.flatMap(TaskReport, (report) => report.causes(filter, limit)))
+      return yield* print(json, causes, () => grouped(causes))
+    }
+    const states = Option.match(status, { onNone: () => unfinished, onSome: (one) => [one] })
+    const tasks = yield* onDatabase(Effect.flatMap(TaskReport, (report) => report.list(states, filter, { limit })))
+    yield* print(json, tasks, () => listed(tasks))
+  })
+).pipe(Command.withDescription("List tasks that wait, run, are tried again or are dead, the newest first"))
+
+const shown = (task: Details): ReadonlyArray<string> => [
+  ...table([
+    ["task", task.taskId],
+    ["type", task.type],
+    ["state", task.cancelRequested ? `${task.state}, to be cancelled` : task.state],
+    ["runs", String(task.attempts)],
+    ["priority", String(task.priority)],
+    ...(task.idempotencyKey === null ? [] : [["key", task.idempotencyKey]]),
+    ...(task.orderingKey === null ? [] : [["ordering key", task.orderingKey]]),
+    ...(task.leasedBy === null || task.state !== "processing" ? [] : [["runs in", task.leasedBy]]),
+    ...(task.traceId === null ? [] : [["trace", task.traceId]]),
+    ...(task.finishedAt === null ? [["due", task.executeAt]] : []),
+    ...(task.lastError === null ? [] : [["last error", task.lastError]])
+  ]),
+  // Its story, in the order of time.
+  ...[
+    { at: task.enqueuedAt, text: "enqueued" },
+    ...task.history.map(({ at, attempt, error }) => ({ at, text: `run ${attempt}: ${error}` })),
+    ...task.audit.map(({ action, actor, at, reason }) => ({ at, text: `${action} by ${actor}: ${reason}` })),
+    ...(task.finishedAt === null ? [] : [{ at: task.finishedAt, text: task.state }])
+  ]
+    .toSorted((one, other) => (one.at < other.at ? -1 : one.at > other.at ? 1 : 0))
+    .map(({ at, text }) => `${at}  ${text.replaceAll(/\s+/g, " ")}`)
+]
+
+const show = Command.make(
+  "show",
+  { json, taskId },
+  Effect.fnUntraced(function* ({ json, taskId }) {
+    const task = yield* onDatabase(Effect.flatMap(TaskReport, (report) => report.show(taskId)))
+    if (task === undefined) return yield* new TaskNotFound({ taskId })
+    yield* print(json, task, () => shown(task))
+  })
+).pipe(Command.withDescription("Show one task: its state, each failed run, and who did what to it"))
+
+const retry = Command.make(
+  "retry",
+  {
+    json,
+    taskId: Argument.optional(taskId),
+    all: Flag.Boolean("all").pipe(
+      Flag.withDescription("every dead task; or narrow it down with --type, --since"),
+      Flag.withDefault(false)
+    ),
+    type,
+    since,
+    reason,
+    by
+  },
+  Effect.fnUntraced(function* ({ all, by, json, reason, since, taskId, type }) {
+    const operator = operatorOf({ by, reason })
+    const many = all || Option.isSome(type) || Option.isSome(since)
+    if (Option.isSome(taskId) === many) {
+      yield* Console.error("paid-once: retry takes a task id, or else --all, --type or --since")
+      return yield* Effect.fail(new ExitStatus(2))
+    }
+    if (Option.isSome(taskId)) {
+      const { state } = yield* onDatabase(Effect.flatMap(Tasks, (tasks) => tasks.retry(taskId.value, operator)))
+      return yield* print(json, { taskId: taskId.value, state }, () => [`Task ${taskId.value}: due now.`])
+    }
+    const filter = { type: yield* typeOf(type), sinceSeconds: Option.getOrUndefined(since) }
+    const done = yield* onDatabase(Effect.flatMap(TaskReport, (report) => report.retryAll(filter, operator)))
+    yield* print(json, done, () => [`Retrying ${done.retried} tasks.`])
+  })
+).pipe(Command.withDescription("Run a dead or cancelled task anew, with all its attempts; a waiting one now"))
+
+const cancel = Command.make(
+  "cancel",
+  { json, taskId, reason, by },
+  Effect.fnUntraced(function* ({ by, json, reason, taskId }) {
+    const handled = yield* onDatabase(
+      Effect.flatMap(Tasks, (tasks) => tasks.cancel(taskId, operatorOf({ by, reason })))
+    )
+    yield* print(json, handled, () => [
+      handled.state === "processing"
+        ? `Task ${taskId} runs: its worker stops it with the next heartbeat.`
+        : `Task ${taskId} is cancelled${handled.changed ? "" : " already"}.`
+    ])
+  })
+).pipe(Command.withDescription("Cancel a task; a payment whose recovery is cancelled becomes manual"))
+
+/** The command. */
+export const tasks = Command.make("tasks").pipe(
+  Command.withDescription("Durable work: look, try again, cancel, pause a type"),
+  Command.withSubcommands([
+    list,
+    show,
+    retry,
+    cancel,
+    ...pauseCommands("task type", Main.taskTypeNames, "Begin no more tasks of a type; those that run end.")
+  ])
+)

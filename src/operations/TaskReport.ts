@@ -1,0 +1,195 @@
+/** The operator's view of the tasks: counts by type and state, lists, failures by cause, and the redrive of many. */
+import { Context, Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import { isoTime } from "../platform/IsoTime.ts"
+import type { Operator } from "../platform/OperatorAudit.ts"
+import * as Rows from "../platform/Rows.ts"
+import { TaskView, viewColumns } from "../tasks/TaskRows.ts"
+import { Tasks } from "../tasks/Tasks.ts"
+import { TaskId, TaskState } from "../tasks/TaskType.ts"
+import { causeOf, countLimit, listLimit, unionAll } from "./ReportSql.ts"
+
+/** Which tasks; a field that is not set matches all. */
+export interface Filter {
+  readonly type?: string | undefined
+  /** Only tasks that were enqueued in these last seconds. */
+  readonly sinceSeconds?: number | undefined
+}
+
+/** Tasks of a type in a state, counted up to `countLimit`. */
+export const Count = Schema.Struct({ type: Schema.String, state: TaskState, count: Schema.Int })
+export type Count = typeof Count.Type
+
+/** Tasks of a type that wait for the same reason: their last errors differ in numbers and ids alone. */
+export const Cause = Schema.Struct({
+  type: Schema.String,
+  state: TaskState,
+  cause: Schema.String,
+  count: Schema.Int,
+  /** When the first and the last of them were enqueued. */
+  first: Schema.String,
+  last: Schema.String
+})
+export type Cause = typeof Cause.Type
+
+/** A task with what operators did to it. */
+export const Details = Schema.Struct({
+  ...TaskView.fields,
+  idempotencyKey: Schema.NullOr(Schema.String),
+  orderingKey: Schema.NullOr(Schema.String),
+  /** The process that runs it now. */
+  leasedBy: Schema.NullOr(Schema.String),
+  traceId: Schema.NullOr(Schema.String),
+  audit: Schema.Array(
+    Schema.Struct({ at: Schema.String, actor: Schema.String, action: Schema.String, reason: Schema.String })
+  )
+})
+export type Details = typeof Details.Type
+
+/** The result of a redrive: `skipped` tasks were taken by somebody else meanwhile. */
+export interface Retried {
+  readonly retried: number
+  readonly skipped: number
+}
+
+/** Audit entries of one task that are shown: the last ones. */
+const auditLimit = 20
+
+/** The states in which a task waits for something, and those that are looked up by time alone. */
+export const unfinished: ReadonlyArray<TaskState> = ["pending", "processing", "failed", "dead"]
+
+const allViews = Rows.all(TaskView)
+const allCounts = Rows.all(Count)
+const allCauses = Rows.all(Cause)
+const firstDetails = Rows.first(Details)
+const deadIds = Rows.all(Schema.Struct({ taskId: TaskId }))
+
+export class TaskReport extends Context.Service<
+  TaskReport,
+  {
+    /** Tasks that are not finished, or dead, by type and state. */
+    readonly counts: Effect.Effect<ReadonlyArray<Count>>
+    /** Tasks in one of these states, the newest first, at most `limit`; with `before` those enqueued before that task. */
+    readonly list: (
+      states: ReadonlyArray<TaskState>,
+      filter: Filter,
+      page: { readonly limit: number; readonly before?: TaskId | undefined }
+    ) => Effect.Effect<ReadonlyArray<TaskView>>
+    /** Why the failed and dead tasks that match wait, the most frequent cause first. */
+    readonly causes: (filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
+    /** All that is known of a task, but its payload, which may hold personal data. Undefined where there is none with this id. */
+    readonly show: (taskId: TaskId) => Effect.Effect<Details | undefined>
+    /** Runs all dead tasks that match anew, those that were dead when it began. Each is audited. */
+    readonly retryAll: (filter: Filter, operator: Operator) => Effect.Effect<Retried>
+  }
+>()("paid-once/operations/TaskReport") {
+  static readonly layer: Layer.Layer<TaskReport, never, SqlClient.SqlClient | Tasks> = Layer.effect(
+    TaskReport,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const tasks = yield* Tasks
+
+      /** The states are literals, so that the partial indexes answer. */
+      const inState = (state: TaskState) => sql.literal(`t.state = '${state}'`)
+      const matching = ({ sinceSeconds, type }: Filter) =>
+        sql.and([
+          sql`TRUE`,
+          ...(type === undefined ? [] : [sql`t.task_type = ${type}`]),
+          ...(sinceSeconds === undefined
+            ? []
+            : [sql`t.enqueued_at >= clock_now() - ${sinceSeconds}::float8 * interval '1 second'`])
+        ])
+
+      const counts = Effect.orDie(
+        allCounts(
+          sql`${unionAll(
+            sql,
+            unfinished.map(
+              (state) => sql`
+              SELECT t.task_type AS type, ${state}::text AS state, count(*)::int4 AS count
+              FROM (SELECT task_type FROM outbox_tasks AS t WHERE ${inState(state)} LIMIT ${countLimit}) AS t
+              GROUP BY t.task_type`
+            ),
+            sql`ORDER BY type, state`
+          )}`
+        )
+      )
+
+      const list = Effect.fn("TaskReport.list")(
+        (
+          states: ReadonlyArray<TaskState>,
+          filter: Filter,
+          page: { readonly limit: number; readonly before?: TaskId | undefined }
+        ) => {
+          const limit = Math.min(page.limit, listLimit)
+          const before = page.before === undefined ? sql`TRUE` : sql`t.task_id < ${page.before}::uuid`
+          // Ids are in the order of time.
+          const found = unionAll(
+            sql,
+            states.map(
+              (state) => sql`(
+              SELECT * FROM outbox_tasks AS t WHERE ${inState(state)} AND ${matching(filter)} AND ${before}
+              ORDER BY t.task_id DESC LIMIT ${limit})`
+            ),
+            sql``
+          )
+          return allViews(
+            sql`SELECT ${sql.literal(viewColumns)} FROM (${found}) AS t ORDER BY t.task_id DESC LIMIT ${limit}`
+          )
+        },
+        Effect.orDie
+      )
+
+      const causes = Effect.fn("TaskReport.causes")(
+        (filter: Filter, limit: number) =>
+          allCauses(sql`
+            SELECT type, state, cause, count(*)::int4 AS count, ${sql.literal(isoTime("min(enqueued_at)"))} AS first,
+                   ${sql.literal(isoTime("max(enqueued_at)"))} AS last
+            FROM (${unionAll(
+              sql,
+              (["failed", "dead"] as const).map(
+                (state) => sql`(
+                SELECT t.task_type AS type, t.state, ${sql.literal(causeOf("t.last_error"))} AS cause, t.enqueued_at
+                FROM outbox_tasks AS t WHERE ${inState(state)} AND ${matching(filter)} LIMIT ${countLimit})`
+              ),
+              sql``
+            )}) AS waiting
+            GROUP BY type, state, cause ORDER BY count DESC, type, state, cause LIMIT ${Math.min(limit, listLimit)}`),
+        Effect.orDie
+      )
+
+      const show = Effect.fn("TaskReport.show")(
+        (taskId: TaskId) =>
+          firstDetails(sql`
+            SELECT ${sql.literal(viewColumns)}, idempotency_key AS "idempotencyKey", ordering_key AS "orderingKey", leased_by AS "leasedBy",
+                   trace_id AS "traceId",
+                   (SELECT coalesce(json_agg(json_build_object('at', ${sql.literal(isoTime("a.at"))}, 'actor', a.actor, 'action', a.action, 'reason', a.reason) ORDER BY a.audit_id), '[]')
+                    FROM (SELECT * FROM operator_audit WHERE subject = 'task' AND subject_id = ${taskId}::text
+                          ORDER BY audit_id DESC LIMIT ${auditLimit}) AS a) AS audit
+            FROM outbox_tasks WHERE task_id = ${taskId}::uuid`),
+        Effect.orDie
+      )
+
+      const retryAll = Effect.fn("TaskReport.retryAll")(function* (filter: Filter, operator: Operator) {
+        const found = yield* Effect.orDie(
+          deadIds(sql`
+            SELECT t.task_id::text AS "taskId" FROM outbox_tasks AS t WHERE ${inState("dead")} AND ${matching(filter)}
+            ORDER BY t.finished_at LIMIT ${countLimit}`)
+        )
+        let retried = 0
+        // One transaction each: a task may have a worker's lock, and the others don't wait for it.
+        for (const { taskId } of found) {
+          const handled = yield* Effect.catchTag(
+            tasks.retry(taskId, operator),
+            ["TaskNotFound", "TaskNotPossible"],
+            () => Effect.succeed(undefined)
+          )
+          if (handled !== undefined) retried += 1
+        }
+        return { retried, skipped: found.length - retried }
+      })
+
+      return TaskReport.of({ counts, list, causes, show, retryAll })
+    })
+  )
+}
