@@ -76,7 +76,8 @@ export const make = (server: Http.Server, { open }: Pick<Connections, "open">): 
 
 /**
  * Runs `work` right after a turn of the event loop that has accepted and read whatever had arrived. A loop that was busy has not done so yet.
- * The kernel resets connections that are not accepted, and connections that are closed with unread data.
+ * The kernel resets connections that are not accepted, and connections that are closed with unread data. A connection that comes within this
+ * turn is reset all the same, unread: its client may repeat the request elsewhere.
  */
 const afterPoll = (work: () => void) =>
   Effect.callback<void>((resume) => {

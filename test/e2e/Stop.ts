@@ -70,6 +70,16 @@ const settled = eventually(
   )
 )
 
+/** Whether a request with this key has been taken, in whatever state it is. */
+const taken = Effect.map(
+  SqlClient.SqlClient,
+  (sql) => (key: string) =>
+    Effect.map(
+      Effect.orDie(sql`SELECT FROM idempotency_keys WHERE idempotency_key = ${key}`),
+      (rows) => rows.length > 0
+    )
+)
+
 /** Asserts that each order that a client was told of has each effect once. Returns the number of events. */
 const assertOnce = Effect.fnUntraced(function* (traffic: Traffic.Traffic) {
   yield* settled
@@ -135,7 +145,12 @@ export const stopping = (name: string, target: Effect.Effect<Target>) => {
       Effect.gen(function* () {
         const { env, readTopic } = yield* target
         const first = yield* start(env)
-        const traffic = yield* Traffic.start({ urls: () => [first.url], clients: 8, givesUp: true })
+        const traffic = yield* Traffic.start({
+          urls: () => [first.url],
+          clients: 8,
+          givesUp: true,
+          taken: yield* taken
+        })
         yield* eventually(
           "eighty payments",
           Effect.sync(() => traffic.paid().length >= 80)
@@ -162,7 +177,7 @@ export const stopping = (name: string, target: Effect.Effect<Target>) => {
         const { env, readTopic } = yield* target
         let running = yield* start(env)
         let urls = [running.url]
-        const traffic = yield* Traffic.start({ urls: () => urls, clients: 4, givesUp: false })
+        const traffic = yield* Traffic.start({ urls: () => urls, clients: 4, givesUp: false, taken: yield* taken })
         for (let turn = 1; turn <= 2; turn++) {
           const next = yield* start(env)
           urls = [running.url, next.url]

@@ -6,12 +6,15 @@ import { Effect, Fiber, Schedule, type Scope } from "effect"
 import * as Http from "node:http"
 
 interface Outcome {
-  readonly _tag: "Answer" | "Refused" | "Broken"
+  readonly _tag: "Answer" | "Refused" | "Reset" | "Broken"
   readonly status: number
   readonly body: string
 }
 
-/** One exchange. `Refused`: the connection was refused, so no server has seen the request. Any other failure is `Broken`. */
+/**
+ * One exchange. `Refused`: the connection was refused. `Reset`: a new connection was, and whether a server has read from it is not told.
+ * Any other failure is `Broken`.
+ */
 const exchange = (agent: Http.Agent, url: string, path: string, body: unknown, key: string) =>
   Effect.callback<Outcome>((resume) => {
     const text = JSON.stringify(body)
@@ -42,7 +45,7 @@ const exchange = (agent: Http.Agent, url: string, path: string, body: unknown, k
     })
     request.on("error", (error: NodeJS.ErrnoException) =>
       done(
-        isConnected ? "Broken" : "Refused",
+        !isConnected ? "Refused" : error.code === "ECONNRESET" && !request.reusedSocket ? "Reset" : "Broken",
         0,
         `${error.message}${request.reusedSocket ? " on a kept connection" : ""}`
       )
@@ -71,6 +74,11 @@ export const start = Effect.fnUntraced(function* (options: {
   readonly urls: () => ReadonlyArray<string>
   readonly clients: number
   readonly givesUp: boolean
+  /**
+   * Whether a server has taken the request with this key. The kernel completes connections on its own: one that comes between a server's last
+   * accept and its close is reset. To its client that is a refusal, as long as nobody has read the request.
+   */
+  readonly taken: (key: string) => Effect.Effect<boolean>
 }): Effect.fn.Return<Traffic, never, Scope.Scope> {
   const paid: Array<string> = []
   const placed: Array<string> = []
@@ -90,7 +98,9 @@ export const start = Effect.fnUntraced(function* (options: {
         Effect.gen(function* () {
           const urls = options.urls()
           const url = urls[turn % urls.length]!
-          const outcome = yield* exchange(agent, url, path, body, key)
+          const told = yield* exchange(agent, url, path, body, key)
+          const outcome: Outcome =
+            told._tag === "Reset" ? { ...told, _tag: (yield* options.taken(key)) ? "Broken" : "Refused" } : told
           if (outcome._tag === "Refused") {
             refused += 1
             turn += 1
