@@ -1,5 +1,7 @@
 /** The shapes of what `paid-once status` and the console's overview show alike. StatusReport.ts reads it. */
 import { Schema } from "effect"
+import { MailCounts } from "./mail/UnsettledMail.ts"
+import { PaymentCounts } from "./PaymentReport.ts"
 import * as InboxReport from "../operations/InboxReport.ts"
 import * as OutboxReport from "../operations/OutboxReport.ts"
 import { Pause } from "../operations/pauses/Pauses.ts"
@@ -27,25 +29,6 @@ export const ConsumerStatus = Schema.Struct({
   consumer: Schema.String,
   isPaused: Schema.Boolean,
   ...InboxReport.Counts.fields
-})
-
-/** Payments without an end, counted up to a bound; `areMore` beyond it. */
-export const PaymentCounts = Schema.Struct({
-  manual: Schema.Int,
-  charging: Schema.Int,
-  refunding: Schema.Int,
-  areMore: Schema.Boolean
-})
-
-/** Mails that were not sent at their last try. */
-export const MailCounts = Schema.Struct({
-  /** Will be tried again. */
-  failed: Schema.Int,
-  refused: Schema.Int,
-  /** It may have arrived. */
-  uncertain: Schema.Int,
-  /** Of all of these, the ones that nobody sends until an operator decides. */
-  dead: Schema.Int
 })
 
 export const StatusView = Schema.Struct({

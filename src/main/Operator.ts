@@ -9,6 +9,8 @@ import { PaymentOutcomes } from "../application/PaymentOutcomes.ts"
 import { PaymentReport } from "../application/PaymentReport.ts"
 import { Payments } from "../application/Payments.ts"
 import { SettlePayment } from "../application/SettlePayment.ts"
+import { StatusReport } from "../application/StatusReport.ts"
+import { Subscribers } from "../application/Timeline.ts"
 import type { AppConfig } from "../Config.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
@@ -24,6 +26,7 @@ import { Wakeups } from "../platform/Wakeups.ts"
 import * as SandboxSchema from "../sandbox/SandboxSchema.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { TaskWakeup } from "../tasks/TaskWakeup.ts"
+import { consumerNames } from "./Inbox.ts"
 import { gatewaySettings } from "./UseCases.ts"
 
 /** The use cases that decisions need, and a way to wake the dispatchers, consumers and workers that run elsewhere. */
@@ -37,16 +40,23 @@ const useCases = PaymentOutcomes.layer.pipe(
 )
 
 /** Dead letters, tasks, pauses, reports, and unsettled payments and mail. */
-export const operations = Layer.mergeAll(
-  OutboxDeadLetters.layer,
-  OutboxReport.layer,
-  InboxDeadLetters.layer,
-  InboxReport.layer,
-  PauseDecisions.layer,
-  TaskReport.layer,
-  PaymentReport.layer,
-  UnsettledMail.layer
-).pipe(Layer.provideMerge(useCases))
+export const operations = StatusReport.layer
+  .pipe(
+    Layer.provide(Layer.succeed(Subscribers, { names: consumerNames })),
+    Layer.provideMerge(
+      Layer.mergeAll(
+        OutboxDeadLetters.layer,
+        OutboxReport.layer,
+        InboxDeadLetters.layer,
+        InboxReport.layer,
+        PauseDecisions.layer,
+        TaskReport.layer,
+        PaymentReport.layer,
+        UnsettledMail.layer
+      )
+    )
+  )
+  .pipe(Layer.provideMerge(useCases))
 
 /** Without GATEWAY_URL in the operator's shell, an empty sandbox would answer in the place of the service's gateway. */
 const sandboxIsThere = (config: AppConfig) =>
