@@ -49,8 +49,7 @@ export const bulkAction = ({ does, filter, impossible, label, onDone, path, thin
   label,
   ...(impossible === undefined ? {} : { impossible }),
   does: async () => {
-    // A preview changes nothing and is not audited; the API asks for a reason all the same.
-    const preview = await post(path, { filter, reason: "preview", preview: true })
+    const preview = await post(path, { filter, preview: true })
     return html`<${PreviewOf} preview=${preview} thing=${thing} does=${does} />`
   },
   run: async (reason) => {

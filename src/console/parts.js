@@ -163,11 +163,13 @@ export const Stale = ({ at, error }) =>
  * @param {{ readonly load: import("./load.js").Load<T>, readonly children: (data: T) => Children, readonly what?: string }} props
  */
 export const Loaded = ({ children, load, what }) => {
-  if (load.data === undefined)
+  // The template has blanks around the function.
+  const show = [children].flat().find((child) => typeof child === "function")
+  if (load.data === undefined || show === undefined)
     return load.error === undefined
       ? html`<${Loading} what=${what} />`
       : html`<${Failure} error=${load.error} retry=${load.reload} />`
-  return html`${load.error === undefined ? null : html`<${Stale} error=${load.error} at=${load.at} />`}${children(load.data)}`
+  return html`${load.error === undefined ? null : html`<${Stale} error=${load.error} at=${load.at} />`}${show(load.data)}`
 }
 
 /** @param {{ readonly pairs: ReadonlyArray<readonly [string, Children]> }} props */

@@ -30,58 +30,60 @@ export const Table = ({ actions, caption, class: name = "", columns, keyOf, name
     /** @type {{ readonly key: string, readonly label: string, readonly action: Action } | undefined} */ (undefined)
   )
   const width = columns.length + (actions === undefined ? 0 : 1)
-  return html`<table class=${name} role="table">
-    <caption class="unseen">
-      ${caption}
-    </caption>
-    <thead role="rowgroup">
-      <tr role="row">
-        ${columns.map(({ as = "", head }) => html`<th key=${head} role="columnheader" scope="col" class=${as}>${head}</th>`)}
-        ${actions === undefined ? null : html`<th role="columnheader" scope="col"><span class="unseen">Actions</span></th>`}
-      </tr>
-    </thead>
-    <tbody role="rowgroup">
-      ${rows.map((row) => {
-        const key = keyOf(row)
-        const possible = actions?.(row) ?? []
-        const shown = open?.key === key ? open : undefined
-        return html`<${Fragment} key=${key}>
-          <tr role="row">
-            ${columns.map(
-              ({ as = "", cell, head }) =>
-                html`<td key=${head} role="cell" class=${as} data-head=${head}><div>${cell(row)}</div></td>`
-            )}
+  return html`<div class="table">
+    <table class=${name} role="table">
+      <caption class="unseen">
+        ${caption}
+      </caption>
+      <thead role="rowgroup">
+        <tr role="row">
+          ${columns.map(({ as = "", head }) => html`<th key=${head} role="columnheader" scope="col" class=${as}>${head}</th>`)}
+          ${actions === undefined ? null : html`<th role="columnheader" scope="col"><span class="unseen">Actions</span></th>`}
+        </tr>
+      </thead>
+      <tbody role="rowgroup">
+        ${rows.map((row) => {
+          const key = keyOf(row)
+          const possible = actions?.(row) ?? []
+          const shown = open?.key === key ? open : undefined
+          return html`<${Fragment} key=${key}>
+            <tr role="row">
+              ${columns.map(
+                ({ as = "", cell, head }) =>
+                  html`<td key=${head} role="cell" class=${as} data-head=${head}><div>${cell(row)}</div></td>`
+              )}
+              ${
+                actions === undefined
+                  ? null
+                  : html`<td role="cell" class="row-actions">
+                      <div class="row">
+                        <${ActionButtons}
+                          actions=${possible}
+                          of=${nameOf(row)}
+                          open=${shown?.label}
+                          setOpen=${(/** @type {string | undefined} */ label) => {
+                            const action = possible.find((one) => one.label === label)
+                            setOpen(label === undefined || action === undefined ? undefined : { key, label, action })
+                          }}
+                        />
+                      </div>
+                    </td>`
+              }
+            </tr>
             ${
-              actions === undefined
+              shown === undefined
                 ? null
-                : html`<td role="cell" class="row-actions">
-                    <div class="row">
-                      <${ActionButtons}
-                        actions=${possible}
-                        of=${nameOf(row)}
-                        open=${shown?.label}
-                        setOpen=${(/** @type {string | undefined} */ label) => {
-                          const action = possible.find((one) => one.label === label)
-                          setOpen(label === undefined || action === undefined ? undefined : { key, label, action })
-                        }}
-                      />
-                    </div>
-                  </td>`
+                : html`<tr role="row" class="act-row">
+                    <td role="cell" colspan=${width}>
+                      <${ActionForm} key=${shown.label} action=${shown.action} onClose=${() => setOpen(undefined)} />
+                    </td>
+                  </tr>`
             }
-          </tr>
-          ${
-            shown === undefined
-              ? null
-              : html`<tr role="row" class="act-row">
-                  <td role="cell" colspan=${width}>
-                    <${ActionForm} key=${shown.label} action=${shown.action} onClose=${() => setOpen(undefined)} />
-                  </td>
-                </tr>`
-          }
-        <//>`
-      })}
-    </tbody>
-  </table>`
+          <//>`
+        })}
+      </tbody>
+    </table>
+  </div>`
 }
 
 /**

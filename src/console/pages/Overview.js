@@ -27,9 +27,11 @@ export const Page = () => {
       <div class="stack"><${Consumers} overview=${overview} /><${Paused} overview=${overview} /></div>
     </div>
     <${History} />
-    <div class="three">
+    <div class="two">
       <${Tasks} overview=${overview} />
-      <${Payments} overview=${overview} />
-      <${Machinery} overview=${overview} />
+      <div class="stack">
+        <${Payments} overview=${overview} />
+        <${Machinery} overview=${overview} />
+      </div>
     </div>`
 }

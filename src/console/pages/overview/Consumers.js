@@ -17,14 +17,16 @@ const States = ({ of: { consumer, dead, gaps, isPaused, parked } }) => {
     ...(isPaused ? [html`<${State} of="paused" />`] : []),
     ...(dead > 0
       ? [
-          html`<a class="pill bad" href=${`/console/inbox?consumer=${encodeURIComponent(consumer)}`}
+          html`<a class="pill bad" href=${`/console/dead-letters?side=inbox&consumer=${encodeURIComponent(consumer)}`}
             >${number(dead)} dead</a
           >`
         ]
       : []),
     ...(gaps > 0
       ? [
-          html`<a class="pill wait" href=${`/console/inbox?consumer=${encodeURIComponent(consumer)}&status=gap`}
+          html`<a
+            class="pill wait"
+            href=${`/console/dead-letters?side=inbox&consumer=${encodeURIComponent(consumer)}&status=gap`}
             >${number(gaps)} gaps</a
           >`
         ]

@@ -104,9 +104,8 @@ export const Payments = ({ overview: { mail, outbox, payments } }) => {
       "Mail",
       "/console/mail",
       [
-        ["failed", mail.failed],
+        ["waiting", mail.waiting],
         ["uncertain", mail.uncertain],
-        ["refused", mail.refused],
         ["dead", mail.dead]
       ]
     ]
