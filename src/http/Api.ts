@@ -4,6 +4,7 @@
  * Bodies and the list's parameters refuse fields that they do not name. Headers and other queries do not: clients and proxies add theirs.
  */
 import { HttpApi, OpenApi } from "effect/http-api"
+import { adminGroups } from "./admin/AdminApi.ts"
 import { HealthGroup } from "./HealthApi.ts"
 import { improve } from "./OpenApiSpec.ts"
 import { defaultPageSize, maxPageSize, OrdersApi } from "./OrdersApi.ts"
@@ -15,7 +16,7 @@ const exampleTime = "2026-07-28T09:30:00.000Z"
 
 /** The whole API. */
 export const Api = HttpApi.make("paid-once")
-  .add(OrdersApi, PaymentsApi, ReportsApi, TasksApi, WebhooksApi, HealthGroup)
+  .add(OrdersApi, PaymentsApi, ReportsApi, TasksApi, WebhooksApi, HealthGroup, ...adminGroups)
   .middleware(RequestProblems)
   .annotate(HttpApi.ParamsParseOptions, { errors: "all" })
   .annotate(HttpApi.HeadersParseOptions, { errors: "all" })
