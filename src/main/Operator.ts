@@ -9,6 +9,8 @@ import { PaymentOutcomes } from "../application/PaymentOutcomes.ts"
 import { PaymentReport } from "../application/PaymentReport.ts"
 import { Payments } from "../application/Payments.ts"
 import { SettlePayment } from "../application/SettlePayment.ts"
+import { StatusReport } from "../application/StatusReport.ts"
+import { Subscribers } from "../application/Timeline.ts"
 import type { AppConfig } from "../Config.ts"
 import { KnownNames } from "../http/admin/KnownNames.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
@@ -41,19 +43,26 @@ const useCases = PaymentOutcomes.layer.pipe(
 )
 
 /** Dead letters, tasks, pauses, reports, and unsettled payments and mail. */
-const decisions = Layer.mergeAll(
-  OutboxDeadLetters.layer,
-  OutboxReport.layer,
-  InboxDeadLetters.layer,
-  InboxReport.layer,
-  PauseDecisions.layer,
-  TaskReport.layer,
-  PaymentReport.layer,
-  UnsettledMail.layer
+const decisions = StatusReport.layer.pipe(
+  Layer.provideMerge(
+    Layer.mergeAll(
+      OutboxDeadLetters.layer,
+      OutboxReport.layer,
+      InboxDeadLetters.layer,
+      InboxReport.layer,
+      PauseDecisions.layer,
+      TaskReport.layer,
+      PaymentReport.layer,
+      UnsettledMail.layer
+    )
+  )
 )
 
 /** {@link decisions} for a command, which brings its own use cases. */
-export const operations = Layer.provideMerge(decisions, useCases)
+export const operations = decisions.pipe(
+  Layer.provide(Layer.succeed(Subscribers, { names: consumerNames })),
+  Layer.provideMerge(useCases)
+)
 
 /** What /admin needs, over the use cases that the service has anyway. */
 export const admin = Layer.mergeAll(

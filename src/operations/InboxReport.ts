@@ -2,6 +2,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { isoTime } from "../platform/IsoTime.ts"
+import * as Pages from "../platform/Pages.ts"
 import * as Rows from "../platform/Rows.ts"
 import type { Filter } from "./InboxDeadLetters.ts"
 import { causeOf, counted, countLimit, failedSo, inLast, listLimit, matching, type PageOptions } from "./ReportSql.ts"
@@ -83,7 +84,7 @@ export class InboxReport extends Context.Service<
   InboxReport,
   {
     /** Events in one of these states, the newest id first. */
-    readonly list: (states: ReadonlyArray<State>, filter: Filter, page: PageOptions) => Effect.Effect<Rows.Page<Entry>>
+    readonly list: (states: ReadonlyArray<State>, filter: Filter, page: PageOptions) => Effect.Effect<Pages.Page<Entry>>
     /** Why the consumers can't apply the events that match, the most frequent cause first. */
     readonly causes: (filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
     readonly counts: (consumer: string) => Effect.Effect<Counts>
@@ -118,7 +119,7 @@ export class InboxReport extends Context.Service<
           WHERE e.status = ANY (${[...states]}::text[]) AND ${conditions(filter)}
             AND ${eventId === undefined || consumer === undefined ? sql`TRUE` : sql`(e.event_id, e.consumer_name) < (${eventId}, ${consumer})`}
           ORDER BY e.event_id DESC, e.consumer_name DESC LIMIT ${limit + 1}`)
-        return Rows.pageBy(found, limit, cursorOf)
+        return Pages.pageBy(found, limit, cursorOf)
       }, Effect.orDie)
 
       const causes = Effect.fn("InboxReport.causes")(

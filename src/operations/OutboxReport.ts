@@ -2,6 +2,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { isoTime } from "../platform/IsoTime.ts"
+import * as Pages from "../platform/Pages.ts"
 import * as Rows from "../platform/Rows.ts"
 import { EventUnknown } from "./DeadLetters.ts"
 import { DeliveryState } from "./History.ts"
@@ -100,7 +101,11 @@ export class OutboxReport extends Context.Service<
   {
     readonly status: Effect.Effect<Status>
     /** Events in one of these states, the newest id first. An id tells about when its event was written. */
-    readonly list: (states: ReadonlyArray<Listed>, filter: Filter, page: PageOptions) => Effect.Effect<Rows.Page<Entry>>
+    readonly list: (
+      states: ReadonlyArray<Listed>,
+      filter: Filter,
+      page: PageOptions
+    ) => Effect.Effect<Pages.Page<Entry>>
     /** Why the broker refuses the events that match, the most frequent cause first. */
     readonly causes: (filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
     readonly show: (eventId: string) => Effect.Effect<Details, EventUnknown>
@@ -143,7 +148,7 @@ export class OutboxReport extends Context.Service<
             AND s.status <> 'published'
             AND ${page.cursor === undefined ? sql`TRUE` : sql`s.event_id < ${page.cursor}::uuid`} AND ${conditions(filter)}
           ORDER BY s.event_id DESC LIMIT ${limit + 1}`)
-        return Rows.pageBy(found, limit, ({ eventId }) => eventId)
+        return Pages.pageBy(found, limit, ({ eventId }) => eventId)
       }, Effect.orDie)
 
       const causes = Effect.fn("OutboxReport.causes")(

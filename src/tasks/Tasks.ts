@@ -247,13 +247,8 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         if (before.state === "completed") return yield* new TaskNotPossible({ taskId, reason: "is completed" })
         const state = before.state === "processing" ? before.state : "cancelled"
         yield* state === "processing" ? TaskRows.requestCancel(taskId) : TaskRows.finish(taskId, state)
-        yield* TaskRows.audit({
-          ...operator,
-          action: "cancel",
-          taskId,
-          before,
-          after: { state, cancelRequested: true }
-        })
+        const after = { state, cancelRequested: true }
+        yield* TaskRows.audit({ ...operator, action: "cancel", taskId, before, after })
         if (before.keyed) yield* announce(before.typeName, 0)
         return { taskId, state, changed: true }
       })

@@ -97,7 +97,7 @@ it.live(
       assert.strictEqual(needed.code, 1)
       assert.match(
         needed.stdout,
-        /task foreign +1 dead[^]*Needs a decision:\n {2}1 dead tasks: paid-once tasks list --by-cause\n$/
+        /task foreign +1 dead[^]*Needs a decision:\n {2}1 dead tasks, for \d+ s: paid-once tasks list --by-cause\n$/
       )
 
       for (const [args, message] of [
@@ -131,7 +131,7 @@ it.live(
       assert.strictEqual(audit.at(-1)?.reason, hostile)
       const calm = yield* status("--json")
       assert.strictEqual(calm.code, 0)
-      assert.deepInclude(JSON.parse(calm.stdout), { needsDecision: [], tasks: [], paused: [] })
+      assert.deepInclude(JSON.parse(calm.stdout), { decisions: [], tasks: [], paused: [] })
       const unknown = yield* run("show", "01890a5d-ac96-774b-bcce-b302099a8057", "--json")
       assert.strictEqual(unknown.code, 1)
       assert.include(unknown.stderr, "there is no task")
