@@ -20,11 +20,11 @@ export const Entry = Schema.Struct({
   /** Null: the record can't be read. */
   eventType: Schema.NullOr(Schema.String),
   aggregateId: Schema.String,
-  aggregateVersion: Schema.NullOr(Schema.Number),
+  aggregateVersion: Schema.NullOr(Schema.Int),
   topic: Schema.String,
-  partition: Schema.Number,
+  partition: Schema.Int,
   offset: Schema.String,
-  attempts: Schema.NullOr(Schema.Number),
+  attempts: Schema.NullOr(Schema.Int),
   nextAttemptAt: Schema.NullOr(Schema.String),
   lastError: Schema.NullOr(Schema.String),
   /** Since when it waits. */
@@ -57,10 +57,10 @@ const cursorOf = ({ consumer, eventId }: Entry): string => `${eventId} ${consume
 
 /** Waiting events of one consumer. Each is counted up to `countLimit`. */
 export const Counts = Schema.Struct({
-  parked: Schema.Number,
-  dead: Schema.Number,
+  parked: Schema.Int,
+  dead: Schema.Int,
   /** Aggregates that wait for an event that has not come. */
-  gaps: Schema.Number
+  gaps: Schema.Int
 })
 export type Counts = typeof Counts.Type
 

@@ -11,15 +11,15 @@ import { causeOf, counted, countLimit, failedSo, inLast, listLimit, matching, ty
 
 /** How many events are in which state. Each is counted up to `countLimit`. */
 export const Status = Schema.Struct({
-  queued: Schema.Number,
-  retrying: Schema.Number,
-  parked: Schema.Number,
-  dead: Schema.Number,
-  discarded: Schema.Number,
+  queued: Schema.Int,
+  retrying: Schema.Int,
+  parked: Schema.Int,
+  dead: Schema.Int,
+  discarded: Schema.Int,
   /** Of the queue; 0 when it is empty. */
-  oldestQueuedSeconds: Schema.Number,
+  oldestQueuedSeconds: Schema.Finite,
   /** Aggregates that wait for an operator. */
-  aggregatesWaiting: Schema.Number
+  aggregatesWaiting: Schema.Int
 })
 export type Status = typeof Status.Type
 
@@ -31,10 +31,10 @@ export const Entry = Schema.Struct({
   eventType: Schema.String,
   aggregateType: Schema.String,
   aggregateId: Schema.String,
-  aggregateVersion: Schema.Number,
+  aggregateVersion: Schema.Int,
   occurredAt: Schema.String,
-  lane: Schema.NullOr(Schema.Number),
-  attempts: Schema.NullOr(Schema.Number),
+  lane: Schema.NullOr(Schema.Int),
+  attempts: Schema.NullOr(Schema.Int),
   nextAttemptAt: Schema.NullOr(Schema.String),
   lastError: Schema.NullOr(Schema.String)
 })
@@ -43,13 +43,13 @@ export type Entry = typeof Entry.Type
 /** All that is known of one event. */
 export const Details = Schema.Struct({
   ...Entry.fields,
-  partition: Schema.NullOr(Schema.Number),
+  partition: Schema.NullOr(Schema.Int),
   offset: Schema.NullOr(Schema.String),
   publishedAt: Schema.NullOr(Schema.String),
   /** Refused sends: the last ones. */
-  history: Schema.Array(Schema.Struct({ attempt: Schema.Number, at: Schema.String, error: Schema.String })),
+  history: Schema.Array(Schema.Struct({ attempt: Schema.Int, at: Schema.String, error: Schema.String })),
   /** Events of its aggregate that are parked now. */
-  aggregateParked: Schema.Number,
+  aggregateParked: Schema.Int,
   audit: Schema.Array(
     Schema.Struct({ at: Schema.String, actor: Schema.String, action: Schema.String, reason: Schema.String })
   )

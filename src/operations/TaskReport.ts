@@ -60,10 +60,8 @@ export const Details = Schema.Struct({
 export type Details = typeof Details.Type
 
 /** The result of a redrive: `skipped` tasks were taken by somebody else meanwhile. */
-export interface Retried {
-  readonly retried: number
-  readonly skipped: number
-}
+export const Retried = Schema.Struct({ retried: Schema.Int, skipped: Schema.Int })
+export type Retried = typeof Retried.Type
 
 /** Audit entries of one task that are shown: the last ones. */
 const auditLimit = 20
