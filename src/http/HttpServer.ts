@@ -26,6 +26,7 @@ import type { Fibers } from "../platform/Supervised.ts"
 import type { Tasks } from "../tasks/Tasks.ts"
 import * as Access from "./access/Access.ts"
 import { Credentials } from "./access/Credentials.ts"
+import type * as Admin from "./admin/Handlers.ts"
 import * as Admission from "./Admission.ts"
 import { Api } from "./Api.ts"
 import * as Console from "./Console.ts"
@@ -260,6 +261,7 @@ const serve = Effect.fnUntraced(function* <R>(
 export const layer: Layer.Layer<
   BoundAddress,
   ListenFailed,
+  | Admin.Services
   | CancelOrder
   | Fibers
   | GatewayWebhook
