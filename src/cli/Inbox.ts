@@ -1,21 +1,27 @@
-/** `paid-once inbox list|retry|discard|skip`: what a consumer could not apply, for the person who has to decide about it. */
-import { Console, Effect, Option } from "effect"
+/** `paid-once inbox status|list|show|retry|discard|skip`: what a consumer could not apply, for the person who has to decide about it. */
+import { Console, Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import * as Main from "../main.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
-import { type Entry, InboxReport, State } from "../operations/InboxReport.ts"
+import { type Cause, type Details, InboxReport, State } from "../operations/InboxReport.ts"
 import {
   by,
+  byCause,
+  eventFilterOf,
   eventFilters,
   json,
   known,
-  limit,
+  knownIfGiven,
   onDatabase,
   operatorOf,
+  pageFilter,
+  pageFlags,
   print,
   printHandled,
+  printPage,
   printRedriven,
   reason,
+  storyLines,
   table
 } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
@@ -29,34 +35,54 @@ const eventId = Argument.String("event-id").pipe(
   )
 )
 
+/** `consumer/event id`, as the last line of a list prints it. */
+const Cursor = Schema.String.check(Schema.isPattern(/^[^/]+\/./, { message: "consumer/event id, as a list prints it" }))
+
 const filters = {
   consumer: Flag.String("consumer").pipe(Flag.withDescription("only events of this consumer"), Flag.optional),
   ...eventFilters
 }
-const filterOf = (flags: { readonly [Key in keyof typeof filters]: Option.Option<string> }) => ({
-  consumer: Option.getOrUndefined(flags.consumer),
-  eventType: Option.getOrUndefined(flags.type),
-  aggregateId: Option.getOrUndefined(flags.aggregate)
+const filterOf = Effect.fnUntraced(function* (flags: {
+  readonly [Key in keyof typeof filters]: Option.Option<string>
+}) {
+  return {
+    consumer: yield* knownIfGiven("consumer", Main.consumerNames, flags.consumer),
+    ...(yield* eventFilterOf(flags))
+  }
 })
 
-const checked = (name: Option.Option<string>) =>
-  Option.isNone(name) ? Effect.void : known("consumer", Main.consumerNames, name.value)
+const status = Command.make(
+  "status",
+  { json },
+  Effect.fnUntraced(function* ({ json }) {
+    const found = yield* onDatabase(InboxReport.use((report) => report.status(Main.consumerNames)))
+    yield* print(json, found, () =>
+      table([
+        ["CONSUMER", "RETRYING", "GAPS", "PARKED", "DEAD", "DISCARDED", "OLDEST"],
+        ...found.map(({ consumer, dead, discarded, gaps, oldestHeldSeconds, parked, retrying }) => [
+          consumer,
+          ...[retrying, gaps, parked, dead, discarded].map(String),
+          oldestHeldSeconds === null ? "" : `${oldestHeldSeconds.toFixed(1)} s`
+        ])
+      ])
+    )
+    if (found.some(({ dead, gaps }) => dead + gaps > 0)) return yield* Effect.fail(new ExitStatus(1))
+  })
+).pipe(Command.withDescription("Count what each consumer holds; exit status 1 when something needs a decision"))
 
-const listed = (entries: ReadonlyArray<Entry>) =>
-  entries.length === 0
+const grouped = (causes: ReadonlyArray<Cause>) =>
+  causes.length === 0
     ? ["None."]
     : table([
-        ["CONSUMER", "EVENT", "STATUS", "TYPE", "AGGREGATE", "VERSION", "TRIES", "NEXT", "LAST ERROR"],
-        ...entries.map((entry) => [
-          entry.consumer,
-          entry.eventId,
-          entry.status,
-          entry.eventType ?? "unreadable",
-          entry.aggregateId,
-          String(entry.aggregateVersion ?? ""),
-          String(entry.attempts ?? ""),
-          entry.nextAttemptAt ?? "",
-          entry.lastError ?? ""
+        ["EVENTS", "CONSUMER", "STATUS", "TYPE", "FIRST", "LAST", "CAUSE"],
+        ...causes.map(({ cause, consumer, count, eventType, first, last, status }) => [
+          String(count),
+          consumer,
+          status,
+          eventType ?? "unreadable",
+          first,
+          last,
+          cause
         ])
       ])
 
@@ -69,24 +95,75 @@ const list = Command.make(
       Flag.withDescription("only events in this state (default: dead, gap and retrying)"),
       Flag.optional
     ),
-    limit
+    byCause,
+    ...pageFlags(Cursor)
   },
-  Effect.fnUntraced(function* ({ json, limit, status, ...flags }) {
-    yield* checked(flags.consumer)
+  Effect.fnUntraced(function* ({ byCause, json, limit, status, ...flags }) {
+    const { cursor, ...since } = pageFilter(flags)
+    const filter = { ...(yield* filterOf(flags)), ...since }
+    if (byCause) {
+      const causes = yield* onDatabase(InboxReport.use((report) => report.causes(filter, limit)))
+      return yield* print(json, causes, () => grouped(causes))
+    }
     const wanted = Option.match(status, {
       onNone: (): ReadonlyArray<State> => ["dead", "gap", "retrying"],
       onSome: (one) => [one]
     })
-    const entries = yield* onDatabase(
-      Effect.flatMap(InboxReport, (report) => report.list(wanted, filterOf(flags), limit))
+    const page = yield* onDatabase(
+      InboxReport.use((report) => report.list({ ...filter, states: wanted }, { limit, cursor }))
     )
-    yield* print(json, entries, () => listed(entries))
+    yield* printPage(
+      json,
+      page,
+      ["CONSUMER", "EVENT", "STATUS", "TYPE", "AGGREGATE", "VERSION", "TRIES", "NEXT", "LAST ERROR"],
+      (entry) => [
+        entry.consumer,
+        entry.eventId,
+        entry.status,
+        entry.eventType ?? "unreadable",
+        entry.aggregateId,
+        String(entry.aggregateVersion ?? ""),
+        String(entry.attempts ?? ""),
+        entry.nextAttemptAt ?? "",
+        entry.lastError ?? ""
+      ]
+    )
   })
 ).pipe(
   Command.withDescription(
     "List events that a consumer could not apply or that came too early, and what waits behind them with --status parked"
   )
 )
+
+const shown = (event: Details): ReadonlyArray<string> => [
+  ...table([
+    ["event", event.eventId],
+    ["consumer", event.consumer],
+    ["status", event.status],
+    ...(event.topic === null
+      ? []
+      : [
+          ["type", event.eventType ?? "unreadable"],
+          ["aggregate", `${event.aggregateId}, version ${event.aggregateVersion ?? "unknown"}`],
+          ["record", `${event.topic}, partition ${event.partition}, offset ${event.offset}`],
+          ["key", event.key ?? "none"],
+          ...Object.entries(event.headers ?? {}).map(([name, value]) => [`header ${name}`, value]),
+          ["payload", event.payload ?? "none"]
+        ]),
+    ...(event.nextAttemptAt === null ? [] : [["next try", event.nextAttemptAt]])
+  ]),
+  ...storyLines(event.story)
+]
+
+const show = Command.make(
+  "show",
+  { json, consumer, eventId },
+  Effect.fnUntraced(function* ({ consumer, eventId, json }) {
+    const name = yield* known("consumer", Main.consumerNames, consumer)
+    const event = yield* onDatabase(InboxReport.use((report) => report.show(name, eventId)))
+    yield* print(json, event, () => shown(event))
+  })
+).pipe(Command.withDescription("Show one event of a consumer: its record, each failure, and who did what to it"))
 
 const retry = Command.make(
   "retry",
@@ -105,9 +182,8 @@ const retry = Command.make(
     by
   },
   Effect.fnUntraced(function* ({ aggregate, all, by, consumer, eventId, json, ofConsumer, reason, type }) {
-    yield* checked(ofConsumer)
     const operator = operatorOf({ by, reason })
-    const filter = filterOf({ consumer: ofConsumer, type, aggregate })
+    const filter = yield* filterOf({ consumer: ofConsumer, type, aggregate })
     const many = all || Object.values(filter).some((value) => value !== undefined)
     if (many ? Option.isSome(consumer) : Option.isNone(consumer) || Option.isNone(eventId)) {
       yield* Console.error(
@@ -153,5 +229,5 @@ const skip = Command.make(
 /** The command. */
 export const inbox = Command.make("inbox").pipe(
   Command.withDescription("Events that a consumer could not apply: look, try again, give up"),
-  Command.withSubcommands([list, retry, discard, skip])
+  Command.withSubcommands([status, list, show, retry, discard, skip])
 )

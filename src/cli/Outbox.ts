@@ -1,36 +1,47 @@
 /** `paid-once outbox status|list|show|retry|discard`: what the broker refused, for the person who has to decide about it. */
 import { Console, Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import * as Main from "../main.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
-import { type Details, type Entry, OutboxReport } from "../operations/OutboxReport.ts"
+import { type Cause, type Details, OutboxReport } from "../operations/OutboxReport.ts"
 import {
   by,
+  byCause,
+  eventFilterOf,
   eventFilters,
   json,
-  limit,
+  knownIfGiven,
   onDatabase,
   operatorOf,
+  pageFilter,
+  pageFlags,
   print,
   printHandled,
+  printPage,
   printRedriven,
   reason,
+  storyLines,
   table
 } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
 
+const EventId = Schema.String.check(Schema.isUUID())
 const eventId = Argument.String("event-id").pipe(
   Argument.withDescription("the event's id, as `outbox list` shows it"),
-  Argument.withSchema(Schema.String.check(Schema.isUUID()))
+  Argument.withSchema(EventId)
 )
 
 const filters = {
-  topic: Flag.String("topic").pipe(Flag.withDescription("only events of this topic"), Flag.optional),
+  topic: Flag.String("topic").pipe(
+    Flag.withDescription(`only events of this topic: ${Main.topicNames.join(", ")}`),
+    Flag.optional
+  ),
   ...eventFilters
 }
-const filterOf = (flags: { readonly [Key in keyof typeof filters]: Option.Option<string> }) => ({
-  topic: Option.getOrUndefined(flags.topic),
-  eventType: Option.getOrUndefined(flags.type),
-  aggregateId: Option.getOrUndefined(flags.aggregate)
+const filterOf = Effect.fnUntraced(function* (flags: {
+  readonly [Key in keyof typeof filters]: Option.Option<string>
+}) {
+  return { topic: yield* knownIfGiven("topic", Main.topicNames, flags.topic), ...(yield* eventFilterOf(flags)) }
 })
 
 const status = Command.make(
@@ -57,20 +68,18 @@ const status = Command.make(
 
 const states = ["dead", "retrying", "parked", "discarded", "queued"] as const
 
-const listed = (entries: ReadonlyArray<Entry>) =>
-  entries.length === 0
+const grouped = (causes: ReadonlyArray<Cause>) =>
+  causes.length === 0
     ? ["None."]
     : table([
-        ["EVENT", "STATUS", "TYPE", "AGGREGATE", "VERSION", "SENDS", "NEXT", "LAST ERROR"],
-        ...entries.map((entry) => [
-          entry.eventId,
-          entry.status,
-          entry.eventType,
-          `${entry.aggregateType} ${entry.aggregateId}`,
-          String(entry.aggregateVersion),
-          String(entry.attempts ?? ""),
-          entry.nextAttemptAt ?? "",
-          entry.lastError ?? ""
+        ["EVENTS", "STATUS", "TYPE", "FIRST", "LAST", "CAUSE"],
+        ...causes.map(({ cause, count, eventType, first, last, status }) => [
+          String(count),
+          status,
+          eventType,
+          first,
+          last,
+          cause
         ])
       ])
 
@@ -83,16 +92,37 @@ const list = Command.make(
       Flag.withDescription("only events in this state (default: dead and retrying)"),
       Flag.optional
     ),
-    limit
+    byCause,
+    ...pageFlags(EventId)
   },
-  Effect.fnUntraced(function* ({ json, limit, status, ...flags }) {
+  Effect.fnUntraced(function* ({ byCause, json, limit, status, ...flags }) {
+    const { cursor, ...since } = pageFilter(flags)
+    const filter = { ...(yield* filterOf(flags)), ...since }
+    if (byCause) {
+      const causes = yield* onDatabase(OutboxReport.use((report) => report.causes(filter, limit)))
+      return yield* print(json, causes, () => grouped(causes))
+    }
     const wanted = Option.match(status, { onNone: () => ["dead", "retrying"] as const, onSome: (one) => [one] })
-    const entries = yield* onDatabase(
-      Effect.flatMap(OutboxReport, (report) => report.list(wanted, filterOf(flags), limit))
+    const page = yield* onDatabase(
+      OutboxReport.use((report) => report.list({ ...filter, states: wanted }, { limit, cursor }))
     )
-    yield* print(json, entries, () => listed(entries))
+    yield* printPage(
+      json,
+      page,
+      ["EVENT", "STATUS", "TYPE", "AGGREGATE", "VERSION", "SENDS", "NEXT", "LAST ERROR"],
+      (entry) => [
+        entry.eventId,
+        entry.status,
+        entry.eventType,
+        `${entry.aggregateType} ${entry.aggregateId}`,
+        String(entry.aggregateVersion),
+        String(entry.attempts ?? ""),
+        entry.nextAttemptAt ?? "",
+        entry.lastError ?? ""
+      ]
+    )
   })
-).pipe(Command.withDescription("List refused events, and what waits behind them with --status parked"))
+).pipe(Command.withDescription("List refused events, newest first, and what waits behind them with --status parked"))
 
 const shown = (event: Details): ReadonlyArray<string> => [
   ...table([
@@ -108,8 +138,7 @@ const shown = (event: Details): ReadonlyArray<string> => [
     ...(event.nextAttemptAt === null ? [] : [["next try", event.nextAttemptAt]]),
     ...(event.aggregateParked === 0 ? [] : [["parked", `${event.aggregateParked} of its aggregate`]])
   ]),
-  ...event.history.map(({ at, attempt, error }) => `send ${attempt}  ${at}  ${error}`),
-  ...event.audit.map(({ action, actor, at, reason }) => `${action}  ${at}  by ${actor}: ${reason}`)
+  ...storyLines(event.story)
 ]
 
 const show = Command.make(
@@ -136,7 +165,7 @@ const retry = Command.make(
   },
   Effect.fnUntraced(function* ({ all, by, eventId, json, reason, ...flags }) {
     const operator = operatorOf({ by, reason })
-    const filter = filterOf(flags)
+    const filter = yield* filterOf(flags)
     const many = all || Object.values(filter).some((value) => value !== undefined)
     if (Option.isSome(eventId) === many) {
       yield* Console.error("paid-once: retry takes an event id, or else --all, --topic, --type or --aggregate")

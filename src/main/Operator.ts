@@ -1,6 +1,7 @@
 /** The services of the operator's commands, which run beside the service's processes. */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Effect, Layer } from "effect"
+import { CustomerEvents } from "../application/CustomerEvents.ts"
 import { Gateway } from "../application/Gateway.ts"
 import { Idempotency } from "../application/Idempotency.ts"
 import { UnsettledMail } from "../application/mail/UnsettledMail.ts"
@@ -10,6 +11,10 @@ import { PaymentReport } from "../application/PaymentReport.ts"
 import { Payments } from "../application/Payments.ts"
 import { SettlePayment } from "../application/SettlePayment.ts"
 import type { AppConfig } from "../Config.ts"
+import { faultPoints } from "../FaultPoints.ts"
+import { ConsumerLag } from "../operations/ConsumerLag.ts"
+import { EventSearch } from "../operations/EventSearch.ts"
+import { ArmedFaults } from "../operations/faults/ArmedFaults.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
 import { InboxReport } from "../operations/InboxReport.ts"
@@ -24,6 +29,8 @@ import { Wakeups } from "../platform/Wakeups.ts"
 import * as SandboxSchema from "../sandbox/SandboxSchema.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { TaskWakeup } from "../tasks/TaskWakeup.ts"
+import { progress } from "./Brokers.ts"
+import { consumed } from "./Inbox.ts"
 import { gatewaySettings } from "./UseCases.ts"
 
 /** The use cases that decisions need, and a way to wake the dispatchers, consumers and workers that run elsewhere. */
@@ -36,7 +43,7 @@ const useCases = PaymentOutcomes.layer.pipe(
   Layer.provideMerge(Wakeups.layerDirect)
 )
 
-/** Dead letters, tasks, pauses, reports, and unsettled payments and mail. */
+/** Dead letters, tasks, pauses, faults, reports, the search of events, and unsettled payments and mail. */
 export const operations = Layer.mergeAll(
   OutboxDeadLetters.layer,
   OutboxReport.layer,
@@ -45,8 +52,14 @@ export const operations = Layer.mergeAll(
   PauseDecisions.layer,
   TaskReport.layer,
   PaymentReport.layer,
-  UnsettledMail.layer
+  UnsettledMail.layer,
+  ArmedFaults.layer(faultPoints),
+  EventSearch.layer,
+  CustomerEvents.layer.pipe(Layer.provide(EventSearch.layer))
 ).pipe(Layer.provideMerge(useCases))
+
+/** How far the consumers are behind. Apart from {@link operations}, for it asks the broker. */
+export const lag = (config: AppConfig) => Layer.provide(ConsumerLag.layer(consumed), progress(config))
 
 /** Without GATEWAY_URL in the operator's shell, an empty sandbox would answer in the place of the service's gateway. */
 const sandboxIsThere = (config: AppConfig) =>

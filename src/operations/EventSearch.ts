@@ -9,9 +9,10 @@ import { SqlClient, type Statement } from "effect/sql"
 import { laneOf } from "../outbox/Lane.ts"
 import { skewInterval } from "../platform/Ids.ts"
 import { isoTime } from "../platform/IsoTime.ts"
+import * as Pages from "../platform/Pages.ts"
 import * as Rows from "../platform/Rows.ts"
 import { DeliveryState } from "./History.ts"
-import { listLimit, unionAll } from "./ReportSql.ts"
+import { listLimit, type Page, unionAll } from "./ReportSql.ts"
 
 /** Which events; a field that is not set matches all. */
 export interface Filter {
@@ -28,15 +29,8 @@ export interface Filter {
   readonly untilSeconds?: number | undefined
 }
 
-/** A part of what is found. `cursor` is the `nextCursor` of the page before. */
-export interface Page {
-  readonly limit: number
-  readonly cursor?: string | undefined
-}
-
 /** An event that was found. */
 export const Found = Schema.Struct({
-  id: Schema.String,
   eventId: Schema.String,
   status: DeliveryState,
   topic: Schema.String,
@@ -50,7 +44,7 @@ export const Found = Schema.Struct({
   offset: Schema.NullOr(Schema.String),
   publishedAt: Schema.NullOr(Schema.String)
 })
-export type Found = Omit<typeof Found.Type, "id">
+export type Found = typeof Found.Type
 
 /** A page, newest first. It may be empty and still have a next one: a page looks at a bounded number of events. */
 export interface FoundPage {
@@ -71,7 +65,7 @@ export class SearchTooWide extends Schema.TaggedError<SearchTooWide>()("SearchTo
 /** Events that a page looks at one by one: some tenths of a second. */
 export const lookLimit = 50_000
 
-const columns = `s.event_id AS key, s.event_id::text AS id, s.event_id::text AS "eventId", s.status, s.topic, s.event_type AS "eventType",
+const columns = `s.event_id AS key, s.event_id::text AS "eventId", s.status, s.topic, s.event_type AS "eventType",
   s.aggregate_type AS "aggregateType", s.aggregate_id AS "aggregateId", s.aggregate_version AS "aggregateVersion",
   ${isoTime("s.occurred_at")} AS "occurredAt", s.trace_id AS "traceId", s.broker_partition AS partition, s.broker_offset::text AS "offset",
   ${isoTime("s.published_at")} AS "publishedAt"`
@@ -141,7 +135,9 @@ export class EventSearch extends Context.Service<
           WHERE ${sql.and([
             sql`s.status <> 'published'`,
             ...conditions,
-            ...(aggregateIds === undefined ? [] : [sql`s.lane = ANY (${[...new Set(aggregateIds.map(laneOf))]}::int2[])`])
+            ...(aggregateIds === undefined
+              ? []
+              : [sql`s.lane = ANY (${[...new Set(aggregateIds.map(laneOf))]}::int2[])`])
           ])}
           ORDER BY s.event_id DESC LIMIT ${limit + 1}`
         // OFFSET 0: the events of an aggregate are looked up, and then sorted. Else Postgres may read the archive backwards until it has enough.
@@ -161,8 +157,8 @@ export class EventSearch extends Context.Service<
             )}) AS found
             ORDER BY key DESC LIMIT ${limit + 1}`)
         )
-        const { items, nextCursor } = Rows.page(rows, limit)
-        return { items: items.map(({ id: _, ...event }) => event), nextCursor: nextCursor ?? last?.id ?? null }
+        const { items, nextCursor } = Pages.by(rows, limit, ({ eventId }) => eventId)
+        return { items, nextCursor: nextCursor ?? last?.id ?? null }
       })
 
       return EventSearch.of({ search })

@@ -7,7 +7,7 @@ import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import type { Wakeups } from "../platform/Wakeups.ts"
 import * as DeadLetters from "./DeadLetters.ts"
-import { type EventFilter, matching } from "./ReportSql.ts"
+import { type EventFilter, matching, narrowed } from "./ReportSql.ts"
 
 /** Which dead letters; a field that is not set matches all. */
 export interface Filter extends EventFilter {
@@ -201,6 +201,7 @@ const page =
         AND (ended_at, consumer_name, event_id)
           > (${after?.endedAt ?? "-infinity"}::timestamptz, ${after?.consumer ?? ""}, ${after?.eventId ?? ""})
         AND ${matching(client, { consumer_name: filter.consumer, event_type: filter.eventType, aggregate_id: filter.aggregateId })}
+        AND ${narrowed(client, filter, { error: "last_error", at: "parked_at" })}
       ORDER BY ended_at, consumer_name, event_id LIMIT ${limit}`)
 
 /** Decisions about events that a consumer could not apply. */

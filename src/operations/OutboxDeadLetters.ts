@@ -10,7 +10,7 @@ import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import type { Wakeups } from "../platform/Wakeups.ts"
 import * as DeadLetters from "./DeadLetters.ts"
-import { type EventFilter, matching } from "./ReportSql.ts"
+import { type EventFilter, matching, narrowed } from "./ReportSql.ts"
 
 /** Which dead letters; a field that is not set matches all. */
 export interface Filter extends EventFilter {
@@ -192,6 +192,7 @@ const page =
       WHERE status = 'dead' AND ended_at <= ${until}::timestamptz
         AND (ended_at, event_id) > (${after?.endedAt ?? "-infinity"}::timestamptz, ${after?.eventId ?? nilId}::uuid)
         AND ${matching(client, { topic: filter.topic, event_type: filter.eventType, aggregate_id: filter.aggregateId })}
+        AND ${narrowed(client, filter, { error: "last_error", at: "occurred_at" })}
       ORDER BY ended_at, event_id LIMIT ${limit}`)
 
 /** Decisions about events that the broker refused. */

@@ -5,6 +5,16 @@ import { Statement } from "effect/sql"
 export interface EventFilter {
   readonly eventType?: string | undefined
   readonly aggregateId?: string | undefined
+  /** Only events that wait for this cause, as {@link causeOf} words it. */
+  readonly cause?: string | undefined
+  /** Only of these last seconds. */
+  readonly sinceSeconds?: number | undefined
+}
+
+/** A part of a list, newest first. `cursor` is the `nextCursor` of the part before. */
+export interface Page {
+  readonly limit: number
+  readonly cursor?: string | undefined
 }
 
 /** Counting stops here. A person needs to know that there are more, not how many. */
@@ -27,6 +37,20 @@ export const matching = (
     ...Object.entries(wanted).flatMap(([column, value]) =>
       value === undefined ? [] : [sql`${sql(column)} = ${value}`]
     )
+  ])
+
+/** The conditions of a filter's cause and time, over these columns. */
+export const narrowed = (
+  sql: Statement.Constructor,
+  { cause, sinceSeconds }: EventFilter,
+  columns: { readonly error: string; readonly at: string }
+): Statement.Fragment =>
+  sql.and([
+    sql`TRUE`,
+    ...(cause === undefined ? [] : [sql`${sql.literal(causeOf(columns.error))} = ${cause}`]),
+    ...(sinceSeconds === undefined
+      ? []
+      : [sql`${sql(columns.at)} >= clock_now() - ${sinceSeconds}::float8 * interval '1 second'`])
   ])
 
 /** One statement over all of these. There is at least one. */

@@ -17,13 +17,6 @@ export const all = <A, I>(row: Schema.Codec<A, I>) => {
     Effect.flatMap(statement, (rows) => Effect.orDie(decode(rows)))
 }
 
-/** A page: of rows, of which one more than `limit` was asked for, which tells whether there is a next page. */
-export const page = <A extends { readonly id: string }>(found: ReadonlyArray<A>, limit: number) => {
-  const items = found.slice(0, limit)
-  const nextCursor: A["id"] | null = found.length > limit ? (items.at(-1)?.id ?? null) : null
-  return { items, nextCursor }
-}
-
 /** Makes a decoder of a statement's first row, which is undefined where there is none. */
 export const first = <A, I>(row: Schema.Codec<A, I>) => {
   const decode = Schema.decodeUnknownEffect(row)

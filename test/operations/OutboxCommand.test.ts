@@ -137,7 +137,7 @@ it.live(
       assert.strictEqual((yield* run("status")).code, 1)
       const list = yield* run("list", "--json")
       assert.strictEqual(list.code, 0)
-      assert.deepInclude(JSON.parse(list.stdout)[0], {
+      assert.deepInclude(JSON.parse(list.stdout).items[0], {
         eventId: placed!.eventId,
         status: "dead",
         eventType: "OrderPlaced",
@@ -145,12 +145,12 @@ it.live(
         attempts: 2
       })
       assert.strictEqual(
-        JSON.parse((yield* run("list", "--status", "parked", "--json")).stdout)[0].eventId,
+        JSON.parse((yield* run("list", "--status", "parked", "--json")).stdout).items[0].eventId,
         paid!.eventId
       )
       const show = yield* run("show", placed!.eventId)
-      assert.include(show.stdout, "send 2")
-      assert.include(show.stdout, "by ada: is it mended?")
+      assert.include(show.stdout, "attempt 2 was refused")
+      assert.include(show.stdout, "retry: is it mended?, by ada")
       assert.include(show.stdout, "and the topic allows 4000")
 
       // A dead letter is no outage: the dispatcher is ready, and metrics report it. The part `topics` reports that the topic's limit is
