@@ -72,9 +72,9 @@ const program = Effect.gen(function* () {
   const {
     items: [letter]
   } = yield* report
-    .list({ states: ["dead"], consumer: "tracking", aggregateId: bad }, { limit: 10 })
+    .list(["dead"], { consumer: "tracking", aggregateId: bad }, { limit: 10 })
     .pipe(
-      Effect.repeat({ until: (letters) => letters.items.length > 0, schedule: Schedule.spaced("20 millis") }),
+      Effect.repeat({ until: ({ items }) => items.length > 0, schedule: Schedule.spaced("20 millis") }),
       Effect.timeout("60 seconds")
     )
   const records = yield* sql`SELECT FROM broker_log WHERE record_key IN (${good}, ${bad})`

@@ -2,7 +2,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { EventSearch, type Filter, type FoundPage, type SearchTooWide } from "../operations/EventSearch.ts"
-import type { Page } from "../operations/ReportSql.ts"
+import type { PageOptions } from "../operations/ReportSql.ts"
 import * as Rows from "../platform/Rows.ts"
 
 /** Orders of a customer whose events are searched together: a second of work. */
@@ -28,7 +28,10 @@ export class CustomerEvents extends Context.Service<
   CustomerEvents,
   {
     /** {@link EventSearch.search}, of the customer's orders where one is given. */
-    readonly search: (filter: CustomerFilter, page: Page) => Effect.Effect<FoundPage, SearchTooWide | CustomerTooLarge>
+    readonly search: (
+      filter: CustomerFilter,
+      page: PageOptions
+    ) => Effect.Effect<FoundPage, SearchTooWide | CustomerTooLarge>
   }
 >()("paid-once/application/CustomerEvents") {
   static readonly layer: Layer.Layer<CustomerEvents, never, SqlClient.SqlClient | EventSearch> = Layer.effect(

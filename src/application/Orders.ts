@@ -279,7 +279,7 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
             ${selectSummary} ${conditions.length === 0 ? client`` : client`WHERE ${client.and(conditions)}`}
             ORDER BY ${id} DESC LIMIT ${filter.limit + 1}`)
         )
-        return Pages.byId(found, filter.limit)
+        return Pages.page(found, filter.limit)
       })
 
       return Orders.of({ save, lock, lockWhole, lockOfPayment, get, summary, list })

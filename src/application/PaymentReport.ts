@@ -41,6 +41,21 @@ export const PaymentFilter = Schema.Struct({
   cursor: Schema.optionalKey(PaymentId)
 })
 
+/** Payments without an end. Each status is counted up to {@link countLimit}. */
+export const PaymentCounts = Schema.Struct({
+  manual: Schema.Int,
+  charging: Schema.Int,
+  refunding: Schema.Int,
+  /** Since the first of the manual ones is manual; null where there is none. */
+  manualSeconds: Schema.NullOr(Schema.Number),
+  /** Whether there are more of a status than were counted. */
+  areMore: Schema.Boolean
+})
+export type PaymentCounts = typeof PaymentCounts.Type
+
+/** A person acts the same on more. */
+export const countLimit = 1_000
+
 /** The statuses of payments that wait for a person, or for the gateway. */
 export const underWay: ReadonlyArray<PaymentStatus> = ["manual", "charging", "refunding"]
 
@@ -68,6 +83,14 @@ const columns = `
   p.captured_minor::float8 AS "capturedMinor", p.refunded_minor::float8 AS "refundedMinor", p.payment_method AS "paymentMethod",
   p.decline_reason AS "declineReason", ${isoTime("p.created_at")} AS "createdAt", ${isoTime("p.updated_at")} AS "updatedAt"`
 
+const oneCount = Rows.one(
+  Schema.Struct({
+    manual: Schema.Int,
+    charging: Schema.Int,
+    refunding: Schema.Int,
+    manualSeconds: Schema.NullOr(Schema.Number)
+  })
+)
 const allListed = Rows.all(ListedPayment)
 const firstListed = Rows.first(ListedPayment)
 const allSteps = Rows.all(Step)
@@ -87,6 +110,8 @@ export class PaymentReport extends Context.Service<
   {
     /** At most `limit` payments, newest first. */
     readonly list: (filter: typeof PaymentFilter.Type, limit: number) => Effect.Effect<PaymentPage>
+    /** How many are under way, and how many wait for a person. */
+    readonly counts: Effect.Effect<PaymentCounts>
     readonly show: (id: PaymentId) => Effect.Effect<PaymentStory, PaymentNotFound>
   }
 >()("paid-once/application/PaymentReport") {
@@ -113,8 +138,27 @@ export class PaymentReport extends Context.Service<
         const found = yield* allListed(sql`
           SELECT ${sql.literal(columns)} FROM payments AS p WHERE ${sql.and(conditions)}
           ORDER BY p.id DESC LIMIT ${limit + 1}`)
-        return Pages.byId(found, limit)
+        return Pages.page(found, limit)
       }, Effect.orDie)
+
+      const inStatus = (status: PaymentStatus) =>
+        sql`(SELECT p.updated_at FROM payments AS p WHERE p.status = ${status} AND ${sql.literal(underWayIds)} LIMIT ${countLimit + 1})`
+      const counts = Effect.map(
+        Effect.orDie(
+          oneCount(sql`
+            SELECT (SELECT count(*) FROM ${inStatus("manual")} AS m)::int4 AS manual,
+                   (SELECT count(*) FROM ${inStatus("charging")} AS c)::int4 AS charging,
+                   (SELECT count(*) FROM ${inStatus("refunding")} AS r)::int4 AS refunding,
+                   (SELECT extract(epoch FROM clock_now() - min(updated_at))::float8 FROM ${inStatus("manual")} AS m) AS "manualSeconds"`)
+        ),
+        ({ charging, manual, manualSeconds, refunding }): PaymentCounts => ({
+          manual: Math.min(manual, countLimit),
+          charging: Math.min(charging, countLimit),
+          refunding: Math.min(refunding, countLimit),
+          manualSeconds,
+          areMore: Math.max(manual, charging, refunding) > countLimit
+        })
+      )
 
       const story = (id: PaymentId, orderId: string) =>
         allSteps(sql`
@@ -155,7 +199,7 @@ export class PaymentReport extends Context.Service<
         return { payment, order, story: yield* Effect.orDie(story(id, payment.orderId)) }
       })
 
-      return PaymentReport.of({ list, show })
+      return PaymentReport.of({ list, counts, show })
     })
   )
 }

@@ -1,9 +1,9 @@
 /** `paid-once inbox status|list|show|retry|discard|skip`: what a consumer could not apply, for the person who has to decide about it. */
-import { Console, Effect, Option, Schema } from "effect"
+import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import * as Main from "../main.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
-import { type Cause, type Details, InboxReport, State } from "../operations/InboxReport.ts"
+import { type Cause, Cursor, type Details, InboxReport, State } from "../operations/InboxReport.ts"
 import {
   by,
   byCause,
@@ -34,9 +34,6 @@ const eventId = Argument.String("event-id").pipe(
     "the event's id, or topic:partition:offset of a record that can't be read, as `inbox list` shows it"
   )
 )
-
-/** `consumer/event id`, as the last line of a list prints it. */
-const Cursor = Schema.String.check(Schema.isPattern(/^[^/]+\/./, { message: "consumer/event id, as a list prints it" }))
 
 const filters = {
   consumer: Flag.String("consumer").pipe(Flag.withDescription("only events of this consumer"), Flag.optional),
@@ -99,19 +96,17 @@ const list = Command.make(
     ...pageFlags(Cursor)
   },
   Effect.fnUntraced(function* ({ byCause, json, limit, status, ...flags }) {
-    const { cursor, ...since } = pageFilter(flags)
-    const filter = { ...(yield* filterOf(flags)), ...since }
+    const { cursor, ...ofTime } = pageFilter(flags)
+    const filter = { ...(yield* filterOf(flags)), ...ofTime }
     if (byCause) {
       const causes = yield* onDatabase(InboxReport.use((report) => report.causes(filter, limit)))
-      return yield* print(json, causes, () => grouped(causes))
+      return yield* print(json, { items: causes }, () => grouped(causes))
     }
     const wanted = Option.match(status, {
       onNone: (): ReadonlyArray<State> => ["dead", "gap", "retrying"],
       onSome: (one) => [one]
     })
-    const page = yield* onDatabase(
-      InboxReport.use((report) => report.list({ ...filter, states: wanted }, { limit, cursor }))
-    )
+    const page = yield* onDatabase(InboxReport.use((report) => report.list(wanted, filter, { limit, cursor })))
     yield* printPage(
       json,
       page,

@@ -154,7 +154,9 @@ export const printPage = <A>(
 ) =>
   print(asJson, page, () => [
     ...(page.items.length === 0 ? ["None."] : table([head, ...page.items.map(row)])),
-    ...(page.nextCursor === null ? [] : [`There are more: --cursor ${page.nextCursor}`])
+    ...(page.nextCursor === null
+      ? []
+      : [`There are more: --cursor ${page.nextCursor.includes(" ") ? `"${page.nextCursor}"` : page.nextCursor}`])
   ])
 
 /** Prints lines, or JSON. Strangers' words are in both: none of them moves the cursor, or turns the text around it. */

@@ -3,7 +3,7 @@ import { Console, Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import * as Main from "../main.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
-import { type Cause, type Details, OutboxReport } from "../operations/OutboxReport.ts"
+import { type Cause, type Details, Listed, OutboxReport } from "../operations/OutboxReport.ts"
 import {
   by,
   byCause,
@@ -25,10 +25,10 @@ import {
 } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
 
-const EventId = Schema.String.check(Schema.isUUID())
+const Id = Schema.String.check(Schema.isUUID())
 const eventId = Argument.String("event-id").pipe(
   Argument.withDescription("the event's id, as `outbox list` shows it"),
-  Argument.withSchema(EventId)
+  Argument.withSchema(Id)
 )
 
 const filters = {
@@ -66,8 +66,6 @@ const status = Command.make(
   })
 ).pipe(Command.withDescription("Count events by where they are; exit status 1 when there are dead letters"))
 
-const states = ["dead", "retrying", "parked", "discarded", "queued"] as const
-
 const grouped = (causes: ReadonlyArray<Cause>) =>
   causes.length === 0
     ? ["None."]
@@ -88,24 +86,22 @@ const list = Command.make(
   {
     json,
     ...filters,
-    status: Flag.Literals("status", states).pipe(
+    status: Flag.Literals("status", Listed.literals).pipe(
       Flag.withDescription("only events in this state (default: dead and retrying)"),
       Flag.optional
     ),
     byCause,
-    ...pageFlags(EventId)
+    ...pageFlags(Id)
   },
   Effect.fnUntraced(function* ({ byCause, json, limit, status, ...flags }) {
-    const { cursor, ...since } = pageFilter(flags)
-    const filter = { ...(yield* filterOf(flags)), ...since }
+    const { cursor, ...ofTime } = pageFilter(flags)
+    const filter = { ...(yield* filterOf(flags)), ...ofTime }
     if (byCause) {
       const causes = yield* onDatabase(OutboxReport.use((report) => report.causes(filter, limit)))
-      return yield* print(json, causes, () => grouped(causes))
+      return yield* print(json, { items: causes }, () => grouped(causes))
     }
     const wanted = Option.match(status, { onNone: () => ["dead", "retrying"] as const, onSome: (one) => [one] })
-    const page = yield* onDatabase(
-      OutboxReport.use((report) => report.list({ ...filter, states: wanted }, { limit, cursor }))
-    )
+    const page = yield* onDatabase(OutboxReport.use((report) => report.list(wanted, filter, { limit, cursor })))
     yield* printPage(
       json,
       page,
@@ -122,7 +118,9 @@ const list = Command.make(
       ]
     )
   })
-).pipe(Command.withDescription("List refused events, newest first, and what waits behind them with --status parked"))
+).pipe(
+  Command.withDescription("List refused events, the newest first, and what waits behind them with --status parked")
+)
 
 const shown = (event: Details): ReadonlyArray<string> => [
   ...table([

@@ -1,58 +1,30 @@
 /** `paid-once status`: one screen of what waits, what is paused, and what needs a person. */
 import { Effect } from "effect"
 import { Command } from "effect/cli"
-import { PaymentReport } from "../application/PaymentReport.ts"
-import * as Main from "../main.ts"
-import { InboxReport } from "../operations/InboxReport.ts"
-import { OutboxReport } from "../operations/OutboxReport.ts"
-import { PauseDecisions } from "../operations/pauses/PauseDecisions.ts"
-import { TaskReport } from "../operations/TaskReport.ts"
+import * as PaymentReport from "../application/PaymentReport.ts"
+import { StatusReport } from "../application/StatusReport.ts"
+import type { Decision, StatusView } from "../application/StatusView.ts"
 import { json, onDatabase, print, table } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
 
-/** A person acts the same on more. */
-const paymentLimit = 1_000
+type Found = StatusView
 
-const read = Effect.gen(function* () {
-  const payments = yield* PaymentReport
-  const inbox = yield* InboxReport
-  const waiting = yield* payments.list({}, paymentLimit)
-  const paymentsIn = (status: string) => waiting.items.filter((payment) => payment.status === status).length
-  return {
-    outbox: yield* (yield* OutboxReport).status,
-    consumers: yield* Effect.forEach(Main.consumerNames, (consumer) =>
-      Effect.map(inbox.counts(consumer), (counts) => ({ consumer, ...counts }))
-    ),
-    tasks: yield* (yield* TaskReport).counts,
-    payments: {
-      manual: paymentsIn("manual"),
-      charging: paymentsIn("charging"),
-      refunding: paymentsIn("refunding"),
-      areMore: waiting.nextCursor !== null
-    },
-    paused: yield* (yield* PauseDecisions).all
-  }
-})
-type Found = Effect.Success<typeof read>
+/** A decision as a line, with the command that shows it. */
+const lineOf = ({ command, count, sinceSeconds, what }: Decision) =>
+  `${count} ${what}${sinceSeconds === null ? "" : `, for ${lasting(sinceSeconds)}`}: ${command}`
 
-/** What needs a decision, each with the command that shows it. */
-const decisionsIn = ({ consumers, outbox, payments, tasks }: Found): ReadonlyArray<string> => {
-  const dead = tasks.filter(({ state }) => state === "dead").reduce((sum, { count }) => sum + count, 0)
-  const needs: ReadonlyArray<readonly [number, string, string]> = [
-    [outbox.dead, "events that the broker refused", "outbox list"],
-    ...consumers.flatMap(({ consumer, dead, gaps }) => [
-      [dead, `events that ${consumer} can't apply`, `inbox list --consumer ${consumer}`] as const,
-      [gaps, `orders of which ${consumer} misses an event`, `inbox list --consumer ${consumer} --status gap`] as const
-    ]),
-    [dead, "dead tasks", "tasks list --by-cause"],
-    [payments.manual, "payments of unknown outcome", "payments list --status manual"]
-  ]
-  return needs.flatMap(([count, what, command]) => (count === 0 ? [] : [`${count} ${what}: paid-once ${command}`]))
-}
+/** As long as a person would say. */
+const lasting = (seconds: number): string =>
+  seconds < 120
+    ? `${Math.round(seconds)} s`
+    : seconds < 7_200
+      ? `${Math.round(seconds / 60)} min`
+      : seconds < 172_800
+        ? `${Math.round(seconds / 3_600)} h`
+        : `${Math.round(seconds / 86_400)} days`
 
 const shown = (found: Found): ReadonlyArray<string> => {
-  const { consumers, outbox, paused, payments, tasks } = found
-  const decisions = decisionsIn(found)
+  const { consumers, decisions, mail, outbox, paused, payments, tasks } = found
   return [
     ...table([
       [
@@ -66,16 +38,17 @@ const shown = (found: Found): ReadonlyArray<string> => {
         `${dead} dead, ${gaps} gaps`
       ]),
       ["payments", `${payments.charging} charging, ${payments.refunding} refunding`, `${payments.manual} manual`],
+      ["mail", `${mail.waiting} waiting`, `${mail.dead} dead`],
       ...tasks.map(({ count, state, type }) => [`task ${type}`, `${count} ${state}`, ""])
     ]),
-    ...(payments.areMore ? [`Payments are counted up to ${paymentLimit}, the newest ones.`] : []),
+    ...(payments.areMore ? [`There are more payments: each status is counted up to ${PaymentReport.countLimit}.`] : []),
     ...paused.map(
       ({ actor, kind, name, pausedAt, reason }) => `Paused: ${kind} ${name}, since ${pausedAt} by ${actor}: ${reason}`
     ),
     "",
     ...(decisions.length === 0
       ? ["Nothing needs a decision."]
-      : ["Needs a decision:", ...decisions.map((line) => `  ${line}`)])
+      : ["Needs a decision:", ...decisions.map((decision) => `  ${lineOf(decision)}`)])
   ]
 }
 
@@ -84,9 +57,8 @@ export const status = Command.make(
   "status",
   { json },
   Effect.fnUntraced(function* ({ json }) {
-    const found = yield* onDatabase(read)
-    const needsDecision = decisionsIn(found)
-    yield* print(json, { ...found, needsDecision }, () => shown(found))
-    if (needsDecision.length > 0) return yield* Effect.fail(new ExitStatus(1))
+    const found = yield* onDatabase(StatusReport.use(({ read }) => read))
+    yield* print(json, found, () => shown(found))
+    if (found.decisions.length > 0) return yield* Effect.fail(new ExitStatus(1))
   })
 ).pipe(Command.withDescription("What waits, what is paused, and what needs a person; exit status 1 if something does"))

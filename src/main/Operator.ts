@@ -10,8 +10,11 @@ import { PaymentOutcomes } from "../application/PaymentOutcomes.ts"
 import { PaymentReport } from "../application/PaymentReport.ts"
 import { Payments } from "../application/Payments.ts"
 import { SettlePayment } from "../application/SettlePayment.ts"
+import { StatusReport } from "../application/StatusReport.ts"
+import { Subscribers } from "../application/Timeline.ts"
 import type { AppConfig } from "../Config.ts"
 import { faultPoints } from "../FaultPoints.ts"
+import { KnownNames } from "../http/admin/KnownNames.ts"
 import { ConsumerLag } from "../operations/ConsumerLag.ts"
 import { EventSearch } from "../operations/EventSearch.ts"
 import { ArmedFaults } from "../operations/faults/ArmedFaults.ts"
@@ -29,8 +32,9 @@ import { Wakeups } from "../platform/Wakeups.ts"
 import * as SandboxSchema from "../sandbox/SandboxSchema.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { TaskWakeup } from "../tasks/TaskWakeup.ts"
-import { progress } from "./Brokers.ts"
-import { consumed } from "./Inbox.ts"
+import { progress, topicNames } from "./Brokers.ts"
+import { consumed, consumerNames } from "./Inbox.ts"
+import { taskTypeNames } from "./Tasks.ts"
 import { gatewaySettings } from "./UseCases.ts"
 
 /** The use cases that decisions need, and a way to wake the dispatchers, consumers and workers that run elsewhere. */
@@ -44,19 +48,35 @@ const useCases = PaymentOutcomes.layer.pipe(
 )
 
 /** Dead letters, tasks, pauses, faults, reports, the search of events, and unsettled payments and mail. */
-export const operations = Layer.mergeAll(
-  OutboxDeadLetters.layer,
-  OutboxReport.layer,
-  InboxDeadLetters.layer,
-  InboxReport.layer,
-  PauseDecisions.layer,
-  TaskReport.layer,
-  PaymentReport.layer,
-  UnsettledMail.layer,
-  ArmedFaults.layer(faultPoints),
-  EventSearch.layer,
-  CustomerEvents.layer.pipe(Layer.provide(EventSearch.layer))
-).pipe(Layer.provideMerge(useCases))
+const decisions = StatusReport.layer.pipe(
+  Layer.provideMerge(
+    Layer.mergeAll(
+      OutboxDeadLetters.layer,
+      OutboxReport.layer,
+      InboxDeadLetters.layer,
+      InboxReport.layer,
+      PauseDecisions.layer,
+      TaskReport.layer,
+      PaymentReport.layer,
+      UnsettledMail.layer,
+      ArmedFaults.layer(faultPoints),
+      Layer.provideMerge(CustomerEvents.layer, EventSearch.layer)
+    )
+  )
+)
+
+/** {@link decisions} for a command, which brings its own use cases. */
+export const operations = decisions.pipe(
+  Layer.provide(Layer.succeed(Subscribers, { names: consumerNames })),
+  Layer.provideMerge(useCases)
+)
+
+/** What /admin needs, over the use cases that the service has anyway. */
+export const admin = Layer.mergeAll(
+  decisions,
+  SettlePayment.layer,
+  KnownNames.layer({ topic: topicNames, consumer: consumerNames, "task type": taskTypeNames })
+)
 
 /** How far the consumers are behind. Apart from {@link operations}, for it asks the broker. */
 export const lag = (config: AppConfig) => Layer.provide(ConsumerLag.layer(consumed), progress(config))

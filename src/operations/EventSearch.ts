@@ -12,7 +12,7 @@ import { isoTime } from "../platform/IsoTime.ts"
 import * as Pages from "../platform/Pages.ts"
 import * as Rows from "../platform/Rows.ts"
 import { DeliveryState } from "./History.ts"
-import { listLimit, type Page, unionAll } from "./ReportSql.ts"
+import { listLimit, type PageOptions, unionAll } from "./ReportSql.ts"
 
 /** Which events; a field that is not set matches all. */
 export interface Filter {
@@ -75,7 +75,7 @@ const firstId = Rows.first(Schema.Struct({ id: Schema.String }))
 
 export class EventSearch extends Context.Service<
   EventSearch,
-  { readonly search: (filter: Filter, page: Page) => Effect.Effect<FoundPage, SearchTooWide> }
+  { readonly search: (filter: Filter, page: PageOptions) => Effect.Effect<FoundPage, SearchTooWide> }
 >()("paid-once/operations/EventSearch") {
   static readonly layer: Layer.Layer<EventSearch, never, SqlClient.SqlClient> = Layer.effect(
     EventSearch,
@@ -84,7 +84,10 @@ export class EventSearch extends Context.Service<
         sql`(SELECT uuid_v7_floor_at(clock_now() - ${seconds}::float8 * interval '1 second' ${sql.literal(slack)} '${sql.literal(skewInterval)}'::interval))`
 
       /** The range of ids: it keeps Postgres from looking at other days. */
-      const idsOf = ({ sinceSeconds, untilSeconds }: Filter, { cursor }: Page): ReadonlyArray<Statement.Fragment> => [
+      const idsOf = (
+        { sinceSeconds, untilSeconds }: Filter,
+        { cursor }: PageOptions
+      ): ReadonlyArray<Statement.Fragment> => [
         ...(cursor === undefined ? [] : [sql`s.event_id < ${cursor}::uuid`]),
         ...(sinceSeconds === undefined ? [] : [sql`s.event_id >= ${secondsAgo(sinceSeconds, "-")}`]),
         ...(untilSeconds === undefined ? [] : [sql`s.event_id < ${secondsAgo(untilSeconds, "+")}`])
@@ -109,12 +112,12 @@ export class EventSearch extends Context.Service<
       }
 
       /** The last event that a page looks at one by one; undefined where the end of the range is nearer. */
-      const lastLook = (filter: Filter, page: Page) =>
+      const lastLook = (filter: Filter, page: PageOptions) =>
         firstId(sql`
           SELECT s.event_id::text AS id FROM event_log AS s WHERE ${sql.and([sql`TRUE`, ...idsOf(filter, page)])}
           ORDER BY s.event_id DESC OFFSET ${lookLimit - 1} LIMIT 1`)
 
-      const search = Effect.fn("EventSearch.search")(function* (filter: Filter, page: Page) {
+      const search = Effect.fn("EventSearch.search")(function* (filter: Filter, page: PageOptions) {
         const { aggregateIds, eventId, sinceSeconds, status } = filter
         const isIndexed = eventId !== undefined || aggregateIds !== undefined
         const archived = status === undefined || status === "published"
@@ -157,7 +160,7 @@ export class EventSearch extends Context.Service<
             )}) AS found
             ORDER BY key DESC LIMIT ${limit + 1}`)
         )
-        const { items, nextCursor } = Pages.by(rows, limit, ({ eventId }) => eventId)
+        const { items, nextCursor } = Pages.pageBy(rows, limit, ({ eventId }) => eventId)
         return { items, nextCursor: nextCursor ?? last?.id ?? null }
       })
 

@@ -1,4 +1,4 @@
-/** The operator's view of the inbox: counts of waiting events, a list of them, why they wait, and all that is known of one event. */
+/** The operator's view of the inbox: counts of waiting events, a list of them, failures by cause, and all that is known of one event. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import * as HeldRows from "../inbox/holds/HeldRows.ts"
@@ -7,8 +7,8 @@ import * as Pages from "../platform/Pages.ts"
 import * as Rows from "../platform/Rows.ts"
 import { EventUnknown } from "./DeadLetters.ts"
 import * as EventStory from "./EventStory.ts"
-import type { Filter as LetterFilter } from "./InboxDeadLetters.ts"
-import { causeOf, counted, countLimit, listLimit, matching, narrowed, type Page } from "./ReportSql.ts"
+import type { Filter } from "./InboxDeadLetters.ts"
+import { causeOf, counted, countLimit, failedSo, inLast, listLimit, matching, type PageOptions } from "./ReportSql.ts"
 
 /** The state of an event that a consumer has not applied: `gap` waits for an earlier version, `parked` behind another event. */
 export const State = Schema.Literals(["retrying", "gap", "parked", "dead", "discarded"])
@@ -23,31 +23,47 @@ export const Entry = Schema.Struct({
   /** Null: the record can't be read. */
   eventType: Schema.NullOr(Schema.String),
   aggregateId: Schema.String,
-  aggregateVersion: Schema.NullOr(Schema.Number),
+  aggregateVersion: Schema.NullOr(Schema.Int),
   topic: Schema.String,
-  partition: Schema.Number,
+  partition: Schema.Int,
   offset: Schema.String,
-  attempts: Schema.NullOr(Schema.Number),
+  attempts: Schema.NullOr(Schema.Int),
   nextAttemptAt: Schema.NullOr(Schema.String),
   lastError: Schema.NullOr(Schema.String),
-  /** When it was parked. */
-  since: Schema.String
+  /** Since when it waits. */
+  parkedAt: Schema.String
 })
 export type Entry = typeof Entry.Type
 
-/** A page, newest first. */
-export interface EntryPage {
-  readonly items: ReadonlyArray<Entry>
-  /** `consumer/event id`, or null on the last page. */
-  readonly nextCursor: string | null
-}
+/** Events that a consumer can't apply for the same reason: their last errors differ in numbers and ids alone. */
+export const Cause = Schema.Struct({
+  consumer: Schema.String,
+  /** Null: the records can't be read. */
+  eventType: Schema.NullOr(Schema.String),
+  status: Schema.Literals(["dead", "retrying"]),
+  cause: Schema.String,
+  count: Schema.Int,
+  /** Since when the first and the last of them wait. */
+  first: Schema.String,
+  last: Schema.String
+})
+export type Cause = typeof Cause.Type
+
+/** The end of a page: an event of a consumer, as {@link cursorOf} writes it. */
+export const Cursor = Schema.String.check(
+  Schema.isMaxLength(400),
+  Schema.isPattern(/^[^\s\0]+ [^\s\0]+$/, { message: "must be the nextCursor of the page before" })
+)
+
+/** Neither part has a space: one is a UUID or `topic:partition:offset`, the other a consumer group. */
+const cursorOf = ({ consumer, eventId }: Entry): string => `${eventId} ${consumer}`
 
 /** Waiting events of one consumer. Each is counted up to `countLimit`. */
 export const Counts = Schema.Struct({
-  parked: Schema.Number,
-  dead: Schema.Number,
+  parked: Schema.Int,
+  dead: Schema.Int,
   /** Aggregates that wait for an event that has not come. */
-  gaps: Schema.Number
+  gaps: Schema.Int
 })
 export type Counts = typeof Counts.Type
 
@@ -56,26 +72,12 @@ export const Status = Schema.Struct({
   consumer: Schema.String,
   ...Counts.fields,
   /** Aggregates whose first event is being tried again. */
-  retrying: Schema.Number,
-  discarded: Schema.Number,
+  retrying: Schema.Finite,
+  discarded: Schema.Finite,
   /** Since when the aggregate is held that was held first; null where none is. */
-  oldestHeldSeconds: Schema.NullOr(Schema.Number)
+  oldestHeldSeconds: Schema.NullOr(Schema.Finite)
 })
 export type Status = typeof Status.Type
-
-/** Events of a consumer that wait for the same reason: their last errors differ in numbers and ids alone. */
-export const Cause = Schema.Struct({
-  consumer: Schema.String,
-  status: Schema.Literals(["retrying", "gap", "dead"]),
-  /** Null: the records can't be read. */
-  eventType: Schema.NullOr(Schema.String),
-  cause: Schema.String,
-  count: Schema.Int,
-  /** When the first and the last of them were parked. */
-  first: Schema.String,
-  last: Schema.String
-})
-export type Cause = typeof Cause.Type
 
 /** What is known of an event as it is. Of one that is applied most is null: the archive has it. */
 const Known = Schema.Struct({
@@ -83,11 +85,11 @@ const Known = Schema.Struct({
   /** Null: the record can't be read. */
   eventType: Schema.NullOr(Schema.String),
   aggregateId: Schema.NullOr(Schema.String),
-  aggregateVersion: Schema.NullOr(Schema.Number),
+  aggregateVersion: Schema.NullOr(Schema.Int),
   topic: Schema.NullOr(Schema.String),
-  partition: Schema.NullOr(Schema.Number),
+  partition: Schema.NullOr(Schema.Int),
   offset: Schema.NullOr(Schema.String),
-  attempts: Schema.NullOr(Schema.Number),
+  attempts: Schema.NullOr(Schema.Int),
   nextAttemptAt: Schema.NullOr(Schema.String),
   lastError: Schema.NullOr(Schema.String),
   /** The record's key and headers, as they came. */
@@ -112,21 +114,21 @@ export const Details = Schema.Struct({
   ...Known.fields,
   /** The record's value as text: what is not UTF-8 is shown by replacement characters. */
   payload: Schema.NullOr(Schema.String),
-  /** What happened to it, in the order of time: also after it was applied. */
+  /** Failures: the last ones. */
+  history: Schema.Array(EventStory.Attempt),
+  audit: Schema.Array(EventStory.Decision),
+  /** All of that, and what else happened to it, in the order of time: also after it was applied. */
   story: Schema.Array(EventStory.Step)
 })
 export type Details = typeof Details.Type
 
-/** Which events; a field that is not set matches all. `sinceSeconds` counts from when they were parked. */
-export interface Filter extends LetterFilter {
-  readonly states: ReadonlyArray<State>
-}
-
 const allEntries = Rows.all(Entry)
-const allCauses = Rows.all(Cause)
 const allStatus = Rows.all(Status)
-const oneCounts = Rows.one(Counts)
 const firstStored = Rows.first(Stored)
+const allCauses = Rows.all(Cause)
+const oneCounts = Rows.one(Counts)
+
+const times = `${isoTime("e.next_attempt_at")} AS "nextAttemptAt", ${isoTime("e.parked_at")} AS "parkedAt"`
 
 const isHead = (column: string) => `CASE WHEN p.event_id = h.event_id THEN h.${column} END AS ${column}`
 
@@ -139,8 +141,8 @@ const entries = `
   SELECT ${HeldRows.columns}, status, attempts, NULL, last_error, history, ended_at FROM inbox_dead_letters`
 
 const detailsOf = (consumer: string, eventId: string, stored: typeof Stored.Type): Details => {
-  const { appliedAt, audit, endedAt, history, parkedAt, value, ...known } = stored
-  const { attempts, offset, partition, status, topic } = known
+  const { appliedAt, endedAt, parkedAt, value, ...known } = stored
+  const { attempts, audit, history, offset, partition, status, topic } = known
   return {
     consumer,
     eventId,
@@ -159,10 +161,10 @@ const decoder = new TextDecoder()
 export class InboxReport extends Context.Service<
   InboxReport,
   {
-    /** Events that match, newest first. */
-    readonly list: (filter: Filter, page: Page) => Effect.Effect<EntryPage>
-    /** Why the events that match wait, those of one state and consumer together, the most frequent cause first. */
-    readonly causes: (filter: LetterFilter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
+    /** Events in one of these states, the newest id first. */
+    readonly list: (states: ReadonlyArray<State>, filter: Filter, page: PageOptions) => Effect.Effect<Pages.Page<Entry>>
+    /** Why the consumers can't apply the events that match, the most frequent cause first. */
+    readonly causes: (filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
     readonly counts: (consumer: string) => Effect.Effect<Counts>
     /** Of each of these consumers. */
     readonly status: (consumers: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<Status>>
@@ -175,43 +177,41 @@ export class InboxReport extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
 
-      const conditions = (filter: LetterFilter) =>
+      const conditions = ({ aggregateId, cause, consumer, eventType, sinceSeconds }: Filter) =>
         sql.and([
-          matching(sql, {
-            "e.consumer_name": filter.consumer,
-            "e.event_type": filter.eventType,
-            "e.aggregate_id": filter.aggregateId
-          }),
-          narrowed(sql, filter, { error: "e.last_error", at: "e.parked_at" })
+          matching(sql, { "e.consumer_name": consumer, "e.event_type": eventType, "e.aggregate_id": aggregateId }),
+          inLast(sql, "e.parked_at", sinceSeconds),
+          failedSo(sql, "e.last_error", cause)
         ])
 
-      const list = Effect.fn("InboxReport.list")(function* (filter: Filter, page: Page) {
+      const list = Effect.fn("InboxReport.list")(function* (
+        states: ReadonlyArray<State>,
+        filter: Filter,
+        page: PageOptions
+      ) {
         const limit = Math.min(page.limit, listLimit)
-        const slash = page.cursor?.indexOf("/") ?? -1
-        const after = slash < 0 ? undefined : [page.cursor!.slice(0, slash), page.cursor!.slice(slash + 1)]
-        const rows = yield* allEntries(sql`
-          SELECT e.consumer_name AS consumer, e.event_id AS "eventId", e.status,
-                 e.event_type AS "eventType", e.aggregate_id AS "aggregateId", e.aggregate_version AS "aggregateVersion", e.topic,
+        const [eventId, consumer] = page.cursor?.split(" ") ?? []
+        const found = yield* allEntries(sql`
+          SELECT e.consumer_name AS consumer, e.event_id AS "eventId", e.status, e.event_type AS "eventType",
+                 e.aggregate_id AS "aggregateId", e.aggregate_version AS "aggregateVersion", e.topic,
                  e.broker_partition AS partition, e.broker_offset::text AS "offset", e.attempts,
-                 ${sql.literal(isoTime("e.next_attempt_at"))} AS "nextAttemptAt", e.last_error AS "lastError",
-                 ${sql.literal(isoTime("e.parked_at"))} AS since
+                 e.last_error AS "lastError", ${sql.literal(times)}
           FROM (${sql.literal(entries)}) AS e
-          WHERE e.status = ANY (${[...filter.states]}::text[]) AND ${conditions(filter)}
-            AND ${after === undefined ? sql`TRUE` : sql`(e.event_id, e.consumer_name) < (${after[1]!}, ${after[0]!})`}
+          WHERE e.status = ANY (${[...states]}::text[]) AND ${conditions(filter)}
+            AND ${eventId === undefined || consumer === undefined ? sql`TRUE` : sql`(e.event_id, e.consumer_name) < (${eventId}, ${consumer})`}
           ORDER BY e.event_id DESC, e.consumer_name DESC LIMIT ${limit + 1}`)
-        return Pages.by(rows, limit, ({ consumer, eventId }) => `${consumer}/${eventId}`)
+        return Pages.pageBy(found, limit, cursorOf)
       }, Effect.orDie)
 
       const causes = Effect.fn("InboxReport.causes")(
-        (filter: LetterFilter, limit: number) =>
+        (filter: Filter, limit: number) =>
           allCauses(sql`
-            SELECT consumer, status, event_type AS "eventType", cause, count(*)::int4 AS count,
+            SELECT consumer_name AS consumer, event_type AS "eventType", status, cause, count(*)::int4 AS count,
                    ${sql.literal(isoTime("min(parked_at)"))} AS first, ${sql.literal(isoTime("max(parked_at)"))} AS last
-            FROM (SELECT e.consumer_name AS consumer, e.status, e.event_type, ${sql.literal(causeOf("e.last_error"))} AS cause, e.parked_at
-                  FROM (${sql.literal(entries)}) AS e
-                  WHERE e.status IN ('retrying', 'gap', 'dead') AND ${conditions(filter)} LIMIT ${countLimit}) AS waiting
-            GROUP BY consumer, status, event_type, cause
-            ORDER BY count DESC, consumer, status, event_type, cause LIMIT ${Math.min(limit, listLimit)}`),
+            FROM (SELECT e.*, ${sql.literal(causeOf("e.last_error"))} AS cause FROM (${sql.literal(entries)}) AS e
+                  WHERE e.status IN ('dead', 'retrying') AND ${conditions(filter)} LIMIT ${countLimit}) AS failing
+            GROUP BY consumer_name, event_type, status, cause ORDER BY count DESC, consumer_name, event_type, status, cause
+            LIMIT ${Math.min(limit, listLimit)}`),
         Effect.orDie
       )
 
@@ -243,7 +243,7 @@ export class InboxReport extends Context.Service<
           SELECT e.status, e.event_type AS "eventType", e.aggregate_id AS "aggregateId", e.aggregate_version AS "aggregateVersion",
                  e.topic, e.broker_partition AS partition, e.broker_offset::text AS "offset", e.record_key AS key,
                  e.record_value AS value, e.record_headers AS headers, e.attempts, e.last_error AS "lastError",
-                 ${sql.literal(isoTime("e.next_attempt_at"))} AS "nextAttemptAt", ${sql.literal(isoTime("e.parked_at"))} AS "parkedAt",
+                 ${sql.literal(times)},
                  ${sql.literal(isoTime("e.ended_at"))} AS "endedAt", ${sql.literal(isoTime("e.processed_at"))} AS "appliedAt",
                  coalesce(e.history, '[]') AS history,
                  ${sql.literal(EventStory.decisionsOf("inbox event", "e.consumer_name || ' ' || e.event_id"))} AS audit

@@ -1,4 +1,4 @@
-/** The operator's view of the outbox: counts by state, a list of events, why they wait, and all that is known of one event. */
+/** The operator's view of the outbox: counts by state, a list of events, failures by cause, and all that is known of one event. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { headersOf } from "../brokers/Envelope.ts"
@@ -8,20 +8,20 @@ import * as Rows from "../platform/Rows.ts"
 import { EventUnknown } from "./DeadLetters.ts"
 import * as EventStory from "./EventStory.ts"
 import { DeliveryState } from "./History.ts"
-import type { Filter as LetterFilter } from "./OutboxDeadLetters.ts"
-import { causeOf, counted, countLimit, listLimit, matching, narrowed, type Page } from "./ReportSql.ts"
+import type { Filter } from "./OutboxDeadLetters.ts"
+import { causeOf, counted, countLimit, failedSo, inLast, listLimit, matching, type PageOptions } from "./ReportSql.ts"
 
 /** How many events are in which state. Each is counted up to `countLimit`. */
 export const Status = Schema.Struct({
-  queued: Schema.Number,
-  retrying: Schema.Number,
-  parked: Schema.Number,
-  dead: Schema.Number,
-  discarded: Schema.Number,
+  queued: Schema.Int,
+  retrying: Schema.Int,
+  parked: Schema.Int,
+  dead: Schema.Int,
+  discarded: Schema.Int,
   /** Of the queue; 0 when it is empty. */
-  oldestQueuedSeconds: Schema.Number,
+  oldestQueuedSeconds: Schema.Finite,
   /** Aggregates that wait for an operator. */
-  aggregatesWaiting: Schema.Number
+  aggregatesWaiting: Schema.Int
 })
 export type Status = typeof Status.Type
 
@@ -33,55 +33,29 @@ export const Entry = Schema.Struct({
   eventType: Schema.String,
   aggregateType: Schema.String,
   aggregateId: Schema.String,
-  aggregateVersion: Schema.Number,
+  aggregateVersion: Schema.Int,
   occurredAt: Schema.String,
-  lane: Schema.NullOr(Schema.Number),
-  attempts: Schema.NullOr(Schema.Number),
+  lane: Schema.NullOr(Schema.Int),
+  attempts: Schema.NullOr(Schema.Int),
   nextAttemptAt: Schema.NullOr(Schema.String),
   lastError: Schema.NullOr(Schema.String)
 })
 export type Entry = typeof Entry.Type
-
-/** Refused events that wait for the same reason: their last errors differ in numbers and ids alone. */
-export const Cause = Schema.Struct({
-  status: Schema.Literals(["retrying", "dead"]),
-  topic: Schema.String,
-  eventType: Schema.String,
-  cause: Schema.String,
-  count: Schema.Int,
-  /** When the first and the last of them occurred. */
-  first: Schema.String,
-  last: Schema.String
-})
-export type Cause = typeof Cause.Type
-
-/** What the tables have of one event. */
-const Stored = Schema.Struct({
-  ...Entry.fields,
-  schemaVersion: Schema.Int,
-  traceId: Schema.String,
-  spanId: Schema.String,
-  data: Schema.String,
-  partition: Schema.NullOr(Schema.Number),
-  offset: Schema.NullOr(Schema.String),
-  publishedAt: Schema.NullOr(Schema.String),
-  endedAt: Schema.NullOr(Schema.String),
-  history: Schema.Array(EventStory.Attempt),
-  aggregateParked: Schema.Number,
-  audit: Schema.Array(EventStory.Decision)
-})
 
 /** All that is known of one event. */
 export const Details = Schema.Struct({
   ...Entry.fields,
   schemaVersion: Schema.Int,
   traceId: Schema.String,
-  partition: Schema.NullOr(Schema.Number),
+  partition: Schema.NullOr(Schema.Int),
   offset: Schema.NullOr(Schema.String),
   publishedAt: Schema.NullOr(Schema.String),
+  /** Refused sends: the last ones. */
+  history: Schema.Array(EventStory.Attempt),
   /** Events of its aggregate that are parked now. */
-  aggregateParked: Schema.Number,
-  /** What happened to it, in the order of time: also after it was published. */
+  aggregateParked: Schema.Int,
+  audit: Schema.Array(EventStory.Decision),
+  /** All of that, and what else happened to it, in the order of time: also after it was published. */
   story: Schema.Array(EventStory.Step),
   /** Of its record at the broker. */
   headers: Schema.Record(Schema.String, Schema.String),
@@ -90,30 +64,24 @@ export const Details = Schema.Struct({
 })
 export type Details = typeof Details.Type
 
-/** A page, newest first. */
-export interface EntryPage {
-  readonly items: ReadonlyArray<Entry>
-  readonly nextCursor: string | null
-}
+const Stored = Schema.Struct({
+  ...Entry.fields,
+  schemaVersion: Schema.Int,
+  traceId: Schema.String,
+  spanId: Schema.String,
+  /** JSON. */
+  data: Schema.String,
+  partition: Schema.NullOr(Schema.Int),
+  offset: Schema.NullOr(Schema.String),
+  publishedAt: Schema.NullOr(Schema.String),
+  endedAt: Schema.NullOr(Schema.String),
+  history: Schema.Array(EventStory.Attempt),
+  aggregateParked: Schema.Int,
+  audit: Schema.Array(EventStory.Decision)
+})
 
-const oneStatus = Rows.one(Status)
-const allEntries = Rows.all(Entry)
-const allCauses = Rows.all(Cause)
-const firstStored = Rows.first(Stored)
-
-const entryColumns = `s.event_id::text AS "eventId", s.status, s.topic, s.event_type AS "eventType", s.aggregate_type AS "aggregateType",
-  s.aggregate_id AS "aggregateId", s.aggregate_version AS "aggregateVersion", ${isoTime("s.occurred_at")} AS "occurredAt", s.lane,
-  s.attempts, ${isoTime("s.next_attempt_at")} AS "nextAttemptAt", s.last_error AS "lastError"`
-
-type Listed = Exclude<DeliveryState, "published">
-
-/** Which events; a field that is not set matches all. `sinceSeconds` counts from when they occurred. */
-export interface Filter extends LetterFilter {
-  readonly states: ReadonlyArray<Listed>
-}
-
-const detailsOf = ({ audit, data, endedAt, history, spanId, ...event }: typeof Stored.Type): Details => {
-  const { attempts, eventType, offset, partition, publishedAt, status, topic } = event
+const detailsOf = ({ data, endedAt, spanId, ...event }: typeof Stored.Type): Details => {
+  const { attempts, audit, eventType, history, offset, partition, publishedAt, status, topic } = event
   return {
     ...event,
     story: EventStory.make(history, "was refused", audit, [
@@ -126,14 +94,55 @@ const detailsOf = ({ audit, data, endedAt, history, spanId, ...event }: typeof S
   }
 }
 
+/** Events that the broker refuses for the same reason: their last errors differ in numbers and ids alone. */
+export const Cause = Schema.Struct({
+  topic: Schema.String,
+  eventType: Schema.String,
+  status: Schema.Literals(["dead", "retrying"]),
+  cause: Schema.String,
+  count: Schema.Int,
+  /** When the first and the last of them occurred. */
+  first: Schema.String,
+  last: Schema.String
+})
+export type Cause = typeof Cause.Type
+
+const oneStatus = Rows.one(Status)
+const allEntries = Rows.all(Entry)
+const allCauses = Rows.all(Cause)
+const firstStored = Rows.first(Stored)
+
+const entryColumns = `s.event_id::text AS "eventId", s.status, s.topic, s.event_type AS "eventType", s.aggregate_type AS "aggregateType",
+  s.aggregate_id AS "aggregateId", s.aggregate_version AS "aggregateVersion", ${isoTime("s.occurred_at")} AS "occurredAt", s.lane,
+  s.attempts, ${isoTime("s.next_attempt_at")} AS "nextAttemptAt", s.last_error AS "lastError"`
+
+/** The states that are listed. Published events are in the archive. */
+export const Listed = Schema.Literals(["dead", "retrying", "parked", "discarded", "queued"])
+export type Listed = typeof Listed.Type
+
+/** Dead letters have a table of their own. For any other state the view looks through the queue, too. */
+const deadLetters = `(SELECT *, NULL::timestamptz AS next_attempt_at FROM outbox_dead_letters)`
+
+/** The refused events, with their last errors. */
+const refused = `
+  SELECT event_id, topic, event_type, aggregate_id, status, occurred_at, last_error FROM outbox_dead_letters WHERE status = 'dead'
+  UNION ALL
+  SELECT p.event_id, p.topic, p.event_type, p.aggregate_id, 'retrying', p.occurred_at, h.last_error
+  FROM outbox_holds AS h JOIN outbox_parked AS p USING (aggregate_type, aggregate_id)
+  WHERE h.next_attempt_at IS NOT NULL AND p.seq = h.seq`
+
 export class OutboxReport extends Context.Service<
   OutboxReport,
   {
     readonly status: Effect.Effect<Status>
-    /** Events that match, newest first. Published ones are in the archive: `EventSearch` finds them. */
-    readonly list: (filter: Filter, page: Page) => Effect.Effect<EntryPage>
-    /** Why the retrying and dead events that match wait, the most frequent cause first. */
-    readonly causes: (filter: LetterFilter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
+    /** Events in one of these states, the newest id first. An id tells about when its event was written. */
+    readonly list: (
+      states: ReadonlyArray<Listed>,
+      filter: Filter,
+      page: PageOptions
+    ) => Effect.Effect<Pages.Page<Entry>>
+    /** Why the broker refuses the events that match, the most frequent cause first. */
+    readonly causes: (filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
     readonly show: (eventId: string) => Effect.Effect<Details, EventUnknown>
   }
 >()("paid-once/operations/OutboxReport") {
@@ -153,36 +162,39 @@ export class OutboxReport extends Context.Service<
                  coalesce((SELECT extract(epoch FROM clock_now() - min(occurred_at)) FROM outbox_events), 0)::float8 AS "oldestQueuedSeconds"`)
       )
 
-      const conditions = (filter: LetterFilter) =>
+      const conditions = ({ aggregateId, cause, eventType, sinceSeconds, topic }: Filter) =>
         sql.and([
-          matching(sql, {
-            "s.topic": filter.topic,
-            "s.event_type": filter.eventType,
-            "s.aggregate_id": filter.aggregateId
-          }),
-          narrowed(sql, filter, { error: "s.last_error", at: "s.occurred_at" })
+          matching(sql, { "s.topic": topic, "s.event_type": eventType, "s.aggregate_id": aggregateId }),
+          inLast(sql, "s.occurred_at", sinceSeconds),
+          failedSo(sql, "s.last_error", cause)
         ])
 
-      const list = Effect.fn("OutboxReport.list")(function* (filter: Filter, page: Page) {
+      const list = Effect.fn("OutboxReport.list")(function* (
+        states: ReadonlyArray<Listed>,
+        filter: Filter,
+        page: PageOptions
+      ) {
         const limit = Math.min(page.limit, listLimit)
-        // The second condition on the status lets the planner leave the archive out of the view.
-        const rows = yield* allEntries(sql`
-          SELECT ${sql.literal(entryColumns)} FROM outbox_status AS s
-          WHERE s.status = ANY (${[...filter.states]}::text[]) AND s.status <> 'published' AND ${conditions(filter)}
-            AND ${page.cursor === undefined ? sql`TRUE` : sql`s.event_id < ${page.cursor}::uuid`}
+        const areEnded = states.every((state) => state === "dead" || state === "discarded")
+        const found = yield* allEntries(sql`
+          SELECT ${sql.literal(entryColumns)} FROM ${sql.literal(areEnded ? deadLetters : "outbox_status")} AS s
+          WHERE s.status = ANY (${[...states]}::text[])
+            -- Lets the planner leave the archive out of the view.
+            AND s.status <> 'published'
+            AND ${page.cursor === undefined ? sql`TRUE` : sql`s.event_id < ${page.cursor}::uuid`} AND ${conditions(filter)}
           ORDER BY s.event_id DESC LIMIT ${limit + 1}`)
-        return Pages.by(rows, limit, ({ eventId }) => eventId)
+        return Pages.pageBy(found, limit, ({ eventId }) => eventId)
       }, Effect.orDie)
 
       const causes = Effect.fn("OutboxReport.causes")(
-        (filter: LetterFilter, limit: number) =>
+        (filter: Filter, limit: number) =>
           allCauses(sql`
-            SELECT status, topic, event_type AS "eventType", cause, count(*)::int4 AS count,
+            SELECT topic, event_type AS "eventType", status, cause, count(*)::int4 AS count,
                    ${sql.literal(isoTime("min(occurred_at)"))} AS first, ${sql.literal(isoTime("max(occurred_at)"))} AS last
-            FROM (SELECT s.status, s.topic, s.event_type, ${sql.literal(causeOf("s.last_error"))} AS cause, s.occurred_at
-                  FROM outbox_status AS s WHERE s.status IN ('retrying', 'dead') AND ${conditions(filter)} LIMIT ${countLimit}) AS waiting
-            GROUP BY status, topic, event_type, cause
-            ORDER BY count DESC, status, topic, event_type, cause LIMIT ${Math.min(limit, listLimit)}`),
+            FROM (SELECT s.*, ${sql.literal(causeOf("s.last_error"))} AS cause FROM (${sql.literal(refused)}) AS s
+                  WHERE ${conditions(filter)} LIMIT ${countLimit}) AS refused
+            GROUP BY topic, event_type, status, cause ORDER BY count DESC, topic, event_type, status, cause
+            LIMIT ${Math.min(limit, listLimit)}`),
         Effect.orDie
       )
 

@@ -1,12 +1,22 @@
-/** Pages of a list whose order is that of a key. */
+/** Lists that come in pages. */
+
+/** A page of a list. `nextCursor` is where the next page begins; null on the last page. */
+export interface Page<A, Cursor extends string = string> {
+  readonly items: ReadonlyArray<A>
+  readonly nextCursor: Cursor | null
+}
 
 /** A page: of rows, of which one more than `limit` was asked for, which tells whether there is a next page. */
-export const byId = <A extends { readonly id: string }>(found: ReadonlyArray<A>, limit: number) =>
-  by(found, limit, ({ id }): A["id"] => id)
-
-/** {@link byId}, where the cursor is not the column `id`. */
-export const by = <A, Cursor>(found: ReadonlyArray<A>, limit: number, cursorOf: (row: A) => Cursor) => {
+export const pageBy = <A, Cursor extends string>(
+  found: ReadonlyArray<A>,
+  limit: number,
+  cursorOf: (item: A) => Cursor
+): Page<A, Cursor> => {
   const items = found.slice(0, limit)
-  const last = found.length > limit ? items.at(-1) : undefined
-  return { items, nextCursor: last === undefined ? null : cursorOf(last) }
+  const last = items.at(-1)
+  return { items, nextCursor: found.length > limit && last !== undefined ? cursorOf(last) : null }
 }
+
+/** {@link pageBy}, where an item's cursor is its id. */
+export const page = <A extends { readonly id: string }>(found: ReadonlyArray<A>, limit: number): Page<A, A["id"]> =>
+  pageBy(found, limit, ({ id }) => id)

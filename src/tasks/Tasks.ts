@@ -9,7 +9,7 @@ import { type EnqueueOptions, mistakeOf } from "./EnqueueOptions.ts"
 import * as TaskRows from "./TaskRows.ts"
 import { TaskView, viewColumns } from "./TaskRows.ts"
 import { TaskSettings } from "./TaskSettings.ts"
-import { TaskId, type TaskState, type TaskType } from "./TaskType.ts"
+import { TaskId, TaskState, type TaskType } from "./TaskType.ts"
 import { TaskWakeup } from "./TaskWakeup.ts"
 
 /** The operator who changes something, and the reason. Both are recorded in the audit. */
@@ -36,11 +36,8 @@ export class TaskNotPossible extends Schema.TaggedError<TaskNotPossible>()("Task
 }
 
 /** The state of a task after an operator's action. `changed` is false if it had that state before. */
-export interface Handled {
-  readonly taskId: TaskId
-  readonly state: TaskState
-  readonly changed: boolean
-}
+export const Handled = Schema.Struct({ taskId: TaskId, state: TaskState, changed: Schema.Boolean })
+export type Handled = typeof Handled.Type
 
 /** A task that will not be run again. */
 const DeadTask = Schema.Struct({
@@ -127,8 +124,11 @@ export interface TasksService {
     type: Pick<TaskType<unknown>, "name">,
     effect: (task: CancelledTask) => Effect.Effect<void, never, Transaction>
   ) => Effect.Effect<void>
-  /** Runs a dead or cancelled task anew, with all its attempts; a waiting task becomes due now. Audited. */
-  readonly retry: (taskId: TaskId, operator: Operator) => Effect.Effect<Handled, TaskNotFound | TaskNotPossible>
+  /**
+   * Runs a dead or cancelled task anew, with all its attempts; a waiting task becomes due now. Audited. A task that is due, runs or is completed
+   * stays as it is, so that a repeated call changes nothing.
+   */
+  readonly retry: (taskId: TaskId, operator: Operator) => Effect.Effect<Handled, TaskNotFound>
 }
 
 export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tasks/Tasks") {
@@ -188,7 +188,7 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         return { taskId: first.taskId, isNew: false }
       })
 
-      /** Which task: by its id, or by its type and key. */
+      // Which task: by its id, or by its type and key.
       const byId = (taskId: TaskId) => client`task_id = ${taskId}::uuid`
       const byKey = ({ name }: { readonly name: string }, key: string) =>
         client`task_type = ${name} AND idempotency_key = ${key}`
@@ -240,17 +240,14 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
       ): Effect.fn.Return<Handled, TaskNotFound | TaskNotPossible, Transaction> {
         yield* runCancelEffect(taskId, operator)
         const before = yield* lock(taskId)
-        if (before.state === "cancelled") return { taskId, state: before.state, changed: false }
+        // A task whose worker was asked before is stopped with its next heartbeat.
+        const asItIs = { taskId, state: before.state, changed: false }
+        if (before.state === "cancelled" || before.cancelRequested) return asItIs
         if (before.state === "completed") return yield* new TaskNotPossible({ taskId, reason: "is completed" })
         const state = before.state === "processing" ? before.state : "cancelled"
         yield* state === "processing" ? TaskRows.requestCancel(taskId) : TaskRows.finish(taskId, state)
-        yield* TaskRows.audit({
-          ...operator,
-          action: "cancel",
-          taskId,
-          before,
-          after: { state, cancelRequested: true }
-        })
+        const after = { state, cancelRequested: true }
+        yield* TaskRows.audit({ ...operator, action: "cancel", taskId, before, after })
         if (before.keyed) yield* announce(before.typeName, 0)
         return { taskId, state, changed: true }
       })
@@ -258,11 +255,11 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
       const retry = Effect.fn("Tasks.retry")(function* (
         taskId: TaskId,
         operator: Operator
-      ): Effect.fn.Return<Handled, TaskNotFound | TaskNotPossible, Transaction> {
+      ): Effect.fn.Return<Handled, TaskNotFound, Transaction> {
         const before = yield* lock(taskId)
-        if (before.state === "completed" || before.state === "processing") {
-          const reason = before.state === "completed" ? "is completed" : "is running"
-          return yield* new TaskNotPossible({ taskId, reason })
+        // What a retry leads to: a repeated one finds its task due, running, or even done.
+        if (before.isDue || before.state === "processing" || before.state === "completed") {
+          return { taskId, state: before.state, changed: false }
         }
         const state: TaskState = before.state === "failed" ? "failed" : "pending"
         yield* TaskRows.revive(taskId)

@@ -4,6 +4,7 @@ import { Deferred, Effect, Fiber, Layer, Ref, Result } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { connect } from "node:net"
 import * as Access from "../../src/http/access/Access.ts"
+import { AccessSettings, Credentials } from "../../src/http/access/Credentials.ts"
 import * as ApiKeys from "../../src/http/access/ApiKeys.ts"
 import { AdmissionSettings } from "../../src/http/Admission.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
@@ -21,7 +22,11 @@ const keys = Result.getOrThrow(ApiKeys.parse([shop, newShop, other].map(({ entry
 const bearer = ({ key }: typeof shop) => ({ authorization: `Bearer ${key}` })
 
 const fourPlaces = Layer.succeed(AdmissionSettings, { maxRequests: 4, answerTimeoutMillis: 600_000 })
-const withKeys = Layer.merge(fourPlaces, Layer.succeed(Access.AccessSettings, { keys }))
+const eightPlaces = Layer.merge(
+  Layer.succeed(AdmissionSettings, { maxRequests: 8, answerTimeoutMillis: 600_000 }),
+  Layer.succeed(AccessSettings, { keys })
+)
+const withKeys = Layer.merge(fourPlaces, Layer.succeed(AccessSettings, { keys }))
 
 const gateway = new ScriptedGateway()
 const service = HttpServer.layer.pipe(
@@ -60,7 +65,7 @@ layer(service, { excludeTestServices: true })((it) => {
           [refused.status, refused.headers.get("retry-after"), refused.headers.get("content-type")],
           [429, "1", "application/problem+json"]
         )
-        assert.match(refused.json.detail, /^half of the requests that may be in work are this caller's/)
+        assert.match(refused.json.detail, /^as many requests are in work for this caller as it leaves to others/)
       }
       assert.strictEqual((yield* pay(theirs, other)).status, 200)
       assert.strictEqual((yield* send(`${url}/openapi.json`)).status, 200)
@@ -86,15 +91,17 @@ const serve = Effect.fnUntraced(function* (variable: "PORT" | "GATEWAY_PORT") {
     return HttpServerResponse.text("ok")
   })
   const { address, around, drain, server } = yield* HttpServer.listen({ host: "127.0.0.1", port: 0 }, variable)
-  yield* server.serve(yield* Access.identifying(around(app)))
+  const identified = yield* Effect.provide(Access.identifying(around(app)), Credentials.layer)
+  yield* server.serve(identified)
   yield* Effect.addFinalizer(() => Effect.andThen(Deferred.succeed(release, undefined), drain(0)))
   const ask = (path: string, by?: typeof shop) =>
     Effect.map(sendElsewhere(`${address.url}${path}`, by && { headers: bearer(by) }), ({ status }) => status)
-  const occupy = Effect.fnUntraced(function* (count: number) {
-    yield* Effect.forkChild(Effect.replicateEffect(ask("/wait"), count, { concurrency: "unbounded" }))
+  const occupy = Effect.fnUntraced(function* (count: number, by?: typeof shop) {
+    const before = yield* Ref.get(begun)
+    yield* Effect.forkChild(Effect.replicateEffect(ask("/wait", by), count, { concurrency: "unbounded" }))
     yield* eventually(
       `${count} requests to begin`,
-      Effect.map(Ref.get(begun), (now) => now === count)
+      Effect.map(Ref.get(begun), (now) => now === before + count)
     )
   })
   return { ...address, ask, occupy }
@@ -110,6 +117,16 @@ it.live("requests without a valid key share half of the places by address, and k
     assert.strictEqual(yield* ask("/", { ...shop, key: "a guess" }), 429)
     assert.strictEqual(yield* ask("/", shop), 200)
   }).pipe(Effect.scoped, Effect.provide(Layer.merge(withKeys, TestProcess.quiet)))
+)
+
+it.live("two callers that take all they get leave places to a third one", () =>
+  Effect.gen(function* () {
+    const { ask, occupy } = yield* serve("PORT")
+    yield* occupy(4, shop)
+    yield* occupy(2, other)
+    for (const by of [shop, other]) assert.strictEqual(yield* ask("/", by), 429)
+    assert.strictEqual(yield* ask("/"), 200)
+  }).pipe(Effect.scoped, Effect.provide(Layer.merge(eightPlaces, TestProcess.quiet)))
 )
 
 it.live("slow clients of one address keep neither it nor others out", () =>

@@ -50,12 +50,13 @@ it.live("lists are pages, the newest first, by state, type and age; equal failur
     yield* sql`UPDATE outbox_tasks SET enqueued_at = clock_now() - interval '3 hours' WHERE task_id = ${ids[0]}::uuid`
 
     const idsOf = (...args: Parameters<typeof report.list>) =>
-      Effect.map(report.list(...args), (found) => found.map(({ taskId }) => ids.indexOf(taskId)))
+      Effect.map(report.list(...args), ({ items }) => items.map(({ taskId }) => ids.indexOf(taskId)))
     const all = ["pending", "processing", "failed", "dead"] as const
     assert.deepStrictEqual(yield* idsOf(all, {}, { limit: 10 }), [4, 3, 2, 1, 0])
     assert.deepStrictEqual(yield* idsOf(all, {}, { limit: 2 }), [4, 3])
-    const [, second] = yield* report.list(all, {}, { limit: 2 })
-    assert.deepStrictEqual(yield* idsOf(all, {}, { limit: 2, before: second!.taskId }), [2, 1])
+    const { nextCursor } = yield* report.list(all, {}, { limit: 2 })
+    assert.deepStrictEqual(yield* idsOf(all, {}, { limit: 2, cursor: nextCursor! }), [2, 1])
+    assert.isNull((yield* report.list(all, {}, { limit: 5 })).nextCursor)
     assert.deepStrictEqual(yield* idsOf(["dead"], {}, { limit: 10 }), [1, 0])
     assert.deepStrictEqual(yield* idsOf(["dead"], { sinceSeconds: 3_600 }, { limit: 10 }), [1])
     assert.deepStrictEqual(yield* idsOf(all, { type: "email" }, { limit: 10 }), [])
@@ -96,7 +97,7 @@ it.live(
       assert.strictEqual(needed.code, 1)
       assert.match(
         needed.stdout,
-        /task foreign +1 dead[^]*Needs a decision:\n {2}1 dead tasks: paid-once tasks list --by-cause\n$/
+        /task foreign +1 dead[^]*Needs a decision:\n {2}1 dead tasks, for \d+ s: paid-once tasks list --by-cause\n$/
       )
 
       for (const [args, message] of [
@@ -130,7 +131,7 @@ it.live(
       assert.strictEqual(audit.at(-1)?.reason, hostile)
       const calm = yield* status("--json")
       assert.strictEqual(calm.code, 0)
-      assert.deepInclude(JSON.parse(calm.stdout), { needsDecision: [], tasks: [], paused: [] })
+      assert.deepInclude(JSON.parse(calm.stdout), { decisions: [], tasks: [], paused: [] })
       const unknown = yield* run("show", "01890a5d-ac96-774b-bcce-b302099a8057", "--json")
       assert.strictEqual(unknown.code, 1)
       assert.include(unknown.stderr, "there is no task")

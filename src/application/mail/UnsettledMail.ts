@@ -11,6 +11,7 @@ import * as OperatorAudit from "../../platform/OperatorAudit.ts"
 import * as Pages from "../../platform/Pages.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
+import { emailType } from "../tasks/Email.ts"
 import { Tasks } from "../../tasks/Tasks.ts"
 import { TaskId, TaskState } from "../../tasks/TaskType.ts"
 
@@ -55,6 +56,22 @@ export const MailFilter = Schema.Struct({
   cursor: Schema.optionalKey(TaskId)
 })
 
+/** Mails without a good end, counted up to {@link countLimit}. */
+export const MailCounts = Schema.Struct({
+  /** Not sent at their last try, and sent again later. */
+  waiting: Schema.Int,
+  /** Sent by nobody until an operator decides. */
+  dead: Schema.Int,
+  /** Of the dead ones, those that may have arrived. */
+  uncertain: Schema.Int,
+  /** Since the first of the dead ones waits; null where there is none. */
+  deadSeconds: Schema.NullOr(Schema.Number)
+})
+export type MailCounts = typeof MailCounts.Type
+
+/** A person acts the same on more. */
+const countLimit = 1_000
+
 /** What has become of a mail whose outcome is unknown. */
 export const Resolution = Schema.Literals(["delivered", "given-up"])
 export type Resolution = typeof Resolution.Type
@@ -91,6 +108,7 @@ type Refusal = MailNotFound | MailNotPossible
 const statusSql = `CASE WHEN m.status <> 'sent' AND t.state IN ('cancelled', 'completed') THEN 'given-up' ELSE m.status END`
 
 const allMails = Rows.all(ListedMail)
+const oneCount = Rows.one(MailCounts)
 const firstTask = Rows.first(Schema.Struct({ taskState: TaskState }))
 const oneDelivery = Rows.first(Schema.Struct({ status: MailStatus, uncertainSends: Schema.Int }))
 
@@ -99,6 +117,7 @@ export class UnsettledMail extends Context.Service<
   {
     /** At most `limit` mails, newest first. */
     readonly list: (filter: typeof MailFilter.Type, limit: number) => Effect.Effect<MailPage>
+    readonly counts: Effect.Effect<MailCounts>
     /** Sends the mail again, with its Message-ID. One that waits for its next try is sent now. Audited. */
     readonly retry: (id: TaskId, operator: OperatorAudit.Operator) => Effect.Effect<HandledMail, Refusal>
     /** Ends a mail by the operator's word: one of unknown outcome was delivered; or any unsent one is given up. Audited. */
@@ -202,8 +221,21 @@ export class UnsettledMail extends Context.Service<
                 : [client`m.updated_at >= clock_now() - ${sinceSeconds}::float8 * interval '1 second'`])
             ])}
             ORDER BY m.task_id DESC LIMIT ${limit + 1}`)
-          return Pages.byId(found, limit)
+          return Pages.page(found, limit)
         }, Effect.orDie)
+
+        /** The deliveries behind tasks in these states, by an index of the tasks. */
+        const unsent = (states: Statement.Fragment) => client`(
+          SELECT m.status, t.finished_at FROM outbox_tasks AS t JOIN mail_deliveries AS m USING (task_id)
+          WHERE t.task_type = ${emailType.name} AND ${states} AND m.status <> 'sent' LIMIT ${countLimit})`
+        const counts = Effect.orDie(
+          oneCount(client`
+            SELECT (SELECT count(*) FROM ${unsent(client`t.state IN ('pending', 'failed')`)} AS w)::int4 AS waiting,
+                   count(*)::int4 AS dead,
+                   (count(*) FILTER (WHERE d.status IN ('uncertain', 'sending')))::int4 AS uncertain,
+                   extract(epoch FROM clock_now() - min(d.finished_at))::float8 AS "deadSeconds"
+            FROM ${unsent(client`t.state = 'dead'`)} AS d`)
+        )
 
         const retry = Effect.fn("UnsettledMail.retry")((id: TaskId, operator: OperatorAudit.Operator) =>
           decide(id, "retry", operator, ({ status, taskState }) =>
@@ -212,8 +244,9 @@ export class UnsettledMail extends Context.Service<
               if (taskState === "pending") return undefined
               // A mail whose worker died would be held once more, and not sent.
               if (status === "sending") yield* mark(id, "uncertain")
-              yield* Effect.orDie(tasks.retry(id, operator))
-              return status === "sending" ? ("uncertain" as const) : status
+              const { changed } = yield* Effect.orDie(tasks.retry(id, operator))
+              if (status === "sending") return "uncertain" as const
+              return changed ? status : undefined
             })
           )
         )
@@ -239,7 +272,7 @@ export class UnsettledMail extends Context.Service<
             )
         )
 
-        return UnsettledMail.of({ list, retry, resolve })
+        return UnsettledMail.of({ list, counts, retry, resolve })
       })
     )
 }
