@@ -68,13 +68,10 @@ export const variable = <A>(
 
 /** A default as the environment would have it; null where there is none. */
 const textOf = (value: unknown, parse: unknown): string | null => {
-  if (value === undefined) return null
   if (typeof value === "boolean") return value ? "on" : "off"
+  const parts = [value].flat().filter((one) => typeof one === "string" || typeof one === "number")
   const isTime = parse === duration || parse === durations
-  return [value]
-    .flat()
-    .map((one) => (isTime ? durationText(Number(one)) : String(one)))
-    .join(",")
+  return parts.length === 0 ? null : parts.map((one) => (isTime ? durationText(Number(one)) : one)).join(",")
 }
 
 /** In the largest unit that gives a whole number. */

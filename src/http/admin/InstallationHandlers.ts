@@ -1,5 +1,5 @@
 /** The handlers of the groups in `InstallationApi.ts`. */
-import { Effect, Layer, Option } from "effect"
+import { Effect, Layer, Option, Struct } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../Api.ts"
 import { Problem } from "../Problems.ts"
@@ -28,8 +28,8 @@ const gateway = HttpApiBuilder.group(
     return handlers
       .handle("behaviour", () => answering(Effect.flatMap(sandbox, ({ get }) => get)))
       .handleRaw("tell", () =>
-        decide(TellBody, (operator, { reason: _, ...command }) =>
-          Effect.flatMap(sandbox, ({ tell }) => tell(command, operator))
+        decide(TellBody, (operator, body) =>
+          Effect.flatMap(sandbox, ({ tell }) => tell(Struct.omit(body, ["reason"]), operator))
         )
       )
   })
