@@ -23,6 +23,8 @@ import { Api } from "../../src/http/Api.ts"
 import * as BrokerHealth from "../../src/http/BrokerHealth.ts"
 import { HealthParts, Readiness } from "../../src/http/Health.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
+import { AuditReport } from "../../src/operations/AuditReport.ts"
+import * as SandboxControl from "../../src/sandbox/SandboxControl.ts"
 import { KnownNames } from "../../src/http/admin/KnownNames.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { InboxReport } from "../../src/operations/InboxReport.ts"
@@ -65,6 +67,8 @@ const operator = Layer.mergeAll(
   InboxDeadLetters.layer,
   InboxReport.layer,
   PauseDecisions.layer,
+  AuditReport.layer,
+  SandboxControl.layer,
   TaskReport.layer,
   PaymentReport.layer,
   SettlePayment.layer,
