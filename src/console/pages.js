@@ -48,10 +48,28 @@ export const pages = [
     shortcut: "k",
     load: ({ length }) => (length === 0 ? import("./pages/Tasks.js") : import("./pages/Task.js"))
   },
-  { path: "/console/mail", title: "Mail", group: "Needs a person", shortcut: "m", load: () => import("./pages/Mail.js") },
-  { path: "/console/break-it", title: "Break it", group: "Operate", shortcut: "b", load: () => import("./pages/BreakIt.js") },
+  {
+    path: "/console/mail",
+    title: "Mail",
+    group: "Needs a person",
+    shortcut: "m",
+    load: () => import("./pages/Mail.js")
+  },
+  {
+    path: "/console/break-it",
+    title: "Break it",
+    group: "Operate",
+    shortcut: "b",
+    load: () => import("./pages/BreakIt.js")
+  },
   { path: "/console/audit", title: "Audit", group: "Operate", shortcut: "a", load: () => import("./pages/Audit.js") },
-  { path: "/console/settings", title: "Settings", group: "Operate", shortcut: "s", load: () => import("./pages/Settings.js") }
+  {
+    path: "/console/settings",
+    title: "Settings",
+    group: "Operate",
+    shortcut: "s",
+    load: () => import("./pages/Settings.js")
+  }
 ]
 
 /**

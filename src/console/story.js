@@ -12,13 +12,14 @@ export const Story = ({ steps }) =>
     ? html`<${Empty}>Nothing is recorded.<//>`
     : html`<ol class="story">
         ${steps.map(
-          ({ at, by, reason, tone = "", what }, index) => html`<li key=${index} class=${tone}>
-            <${Time} at=${at} />
-            <div>
-              <p>${what}${by === undefined ? null : html` <span class="dim">by ${by}</span>`}</p>
-              ${reason === undefined ? null : html`<p class="dim">“${reason}”</p>`}
-            </div>
-          </li>`
+          ({ at, by, reason, tone = "", what }, index) =>
+            html`<li key=${index} class=${tone}>
+              <${Time} at=${at} />
+              <div>
+                <p>${what}${by === undefined ? null : html` <span class="dim">by ${by}</span>`}</p>
+                ${reason === undefined ? null : html`<p class="dim">“${reason}”</p>`}
+              </div>
+            </li>`
         )}
       </ol>`
 

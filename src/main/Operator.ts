@@ -11,6 +11,7 @@ import { PaymentReport } from "../application/PaymentReport.ts"
 import { Payments } from "../application/Payments.ts"
 import { SettlePayment } from "../application/SettlePayment.ts"
 import { StatusReport } from "../application/StatusReport.ts"
+import { Sums } from "../application/Sums.ts"
 import { Subscribers } from "../application/Timeline.ts"
 import * as Config from "../Config.ts"
 import type { AppConfig } from "../Config.ts"
@@ -80,6 +81,7 @@ export const operations = decisions.pipe(
 export const admin = Layer.mergeAll(
   decisions,
   SettlePayment.layer,
+  Sums.layer,
   SandboxControl.layer,
   Layer.effect(SettingsInForce, Config.inForce),
   KnownNames.layer({ topic: topicNames, consumer: consumerNames, "task type": taskTypeNames })

@@ -10,7 +10,18 @@ import { pay, payUnanswered, place, recover, refund, test } from "./World.ts"
 const sumsOf = (seconds: number) =>
   Sums.use((sums) => sums.of(seconds)).pipe(
     Effect.provide(Sums.layer.pipe(Layer.provide(Layer.succeed(Subscribers, { names: ["billing", "receipts"] })))),
-    Effect.map(({ at: _, ...rest }) => rest)
+    Effect.map(({ areAll, books, changes, dead, discarded, effects, orders, published, underWay, waiting }) => ({
+      areAll,
+      books,
+      changes,
+      dead,
+      discarded,
+      effects,
+      orders,
+      published,
+      underWay,
+      waiting
+    }))
   )
 
 test("changes, events, effects and money of the last orders are counted apart: published, waiting, dead, and under way", (gateway) =>

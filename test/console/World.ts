@@ -79,17 +79,24 @@ export const onPage = <A, E, R>(
     use(
       {
         ...options,
-        allowed: new RegExp(`status of 401${options.allowed === undefined ? "" : `|${options.allowed.source}`}`)
+        allowed: new RegExp(
+          `status of 401|/admin/stream${options.allowed === undefined ? "" : `|${options.allowed.source}`}`
+        )
       },
       (page) => Effect.andThen(signIn(page, options.path), body(page))
     )
   )
 
-/** Says that the action with this reason has left exactly one row in the audit. */
+/** Waits until the action with this reason is in the audit: in exactly one row. */
 export const audited = Effect.fnUntraced(function* (reason: string, expected: Readonly<Record<string, unknown>>) {
   const sql = yield* SqlClient.SqlClient
-  const rows = yield* sql<Readonly<Record<string, unknown>>>`
+  const found = sql<Readonly<Record<string, unknown>>>`
     SELECT actor, action, subject, subject_id AS "subjectId" FROM operator_audit WHERE reason = ${reason} ORDER BY audit_id`
+  yield* eventually(
+    `the reason "${reason}" in the audit`,
+    Effect.map(found, (rows) => rows.length > 0)
+  )
+  const rows = yield* found
   assert.strictEqual(rows.length, 1, `rows of the audit with the reason ${reason}`)
   assert.deepInclude(rows[0], expected)
 })

@@ -109,7 +109,9 @@ const stepsOf = (page: Page, origin: string, failures: ReadonlyArray<string>): B
       Effect.catchCause((cause) =>
         Effect.flatMap(text, (shown) =>
           Effect.die(
-            new Error(`${String(cause)}\nfailures: ${failures.join("; ")}\nthe page shows:\n${shown.slice(0, 3_000)}`)
+            new Error(
+              `${String(cause)}\nfailures: ${[...new Set(failures)].join("; ")}\nthe page shows:\n${shown.slice(0, 3_000)}`
+            )
           )
         )
       )
@@ -217,7 +219,8 @@ export const make = Effect.fnUntraced(function* (source: BrowserSource) {
         const failures: Array<string> = []
         const result = yield* Effect.scoped(Effect.flatMap(open(options, failures), body))
         const left = failures.filter((failure) => options.allowed?.test(failure) !== true)
-        if (left.length > 0) return yield* Effect.die(new Error(`in the page at ${options.url}:\n${left.join("\n")}`))
+        if (left.length > 0)
+          return yield* Effect.die(new Error(`in the page at ${options.url}:\n${[...new Set(left)].join("\n")}`))
         return result
       })
   })

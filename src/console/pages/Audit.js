@@ -10,7 +10,19 @@ import { Pager, Table } from "../table.js"
 /** A person who looks at the audit sees a new entry within this time. */
 const refreshMillis = 5_000
 
-const subjects = ["outbox event", "inbox event", "task", "payment", "mail", "topic", "consumer", "task type", "fault point", "order"]
+const subjects = [
+  "outbox event",
+  "inbox event",
+  "task",
+  "payment",
+  "mail",
+  "topic",
+  "consumer",
+  "task type",
+  "fault point",
+  "sandbox gateway",
+  "order"
+]
 
 /** @param {unknown} value */
 const word = (value) => (typeof value === "string" ? value : JSON.stringify(value))
@@ -27,10 +39,12 @@ const Change = ({ after, before }) => {
     ? html`<span class="dim">–</span>`
     : html`<ul class="plain">
         ${names.map(
-          (name) => html`<li key=${name}>
-            <span class="dim">${name}</span> ${name in was ? html`<code>${word(was[name])}</code>` : html`<span class="dim">nothing</span>`}
-            ${" → "}${name in is ? html`<code>${word(is[name])}</code>` : html`<span class="dim">nothing</span>`}
-          </li>`
+          (name) =>
+            html`<li key=${name}>
+              <span class="dim">${name}</span>
+              ${name in was ? html`<code>${word(was[name])}</code>` : html`<span class="dim">nothing</span>`}
+              ${" → "}${name in is ? html`<code>${word(is[name])}</code>` : html`<span class="dim">nothing</span>`}
+            </li>`
         )}
       </ul>`
 }
@@ -43,13 +57,23 @@ const columns = [
     head: "To",
     cell: (/** @type {any} */ { subject, subjectId }) => html`${subject}<br /><code class="error">${subjectId}</code>`
   },
-  { head: "Why", as: /** @type {const} */ ("wide"), cell: (/** @type {any} */ { reason }) => html`<span class="error">${reason}</span>` },
-  { head: "Before → after", as: /** @type {const} */ ("wide"), cell: (/** @type {any} */ entry) => html`<${Change} before=${entry.before} after=${entry.after} />` }
+  {
+    head: "Why",
+    as: /** @type {const} */ ("wide"),
+    cell: (/** @type {any} */ { reason }) => html`<span class="error">${reason}</span>`
+  },
+  {
+    head: "Before → after",
+    as: /** @type {const} */ ("wide"),
+    cell: (/** @type {any} */ entry) => html`<${Change} before=${entry.before} after=${entry.after} />`
+  }
 ]
 
 export const Page = () => {
   const [{ action, actor, cursor, sinceSeconds, subject, subjectId }] = useQuery()
-  const load = useLoad(withQuery("/admin/audit", { action, actor, cursor, sinceSeconds, subject, subjectId }), { everyMillis: refreshMillis })
+  const load = useLoad(withQuery("/admin/audit", { action, actor, cursor, sinceSeconds, subject, subjectId }), {
+    everyMillis: refreshMillis
+  })
   return html`<${PageHead} title="Audit" />
     <${Filter}
       fields=${[
@@ -62,10 +86,17 @@ export const Page = () => {
     />
     <${Section} title="Entries">
       <${Loaded} load=${load} what="Reading the audit">
-        ${(/** @type {any} */ { items, nextCursor }) => html`${items.length === 0
-            ? html`<${Empty}>No entry matches.<//>`
-            : html`<${Table} caption="Audit" columns=${columns} rows=${items} keyOf=${(/** @type {any} */ { id }) => String(id)} />`}
-          <${Pager} nextCursor=${nextCursor} count=${items.length} />`}
+        ${(/** @type {any} */ { items, nextCursor }) =>
+          html`${
+              items.length === 0
+                ? html`<${Empty}>No entry matches.<//>`
+                : html`<${Table}
+                    caption="Audit"
+                    columns=${columns}
+                    rows=${items}
+                    keyOf=${(/** @type {any} */ { id }) => String(id)}
+                  />`
+            } <${Pager} nextCursor=${nextCursor} count=${items.length} />`}
       <//>
     <//>`
 }

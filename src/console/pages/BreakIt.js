@@ -16,8 +16,12 @@ const logged = 20
 
 /** What was armed, cleared and changed, from the audit. */
 const Log = () => {
-  const faults = useLoad(withQuery("/admin/audit", { subject: "fault point", limit: logged }), { everyMillis: refreshMillis })
-  const gateway = useLoad(withQuery("/admin/audit", { subject: "gateway", limit: logged }), { everyMillis: refreshMillis })
+  const faults = useLoad(withQuery("/admin/audit", { subject: "fault point", limit: logged }), {
+    everyMillis: refreshMillis
+  })
+  const gateway = useLoad(withQuery("/admin/audit", { subject: "sandbox gateway", limit: logged }), {
+    everyMillis: refreshMillis
+  })
   const steps = (/** @type {any} */ { items }) =>
     [...items, ...(gateway.data?.items ?? [])]
       .toSorted((a, b) => b.at.localeCompare(a.at))
@@ -31,15 +35,17 @@ const Log = () => {
         reason
       }))
   return html`<${Section} title="What was done">
-    <${Loaded} load=${faults} what="Reading the audit">${(/** @type {any} */ page) => html`<${Story} steps=${steps(page)} />`}<//>
+    <${Loaded} load=${faults} what="Reading the audit"
+      >${(/** @type {any} */ page) => html`<${Story} steps=${steps(page)} />`}<//
+    >
   <//>`
 }
 
 export const Page = () =>
   html`<${PageHead} title="Break it" />
     <p>
-      Make something fail, and watch what the service makes of it. This page ends no process: for that run <code>npm run demo</code>, or
-      <code>kill -9</code> one in a terminal. The page finds the service again by itself.
+      Make something fail, and watch what the service makes of it. This page ends no process: for that run
+      <code>npm run demo</code>, or <code>kill -9</code> one in a terminal. The page finds the service again by itself.
     </p>
     <${SumsSection} />
     <${GatewaySection} />

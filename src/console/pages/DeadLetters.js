@@ -24,7 +24,9 @@ const why = {
   head: "Why",
   as: /** @type {const} */ ("wide"),
   cell: (/** @type {any} */ { attempts, lastError, status }) =>
-    html`<span class="error">${lastError ?? (status === "parked" ? "waits behind an earlier event" : status === "gap" ? "an earlier version has not come" : "–")}</span>
+    html`<span class="error"
+        >${lastError ?? (status === "parked" ? "waits behind an earlier event" : status === "gap" ? "an earlier version has not come" : "–")}</span
+      >
       ${attempts === null ? null : html`<small class="dim">${counted(attempts, "attempt")}</small>`}`
 }
 
@@ -33,7 +35,13 @@ const Aggregate = ({ id, type = "Order", version }) =>
   html`<${Id} id=${id} ...${type === "Order" ? { href: `/console/orders/${encodeURIComponent(id)}` } : {}} />
     ${version === null ? null : html`<small class="dim">version ${version}</small>`}`
 
-const status = { head: "State", cell: (/** @type {any} */ { nextAttemptAt, status }) => html`<${State} of=${status} />${nextAttemptAt === null ? null : html`<small class="dim">next <${Time} at=${nextAttemptAt} /></small>`}` }
+const status = {
+  head: "State",
+  cell: (/** @type {any} */ { nextAttemptAt, status }) =>
+    html`<${State}
+        of=${status}
+      />${nextAttemptAt === null ? null : html`<small class="dim">next <${Time} at=${nextAttemptAt} /></small>`}`
+}
 
 const sides = {
   outbox: {
@@ -47,15 +55,23 @@ const sides = {
     where: { name: "topic", label: "Topic" },
     does: "go to the broker again, in the order of their versions.",
     keyOf: (/** @type {any} */ event) => event.eventId,
-    nameOf: (/** @type {any} */ event) => `${event.eventType} version ${event.aggregateVersion} of ${event.aggregateId}`,
+    nameOf: (/** @type {any} */ event) =>
+      `${event.eventType} version ${event.aggregateVersion} of ${event.aggregateId}`,
     actions: outboxActions,
     columns: [
       {
         head: "Event",
         cell: (/** @type {any} */ { eventId, eventType, topic }) =>
-          html`${eventType} <small class="dim">to ${topic}</small><br /><${Id} id=${eventId} href=${`/console/dead-letters/outbox/${eventId}`} />`
+          html`${eventType} <small class="dim">to ${topic}</small><br /><${Id}
+              id=${eventId}
+              href=${`/console/dead-letters/outbox/${eventId}`}
+            />`
       },
-      { head: "Order", cell: (/** @type {any} */ event) => html`<${Aggregate} type=${event.aggregateType} id=${event.aggregateId} version=${event.aggregateVersion} />` },
+      {
+        head: "Order",
+        cell: (/** @type {any} */ event) =>
+          html`<${Aggregate} type=${event.aggregateType} id=${event.aggregateId} version=${event.aggregateVersion} />`
+      },
       why,
       status,
       { head: "Written", cell: (/** @type {any} */ { occurredAt }) => html`<${Time} at=${occurredAt} />` }
@@ -83,7 +99,11 @@ const sides = {
               href=${`/console/dead-letters/inbox/${encodeURIComponent(consumer)}/${encodeURIComponent(eventId)}`}
             />`
       },
-      { head: "Order", cell: (/** @type {any} */ event) => html`<${Aggregate} type=${undefined} id=${event.aggregateId} version=${event.aggregateVersion} />` },
+      {
+        head: "Order",
+        cell: (/** @type {any} */ event) =>
+          html`<${Aggregate} type=${undefined} id=${event.aggregateId} version=${event.aggregateVersion} />`
+      },
       why,
       status,
       { head: "Since", cell: (/** @type {any} */ { parkedAt }) => html`<${Time} at=${parkedAt} />` }
@@ -95,7 +115,13 @@ const sides = {
 const Tabs = ({ current }) =>
   html`<nav class="tabs" aria-label="Sides">
     ${Object.entries(sides).map(
-      ([name, { tab }]) => html`<a key=${name} href=${`/console/dead-letters?side=${name}`} aria-current=${name === current ? "page" : undefined}>${tab}</a>`
+      ([name, { tab }]) =>
+        html`<a
+          key=${name}
+          href=${`/console/dead-letters?side=${name}`}
+          aria-current=${name === current ? "page" : undefined}
+          >${tab}</a
+        >`
     )}
   </nav>`
 
@@ -114,8 +140,17 @@ const Causes = ({ filter, onDone, side }) => {
     onDone()
   }
   const columns = [
-    { head: "Cause", as: /** @type {const} */ ("wide"), cell: (/** @type {any} */ { cause }) => html`<span class="error">${cause}</span>` },
-    { head: "What", cell: (/** @type {any} */ group) => html`${group.eventType ?? "can't be read"} <small class="dim">${side === "outbox" ? "to" : "for"} ${group[where.name]}</small>` },
+    {
+      head: "Cause",
+      as: /** @type {const} */ ("wide"),
+      cell: (/** @type {any} */ { cause }) => html`<span class="error">${cause}</span>`
+    },
+    {
+      head: "What",
+      cell: (/** @type {any} */ group) =>
+        html`${group.eventType ?? "can't be read"}
+          <small class="dim">${side === "outbox" ? "to" : "for"} ${group[where.name]}</small>`
+    },
     { head: "State", cell: (/** @type {any} */ { status }) => html`<${State} of=${status} />` },
     { head: "Events", as: /** @type {const} */ ("number"), cell: (/** @type {any} */ { count }) => number(count) },
     { head: "First", cell: (/** @type {any} */ { first }) => html`<${Time} at=${first} />` },
@@ -123,7 +158,12 @@ const Causes = ({ filter, onDone, side }) => {
     {
       head: "List",
       cell: (/** @type {any} */ { cause, eventType, status, ...group }) =>
-        html`<button type="button" onClick=${() => change({ cause, status, type: eventType ?? "", [where.name]: group[where.name] })}>Show these</button>`
+        html`<button
+          type="button"
+          onClick=${() => change({ cause, status, type: eventType ?? "", [where.name]: group[where.name] })}
+        >
+          Show these
+        </button>`
     }
   ]
   return html`<${Section} title="By cause">
@@ -144,7 +184,12 @@ const Causes = ({ filter, onDone, side }) => {
                       bulkAction({
                         label: "Retry all",
                         path: retryAll,
-                        filter: { ...bodyFilter(others), cause: group.cause, type: group.eventType ?? undefined, [where.name]: group[where.name] },
+                        filter: {
+                          ...bodyFilter(others),
+                          cause: group.cause,
+                          type: group.eventType ?? undefined,
+                          [where.name]: group[where.name]
+                        },
                         thing: "dead event",
                         does,
                         told: retold,
@@ -206,17 +251,22 @@ export const Page = () => {
       />`}
     >
       <${Loaded} load=${load} what="Looking for events">
-        ${(/** @type {any} */ { items, nextCursor }) => html`${items.length === 0
-            ? html`<${Empty}>No event is ${query["status"] ?? of.any.replace(" and ", " or ")}${Object.values(filter).some(Boolean) ? " and matches" : ""}.<//>`
-            : html`<${Table}
-                caption="Events"
-                columns=${of.columns}
-                rows=${items}
-                keyOf=${of.keyOf}
-                nameOf=${of.nameOf}
-                actions=${(/** @type {any} */ event) => of.actions(event, load.reload)}
-              />`}
-          <${Pager} nextCursor=${nextCursor} count=${items.length} />`}
+        ${(/** @type {any} */ { items, nextCursor }) =>
+          html`${
+              items.length === 0
+                ? html`<${Empty}
+                    >No event is
+                    ${query["status"] ?? of.any.replace(" and ", " or ")}${Object.values(filter).some(Boolean) ? " and matches" : ""}.<//
+                  >`
+                : html`<${Table}
+                    caption="Events"
+                    columns=${of.columns}
+                    rows=${items}
+                    keyOf=${of.keyOf}
+                    nameOf=${of.nameOf}
+                    actions=${(/** @type {any} */ event) => of.actions(event, load.reload)}
+                  />`
+            } <${Pager} nextCursor=${nextCursor} count=${items.length} />`}
       <//>
     <//>`
 }

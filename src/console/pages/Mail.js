@@ -26,7 +26,9 @@ const actionsOf = ({ id, status, uncertainSends }, onDone) => {
   }
   const resolved = (/** @type {string} */ outcome) => async (/** @type {string} */ reason) => {
     const answer = await call("resolve", { outcome, reason })
-    return answer.changed ? `The mail is ${answer.status} by your word.` : `Nothing changed: the mail is ${answer.status} already.`
+    return answer.changed
+      ? `The mail is ${answer.status} by your word.`
+      : `Nothing changed: the mail is ${answer.status} already.`
   }
   /** @type {import("../act.js").Action} */
   const retry = {
@@ -58,19 +60,26 @@ const columns = [
     head: "Mail",
     as: /** @type {const} */ ("wide"),
     cell: (/** @type {any} */ { id, kind, recipient, subject }) =>
-      html`${subject}<br /><small class="dim">${kind} to ${recipient}</small><br /><${Id} id=${id} href=${`/console/tasks/${id}`} />`
+      html`${subject}<br /><small class="dim">${kind} to ${recipient}</small><br /><${Id}
+          id=${id}
+          href=${`/console/tasks/${id}`}
+        />`
   },
   {
     head: "State",
     cell: (/** @type {any} */ { status, taskState }) =>
-      html`<${State} of=${status} />${taskState === "dead" && status !== "dead" ? html` <${State} of="dead" text="not tried again" />` : null}`
+      html`<${State}
+          of=${status}
+        />${taskState === "dead" && status !== "dead" ? html` <${State} of="dead" text="not tried again" />` : null}`
   },
   {
     head: "Why",
     as: /** @type {const} */ ("wide"),
     cell: (/** @type {any} */ { lastError, sends, uncertainSends }) =>
       html`<span class="error">${lastError ?? "–"}</span>
-        <small class="dim">${counted(sends, "send")}${uncertainSends > 0 ? `, ${uncertainSends} without an answer` : ""}</small>`
+        <small class="dim"
+          >${counted(sends, "send")}${uncertainSends > 0 ? `, ${uncertainSends} without an answer` : ""}</small
+        >`
   },
   { head: "Changed", cell: (/** @type {any} */ { updatedAt }) => html`<${Time} at=${updatedAt} />` },
   { head: "Next send", cell: (/** @type {any} */ { nextSendAt }) => html`<${Time} at=${nextSendAt} />` }
@@ -88,17 +97,19 @@ export const Page = () => {
     />
     <${Section} title="Mail">
       <${Loaded} load=${load} what="Looking for mail">
-        ${(/** @type {any} */ { items, nextCursor }) => html`${items.length === 0
-            ? html`<${Empty}>${status === undefined ? "No mail waits." : `No mail is ${status}.`}<//>`
-            : html`<${Table}
-                caption="Mail"
-                columns=${columns}
-                rows=${items}
-                keyOf=${(/** @type {any} */ { id }) => id}
-                nameOf=${(/** @type {any} */ { id }) => `mail ${id}`}
-                actions=${(/** @type {any} */ mail) => actionsOf(mail, load.reload)}
-              />`}
-          <${Pager} nextCursor=${nextCursor} count=${items.length} />`}
+        ${(/** @type {any} */ { items, nextCursor }) =>
+          html`${
+              items.length === 0
+                ? html`<${Empty}>${status === undefined ? "No mail waits." : `No mail is ${status}.`}<//>`
+                : html`<${Table}
+                    caption="Mail"
+                    columns=${columns}
+                    rows=${items}
+                    keyOf=${(/** @type {any} */ { id }) => id}
+                    nameOf=${(/** @type {any} */ { id }) => `mail ${id}`}
+                    actions=${(/** @type {any} */ mail) => actionsOf(mail, load.reload)}
+                  />`
+            } <${Pager} nextCursor=${nextCursor} count=${items.length} />`}
       <//>
     <//>`
 }

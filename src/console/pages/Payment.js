@@ -17,28 +17,33 @@ export const Page = ({ segments: [id = ""] }) => {
   const [found, setFound] = useState(/** @type {any} */ (undefined))
   return html`<${PageHead} title="Payment"><a href="/console/payments">All payments</a><//>
     <${Loaded} load=${load} what="Looking for the payment">
-      ${(/** @type {any} */ { order, payment, story }) => html`<${Section} title="What our books say">
-          <${Facts}
-            pairs=${[
-              ["id, and key at the gateway", html`<${Id} id=${payment.id} whole />`],
-              ["state", html`<${State} of=${payment.status} />`],
-              ["amount", html`<${Money} minor=${payment.amountMinor} currency=${payment.currency} />`],
-              ["captured", html`<${Money} minor=${payment.capturedMinor} currency=${payment.currency} />`],
-              ["refunded", html`<${Money} minor=${payment.refundedMinor} currency=${payment.currency} />`],
-              ["method", payment.paymentMethod],
-              ["declined because", payment.declineReason ?? "–"],
-              ["order", html`<${Id} id=${payment.orderId} href=${`/console/orders/${payment.orderId}`} /> <${State} of=${order.status} />`],
-              ["begun", html`<${Time} at=${payment.createdAt} />`],
-              ["in this state since", html`<${Time} at=${payment.updatedAt} />`]
-            ]}
-          />
-          ${found === undefined ? null : html`<${Findings} found=${found} />`}
-          <${Actions} actions=${settleActions(payment, found, load.reload)}>
-            <${CheckButton} id=${payment.id} onFound=${setFound} />
+      ${(/** @type {any} */ { order, payment, story }) =>
+        html`<${Section} title="What our books say">
+            <${Facts}
+              pairs=${[
+                ["id, and key at the gateway", html`<${Id} id=${payment.id} whole />`],
+                ["state", html`<${State} of=${payment.status} />`],
+                ["amount", html`<${Money} minor=${payment.amountMinor} currency=${payment.currency} />`],
+                ["captured", html`<${Money} minor=${payment.capturedMinor} currency=${payment.currency} />`],
+                ["refunded", html`<${Money} minor=${payment.refundedMinor} currency=${payment.currency} />`],
+                ["method", payment.paymentMethod],
+                ["declined because", payment.declineReason ?? "–"],
+                [
+                  "order",
+                  html`<${Id} id=${payment.orderId} href=${`/console/orders/${payment.orderId}`} />
+                    <${State} of=${order.status} />`
+                ],
+                ["begun", html`<${Time} at=${payment.createdAt} />`],
+                ["in this state since", html`<${Time} at=${payment.updatedAt} />`]
+              ]}
+            />
+            ${found === undefined ? null : html`<${Findings} found=${found} />`}
+            <${Actions} actions=${settleActions(payment, found, load.reload)}>
+              <${CheckButton} id=${payment.id} onFound=${setFound} />
+            <//>
           <//>
-        <//>
-        <${Section} title="What happened">
-          <${Story} steps=${story.map((/** @type {any} */ { at, of, what }) => ({ at, what: `${of}: ${what}` }))} />
-        <//>`}
+          <${Section} title="What happened">
+            <${Story} steps=${story.map((/** @type {any} */ { at, of, what }) => ({ at, what: `${of}: ${what}` }))} />
+          <//>`}
     <//>`
 }

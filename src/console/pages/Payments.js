@@ -27,13 +27,22 @@ const columns = [
     head: "Payment",
     cell: (/** @type {any} */ { id }) => html`<${Id} id=${id} href=${`/console/payments/${id}`} />`
   },
-  { head: "Amount", as: /** @type {const} */ ("number"), cell: (/** @type {any} */ { amountMinor, currency }) => html`<${Money} minor=${amountMinor} currency=${currency} />` },
+  {
+    head: "Amount",
+    as: /** @type {const} */ ("number"),
+    cell: (/** @type {any} */ { amountMinor, currency }) => html`<${Money} minor=${amountMinor} currency=${currency} />`
+  },
   {
     head: "State",
     cell: (/** @type {any} */ { declineReason, status }) =>
-      html`<${State} of=${status} />${declineReason === null ? null : html`<small class="dim">declined: ${declineReason}</small>`}`
+      html`<${State}
+          of=${status}
+        />${declineReason === null ? null : html`<small class="dim">declined: ${declineReason}</small>`}`
   },
-  { head: "Order", cell: (/** @type {any} */ { orderId }) => html`<${Id} id=${orderId} href=${`/console/orders/${orderId}`} />` },
+  {
+    head: "Order",
+    cell: (/** @type {any} */ { orderId }) => html`<${Id} id=${orderId} href=${`/console/orders/${orderId}`} />`
+  },
   { head: "Since", cell: (/** @type {any} */ { updatedAt }) => html`<${Time} at=${updatedAt} />` },
   {
     head: "At the gateway",
@@ -54,17 +63,19 @@ export const Page = () => {
     />
     <${Section} title="Payments">
       <${Loaded} load=${load} what="Looking for payments">
-        ${(/** @type {any} */ { items, nextCursor }) => html`${items.length === 0
-            ? html`<${Empty}>${status === undefined ? "No payment waits." : `No payment is ${status}.`}<//>`
-            : html`<${Table}
-                caption="Payments"
-                columns=${columns}
-                rows=${items}
-                keyOf=${(/** @type {any} */ { id }) => id}
-                nameOf=${(/** @type {any} */ { id }) => `payment ${id}`}
-                actions=${(/** @type {any} */ payment) => settleActions(payment, undefined, load.reload)}
-              />`}
-          <${Pager} nextCursor=${nextCursor} count=${items.length} />`}
+        ${(/** @type {any} */ { items, nextCursor }) =>
+          html`${
+              items.length === 0
+                ? html`<${Empty}>${status === undefined ? "No payment waits." : `No payment is ${status}.`}<//>`
+                : html`<${Table}
+                    caption="Payments"
+                    columns=${columns}
+                    rows=${items}
+                    keyOf=${(/** @type {any} */ { id }) => id}
+                    nameOf=${(/** @type {any} */ { id }) => `payment ${id}`}
+                    actions=${(/** @type {any} */ payment) => settleActions(payment, undefined, load.reload)}
+                  />`
+            } <${Pager} nextCursor=${nextCursor} count=${items.length} />`}
       <//>
     <//>`
 }

@@ -11,11 +11,13 @@ const columns = [
     head: "Value",
     as: /** @type {const} */ ("wide"),
     cell: (/** @type {any} */ { isDefault, isSecret, value }) =>
-      html`${isSecret
-        ? html`<span class="dim">${isDefault ? "not set" : "set, and secret"}</span>`
-        : value === null
-          ? html`<span class="dim">not set</span>`
-          : html`<code class="error">${value}</code>`}
+      html`${
+        isSecret
+          ? html`<span class="dim">${isDefault ? "not set" : "set, and secret"}</span>`
+          : value === null
+            ? html`<span class="dim">not set</span>`
+            : html`<code class="error">${value}</code>`
+      }
       ${isDefault ? html`<small class="dim">default</small>` : html`<span class="pill">set</span>`}`
   },
   { head: "What it is", as: /** @type {const} */ ("wide"), cell: (/** @type {any} */ { description }) => description }
@@ -29,7 +31,12 @@ export const Page = () => {
     (!only || !isDefault) && `${variable} ${description}`.toLowerCase().includes(wanted.trim().toLowerCase())
   return html`<${PageHead} title="Settings" />
     <p>As this process has read them at its start. A change takes effect with the next start.</p>
-    <form class="filter" role="search" aria-label="Filter" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
+    <form
+      class="filter"
+      role="search"
+      aria-label="Filter"
+      onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}
+    >
       <div class="field">
         <label for="settings-search">Search</label>
         <input
@@ -39,7 +46,9 @@ export const Page = () => {
           onInput=${(/** @type {Event} */ event) => setWanted(/** @type {HTMLInputElement} */ (event.currentTarget).value)}
         />
       </div>
-      <label class="check"><input type="checkbox" checked=${only} onChange=${() => setOnly(!only)} /> Only what is set</label>
+      <label class="check"
+        ><input type="checkbox" checked=${only} onChange=${() => setOnly(!only)} /> Only what is set</label
+      >
     </form>
     <${Section} title="In force">
       <${Loaded} load=${load} what="Reading the settings">
@@ -47,7 +56,12 @@ export const Page = () => {
           const rows = (Array.isArray(answer) ? answer : answer.items).filter(matches)
           return rows.length === 0
             ? html`<${Empty}>No variable matches.<//>`
-            : html`<${Table} caption="Settings" columns=${columns} rows=${rows} keyOf=${(/** @type {any} */ { variable }) => variable} />`
+            : html`<${Table}
+                caption="Settings"
+                columns=${columns}
+                rows=${rows}
+                keyOf=${(/** @type {any} */ { variable }) => variable}
+              />`
         }}
       <//>
     <//>`

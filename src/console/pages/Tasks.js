@@ -50,7 +50,7 @@ const Types = ({ onDone }) => {
       cell: (/** @type {any} */ { type }) => {
         const pause = pauseOf(type)
         return html`${type}
-          ${pause === undefined ? null : html`<${State} of="paused" title=${`by ${pause.actor}: ${pause.reason}`} />`}`
+        ${pause === undefined ? null : html`<${State} of="paused" title=${`by ${pause.actor}: ${pause.reason}`} />`}`
       }
     },
     ...waiting.map((state) => ({
@@ -59,7 +59,12 @@ const Types = ({ onDone }) => {
       cell: (/** @type {any} */ row) =>
         row[state] === undefined
           ? html`<span class="dim">0</span>`
-          : html`<button type="button" class="figure" aria-label=${`${number(row[state])} ${state} of ${row.type}: show them`} onClick=${() => change({ type: row.type, status: state })}>
+          : html`<button
+              type="button"
+              class="figure"
+              aria-label=${`${number(row[state])} ${state} of ${row.type}: show them`}
+              onClick=${() => change({ type: row.type, status: state })}
+            >
               ${number(row[state])}
             </button>`
     }))
@@ -90,7 +95,11 @@ const Causes = ({ filter: { sinceSeconds, type }, onDone }) => {
   const [, change] = useQuery()
   const load = useLoad(withQuery("/admin/tasks/causes", { sinceSeconds, type }), { everyMillis: refreshMillis })
   const columns = [
-    { head: "Cause", as: /** @type {const} */ ("wide"), cell: (/** @type {any} */ { cause }) => html`<span class="error">${cause}</span>` },
+    {
+      head: "Cause",
+      as: /** @type {const} */ ("wide"),
+      cell: (/** @type {any} */ { cause }) => html`<span class="error">${cause}</span>`
+    },
     { head: "Type", cell: (/** @type {any} */ { type }) => type },
     { head: "State", cell: (/** @type {any} */ { state }) => html`<${State} of=${state} />` },
     { head: "Tasks", as: /** @type {const} */ ("number"), cell: (/** @type {any} */ { count }) => number(count) },
@@ -120,7 +129,11 @@ const Causes = ({ filter: { sinceSeconds, type }, onDone }) => {
                       bulkAction({
                         label: "Retry all",
                         path: "/admin/tasks/retry",
-                        filter: { cause, type, ...(sinceSeconds === undefined ? {} : { sinceSeconds: Number(sinceSeconds) }) },
+                        filter: {
+                          cause,
+                          type,
+                          ...(sinceSeconds === undefined ? {} : { sinceSeconds: Number(sinceSeconds) })
+                        },
                         thing: "dead task",
                         does: "run again, with all their attempts.",
                         told: retold,
@@ -138,7 +151,8 @@ const Causes = ({ filter: { sinceSeconds, type }, onDone }) => {
 const columns = [
   {
     head: "Task",
-    cell: (/** @type {any} */ { taskId, type }) => html`${type}<br /><${Id} id=${taskId} href=${`/console/tasks/${taskId}`} />`
+    cell: (/** @type {any} */ { taskId, type }) =>
+      html`${type}<br /><${Id} id=${taskId} href=${`/console/tasks/${taskId}`} />`
   },
   {
     head: "State",
@@ -163,7 +177,9 @@ export const Page = () => {
   const { cause, cursor, sinceSeconds, type } = query
   // The overview's links say state; the filter's own word is the one of all lists.
   const status = query["status"] ?? query["state"]
-  const load = useLoad(withQuery("/admin/tasks", { state: status, type, cause, sinceSeconds, cursor }), { everyMillis: refreshMillis })
+  const load = useLoad(withQuery("/admin/tasks", { state: status, type, cause, sinceSeconds, cursor }), {
+    everyMillis: refreshMillis
+  })
   const filter = { type, cause, sinceSeconds }
   return html`<${PageHead} title="Tasks" />
     <${Types} onDone=${load.reload} />
@@ -196,17 +212,19 @@ export const Page = () => {
       />`}
     >
       <${Loaded} load=${load} what="Looking for tasks">
-        ${(/** @type {any} */ { items, nextCursor }) => html`${items.length === 0
-            ? html`<${Empty}>No task ${status === undefined ? "waits" : `is ${status}`}.<//>`
-            : html`<${Table}
-                caption="Tasks"
-                columns=${columns}
-                rows=${items}
-                keyOf=${(/** @type {any} */ { taskId }) => taskId}
-                nameOf=${(/** @type {any} */ { taskId, type }) => `${type} task ${taskId}`}
-                actions=${(/** @type {any} */ task) => taskActions(task, load.reload)}
-              />`}
-          <${Pager} nextCursor=${nextCursor} count=${items.length} />`}
+        ${(/** @type {any} */ { items, nextCursor }) =>
+          html`${
+              items.length === 0
+                ? html`<${Empty}>No task ${status === undefined ? "waits" : `is ${status}`}.<//>`
+                : html`<${Table}
+                    caption="Tasks"
+                    columns=${columns}
+                    rows=${items}
+                    keyOf=${(/** @type {any} */ { taskId }) => taskId}
+                    nameOf=${(/** @type {any} */ { taskId, type }) => `${type} task ${taskId}`}
+                    actions=${(/** @type {any} */ task) => taskActions(task, load.reload)}
+                  />`
+            } <${Pager} nextCursor=${nextCursor} count=${items.length} />`}
       <//>
     <//>`
 }

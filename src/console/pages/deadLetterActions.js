@@ -13,7 +13,8 @@ const part = (id) => encodeURIComponent(id)
  *
  * @param {{ readonly status: string, readonly changed: boolean }} answer
  */
-const told = ({ changed, status }) => (changed ? `The event is ${status} now.` : `Nothing changed: the event is ${status} already.`)
+const told = ({ changed, status }) =>
+  changed ? `The event is ${status} now.` : `Nothing changed: the event is ${status} already.`
 
 const behind = "It waits behind another event of its order. Decide about that one first."
 

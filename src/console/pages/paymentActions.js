@@ -61,10 +61,13 @@ export const settleActions = ({ id, status }, found, onDone) => {
         const may = asked.mayBecome
         return html`<${Findings} found=${asked} />
           <p>
-            ${may.length === 0
-              ? "It can't be settled now."
-              : html`It may become ${may.map((/** @type {string} */ one) => html` <${State} key=${one} of=${one} />`)}. The order, its event and the
-                  customer's answer go along, in one transaction. No money is moved.`}
+            ${
+              may.length === 0
+                ? "It can't be settled now."
+                : html`It may become
+                  ${may.map((/** @type {string} */ one) => html` <${State} key=${one} of=${one} />`)}. The order, its
+                  event and the customer's answer go along, in one transaction. No money is moved.`
+            }
           </p>`
       },
       fields: [
@@ -94,7 +97,9 @@ export const settleActions = ({ id, status }, found, onDone) => {
           ...(as !== "" && withoutGateway === "yes" ? { withoutGateway: true } : {})
         })
         onDone()
-        return changed ? `The payment is ${payment.status}, its order ${orderStatus}.` : `Nothing changed: the payment is ${payment.status} already.`
+        return changed
+          ? `The payment is ${payment.status}, its order ${orderStatus}.`
+          : `Nothing changed: the payment is ${payment.status} already.`
       }
     }
   ]

@@ -19,12 +19,16 @@ export const taskActions = ({ state, taskId }, onDone) => {
   /** @type {Action} */
   const retry = {
     label: "Retry",
-    does: state === "failed" || state === "pending" ? "The task runs now instead of at its next time." : "The task runs again, with all its attempts.",
+    does:
+      state === "failed" || state === "pending"
+        ? "The task runs now instead of at its next time."
+        : "The task runs again, with all its attempts.",
     run: run("retry")
   }
   /** @type {Action} */
   const cancel = {
     label: "Cancel",
+    verb: "Cancel the task",
     tone: "danger",
     does:
       state === "processing"

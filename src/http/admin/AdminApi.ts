@@ -6,6 +6,7 @@ import { AdminMailApi, AdminPaymentsApi } from "./MoneyApi.ts"
 import { DeadLettersApi, OutboxApi } from "./OutboxApi.ts"
 import { PausesApi } from "./PausesApi.ts"
 import { SessionApi } from "./SessionApi.ts"
+import { SumsApi } from "./SumsApi.ts"
 import { AdminTasksApi } from "./TasksApi.ts"
 
 export const adminGroups = [
@@ -19,5 +20,6 @@ export const adminGroups = [
   PausesApi,
   AuditApi,
   SettingsApi,
-  AdminGatewayApi
+  AdminGatewayApi,
+  SumsApi
 ] as const

@@ -3,6 +3,7 @@ import { Layer } from "effect"
 import type { UnsettledMail } from "../../application/mail/UnsettledMail.ts"
 import type { PaymentReport } from "../../application/PaymentReport.ts"
 import type { SettlePayment } from "../../application/SettlePayment.ts"
+import type { Sums } from "../../application/Sums.ts"
 import type { AuditReport } from "../../operations/AuditReport.ts"
 import type { InboxDeadLetters } from "../../operations/InboxDeadLetters.ts"
 import type { InboxReport } from "../../operations/InboxReport.ts"
@@ -18,6 +19,7 @@ import * as MoneyHandlers from "./MoneyHandlers.ts"
 import * as OutboxHandlers from "./OutboxHandlers.ts"
 import * as PausesHandlers from "./PausesHandlers.ts"
 import * as SessionHandlers from "./SessionHandlers.ts"
+import * as SumsHandlers from "./SumsHandlers.ts"
 import * as TasksHandlers from "./TasksHandlers.ts"
 
 /** The services behind them. The operator's commands have the same ones. */
@@ -31,6 +33,7 @@ export type Services =
   | PauseDecisions
   | PaymentReport
   | SettlePayment
+  | Sums
   | TaskReport
   | UnsettledMail
 
@@ -42,5 +45,6 @@ export const layer = Layer.mergeAll(
   MoneyHandlers.layer,
   PausesHandlers.layer,
   AuditHandlers.layer,
-  InstallationHandlers.layer
+  InstallationHandlers.layer,
+  SumsHandlers.layer
 )

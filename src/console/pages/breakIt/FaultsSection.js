@@ -32,9 +32,20 @@ const actionsOf = ({ actions, armed, point }, onDone) => [
     label: "Arm",
     does: `The next processes that come to ${point} are hit, as often as you say, whichever process it is.`,
     fields: [
-      { name: "action", label: "What happens", initial: actions[0], options: actions.map((/** @type {string} */ value) => ({ value, label: meanings[value] ?? value })) },
+      {
+        name: "action",
+        label: "What happens",
+        initial: actions[0],
+        options: actions.map((/** @type {string} */ value) => ({ value, label: meanings[value] ?? value }))
+      },
       { name: "times", label: "How often", type: "number", initial: "1" },
-      { name: "delayMillis", label: "For how long, in ms", type: "number", initial: "1000", isShown: ({ action }) => action === "delay" }
+      {
+        name: "delayMillis",
+        label: "For how long, in ms",
+        type: "number",
+        initial: "1000",
+        isShown: ({ action }) => action === "delay"
+      }
     ],
     run: async (reason, { action, delayMillis, times }) => {
       await put(`/admin/faults/${encodeURIComponent(point)}`, {
@@ -68,14 +79,18 @@ const Armed = ({ armed }) =>
     ? html`<span class="dim">quiet</span>`
     : html`<${State} of="waiting" text=${armed.action} />
         <small class="dim">
-          ${counted(armed.times, "time")} left${armed.action === "delay" ? ` of ${number(armed.delayMillis)} ms` : ""}, by ${armed.actor} at
+          ${counted(armed.times, "time")} left${armed.action === "delay" ? ` of ${number(armed.delayMillis)} ms` : ""},
+          by ${armed.actor} at
           <${Time} at=${armed.armedAt} />: “${armed.reason}”
         </small>`
 
 const columns = [
   { head: "Point", cell: (/** @type {any} */ { point }) => html`<code>${point}</code>` },
-  { head: "Armed", as: /** @type {const} */ ("wide"), cell: (/** @type {any} */ { armed }) => html`<${Armed} armed=${armed} />` },
-  { head: "Fired", as: /** @type {const} */ ("number"), cell: (/** @type {any} */ { fired }) => number(fired ?? 0) }
+  {
+    head: "Armed",
+    as: /** @type {const} */ ("wide"),
+    cell: (/** @type {any} */ { armed }) => html`<${Armed} armed=${armed} />`
+  },
 ]
 
 const isOff = (/** @type {unknown} */ error) => error instanceof Error && "status" in error && error.status === 404
@@ -85,16 +100,19 @@ export const FaultsSection = () => {
   if (load.data === undefined && isOff(load.error)) {
     return html`<${Section} title="Fault points">
       <p><strong>Faults are switched off.</strong> A service that takes money has no way to make it fail.</p>
-      <p>On a test system start it with <code>FAULTS=on npm start</code>. Then each step of the code below its fault points can be made to crash, to fail or to wait from here.</p>
+      <p>
+        On a test system start it with <code>FAULTS=on npm start</code>. Then each step of the code below its fault
+        points can be made to crash, to fail or to wait from here.
+      </p>
     <//>`
   }
   return html`<${Section} title="Fault points">
     <${Loaded} load=${load} what="Looking for fault points">
-      ${(/** @type {any} */ { items }) =>
+      ${(/** @type {any} */ { faults, points, processes }) =>
         html`<${Table}
           caption="Fault points"
           columns=${columns}
-          rows=${items}
+          rows=${points.map((/** @type {any} */ { actions, point }) => ({ actions, point, armed: faults.find((/** @type {any} */ one) => one.point === point) ?? null }))}
           keyOf=${(/** @type {any} */ { point }) => point}
           actions=${(/** @type {any} */ row) => actionsOf(row, load.reload)}
         />`}

@@ -36,8 +36,21 @@ const change = (state, onDone) => ({
   does: "The sandbox gateway behaves so until it is changed again, or until it has done so as often as you say. Real gateways are not touched.",
   fields: [
     { name: "mode", label: "Behaviour", initial: state.mode, options: options(modes) },
-    { name: "delayMillis", label: "Answers late by, in ms", type: "number", initial: String(state.delayMillis), isShown: ({ mode }) => mode === "slow" },
-    { name: "times", label: "For how many requests", type: "number", optional: true, help: "Empty: until it is changed.", isShown: ({ mode }) => mode !== "normal" },
+    {
+      name: "delayMillis",
+      label: "Answers late by, in ms",
+      type: "number",
+      initial: String(state.delayMillis),
+      isShown: ({ mode }) => mode === "slow"
+    },
+    {
+      name: "times",
+      label: "For how many requests",
+      type: "number",
+      optional: true,
+      help: "Empty: until it is changed.",
+      isShown: ({ mode }) => mode !== "normal"
+    },
     { name: "webhooks", label: "Reports", initial: state.webhooks, options: options(webhooks) }
   ],
   run: async (reason, { delayMillis, mode, times, webhooks }) => {
@@ -59,19 +72,26 @@ export const GatewaySection = () => {
   const load = useLoad("/admin/gateway/behaviour", { everyMillis: refreshMillis })
   if (load.data === undefined && isNotOurs(load.error)) {
     return html`<${Section} title="The gateway">
-      <p>This service charges at <code>GATEWAY_URL</code>, and that gateway takes no orders from here. Without the variable a sandbox gateway runs beside the service.</p>
+      <p>
+        This service charges at <code>GATEWAY_URL</code>, and that gateway takes no orders from here. Without the
+        variable a sandbox gateway runs beside the service.
+      </p>
     <//>`
   }
   return html`<${Section} title="The gateway">
     <${Loaded} load=${load} what="Asking the gateway">
-      ${(/** @type {any} */ state) => html`<${Facts}
-          pairs=${[
-            ["behaviour", html`<${State} of=${state.mode === "normal" ? "ready" : "degraded"} text=${state.mode} />`],
-            ["requests left", state.timesLeft === null ? (state.mode === "normal" ? "–" : "all") : number(state.timesLeft)],
-            ["reports", state.webhooks]
-          ]}
-        />
-        <${Actions} actions=${[change(state, load.reload)]} />`}
+      ${(/** @type {any} */ state) =>
+        html`<${Facts}
+            pairs=${[
+              ["behaviour", html`<${State} of=${state.mode === "normal" ? "ready" : "degraded"} text=${state.mode} />`],
+              [
+                "requests left",
+                state.timesLeft === null ? (state.mode === "normal" ? "–" : "all") : number(state.timesLeft)
+              ],
+              ["reports", state.webhooks]
+            ]}
+          />
+          <${Actions} actions=${[change(state, load.reload)]} />`}
     <//>
   <//>`
 }
