@@ -215,7 +215,7 @@ export const notify = (text, tone = "") => {
 export const Notices = () => {
   const shown = useStore(notices, (now) => now)
   return html`<div class="notices" role="status" aria-live="polite">
-    ${shown.map(({ id, text, tone }) => html`<p key=${id} class=${`notice ${tone}`}>${text}</p>`)}
+    ${shown.map(({ id, text, tone }) => html`<p key=${id} class=${`notice is-${tone}`}>${text}</p>`)}
   </div>`
 }
 
