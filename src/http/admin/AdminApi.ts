@@ -1,4 +1,4 @@
-/** The groups of the operators' API, under /admin. `../Api.ts` adds them to the service's, and `Handlers.ts` has their handlers. */
+/** The groups of the operators' API, under /admin. `../Api.ts` adds them to the service's, and `AdminHandlers.ts` has their handlers. */
 import { InboxApi } from "./InboxApi.ts"
 import { AdminMailApi, AdminPaymentsApi } from "./MoneyApi.ts"
 import { DeadLettersApi, OutboxApi } from "./OutboxApi.ts"

@@ -1,4 +1,4 @@
-/** The handlers of all groups of the room. */
+/** The handlers of all groups of {@link adminGroups}. */
 import { Layer } from "effect"
 import type { UnsettledMail } from "../../application/mail/UnsettledMail.ts"
 import type { PaymentReport } from "../../application/PaymentReport.ts"
@@ -13,8 +13,8 @@ import * as InboxHandlers from "./InboxHandlers.ts"
 import type { KnownNames } from "./KnownNames.ts"
 import * as MoneyHandlers from "./MoneyHandlers.ts"
 import * as OutboxHandlers from "./OutboxHandlers.ts"
-import * as SessionHandlers from "./SessionHandlers.ts"
 import * as PausesHandlers from "./PausesHandlers.ts"
+import * as SessionHandlers from "./SessionHandlers.ts"
 import * as TasksHandlers from "./TasksHandlers.ts"
 
 /** The services behind them. The operator's commands have the same ones. */
