@@ -189,7 +189,7 @@ export const Json = ({ label, value }) => {
   const text = JSON.stringify(value, null, 2) ?? "undefined"
   return html`<div class="json">
     <${Copy} text=${text} what=${label} />
-    <pre tabindex="0" role="region" aria-label=${label}>${text}</pre>
+    <pre tabindex="0" role="region" aria-label=${`${label} as JSON`}>${text}</pre>
   </div>`
 }
 

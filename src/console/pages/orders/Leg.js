@@ -84,7 +84,7 @@ const InLine = ({ hop }) => {
   const { kind, process, state, title } = hop
   return html`<li class=${`hop ${state} is-${kind}`}>
     <span class="dot" aria-hidden="true"></span>
-    <h4>${title}</h4>
+    <h3>${title}</h3>
     ${state === "done" ? html`<span class="unseen">done</span>` : html`<${HopState} hop=${hop} />`}
     <${When} of=${hop} />
     <${Facts} of=${hop} />
@@ -113,7 +113,7 @@ const Held = ({ hop, isNamed = false, leg, onDone }) => {
 const Consumer = ({ below, hop, leg, onDone }) =>
   html`<li class=${`effect ${hop.state}`}>
     <div class="row">
-      <h4>${hop.title}</h4>
+      <h3>${hop.title}</h3>
       <${HopState} hop=${hop} /><${When} of=${hop} />
     </div>
     <${Facts} of=${hop} />
