@@ -73,6 +73,18 @@ export const Time = ({ at, ago = false }) => {
   >`
 }
 
+const isoTime = /(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/
+
+/**
+ * A sentence of the service: it begins with a capital, and its times are local.
+ *
+ * @param {{ readonly text: string }} props
+ */
+export const Sentence = ({ text }) =>
+  html`${`${text.charAt(0).toUpperCase()}${text.slice(1)}`
+    .split(isoTime)
+    .map((part, i) => (i % 2 === 1 ? html`<${Time} key=${i} at=${part} />` : part))}`
+
 /** @param {{ readonly minor: number, readonly currency: string }} props */
 export const Money = ({ currency, minor }) => html`<span class="figure">${format.money(minor, currency)}</span>`
 
