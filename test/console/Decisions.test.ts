@@ -33,14 +33,14 @@ describe("decisions in the console", () => {
               yield* page.see("By cause")
               // An action without a reason does nothing, and Escape leaves the form without doing anything.
               yield* page.click("button", `Discard ${named(second)}`)
-              yield* page.see("no consumer will ever see it")
+              yield* page.see("consumers miss this version")
               yield* page.click("button", "Discard")
               yield* page.press("Escape")
               assert.strictEqual(yield* one(`SELECT count(*)::int4 AS value FROM operator_audit`), 0)
 
               yield* page.click("button", `Discard ${named(second)}`)
               yield* World.giveReason(page, "the order was a test", "Discard")
-              yield* page.see("The event is discarded now.")
+              yield* page.see("The event is given up, and the order goes on.")
               yield* World.audited("the order was a test", {
                 actor: "admin",
                 action: "discard",
@@ -50,7 +50,7 @@ describe("decisions in the console", () => {
 
               yield* World.limitTopic(1_000_000)
               yield* page.click("button", `Retry ${named(first)}`)
-              yield* page.see("The event goes to the broker again")
+              yield* page.see("The event is sent again, with all its attempts")
               yield* page.fill("Reason", "the limit is raised")
               // Two clicks as fast as a hand can: the button is gone or busy for the second one.
               yield* Effect.promise(() =>
@@ -60,7 +60,7 @@ describe("decisions in the console", () => {
                   element.click()
                 })
               )
-              yield* page.see("The event is retrying now.")
+              yield* page.see("The event is sent again.")
               yield* becomes(
                 "the event to be published",
                 `SELECT status AS value FROM outbox_status WHERE event_id = '${first.eventId}'`,
@@ -111,7 +111,7 @@ describe("decisions in the console", () => {
               yield* page.click("button", `Skip OrderRefunded ${gapEvent} for billing`)
               yield* page.see("Should they still come, they are not applied")
               yield* World.giveReason(page, "it was settled by hand", "Skip")
-              yield* page.see("The event is retrying now.")
+              yield* page.see("billing goes on without the missing versions.")
               yield* World.audited("it was settled by hand", { action: "skip", subject: "inbox event" })
 
               const record = String(

@@ -1,13 +1,19 @@
 /** "Ask the gateway": a question, and so without a form or a reason. */
 import { useState } from "preact/hooks"
+import { session } from "../api.js"
 import { html } from "../html.js"
 import { notify } from "../parts.js"
+import { useStore } from "../store.js"
 import { check } from "./paymentActions.js"
+
+const mayOnlyRead = "Your token may only read."
 
 /** @param {{ readonly id: string, readonly onFound: (found: any) => void, readonly of?: string }} props */
 export const CheckButton = ({ id, of, onFound }) => {
   const [isBusy, setBusy] = useState(false)
+  const canWrite = useStore(session, (now) => now?.canWrite === true)
   const ask = async () => {
+    if (!canWrite) return notify(mayOnlyRead)
     if (isBusy) return
     setBusy(true)
     try {
@@ -20,7 +26,8 @@ export const CheckButton = ({ id, of, onFound }) => {
   }
   return html`<button
     type="button"
-    aria-disabled=${isBusy}
+    aria-disabled=${isBusy || !canWrite}
+    title=${canWrite ? undefined : mayOnlyRead}
     aria-label=${of === undefined ? undefined : `Ask the gateway about ${of}`}
     onClick=${ask}
   >

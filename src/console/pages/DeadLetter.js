@@ -4,7 +4,7 @@ import { html } from "../html.js"
 import { useLoad } from "../load.js"
 import { Facts, Id, Json, Loaded, PageHead, Section, State, Time } from "../parts.js"
 import { stepsOf, Story } from "../story.js"
-import { inboxActions, outboxActions } from "./deadLetterActions.js"
+import { actionsOfInbox, actionsOfOutbox } from "./deadLetterActions.js"
 
 /** A person who watches a retry sees its end within this time. */
 const refreshMillis = 2_000
@@ -71,13 +71,13 @@ export const Page = ({ segments: [side = "", ...rest] }) => {
       side="inbox"
       title=${`Event for ${consumer}`}
       path=${`/admin/inbox/dead-letters/${encodeURIComponent(consumer)}/${encodeURIComponent(eventId)}`}
-      actionsOf=${inboxActions}
+      actionsOf=${actionsOfInbox}
     />`
   }
   return html`<${Event}
     side="outbox"
     title="Event to the broker"
     path=${`/admin/outbox/events/${encodeURIComponent(rest[0] ?? "")}`}
-    actionsOf=${outboxActions}
+    actionsOf=${actionsOfOutbox}
   />`
 }

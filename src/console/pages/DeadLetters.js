@@ -11,7 +11,7 @@ import { useQuery } from "../router.js"
 import { useStore } from "../store.js"
 import { Pager, Table } from "../table.js"
 import { Actions } from "../act.js"
-import { inboxActions, outboxActions } from "./deadLetterActions.js"
+import { actionsOfInbox, actionsOfOutbox } from "./deadLetterActions.js"
 
 /** A person who looks at a list sees what others did within this time. */
 const refreshMillis = 5_000
@@ -57,7 +57,7 @@ const sides = {
     keyOf: (/** @type {any} */ event) => event.eventId,
     nameOf: (/** @type {any} */ event) =>
       `${event.eventType} version ${event.aggregateVersion} of ${event.aggregateId}`,
-    actions: outboxActions,
+    actions: actionsOfOutbox,
     columns: [
       {
         head: "Event",
@@ -89,12 +89,12 @@ const sides = {
     does: "are tried again, in the order of their versions.",
     keyOf: (/** @type {any} */ event) => `${event.consumer} ${event.eventId}`,
     nameOf: (/** @type {any} */ event) => `${event.eventType ?? "record"} ${event.eventId} for ${event.consumer}`,
-    actions: inboxActions,
+    actions: actionsOfInbox,
     columns: [
       {
         head: "Event",
         cell: (/** @type {any} */ { consumer, eventId, eventType }) =>
-          html`${eventType ?? "can't be read"} <small class="dim">for</small> ${consumer}<br /><${Id}
+          html`${eventType ?? "can't be read"} <small class="dim">for ${consumer}</small><br /><${Id}
               id=${eventId}
               href=${`/console/dead-letters/inbox/${encodeURIComponent(consumer)}/${encodeURIComponent(eventId)}`}
             />`

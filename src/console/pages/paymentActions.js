@@ -3,7 +3,7 @@
  *
  * @import { Action } from "../act.js"
  */
-import { get, post } from "../api.js"
+import { post } from "../api.js"
 import { html } from "../html.js"
 import { State } from "../parts.js"
 
@@ -15,7 +15,7 @@ const pathOf = (id) => `/admin/payments/${encodeURIComponent(id)}`
  *
  * @param {string} id
  */
-export const check = (id) => get(`${pathOf(id)}/check`)
+export const check = (id) => post(`${pathOf(id)}/check`)
 
 /** @type {Readonly<Record<string, string>>} */
 const verdicts = {

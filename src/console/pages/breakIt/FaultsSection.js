@@ -90,7 +90,7 @@ const columns = [
     head: "Armed",
     as: /** @type {const} */ ("wide"),
     cell: (/** @type {any} */ { armed }) => html`<${Armed} armed=${armed} />`
-  },
+  }
 ]
 
 const isOff = (/** @type {unknown} */ error) => error instanceof Error && "status" in error && error.status === 404
@@ -109,13 +109,14 @@ export const FaultsSection = () => {
   return html`<${Section} title="Fault points">
     <${Loaded} load=${load} what="Looking for fault points">
       ${(/** @type {any} */ { faults, points, processes }) =>
-        html`<${Table}
-          caption="Fault points"
-          columns=${columns}
-          rows=${points.map((/** @type {any} */ { actions, point }) => ({ actions, point, armed: faults.find((/** @type {any} */ one) => one.point === point) ?? null }))}
-          keyOf=${(/** @type {any} */ { point }) => point}
-          actions=${(/** @type {any} */ row) => actionsOf(row, load.reload)}
-        />`}
+        html`<p class="dim">Taken by ${counted(processes.length, "process", "processes")}: ${processes.join(", ")}.</p>
+          <${Table}
+            caption="Fault points"
+            columns=${columns}
+            rows=${points.map((/** @type {any} */ { actions, point }) => ({ actions, point, armed: faults.find((/** @type {any} */ one) => one.point === point) ?? null }))}
+            keyOf=${(/** @type {any} */ { point }) => point}
+            actions=${(/** @type {any} */ row) => actionsOf(row, load.reload)}
+          />`}
     <//>
   <//>`
 }
