@@ -17,6 +17,7 @@ import type { AppConfig } from "../Config.ts"
 import { faultPoints } from "../FaultPoints.ts"
 import { KnownNames } from "../http/admin/KnownNames.ts"
 import { SettingsInForce } from "../http/admin/SettingsInForce.ts"
+import { ConsumerReport } from "../operations/ConsumerReport.ts"
 import { AuditReport } from "../operations/AuditReport.ts"
 import { ConsumerLag } from "../operations/ConsumerLag.ts"
 import { EventSearch } from "../operations/EventSearch.ts"
@@ -78,7 +79,7 @@ export const operations = decisions.pipe(
 
 /** What /admin needs, over the use cases that the service has anyway. */
 export const admin = Layer.mergeAll(
-  decisions,
+  ConsumerReport.layer.pipe(Layer.provide(ConsumerLag.layer(consumed)), Layer.provideMerge(decisions)),
   SettlePayment.layer,
   SandboxControl.layer,
   Layer.effect(SettingsInForce, Config.inForce),
