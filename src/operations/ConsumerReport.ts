@@ -27,10 +27,10 @@ export class ConsumerReport extends Context.Service<
         all: Effect.gen(function* () {
           const lags = yield* lag.all
           const statuses = yield* inbox.status(lags.map(({ consumer }) => consumer))
-          const paused = (yield* pauses.all).filter(({ kind }) => kind === "consumer").map(({ name }) => name)
+          const paused = new Set((yield* pauses.all).filter(({ kind }) => kind === "consumer").map(({ name }) => name))
           return lags.flatMap((one) => {
             const status = statuses.find(({ consumer }) => consumer === one.consumer)
-            return status === undefined ? [] : [{ ...status, ...one, isPaused: paused.includes(one.consumer) }]
+            return status === undefined ? [] : [{ ...status, ...one, isPaused: paused.has(one.consumer) }]
           })
         }).pipe(Effect.withSpan("ConsumerReport.all"))
       })
