@@ -22,6 +22,7 @@ import { EventSearch } from "../operations/EventSearch.ts"
 import { ArmedFaults } from "../operations/faults/ArmedFaults.ts"
 import { SettingsInForce } from "../http/admin/SettingsInForce.ts"
 import { AuditReport } from "../operations/AuditReport.ts"
+import { ConsumerReport } from "../operations/ConsumerReport.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
 import { InboxReport } from "../operations/InboxReport.ts"
@@ -79,7 +80,7 @@ export const operations = decisions.pipe(
 
 /** What /admin needs, over the use cases that the service has anyway. */
 export const admin = Layer.mergeAll(
-  decisions,
+  ConsumerReport.layer.pipe(Layer.provide(ConsumerLag.layer(consumed)), Layer.provideMerge(decisions)),
   SettlePayment.layer,
   Sums.layer,
   SandboxControl.layer,

@@ -27,10 +27,13 @@ export const Page = () => {
   const load = useLoad("/admin/settings")
   const [wanted, setWanted] = useState("")
   const [only, setOnly] = useState(false)
-  const matches = (/** @type {any} */ { description, isDefault, variable }) =>
-    (!only || !isDefault) && `${variable} ${description}`.toLowerCase().includes(wanted.trim().toLowerCase())
+  const matches = (/** @type {any} */ { isDefault, variable }) =>
+    (!only || !isDefault) && variable.toLowerCase().includes(wanted.trim().toLowerCase())
   return html`<${PageHead} title="Settings" />
-    <p>As this process has read them at its start. A change takes effect with the next start.</p>
+    <p>
+      As the process that answers has read them at its start. A change takes effect with the next start.
+      <code>docs/reference.md</code> says what each is for.
+    </p>
     <form
       class="filter"
       role="search"

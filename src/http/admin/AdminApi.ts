@@ -1,5 +1,7 @@
 /** The groups of the operators' API, under /admin. `../Api.ts` adds them to the service's, and `AdminHandlers.ts` has their handlers. */
 import { AuditApi } from "./AuditApi.ts"
+import { ConsumersApi, EventsApi } from "./EventsApi.ts"
+import { FaultsApi } from "./FaultsApi.ts"
 import { InboxApi } from "./InboxApi.ts"
 import { AdminGatewayApi, SettingsApi } from "./InstallationApi.ts"
 import { AdminMailApi, AdminPaymentsApi } from "./MoneyApi.ts"
@@ -18,6 +20,9 @@ export const adminGroups = [
   AdminPaymentsApi,
   AdminMailApi,
   PausesApi,
+  EventsApi,
+  ConsumersApi,
+  FaultsApi,
   AuditApi,
   SettingsApi,
   AdminGatewayApi,
