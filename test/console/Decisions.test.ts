@@ -80,6 +80,7 @@ describe("decisions in the console", () => {
         yield* World.limitTopic(1_000_000)
         yield* World.onPage({ url, path: "/console/dead-letters" }, (page) =>
           Effect.gen(function* () {
+            yield* page.see("Show these")
             yield* page.click("button", "Retry all that match…")
             yield* page.see("3 dead events")
             yield* page.see("go to the broker again")

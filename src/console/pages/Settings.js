@@ -19,8 +19,7 @@ const columns = [
             : html`<code class="error">${value}</code>`
       }
       ${isDefault ? html`<small class="dim">default</small>` : html`<span class="pill">set</span>`}`
-  },
-  { head: "What it is", as: /** @type {const} */ ("wide"), cell: (/** @type {any} */ { description }) => description }
+  }
 ]
 
 export const Page = () => {
@@ -56,7 +55,7 @@ export const Page = () => {
     <${Section} title="In force">
       <${Loaded} load=${load} what="Reading the settings">
         ${(/** @type {any} */ answer) => {
-          const rows = (Array.isArray(answer) ? answer : answer.items).filter(matches)
+          const rows = answer.items.filter(matches)
           return rows.length === 0
             ? html`<${Empty}>No variable matches.<//>`
             : html`<${Table}
