@@ -1,4 +1,4 @@
-/** What a process that is ready prints: where its console is, and the link that signs in. */
+/** The lines of a process that is ready: its console's address, with the link that signs in. */
 import { assert, it } from "@effect/vitest"
 import { ConfigProvider, Console, Effect, Layer, SubscriptionRef } from "effect"
 import * as Banner from "../../src/Banner.ts"
@@ -16,7 +16,7 @@ const broker = Layer.effect(
 
 const url = "http://127.0.0.1:3000"
 
-/** What is printed with this address of the console; undefined for a process without requests. */
+/** The output with this address of the console; undefined for a process without requests. */
 const printed = (consoleUrl: string | undefined, json: boolean) =>
   Effect.gen(function* () {
     const lines: Array<string> = []

@@ -80,7 +80,7 @@ export const doorMutants: ReadonlyArray<Mutant> = [
     name: "header-guesses-uncounted",
     breaks: "guesses in a header don't count, and there may be any number of them",
     file: credentials,
-    find: `        yield* guesses.failed(addressOf(request))
+    find: `        yield* failed(request)
         return nobody`,
     replace: "        return nobody",
     seenBy: { file: sessionsTest, test: "after ten wrong tokens" }
