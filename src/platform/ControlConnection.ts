@@ -20,6 +20,7 @@ import {
   SubscriptionRef
 } from "effect"
 import { SqlError } from "effect/sql"
+import { hostname } from "node:os"
 import * as Backoff from "./Backoff.ts"
 import { DatabaseSettings } from "./DatabaseSettings.ts"
 import { Ids, timeQuery } from "./Ids.ts"
@@ -176,7 +177,8 @@ export class ControlConnection extends Context.Service<
           const listenScope = yield* Scope.fork(scope)
           const base = yield* PgConnection.make({
             ...sockets(url),
-            applicationName: `${applicationName} control`,
+            // An operator finds the process that holds a lock by it (SlotOwners.ts). Postgres cuts a name at 63 bytes.
+            applicationName: `${applicationName} control ${process.pid}@${hostname()}`,
             connectTimeout: Duration.millis(sessionTimeoutMillis),
             startupParameters: {
               idle_session_timeout: String(sessionTimeoutMillis),
