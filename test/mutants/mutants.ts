@@ -4,6 +4,7 @@
  */
 import { blockingMutants } from "./blockingMutants.ts"
 import { brokerMutants } from "./brokerMutants.ts"
+import { consoleMutants } from "./consoleMutants.ts"
 import { declineMutants } from "./declineMutants.ts"
 import { fuzzMutants } from "./fuzzMutants.ts"
 import { gatewayMutants } from "./gatewayMutants.ts"
@@ -191,6 +192,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   },
   ...outboxMutants,
   ...gatewayMutants,
+  ...consoleMutants,
   ...declineMutants,
   ...guardMutants,
   ...fuzzMutants,
