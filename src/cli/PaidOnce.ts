@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 /**
- * The command line: `paid-once serve | gateway | migrate | maintenance run | status | outbox | inbox | events | tasks | payments | mail | consumers | dispatcher | faults | api-key | demo | reset`.
+ * The command line: `paid-once serve | gateway | migrate | maintenance run | status | outbox | inbox | events | tasks | payments | mail | consumers |
+ * dispatcher | faults | audit | api-key | demo | reset`.
  */
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Console, Effect, Layer, Option, Result } from "effect"
@@ -12,6 +13,7 @@ import * as Lifecycle from "../Lifecycle.ts"
 import * as Main from "../main.ts"
 import { Migrated } from "../postgres/Migrations.ts"
 import { apiKey } from "./ApiKey.ts"
+import { audit } from "./Audit.ts"
 import { consumers, dispatcher } from "./Consumers.ts"
 import { demo } from "./Demo.ts"
 import { events } from "./Events.ts"
@@ -107,6 +109,7 @@ const program = Command.make("paid-once").pipe(
     consumers,
     dispatcher,
     faults,
+    audit,
     apiKey,
     demo,
     reset

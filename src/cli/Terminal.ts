@@ -13,7 +13,7 @@ export const pipe: Terminal = { width: undefined, hasColour: false }
 /** This process's. `NO_COLOR` is heeded, whatever its value (no-color.org). */
 export const current = (): Terminal => {
   const { columns, isTTY } = process.stdout
-  if (isTTY !== true) return pipe
+  if (!isTTY) return pipe
   const noColour = process.env["NO_COLOR"]
   return { width: columns > 0 ? columns : undefined, hasColour: noColour === undefined || noColour === "" }
 }

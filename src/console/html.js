@@ -23,8 +23,9 @@ const normal = (strings) => {
   if (known !== undefined) return known
   const last = strings.length - 1
   const form = strings.map((text, i) => {
-    const blank = text.replaceAll(/\s*\n\s*/g, " ")
-    return i === 0 ? (last === 0 ? blank.trim() : blank.trimStart()) : i === last ? blank.trimEnd() : blank
+    const begun = i === 0 ? text.replace(/^\s*\n\s*/, "") : text
+    const ended = i === last ? begun.replace(/\s*\n\s*$/, "") : begun
+    return ended.replaceAll(/\s*\n\s*/g, " ")
   })
   normalForms.set(strings, form)
   return form

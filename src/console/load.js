@@ -16,11 +16,12 @@ import { get } from "./api.js"
 const retryMillis = 3_000
 
 /**
- * Reads `path` at once, when it changes, and every `everyMillis` while the page is visible. An undefined path reads nothing.
+ * Reads `path` at once, when it changes, and every `everyMillis` while the page is visible; how often may depend on what was read. An undefined
+ * path reads nothing.
  *
  * @template [T=any]
  * @param {string | undefined} path
- * @param {{ readonly everyMillis?: number }} [options]
+ * @param {{ readonly everyMillis?: number | ((data: any) => number) }} [options]
  * @returns {Load<T>}
  */
 export const useLoad = (path, { everyMillis } = {}) => {
@@ -34,6 +35,10 @@ export const useLoad = (path, { everyMillis } = {}) => {
     })
   )
   const again = useRef(() => {})
+  // The newest function counts, and a new one reads nothing anew.
+  const pace = useRef(everyMillis)
+  pace.current = everyMillis
+  const isPaced = everyMillis !== undefined
   useEffect(() => {
     if (path === undefined) return undefined
     const controller = new AbortController()
@@ -46,16 +51,18 @@ export const useLoad = (path, { everyMillis } = {}) => {
       isReading = true
       isDue = false
       setState((now) => ({ ...now, isLoading: true }))
-      let wait = everyMillis
+      /** @type {number | undefined} */
+      let wait
       try {
         const data = await get(path, controller.signal)
         setState({ path, data, error: undefined, at: performance.now(), isLoading: false })
+        wait = typeof pace.current === "function" ? pace.current(data) : pace.current
       } catch (error) {
         if (controller.signal.aborted) return
         setState((now) => ({ ...now, path, data: now.path === path ? now.data : undefined, error, isLoading: false }))
         // What the service refuses, it refuses again.
         const status = error instanceof Error && "status" in error ? Number(error.status) : 0
-        wait = status === 0 || status >= 500 || status === 429 ? retryMillis : everyMillis
+        wait = status === 0 || status >= 500 || status === 429 ? retryMillis : undefined
       } finally {
         isReading = false
       }
@@ -77,7 +84,7 @@ export const useLoad = (path, { everyMillis } = {}) => {
       clearTimeout(timer)
       document.removeEventListener("visibilitychange", onVisible)
     }
-  }, [path, everyMillis])
+  }, [path, isPaced])
   const reload = useCallback(() => again.current(), [])
   // Of another path nothing is shown, not even for a moment.
   return state.path === path

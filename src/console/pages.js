@@ -12,7 +12,21 @@
 
 /** @type {ReadonlyArray<Page>} */
 export const pages = [
-  { path: "/console", title: "Overview", group: "Watch", shortcut: "o", load: () => import("./pages/Overview.js") }
+  { path: "/console", title: "Overview", group: "Watch", shortcut: "o", load: () => import("./pages/Overview.js") },
+  {
+    path: "/console/orders",
+    title: "Orders",
+    group: "Watch",
+    shortcut: "p",
+    load: ([id]) => (id === undefined ? import("./pages/Orders.js") : import("./pages/Order.js"))
+  },
+  {
+    path: "/console/events",
+    title: "Events",
+    group: "Watch",
+    shortcut: "e",
+    load: ([id]) => (id === undefined ? import("./pages/Events.js") : import("./pages/Event.js"))
+  }
 ]
 
 /**

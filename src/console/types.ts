@@ -4,5 +4,7 @@ import type { Trouble as TroubleSchema } from "../http/admin/OverviewApi.ts"
 export type { JourneyView as Journey, Hop, Leg } from "../application/JourneyView.ts"
 export type { Sample } from "../application/StatusView.ts"
 export type { Overview } from "../http/admin/OverviewApi.ts"
+export type { Found as FoundEvent } from "../operations/EventSearch.ts"
 export type { LaneView as Lane } from "../operations/LaneReport.ts"
+export type { Details as EventDetails } from "../operations/OutboxReport.ts"
 export type Trouble = typeof TroubleSchema.Type

@@ -29,6 +29,7 @@ import type * as Admin from "./admin/AdminHandlers.ts"
 import { Credentials } from "./access/Credentials.ts"
 import * as Admission from "./Admission.ts"
 import { Api } from "./Api.ts"
+import * as Console from "./Console.ts"
 import * as Docs from "./Docs.ts"
 import * as Draining from "./Draining.ts"
 import * as Handlers from "./Handlers.ts"
@@ -214,8 +215,15 @@ const access = Layer.provide(Access.middleware.layer, RateLimits.layer)
 const routes = Layer.mergeAll(
   HttpApiBuilder.layer(Api, { openapiPath: Observe.openApiPath }),
   Docs.layer(Api, Observe.docsPath),
+  Console.layer,
   Metrics.layer,
-  Observe.layer(Api, [Observe.openApiPath, Observe.docsPath, Observe.metricsPath])
+  Observe.layer(Api, [
+    Observe.openApiPath,
+    Observe.docsPath,
+    Observe.metricsPath,
+    Console.consolePath,
+    `${Console.consolePath}/*`
+  ])
 ).pipe(Layer.provide(Handlers.layer), Layer.provide(around), Layer.provide(access), Layer.provide(WriteProbe.layer))
 
 const healthRoutes = Layer.mergeAll(
@@ -275,7 +283,7 @@ export const layer: Layer.Layer<
     const address = yield* serve(routes, "requests")
     const { linkToken } = yield* Credentials
     const query = linkToken === undefined ? "" : `?token=${linkToken}`
-    return BoundAddress.of({ ...address, consoleUrl: `${address.url}/console${query}` })
+    return BoundAddress.of({ ...address, consoleUrl: `${address.url}${Console.consolePath}${query}` })
   })
 ).pipe(Layer.provide(Credentials.layer))
 

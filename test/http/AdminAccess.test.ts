@@ -67,6 +67,7 @@ const Guess = Schema.Struct({
 const nobodyGetsIn = (it: Vitest.MethodsNonLive<HttpServer.BoundAddress>) => {
   it.effect("no route under /admin answers without a credential", () =>
     Effect.gen(function* () {
+      const { port } = yield* HttpServer.BoundAddress
       const routes = yield* adminRoutes
       assert.include(routes, "GET /admin/session")
       for (const route of routes) {
@@ -76,8 +77,8 @@ const nobodyGetsIn = (it: Vitest.MethodsNonLive<HttpServer.BoundAddress>) => {
           bearer(""),
           { authorization: `Basic ${adminToken}` },
           { authorization: adminToken },
-          { cookie: "paid_once_session=" },
-          { cookie: `paid_once_session=${adminToken}` },
+          { cookie: `paid_once_session_${port}=` },
+          { cookie: `paid_once_session_${port}=${adminToken}` },
           { "x-operator": "admin" },
           { "x-forwarded-for": "127.0.0.1" }
         ]) {
