@@ -9,7 +9,7 @@
  *   failure. They also stop waiting when any partition is reached for the first time since they failed.
  * - Further sends to healthy partitions shorten no pause. A partition that stays unreachable is tried ever more rarely, however busy the others are.
  */
-import { Effect, Latch } from "effect"
+import { Array, Effect, Latch } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
 import * as Outages from "../platform/Outages.ts"
 import * as Backoff from "../platform/Backoff.ts"
@@ -22,6 +22,12 @@ export interface PausedTopic {
   /** Failures in a row, of the partition with the most. */
   readonly attempt: number
   readonly reason: string
+  /** The failed partitions, in ascending order; none where the topic's partitions are not known. */
+  readonly partitions: ReadonlyArray<number>
+  /** Since the first of them failed. */
+  readonly lastingMillis: number
+  /** Until the first of them may be tried; 0 where one is being tried, or may be. */
+  readonly nextTryMillis: number
 }
 
 /** One of the `count` partitions that the topic's lanes are spread over. Unknown for a topic that was never reached, which counts as one place. */
@@ -274,11 +280,18 @@ export const make = Effect.fnUntraced(function* (options: {
     room: () => maxProbes - probed.size,
     waitFor: (topic, place) => Effect.map(Monotonic.millis, (now) => void waited.set(keyOf(topic, place), now)),
     all: Effect.map(Monotonic.millis, (now) => {
-      const topics = new Map<string, PausedTopic>()
-      for (const { attempt, reason, topic } of at(now).values()) {
-        if (attempt > (topics.get(topic)?.attempt ?? 0)) topics.set(topic, { topic, attempt, reason })
-      }
-      return [...topics.values()]
+      const topics = Array.groupBy([...at(now).values()], ({ topic }) => topic)
+      return Object.entries(topics).map(([topic, failed]): PausedTopic => {
+        const { attempt, reason } = failed.reduce((most, one) => (one.attempt > most.attempt ? one : most))
+        return {
+          topic,
+          attempt,
+          reason,
+          partitions: failed.flatMap(({ place }) => place?.partition ?? []).toSorted((a, b) => a - b),
+          lastingMillis: now - Math.min(...failed.map(({ sinceMillis }) => sinceMillis)),
+          nextTryMillis: Math.max(0, Math.min(...failed.map(({ untilMillis }) => untilMillis)) - now)
+        }
+      })
     }),
     strandedMillis: Effect.map(Monotonic.millis, (now) => {
       const sinces = [...at(now).values()].map(({ sinceMillis }) => sinceMillis)

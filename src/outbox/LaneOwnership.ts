@@ -3,6 +3,9 @@ import { Context, Effect, Layer } from "effect"
 import { type Membership, Ownership } from "../platform/Ownership.ts"
 import { type Lane, laneCount } from "./Lane.ts"
 
+/** The name of the group whose slots are the lanes. */
+export const laneGroup = "dispatcher"
+
 export class LaneOwnership extends Context.Service<
   LaneOwnership,
   Omit<Membership, "held"> & { readonly held: Effect.Effect<ReadonlyArray<Lane>> }
@@ -12,7 +15,7 @@ export class LaneOwnership extends Context.Service<
     LaneOwnership,
     Effect.gen(function* () {
       const ownership = yield* Ownership
-      const membership = yield* ownership.join("dispatcher", laneCount)
+      const membership = yield* ownership.join(laneGroup, laneCount)
       // A slot's number is its lane's number.
       return LaneOwnership.of({ ...membership, held: membership.held as Effect.Effect<ReadonlyArray<Lane>> })
     })
