@@ -69,10 +69,12 @@ const program = Effect.gen(function* () {
     Effect.repeat({ until: (row) => row?.place === "Paris", schedule: Schedule.spaced("20 millis") }),
     Effect.timeout("60 seconds")
   )
-  const [letter] = yield* report
-    .list(["dead"], { consumer: "tracking", aggregateId: bad }, 10)
+  const {
+    items: [letter]
+  } = yield* report
+    .list(["dead"], { consumer: "tracking", aggregateId: bad }, { limit: 10 })
     .pipe(
-      Effect.repeat({ until: (letters) => letters.length > 0, schedule: Schedule.spaced("20 millis") }),
+      Effect.repeat({ until: ({ items }) => items.length > 0, schedule: Schedule.spaced("20 millis") }),
       Effect.timeout("60 seconds")
     )
   const records = yield* sql`SELECT FROM broker_log WHERE record_key IN (${good}, ${bad})`

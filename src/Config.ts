@@ -120,7 +120,7 @@ const variables = {
    */
   port: variable<number | undefined>("PORT", integer(0, 65_535), undefined),
   /**
-   * Requests in work at once. Above it others are refused with 503. With API_KEYS one caller has half of them at most, and gets 429 above. A
+   * Requests in work at once. Above it others are refused with 503. With API_KEYS a caller gets no more than it leaves free, and else 429. A
    * request takes up to some megabytes while it is in work.
    */
   httpMaxRequests: variable("HTTP_MAX_REQUESTS", integer(1, 100_000), 256),

@@ -7,6 +7,7 @@ import { planted } from "./mutants/planted.ts"
  */
 const long = [
   "test/brokers/kafkajs/{ConsumerStop,Consumers,KafkaAccess,KafkaBroker,KafkaBrokerLeaders,LocalKafka,Outage,TopicChecks}.test.ts",
+  "test/console/*.test.ts",
   "test/docs/{Alerts,AlertScrapes,Reference}.test.ts",
   "test/e2e/*.test.ts",
   "test/fuzz/Fuzzer.test.ts",
@@ -29,7 +30,11 @@ export default mergeConfig(
     test: {
       include: isLong ? long : ["test/**/*.test.ts"],
       exclude: isLong || isNamed ? [] : long,
-      globalSetup: ["test/support/globalSetup.ts", "test/support/kafkaGlobalSetup.ts"],
+      globalSetup: [
+        "test/support/globalSetup.ts",
+        "test/support/kafkaGlobalSetup.ts",
+        "test/support/browserGlobalSetup.ts"
+      ],
       // Two cores: more files side by side only make each other slow, and Postgres and Kafka want a share too.
       maxWorkers: 2,
       // A new process and all imports for each of a hundred files took a tenth of the run. A file closes shared resources with its layers.

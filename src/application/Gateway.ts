@@ -9,6 +9,8 @@ import { type PaymentMethod, refundKeyOf } from "../domain/Payment.ts"
 import * as ReportedAmount from "../domain/ReportedAmount.ts"
 import * as BoundedBody from "../platform/BoundedBody.ts"
 import { headersOf } from "../platform/HttpTarget.ts"
+import { innermost } from "../platform/Innermost.ts"
+import { Outages } from "../platform/Outages.ts"
 import { presentable } from "../platform/StorableText.ts"
 
 /** The gateway's final answer about a charge. The amount of a capture is what the gateway says, and is yet to be compared. */
@@ -84,6 +86,9 @@ export const stopwatch: Effect.Effect<Effect.Effect<number>> = Clock.clockWith((
  * for clocks that differ and for requests that are slow to arrive.
  */
 export const mayRepeat = (ageMillis: number, keyRetentionMillis: number): boolean => ageMillis < keyRetentionMillis / 2
+
+/** What an unreachable gateway stops, in the log. A late answer is no outage: the payment tells of it. */
+const part = "charges and refunds"
 
 /** A sentence or two. */
 const maxTextLength = 500
@@ -179,6 +184,7 @@ export class Gateway extends Context.Service<Gateway, GatewayService>()("paid-on
     Effect.gen(function* () {
       const { authorization, timeoutMillis, url } = yield* GatewaySettings
       const client = yield* HttpClient.HttpClient
+      const outages = yield* Outages
       // A compressed answer would not be unpacked: a few bytes of it can be gigabytes.
       const headers = { ...headersOf({ authorization }), "accept-encoding": "identity" }
 
@@ -189,7 +195,12 @@ export class Gateway extends Context.Service<Gateway, GatewayService>()("paid-on
         read: (answer: Answer) => Effect.Effect<A, Unreadable>
       ): Effect.Effect<A, OutcomeUnknown> =>
         Effect.gen(function* () {
-          const response = yield* client.execute(HttpClientRequest.setHeaders(request, headers))
+          const response = yield* Effect.tapError(
+            client.execute(HttpClientRequest.setHeaders(request, headers)),
+            (error) =>
+              outages.failed(part, { subject: "the payment gateway", reason: presentableText(innermost(error)) })
+          )
+          yield* outages.recovered(part)
           const { status } = response
           const text = yield* Effect.result(BoundedBody.textOf(response, maxAnswerBytes))
           if (!final.includes(status)) return yield* new OutcomeUnknown({ reason: `it answered ${status}` })

@@ -3,20 +3,20 @@ import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import * as Main from "../main.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
-import { type Entry, InboxReport, State } from "../operations/InboxReport.ts"
+import { Cursor, InboxReport, State } from "../operations/InboxReport.ts"
 import {
   by,
   eventFilters,
   json,
   known,
-  limit,
   onDatabase,
   operatorOf,
-  print,
+  pageFilter,
+  pageFlags,
   printHandled,
+  printPage,
   printRedriven,
-  reason,
-  table
+  reason
 } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
 
@@ -42,24 +42,6 @@ const filterOf = (flags: { readonly [Key in keyof typeof filters]: Option.Option
 const checked = (name: Option.Option<string>) =>
   Option.isNone(name) ? Effect.void : known("consumer", Main.consumerNames, name.value)
 
-const listed = (entries: ReadonlyArray<Entry>) =>
-  entries.length === 0
-    ? ["None."]
-    : table([
-        ["CONSUMER", "EVENT", "STATUS", "TYPE", "AGGREGATE", "VERSION", "TRIES", "NEXT", "LAST ERROR"],
-        ...entries.map((entry) => [
-          entry.consumer,
-          entry.eventId,
-          entry.status,
-          entry.eventType ?? "unreadable",
-          entry.aggregateId,
-          String(entry.aggregateVersion ?? ""),
-          String(entry.attempts ?? ""),
-          entry.nextAttemptAt ?? "",
-          entry.lastError ?? ""
-        ])
-      ])
-
 const list = Command.make(
   "list",
   {
@@ -69,7 +51,7 @@ const list = Command.make(
       Flag.withDescription("only events in this state (default: dead, gap and retrying)"),
       Flag.optional
     ),
-    limit
+    ...pageFlags(Cursor)
   },
   Effect.fnUntraced(function* ({ json, limit, status, ...flags }) {
     yield* checked(flags.consumer)
@@ -77,10 +59,26 @@ const list = Command.make(
       onNone: (): ReadonlyArray<State> => ["dead", "gap", "retrying"],
       onSome: (one) => [one]
     })
-    const entries = yield* onDatabase(
-      Effect.flatMap(InboxReport, (report) => report.list(wanted, filterOf(flags), limit))
+    const { cursor, ...ofTime } = pageFilter(flags)
+    const page = yield* onDatabase(
+      InboxReport.use((report) => report.list(wanted, { ...filterOf(flags), ...ofTime }, { limit, cursor }))
     )
-    yield* print(json, entries, () => listed(entries))
+    yield* printPage(
+      json,
+      page,
+      ["CONSUMER", "EVENT", "STATUS", "TYPE", "AGGREGATE", "VERSION", "TRIES", "NEXT", "LAST ERROR"],
+      (entry) => [
+        entry.consumer,
+        entry.eventId,
+        entry.status,
+        entry.eventType ?? "unreadable",
+        entry.aggregateId,
+        String(entry.aggregateVersion ?? ""),
+        String(entry.attempts ?? ""),
+        entry.nextAttemptAt ?? "",
+        entry.lastError ?? ""
+      ]
+    )
   })
 ).pipe(
   Command.withDescription(

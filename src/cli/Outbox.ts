@@ -2,25 +2,28 @@
 import { Console, Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
-import { type Details, type Entry, OutboxReport } from "../operations/OutboxReport.ts"
+import { type Details, Listed, OutboxReport } from "../operations/OutboxReport.ts"
 import {
   by,
   eventFilters,
   json,
-  limit,
   onDatabase,
   operatorOf,
+  pageFilter,
+  pageFlags,
   print,
   printHandled,
+  printPage,
   printRedriven,
   reason,
   table
 } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
 
+const Id = Schema.String.check(Schema.isUUID())
 const eventId = Argument.String("event-id").pipe(
   Argument.withDescription("the event's id, as `outbox list` shows it"),
-  Argument.withSchema(Schema.String.check(Schema.isUUID()))
+  Argument.withSchema(Id)
 )
 
 const filters = {
@@ -55,44 +58,42 @@ const status = Command.make(
   })
 ).pipe(Command.withDescription("Count events by where they are; exit status 1 when there are dead letters"))
 
-const states = ["dead", "retrying", "parked", "discarded", "queued"] as const
-
-const listed = (entries: ReadonlyArray<Entry>) =>
-  entries.length === 0
-    ? ["None."]
-    : table([
-        ["EVENT", "STATUS", "TYPE", "AGGREGATE", "VERSION", "SENDS", "NEXT", "LAST ERROR"],
-        ...entries.map((entry) => [
-          entry.eventId,
-          entry.status,
-          entry.eventType,
-          `${entry.aggregateType} ${entry.aggregateId}`,
-          String(entry.aggregateVersion),
-          String(entry.attempts ?? ""),
-          entry.nextAttemptAt ?? "",
-          entry.lastError ?? ""
-        ])
-      ])
-
 const list = Command.make(
   "list",
   {
     json,
     ...filters,
-    status: Flag.Literals("status", states).pipe(
+    status: Flag.Literals("status", Listed.literals).pipe(
       Flag.withDescription("only events in this state (default: dead and retrying)"),
       Flag.optional
     ),
-    limit
+    ...pageFlags(Id)
   },
   Effect.fnUntraced(function* ({ json, limit, status, ...flags }) {
     const wanted = Option.match(status, { onNone: () => ["dead", "retrying"] as const, onSome: (one) => [one] })
-    const entries = yield* onDatabase(
-      Effect.flatMap(OutboxReport, (report) => report.list(wanted, filterOf(flags), limit))
+    const { cursor, ...ofTime } = pageFilter(flags)
+    const page = yield* onDatabase(
+      OutboxReport.use((report) => report.list(wanted, { ...filterOf(flags), ...ofTime }, { limit, cursor }))
     )
-    yield* print(json, entries, () => listed(entries))
+    yield* printPage(
+      json,
+      page,
+      ["EVENT", "STATUS", "TYPE", "AGGREGATE", "VERSION", "SENDS", "NEXT", "LAST ERROR"],
+      (entry) => [
+        entry.eventId,
+        entry.status,
+        entry.eventType,
+        `${entry.aggregateType} ${entry.aggregateId}`,
+        String(entry.aggregateVersion),
+        String(entry.attempts ?? ""),
+        entry.nextAttemptAt ?? "",
+        entry.lastError ?? ""
+      ]
+    )
   })
-).pipe(Command.withDescription("List refused events, and what waits behind them with --status parked"))
+).pipe(
+  Command.withDescription("List refused events, the newest first, and what waits behind them with --status parked")
+)
 
 const shown = (event: Details): ReadonlyArray<string> => [
   ...table([

@@ -3,10 +3,22 @@ import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import * as Main from "../main.ts"
 import { type Cause, type Details, TaskReport, unfinished } from "../operations/TaskReport.ts"
-import type { TaskView } from "../tasks/TaskRows.ts"
-import { TaskNotFound, Tasks } from "../tasks/Tasks.ts"
+import { Tasks } from "../tasks/Tasks.ts"
 import { TaskId, TaskState } from "../tasks/TaskType.ts"
-import { by, json, known, limit, onDatabase, operatorOf, print, reason, since, table } from "./Operator.ts"
+import {
+  by,
+  json,
+  known,
+  onDatabase,
+  operatorOf,
+  pageFilter,
+  pageFlags,
+  print,
+  printPage,
+  reason,
+  since,
+  table
+} from "./Operator.ts"
 import { pauseCommands } from "./Pauses.ts"
 import { ExitStatus } from "./Process.ts"
 
@@ -23,21 +35,6 @@ const type = Flag.String("type").pipe(
 const typeOf = (name: Option.Option<string>) =>
   Option.isNone(name) ? Effect.succeed(undefined) : known("task type", Main.taskTypeNames, name.value)
 
-const listed = (tasks: ReadonlyArray<TaskView>) =>
-  tasks.length === 0
-    ? ["None."]
-    : table([
-        ["TASK", "STATE", "TYPE", "RUNS", "DUE", "LAST ERROR"],
-        ...tasks.map((task) => [
-          task.taskId,
-          task.state,
-          task.type,
-          String(task.attempts),
-          task.finishedAt === null ? task.executeAt : "",
-          task.lastError ?? ""
-        ])
-      ])
-
 const grouped = (causes: ReadonlyArray<Cause>) =>
   causes.length === 0
     ? ["None."]
@@ -51,7 +48,6 @@ const list = Command.make(
   {
     json,
     type,
-    since,
     status: Flag.Literals("status", TaskState.literals).pipe(
       Flag.withDescription("only tasks in this state (default: pending, processing, failed and dead)"),
       Flag.optional
@@ -60,17 +56,25 @@ const list = Command.make(
       Flag.withDescription("group failed and dead tasks by why they failed"),
       Flag.withDefault(false)
     ),
-    limit
+    ...pageFlags(TaskId)
   },
-  Effect.fnUntraced(function* ({ byCause, json, limit, since, status, type }) {
-    const filter = { type: yield* typeOf(type), sinceSeconds: Option.getOrUndefined(since) }
+  Effect.fnUntraced(function* ({ byCause, json, limit, status, type, ...flags }) {
+    const { cursor, ...ofTime } = pageFilter(flags)
+    const filter = { type: yield* typeOf(type), ...ofTime }
     if (byCause) {
       const causes = yield* onDatabase(Effect.flatMap(TaskReport, (report) => report.causes(filter, limit)))
       return yield* print(json, causes, () => grouped(causes))
     }
     const states = Option.match(status, { onNone: () => unfinished, onSome: (one) => [one] })
-    const tasks = yield* onDatabase(Effect.flatMap(TaskReport, (report) => report.list(states, filter, { limit })))
-    yield* print(json, tasks, () => listed(tasks))
+    const page = yield* onDatabase(TaskReport.use((report) => report.list(states, filter, { limit, cursor })))
+    yield* printPage(json, page, ["TASK", "STATE", "TYPE", "RUNS", "DUE", "LAST ERROR"], (task) => [
+      task.taskId,
+      task.state,
+      task.type,
+      String(task.attempts),
+      task.finishedAt === null ? task.executeAt : "",
+      task.lastError ?? ""
+    ])
   })
 ).pipe(Command.withDescription("List tasks that wait, run, are tried again or are dead, the newest first"))
 
@@ -104,7 +108,6 @@ const show = Command.make(
   { json, taskId },
   Effect.fnUntraced(function* ({ json, taskId }) {
     const task = yield* onDatabase(Effect.flatMap(TaskReport, (report) => report.show(taskId)))
-    if (task === undefined) return yield* new TaskNotFound({ taskId })
     yield* print(json, task, () => shown(task))
   })
 ).pipe(Command.withDescription("Show one task: its state, each failed run, and who did what to it"))
@@ -131,8 +134,11 @@ const retry = Command.make(
       return yield* Effect.fail(new ExitStatus(2))
     }
     if (Option.isSome(taskId)) {
-      const { state } = yield* onDatabase(Effect.flatMap(Tasks, (tasks) => tasks.retry(taskId.value, operator)))
-      return yield* print(json, { taskId: taskId.value, state }, () => [`Task ${taskId.value}: due now.`])
+      const handled = yield* onDatabase(Effect.flatMap(Tasks, (tasks) => tasks.retry(taskId.value, operator)))
+      const { changed, state } = handled
+      return yield* print(json, handled, () => [
+        `Task ${taskId.value}${changed ? ": due now" : state === "completed" ? " is completed" : " is due already, or runs"}.`
+      ])
     }
     const filter = { type: yield* typeOf(type), sinceSeconds: Option.getOrUndefined(since) }
     const done = yield* onDatabase(Effect.flatMap(TaskReport, (report) => report.retryAll(filter, operator)))

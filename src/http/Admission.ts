@@ -5,8 +5,9 @@
  * Above the limit a request is refused at once, with 503 and without a look at its body. Readiness and metrics each have places of their own,
  * and liveness needs none.
  *
- * With API keys one caller holds half of the places at most. A caller is a key's name, or the address of requests without a valid key. Its
- * further requests get 429, and others are served. Without keys all is one caller, on this machine.
+ * With API keys a caller gets no more places than it leaves free: one caller alone holds half of them, and the next one half of the rest. So a
+ * few callers together keep nobody out. A caller is a key's name, or the address of requests without a valid key. Its further requests get 429.
+ * Without keys all is one caller, on this machine.
  *
  * A client that is slow to send a body or to read an answer keeps its place only while nobody else needs it. After {@link patienceMillis} its
  * connection may be closed for another request, the slowest client's first. So slow clients, however many, don't keep others out.
@@ -81,22 +82,24 @@ const waitsSince = ({ answeredMillis, arrivedMillis, response }: Work): number |
 class Places {
   readonly inWork = new Set<Work>()
   readonly #size: number
-  readonly #share: number
+  readonly #isShared: boolean
   readonly #onClosed: () => void
 
-  /** `share` bounds the places of one caller. */
-  constructor(size: number, share: number, onClosed: () => void) {
+  /** `isShared`: a caller gets no more places than it leaves free. */
+  constructor(size: number, isShared: boolean, onClosed: () => void) {
     this.#size = size
-    this.#share = share
+    this.#isShared = isShared
     this.#onClosed = onClosed
   }
 
   /** A place, or the problem of a request that gets none. */
   take(response: Http.ServerResponse, caller: string): Work | Problem {
     const now = performance.now()
-    if (this.inWork.size >= this.#share) {
+    const free = this.#size - this.inWork.size
+    // With more than half of the places free nobody can have more than that.
+    if (this.#isShared && free > 0 && this.inWork.size >= free) {
       const own = [...this.inWork].filter((work) => work.caller === caller)
-      if (own.length >= this.#share && !this.#makeRoom(own, now)) return busyWithYours
+      if (own.length >= free && !this.#makeRoom(own, now)) return busyWithYours
     }
     if (this.inWork.size >= this.#size && !this.#makeRoom(this.inWork, now)) return busy
     const work: Work = { caller, response, arrivedMillis: now, answeredMillis: undefined }
@@ -129,7 +132,7 @@ const busy = new Problem({
 
 const busyWithYours = new Problem({
   status: 429,
-  detail: "half of the requests that may be in work are this caller's: try again when one has ended",
+  detail: "as many requests are in work for this caller as it leaves to others: try again when one has ended",
   headers: { "retry-after": String(retryAfterSeconds) }
 })
 
@@ -153,10 +156,9 @@ export const make = Effect.fnUntraced(function* (server: Http.Server, name: "ser
   const turns = Semaphore.makeUnsafe(maxTurns)
   const slow = () => closed("slow client")
   const { keys } = yield* AccessSettings
-  // Half: one caller alone has the most that still leaves as much to others. The sandbox's one caller is the service.
-  const share = name === "gateway" || keys === undefined ? Infinity : Math.ceil(maxRequests / 2)
-  const users = new Places(maxRequests, share, slow)
-  const watchers = new Map(watchedPaths.map((path) => [path, new Places(reservedRequests, Infinity, slow)]))
+  // The sandbox's one caller is the service.
+  const users = new Places(maxRequests, name === "service" && keys !== undefined, slow)
+  const watchers = new Map(watchedPaths.map((path) => [path, new Places(reservedRequests, false, slow)]))
   const gauge = Metric.withAttributes(inWorkGauge, { server: name })
   const refusedBy = ({ status }: Problem) =>
     Metric.withAttributes(refusedTotal, { server: name, status: String(status) })

@@ -7,7 +7,7 @@ import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import type { Wakeups } from "../platform/Wakeups.ts"
 import * as DeadLetters from "./DeadLetters.ts"
-import { type EventFilter, matching } from "./ReportSql.ts"
+import { type EventFilter, failedSo, inLast, matching, type Preview, preview } from "./ReportSql.ts"
 
 /** Which dead letters; a field that is not set matches all. */
 export interface Filter extends EventFilter {
@@ -37,6 +37,8 @@ export interface InboxDeadLettersService {
   readonly retry: Decide
   /** {@link retry} for all dead letters that match when it starts, the oldest first, a bounded number in each transaction. */
   readonly retryAll: (filter: Filter, operator: DeadLetters.Operator) => Effect.Effect<DeadLetters.Redriven>
+  /** What {@link retryAll} would take up now. Its examples name the consumer and the event. Changes nothing. */
+  readonly preview: (filter: Filter) => Effect.Effect<Preview>
   /** Gives an event up for this consumer: the rest of its aggregate goes on. It stays visible as discarded. */
   readonly discard: Decide
   /** Goes on with an event that waits for earlier versions, without them. Should they still come, they are not applied. */
@@ -133,6 +135,7 @@ const retry = Effect.fnUntraced(function* (key: Key) {
   if (row.status === "discarded") return yield* notPossible(key, "was discarded, which is final")
   const hold = yield* headOf(key, found)
   const isDead = row.status === "dead"
+  if (!isDead && hold.isDue) return { status: "retrying" as const }
   const attempts = isDead ? 0 : hold.attempts
   if (isDead) yield* HeldRows.unbury(key.consumer, key.eventId)
   yield* HeldRows.setDue(held, { attempts, waitMillis: 0 })
@@ -181,6 +184,10 @@ const skip = Effect.fnUntraced(function* (key: Key) {
   const found = yield* known(key)
   if (found === "applied") return { status: "applied" as const }
   const { held, hold, isHead, row } = found
+  // It was skipped to a moment ago, or its attempt has begun: nothing is missing before it any more.
+  if (isHead && hold?.status === "retrying" && row.version !== null && row.type !== null) {
+    if (row.version <= (yield* cursorOf(held, row.type)) + 1) return { status: "retrying" as const }
+  }
   if (!isHead || hold?.status !== "gap" || row.version === null || row.type === null) {
     return yield* notPossible(key, "does not wait for an earlier version: there is nothing to skip")
   }
@@ -192,15 +199,22 @@ const skip = Effect.fnUntraced(function* (key: Key) {
   return { status, change: { before, after: { status, version: passed }, wake: announce(key.consumer) } }
 })
 
+const conditions = (client: PgClient.PgClient, { aggregateId, cause, consumer, eventType, sinceSeconds }: Filter) =>
+  client.and([
+    client`status = 'dead'`,
+    matching(client, { consumer_name: consumer, event_type: eventType, aggregate_id: aggregateId }),
+    inLast(client, "parked_at", sinceSeconds),
+    failedSo(client, "last_error", cause)
+  ])
+
 const page =
   (client: PgClient.PgClient) =>
   (filter: Filter, { after, limit, until }: DeadLetters.Range<Key>) =>
     deadRows(client`
       SELECT event_id AS "eventId", ended_at::text AS "endedAt", consumer_name AS consumer FROM inbox_dead_letters
-      WHERE status = 'dead' AND ended_at <= ${until}::timestamptz
+      WHERE ${conditions(client, filter)} AND ended_at <= ${until}::timestamptz
         AND (ended_at, consumer_name, event_id)
           > (${after?.endedAt ?? "-infinity"}::timestamptz, ${after?.consumer ?? ""}, ${after?.eventId ?? ""})
-        AND ${matching(client, { consumer_name: filter.consumer, event_type: filter.eventType, aggregate_id: filter.aggregateId })}
       ORDER BY ended_at, consumer_name, event_id LIMIT ${limit}`)
 
 /** Decisions about events that a consumer could not apply. */
@@ -210,11 +224,12 @@ export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDea
   static readonly layer: Layer.Layer<InboxDeadLetters, never, PgClient.PgClient | Wakeups> = Layer.effect(
     InboxDeadLetters,
     Effect.gen(function* () {
+      const client = yield* PgClient.PgClient
       const { decide, retryAll } = yield* DeadLetters.make({
         subject: "inbox event",
         subjectId: ({ consumer, eventId }: Key) => `${consumer} ${eventId}`,
         retry,
-        page: page(yield* PgClient.PgClient)
+        page: page(client)
       })
       // Postgres writes a UUID in small letters, and ids are compared as text here. The name of an unreadable record is not a UUID.
       const keyOf = (consumer: string, eventId: string) => ({
@@ -226,6 +241,14 @@ export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDea
           decide("retry", keyOf(consumer, eventId), operator, retry)
         ),
         retryAll: Effect.fn("InboxDeadLetters.retryAll")(retryAll),
+        preview: Effect.fn("InboxDeadLetters.preview")(
+          (filter) =>
+            preview(
+              client,
+              client`SELECT consumer_name || ' ' || event_id AS id, last_error FROM inbox_dead_letters WHERE ${conditions(client, filter)}`
+            ),
+          Effect.orDie
+        ),
         discard: Effect.fn("InboxDeadLetters.discard")((consumer, eventId, operator) =>
           decide("discard", keyOf(consumer, eventId), operator, discard)
         ),

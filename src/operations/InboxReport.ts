@@ -1,10 +1,10 @@
-/** The operator's view of the inbox: counts of waiting events, and a list of them. */
+/** The operator's view of the inbox: counts of waiting events, a list of them, and failures by cause. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { isoTime } from "../platform/IsoTime.ts"
 import * as Rows from "../platform/Rows.ts"
 import type { Filter } from "./InboxDeadLetters.ts"
-import { counted, listLimit, matching } from "./ReportSql.ts"
+import { causeOf, counted, countLimit, failedSo, inLast, listLimit, matching, type PageOptions } from "./ReportSql.ts"
 
 /** The state of an event that a consumer has not applied: `gap` waits for an earlier version, `parked` behind another event. */
 export const State = Schema.Literals(["retrying", "gap", "parked", "dead", "discarded"])
@@ -25,9 +25,34 @@ export const Entry = Schema.Struct({
   offset: Schema.String,
   attempts: Schema.NullOr(Schema.Number),
   nextAttemptAt: Schema.NullOr(Schema.String),
-  lastError: Schema.NullOr(Schema.String)
+  lastError: Schema.NullOr(Schema.String),
+  /** Since when it waits. */
+  parkedAt: Schema.String
 })
 export type Entry = typeof Entry.Type
+
+/** Events that a consumer can't apply for the same reason: their last errors differ in numbers and ids alone. */
+export const Cause = Schema.Struct({
+  consumer: Schema.String,
+  /** Null: the records can't be read. */
+  eventType: Schema.NullOr(Schema.String),
+  status: Schema.Literals(["dead", "retrying"]),
+  cause: Schema.String,
+  count: Schema.Int,
+  /** Since when the first and the last of them wait. */
+  first: Schema.String,
+  last: Schema.String
+})
+export type Cause = typeof Cause.Type
+
+/** The end of a page: an event of a consumer, as {@link cursorOf} writes it. */
+export const Cursor = Schema.String.check(
+  Schema.isMaxLength(400),
+  Schema.isPattern(/^[^\s\0]+ [^\s\0]+$/, { message: "must be the nextCursor of the page before" })
+)
+
+/** Neither part has a space: one is a UUID or `topic:partition:offset`, the other a consumer group. */
+const cursorOf = ({ consumer, eventId }: Entry): string => `${eventId} ${consumer}`
 
 /** Waiting events of one consumer. Each is counted up to `countLimit`. */
 export const Counts = Schema.Struct({
@@ -39,25 +64,28 @@ export const Counts = Schema.Struct({
 export type Counts = typeof Counts.Type
 
 const allEntries = Rows.all(Entry)
+const allCauses = Rows.all(Cause)
 const oneCounts = Rows.one(Counts)
 
 const entries = `
   SELECT p.consumer_name, p.event_id, CASE WHEN p.event_id = h.event_id THEN h.status ELSE 'parked' END AS status, p.event_type,
-         p.aggregate_id, p.aggregate_version, p.position, p.topic, p.broker_partition, p.broker_offset,
+         p.aggregate_id, p.aggregate_version, p.position, p.topic, p.broker_partition, p.broker_offset, p.parked_at,
          CASE WHEN p.event_id = h.event_id THEN h.attempts END AS attempts,
          CASE WHEN p.event_id = h.event_id THEN h.next_attempt_at END AS next_attempt_at,
          CASE WHEN p.event_id = h.event_id THEN h.last_error END AS last_error
   FROM inbox_parked AS p JOIN inbox_holds AS h USING (consumer_name, aggregate_id)
   UNION ALL
   SELECT consumer_name, event_id, status, event_type, aggregate_id, aggregate_version, position, topic, broker_partition, broker_offset,
-         attempts, NULL, last_error
+         parked_at, attempts, NULL, last_error
   FROM inbox_dead_letters`
 
 export class InboxReport extends Context.Service<
   InboxReport,
   {
-    /** Events in one of these states, by consumer, aggregate and position, at most `limit`. */
-    readonly list: (states: ReadonlyArray<State>, filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Entry>>
+    /** Events in one of these states, the newest id first. */
+    readonly list: (states: ReadonlyArray<State>, filter: Filter, page: PageOptions) => Effect.Effect<Rows.Page<Entry>>
+    /** Why the consumers can't apply the events that match, the most frequent cause first. */
+    readonly causes: (filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
     readonly counts: (consumer: string) => Effect.Effect<Counts>
   }
 >()("paid-once/operations/InboxReport") {
@@ -66,17 +94,42 @@ export class InboxReport extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
 
-      const list = Effect.fn("InboxReport.list")(
-        (states: ReadonlyArray<State>, filter: Filter, limit: number) =>
-          allEntries(sql`
-            SELECT e.consumer_name AS consumer, e.event_id AS "eventId", e.status, e.event_type AS "eventType",
-                   e.aggregate_id AS "aggregateId", e.aggregate_version AS "aggregateVersion", e.topic,
-                   e.broker_partition AS partition, e.broker_offset::text AS "offset", e.attempts,
-                   ${sql.literal(isoTime("e.next_attempt_at"))} AS "nextAttemptAt", e.last_error AS "lastError"
-            FROM (${sql.literal(entries)}) AS e
-            WHERE e.status = ANY (${[...states]}::text[])
-              AND ${matching(sql, { "e.consumer_name": filter.consumer, "e.event_type": filter.eventType, "e.aggregate_id": filter.aggregateId })}
-            ORDER BY e.consumer_name, e.aggregate_id, e.position, e.broker_offset LIMIT ${Math.min(limit, listLimit)}`),
+      const conditions = ({ aggregateId, cause, consumer, eventType, sinceSeconds }: Filter) =>
+        sql.and([
+          matching(sql, { "e.consumer_name": consumer, "e.event_type": eventType, "e.aggregate_id": aggregateId }),
+          inLast(sql, "e.parked_at", sinceSeconds),
+          failedSo(sql, "e.last_error", cause)
+        ])
+
+      const list = Effect.fn("InboxReport.list")(function* (
+        states: ReadonlyArray<State>,
+        filter: Filter,
+        page: PageOptions
+      ) {
+        const limit = Math.min(page.limit, listLimit)
+        const [eventId, consumer] = page.cursor?.split(" ") ?? []
+        const found = yield* allEntries(sql`
+          SELECT e.consumer_name AS consumer, e.event_id AS "eventId", e.status, e.event_type AS "eventType",
+                 e.aggregate_id AS "aggregateId", e.aggregate_version AS "aggregateVersion", e.topic,
+                 e.broker_partition AS partition, e.broker_offset::text AS "offset", e.attempts,
+                 ${sql.literal(isoTime("e.next_attempt_at"))} AS "nextAttemptAt", e.last_error AS "lastError",
+                 ${sql.literal(isoTime("e.parked_at"))} AS "parkedAt"
+          FROM (${sql.literal(entries)}) AS e
+          WHERE e.status = ANY (${[...states]}::text[]) AND ${conditions(filter)}
+            AND ${eventId === undefined || consumer === undefined ? sql`TRUE` : sql`(e.event_id, e.consumer_name) < (${eventId}, ${consumer})`}
+          ORDER BY e.event_id DESC, e.consumer_name DESC LIMIT ${limit + 1}`)
+        return Rows.pageBy(found, limit, cursorOf)
+      }, Effect.orDie)
+
+      const causes = Effect.fn("InboxReport.causes")(
+        (filter: Filter, limit: number) =>
+          allCauses(sql`
+            SELECT consumer_name AS consumer, event_type AS "eventType", status, cause, count(*)::int4 AS count,
+                   ${sql.literal(isoTime("min(parked_at)"))} AS first, ${sql.literal(isoTime("max(parked_at)"))} AS last
+            FROM (SELECT e.*, ${sql.literal(causeOf("e.last_error"))} AS cause FROM (${sql.literal(entries)}) AS e
+                  WHERE e.status IN ('dead', 'retrying') AND ${conditions(filter)} LIMIT ${countLimit}) AS failing
+            GROUP BY consumer_name, event_type, status, cause ORDER BY count DESC, consumer_name, event_type, status, cause
+            LIMIT ${Math.min(limit, listLimit)}`),
         Effect.orDie
       )
 
@@ -89,7 +142,7 @@ export class InboxReport extends Context.Service<
         Effect.orDie
       )
 
-      return InboxReport.of({ list, counts })
+      return InboxReport.of({ list, causes, counts })
     })
   )
 }

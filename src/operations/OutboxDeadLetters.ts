@@ -10,7 +10,7 @@ import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import type { Wakeups } from "../platform/Wakeups.ts"
 import * as DeadLetters from "./DeadLetters.ts"
-import { type EventFilter, matching } from "./ReportSql.ts"
+import { type EventFilter, failedSo, inLast, matching, type Preview, preview } from "./ReportSql.ts"
 
 /** Which dead letters; a field that is not set matches all. */
 export interface Filter extends EventFilter {
@@ -33,6 +33,8 @@ export interface OutboxDeadLettersService {
   readonly retry: (eventId: string, operator: DeadLetters.Operator) => Effect.Effect<Handled, DeadLetters.Refusal>
   /** {@link retry} for all dead letters that match when it starts, the oldest first, a bounded number in each transaction. */
   readonly retryAll: (filter: Filter, operator: DeadLetters.Operator) => Effect.Effect<DeadLetters.Redriven>
+  /** What {@link retryAll} would take up now. Changes nothing. */
+  readonly preview: (filter: Filter) => Effect.Effect<Preview>
   /**
    * Gives an event up: no new send of it begins, and the rest of its aggregate goes on. It stays visible as discarded.
    * A send that is under way may still arrive.
@@ -184,14 +186,21 @@ const discard = Effect.fnUntraced(function* ({ eventId }: Key) {
 /** Below every id. */
 const nilId = "00000000-0000-0000-0000-000000000000"
 
+const conditions = (client: PgClient.PgClient, { aggregateId, cause, eventType, sinceSeconds, topic }: Filter) =>
+  client.and([
+    client`status = 'dead'`,
+    matching(client, { topic, event_type: eventType, aggregate_id: aggregateId }),
+    inLast(client, "occurred_at", sinceSeconds),
+    failedSo(client, "last_error", cause)
+  ])
+
 const page =
   (client: PgClient.PgClient) =>
   (filter: Filter, { after, limit, until }: DeadLetters.Range<Key>) =>
     deadRows(client`
       SELECT event_id::text AS "eventId", ended_at::text AS "endedAt" FROM outbox_dead_letters
-      WHERE status = 'dead' AND ended_at <= ${until}::timestamptz
+      WHERE ${conditions(client, filter)} AND ended_at <= ${until}::timestamptz
         AND (ended_at, event_id) > (${after?.endedAt ?? "-infinity"}::timestamptz, ${after?.eventId ?? nilId}::uuid)
-        AND ${matching(client, { topic: filter.topic, event_type: filter.eventType, aggregate_id: filter.aggregateId })}
       ORDER BY ended_at, event_id LIMIT ${limit}`)
 
 /** Decisions about events that the broker refused. */
@@ -201,11 +210,12 @@ export class OutboxDeadLetters extends Context.Service<OutboxDeadLetters, Outbox
   static readonly layer: Layer.Layer<OutboxDeadLetters, never, PgClient.PgClient | LaneWakeup | Wakeups> = Layer.effect(
     OutboxDeadLetters,
     Effect.gen(function* () {
+      const client = yield* PgClient.PgClient
       const { decide, retryAll } = yield* DeadLetters.make({
         subject: "outbox event",
         subjectId: ({ eventId }: Key) => eventId,
         retry,
-        page: page(yield* PgClient.PgClient)
+        page: page(client)
       })
       // Postgres writes a UUID in small letters, and ids are compared as text here.
       const keyOf = (eventId: string) => ({ eventId: eventId.toLowerCase() })
@@ -214,6 +224,14 @@ export class OutboxDeadLetters extends Context.Service<OutboxDeadLetters, Outbox
           decide("retry", keyOf(eventId), operator, retry)
         ),
         retryAll: Effect.fn("OutboxDeadLetters.retryAll")(retryAll),
+        preview: Effect.fn("OutboxDeadLetters.preview")(
+          (filter) =>
+            preview(
+              client,
+              client`SELECT event_id::text AS id, last_error FROM outbox_dead_letters WHERE ${conditions(client, filter)}`
+            ),
+          Effect.orDie
+        ),
         discard: Effect.fn("OutboxDeadLetters.discard")((eventId, operator) =>
           decide("discard", keyOf(eventId), operator, discard)
         )

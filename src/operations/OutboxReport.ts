@@ -1,4 +1,4 @@
-/** The operator's view of the outbox: counts by state, a list of events, and all that is known of one event. */
+/** The operator's view of the outbox: counts by state, a list of events, failures by cause, and all that is known of one event. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { isoTime } from "../platform/IsoTime.ts"
@@ -6,7 +6,7 @@ import * as Rows from "../platform/Rows.ts"
 import { EventUnknown } from "./DeadLetters.ts"
 import { DeliveryState } from "./History.ts"
 import type { Filter } from "./OutboxDeadLetters.ts"
-import { counted, listLimit, matching } from "./ReportSql.ts"
+import { causeOf, counted, countLimit, failedSo, inLast, listLimit, matching, type PageOptions } from "./ReportSql.ts"
 
 /** How many events are in which state. Each is counted up to `countLimit`. */
 export const Status = Schema.Struct({
@@ -55,25 +55,54 @@ export const Details = Schema.Struct({
 })
 export type Details = typeof Details.Type
 
+/** Events that the broker refuses for the same reason: their last errors differ in numbers and ids alone. */
+export const Cause = Schema.Struct({
+  topic: Schema.String,
+  eventType: Schema.String,
+  status: Schema.Literals(["dead", "retrying"]),
+  cause: Schema.String,
+  count: Schema.Int,
+  /** When the first and the last of them occurred. */
+  first: Schema.String,
+  last: Schema.String
+})
+export type Cause = typeof Cause.Type
+
 /** Audit entries of one event that are shown: the last ones. */
 const auditLimit = 20
 
 const oneStatus = Rows.one(Status)
 const allEntries = Rows.all(Entry)
+const allCauses = Rows.all(Cause)
 const firstDetails = Rows.first(Details)
 
 const entryColumns = `s.event_id::text AS "eventId", s.status, s.topic, s.event_type AS "eventType", s.aggregate_type AS "aggregateType",
   s.aggregate_id AS "aggregateId", s.aggregate_version AS "aggregateVersion", ${isoTime("s.occurred_at")} AS "occurredAt", s.lane,
   s.attempts, ${isoTime("s.next_attempt_at")} AS "nextAttemptAt", s.last_error AS "lastError"`
 
-type Listed = Exclude<DeliveryState, "published">
+/** The states that are listed. Published events are in the archive. */
+export const Listed = Schema.Literals(["dead", "retrying", "parked", "discarded", "queued"])
+export type Listed = typeof Listed.Type
+
+/** Dead letters have a table of their own. For any other state the view looks through the queue, too. */
+const deadLetters = `(SELECT *, NULL::timestamptz AS next_attempt_at FROM outbox_dead_letters)`
+
+/** The refused events, with their last errors. */
+const refused = `
+  SELECT event_id, topic, event_type, aggregate_id, status, occurred_at, last_error FROM outbox_dead_letters WHERE status = 'dead'
+  UNION ALL
+  SELECT p.event_id, p.topic, p.event_type, p.aggregate_id, 'retrying', p.occurred_at, h.last_error
+  FROM outbox_holds AS h JOIN outbox_parked AS p USING (aggregate_type, aggregate_id)
+  WHERE h.next_attempt_at IS NOT NULL AND p.seq = h.seq`
 
 export class OutboxReport extends Context.Service<
   OutboxReport,
   {
     readonly status: Effect.Effect<Status>
-    /** Events in one of these states, by aggregate and version, at most `limit`. Published ones are in the archive, and not listed. */
-    readonly list: (states: ReadonlyArray<Listed>, filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Entry>>
+    /** Events in one of these states, the newest id first. An id tells about when its event was written. */
+    readonly list: (states: ReadonlyArray<Listed>, filter: Filter, page: PageOptions) => Effect.Effect<Rows.Page<Entry>>
+    /** Why the broker refuses the events that match, the most frequent cause first. */
+    readonly causes: (filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
     readonly show: (eventId: string) => Effect.Effect<Details, EventUnknown>
   }
 >()("paid-once/operations/OutboxReport") {
@@ -93,14 +122,39 @@ export class OutboxReport extends Context.Service<
                  coalesce((SELECT extract(epoch FROM clock_now() - min(occurred_at)) FROM outbox_events), 0)::float8 AS "oldestQueuedSeconds"`)
       )
 
-      const list = Effect.fn("OutboxReport.list")(
-        (states: ReadonlyArray<Listed>, filter: Filter, limit: number) =>
-          // The second condition on the status lets the planner leave the archive out of the view.
-          allEntries(sql`
-            SELECT ${sql.literal(entryColumns)} FROM outbox_status AS s
-            WHERE s.status = ANY (${[...states]}::text[]) AND s.status <> 'published'
-              AND ${matching(sql, { "s.topic": filter.topic, "s.event_type": filter.eventType, "s.aggregate_id": filter.aggregateId })}
-            ORDER BY s.aggregate_type, s.aggregate_id, s.aggregate_version LIMIT ${Math.min(limit, listLimit)}`),
+      const conditions = ({ aggregateId, cause, eventType, sinceSeconds, topic }: Filter) =>
+        sql.and([
+          matching(sql, { "s.topic": topic, "s.event_type": eventType, "s.aggregate_id": aggregateId }),
+          inLast(sql, "s.occurred_at", sinceSeconds),
+          failedSo(sql, "s.last_error", cause)
+        ])
+
+      const list = Effect.fn("OutboxReport.list")(function* (
+        states: ReadonlyArray<Listed>,
+        filter: Filter,
+        page: PageOptions
+      ) {
+        const limit = Math.min(page.limit, listLimit)
+        const areEnded = states.every((state) => state === "dead" || state === "discarded")
+        const found = yield* allEntries(sql`
+          SELECT ${sql.literal(entryColumns)} FROM ${sql.literal(areEnded ? deadLetters : "outbox_status")} AS s
+          WHERE s.status = ANY (${[...states]}::text[])
+            -- Lets the planner leave the archive out of the view.
+            AND s.status <> 'published'
+            AND ${page.cursor === undefined ? sql`TRUE` : sql`s.event_id < ${page.cursor}::uuid`} AND ${conditions(filter)}
+          ORDER BY s.event_id DESC LIMIT ${limit + 1}`)
+        return Rows.pageBy(found, limit, ({ eventId }) => eventId)
+      }, Effect.orDie)
+
+      const causes = Effect.fn("OutboxReport.causes")(
+        (filter: Filter, limit: number) =>
+          allCauses(sql`
+            SELECT topic, event_type AS "eventType", status, cause, count(*)::int4 AS count,
+                   ${sql.literal(isoTime("min(occurred_at)"))} AS first, ${sql.literal(isoTime("max(occurred_at)"))} AS last
+            FROM (SELECT s.*, ${sql.literal(causeOf("s.last_error"))} AS cause FROM (${sql.literal(refused)}) AS s
+                  WHERE ${conditions(filter)} LIMIT ${countLimit}) AS refused
+            GROUP BY topic, event_type, status, cause ORDER BY count DESC, topic, event_type, status, cause
+            LIMIT ${Math.min(limit, listLimit)}`),
         Effect.orDie
       )
 
@@ -122,7 +176,7 @@ export class OutboxReport extends Context.Service<
         return (yield* Effect.orDie(details(eventId))) ?? (yield* new EventUnknown({ eventId }))
       })
 
-      return OutboxReport.of({ status, list, show })
+      return OutboxReport.of({ status, list, causes, show })
     })
   )
 }

@@ -1,10 +1,22 @@
-/** Parts of the SQL of both reports and both redrives: bounded counts, bounded lists, and filters. */
-import { Statement } from "effect/sql"
+/** Parts of the SQL of the reports and redrives: bounded counts, bounded lists, filters, causes, and the preview of a redrive. */
+import { type Effect, Schema } from "effect"
+import { type SqlError, Statement } from "effect/sql"
+import * as Rows from "../platform/Rows.ts"
 
 /** Which events; a field that is not set matches all. */
 export interface EventFilter {
   readonly eventType?: string | undefined
   readonly aggregateId?: string | undefined
+  /** Only events of these last seconds. */
+  readonly sinceSeconds?: number | undefined
+  /** Only events that failed so, in the words of {@link causeOf}. */
+  readonly cause?: string | undefined
+}
+
+/** Which part of a list: at most `limit` items behind `cursor`, the last item of the page before. */
+export interface PageOptions<Cursor extends string = string> {
+  readonly limit: number
+  readonly cursor?: Cursor | undefined
 }
 
 /** Counting stops here. A person needs to know that there are more, not how many. */
@@ -29,6 +41,14 @@ export const matching = (
     )
   ])
 
+/** The condition that a row is of these last seconds, by this column. */
+export const inLast = (sql: Statement.Constructor, column: string, seconds: number | undefined): Statement.Fragment =>
+  seconds === undefined ? sql`TRUE` : sql`${sql(column)} >= clock_now() - ${seconds}::float8 * interval '1 second'`
+
+/** The condition that this column has an error of this cause. */
+export const failedSo = (sql: Statement.Constructor, column: string, cause: string | undefined): Statement.Fragment =>
+  cause === undefined ? sql`TRUE` : sql`${sql.literal(causeOf(column))} = ${cause}`
+
 /** One statement over all of these. There is at least one. */
 export const unionAll = (
   sql: Statement.Constructor,
@@ -43,3 +63,29 @@ const causeLength = 160
 export const causeOf = (column: string): string =>
   `left(regexp_replace(split_part(coalesce(${column}, 'unknown'), E'\\n', 1),
     '[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9]+([.:][0-9]+)*', '…', 'g'), ${causeLength})`
+
+/** What a redrive of many would take up, and why these failed: the most frequent causes. `examples` are ids. */
+export const Preview = Schema.Struct({
+  /** Counted up to {@link countLimit}. */
+  matching: Schema.Int,
+  groups: Schema.Array(Schema.Struct({ cause: Schema.String, count: Schema.Int })),
+  examples: Schema.Array(Schema.String)
+})
+export type Preview = typeof Preview.Type
+const onePreview = Rows.one(Preview)
+
+/** More causes than a person looks at before a decision; and a few ids to look up. */
+const previewGroups = 20
+const previewExamples = 5
+
+/** The preview of what `rows` selects: statements with the columns `id` and `last_error`. */
+export const preview = (
+  sql: Statement.Constructor,
+  rows: Statement.Fragment
+): Effect.Effect<Preview, SqlError.SqlError> =>
+  onePreview(sql`
+    WITH matching AS MATERIALIZED (SELECT id, ${sql.literal(causeOf("last_error"))} AS cause FROM (${rows} LIMIT ${countLimit}) AS found)
+    SELECT (SELECT count(*) FROM matching)::int4 AS matching,
+           (SELECT coalesce(json_agg(json_build_object('cause', cause, 'count', count) ORDER BY count DESC, cause), '[]')
+            FROM (SELECT cause, count(*) FROM matching GROUP BY cause ORDER BY count(*) DESC, cause LIMIT ${previewGroups}) AS grouped) AS groups,
+           (SELECT coalesce(json_agg(id), '[]') FROM (SELECT id FROM matching ORDER BY id LIMIT ${previewExamples}) AS first) AS examples`)

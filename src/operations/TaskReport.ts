@@ -5,15 +5,27 @@ import { isoTime } from "../platform/IsoTime.ts"
 import type { Operator } from "../platform/OperatorAudit.ts"
 import * as Rows from "../platform/Rows.ts"
 import { TaskView, viewColumns } from "../tasks/TaskRows.ts"
-import { Tasks } from "../tasks/Tasks.ts"
+import { TaskNotFound, Tasks } from "../tasks/Tasks.ts"
 import { TaskId, TaskState } from "../tasks/TaskType.ts"
-import { causeOf, countLimit, listLimit, unionAll } from "./ReportSql.ts"
+import {
+  causeOf,
+  countLimit,
+  failedSo,
+  inLast,
+  listLimit,
+  type PageOptions,
+  type Preview,
+  preview,
+  unionAll
+} from "./ReportSql.ts"
 
 /** Which tasks; a field that is not set matches all. */
 export interface Filter {
   readonly type?: string | undefined
   /** Only tasks that were enqueued in these last seconds. */
   readonly sinceSeconds?: number | undefined
+  /** Only tasks that failed so, in the words of a {@link Cause}. */
+  readonly cause?: string | undefined
 }
 
 /** Tasks of a type in a state, counted up to `countLimit`. */
@@ -69,18 +81,20 @@ export class TaskReport extends Context.Service<
   {
     /** Tasks that are not finished, or dead, by type and state. */
     readonly counts: Effect.Effect<ReadonlyArray<Count>>
-    /** Tasks in one of these states, the newest first, at most `limit`; with `before` those enqueued before that task. */
+    /** Tasks in one of these states, the newest first. */
     readonly list: (
       states: ReadonlyArray<TaskState>,
       filter: Filter,
-      page: { readonly limit: number; readonly before?: TaskId | undefined }
-    ) => Effect.Effect<ReadonlyArray<TaskView>>
+      page: PageOptions<TaskId>
+    ) => Effect.Effect<Rows.Page<TaskView, TaskId>>
     /** Why the failed and dead tasks that match wait, the most frequent cause first. */
     readonly causes: (filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
-    /** All that is known of a task, but its payload, which may hold personal data. Undefined where there is none with this id. */
-    readonly show: (taskId: TaskId) => Effect.Effect<Details | undefined>
+    /** All that is known of a task, but its payload, which may hold personal data. */
+    readonly show: (taskId: TaskId) => Effect.Effect<Details, TaskNotFound>
     /** Runs all dead tasks that match anew, those that were dead when it began. Each is audited. */
     readonly retryAll: (filter: Filter, operator: Operator) => Effect.Effect<Retried>
+    /** What {@link retryAll} would take up now. Changes nothing. */
+    readonly preview: (filter: Filter) => Effect.Effect<Preview>
   }
 >()("paid-once/operations/TaskReport") {
   static readonly layer: Layer.Layer<TaskReport, never, SqlClient.SqlClient | Tasks> = Layer.effect(
@@ -91,13 +105,11 @@ export class TaskReport extends Context.Service<
 
       /** The states are literals, so that the partial indexes answer. */
       const inState = (state: TaskState) => sql.literal(`t.state = '${state}'`)
-      const matching = ({ sinceSeconds, type }: Filter) =>
+      const matching = ({ cause, sinceSeconds, type }: Filter) =>
         sql.and([
-          sql`TRUE`,
-          ...(type === undefined ? [] : [sql`t.task_type = ${type}`]),
-          ...(sinceSeconds === undefined
-            ? []
-            : [sql`t.enqueued_at >= clock_now() - ${sinceSeconds}::float8 * interval '1 second'`])
+          type === undefined ? sql`TRUE` : sql`t.task_type = ${type}`,
+          inLast(sql, "t.enqueued_at", sinceSeconds),
+          failedSo(sql, "t.last_error", cause)
         ])
 
       const counts = Effect.orDie(
@@ -115,30 +127,28 @@ export class TaskReport extends Context.Service<
         )
       )
 
-      const list = Effect.fn("TaskReport.list")(
-        (
-          states: ReadonlyArray<TaskState>,
-          filter: Filter,
-          page: { readonly limit: number; readonly before?: TaskId | undefined }
-        ) => {
-          const limit = Math.min(page.limit, listLimit)
-          const before = page.before === undefined ? sql`TRUE` : sql`t.task_id < ${page.before}::uuid`
-          // Ids are in the order of time.
-          const found = unionAll(
-            sql,
-            states.map(
-              (state) => sql`(
-              SELECT * FROM outbox_tasks AS t WHERE ${inState(state)} AND ${matching(filter)} AND ${before}
-              ORDER BY t.task_id DESC LIMIT ${limit})`
-            ),
-            sql``
-          )
-          return allViews(
-            sql`SELECT ${sql.literal(viewColumns)} FROM (${found}) AS t ORDER BY t.task_id DESC LIMIT ${limit}`
-          )
-        },
-        Effect.orDie
-      )
+      const list = Effect.fn("TaskReport.list")(function* (
+        states: ReadonlyArray<TaskState>,
+        filter: Filter,
+        page: PageOptions<TaskId>
+      ) {
+        const limit = Math.min(page.limit, listLimit)
+        const older = page.cursor === undefined ? sql`TRUE` : sql`t.task_id < ${page.cursor}::uuid`
+        // Ids are in the order of time.
+        const found = unionAll(
+          sql,
+          states.map(
+            (state) => sql`(
+              SELECT * FROM outbox_tasks AS t WHERE ${inState(state)} AND ${matching(filter)} AND ${older}
+              ORDER BY t.task_id DESC LIMIT ${limit + 1})`
+          ),
+          sql``
+        )
+        const views = yield* allViews(
+          sql`SELECT ${sql.literal(viewColumns)} FROM (${found}) AS t ORDER BY t.task_id DESC LIMIT ${limit + 1}`
+        )
+        return Rows.pageBy(views, limit, ({ taskId }) => taskId)
+      }, Effect.orDie)
 
       const causes = Effect.fn("TaskReport.causes")(
         (filter: Filter, limit: number) =>
@@ -158,17 +168,18 @@ export class TaskReport extends Context.Service<
         Effect.orDie
       )
 
-      const show = Effect.fn("TaskReport.show")(
-        (taskId: TaskId) =>
+      const show = Effect.fn("TaskReport.show")(function* (taskId: TaskId) {
+        const details = yield* Effect.orDie(
           firstDetails(sql`
             SELECT ${sql.literal(viewColumns)}, idempotency_key AS "idempotencyKey", ordering_key AS "orderingKey", leased_by AS "leasedBy",
                    trace_id AS "traceId",
                    (SELECT coalesce(json_agg(json_build_object('at', ${sql.literal(isoTime("a.at"))}, 'actor', a.actor, 'action', a.action, 'reason', a.reason) ORDER BY a.audit_id), '[]')
                     FROM (SELECT * FROM operator_audit WHERE subject = 'task' AND subject_id = ${taskId}::text
                           ORDER BY audit_id DESC LIMIT ${auditLimit}) AS a) AS audit
-            FROM outbox_tasks WHERE task_id = ${taskId}::uuid`),
-        Effect.orDie
-      )
+            FROM outbox_tasks WHERE task_id = ${taskId}::uuid`)
+        )
+        return details ?? (yield* new TaskNotFound({ taskId }))
+      })
 
       const retryAll = Effect.fn("TaskReport.retryAll")(function* (filter: Filter, operator: Operator) {
         const found = yield* Effect.orDie(
@@ -179,17 +190,24 @@ export class TaskReport extends Context.Service<
         let retried = 0
         // One transaction each: a task may have a worker's lock, and the others don't wait for it.
         for (const { taskId } of found) {
-          const handled = yield* Effect.catchTag(
-            tasks.retry(taskId, operator),
-            ["TaskNotFound", "TaskNotPossible"],
-            () => Effect.succeed(undefined)
+          const handled = yield* Effect.catchTag(tasks.retry(taskId, operator), "TaskNotFound", () =>
+            Effect.succeed(undefined)
           )
-          if (handled !== undefined) retried += 1
+          if (handled?.changed === true) retried += 1
         }
         return { retried, skipped: found.length - retried }
       })
 
-      return TaskReport.of({ counts, list, causes, show, retryAll })
+      const previewAll = Effect.fn("TaskReport.preview")(
+        (filter: Filter) =>
+          preview(
+            sql,
+            sql`SELECT t.task_id::text AS id, t.last_error FROM outbox_tasks AS t WHERE ${inState("dead")} AND ${matching(filter)}`
+          ),
+        Effect.orDie
+      )
+
+      return TaskReport.of({ counts, list, causes, show, retryAll, preview: previewAll })
     })
   )
 }

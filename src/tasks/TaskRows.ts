@@ -36,7 +36,10 @@ const LockedTask = Schema.Struct({
   state: TaskState,
   attempts: Schema.Int,
   /** It has an ordering key. */
-  keyed: Schema.Boolean
+  keyed: Schema.Boolean,
+  cancelRequested: Schema.Boolean,
+  /** It waits, and nothing but a free worker is missing. */
+  isDue: Schema.Boolean
 })
 export type LockedTask = typeof LockedTask.Type
 const decodeLocked = Rows.first(LockedTask)
@@ -44,7 +47,8 @@ const decodeLocked = Rows.first(LockedTask)
 export const lock = Effect.fnUntraced(function* (taskId: TaskId) {
   const { sql } = yield* Transaction
   return yield* decodeLocked(sql`
-    SELECT task_type AS "typeName", state, attempts, ordering_key IS NOT NULL AS keyed
+    SELECT task_type AS "typeName", state, attempts, ordering_key IS NOT NULL AS keyed, cancel_requested AS "cancelRequested",
+           state IN ('pending', 'failed') AND execute_at <= clock_now() AS "isDue"
     FROM outbox_tasks WHERE task_id = ${taskId}::uuid FOR UPDATE`)
 }, Effect.orDie)
 

@@ -127,8 +127,11 @@ export interface TasksService {
     type: Pick<TaskType<unknown>, "name">,
     effect: (task: CancelledTask) => Effect.Effect<void, never, Transaction>
   ) => Effect.Effect<void>
-  /** Runs a dead or cancelled task anew, with all its attempts; a waiting task becomes due now. Audited. */
-  readonly retry: (taskId: TaskId, operator: Operator) => Effect.Effect<Handled, TaskNotFound | TaskNotPossible>
+  /**
+   * Runs a dead or cancelled task anew, with all its attempts; a waiting task becomes due now. Audited. A task that is due, runs or is completed
+   * stays as it is, so that a repeated call changes nothing.
+   */
+  readonly retry: (taskId: TaskId, operator: Operator) => Effect.Effect<Handled, TaskNotFound>
 }
 
 export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tasks/Tasks") {
@@ -240,7 +243,10 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
       ): Effect.fn.Return<Handled, TaskNotFound | TaskNotPossible, Transaction> {
         yield* runCancelEffect(taskId, operator)
         const before = yield* lock(taskId)
-        if (before.state === "cancelled") return { taskId, state: before.state, changed: false }
+        // A task whose worker was asked before is stopped with its next heartbeat.
+        if (before.state === "cancelled" || before.cancelRequested) {
+          return { taskId, state: before.state, changed: false }
+        }
         if (before.state === "completed") return yield* new TaskNotPossible({ taskId, reason: "is completed" })
         const state = before.state === "processing" ? before.state : "cancelled"
         yield* state === "processing" ? TaskRows.requestCancel(taskId) : TaskRows.finish(taskId, state)
@@ -258,11 +264,11 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
       const retry = Effect.fn("Tasks.retry")(function* (
         taskId: TaskId,
         operator: Operator
-      ): Effect.fn.Return<Handled, TaskNotFound | TaskNotPossible, Transaction> {
+      ): Effect.fn.Return<Handled, TaskNotFound, Transaction> {
         const before = yield* lock(taskId)
-        if (before.state === "completed" || before.state === "processing") {
-          const reason = before.state === "completed" ? "is completed" : "is running"
-          return yield* new TaskNotPossible({ taskId, reason })
+        // What a retry leads to: a repeated one finds its task due, running, or even done.
+        if (before.isDue || before.state === "processing" || before.state === "completed") {
+          return { taskId, state: before.state, changed: false }
         }
         const state: TaskState = before.state === "failed" ? "failed" : "pending"
         yield* TaskRows.revive(taskId)

@@ -5,6 +5,7 @@ import { Gateway, GatewaySettings } from "../../src/application/Gateway.ts"
 import { PaymentId } from "../../src/domain/Ids.ts"
 import { AmountMinor, Currency } from "../../src/domain/Money.ts"
 import { PaymentMethod } from "../../src/domain/Payment.ts"
+import { Outages } from "../../src/platform/Outages.ts"
 import { GatewayServer } from "../../src/sandbox/GatewayServer.ts"
 import { gatewayContract } from "../contracts/Gateway.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
@@ -147,4 +148,25 @@ it.live("refunds never exceed the capture, whatever their keys", () =>
     const { json } = yield* ledger
     assert.deepInclude(json.totals[0], { captured: 1, refunded: 1, capturedMinor: "100", refundedMinor: "100" })
   }).pipe(Effect.provide(client))
+)
+
+it.live("an unreachable gateway is an outage, and the first answer is its end; a declined charge is no outage", () =>
+  Effect.gen(function* () {
+    const told: Array<string> = []
+    const outages = Layer.succeed(Outages, {
+      failed: (part, { subject }) => Effect.sync(() => void told.push(`${part}: ${subject}`)),
+      recovered: (part) => Effect.sync(() => void told.push(`${part} again`))
+    })
+    const unreachable = Layer.succeed(GatewaySettings, {
+      url: "http://127.0.0.1:1",
+      timeoutMillis: 5_000,
+      keyRetentionMillis: 86_400_000
+    })
+    const nowhere = Gateway.layerHttp.pipe(Layer.provide(NodeHttpClient.layerUndici), Layer.provide(unreachable))
+    const { _tag } = yield* Effect.flip(charge()).pipe(Effect.provide(Layer.provide(nowhere, outages)))
+    assert.strictEqual(_tag, "OutcomeUnknown")
+    assert.deepStrictEqual(told.splice(0), ["charges and refunds: the payment gateway"])
+    yield* charge("pm_declined").pipe(Effect.provide(Layer.provide(Layer.fresh(clientOf(5_000)), outages)))
+    assert.deepStrictEqual(told, ["charges and refunds again"])
+  }).pipe(Effect.provide(gateway.pipe(Layer.provideMerge(TestDatabase.layerPool))))
 )

@@ -21,6 +21,10 @@ const keys = Result.getOrThrow(ApiKeys.parse([shop, newShop, other].map(({ entry
 const bearer = ({ key }: typeof shop) => ({ authorization: `Bearer ${key}` })
 
 const fourPlaces = Layer.succeed(AdmissionSettings, { maxRequests: 4, answerTimeoutMillis: 600_000 })
+const eightPlaces = Layer.merge(
+  Layer.succeed(AdmissionSettings, { maxRequests: 8, answerTimeoutMillis: 600_000 }),
+  Layer.succeed(Access.AccessSettings, { keys })
+)
 const withKeys = Layer.merge(fourPlaces, Layer.succeed(Access.AccessSettings, { keys }))
 
 const gateway = new ScriptedGateway()
@@ -60,7 +64,7 @@ layer(service, { excludeTestServices: true })((it) => {
           [refused.status, refused.headers.get("retry-after"), refused.headers.get("content-type")],
           [429, "1", "application/problem+json"]
         )
-        assert.match(refused.json.detail, /^half of the requests that may be in work are this caller's/)
+        assert.match(refused.json.detail, /^as many requests are in work for this caller as it leaves to others/)
       }
       assert.strictEqual((yield* pay(theirs, other)).status, 200)
       assert.strictEqual((yield* send(`${url}/openapi.json`)).status, 200)
@@ -90,11 +94,12 @@ const serve = Effect.fnUntraced(function* (variable: "PORT" | "GATEWAY_PORT") {
   yield* Effect.addFinalizer(() => Effect.andThen(Deferred.succeed(release, undefined), drain(0)))
   const ask = (path: string, by?: typeof shop) =>
     Effect.map(sendElsewhere(`${address.url}${path}`, by && { headers: bearer(by) }), ({ status }) => status)
-  const occupy = Effect.fnUntraced(function* (count: number) {
-    yield* Effect.forkChild(Effect.replicateEffect(ask("/wait"), count, { concurrency: "unbounded" }))
+  const occupy = Effect.fnUntraced(function* (count: number, by?: typeof shop) {
+    const before = yield* Ref.get(begun)
+    yield* Effect.forkChild(Effect.replicateEffect(ask("/wait", by), count, { concurrency: "unbounded" }))
     yield* eventually(
       `${count} requests to begin`,
-      Effect.map(Ref.get(begun), (now) => now === count)
+      Effect.map(Ref.get(begun), (now) => now === before + count)
     )
   })
   return { ...address, ask, occupy }
@@ -110,6 +115,16 @@ it.live("requests without a valid key share half of the places by address, and k
     assert.strictEqual(yield* ask("/", { ...shop, key: "a guess" }), 429)
     assert.strictEqual(yield* ask("/", shop), 200)
   }).pipe(Effect.scoped, Effect.provide(Layer.merge(withKeys, TestProcess.quiet)))
+)
+
+it.live("two callers that take all they get leave places to a third one", () =>
+  Effect.gen(function* () {
+    const { ask, occupy } = yield* serve("PORT")
+    yield* occupy(4, shop)
+    yield* occupy(2, other)
+    for (const by of [shop, other]) assert.strictEqual(yield* ask("/", by), 429)
+    assert.strictEqual(yield* ask("/"), 200)
+  }).pipe(Effect.scoped, Effect.provide(Layer.merge(eightPlaces, TestProcess.quiet)))
 )
 
 it.live("slow clients of one address keep neither it nor others out", () =>

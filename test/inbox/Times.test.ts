@@ -22,8 +22,8 @@ it.live("the times of a held event's failures and of its next attempt are report
       SELECT (extract(epoch FROM next_attempt_at) * 1000)::float8 AS "dueMillis", history -> 0 ->> 'at' AS at FROM inbox_holds`
     const failedMillis = Date.parse(hold!.at)
     assert.isTrue(Math.floor(before) <= failedMillis && failedMillis <= after, hold!.at)
-    const [entry] = yield* (yield* InboxReport).list(["retrying"], {}, 1)
-    assert.strictEqual(Date.parse(entry!.nextAttemptAt!), Math.floor(hold!.dueMillis))
+    const { items } = yield* (yield* InboxReport).list(["retrying"], {}, { limit: 1 })
+    assert.strictEqual(Date.parse(items[0]!.nextAttemptAt!), Math.floor(hold!.dueMillis))
   }).pipe(
     Effect.provide(Deliveries.process),
     Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 60_000, maxAttempts: 3 }))

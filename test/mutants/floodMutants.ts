@@ -46,40 +46,48 @@ export const floodMutants: ReadonlyArray<Mutant> = [
     name: "share-for-each-guess",
     breaks: "a stranger takes all places",
     file: admission,
-    find: "new Places(maxRequests, share, slow)",
-    replace: "new Places(maxRequests, Infinity, slow)",
+    find: `new Places(maxRequests, name === "service" && keys !== undefined, slow)`,
+    replace: "new Places(maxRequests, false, slow)",
     seenBy: { file: sharesTest, test: "requests without a valid key" }
   },
   {
     name: "own-slow-clients-stay",
     breaks: "an address's slow clients keep the rest of it out",
     file: admission,
-    find: "own.length >= this.#share && !this.#makeRoom(own, now)",
-    replace: "own.length >= this.#share",
+    find: "own.length >= free && !this.#makeRoom(own, now)",
+    replace: "own.length >= free",
     seenBy: { file: sharesTest, test: "slow clients of one address" }
+  },
+  {
+    name: "two-callers-take-all",
+    breaks: "two callers with slow clients or payments keep all others out",
+    file: admission,
+    find: "const free = this.#size - this.inWork.size",
+    replace: "const free = this.#size / 2",
+    seenBy: { file: sharesTest, test: "two callers that take all they get" }
   },
   {
     name: "share-of-the-sandbox",
     breaks: "the service waits for charges at the sandbox in half as many requests",
     file: admission,
-    find: `name === "gateway" || keys === undefined`,
-    replace: "keys === undefined",
+    find: `name === "service" && keys !== undefined`,
+    replace: "keys !== undefined",
     seenBy: { file: sharesTest, test: "the sandbox has one caller" }
   },
   {
     name: "share-of-the-machine",
     breaks: "a service for this machine alone takes half as many requests",
     file: admission,
-    find: `name === "gateway" || keys === undefined`,
-    replace: `name === "gateway"`,
+    find: `name === "service" && keys !== undefined`,
+    replace: `name === "service"`,
     seenBy: { file: sharesTest, test: "where no keys are configured" }
   },
   {
     name: "metrics-behind-readiness",
     breaks: "while the database hangs, askers of readiness keep a scrape out",
     file: admission,
-    find: "watchedPaths.map((path) => [path, new Places(reservedRequests, Infinity, slow)])",
-    replace: "[new Places(reservedRequests, Infinity, slow)].flatMap((one) => watchedPaths.map((path) => [path, one]))",
+    find: "watchedPaths.map((path) => [path, new Places(reservedRequests, false, slow)])",
+    replace: "[new Places(reservedRequests, false, slow)].flatMap((one) => watchedPaths.map((path) => [path, one]))",
     seenBy: { file: admissionTest, test: "liveness needs no place" }
   },
   {

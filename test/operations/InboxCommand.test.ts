@@ -75,9 +75,9 @@ it.live(
 
       const listed = yield* run("list", "--consumer", "billing", "--json")
       assert.strictEqual(listed.code, 0, listed.stderr)
-      const entries = JSON.parse(listed.stdout) as ReadonlyArray<Record<string, unknown>>
-      const dead = entries.find(({ status }) => status === "dead")!
-      const gap = entries.find(({ status }) => status === "gap")!
+      const { items } = JSON.parse(listed.stdout) as { readonly items: ReadonlyArray<Record<string, unknown>> }
+      const dead = items.find(({ status }) => status === "dead")!
+      const gap = items.find(({ status }) => status === "gap")!
       assert.include(dead, { consumer: "billing", aggregateId: one.id, eventType: null })
       assert.include(gap, { eventId: early[2]!.eventId, lastError: "version 2 of its aggregate has not come" })
       assert.include((yield* run("list")).stdout, "unreadable")

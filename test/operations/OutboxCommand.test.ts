@@ -137,7 +137,7 @@ it.live(
       assert.strictEqual((yield* run("status")).code, 1)
       const list = yield* run("list", "--json")
       assert.strictEqual(list.code, 0)
-      assert.deepInclude(JSON.parse(list.stdout)[0], {
+      assert.deepInclude(JSON.parse(list.stdout).items[0], {
         eventId: placed!.eventId,
         status: "dead",
         eventType: "OrderPlaced",
@@ -145,7 +145,7 @@ it.live(
         attempts: 2
       })
       assert.strictEqual(
-        JSON.parse((yield* run("list", "--status", "parked", "--json")).stdout)[0].eventId,
+        JSON.parse((yield* run("list", "--status", "parked", "--json")).stdout).items[0].eventId,
         paid!.eventId
       )
       const show = yield* run("show", placed!.eventId)

@@ -50,12 +50,13 @@ it.live("lists are pages, the newest first, by state, type and age; equal failur
     yield* sql`UPDATE outbox_tasks SET enqueued_at = clock_now() - interval '3 hours' WHERE task_id = ${ids[0]}::uuid`
 
     const idsOf = (...args: Parameters<typeof report.list>) =>
-      Effect.map(report.list(...args), (found) => found.map(({ taskId }) => ids.indexOf(taskId)))
+      Effect.map(report.list(...args), ({ items }) => items.map(({ taskId }) => ids.indexOf(taskId)))
     const all = ["pending", "processing", "failed", "dead"] as const
     assert.deepStrictEqual(yield* idsOf(all, {}, { limit: 10 }), [4, 3, 2, 1, 0])
     assert.deepStrictEqual(yield* idsOf(all, {}, { limit: 2 }), [4, 3])
-    const [, second] = yield* report.list(all, {}, { limit: 2 })
-    assert.deepStrictEqual(yield* idsOf(all, {}, { limit: 2, before: second!.taskId }), [2, 1])
+    const { nextCursor } = yield* report.list(all, {}, { limit: 2 })
+    assert.deepStrictEqual(yield* idsOf(all, {}, { limit: 2, cursor: nextCursor! }), [2, 1])
+    assert.isNull((yield* report.list(all, {}, { limit: 5 })).nextCursor)
     assert.deepStrictEqual(yield* idsOf(["dead"], {}, { limit: 10 }), [1, 0])
     assert.deepStrictEqual(yield* idsOf(["dead"], { sinceSeconds: 3_600 }, { limit: 10 }), [1])
     assert.deepStrictEqual(yield* idsOf(all, { type: "email" }, { limit: 10 }), [])

@@ -243,8 +243,9 @@ export class UnsettledMail extends Context.Service<
               if (taskState === "pending") return undefined
               // A mail whose worker died would be held once more, and not sent.
               if (status === "sending") yield* mark(id, "uncertain")
-              yield* Effect.orDie(tasks.retry(id, operator))
-              return status === "sending" ? ("uncertain" as const) : status
+              const { changed } = yield* Effect.orDie(tasks.retry(id, operator))
+              if (status === "sending") return "uncertain" as const
+              return changed ? status : undefined
             })
           )
         )

@@ -6,7 +6,7 @@
  */
 import { Effect } from "effect"
 import { createHash } from "node:crypto"
-import { chmod, lchown, lstat, mkdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
+import { chmod, lchown, lstat, mkdir, readFile, stat, writeFile } from "node:fs/promises"
 import { userInfo } from "node:os"
 import { join } from "node:path"
 import { plainFile } from "../../platform/OwnDirectory.ts"
@@ -48,7 +48,7 @@ export const baseOf = Effect.fnUntraced(function* (home: string) {
 
 /**
  * Chooses the account that runs the server of `home`: the owner of the data, once there is data. Where that account can't reach them, it
- * copies the binaries and moves the data. No server may run on the data meanwhile.
+ * copies the binaries, and new data goes to a shelter. No server may run on the data meanwhile.
  */
 export const settle = Effect.fn("EmbeddedPostgres.settle")(function* (home: string, binaries: Binaries) {
   const base = yield* baseOf(home)
@@ -111,8 +111,14 @@ const asOtherUser = Effect.fnUntraced(function* (
     if (owner === 0) yield* give(join(base, "data"), user)
     return { account, binaries, base } satisfies Host
   }
+  if (!reached && owner !== undefined) {
+    const message = `user ${user.uid} (${user.name}), who runs Postgres, may not enter ${home} any more: open it and what is above it (chmod a+x).`
+    return yield* fail("WrongOwner", `${message} ${orElse}`)
+  }
   const shelter = yield* makeShelter(home, user)
-  if (!reached) yield* move(home, shelter, user, owner)
+  if (!reached) {
+    yield* attempt("point to the shelter", () => writeFile(pointerOf(home), `${shelter}\n`, { mode: 0o600 }))
+  }
   return {
     account,
     binaries: runs.code === 0 ? binaries : yield* copyBinaries(binaries, shelter),
@@ -183,28 +189,12 @@ const makeShelter = (home: string, user: User) =>
         if (!found.isDirectory() || (found.uid !== 0 && found.uid !== user.uid)) {
           throw new Error("it belongs to another user")
         }
-        await lchown(shelter, 0, 0) // older versions gave it to the server's user
+        await lchown(shelter, 0, 0)
         await chmod(shelter, 0o711)
         return shelter
       })
     )
   )
-
-/** Data that an older version made as root, or whose home was closed since. The copy counts once it is complete. */
-const move = Effect.fnUntraced(function* (home: string, shelter: string, user: User, owner: number | undefined) {
-  const [from, half, to] = [join(home, "data"), join(shelter, "data.half"), join(shelter, "data")]
-  if (owner !== undefined) {
-    yield* attempt("remove what is left of a copy", () => rm(half, { recursive: true, force: true }))
-    yield* asSelf("cp", ["-a", from, half])
-    yield* give(half, user)
-    yield* attempt("finish the copy", async () => {
-      await rm(to, { recursive: true, force: true })
-      await rename(half, to)
-    })
-  }
-  yield* attempt("point to the shelter", () => writeFile(pointerOf(home), `${shelter}\n`, { mode: 0o600 }))
-  yield* attempt("remove the data that was moved", () => rm(from, { recursive: true, force: true }))
-})
 
 const give = (directory: string, { gid, uid }: User) => asSelf("chown", ["-R", "-h", `${uid}:${gid}`, directory])
 

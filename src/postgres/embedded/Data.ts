@@ -42,16 +42,10 @@ export const password = Effect.fnUntraced(function* (home: string, base: string)
 const layoutOf = (base: string) => join(base, "layout")
 const layout = "2"
 
-/** Whether the data was made by a version whose service was the superuser. */
-export const isOlder = Effect.fnUntraced(function* (base: string) {
-  if ((yield* whereExists("look at the data", () => stat(dataOf(base)))) === undefined) return false
-  return (yield* whereExists("read the layout", () => readFile(layoutOf(base), plainFile)))?.trim() !== layout
-})
-
 /**
- * Creates the data of a new server, or changes older data to the present layout. Only while no server runs on it.
+ * Creates the data of a new server where there is none.
  *
- * A creation ends with a rename, so the data of a killed run does not count and is created again. A change may be repeated.
+ * A creation ends with a rename, so the data of a killed run does not count and is created again.
  */
 export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function* (
   host: Host,
@@ -63,13 +57,10 @@ export const initialize = Effect.fn("EmbeddedPostgres.initialize")(function* (
   const durable = settings.fsync !== "off"
   if ((yield* whereExists("look at the data", () => stat(dataOf(base)))) !== undefined) {
     yield* checkMajor(host)
-    if (!(yield* isOlder(base))) return
-    yield* runAlone(host, dataOf(base), durable, "postgres", [...Roles.roles(secret), ...Roles.database])
-    yield* runAlone(host, dataOf(base), durable, Roles.databaseName, Roles.ownership)
-  } else {
-    yield* create(host, secret, durable)
+    return yield* checkLayout(base)
   }
   yield* attempt("write the layout", () => writeFile(layoutOf(base), `${layout}\n`, { mode: 0o600 }))
+  yield* create(host, secret, durable)
 })
 
 const create = Effect.fnUntraced(function* (host: Host, secret: string, durable: boolean) {
@@ -161,6 +152,17 @@ const checkMajor = Effect.fnUntraced(function* ({ base, binaries }: Host) {
     "IncompatibleMajor",
     `${base} holds data of Postgres ${found}, and the installed one is Postgres ${binaries.major}. ` +
       `Delete the data with npm run reset, or dump it with Postgres ${found} and restore it into a new directory.`
+  )
+})
+
+/** Data of another layout gives the service another role's rights, so no server is started on it. */
+const checkLayout = Effect.fnUntraced(function* (base: string) {
+  const found = (yield* whereExists("read the layout", () => readFile(layoutOf(base), plainFile)))?.trim() ?? "1"
+  if (found === layout) return
+  return yield* fail(
+    "IncompatibleLayout",
+    `${base} holds data of another version of this service (layout ${found}, and not ${layout}). Delete it with npm run reset, or ` +
+      "dump it with that version and restore it with this one."
   )
 })
 

@@ -13,13 +13,13 @@ import { join } from "node:path"
 import * as OwnDirectory from "../../platform/OwnDirectory.ts"
 import type { Fibers } from "../../platform/Supervised.ts"
 import { baseOf, type Host, settle, sheltersOf } from "./Account.ts"
-import { dataOf, initialize, isOlder, password, removeAll, type Settings } from "./Data.ts"
+import { dataOf, initialize, password, removeAll, type Settings } from "./Data.ts"
 import { findBinaries } from "./Host.ts"
 import { keep } from "./Keeper.ts"
 import { attempt, type EmbeddedPostgresError, fail, whereExists } from "./Process.ts"
 import { startRenewed } from "./Renewal.ts"
 import * as Roles from "./Roles.ts"
-import { inspect, stop } from "./Server.ts"
+import { stop } from "./Server.ts"
 import { removeSocketDirectory, socketDirectory } from "./Socket.ts"
 import { livingUsers, register, unregister, withLock } from "./Users.ts"
 
@@ -111,7 +111,6 @@ const begin = Effect.fnUntraced(function* ({ dataDirectory, mustExist, settings 
   return yield* withLock(
     home,
     Effect.gen(function* () {
-      yield* stopOlder(home)
       const host = yield* settle(home, binaries)
       // Before the start and under the same lock, so that no last user stops the server in between.
       yield* Effect.acquireRelease(register(home), (user) => release(home, user))
@@ -150,20 +149,6 @@ const access = Effect.fnUntraced(function* (home: string, host: Host, secret: st
   }
 })
 
-/** Data of an older version is changed while no server runs on it: one that a killed process has left is stopped. */
-const stopOlder = Effect.fnUntraced(function* (home: string) {
-  const base = yield* baseOf(home)
-  if (!(yield* isOlder(base)) || (yield* inspect(base)) === undefined) return
-  yield* refuseUsers(home, "use this version")
-  yield* stop(base)
-})
-
-const refuseUsers = Effect.fnUntraced(function* (home: string, then: string) {
-  const users = yield* livingUsers(home)
-  if (users.length === 0) return
-  return yield* fail("InUse", `${home} is in use by process ${users.join(", ")}: stop it first, then ${then}.`)
-})
-
 const release = (home: string, user: string) =>
   withLock(
     home,
@@ -192,7 +177,10 @@ export const reset: (dataDirectory: string) => Effect.Effect<void, EmbeddedPostg
   yield* withLock(
     home,
     Effect.gen(function* () {
-      yield* refuseUsers(home, "reset")
+      const users = yield* livingUsers(home)
+      if (users.length > 0) {
+        return yield* fail("InUse", `${home} is in use by process ${users.join(", ")}: stop it first, then reset.`)
+      }
       const base = yield* baseOf(home).pipe(Effect.orElseSucceed(() => home)) // no server runs in a shelter that is gone
       yield* stop(base)
       yield* removeAll(home, base)

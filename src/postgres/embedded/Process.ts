@@ -12,6 +12,7 @@ export class EmbeddedPostgresError extends Schema.TaggedError<EmbeddedPostgresEr
     "WrongOwner", // the data belongs to an account that this process can't use
     "DataMissing", // a part of the data is gone
     "IncompatibleMajor", // the data is of another major version
+    "IncompatibleLayout", // the data is of another version of this service
     "InitFailed",
     "StartFailed",
     "StopFailed",

@@ -61,22 +61,3 @@ export const renewal = (secret: string) => [
   ]),
   "REVOKE EXECUTE ON FUNCTION lo_creat(int4), lo_create(oid), lo_from_bytea(oid, bytea) FROM PUBLIC"
 ]
-
-/**
- * Gives what the superuser owns in the database to the owner: data of the older layout, in which the service was the superuser. REASSIGN OWNED
- * does not work for the first superuser, to whom the catalogs belong. A sequence of a column goes with its table.
- */
-export const ownership = [
-  line(`DO $$ DECLARE change text; BEGIN FOR change IN
-      WITH ours AS (SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema')
-      SELECT format('ALTER SCHEMA %I OWNER TO ${ownerRole}', nspname) FROM ours WHERE nspname <> 'public'
-      UNION ALL SELECT format('ALTER TABLE %s OWNER TO ${ownerRole}', oid::regclass) FROM pg_class
-        WHERE relnamespace IN (SELECT oid FROM ours) AND relkind IN ('r', 'p', 'v', 'm', 'S')
-          AND NOT (relkind = 'S' AND EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = pg_class.oid AND deptype IN ('a', 'i')))
-      UNION ALL SELECT format('ALTER ROUTINE %s OWNER TO ${ownerRole}', oid::regprocedure) FROM pg_proc
-        WHERE pronamespace IN (SELECT oid FROM ours)
-      UNION ALL SELECT format('ALTER %s %s OWNER TO ${ownerRole}', CASE typtype WHEN 'd' THEN 'DOMAIN' ELSE 'TYPE' END, oid::regtype) FROM pg_type
-        WHERE typnamespace IN (SELECT oid FROM ours) AND (typtype IN ('d', 'e')
-          OR typtype = 'c' AND EXISTS (SELECT FROM pg_class WHERE pg_class.oid = typrelid AND relkind = 'c'))
-    LOOP EXECUTE change; END LOOP; END $$`)
-]

@@ -191,77 +191,19 @@ describe("one process", () => {
         { until: (there) => there }
       ) // initdb is at work
       yield* Fiber.interrupt(fiber)
-      assert.deepStrictEqual(readdirSync(directory).toSorted(), ["lock", "password", "users"])
+      assert.deepStrictEqual(readdirSync(directory).toSorted(), ["layout", "lock", "password", "users"])
       assert.deepStrictEqual(readdirSync(join(directory, "users")), [])
     })
   )
 
-  it.live("data of an older version, whose service was the superuser, goes to the owner at the next start", () =>
+  it.live("data of another version, whose roles have other rights, is refused, and no server started on it", () =>
     Effect.gen(function* () {
       const directory = yield* ownDirectory
-      yield* Effect.scoped(
-        Effect.gen(function* () {
-          const { superuserUrl: url } = yield* acquire({ dataDirectory: directory, settings })
-          for (const statement of [
-            "CREATE SCHEMA extra",
-            "CREATE TABLE kept (id int GENERATED ALWAYS AS IDENTITY, other serial) PARTITION BY RANGE (id)",
-            "CREATE TABLE kept_1 PARTITION OF kept FOR VALUES FROM (0) TO (9)",
-            "CREATE TABLE extra.kept AS SELECT 42 AS answer",
-            "CREATE VIEW shown AS SELECT * FROM extra.kept",
-            "CREATE SEQUENCE numbers",
-            "CREATE DOMAIN short AS text CHECK (length(value) < 9)",
-            "CREATE TYPE colour AS ENUM ('red')",
-            "CREATE TYPE pair AS (a int, b int)",
-            "CREATE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 1'",
-            "CREATE PROCEDURE two() LANGUAGE sql AS 'SELECT 2'",
-            "ALTER DATABASE paid_once OWNER TO paid_once",
-            "DROP OWNED BY paid_once_service",
-            "DROP ROLE paid_once_owner, paid_once_service"
-          ])
-            yield* query(url, statement)
-        })
-      )
-      rmSync(join(directory, "layout"))
-      if (isRoot) execFileSync("chown", ["-R", "0:0", join(directory, "data")])
-      yield* Effect.scoped(
-        Effect.gen(function* () {
-          const { ownerUrl, superuserUrl, url } = yield* acquire({ dataDirectory: directory, settings })
-          const left = yield* query(
-            superuserUrl,
-            `SELECT objid::int, classid::regclass::text FROM pg_shdepend WHERE refobjid = 'paid_once'::regrole AND dbid = (SELECT oid FROM pg_database WHERE datname = 'paid_once')
-            UNION ALL SELECT oid::int, relname::text FROM pg_class WHERE relowner = 'paid_once'::regrole AND relnamespace IN ('public'::regnamespace, 'extra'::regnamespace)`
-          )
-          assert.deepStrictEqual(left, [])
-          assert.deepStrictEqual(yield* query(ownerUrl, "SELECT answer FROM shown"), [{ answer: 42 }])
-          for (const statement of [
-            "INSERT INTO kept DEFAULT VALUES",
-            "ALTER TABLE kept ADD COLUMN note short",
-            "ALTER TYPE colour ADD VALUE 'blue'",
-            "CREATE OR REPLACE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 3'",
-            "DROP TABLE kept",
-            "DROP SCHEMA extra CASCADE"
-          ])
-            yield* query(ownerUrl, statement)
-          yield* query(url, "SELECT 1")
-        })
-      )
-    })
-  )
-
-  it.live("a running server of an older version is refused while its users live, and replaced when they are dead", () =>
-    Effect.gen(function* () {
-      const directory = yield* ownDirectory
-      const user = spawnUser(directory)
-      yield* user.server
-      const { pid } = yield* running(directory)
       rmSync(join(directory, "layout"))
       const error = yield* Effect.flip(Effect.scoped(acquire({ dataDirectory: directory, settings })))
-      assert.strictEqual(error.reason, "InUse")
-      assert.include(error.message, "stop it first")
-      yield* user.kill
-      const { joined } = yield* Effect.scoped(acquire({ dataDirectory: directory, settings }))
-      assert.isFalse(joined)
-      assert.isTrue((yield* processStatus(pid))._tag === "None")
+      assert.strictEqual(error.reason, "IncompatibleLayout")
+      for (const part of [directory, "layout 1", "npm run reset", "dump"]) assert.include(error.message, part)
+      assert.isFalse(existsSync(join(directory, "data/postmaster.pid")))
     })
   )
 
@@ -534,19 +476,12 @@ describe("the machine", () => {
   it.live.skipIf(!isRoot)("below a closed home root's data is in a shelter, which is found again and reset", () =>
     Effect.gen(function* () {
       const home = emptyDirectory()
-      mkdirSync(home, { mode: 0o711 })
+      mkdirSync(home, { mode: 0o700 })
       const directory = join(home, "postgres")
       const closed = Effect.provideService(HostOptions, { packageDirectory: yield* barePackage })
       const shelter = sheltersOf(directory)[0] ?? ""
       yield* Effect.addFinalizer(() => Effect.ignore(reset(directory)))
-      // Begun in the open home, and so beside it.
-      yield* Effect.scoped(
-        Effect.flatMap(acquire({ dataDirectory: directory, settings }), ({ ownerUrl }) =>
-          query(ownerUrl, "CREATE TABLE kept AS SELECT 42 AS answer")
-        )
-      )
-      chmodSync(home, 0o700)
-      for (const options of [closed, closed]) {
+      for (const statement of ["CREATE TABLE kept AS SELECT 42 AS answer", "SELECT answer FROM kept"]) {
         const rows = yield* Effect.scoped(
           Effect.gen(function* () {
             const { ownerUrl } = yield* acquire({ dataDirectory: directory, settings })
@@ -555,14 +490,30 @@ describe("the machine", () => {
             assert.strictEqual(statSync(join(shelter, "data")).mode & 0o777, 0o700)
             // The server can't put links in the place of files that root writes.
             assert.strictEqual(statSync(shelter).uid, 0)
-            return yield* query(ownerUrl, "SELECT answer FROM kept")
+            return yield* query(ownerUrl, statement)
           })
-        ).pipe(options)
-        assert.deepStrictEqual(rows, [{ answer: 42 }])
+        ).pipe(closed)
+        assert.deepStrictEqual(rows, statement.startsWith("SELECT") ? [{ answer: 42 }] : [])
         assert.isFalse(existsSync(join(directory, "data")))
       }
       yield* reset(directory)
       assert.isFalse(existsSync(shelter))
+    })
+  )
+
+  it.live.skipIf(!isRoot)("data whose home was closed since is refused, with what to open, and left where it is", () =>
+    Effect.gen(function* () {
+      const home = emptyDirectory()
+      mkdirSync(home, { mode: 0o711 })
+      const directory = join(home, "postgres")
+      const begin = Effect.scoped(acquire({ dataDirectory: directory, settings }))
+      yield* begin
+      chmodSync(home, 0o700)
+      const error = yield* Effect.flip(begin)
+      assert.strictEqual(error.reason, "WrongOwner")
+      for (const part of [directory, "may not enter", "chmod a+x", "npm run reset"]) assert.include(error.message, part)
+      chmodSync(home, 0o711)
+      yield* begin
     })
   )
 
