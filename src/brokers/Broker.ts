@@ -186,7 +186,5 @@ export class Broker extends Context.Service<
      * this process. Absent where a process that reaches the database reaches the broker.
      */
     readonly reach?: (topic: string) => Effect.Effect<void, BrokerUnavailable>
-    /** The number of the topic's records after the group's committed offsets. Absent where the broker does not tell. */
-    readonly lag?: (group: string, topic: string) => Effect.Effect<number, BrokerUnavailable | TopicUnavailable>
   }
 >()("paid-once/brokers/Broker") {}

@@ -2,7 +2,9 @@
 import { Effect, Layer } from "effect"
 import * as Availability from "../brokers/Availability.ts"
 import * as EmbeddedBroker from "../brokers/embedded/EmbeddedBroker.ts"
+import * as EmbeddedProgress from "../brokers/embedded/EmbeddedProgress.ts"
 import * as KafkaBroker from "../brokers/kafkajs/KafkaBroker.ts"
+import * as KafkaProgress from "../brokers/kafkajs/KafkaProgress.ts"
 import type { AppConfig } from "../Config.ts"
 import * as KafkaVariables from "../KafkaVariables.ts"
 import { ordersTopic } from "../domain/Events.ts"
@@ -37,8 +39,15 @@ export const broker = (config: AppConfig) =>
         : Layer.provide(KafkaBroker.layer, kafkaSettings(config, config.kafkaBrokers)).pipe(
             Layer.merge(plainTextWarning(config))
           )
-    )
+    ),
+    Layer.merge(progress(config))
   )
+
+/** How far consumers have read: also for a command, which joins nothing. */
+export const progress = (config: AppConfig) =>
+  config.kafkaBrokers === undefined
+    ? EmbeddedProgress.layer
+    : Layer.provide(KafkaProgress.layer, kafkaSettings(config, config.kafkaBrokers))
 
 /** The topics that the service publishes to. */
 export const topicNames: ReadonlyArray<string> = [ordersTopic]

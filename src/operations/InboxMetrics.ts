@@ -1,7 +1,8 @@
 /** Samples of each consumer: how far it is behind, and how many events wait. Scrapes read the last sample, and query nothing. */
 import { Cause, Clock, Context, Effect, Exit, Layer, Metric, type Scope } from "effect"
-import { Broker, type ConsumedRecord } from "../brokers/Broker.ts"
+import type { ConsumedRecord } from "../brokers/Broker.ts"
 import * as Envelope from "../brokers/Envelope.ts"
+import { GroupProgress } from "../brokers/GroupProgress.ts"
 import { ApplySlice } from "../inbox/ApplySlice.ts"
 import * as InboxCounters from "../inbox/InboxCounters.ts"
 import type { Subscriber } from "../inbox/Subscriber.ts"
@@ -88,9 +89,9 @@ const forkSampler = Effect.fnUntraced(function* ({
 }: Pick<Subscriber, "name" | "topic">): Effect.fn.Return<
   void,
   never,
-  Broker | InboxReport | SlicesUnderWay | Supervised.Fibers | Scope.Scope
+  GroupProgress | InboxReport | SlicesUnderWay | Supervised.Fibers | Scope.Scope
 > {
-  const broker = yield* Broker
+  const progress = yield* GroupProgress
   const report = yield* InboxReport
   const underWay = yield* SlicesUnderWay
   const set = (gauge: typeof lag, value: number) => Metric.update(Metric.withAttributes(gauge, { consumer }), value)
@@ -106,12 +107,14 @@ const forkSampler = Effect.fnUntraced(function* ({
       yield* set(gaps, counts.gaps)
       yield* set(lagSeconds, ageSeconds(yield* underWay.firstRecords(consumer), yield* Clock.currentTimeMillis))
       // Other metrics report a broker that is unavailable; here the last figure stays.
-      if (broker.lag !== undefined) {
-        yield* Effect.matchEffect(broker.lag(consumer, topic), {
-          onSuccess: (records) => set(lag, records),
-          onFailure: (error) => Effect.logDebug(`${consumer}: the lag could not be read`, error)
-        })
-      }
+      yield* Effect.matchEffect(progress.of(consumer, topic), {
+        onSuccess: (partitions) =>
+          set(
+            lag,
+            partitions.reduce((sum, partition) => sum + partition.lag, 0)
+          ),
+        onFailure: (error) => Effect.logDebug(`${consumer}: the lag could not be read`, error)
+      })
       yield* Effect.sleep(sampleMillis)
     })
   )
@@ -120,5 +123,5 @@ const forkSampler = Effect.fnUntraced(function* ({
 /** Samples these consumers for as long as the layer lives. */
 export const layer = (
   subscribers: ReadonlyArray<Pick<Subscriber, "name" | "topic">>
-): Layer.Layer<never, never, Broker | InboxReport | SlicesUnderWay | Supervised.Fibers> =>
+): Layer.Layer<never, never, GroupProgress | InboxReport | SlicesUnderWay | Supervised.Fibers> =>
   Layer.effectDiscard(Effect.forEach(subscribers, forkSampler, { discard: true }))

@@ -20,11 +20,19 @@ import {
   SubscriptionRef
 } from "effect"
 import { SqlError } from "effect/sql"
+import { hostname } from "node:os"
 import * as Backoff from "./Backoff.ts"
 import { DatabaseSettings } from "./DatabaseSettings.ts"
 import { Ids, timeQuery } from "./Ids.ts"
 import { innermost } from "./Innermost.ts"
 import * as Supervised from "./Supervised.ts"
+
+/** What Postgres keeps of a name. */
+const maxNameLength = 63
+
+/** This process's name in `pg_stat_activity`: an operator who sees a lock there finds the process (SlotOwners.ts). */
+const sessionName = (applicationName: string): string =>
+  `${applicationName} control ${process.pid}@${hostname()}`.slice(0, maxNameLength)
 
 /** Timing of the control connection, in milliseconds. */
 export const ControlSettings = Context.Reference<{
@@ -176,7 +184,7 @@ export class ControlConnection extends Context.Service<
           const listenScope = yield* Scope.fork(scope)
           const base = yield* PgConnection.make({
             ...sockets(url),
-            applicationName: `${applicationName} control`,
+            applicationName: sessionName(applicationName),
             connectTimeout: Duration.millis(sessionTimeoutMillis),
             startupParameters: {
               idle_session_timeout: String(sessionTimeoutMillis),

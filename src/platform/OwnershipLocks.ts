@@ -30,12 +30,18 @@ export const lockClass = (name: string): number => {
 }
 
 // classid is unsigned in pg_locks and signed in the lock functions.
-const unsigned = (key: number) => BigInt(key >>> 0)
+export const unsigned = (key: number) => BigInt(key >>> 0)
+
+/** The first key of the locks on the group's slots. */
+export const slotClassOf = (group: string): number => lockClass(`slot ${group}`)
+
+/** The first key of the locks of the group's members. */
+export const memberClassOf = (group: string): number => lockClass(`member ${group}`)
 
 /** The locks of `group`. */
 export const make = (group: string) => {
-  const slotClass = lockClass(`slot ${group}`)
-  const memberClass = lockClass(`member ${group}`)
+  const slotClass = slotClassOf(group)
+  const memberClass = memberClassOf(group)
   const unableClass = lockClass(`unable ${group}`)
 
   /** Makes the session a member. Returns its number, which no other member has. */

@@ -1,11 +1,14 @@
 /** The harness that a `Broker` implementation gives the contract suite, and the suite's readers and writers. */
 import { Context, Effect, Fiber, Queue, Schedule, type Scope } from "effect"
 import { randomUUID } from "node:crypto"
+import type { GroupProgress } from "../../src/brokers/GroupProgress.ts"
 import type { Broker, BrokerRecord, ConsumedRecord, Slice } from "../../src/brokers/Broker.ts"
 
 /** A client with its own connections, like a separate process. */
 export interface Member {
   readonly broker: Broker["Service"]
+  /** How far groups have read. The lab's model has none. */
+  readonly progress?: GroupProgress["Service"]
   /**
    * Cuts the member off: the broker receives no goodbye, no heartbeat and no commit. Its fibers may live on until the test's scope
    * closes.

@@ -8,6 +8,7 @@ import { ApplySlice } from "../../src/inbox/ApplySlice.ts"
 import * as Consumer from "../../src/inbox/Consumer.ts"
 import { Inbox } from "../../src/inbox/Inbox.ts"
 import * as Consumers from "../../src/main/Consumers.ts"
+import * as EmbeddedProgress from "../../src/brokers/embedded/EmbeddedProgress.ts"
 import * as InboxMetrics from "../../src/operations/InboxMetrics.ts"
 import { DependencyDown, type Subscriber } from "../../src/inbox/Subscriber.ts"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
@@ -200,6 +201,7 @@ it.live("a slice that is interrupted because its partition went to another membe
     }
     yield* Layer.build(
       Layer.merge(Consumer.layer(subscriber), InboxMetrics.layer([subscriber])).pipe(
+        Layer.provide(EmbeddedProgress.layer),
         Layer.provide(
           Layer.succeed(Broker, {
             ...broker,

@@ -117,7 +117,7 @@ it.live("an arrival that waited for a hold's end reads the cursor again", () =>
         Effect.gen(function* () {
           const { sql } = yield* Transaction
           yield* HeldRows.lockHold(held, "exclusive")
-          yield* HeldRows.remove("one", idOf("a", 1))
+          yield* HeldRows.remove("one", idOf("a", 1), idOf("a", 1))
           yield* sql`INSERT INTO consumer_cursors VALUES ('one', 'a', 'Counter', 1)`
           yield* HeldRows.release(held)
           yield* Deferred.succeed(isDone, undefined)

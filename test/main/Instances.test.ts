@@ -53,7 +53,7 @@ it.live("a process with all roles has one of each: layers, listeners, sessions, 
       SqlClient.SqlClient.use(
         (sql) => sql`
           SELECT FROM pg_stat_activity
-          WHERE datname = current_database() AND application_name = 'paid-once control'`
+          WHERE datname = current_database() AND application_name LIKE 'paid-once control %'`
       ),
       context
     )

@@ -143,7 +143,7 @@ const make = Effect.gen(function* () {
     Effect.gen(function* () {
       const { group, topic } = options
       const { partitions } = yield* describe(topic)
-      const membership = yield* ownership.join(`consume ${group} ${topic}`, partitions)
+      const membership = yield* ownership.join(EmbeddedLog.memberGroup(group, topic), partitions)
       const readers = Array.from({ length: partitions }, (_, partition) =>
         EmbeddedReader.make({ exchange, handle, log, membership, partition, pollMillis, ...options })
       )
@@ -178,9 +178,7 @@ const make = Effect.gen(function* () {
       // For a generic R, TypeScript can't see that R is the only remaining requirement.
     ) as Effect.Effect<never, BrokerUnavailable | TopicUnavailable, R>
 
-  const lag = Effect.fn("EmbeddedBroker.lag")((group: string, topic: string) => exchange("lag", log.lag(group, topic)))
-
-  return Broker.of({ name: "embedded", available, ensureTopic, publish, consume, lag })
+  return Broker.of({ name: "embedded", available, ensureTopic, publish, consume })
 })
 
 /** The embedded broker. */

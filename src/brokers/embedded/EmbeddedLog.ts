@@ -24,6 +24,9 @@ export interface GroupPartition {
   readonly partition: number
 }
 
+/** The name under which the readers of a group divide a topic's partitions (Ownership.ts). */
+export const memberGroup = (group: string, topic: string): string => `consume ${group} ${topic}`
+
 /** The records of one fetch, and whether the log had more. */
 export interface Fetched {
   readonly records: ReadonlyArray<ConsumedRecord>
@@ -38,7 +41,6 @@ const maxFetchBytes = 1_048_576
 
 const described = Rows.first(Schema.Struct({ partitions: Schema.Int, maxMessageBytes: Schema.Int }))
 const claimed = Rows.one(Schema.Struct({ nextOffset: Schema.BigInt, generation: Schema.BigInt }))
-const measured = Rows.one(Schema.Struct({ lag: Schema.Number }))
 const dropped = Rows.one(Schema.Struct({ dropped: Schema.Int, lastOffset: Schema.NullOr(Schema.BigInt) }))
 const listed = Rows.all(Schema.Struct({ topic: Schema.String, partition: Schema.Int }))
 const counted = Rows.one(Schema.Struct({ rows: Schema.Number }))
@@ -153,19 +155,6 @@ export const make = (client: PgClient.PgClient) => {
             rows.length >= maxRecords ||
             rows.reduce((bytes, row) => bytes + row.record_value.length, 0) >= maxFetchBytes
         })
-      ),
-
-    /** The number of records after the group's offsets. Records that retention dropped before they were read still count. */
-    lag: (group: string, topic: string): Effect.Effect<number, SqlError.SqlError> =>
-      Effect.map(
-        measured(
-          alone(client`
-            SELECT coalesce(sum(p.next_offset - coalesce(o.next_offset, 0)), 0)::float8 AS lag
-            FROM broker_partitions AS p
-            LEFT JOIN broker_offsets AS o ON o.consumer_group = ${group} AND o.topic = p.topic AND o.partition = p.partition
-            WHERE p.topic = ${topic}`)
-        ),
-        (row) => row.lag
       ),
 
     /** Moves the group's offset forward to `nextOffset`; false, with nothing changed, where another reader has claimed it since. */

@@ -1,11 +1,12 @@
 /**
  * The broker contract on Apache Kafka 4 through kafkajs 2.2.4. Publishing is in KafkaProducer.ts, consuming in KafkaConsumer.ts, the
- * classification of errors in KafkaErrors.ts. This file has the requests about topics and groups.
+ * classification of errors in KafkaErrors.ts, how far groups have read in KafkaProgress.ts. This file has the requests about topics.
  */
 import { Clock, Effect, Layer, Schedule, SubscriptionRef } from "effect"
 import kafkajs, { type Admin, type PartitionMetadata } from "kafkajs"
 import { Broker, BrokerUnavailable, type TopicInfo, TopicUnavailable } from "../Broker.ts"
-import { close, KafkaSettings, makeClients } from "./KafkaClient.ts"
+import { adminRequestTimeoutMillis, adminTimeoutMillis, ask, isNoAnswer, withAdmin } from "./KafkaAdmin.ts"
+import { KafkaSettings, makeClients } from "./KafkaClient.ts"
 import * as KafkaConsumer from "./KafkaConsumer.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
 import * as KafkaProducer from "./KafkaProducer.ts"
@@ -13,17 +14,8 @@ import * as KafkaTopicConfig from "./KafkaTopicConfig.ts"
 
 export { KafkaConnect, KafkaSettings } from "./KafkaClient.ts"
 
-/** For a whole question: describing a topic takes milliseconds, creating one some hundred. A longer wait means a broker that hangs. */
-const adminTimeoutMillis = 10_000
-
-/** For one request of a question. */
-const adminRequestTimeoutMillis = 3_000
-
 /** The pause between two looks at a new topic, whose leaders serve within some ten milliseconds. */
 const newTopicPollMillis = 50
-
-/** No request is in flight when an admin client is closed. */
-const closeGraceMillis = 1_000
 
 const make = Effect.gen(function* () {
   const { access = {}, brokers, createTopics, prefix, replication } = yield* KafkaSettings
@@ -37,26 +29,7 @@ const make = Effect.gen(function* () {
   const { publish } = yield* KafkaProducer.make(clients, outcome)
   const { consume } = yield* KafkaConsumer.make(clients, outcome)
 
-  /** Runs `use` with an admin client of its own. Questions are so rare that a permanent connection would only be one more to repair. */
-  const withAdmin = <A>(use: (admin: Admin) => Effect.Effect<A, unknown>, server?: string): Effect.Effect<A, unknown> =>
-    Effect.acquireUseRelease(
-      Effect.sync(() => {
-        const client = clients.open({
-          requestTimeoutMillis: adminRequestTimeoutMillis,
-          retries: 0,
-          acceptsPartialMetadata: true,
-          ...(server === undefined ? {} : { server })
-        })
-        return { client, admin: client.kafka.admin({ retry: { retries: 0 } }) }
-      }),
-      ({ admin }) =>
-        Effect.andThen(Effect.tryPromise({ try: () => admin.connect(), catch: (cause) => cause }), use(admin)),
-      ({ admin, client }) => close(client, () => admin.disconnect(), closeGraceMillis)
-    )
-  /** Whether no broker has responded. A refusal is a response. */
-  const isNoAnswer = (error: unknown) =>
-    !(error instanceof TopicUnavailable) && KafkaErrors.protocolErrorOf(error) === undefined
-  const ask = <A>(question: () => Promise<A>) => Effect.tryPromise({ try: question, catch: (cause) => cause })
+  const admins = withAdmin(clients)
 
   const partitionsOf = (admin: Admin, wireTopic: string) =>
     Effect.flatMap(
@@ -141,7 +114,7 @@ const make = Effect.gen(function* () {
           ]
         })
       ).pipe(Effect.mapError(orDenied(topic, { operation: "Create", topic: wireTopic })))
-    return withAdmin((admin) =>
+    return admins((admin) =>
       Effect.gen(function* () {
         const partitions = yield* partitionsOf(admin, wireTopic).pipe(
           Effect.catchIf(
@@ -173,31 +146,6 @@ const make = Effect.gen(function* () {
     )
   })
 
-  const lag = Effect.fn("KafkaBroker.lag")((group: string, topic: string) =>
-    withAdmin((admin) =>
-      Effect.gen(function* () {
-        const ends = yield* ask(() => admin.fetchTopicOffsets(prefix + topic))
-        const groupOffsets = yield* ask(() => admin.fetchOffsets({ groupId: prefix + group, topics: [prefix + topic] }))
-        const committed = new Map(
-          groupOffsets
-            .flatMap(({ partitions }) => partitions)
-            .map(({ offset, partition }) => [partition, BigInt(offset)])
-        )
-        return ends.reduce((sum, { high, low, partition }) => {
-          // -1: the group has committed nothing and starts at the beginning. Retention may have dropped records that it has not read.
-          const offset = committed.get(partition) ?? -1n
-          const from = offset < BigInt(low) ? BigInt(low) : offset
-          return sum + Math.max(0, Number(BigInt(high) - from))
-        }, 0)
-      })
-    ).pipe(
-      Effect.timeout(adminTimeoutMillis),
-      Effect.mapError((cause) =>
-        toUnavailable("lag", topic, { operation: "Describe", topic: prefix + topic, group: prefix + group }, cause)
-      )
-    )
-  )
-
   /**
    * Asks all bootstrap servers concurrently. A refusal is a response; an open connection is none, because kafkajs counts a connection
    * without responses as connected at its second attempt.
@@ -205,7 +153,7 @@ const make = Effect.gen(function* () {
   const reach = Effect.fn("KafkaBroker.reach")((topic: string) =>
     Effect.raceAll(
       brokers.map((server) =>
-        withAdmin((admin) => ask(() => admin.fetchTopicMetadata({ topics: [prefix + topic] })), server).pipe(
+        admins((admin) => ask(() => admin.fetchTopicMetadata({ topics: [prefix + topic] })), server).pipe(
           Effect.asVoid,
           Effect.catchIf(
             (error) => !isNoAnswer(error),
@@ -224,7 +172,7 @@ const make = Effect.gen(function* () {
     )
   )
 
-  return Broker.of({ name: "kafka", available, ensureTopic, publish, consume, reach, lag })
+  return Broker.of({ name: "kafka", available, ensureTopic, publish, consume, reach })
 })
 
 /** Kafka as the broker. It connects on the first request, so the service starts while Kafka is down. */

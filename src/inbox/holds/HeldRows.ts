@@ -116,10 +116,16 @@ export const first = ({ aggregateId, consumer }: Held, limit: number): InTransac
     )
   )
 
-/** Removes a parked event: it is applied, or was before. */
-export const remove = (consumer: string, eventId: string): InTransaction<void> =>
+/** Removes a parked event: it is applied, or was before. Its mark, of the id `eventId`, keeps the failures that it had as the hold's head. */
+export const remove = (consumer: string, id: string, eventId: string): InTransaction<void> =>
   transact((sql) =>
-    Effect.asVoid(sql`DELETE FROM inbox_parked WHERE consumer_name = ${consumer} AND event_id = ${eventId}`)
+    Effect.asVoid(sql`
+      WITH removed AS (
+        DELETE FROM inbox_parked WHERE consumer_name = ${consumer} AND event_id = ${id} RETURNING aggregate_id
+      )
+      UPDATE processed_events AS p SET history = h.history
+      FROM removed JOIN inbox_holds AS h ON h.consumer_name = ${consumer} AND h.aggregate_id = removed.aggregate_id
+      WHERE h.event_id = ${id} AND h.history <> '[]' AND p.consumer_name = ${consumer} AND p.event_id = ${eventId}::uuid`)
   )
 
 /** One more failure of this head, which becomes the hold's if it was not. */

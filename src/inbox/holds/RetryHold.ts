@@ -121,7 +121,7 @@ export const make = Effect.gen(function* () {
         return { went: "stopped", counts: outcome === "dead" ? InboxCounters.add(counts, onlyOne("dead")) : counts }
       }
       counts = InboxCounters.add(counts, onlyOne(tried))
-      yield* HeldRows.remove(held.consumer, row.id)
+      yield* HeldRows.remove(held.consumer, row.id, row.arrival.eventId)
     }
     if (counts !== InboxCounters.none) yield* faults.at("consumer.before-commit")
     return { went: "rest", counts }

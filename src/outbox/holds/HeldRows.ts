@@ -125,7 +125,7 @@ export const parkArrivals = (lane: Lane, seqs: ReadonlyArray<bigint>): InTransac
     )
   )
 
-/** Archives the published head, unless the archive already has its id. Without an archive it deletes the head. */
+/** Archives the published head with its refusals, unless the archive already has its id. Without an archive it deletes the head. */
 export const archiveHead = (hold: LockedHold, receipt: Receipt, archive: boolean): InTransaction<void> =>
   transact((sql) =>
     archive
@@ -134,9 +134,11 @@ export const archiveHead = (hold: LockedHold, receipt: Receipt, archive: boolean
             DELETE FROM outbox_parked WHERE lane = ${hold.lane}::int2 AND seq = ${hold.seq}::int8 RETURNING *
           )
           INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
-                                 occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at)
+                                 occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at, history)
           SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
-                 occurred_at, trace_id, span_id, data, ${receipt.partition}::int4, ${receipt.baseOffset}::int8, clock_now()
+                 occurred_at, trace_id, span_id, data, ${receipt.partition}::int4, ${receipt.baseOffset}::int8, clock_now(),
+                 (SELECT history FROM outbox_holds
+                  WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId})
           FROM published
           ON CONFLICT DO NOTHING RETURNING 1 AS one`.pipe(
           Effect.flatMap((archived) => (archived.length === 0 ? warnOfSharedId(hold.eventId) : Effect.void))

@@ -6,6 +6,7 @@ import * as EmbeddedBroker from "../../../src/brokers/embedded/EmbeddedBroker.ts
 import { recordBytes } from "../../../src/brokers/Envelope.ts"
 import { ControlConnection } from "../../../src/platform/ControlConnection.ts"
 import { brokerContract } from "../../contracts/Broker.ts"
+import { progressContract } from "../../contracts/GroupProgress.ts"
 import {
   consume,
   newTopic,
@@ -23,6 +24,7 @@ import { TestDatabase } from "../../support/TestDatabase.ts"
 import * as EmbeddedMember from "./EmbeddedMember.ts"
 
 brokerContract("EmbeddedBroker", EmbeddedMember.harness)
+progressContract("EmbeddedBroker", EmbeddedMember.harness)
 
 const member = (settings: Parameters<typeof EmbeddedMember.make>[1] = {}) =>
   Effect.flatMap(TestDatabase, ({ url }) => EmbeddedMember.make(url, settings))

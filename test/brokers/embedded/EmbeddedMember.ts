@@ -4,6 +4,8 @@ import { Context, Effect, Layer, References, Redacted, Schedule } from "effect"
 import { inject } from "vitest"
 import { Broker } from "../../../src/brokers/Broker.ts"
 import * as EmbeddedBroker from "../../../src/brokers/embedded/EmbeddedBroker.ts"
+import * as EmbeddedProgress from "../../../src/brokers/embedded/EmbeddedProgress.ts"
+import { GroupProgress } from "../../../src/brokers/GroupProgress.ts"
 import { Ids } from "../../../src/platform/Ids.ts"
 import { ControlConnection, ControlSettings } from "../../../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../../../src/platform/DatabaseSettings.ts"
@@ -36,7 +38,7 @@ export const make = Effect.fnUntraced(function* (
 ) {
   const { proxy, url: proxiedUrl } = yield* TcpProxy.makePostgres(url)
   // Fresh, because two members must not share a pool.
-  const context = yield* EmbeddedBroker.layer.pipe(
+  const context = yield* Layer.merge(EmbeddedBroker.layer, EmbeddedProgress.layer).pipe(
     Layer.provideMerge(platform(proxiedUrl)),
     Layer.provide(
       Layer.succeed(EmbeddedBroker.EmbeddedBrokerSettings, {
@@ -49,6 +51,7 @@ export const make = Effect.fnUntraced(function* (
   )
   return {
     broker: Context.get(context, Broker),
+    progress: Context.get(context, GroupProgress),
     context,
     proxy,
     // Packets are dropped without an error, like a pulled cable or a frozen process: the harder failure.

@@ -81,7 +81,7 @@ describe.skipIf(local._tag === "Unavailable")("Kafka's access", () => {
             assert.strictEqual(textOf((yield* reader.take(1))[0]!.record), "one")
             yield* eventually(
               "the offset to be committed",
-              Effect.map(member.broker.lag!("readers", topic), (lag) => lag === 0)
+              Effect.map(member.progress.of("readers", topic), (all) => all.every(({ lag }) => lag === 0))
             )
           }),
         timeoutMillis

@@ -5,6 +5,7 @@ import { randomUUID } from "node:crypto"
 import { inject } from "vitest"
 import type { Slice } from "../../../src/brokers/Broker.ts"
 import { brokerContract } from "../../contracts/Broker.ts"
+import { progressContract } from "../../contracts/GroupProgress.ts"
 import {
   consume,
   newTopic,
@@ -56,7 +57,10 @@ const logOf = Effect.fnUntraced(function* (topic: string) {
 describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
   // Not reached without a Kafka, but vitest collects the block.
   const servers = bootstrapServers ?? ""
-  if (bootstrapServers !== null) brokerContract("KafkaBroker", KafkaMember.harness(servers))
+  if (bootstrapServers !== null) {
+    brokerContract("KafkaBroker", KafkaMember.harness(servers))
+    progressContract("KafkaBroker", KafkaMember.harness(servers))
+  }
 
   layer(Layer.merge(Layer.succeed(Servers, { bootstrapServers: servers }), quiet), { excludeTestServices: true })(
     "on the wire",

@@ -134,8 +134,8 @@ describe.skipIf(local._tag === "Unavailable")("KafkaBroker over three nodes", ()
           // A rebalance that the last move caused may bring the last slices again, and commit them then.
           yield* within(
             "every offset to be committed",
-            Effect.repeat(Effect.retry(it.broker.lag!(group, topic), Schedule.spaced("100 millis")), {
-              until: (lag) => lag === 0,
+            Effect.repeat(Effect.retry(it.progress.of(group, topic), Schedule.spaced("100 millis")), {
+              until: (all) => all.every(({ lag }) => lag === 0),
               schedule: Schedule.spaced("100 millis")
             })
           )

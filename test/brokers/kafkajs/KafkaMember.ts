@@ -4,6 +4,8 @@ import { Kafka, logLevel, Partitioners } from "kafkajs"
 import * as net from "node:net"
 import { Broker } from "../../../src/brokers/Broker.ts"
 import * as KafkaBroker from "../../../src/brokers/kafkajs/KafkaBroker.ts"
+import * as KafkaProgress from "../../../src/brokers/kafkajs/KafkaProgress.ts"
+import { GroupProgress } from "../../../src/brokers/GroupProgress.ts"
 import { BrokerHarness } from "../../contracts/BrokerHarness.ts"
 import * as TcpProxy from "../../support/TcpProxy.ts"
 
@@ -27,7 +29,7 @@ const addressOf = (server: string): TcpProxy.Address => {
 export type Settings = Partial<(typeof KafkaBroker.KafkaSettings)["Service"]>
 
 const build = <R>(settings: Settings, connect: Layer.Layer<never, never, R>) =>
-  KafkaBroker.layer.pipe(
+  Layer.merge(KafkaBroker.layer, KafkaProgress.layer).pipe(
     Layer.provide(
       Layer.succeed(KafkaBroker.KafkaSettings, {
         brokers: [],
@@ -44,7 +46,7 @@ const build = <R>(settings: Settings, connect: Layer.Layer<never, never, R>) =>
     // Two members must not share a client.
     Layer.fresh,
     Layer.build,
-    Effect.map((context) => Context.get(context, Broker))
+    Effect.map((context) => ({ broker: Context.get(context, Broker), progress: Context.get(context, GroupProgress) }))
   )
 
 /** A member with all connections through `proxy`. */
@@ -61,7 +63,7 @@ const makeThrough = Effect.fnUntraced(function* <P extends TcpProxy.TcpProxy>(
   const proxy = yield* makeProxy({ upstream: addressOf(server) })
   const connect = Layer.succeed(KafkaBroker.KafkaConnect, () => net.connect(proxy.port, proxy.host))
   return {
-    broker: yield* build({ brokers: [server], ...settings }, connect),
+    ...(yield* build({ brokers: [server], ...settings }, connect)),
     proxy,
     kill: Effect.acquireRelease(proxy.blackHole(), () => proxy.pass)
   }
@@ -69,7 +71,7 @@ const makeThrough = Effect.fnUntraced(function* <P extends TcpProxy.TcpProxy>(
 
 /** A member without a proxy, as in the service. */
 export const makeDirect = (settings: Settings & { readonly brokers: ReadonlyArray<string> }) =>
-  Effect.map(build(settings, Layer.empty), (broker) => ({ broker, kill: Effect.void }))
+  Effect.map(build(settings, Layer.empty), (member) => ({ ...member, kill: Effect.void }))
 
 /** The length of a simulated outage, where the test must not stop the Kafka: long enough to be noticed. */
 const outage = "500 millis"
@@ -84,12 +86,12 @@ export const harness = (bootstrapServers: string, settings: Settings = {}): Laye
       const makeProxy = settings.access?.tls === undefined ? TcpProxy.makeKafka : TcpProxy.make
       return BrokerHarness.of({
         member: Effect.gen(function* () {
-          const { broker, kill, proxy } = yield* makeThrough(makeProxy, bootstrapServers, settings)
+          const { proxy, ...member } = yield* makeThrough(makeProxy, bootstrapServers, settings)
           yield* Effect.acquireRelease(
             Effect.sync(() => proxies.add(proxy)),
             () => Effect.sync(() => proxies.delete(proxy))
           )
-          return { broker, kill }
+          return member
         }),
         restartBroker: Effect.suspend(() =>
           Effect.forEach(

@@ -1,0 +1,44 @@
+/** What happened to an event, and when: the lines of a story that reports show in the order of time. */
+import { Schema } from "effect"
+import { isoTime } from "../platform/IsoTime.ts"
+
+/** A step of a story. */
+export const Step = Schema.Struct({
+  at: Schema.String,
+  what: Schema.String,
+  /** The operator who did it. */
+  by: Schema.optionalKey(Schema.String)
+})
+export type Step = typeof Step.Type
+
+/** A failed attempt, as holds keep it. */
+export const Attempt = Schema.Struct({ attempt: Schema.Number, at: Schema.String, error: Schema.String })
+
+/** An operator's decision, as the audit has it. */
+export const Decision = Schema.Struct({
+  at: Schema.String,
+  actor: Schema.String,
+  action: Schema.String,
+  reason: Schema.String
+})
+
+/** Decisions of one event or task that are shown: the last ones. */
+const auditLimit = 20
+
+/** SQL: the last decisions about a subject as a JSON array, the oldest first. `subjectId` is an expression. */
+export const decisionsOf = (subject: string, subjectId: string): string => `
+  (SELECT coalesce(json_agg(json_build_object('at', ${isoTime("a.at")}, 'actor', a.actor, 'action', a.action, 'reason', a.reason) ORDER BY a.audit_id), '[]')
+   FROM (SELECT * FROM operator_audit WHERE subject = '${subject}' AND subject_id = ${subjectId} ORDER BY audit_id DESC LIMIT ${auditLimit}) AS a)`
+
+/** One story of failed attempts, decisions and further steps; a step without a time is left out. Equal times keep their order. */
+export const make = (
+  attempts: ReadonlyArray<typeof Attempt.Type>,
+  attemptWas: string,
+  decisions: ReadonlyArray<typeof Decision.Type>,
+  further: ReadonlyArray<{ readonly at: string | null; readonly what: string }>
+): ReadonlyArray<Step> =>
+  [
+    ...further.flatMap(({ at, what }) => (at === null ? [] : [{ at, what }])),
+    ...attempts.map(({ at, attempt, error }) => ({ at, what: `attempt ${attempt} ${attemptWas}: ${error}` })),
+    ...decisions.map(({ action, actor, at, reason }) => ({ at, what: `${action}: ${reason}`, by: actor }))
+  ].toSorted((one, other) => (one.at < other.at ? -1 : one.at > other.at ? 1 : 0))
