@@ -11,7 +11,7 @@ import * as PausesHealth from "./http/PausesHealth.ts"
 import * as Lifecycle from "./Lifecycle.ts"
 import { broker, topics } from "./main/Brokers.ts"
 import { consumers, inbox } from "./main/Inbox.ts"
-import { cashier as cashierOver, operations } from "./main/Operator.ts"
+import { admin, cashier as cashierOver, operations } from "./main/Operator.ts"
 import { dispatcher, outbox } from "./main/Outbox.ts"
 import { platform, telemetry } from "./main/Platform.ts"
 import * as Sandbox from "./main/Sandbox.ts"
@@ -45,7 +45,9 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
   const watched = roles.has("http") || config.port === undefined ? Layer.empty : HttpServer.layerHealth
 
   return Layer.provideMerge(Lifecycle.stopping, Banner.layer({ config, roles, json: output.json })).pipe(
-    Layer.provideMerge(roles.has("http") ? Layer.provideMerge(http, cases) : Readiness.layerWorking),
+    Layer.provideMerge(
+      roles.has("http") ? http.pipe(Layer.provide(admin), Layer.provideMerge(cases)) : Readiness.layerWorking
+    ),
     Layer.provideMerge(where(["consumers"], consumers)),
     Layer.provideMerge(where(["workers"], Layer.provide(workers(config), cases))),
     Layer.provideMerge(where(["dispatcher"], dispatcher)),

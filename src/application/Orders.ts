@@ -9,6 +9,7 @@ import { AmountMinor, Currency } from "../domain/Money.ts"
 import { type Change, type Order, OrderStatus, StoredStatus } from "../domain/Order.ts"
 import { OrderLine } from "../domain/OrderLines.ts"
 import { type AggregateRef, type EventRefused, type NewEvent, type NonEmpty, Outbox } from "../outbox/Outbox.ts"
+import * as Pages from "../platform/Pages.ts"
 import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 
@@ -278,7 +279,7 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
             ${selectSummary} ${conditions.length === 0 ? client`` : client`WHERE ${client.and(conditions)}`}
             ORDER BY ${id} DESC LIMIT ${filter.limit + 1}`)
         )
-        return Rows.page(found, filter.limit)
+        return Pages.page(found, filter.limit)
       })
 
       return Orders.of({ save, lock, lockWhole, lockOfPayment, get, summary, list })

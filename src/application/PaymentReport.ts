@@ -6,6 +6,7 @@ import { Payment, PaymentMethod, PaymentStatus, refundKeyOf } from "../domain/Pa
 import { laneOf } from "../outbox/Lane.ts"
 import { skewInterval } from "../platform/Ids.ts"
 import { isoTime } from "../platform/IsoTime.ts"
+import * as Pages from "../platform/Pages.ts"
 import * as Rows from "../platform/Rows.ts"
 import { OrderSummary, Orders } from "./Orders.ts"
 import { PaymentNotFound } from "./Payments.ts"
@@ -137,7 +138,7 @@ export class PaymentReport extends Context.Service<
         const found = yield* allListed(sql`
           SELECT ${sql.literal(columns)} FROM payments AS p WHERE ${sql.and(conditions)}
           ORDER BY p.id DESC LIMIT ${limit + 1}`)
-        return Rows.page(found, limit)
+        return Pages.page(found, limit)
       }, Effect.orDie)
 
       const inStatus = (status: PaymentStatus) =>

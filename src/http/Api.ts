@@ -4,6 +4,12 @@
  * Bodies and the list's parameters refuse fields that they do not name. Headers and other queries do not: clients and proxies add theirs.
  */
 import { HttpApi, OpenApi } from "effect/http-api"
+import * as AdminParts from "./admin/AdminParts.ts"
+import { InboxApi } from "./admin/InboxApi.ts"
+import { AdminMailApi, AdminPaymentsApi } from "./admin/MoneyApi.ts"
+import { DeadLettersApi, OutboxApi } from "./admin/OutboxApi.ts"
+import { PausesApi } from "./admin/PausesApi.ts"
+import { AdminTasksApi } from "./admin/TasksApi.ts"
 import { HealthGroup } from "./HealthApi.ts"
 import { improve } from "./OpenApiSpec.ts"
 import { defaultPageSize, maxPageSize, OrdersApi } from "./OrdersApi.ts"
@@ -13,9 +19,24 @@ import { ReportsApi, TasksApi } from "./TasksApi.ts"
 
 const exampleTime = "2026-07-28T09:30:00.000Z"
 
+/** What the generated document can't tell of parameters that are read from text. */
+const parameters = {
+  limit: {
+    type: "integer",
+    minimum: 1,
+    maximum: maxPageSize,
+    default: defaultPageSize,
+    description: "Orders a page"
+  },
+  "idempotency-key": {
+    description: "Any text of 1 to 255 characters, for example a UUID: the same key gets the same answer"
+  }
+}
+
 /** The whole API. */
 export const Api = HttpApi.make("paid-once")
   .add(OrdersApi, PaymentsApi, ReportsApi, TasksApi, WebhooksApi, HealthGroup)
+  .add(OutboxApi, DeadLettersApi, InboxApi, AdminTasksApi, AdminPaymentsApi, AdminMailApi, PausesApi)
   .middleware(RequestProblems)
   .annotate(HttpApi.ParamsParseOptions, { errors: "all" })
   .annotate(HttpApi.HeadersParseOptions, { errors: "all" })
@@ -26,18 +47,7 @@ export const Api = HttpApi.make("paid-once")
       license: { name: "MIT", identifier: "MIT" },
       // The server that the document comes from, under whichever name that is.
       servers: [{ url: "/" }],
-      transform: improve({
-        limit: {
-          type: "integer",
-          minimum: 1,
-          maximum: maxPageSize,
-          default: defaultPageSize,
-          description: "Orders a page"
-        },
-        "idempotency-key": {
-          description: "Any text of 1 to 255 characters, for example a UUID: the same key gets the same answer"
-        }
-      }),
+      transform: improve((path) => (path.startsWith("/admin/") ? AdminParts.parameters : parameters)),
       description:
         "Orders that are paid once, and events that are never lost. Amounts are whole numbers in the currency's minor " +
         `unit; times are ISO 8601 in UTC, for example ${exampleTime}. Everything that is not a success is a problem (RFC 9457).`

@@ -21,6 +21,7 @@ import type { OrderId } from "../domain/Ids.ts"
 import type { OrderStateConflict } from "../domain/Order.ts"
 import type { EventRefused } from "../outbox/Outbox.ts"
 import { type TaskNotFound, Tasks } from "../tasks/Tasks.ts"
+import * as Admin from "./admin/Handlers.ts"
 import { Api } from "./Api.ts"
 import * as Body from "./Body.ts"
 import { Caller } from "./access/Caller.ts"
@@ -269,4 +270,12 @@ export const healthLayer = HttpApiBuilder.group(
 )
 
 /** The handlers of all groups of {@link Api}. */
-export const layer = Layer.mergeAll(ordersLayer, paymentsLayer, reportsLayer, tasksLayer, webhooksLayer, healthLayer)
+export const layer = Layer.mergeAll(
+  ordersLayer,
+  paymentsLayer,
+  reportsLayer,
+  tasksLayer,
+  webhooksLayer,
+  healthLayer,
+  Admin.layer
+)

@@ -25,6 +25,7 @@ import * as Grace from "../platform/Grace.ts"
 import type { Fibers } from "../platform/Supervised.ts"
 import type { Tasks } from "../tasks/Tasks.ts"
 import * as Access from "./access/Access.ts"
+import type * as Admin from "./admin/Handlers.ts"
 import * as Admission from "./Admission.ts"
 import { Api } from "./Api.ts"
 import * as Docs from "./Docs.ts"
@@ -243,6 +244,7 @@ const serve = Effect.fnUntraced(function* <R>(
 export const layer: Layer.Layer<
   BoundAddress,
   ListenFailed,
+  | Admin.Services
   | CancelOrder
   | Fibers
   | GatewayWebhook

@@ -93,9 +93,9 @@ const headersOf = (status: string, path: string, operation: Operation): Record<s
   }
 }
 
-/** For `OpenApi.Transform`. `parameters` completes the schemas of parameters, by name: the generated ones show them as text. */
+/** For `OpenApi.Transform`. `parametersOf` a path completes the schemas of its parameters, by name: the generated ones show them as text. */
 export const improve =
-  (parameters: Readonly<Record<string, Record<string, unknown>>>) =>
+  (parametersOf: (path: string) => Readonly<Record<string, Record<string, unknown>>>) =>
   (spec: Record<string, unknown>): Record<string, unknown> => {
     // Effect's transform is untyped; `Spec` names the parts of the document that are changed here.
     const folded = foldComponents(spec as unknown as Spec)
@@ -120,7 +120,7 @@ export const improve =
           if (Object.keys(headers).length > 0) response.headers = { ...response.headers, ...headers }
         }
         for (const parameter of operation.parameters ?? []) {
-          Object.assign(parameter.schema, parameters[parameter.name])
+          Object.assign(parameter.schema, parametersOf(path)[parameter.name])
         }
       }
     }

@@ -5,7 +5,10 @@ import { PaymentId } from "../domain/Ids.ts"
 import { Payment } from "../domain/Payment.ts"
 import { problems, uuidV7 } from "./ApiParts.ts"
 
-const PaymentIdText = uuidV7("The payment's id").pipe(Schema.decodeTo(PaymentId, SchemaTransformation.toLowerCase()))
+/** A payment's id in a path or query. */
+export const PaymentIdText = uuidV7("The payment's id").pipe(
+  Schema.decodeTo(PaymentId, SchemaTransformation.toLowerCase())
+)
 
 export const PaymentsApi = HttpApiGroup.make("payments")
   .add(

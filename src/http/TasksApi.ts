@@ -7,7 +7,8 @@ import { TaskView } from "../tasks/TaskRows.ts"
 import { TaskId } from "../tasks/TaskType.ts"
 import { problems, uuidV7, withLocation } from "./ApiParts.ts"
 
-const TaskIdText = uuidV7("The task's id").pipe(Schema.decodeTo(TaskId, SchemaTransformation.toLowerCase()))
+/** A task's id in a path or query. */
+export const TaskIdText = uuidV7("The task's id").pipe(Schema.decodeTo(TaskId, SchemaTransformation.toLowerCase()))
 
 /** The body of `POST /reports`. */
 export const ReportBody = ReportRange.annotate({

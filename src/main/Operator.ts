@@ -12,6 +12,7 @@ import { SettlePayment } from "../application/SettlePayment.ts"
 import { StatusReport } from "../application/StatusReport.ts"
 import { Subscribers } from "../application/Timeline.ts"
 import type { AppConfig } from "../Config.ts"
+import { KnownNames } from "../http/admin/KnownNames.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
 import { InboxReport } from "../operations/InboxReport.ts"
@@ -26,7 +27,9 @@ import { Wakeups } from "../platform/Wakeups.ts"
 import * as SandboxSchema from "../sandbox/SandboxSchema.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { TaskWakeup } from "../tasks/TaskWakeup.ts"
+import { topicNames } from "./Brokers.ts"
 import { consumerNames } from "./Inbox.ts"
+import { taskTypeNames } from "./Tasks.ts"
 import { gatewaySettings } from "./UseCases.ts"
 
 /** The use cases that decisions need, and a way to wake the dispatchers, consumers and workers that run elsewhere. */
@@ -40,23 +43,33 @@ const useCases = PaymentOutcomes.layer.pipe(
 )
 
 /** Dead letters, tasks, pauses, reports, and unsettled payments and mail. */
-export const operations = StatusReport.layer
-  .pipe(
-    Layer.provide(Layer.succeed(Subscribers, { names: consumerNames })),
-    Layer.provideMerge(
-      Layer.mergeAll(
-        OutboxDeadLetters.layer,
-        OutboxReport.layer,
-        InboxDeadLetters.layer,
-        InboxReport.layer,
-        PauseDecisions.layer,
-        TaskReport.layer,
-        PaymentReport.layer,
-        UnsettledMail.layer
-      )
+const decisions = StatusReport.layer.pipe(
+  Layer.provideMerge(
+    Layer.mergeAll(
+      OutboxDeadLetters.layer,
+      OutboxReport.layer,
+      InboxDeadLetters.layer,
+      InboxReport.layer,
+      PauseDecisions.layer,
+      TaskReport.layer,
+      PaymentReport.layer,
+      UnsettledMail.layer
     )
   )
-  .pipe(Layer.provideMerge(useCases))
+)
+
+/** {@link decisions} for a command, which brings its own use cases. */
+export const operations = decisions.pipe(
+  Layer.provide(Layer.succeed(Subscribers, { names: consumerNames })),
+  Layer.provideMerge(useCases)
+)
+
+/** What /admin needs, over the use cases that the service has anyway. */
+export const admin = Layer.mergeAll(
+  decisions,
+  SettlePayment.layer,
+  KnownNames.layer({ topic: topicNames, consumer: consumerNames, "task type": taskTypeNames })
+)
 
 /** Without GATEWAY_URL in the operator's shell, an empty sandbox would answer in the place of the service's gateway. */
 const sandboxIsThere = (config: AppConfig) =>

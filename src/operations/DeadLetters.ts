@@ -54,12 +54,13 @@ export type Handled<Key extends EventKey, Status extends string> = Key & {
 }
 
 /** The result of redriving many. */
-export interface Redriven {
-  readonly retried: number
+export const Redriven = Schema.Struct({
+  retried: Schema.Int,
   /** Dead letters that can't be retried now, and why: at most {@link refusalLimit} of them. */
-  readonly refused: ReadonlyArray<{ readonly eventId: string; readonly reason: string }>
-  readonly refusedCount: number
-}
+  refused: Schema.Array(Schema.Struct({ eventId: Schema.String, reason: Schema.String })),
+  refusedCount: Schema.Int
+})
+export type Redriven = typeof Redriven.Type
 
 /** The effect of a decision on an event. */
 export interface Outcome<Status extends string, R> {

@@ -20,7 +20,14 @@ interface Key {
 }
 
 /** An event after a decision. */
-export type Handled = DeadLetters.Handled<Key, "retrying" | "applied" | "discarded">
+export const Handled = Schema.Struct({
+  consumer: Schema.String,
+  eventId: Schema.String,
+  status: Schema.Literals(["retrying", "applied", "discarded"]),
+  /** False where it was in this state before. */
+  changed: Schema.Boolean
+})
+export type Handled = typeof Handled.Type
 
 type Decide = (
   consumer: string,

@@ -2,6 +2,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { isoTime } from "../platform/IsoTime.ts"
+import * as Pages from "../platform/Pages.ts"
 import * as Rows from "../platform/Rows.ts"
 import type { Filter } from "./InboxDeadLetters.ts"
 import { causeOf, counted, countLimit, failedSo, inLast, listLimit, matching, type PageOptions } from "./ReportSql.ts"
@@ -19,11 +20,11 @@ export const Entry = Schema.Struct({
   /** Null: the record can't be read. */
   eventType: Schema.NullOr(Schema.String),
   aggregateId: Schema.String,
-  aggregateVersion: Schema.NullOr(Schema.Number),
+  aggregateVersion: Schema.NullOr(Schema.Int),
   topic: Schema.String,
-  partition: Schema.Number,
+  partition: Schema.Int,
   offset: Schema.String,
-  attempts: Schema.NullOr(Schema.Number),
+  attempts: Schema.NullOr(Schema.Int),
   nextAttemptAt: Schema.NullOr(Schema.String),
   lastError: Schema.NullOr(Schema.String),
   /** Since when it waits. */
@@ -56,10 +57,10 @@ const cursorOf = ({ consumer, eventId }: Entry): string => `${eventId} ${consume
 
 /** Waiting events of one consumer. Each is counted up to `countLimit`. */
 export const Counts = Schema.Struct({
-  parked: Schema.Number,
-  dead: Schema.Number,
+  parked: Schema.Int,
+  dead: Schema.Int,
   /** Aggregates that wait for an event that has not come. */
-  gaps: Schema.Number
+  gaps: Schema.Int
 })
 export type Counts = typeof Counts.Type
 
@@ -83,7 +84,7 @@ export class InboxReport extends Context.Service<
   InboxReport,
   {
     /** Events in one of these states, the newest id first. */
-    readonly list: (states: ReadonlyArray<State>, filter: Filter, page: PageOptions) => Effect.Effect<Rows.Page<Entry>>
+    readonly list: (states: ReadonlyArray<State>, filter: Filter, page: PageOptions) => Effect.Effect<Pages.Page<Entry>>
     /** Why the consumers can't apply the events that match, the most frequent cause first. */
     readonly causes: (filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
     readonly counts: (consumer: string) => Effect.Effect<Counts>
@@ -118,7 +119,7 @@ export class InboxReport extends Context.Service<
           WHERE e.status = ANY (${[...states]}::text[]) AND ${conditions(filter)}
             AND ${eventId === undefined || consumer === undefined ? sql`TRUE` : sql`(e.event_id, e.consumer_name) < (${eventId}, ${consumer})`}
           ORDER BY e.event_id DESC, e.consumer_name DESC LIMIT ${limit + 1}`)
-        return Rows.pageBy(found, limit, cursorOf)
+        return Pages.pageBy(found, limit, cursorOf)
       }, Effect.orDie)
 
       const causes = Effect.fn("InboxReport.causes")(

@@ -22,7 +22,13 @@ interface Key {
 }
 
 /** An event after a decision; its states have the names of `outbox_status`. */
-export type Handled = DeadLetters.Handled<Key, "retrying" | "queued" | "published" | "discarded">
+export const Handled = Schema.Struct({
+  eventId: Schema.String,
+  status: Schema.Literals(["retrying", "queued", "published", "discarded"]),
+  /** False where it was in this state before. */
+  changed: Schema.Boolean
+})
+export type Handled = typeof Handled.Type
 
 /** See {@link OutboxDeadLetters}. */
 export interface OutboxDeadLettersService {

@@ -2,6 +2,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { isoTime } from "../platform/IsoTime.ts"
+import * as Pages from "../platform/Pages.ts"
 import * as Rows from "../platform/Rows.ts"
 import { EventUnknown } from "./DeadLetters.ts"
 import { DeliveryState } from "./History.ts"
@@ -10,15 +11,15 @@ import { causeOf, counted, countLimit, failedSo, inLast, listLimit, matching, ty
 
 /** How many events are in which state. Each is counted up to `countLimit`. */
 export const Status = Schema.Struct({
-  queued: Schema.Number,
-  retrying: Schema.Number,
-  parked: Schema.Number,
-  dead: Schema.Number,
-  discarded: Schema.Number,
+  queued: Schema.Int,
+  retrying: Schema.Int,
+  parked: Schema.Int,
+  dead: Schema.Int,
+  discarded: Schema.Int,
   /** Of the queue; 0 when it is empty. */
-  oldestQueuedSeconds: Schema.Number,
+  oldestQueuedSeconds: Schema.Finite,
   /** Aggregates that wait for an operator. */
-  aggregatesWaiting: Schema.Number
+  aggregatesWaiting: Schema.Int
 })
 export type Status = typeof Status.Type
 
@@ -30,10 +31,10 @@ export const Entry = Schema.Struct({
   eventType: Schema.String,
   aggregateType: Schema.String,
   aggregateId: Schema.String,
-  aggregateVersion: Schema.Number,
+  aggregateVersion: Schema.Int,
   occurredAt: Schema.String,
-  lane: Schema.NullOr(Schema.Number),
-  attempts: Schema.NullOr(Schema.Number),
+  lane: Schema.NullOr(Schema.Int),
+  attempts: Schema.NullOr(Schema.Int),
   nextAttemptAt: Schema.NullOr(Schema.String),
   lastError: Schema.NullOr(Schema.String)
 })
@@ -42,13 +43,13 @@ export type Entry = typeof Entry.Type
 /** All that is known of one event. */
 export const Details = Schema.Struct({
   ...Entry.fields,
-  partition: Schema.NullOr(Schema.Number),
+  partition: Schema.NullOr(Schema.Int),
   offset: Schema.NullOr(Schema.String),
   publishedAt: Schema.NullOr(Schema.String),
   /** Refused sends: the last ones. */
-  history: Schema.Array(Schema.Struct({ attempt: Schema.Number, at: Schema.String, error: Schema.String })),
+  history: Schema.Array(Schema.Struct({ attempt: Schema.Int, at: Schema.String, error: Schema.String })),
   /** Events of its aggregate that are parked now. */
-  aggregateParked: Schema.Number,
+  aggregateParked: Schema.Int,
   audit: Schema.Array(
     Schema.Struct({ at: Schema.String, actor: Schema.String, action: Schema.String, reason: Schema.String })
   )
@@ -100,7 +101,11 @@ export class OutboxReport extends Context.Service<
   {
     readonly status: Effect.Effect<Status>
     /** Events in one of these states, the newest id first. An id tells about when its event was written. */
-    readonly list: (states: ReadonlyArray<Listed>, filter: Filter, page: PageOptions) => Effect.Effect<Rows.Page<Entry>>
+    readonly list: (
+      states: ReadonlyArray<Listed>,
+      filter: Filter,
+      page: PageOptions
+    ) => Effect.Effect<Pages.Page<Entry>>
     /** Why the broker refuses the events that match, the most frequent cause first. */
     readonly causes: (filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
     readonly show: (eventId: string) => Effect.Effect<Details, EventUnknown>
@@ -143,7 +148,7 @@ export class OutboxReport extends Context.Service<
             AND s.status <> 'published'
             AND ${page.cursor === undefined ? sql`TRUE` : sql`s.event_id < ${page.cursor}::uuid`} AND ${conditions(filter)}
           ORDER BY s.event_id DESC LIMIT ${limit + 1}`)
-        return Rows.pageBy(found, limit, ({ eventId }) => eventId)
+        return Pages.pageBy(found, limit, ({ eventId }) => eventId)
       }, Effect.orDie)
 
       const causes = Effect.fn("OutboxReport.causes")(

@@ -3,6 +3,7 @@ import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { isoTime } from "../platform/IsoTime.ts"
 import type { Operator } from "../platform/OperatorAudit.ts"
+import * as Pages from "../platform/Pages.ts"
 import * as Rows from "../platform/Rows.ts"
 import { TaskView, viewColumns } from "../tasks/TaskRows.ts"
 import { TaskNotFound, Tasks } from "../tasks/Tasks.ts"
@@ -59,10 +60,8 @@ export const Details = Schema.Struct({
 export type Details = typeof Details.Type
 
 /** The result of a redrive: `skipped` tasks were taken by somebody else meanwhile. */
-export interface Retried {
-  readonly retried: number
-  readonly skipped: number
-}
+export const Retried = Schema.Struct({ retried: Schema.Int, skipped: Schema.Int })
+export type Retried = typeof Retried.Type
 
 /** Audit entries of one task that are shown: the last ones. */
 const auditLimit = 20
@@ -86,7 +85,7 @@ export class TaskReport extends Context.Service<
       states: ReadonlyArray<TaskState>,
       filter: Filter,
       page: PageOptions<TaskId>
-    ) => Effect.Effect<Rows.Page<TaskView, TaskId>>
+    ) => Effect.Effect<Pages.Page<TaskView, TaskId>>
     /** Why the failed and dead tasks that match wait, the most frequent cause first. */
     readonly causes: (filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
     /** All that is known of a task, but its payload, which may hold personal data. */
@@ -147,7 +146,7 @@ export class TaskReport extends Context.Service<
         const views = yield* allViews(
           sql`SELECT ${sql.literal(viewColumns)} FROM (${found}) AS t ORDER BY t.task_id DESC LIMIT ${limit + 1}`
         )
-        return Rows.pageBy(views, limit, ({ taskId }) => taskId)
+        return Pages.pageBy(views, limit, ({ taskId }) => taskId)
       }, Effect.orDie)
 
       const causes = Effect.fn("TaskReport.causes")(

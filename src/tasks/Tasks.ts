@@ -9,7 +9,7 @@ import { type EnqueueOptions, mistakeOf } from "./EnqueueOptions.ts"
 import * as TaskRows from "./TaskRows.ts"
 import { TaskView, viewColumns } from "./TaskRows.ts"
 import { TaskSettings } from "./TaskSettings.ts"
-import { TaskId, type TaskState, type TaskType } from "./TaskType.ts"
+import { TaskId, TaskState, type TaskType } from "./TaskType.ts"
 import { TaskWakeup } from "./TaskWakeup.ts"
 
 /** The operator who changes something, and the reason. Both are recorded in the audit. */
@@ -36,11 +36,8 @@ export class TaskNotPossible extends Schema.TaggedError<TaskNotPossible>()("Task
 }
 
 /** The state of a task after an operator's action. `changed` is false if it had that state before. */
-export interface Handled {
-  readonly taskId: TaskId
-  readonly state: TaskState
-  readonly changed: boolean
-}
+export const Handled = Schema.Struct({ taskId: TaskId, state: TaskState, changed: Schema.Boolean })
+export type Handled = typeof Handled.Type
 
 /** A task that will not be run again. */
 const DeadTask = Schema.Struct({
@@ -191,7 +188,7 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         return { taskId: first.taskId, isNew: false }
       })
 
-      /** Which task: by its id, or by its type and key. */
+      // Which task: by its id, or by its type and key.
       const byId = (taskId: TaskId) => client`task_id = ${taskId}::uuid`
       const byKey = ({ name }: { readonly name: string }, key: string) =>
         client`task_type = ${name} AND idempotency_key = ${key}`
@@ -250,13 +247,8 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         if (before.state === "completed") return yield* new TaskNotPossible({ taskId, reason: "is completed" })
         const state = before.state === "processing" ? before.state : "cancelled"
         yield* state === "processing" ? TaskRows.requestCancel(taskId) : TaskRows.finish(taskId, state)
-        yield* TaskRows.audit({
-          ...operator,
-          action: "cancel",
-          taskId,
-          before,
-          after: { state, cancelRequested: true }
-        })
+        const after = { state, cancelRequested: true }
+        yield* TaskRows.audit({ ...operator, action: "cancel", taskId, before, after })
         if (before.keyed) yield* announce(before.typeName, 0)
         return { taskId, state, changed: true }
       })

@@ -8,6 +8,9 @@ import { GatewayWebhook, WebhookSettings } from "../../src/application/GatewayWe
 import { Idempotency } from "../../src/application/Idempotency.ts"
 import { Orders } from "../../src/application/Orders.ts"
 import { PaymentOutcomes } from "../../src/application/PaymentOutcomes.ts"
+import { UnsettledMail } from "../../src/application/mail/UnsettledMail.ts"
+import { PaymentReport } from "../../src/application/PaymentReport.ts"
+import { SettlePayment } from "../../src/application/SettlePayment.ts"
 import { Payments } from "../../src/application/Payments.ts"
 import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
@@ -20,6 +23,13 @@ import { Api } from "../../src/http/Api.ts"
 import * as BrokerHealth from "../../src/http/BrokerHealth.ts"
 import { HealthParts, Readiness } from "../../src/http/Health.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
+import { KnownNames } from "../../src/http/admin/KnownNames.ts"
+import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
+import { InboxReport } from "../../src/operations/InboxReport.ts"
+import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
+import { OutboxReport } from "../../src/operations/OutboxReport.ts"
+import { PauseDecisions } from "../../src/operations/pauses/PauseDecisions.ts"
+import { TaskReport } from "../../src/operations/TaskReport.ts"
 import { AppliedEvents } from "../../src/operations/AppliedEvents.ts"
 import { History } from "../../src/operations/History.ts"
 import { GatewayServer, GatewayServerSettings } from "../../src/sandbox/GatewayServer.ts"
@@ -48,6 +58,20 @@ const gatewaySettings = Layer.effect(
 /** The secret with which the gateway signs in tests. */
 export const webhookSecret = Redacted.make("a-secret-of-two-companies")
 
+/** Behind /admin. */
+const operator = Layer.mergeAll(
+  OutboxDeadLetters.layer,
+  OutboxReport.layer,
+  InboxDeadLetters.layer,
+  InboxReport.layer,
+  PauseDecisions.layer,
+  TaskReport.layer,
+  PaymentReport.layer,
+  SettlePayment.layer,
+  UnsettledMail.layer,
+  KnownNames.layer({ topic: ["orders"], consumer: ["analytics"], "task type": ["email", "note"] })
+)
+
 const applicationWith = (gatewayClient: typeof Gateway.layerHttp) =>
   Layer.mergeAll(
     PlaceOrder.layer,
@@ -60,6 +84,7 @@ const applicationWith = (gatewayClient: typeof Gateway.layerHttp) =>
     Timeline.layer
   ).pipe(
     Layer.provide(Layer.succeed(WebhookSettings, { secrets: [webhookSecret] })),
+    Layer.provideMerge(operator),
     Layer.provideMerge(PaymentOutcomes.layer),
     Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, gatewayClient)),
     Layer.provideMerge(gatewaySettings),

@@ -272,7 +272,7 @@ export const inboxConsumerMutants: ReadonlyArray<Mutant> = [
     name: "inbox-redrives-for-all",
     breaks: "a batch for one consumer redrives the dead letters of all",
     file: letters,
-    find: "consumer_name: filter.consumer, event_type",
+    find: "consumer_name: consumer, event_type",
     replace: "event_type",
     seenBy: { file: consumersTest, test: "dead letters are redriven for" }
   }

@@ -8,6 +8,7 @@ import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { isoTime } from "../../platform/IsoTime.ts"
 import * as OperatorAudit from "../../platform/OperatorAudit.ts"
+import * as Pages from "../../platform/Pages.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import { emailType } from "../tasks/Email.ts"
@@ -220,7 +221,7 @@ export class UnsettledMail extends Context.Service<
                 : [client`m.updated_at >= clock_now() - ${sinceSeconds}::float8 * interval '1 second'`])
             ])}
             ORDER BY m.task_id DESC LIMIT ${limit + 1}`)
-          return Rows.page(found, limit)
+          return Pages.page(found, limit)
         }, Effect.orDie)
 
         /** The deliveries behind tasks in these states, by an index of the tasks. */

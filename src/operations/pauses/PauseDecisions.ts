@@ -16,10 +16,13 @@ export interface Target {
 }
 
 /** The state after a decision. `changed` is false where it was in this state before, and nothing was written. */
-export interface Decided extends Target {
-  readonly status: "paused" | "running"
-  readonly changed: boolean
-}
+export const Decided = Schema.Struct({
+  kind: Pauses.Kind,
+  name: Schema.String,
+  status: Schema.Literals(["paused", "running"]),
+  changed: Schema.Boolean
+})
+export type Decided = typeof Decided.Type
 
 const changedRow = Rows.first(Schema.Struct({ pausedAt: Schema.String, actor: Schema.String, reason: Schema.String }))
 

@@ -1,0 +1,84 @@
+/** The groups of payments and mail: what waits for a person because nobody else knows its outcome. */
+import { Schema } from "effect"
+import { HttpApi, HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { HandledMail, MailPage, MailState, Resolution } from "../../application/mail/UnsettledMail.ts"
+import { PaymentPage, PaymentStory } from "../../application/PaymentReport.ts"
+import { Checked, Settled, SettleInput } from "../../application/SettlePayment.ts"
+import { PaymentStatus } from "../../domain/Payment.ts"
+import { PaymentIdText } from "../PaymentsApi.ts"
+import { TaskIdText } from "../TasksApi.ts"
+import { decisionProblems, deciding, oneOf, pageQuery, reading, Reason, ReasonBody } from "./AdminParts.ts"
+
+/** The body of `POST /admin/payments/{id}/settle`. */
+export const SettleBody = Schema.Struct({ ...SettleInput.fields, reason: Reason }).annotate({
+  identifier: "SettlePayment",
+  examples: [{ as: "declined", reason: "the bank's statement has no such charge" }]
+})
+
+/** The body of `POST /admin/mail/{id}/resolve`. */
+export const ResolveBody = Schema.Struct({ outcome: Resolution, reason: Reason }).annotate({
+  identifier: "ResolveMail",
+  examples: [{ outcome: "delivered", reason: "the customer has it" }]
+})
+
+export const AdminPaymentsApi = HttpApiGroup.make("adminPayments")
+  .add(
+    reading("list", "/admin/payments", {
+      query: { status: Schema.optionalKey(oneOf(PaymentStatus.literals)), ...pageQuery(PaymentIdText) },
+      success: PaymentPage,
+      summary: "List payments, newest first",
+      description:
+        "Without `status` those that wait for a person (`manual`) or for the gateway (`charging`, `refunding`)."
+    }),
+    reading("show", "/admin/payments/:id", {
+      params: { id: PaymentIdText },
+      success: PaymentStory,
+      summary: "Get the whole story of a payment"
+    }),
+    HttpApiEndpoint.post("check", "/admin/payments/:id/check", {
+      params: { id: PaymentIdText },
+      success: Checked,
+      error: decisionProblems
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Ask the gateway about a payment, and compare",
+        description:
+          "Changes nothing, and has no body. `mayBecome` has the outcomes that a `manual` payment may be settled with."
+      })
+    ),
+    deciding("settle", "/admin/payments/:id/settle", {
+      params: { id: PaymentIdText },
+      payload: SettleBody,
+      success: Settled.annotate({ identifier: "SettledPayment" }),
+      summary: "Settle a payment that waits for a person",
+      description:
+        "With what the gateway has done; `as` says what it can't tell, and `withoutGateway` allows that where it gives no answer at all."
+    })
+  )
+  .annotateEndpoints(HttpApi.QueryParseOptions, { errors: "all", onExcessProperty: "error" })
+  .annotateMerge(OpenApi.annotations({ title: "Admin: payments", description: "Payments of unknown outcome." }))
+
+export const AdminMailApi = HttpApiGroup.make("adminMail")
+  .add(
+    reading("list", "/admin/mail", {
+      query: { status: Schema.optionalKey(oneOf(MailState.literals)), ...pageQuery(TaskIdText) },
+      success: MailPage,
+      summary: "List mail, newest first",
+      description: "Without `status` mail that was not sent at its last try, or is dead."
+    }),
+    deciding("retry", "/admin/mail/:id/retry", {
+      params: { id: TaskIdText },
+      payload: ReasonBody,
+      success: HandledMail.annotate({ identifier: "HandledMail" }),
+      summary: "Send a mail again",
+      description: "With its Message-ID. `mayBeCopy`: an earlier send may have arrived."
+    }),
+    deciding("resolve", "/admin/mail/:id/resolve", {
+      params: { id: TaskIdText },
+      payload: ResolveBody,
+      success: HandledMail.annotate({ identifier: "HandledMail" }),
+      summary: "Say what has become of a mail, or give it up"
+    })
+  )
+  .annotateEndpoints(HttpApi.QueryParseOptions, { errors: "all", onExcessProperty: "error" })
+  .annotateMerge(OpenApi.annotations({ title: "Admin: mail", description: "Mail without a good end." }))

@@ -1,0 +1,43 @@
+/** The handlers of the groups in `MoneyApi.ts`. */
+import { Effect, Layer } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { UnsettledMail } from "../../application/mail/UnsettledMail.ts"
+import { PaymentReport } from "../../application/PaymentReport.ts"
+import { SettlePayment } from "../../application/SettlePayment.ts"
+import { Api } from "../Api.ts"
+import * as Body from "../Body.ts"
+import { answering, decide } from "./AdminAnswers.ts"
+import { ReasonBody } from "./AdminParts.ts"
+import { ResolveBody, SettleBody } from "./MoneyApi.ts"
+
+const payments = HttpApiBuilder.group(
+  Api,
+  "adminPayments",
+  Effect.fn(function* (handlers) {
+    const report = yield* PaymentReport
+    const { check, settle } = yield* SettlePayment
+    return handlers
+      .handle("list", ({ query: { status, ...query } }) =>
+        report.list({ ...query, ...(status === undefined ? {} : { statuses: [status] }) }, query.limit)
+      )
+      .handle("show", ({ params }) => answering(report.show(params.id)))
+      .handleRaw("check", ({ params }) => answering(Effect.andThen(Body.none, check(params.id))))
+      .handleRaw("settle", ({ params }) => decide(SettleBody, (operator, input) => settle(params.id, input, operator)))
+  })
+)
+
+const mail = HttpApiBuilder.group(
+  Api,
+  "adminMail",
+  Effect.fn(function* (handlers) {
+    const { list, resolve, retry } = yield* UnsettledMail
+    return handlers
+      .handle("list", ({ query }) => list(query, query.limit))
+      .handleRaw("retry", ({ params }) => decide(ReasonBody, (operator) => retry(params.id, operator)))
+      .handleRaw("resolve", ({ params }) =>
+        decide(ResolveBody, (operator, { outcome }) => resolve(params.id, outcome, operator))
+      )
+  })
+)
+
+export const layer = Layer.merge(payments, mail)
