@@ -8,6 +8,8 @@ import * as AdminParts from "./admin/AdminParts.ts"
 import { InboxApi } from "./admin/InboxApi.ts"
 import { AdminMailApi, AdminPaymentsApi } from "./admin/MoneyApi.ts"
 import { DeadLettersApi, OutboxApi } from "./admin/OutboxApi.ts"
+import { JourneyApi } from "./admin/JourneyApi.ts"
+import { LiveApi } from "./admin/OverviewApi.ts"
 import { PausesApi } from "./admin/PausesApi.ts"
 import { AdminTasksApi } from "./admin/TasksApi.ts"
 import { HealthGroup } from "./HealthApi.ts"
@@ -37,6 +39,7 @@ const parameters = {
 export const Api = HttpApi.make("paid-once")
   .add(OrdersApi, PaymentsApi, ReportsApi, TasksApi, WebhooksApi, HealthGroup)
   .add(OutboxApi, DeadLettersApi, InboxApi, AdminTasksApi, AdminPaymentsApi, AdminMailApi, PausesApi)
+  .add(LiveApi, JourneyApi)
   .middleware(RequestProblems)
   .annotate(HttpApi.ParamsParseOptions, { errors: "all" })
   .annotate(HttpApi.HeadersParseOptions, { errors: "all" })

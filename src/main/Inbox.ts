@@ -15,7 +15,7 @@ import type { Tasks } from "../tasks/Tasks.ts"
 import * as Consumers from "./Consumers.ts"
 
 /** The subscribers of the orders topic. A new one is a file of its own and an entry here. */
-const subscribers = [receipts, inventory, billing, analytics]
+export const subscribers = [receipts, inventory, billing, analytics]
 
 /** The names of the consumers. */
 export const consumerNames: ReadonlyArray<string> = subscribers.map(({ name }) => name)

@@ -4,8 +4,10 @@ import { Effect, Layer } from "effect"
 import { Gateway } from "../application/Gateway.ts"
 import { Idempotency } from "../application/Idempotency.ts"
 import { UnsettledMail } from "../application/mail/UnsettledMail.ts"
+import { Journey } from "../application/Journey.ts"
 import { Orders } from "../application/Orders.ts"
 import { PaymentOutcomes } from "../application/PaymentOutcomes.ts"
+import { PaceReport } from "../application/PaceReport.ts"
 import { PaymentReport } from "../application/PaymentReport.ts"
 import { Payments } from "../application/Payments.ts"
 import { SettlePayment } from "../application/SettlePayment.ts"
@@ -15,7 +17,10 @@ import type { AppConfig } from "../Config.ts"
 import { KnownNames } from "../http/admin/KnownNames.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
+import { ConsumerLag } from "../operations/ConsumerLag.ts"
+import { ConsumerPace } from "../operations/ConsumerPace.ts"
 import { InboxReport } from "../operations/InboxReport.ts"
+import { LaneReport } from "../operations/LaneReport.ts"
 import { PauseDecisions } from "../operations/pauses/PauseDecisions.ts"
 import { OutboxReport } from "../operations/OutboxReport.ts"
 import { TaskReport } from "../operations/TaskReport.ts"
@@ -28,7 +33,7 @@ import * as SandboxSchema from "../sandbox/SandboxSchema.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { TaskWakeup } from "../tasks/TaskWakeup.ts"
 import { topicNames } from "./Brokers.ts"
-import { consumerNames } from "./Inbox.ts"
+import { consumerNames, subscribers } from "./Inbox.ts"
 import { taskTypeNames } from "./Tasks.ts"
 import { gatewaySettings } from "./UseCases.ts"
 
@@ -68,6 +73,11 @@ export const operations = decisions.pipe(
 export const admin = Layer.mergeAll(
   decisions,
   SettlePayment.layer,
+  LaneReport.layer(topicNames),
+  PaceReport.layer,
+  Layer.provide(Journey.layer, decisions).pipe(
+    Layer.provideMerge(Layer.provide(ConsumerPace.layer, ConsumerLag.layer(subscribers)))
+  ),
   KnownNames.layer({ topic: topicNames, consumer: consumerNames, "task type": taskTypeNames })
 )
 

@@ -141,7 +141,9 @@ export class EventSearch extends Context.Service<
           WHERE ${sql.and([
             sql`s.status <> 'published'`,
             ...conditions,
-            ...(aggregateIds === undefined ? [] : [sql`s.lane = ANY (${[...new Set(aggregateIds.map(laneOf))]}::int2[])`])
+            ...(aggregateIds === undefined
+              ? []
+              : [sql`s.lane = ANY (${[...new Set(aggregateIds.map(laneOf))]}::int2[])`])
           ])}
           ORDER BY s.event_id DESC LIMIT ${limit + 1}`
         // OFFSET 0: the events of an aggregate are looked up, and then sorted. Else Postgres may read the archive backwards until it has enough.

@@ -61,9 +61,9 @@ export class LaneReport extends Context.Service<
 
         const waiting = allWaiting(sql`
           WITH found AS (
-            SELECT e.topic, lane, 1 AS ready, 0 AS parked, 0 AS dead, e.occurred_at
-            FROM generate_series(0, ${laneCount - 1}::int4) AS lane,
-                 LATERAL (SELECT * FROM outbox_events AS q WHERE q.lane = lane::int2 ORDER BY q.seq LIMIT ${readyLimit}) AS e
+            SELECT e.topic, e.lane, 1 AS ready, 0 AS parked, 0 AS dead, e.occurred_at
+            FROM generate_series(0, ${laneCount - 1}::int4) AS number(lane),
+                 LATERAL (SELECT * FROM outbox_events AS q WHERE q.lane = number.lane::int2 ORDER BY q.seq LIMIT ${readyLimit}) AS e
             WHERE NOT EXISTS (SELECT FROM outbox_holds AS h WHERE (h.aggregate_type, h.aggregate_id) = (e.aggregate_type, e.aggregate_id))
             UNION ALL (SELECT topic, lane, 0, 1, 0, NULL FROM outbox_parked LIMIT ${countLimit})
             UNION ALL (SELECT topic, lane, 0, 0, 1, NULL FROM outbox_dead_letters WHERE status = 'dead' LIMIT ${countLimit}))

@@ -26,13 +26,8 @@ const holders = (lockClass: number) =>
 
 /** The owner of each slot of the group. A slot that nobody owns is missing. */
 export const of = (group: string): Effect.Effect<ReadonlyMap<number, string>, SqlError.SqlError, SqlClient.SqlClient> =>
-  Effect.map(
-    holders(OwnershipLocks.slotClassOf(group)),
-    (rows) => new Map(rows.map(({ key, owner }) => [key, owner]))
-  )
+  Effect.map(holders(OwnershipLocks.slotClassOf(group)), (rows) => new Map(rows.map(({ key, owner }) => [key, owner])))
 
 /** The members of the group, whether they own a slot or not. */
-export const members = (
-  group: string
-): Effect.Effect<ReadonlyArray<string>, SqlError.SqlError, SqlClient.SqlClient> =>
+export const members = (group: string): Effect.Effect<ReadonlyArray<string>, SqlError.SqlError, SqlClient.SqlClient> =>
   Effect.map(holders(OwnershipLocks.memberClassOf(group)), (rows) => rows.map(({ owner }) => owner))

@@ -6,9 +6,11 @@ import { CancelOrder } from "../../src/application/CancelOrder.ts"
 import { Gateway, GatewaySettings } from "../../src/application/Gateway.ts"
 import { GatewayWebhook, WebhookSettings } from "../../src/application/GatewayWebhook.ts"
 import { Idempotency } from "../../src/application/Idempotency.ts"
+import { Journey } from "../../src/application/Journey.ts"
 import { Orders } from "../../src/application/Orders.ts"
 import { PaymentOutcomes } from "../../src/application/PaymentOutcomes.ts"
 import { UnsettledMail } from "../../src/application/mail/UnsettledMail.ts"
+import { PaceReport } from "../../src/application/PaceReport.ts"
 import { PaymentReport } from "../../src/application/PaymentReport.ts"
 import { SettlePayment } from "../../src/application/SettlePayment.ts"
 import { Payments } from "../../src/application/Payments.ts"
@@ -16,6 +18,7 @@ import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
 import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
 import { RefundOrder } from "../../src/application/RefundOrder.ts"
+import { StatusReport } from "../../src/application/StatusReport.ts"
 import { Reports } from "../../src/application/Reports.ts"
 import { Subscribers, Timeline } from "../../src/application/Timeline.ts"
 import { Broker, BrokerUnavailable } from "../../src/brokers/Broker.ts"
@@ -23,6 +26,10 @@ import { Api } from "../../src/http/Api.ts"
 import * as BrokerHealth from "../../src/http/BrokerHealth.ts"
 import { HealthParts, Readiness } from "../../src/http/Health.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
+import * as EmbeddedProgress from "../../src/brokers/embedded/EmbeddedProgress.ts"
+import { ConsumerLag } from "../../src/operations/ConsumerLag.ts"
+import { ConsumerPace } from "../../src/operations/ConsumerPace.ts"
+import { LaneReport } from "../../src/operations/LaneReport.ts"
 import { KnownNames } from "../../src/http/admin/KnownNames.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { InboxReport } from "../../src/operations/InboxReport.ts"
@@ -60,16 +67,28 @@ export const webhookSecret = Redacted.make("a-secret-of-two-companies")
 
 /** Behind /admin. */
 const operator = Layer.mergeAll(
-  OutboxDeadLetters.layer,
-  OutboxReport.layer,
-  InboxDeadLetters.layer,
-  InboxReport.layer,
-  PauseDecisions.layer,
-  TaskReport.layer,
-  PaymentReport.layer,
+  StatusReport.layer,
+  LaneReport.layer(["orders"]),
+  PaceReport.layer,
+  Journey.layer.pipe(
+    Layer.provideMerge(Layer.provide(ConsumerPace.layer, ConsumerLag.layer([{ name: "analytics", topic: "orders" }])))
+  ),
   SettlePayment.layer,
-  UnsettledMail.layer,
   KnownNames.layer({ topic: ["orders"], consumer: ["analytics"], "task type": ["email", "note"] })
+).pipe(
+  Layer.provideMerge(
+    Layer.mergeAll(
+      OutboxDeadLetters.layer,
+      OutboxReport.layer,
+      InboxDeadLetters.layer,
+      InboxReport.layer,
+      PauseDecisions.layer,
+      TaskReport.layer,
+      PaymentReport.layer,
+      UnsettledMail.layer
+    )
+  ),
+  Layer.provide(EmbeddedProgress.layer)
 )
 
 const applicationWith = (gatewayClient: typeof Gateway.layerHttp) =>

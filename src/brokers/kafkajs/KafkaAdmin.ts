@@ -38,6 +38,10 @@ export const withAdmin =
         })
         return { client, admin: client.kafka.admin({ retry: { retries: 0 } }) }
       }),
-      ({ admin }) => Effect.andThen(ask(() => admin.connect()), use(admin)),
+      ({ admin }) =>
+        Effect.andThen(
+          ask(() => admin.connect()),
+          use(admin)
+        ),
       ({ admin, client }) => close(client, () => admin.disconnect(), closeGraceMillis)
     )

@@ -1,31 +1,49 @@
 /** The handlers of all groups of the room. */
 import { Layer } from "effect"
 import type { UnsettledMail } from "../../application/mail/UnsettledMail.ts"
+import type { Journey } from "../../application/Journey.ts"
+import type { PaceReport } from "../../application/PaceReport.ts"
 import type { PaymentReport } from "../../application/PaymentReport.ts"
 import type { SettlePayment } from "../../application/SettlePayment.ts"
+import type { StatusReport } from "../../application/StatusReport.ts"
+import type { Broker } from "../../brokers/Broker.ts"
+import type { ConsumerPace } from "../../operations/ConsumerPace.ts"
 import type { InboxDeadLetters } from "../../operations/InboxDeadLetters.ts"
 import type { InboxReport } from "../../operations/InboxReport.ts"
+import type { LaneReport } from "../../operations/LaneReport.ts"
 import type { OutboxDeadLetters } from "../../operations/OutboxDeadLetters.ts"
 import type { OutboxReport } from "../../operations/OutboxReport.ts"
 import type { PauseDecisions } from "../../operations/pauses/PauseDecisions.ts"
 import type { TaskReport } from "../../operations/TaskReport.ts"
+import type { PoolStats } from "../../postgres/Database.ts"
 import * as InboxHandlers from "./InboxHandlers.ts"
 import type { KnownNames } from "./KnownNames.ts"
+import * as JourneyHandlers from "./JourneyHandlers.ts"
+import * as LiveHandlers from "./LiveHandlers.ts"
+import { LiveStream } from "./LiveStream.ts"
 import * as MoneyHandlers from "./MoneyHandlers.ts"
 import * as OutboxHandlers from "./OutboxHandlers.ts"
+import { Overviews } from "./Overviews.ts"
 import * as PausesHandlers from "./PausesHandlers.ts"
 import * as TasksHandlers from "./TasksHandlers.ts"
 
 /** The services behind them. The operator's commands have the same ones. */
 export type Services =
   | InboxDeadLetters
+  | Broker
+  | ConsumerPace
   | InboxReport
+  | Journey
   | KnownNames
+  | LaneReport
   | OutboxDeadLetters
   | OutboxReport
   | PauseDecisions
+  | PaceReport
   | PaymentReport
+  | PoolStats
   | SettlePayment
+  | StatusReport
   | TaskReport
   | UnsettledMail
 
@@ -34,5 +52,8 @@ export const layer = Layer.mergeAll(
   InboxHandlers.layer,
   TasksHandlers.layer,
   MoneyHandlers.layer,
-  PausesHandlers.layer
+  PausesHandlers.layer,
+  JourneyHandlers.layer,
+  // One stream for all who listen.
+  LiveHandlers.layer.pipe(Layer.provide(LiveStream.layer), Layer.provide(Overviews.layer))
 )
