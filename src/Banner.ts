@@ -25,10 +25,12 @@ export const layer = (options: {
     Effect.gen(function* () {
       const { config, json, roles } = options
       const broker = yield* Broker
-      const url = Option.getOrNull(Option.map(yield* Effect.serviceOption(BoundAddress), (address) => address.url))
+      const address = Option.getOrUndefined(yield* Effect.serviceOption(BoundAddress))
+      const url = address?.url ?? null
+      const consoleUrl = address?.consoleUrl
       if (json) {
         return yield* Console.log(
-          JSON.stringify({ ready: true, pid: process.pid, url, roles: [...roles], broker: broker.name })
+          JSON.stringify({ ready: true, pid: process.pid, url, consoleUrl, roles: [...roles], broker: broker.name })
         )
       }
       const text = [
@@ -42,6 +44,7 @@ export const layer = (options: {
             : [
                 `  Gateway    ${config.gatewayUrl?.url ?? `a sandbox beside the service, at ${Option.match(yield* Effect.serviceOption(GatewayServer), { onNone: () => "a port of its own", onSome: ({ url }) => url })}`}`,
                 `  HTTP       ${url}`,
+                `  Console    ${consoleUrl}${consoleUrl?.includes("?") === true ? "   (this link signs in once)" : ""}`,
                 `  API keys   ${config.apiKeys === undefined ? "none: whoever reaches this machine may do everything" : `of ${[...new Set(config.apiKeys.map(({ name }) => name))].join(", ")}`}`,
                 ...lines(url, config.apiKeys === undefined ? "" : ' -H "authorization: Bearer $KEY"')
               ])

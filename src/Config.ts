@@ -7,6 +7,7 @@ import { Config, Effect, Redacted, Result, Schema } from "effect"
 import * as Path from "node:path"
 import { EmailAddress } from "./application/mail/MailTransport.ts"
 import {
+  adminToken,
   brokers,
   duration,
   durations,
@@ -104,10 +105,15 @@ const variables = {
   /** The default admits this machine only. Any other host needs API_KEYS. */
   host: variable("HOST", text(/^[A-Za-z0-9.:_-]{1,253}$/, "a host name or an address"), "127.0.0.1"),
   /**
-   * The programs that may call, what they may do (`customer` or `operator`), and a hash of each one's key. Unset: everybody may do everything,
+   * The programs that may call, what they may do (`customer`, `viewer` or `operator`), and a hash of each one's key. Unset: everybody may do everything,
    * on this machine.
    */
   apiKeys: variable<ReadonlyArray<ApiKey> | undefined>("API_KEYS", ApiKeys.parse, undefined, { secret: true }),
+  /**
+   * The token of the operators, for the console and everything under `/admin`; `openssl rand -base64 24` draws one. API keys of scope
+   * `operator` or `viewer` work there, too. Unset, and without a key of scope `operator`: a start on loopback prints a link that signs in once.
+   */
+  adminToken: variable<Redacted.Redacted | undefined>("ADMIN_TOKEN", adminToken, undefined, { secret: true }),
   /** The hosts that clients call the service by, besides loopback's names, HOST and its address. One without a port stands for all ports. */
   publicHosts: variable<ReadonlyArray<Authority>>("PUBLIC_HOSTS", publicHosts, []),
   /**

@@ -7,8 +7,9 @@ import { MailSettings } from "./application/mail/MailTransport.ts"
 import { RecoverySettings } from "./application/tasks/PaymentRecover.ts"
 import * as EmbeddedBroker from "./brokers/embedded/EmbeddedBroker.ts"
 import { type AppConfig, defaultPort } from "./Config.ts"
-import { AccessSettings } from "./http/access/Access.ts"
 import { HostSettings, isLoopback } from "./http/access/AllowedHosts.ts"
+import * as ApiKeys from "./http/access/ApiKeys.ts"
+import { AccessSettings } from "./http/access/Credentials.ts"
 import { AdmissionSettings } from "./http/Admission.ts"
 import { HttpSettings } from "./http/HttpServer.ts"
 import { defaultRateLimit, RateLimitSettings } from "./http/access/RateLimits.ts"
@@ -109,7 +110,10 @@ export const settings = (config: AppConfig) =>
       }))
     ),
     Layer.succeed(HostSettings, { host: config.host, publicHosts: config.publicHosts }),
-    Layer.succeed(AccessSettings, { keys: config.apiKeys }),
+    Layer.succeed(AccessSettings, {
+      keys: config.apiKeys,
+      adminToken: config.adminToken && ApiKeys.ofAdmin(Redacted.value(config.adminToken))
+    }),
     Layer.succeed(RateLimitSettings, { rateLimit: rateLimitOf(config) }),
     Layer.succeed(GraceSettings, { graceMillis: config.shutdownGraceMillis }),
     Layer.effect(

@@ -187,6 +187,12 @@ export const secrets = (value: string): Parsed<ReadonlyArray<Redacted.Redacted>>
     : Result.fail(`16 to 200 characters without spaces and commas, or up to ${maxSecrets} of them with commas between`)
 }
 
+/** ADMIN_TOKEN. It is sent in a header, which carries these characters unchanged. Sixteen random ones are as hard to guess as needed. */
+export const adminToken = (value: string): Parsed<Redacted.Redacted> =>
+  /^[\x21-\x7e]{16,200}$/.test(value)
+    ? Result.succeed(Redacted.make(value))
+    : Result.fail("16 to 200 ASCII characters without spaces; `openssl rand -base64 24` draws some")
+
 /** `name=value`, comma separated, the values percent-encoded: as OpenTelemetry has it. */
 export const headers = (value: string): Parsed<Readonly<Record<string, string>>> =>
   Result.try({

@@ -11,13 +11,14 @@ import * as PausesHealth from "./http/PausesHealth.ts"
 import * as Lifecycle from "./Lifecycle.ts"
 import { broker, topics } from "./main/Brokers.ts"
 import { consumers, inbox } from "./main/Inbox.ts"
-import { admin, cashier as cashierOver, operations } from "./main/Operator.ts"
+import { admin, cashier as cashierOver, lag, operations } from "./main/Operator.ts"
 import { dispatcher, outbox } from "./main/Outbox.ts"
 import { platform, telemetry } from "./main/Platform.ts"
 import * as Sandbox from "./main/Sandbox.ts"
 import { database, foundDatabase } from "./main/Storage.ts"
 import { tasks, workers } from "./main/Tasks.ts"
 import { useCases } from "./main/UseCases.ts"
+import * as FollowedFaults from "./operations/faults/FollowedFaults.ts"
 import * as Maintenance from "./operations/Maintenance.ts"
 import * as OutageLog from "./operations/OutageLog.ts"
 import * as Pauses from "./operations/pauses/Pauses.ts"
@@ -55,7 +56,7 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
     Layer.provideMerge(where(["http", "dispatcher", "consumers"], topics)),
     Layer.provideMerge(watched),
     Layer.provideMerge(PausesHealth.layer),
-    Layer.provideMerge(Layer.mergeAll(outbox, inbox, tasks, broker(config), Pauses.layer)),
+    Layer.provideMerge(Layer.mergeAll(outbox, inbox, tasks, broker(config), Pauses.layer, FollowedFaults.layer)),
     Layer.provideMerge(platform(config)),
     Layer.provide(telemetry(config)),
     Layer.provide(OutageLog.layer),
@@ -87,7 +88,7 @@ const onFoundDatabase =
     )
 
 /** What the operator's commands need. */
-export const operator = (config: AppConfig) => onFoundDatabase(config)(operations)
+export const operator = (config: AppConfig) => onFoundDatabase(config)(Layer.merge(operations, lag(config)))
 
 /** What those commands need that ask the payment gateway. */
 export const cashier = (config: AppConfig) => onFoundDatabase(config)(cashierOver(config))

@@ -4,7 +4,7 @@ CREATE TABLE armed_faults (
   point        text        PRIMARY KEY CHECK (point <> ''),
   action       text        NOT NULL CHECK (action IN ('crash', 'fail', 'delay', 'duplicate', 'lose-ack')),
   -- Strikes that are left, over all processes.
-  times        integer     NOT NULL CHECK (times >= 0),
+  times        integer     NOT NULL CHECK (times > 0),
   delay_millis integer     NOT NULL CHECK (delay_millis >= 0),
   armed_at     timestamptz NOT NULL,
   actor        text        NOT NULL,

@@ -12,8 +12,8 @@ export const apiKey = Command.make(
     name: Argument.String("name").pipe(
       Argument.withDescription("the program that will use it; a program that gets a new key keeps its name")
     ),
-    scope: Flag.Literals("scope", ["customer", "operator"]).pipe(
-      Flag.withDescription("customer: orders and payments; operator: these, reports, tasks and metrics")
+    scope: Flag.Literals("scope", ApiKeys.scopes).pipe(
+      Flag.withDescription("customer: orders and payments; viewer: to look at the console; operator: everything")
     ),
     json
   },

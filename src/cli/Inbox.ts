@@ -1,22 +1,28 @@
-/** `paid-once inbox list|retry|discard|skip`: what a consumer could not apply, for the person who has to decide about it. */
+/** `paid-once inbox status|list|show|retry|discard|skip`: what a consumer could not apply, for the person who has to decide about it. */
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import * as Main from "../main.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
-import { Cursor, InboxReport, State } from "../operations/InboxReport.ts"
+import { type Cause, Cursor, type Details, InboxReport, State } from "../operations/InboxReport.ts"
 import {
   by,
+  byCause,
+  eventFilterOf,
   eventFilters,
   json,
   known,
+  knownIfGiven,
   onDatabase,
   operatorOf,
   pageFilter,
   pageFlags,
+  print,
   printHandled,
   printPage,
   printRedriven,
-  reason
+  reason,
+  storyLines,
+  table
 } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
 
@@ -33,14 +39,49 @@ const filters = {
   consumer: Flag.String("consumer").pipe(Flag.withDescription("only events of this consumer"), Flag.optional),
   ...eventFilters
 }
-const filterOf = (flags: { readonly [Key in keyof typeof filters]: Option.Option<string> }) => ({
-  consumer: Option.getOrUndefined(flags.consumer),
-  eventType: Option.getOrUndefined(flags.type),
-  aggregateId: Option.getOrUndefined(flags.aggregate)
+const filterOf = Effect.fnUntraced(function* (flags: {
+  readonly [Key in keyof typeof filters]: Option.Option<string>
+}) {
+  return {
+    consumer: yield* knownIfGiven("consumer", Main.consumerNames, flags.consumer),
+    ...(yield* eventFilterOf(flags))
+  }
 })
 
-const checked = (name: Option.Option<string>) =>
-  Option.isNone(name) ? Effect.void : known("consumer", Main.consumerNames, name.value)
+const status = Command.make(
+  "status",
+  { json },
+  Effect.fnUntraced(function* ({ json }) {
+    const found = yield* onDatabase(InboxReport.use((report) => report.status(Main.consumerNames)))
+    yield* print(json, found, () =>
+      table([
+        ["CONSUMER", "RETRYING", "GAPS", "PARKED", "DEAD", "DISCARDED", "OLDEST"],
+        ...found.map(({ consumer, dead, discarded, gaps, oldestHeldSeconds, parked, retrying }) => [
+          consumer,
+          ...[retrying, gaps, parked, dead, discarded].map(String),
+          oldestHeldSeconds === null ? "" : `${oldestHeldSeconds.toFixed(1)} s`
+        ])
+      ])
+    )
+    if (found.some(({ dead, gaps }) => dead + gaps > 0)) return yield* Effect.fail(new ExitStatus(1))
+  })
+).pipe(Command.withDescription("Count what each consumer holds; exit status 1 when something needs a decision"))
+
+const grouped = (causes: ReadonlyArray<Cause>) =>
+  causes.length === 0
+    ? ["None."]
+    : table([
+        ["EVENTS", "CONSUMER", "STATUS", "TYPE", "FIRST", "LAST", "CAUSE"],
+        ...causes.map(({ cause, consumer, count, eventType, first, last, status }) => [
+          String(count),
+          consumer,
+          status,
+          eventType ?? "unreadable",
+          first,
+          last,
+          cause
+        ])
+      ])
 
 const list = Command.make(
   "list",
@@ -51,18 +92,21 @@ const list = Command.make(
       Flag.withDescription("only events in this state (default: dead, gap and retrying)"),
       Flag.optional
     ),
+    byCause,
     ...pageFlags(Cursor)
   },
-  Effect.fnUntraced(function* ({ json, limit, status, ...flags }) {
-    yield* checked(flags.consumer)
+  Effect.fnUntraced(function* ({ byCause, json, limit, status, ...flags }) {
+    const { cursor, ...ofTime } = pageFilter(flags)
+    const filter = { ...(yield* filterOf(flags)), ...ofTime }
+    if (byCause) {
+      const causes = yield* onDatabase(InboxReport.use((report) => report.causes(filter, limit)))
+      return yield* print(json, { items: causes }, () => grouped(causes))
+    }
     const wanted = Option.match(status, {
       onNone: (): ReadonlyArray<State> => ["dead", "gap", "retrying"],
       onSome: (one) => [one]
     })
-    const { cursor, ...ofTime } = pageFilter(flags)
-    const page = yield* onDatabase(
-      InboxReport.use((report) => report.list(wanted, { ...filterOf(flags), ...ofTime }, { limit, cursor }))
-    )
+    const page = yield* onDatabase(InboxReport.use((report) => report.list(wanted, filter, { limit, cursor })))
     yield* printPage(
       json,
       page,
@@ -86,6 +130,36 @@ const list = Command.make(
   )
 )
 
+const shown = (event: Details): ReadonlyArray<string> => [
+  ...table([
+    ["event", event.eventId],
+    ["consumer", event.consumer],
+    ["status", event.status],
+    ...(event.topic === null
+      ? []
+      : [
+          ["type", event.eventType ?? "unreadable"],
+          ["aggregate", `${event.aggregateId}, version ${event.aggregateVersion ?? "unknown"}`],
+          ["record", `${event.topic}, partition ${event.partition}, offset ${event.offset}`],
+          ["key", event.key ?? "none"],
+          ...Object.entries(event.headers ?? {}).map(([name, value]) => [`header ${name}`, value]),
+          ["payload", event.payload ?? "none"]
+        ]),
+    ...(event.nextAttemptAt === null ? [] : [["next try", event.nextAttemptAt]])
+  ]),
+  ...storyLines(event.story)
+]
+
+const show = Command.make(
+  "show",
+  { json, consumer, eventId },
+  Effect.fnUntraced(function* ({ consumer, eventId, json }) {
+    const name = yield* known("consumer", Main.consumerNames, consumer)
+    const event = yield* onDatabase(InboxReport.use((report) => report.show(name, eventId)))
+    yield* print(json, event, () => shown(event))
+  })
+).pipe(Command.withDescription("Show one event of a consumer: its record, each failure, and who did what to it"))
+
 const retry = Command.make(
   "retry",
   {
@@ -103,9 +177,8 @@ const retry = Command.make(
     by
   },
   Effect.fnUntraced(function* ({ aggregate, all, by, consumer, eventId, json, ofConsumer, reason, type }) {
-    yield* checked(ofConsumer)
     const operator = operatorOf({ by, reason })
-    const filter = filterOf({ consumer: ofConsumer, type, aggregate })
+    const filter = yield* filterOf({ consumer: ofConsumer, type, aggregate })
     const many = all || Object.values(filter).some((value) => value !== undefined)
     if (many ? Option.isSome(consumer) : Option.isNone(consumer) || Option.isNone(eventId)) {
       yield* Console.error(
@@ -151,5 +224,5 @@ const skip = Command.make(
 /** The command. */
 export const inbox = Command.make("inbox").pipe(
   Command.withDescription("Events that a consumer could not apply: look, try again, give up"),
-  Command.withSubcommands([list, retry, discard, skip])
+  Command.withSubcommands([status, list, show, retry, discard, skip])
 )

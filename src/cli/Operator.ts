@@ -3,9 +3,11 @@ import { Console, Effect, Option, Result, Schema } from "effect"
 import { Flag } from "effect/cli"
 import { hostname, userInfo } from "node:os"
 import * as Config from "../Config.ts"
+import { eventTypes } from "../domain/Events.ts"
 import * as Lifecycle from "../Lifecycle.ts"
 import * as Main from "../main.ts"
 import type { EventKey, Handled, Redriven } from "../operations/DeadLetters.ts"
+import type { Step } from "../operations/EventStory.ts"
 import { logging } from "../Settings.ts"
 import { unpresentable } from "../platform/StorableText.ts"
 import { duration } from "../Variable.ts"
@@ -38,9 +40,18 @@ export const limit = Flag.Int("limit").pipe(
   Flag.withDefault(50)
 )
 
+/** Whether a list is grouped by cause. */
+export const byCause = Flag.Boolean("by-cause").pipe(
+  Flag.withDescription("group what failed by why it failed"),
+  Flag.withDefault(false)
+)
+
 /** Filters of events that outbox and inbox share. */
 export const eventFilters = {
-  type: Flag.String("type").pipe(Flag.withDescription("only events of this type"), Flag.optional),
+  type: Flag.String("type").pipe(
+    Flag.withDescription(`only events of this type: ${eventTypes.join(", ")}`),
+    Flag.optional
+  ),
   aggregate: Flag.String("aggregate").pipe(
     Flag.withDescription("only events of the aggregate with this id"),
     Flag.optional
@@ -74,6 +85,21 @@ export const known = (kind: string, names: ReadonlyArray<string>, name: string) 
         Console.error(`paid-once: there is no ${kind} ${printable(name)}: they are ${names.join(", ")}`),
         Effect.fail(new ExitStatus(2))
       )
+
+/** {@link known}, of a flag that may be absent. */
+export const knownIfGiven = (kind: string, names: ReadonlyArray<string>, name: Option.Option<string>) =>
+  Option.isNone(name) ? Effect.succeed(undefined) : known(kind, names, name.value)
+
+/** The filter of {@link eventFilters}. */
+export const eventFilterOf = (flags: { readonly [Key in keyof typeof eventFilters]: Option.Option<string> }) =>
+  Effect.map(knownIfGiven("event type", eventTypes, flags.type), (eventType) => ({
+    eventType,
+    aggregateId: Option.getOrUndefined(flags.aggregate)
+  }))
+
+/** A story's steps, a line each. */
+export const storyLines = (story: ReadonlyArray<Step>): ReadonlyArray<string> =>
+  story.map(({ at, by, what }) => `${at}  ${what.replaceAll(/\s+/g, " ")}${by === undefined ? "" : `, by ${by}`}`)
 
 /** The configuration. A variable that looks like one of ours is named: with `DATABSE_URL` another database would be looked at. */
 const configured = Effect.tap(Config.load, (config) =>
@@ -128,7 +154,9 @@ export const printPage = <A>(
 ) =>
   print(asJson, page, () => [
     ...(page.items.length === 0 ? ["None."] : table([head, ...page.items.map(row)])),
-    ...(page.nextCursor === null ? [] : [`There are more: --cursor ${page.nextCursor}`])
+    ...(page.nextCursor === null
+      ? []
+      : [`There are more: --cursor ${page.nextCursor.includes(" ") ? `"${page.nextCursor}"` : page.nextCursor}`])
   ])
 
 /** Prints lines, or JSON. Strangers' words are in both: none of them moves the cursor, or turns the text around it. */

@@ -1,12 +1,16 @@
 /** `paid-once outbox status|list|show|retry|discard`: what the broker refused, for the person who has to decide about it. */
 import { Console, Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import * as Main from "../main.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
-import { type Details, Listed, OutboxReport } from "../operations/OutboxReport.ts"
+import { type Cause, type Details, Listed, OutboxReport } from "../operations/OutboxReport.ts"
 import {
   by,
+  byCause,
+  eventFilterOf,
   eventFilters,
   json,
+  knownIfGiven,
   onDatabase,
   operatorOf,
   pageFilter,
@@ -16,6 +20,7 @@ import {
   printPage,
   printRedriven,
   reason,
+  storyLines,
   table
 } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
@@ -27,13 +32,16 @@ const eventId = Argument.String("event-id").pipe(
 )
 
 const filters = {
-  topic: Flag.String("topic").pipe(Flag.withDescription("only events of this topic"), Flag.optional),
+  topic: Flag.String("topic").pipe(
+    Flag.withDescription(`only events of this topic: ${Main.topicNames.join(", ")}`),
+    Flag.optional
+  ),
   ...eventFilters
 }
-const filterOf = (flags: { readonly [Key in keyof typeof filters]: Option.Option<string> }) => ({
-  topic: Option.getOrUndefined(flags.topic),
-  eventType: Option.getOrUndefined(flags.type),
-  aggregateId: Option.getOrUndefined(flags.aggregate)
+const filterOf = Effect.fnUntraced(function* (flags: {
+  readonly [Key in keyof typeof filters]: Option.Option<string>
+}) {
+  return { topic: yield* knownIfGiven("topic", Main.topicNames, flags.topic), ...(yield* eventFilterOf(flags)) }
 })
 
 const status = Command.make(
@@ -58,6 +66,21 @@ const status = Command.make(
   })
 ).pipe(Command.withDescription("Count events by where they are; exit status 1 when there are dead letters"))
 
+const grouped = (causes: ReadonlyArray<Cause>) =>
+  causes.length === 0
+    ? ["None."]
+    : table([
+        ["EVENTS", "STATUS", "TYPE", "FIRST", "LAST", "CAUSE"],
+        ...causes.map(({ cause, count, eventType, first, last, status }) => [
+          String(count),
+          status,
+          eventType,
+          first,
+          last,
+          cause
+        ])
+      ])
+
 const list = Command.make(
   "list",
   {
@@ -67,14 +90,18 @@ const list = Command.make(
       Flag.withDescription("only events in this state (default: dead and retrying)"),
       Flag.optional
     ),
+    byCause,
     ...pageFlags(Id)
   },
-  Effect.fnUntraced(function* ({ json, limit, status, ...flags }) {
-    const wanted = Option.match(status, { onNone: () => ["dead", "retrying"] as const, onSome: (one) => [one] })
+  Effect.fnUntraced(function* ({ byCause, json, limit, status, ...flags }) {
     const { cursor, ...ofTime } = pageFilter(flags)
-    const page = yield* onDatabase(
-      OutboxReport.use((report) => report.list(wanted, { ...filterOf(flags), ...ofTime }, { limit, cursor }))
-    )
+    const filter = { ...(yield* filterOf(flags)), ...ofTime }
+    if (byCause) {
+      const causes = yield* onDatabase(OutboxReport.use((report) => report.causes(filter, limit)))
+      return yield* print(json, { items: causes }, () => grouped(causes))
+    }
+    const wanted = Option.match(status, { onNone: () => ["dead", "retrying"] as const, onSome: (one) => [one] })
+    const page = yield* onDatabase(OutboxReport.use((report) => report.list(wanted, filter, { limit, cursor })))
     yield* printPage(
       json,
       page,
@@ -109,8 +136,7 @@ const shown = (event: Details): ReadonlyArray<string> => [
     ...(event.nextAttemptAt === null ? [] : [["next try", event.nextAttemptAt]]),
     ...(event.aggregateParked === 0 ? [] : [["parked", `${event.aggregateParked} of its aggregate`]])
   ]),
-  ...event.history.map(({ at, attempt, error }) => `send ${attempt}  ${at}  ${error}`),
-  ...event.audit.map(({ action, actor, at, reason }) => `${action}  ${at}  by ${actor}: ${reason}`)
+  ...storyLines(event.story)
 ]
 
 const show = Command.make(
@@ -137,7 +163,7 @@ const retry = Command.make(
   },
   Effect.fnUntraced(function* ({ all, by, eventId, json, reason, ...flags }) {
     const operator = operatorOf({ by, reason })
-    const filter = filterOf(flags)
+    const filter = yield* filterOf(flags)
     const many = all || Object.values(filter).some((value) => value !== undefined)
     if (Option.isSome(eventId) === many) {
       yield* Console.error("paid-once: retry takes an event id, or else --all, --topic, --type or --aggregate")

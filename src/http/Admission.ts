@@ -19,8 +19,8 @@ import { Context, Effect, Exit, Metric, Semaphore } from "effect"
 import { HttpServerRequest, type HttpServerResponse } from "effect/http"
 import type * as Http from "node:http"
 import * as Turn from "../platform/Turn.ts"
-import { AccessSettings } from "./access/Access.ts"
 import { Caller } from "./access/Caller.ts"
+import { AccessSettings } from "./access/Credentials.ts"
 import { networkOf } from "./access/RateLimits.ts"
 import * as Connections from "./Connections.ts"
 import { Problem, toResponse } from "./Problems.ts"
@@ -197,8 +197,8 @@ export const make = Effect.fnUntraced(function* (server: Http.Server, name: "ser
       const answer = problem === undefined ? present : Effect.succeed(toResponse(problem))
       if (isLiveness(request)) return yield* answer
       const places = watchers.get(request.url.split("?", 1)[0]!) ?? users
-      const { hasKey, name: keyName } = yield* Caller
-      const caller = hasKey ? `key ${keyName}` : `address ${networkOf(response.req.socket.remoteAddress ?? "")}`
+      const { isProven, name } = yield* Caller
+      const caller = isProven ? `key ${name}` : `address ${networkOf(response.req.socket.remoteAddress ?? "")}`
       const work = places.take(response, caller)
       if (work instanceof Problem) {
         yield* Metric.update(refusedBy(work), 1)

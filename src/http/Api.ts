@@ -4,14 +4,8 @@
  * Bodies and the list's parameters refuse fields that they do not name. Headers and other queries do not: clients and proxies add theirs.
  */
 import { HttpApi, OpenApi } from "effect/http-api"
+import { adminGroups } from "./admin/AdminApi.ts"
 import * as AdminParts from "./admin/AdminParts.ts"
-import { InboxApi } from "./admin/InboxApi.ts"
-import { AdminMailApi, AdminPaymentsApi } from "./admin/MoneyApi.ts"
-import { DeadLettersApi, OutboxApi } from "./admin/OutboxApi.ts"
-import { JourneyApi } from "./admin/JourneyApi.ts"
-import { LiveApi } from "./admin/OverviewApi.ts"
-import { PausesApi } from "./admin/PausesApi.ts"
-import { AdminTasksApi } from "./admin/TasksApi.ts"
 import { HealthGroup } from "./HealthApi.ts"
 import { improve } from "./OpenApiSpec.ts"
 import { defaultPageSize, maxPageSize, OrdersApi } from "./OrdersApi.ts"
@@ -37,9 +31,7 @@ const parameters = {
 
 /** The whole API. */
 export const Api = HttpApi.make("paid-once")
-  .add(OrdersApi, PaymentsApi, ReportsApi, TasksApi, WebhooksApi, HealthGroup)
-  .add(OutboxApi, DeadLettersApi, InboxApi, AdminTasksApi, AdminPaymentsApi, AdminMailApi, PausesApi)
-  .add(LiveApi, JourneyApi)
+  .add(OrdersApi, PaymentsApi, ReportsApi, TasksApi, WebhooksApi, HealthGroup, ...adminGroups)
   .middleware(RequestProblems)
   .annotate(HttpApi.ParamsParseOptions, { errors: "all" })
   .annotate(HttpApi.HeadersParseOptions, { errors: "all" })

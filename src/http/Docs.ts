@@ -5,14 +5,12 @@
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { type HttpApi, type HttpApiGroup, HttpApiSwagger } from "effect/http-api"
-import { createHash } from "node:crypto"
 import { gzipSync } from "node:zlib"
+import { hashSource } from "./access/SecurityHeaders.ts"
 
 /** The sources of CSP for the inline elements with this tag: the SHA-256 of each one's text. A block of data is not run, and needs none. */
 const hashesOf = (html: string, tag: "script" | "style"): string =>
-  [...html.matchAll(new RegExp(`<${tag}>([^]*?)</${tag}>`, "g"))]
-    .map(([, text = ""]) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`)
-    .join(" ")
+  [...html.matchAll(new RegExp(`<${tag}>([^]*?)</${tag}>`, "g"))].map(([, text = ""]) => hashSource(text)).join(" ")
 
 /**
  * The page may run its own script, use its own style, and ask its own server ("Try it out"). Swagger draws with icons that are

@@ -21,7 +21,7 @@ import type { OrderId } from "../domain/Ids.ts"
 import type { OrderStateConflict } from "../domain/Order.ts"
 import type { EventRefused } from "../outbox/Outbox.ts"
 import { type TaskNotFound, Tasks } from "../tasks/Tasks.ts"
-import * as Admin from "./admin/Handlers.ts"
+import * as AdminHandlers from "./admin/AdminHandlers.ts"
 import { Api } from "./Api.ts"
 import * as Body from "./Body.ts"
 import { Caller } from "./access/Caller.ts"
@@ -277,5 +277,5 @@ export const layer = Layer.mergeAll(
   tasksLayer,
   webhooksLayer,
   healthLayer,
-  Admin.layer
+  AdminHandlers.layer
 )

@@ -7,7 +7,7 @@
  */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Context, Effect, Layer, Schema } from "effect"
-import { HttpRouter } from "effect/http"
+import { HttpRouter, UrlParams } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import type { SqlClient } from "effect/sql"
 import * as Http from "node:http"
@@ -25,9 +25,11 @@ import * as Grace from "../platform/Grace.ts"
 import type { Fibers } from "../platform/Supervised.ts"
 import type { Tasks } from "../tasks/Tasks.ts"
 import * as Access from "./access/Access.ts"
-import type * as Admin from "./admin/Handlers.ts"
+import type * as Admin from "./admin/AdminHandlers.ts"
+import { Credentials } from "./access/Credentials.ts"
 import * as Admission from "./Admission.ts"
 import { Api } from "./Api.ts"
+import * as Console from "./Console.ts"
 import * as Docs from "./Docs.ts"
 import * as Draining from "./Draining.ts"
 import * as Handlers from "./Handlers.ts"
@@ -55,7 +57,13 @@ export const HttpSettings = Context.Reference<{
 /** The server's address, once it listens. */
 export class BoundAddress extends Context.Service<
   BoundAddress,
-  { readonly host: string; readonly port: number; readonly url: string }
+  {
+    readonly host: string
+    readonly port: number
+    readonly url: string
+    /** Where the console is, with the token of {@link Credentials.linkToken}; undefined in a process that does not serve it. */
+    readonly consoleUrl?: string
+  }
 >()("paid-once/http/BoundAddress") {}
 
 /** The server can't listen on its address. The message names the variable to change. */
@@ -207,8 +215,15 @@ const access = Layer.provide(Access.middleware.layer, RateLimits.layer)
 const routes = Layer.mergeAll(
   HttpApiBuilder.layer(Api, { openapiPath: Observe.openApiPath }),
   Docs.layer(Api, Observe.docsPath),
+  Console.layer,
   Metrics.layer,
-  Observe.layer(Api, [Observe.openApiPath, Observe.docsPath, Observe.metricsPath])
+  Observe.layer(Api, [
+    Observe.openApiPath,
+    Observe.docsPath,
+    Observe.metricsPath,
+    Console.consolePath,
+    `${Console.consolePath}/*`
+  ])
 ).pipe(Layer.provide(Handlers.layer), Layer.provide(around), Layer.provide(access), Layer.provide(WriteProbe.layer))
 
 const healthRoutes = Layer.mergeAll(
@@ -229,7 +244,9 @@ const serve = Effect.fnUntraced(function* <R>(
   yield* Layer.build(Layer.provide(routes, Layer.succeed(HttpRouter.HttpRouter, router)))
   const { address, around, drain, server } = yield* listen(settings, "PORT")
   // Effect opens a span for every request only where there is a middleware, even an empty one. Events carry its trace.
-  yield* server.serve(yield* Access.identifying(around(router.asHttpEffect())), (handled) => handled)
+  const serving = server.serve(yield* Access.identifying(around(router.asHttpEffect())), (handled) => handled)
+  // Else the span of the console's link would have its token.
+  yield* Effect.updateService(serving, UrlParams.CurrentRedactedNames, (names) => [...names, "token"])
   // Added last, so that it runs first: from then on each answer is its connection's last one.
   yield* Effect.addFinalizer(() =>
     Effect.andThen(
@@ -263,9 +280,12 @@ export const layer: Layer.Layer<
   BoundAddress,
   Effect.gen(function* () {
     yield* (yield* Readiness).begin
-    return yield* serve(routes, "requests")
+    const address = yield* serve(routes, "requests")
+    const { linkToken } = yield* Credentials
+    const query = linkToken === undefined ? "" : `?token=${linkToken}`
+    return BoundAddress.of({ ...address, consoleUrl: `${address.url}${Console.consolePath}${query}` })
   })
-)
+).pipe(Layer.provide(Credentials.layer))
 
 /**
  * Serves health and metrics, and nothing else. Built below the other roles, so that it answers from before they begin until after they have
@@ -275,4 +295,4 @@ export const layerHealth: Layer.Layer<
   BoundAddress,
   ListenFailed,
   Fibers | HealthParts | Readiness | SqlClient.SqlClient
-> = Layer.effect(BoundAddress, serve(healthRoutes, "scrapes"))
+> = Layer.effect(BoundAddress, serve(healthRoutes, "scrapes")).pipe(Layer.provide(Credentials.layer))

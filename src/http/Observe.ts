@@ -42,8 +42,11 @@ const unrouted = (request: HttpServerRequest.HttpServerRequest, knownRoutes: Rea
   const segments = path.split("/")
   const matching = knownRoutes.filter(
     (route) =>
-      route.segments.length === segments.length &&
-      route.segments.every((segment, index) => segment.startsWith(":") || segment === segments[index])
+      (route.segments.length === segments.length ||
+        (route.segments.at(-1) === "*" && route.segments.length < segments.length)) &&
+      route.segments.every(
+        (segment, index) => segment === "*" || segment.startsWith(":") || segment === segments[index]
+      )
   )
   const broken = segments.findIndex((segment) => !isDecodable(segment))
   if (broken >= 0) {
@@ -69,7 +72,8 @@ const unrouted = (request: HttpServerRequest.HttpServerRequest, knownRoutes: Rea
 /** RFC 3986, section 6.2.2.2: an escape of a character that needs none. And the router reads a path up to a semicolon only. */
 const otherSpelling = /;|%(?:2[de]|3\d|4[1-9a-f]|5[\daf]|6[1-9a-f]|7[\dae])/i
 
-const nowhere = () => new Problem({ status: 404, detail: "there is nothing at this path" })
+/** The 404 of a path that nothing is at. */
+export const nowhere = () => new Problem({ status: 404, detail: "there is nothing at this path" })
 
 /** A path has one spelling, so that a proxy's rules for it hold, and idempotency keys belong to it. */
 const spelled = Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ url }) =>

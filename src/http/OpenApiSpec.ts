@@ -4,6 +4,7 @@
  */
 import { STATUS_CODES } from "node:http"
 import * as Access from "./access/Access.ts"
+import * as SessionCookie from "./access/SessionCookie.ts"
 import { contentType as problemType } from "./Problems.ts"
 
 interface Spec {
@@ -69,7 +70,7 @@ const commonStatuses = (path: string, method: string): ReadonlyArray<number> => 
   431,
   500,
   503,
-  ...(Access.scopeOf(path) === undefined ? [] : [401]),
+  ...(Access.scopeOf(method.toUpperCase(), path) === undefined ? [] : [401]),
   ...(method === "post" ? [415] : []),
   ...(path.startsWith("/health/") ? [] : [429])
 ]
@@ -102,13 +103,23 @@ export const improve =
     folded.components.securitySchemes["apiKey"] = {
       type: "http",
       scheme: "bearer",
-      description: "A key of API_KEYS, which names a program. Where none is configured, none is needed."
+      description:
+        "A key of API_KEYS, which names a program, or ADMIN_TOKEN. Where no keys are configured, none is needed outside of /admin."
+    }
+    folded.components.securitySchemes["session"] = {
+      type: "apiKey",
+      in: "cookie",
+      name: SessionCookie.baseName,
+      description:
+        "From `POST /admin/session`. Where the Host has a port, the cookie's name ends with `_` and the port. A request that is no GET needs an Origin, too."
     }
     for (const [path, methods] of Object.entries(folded.paths)) {
       for (const [method, operation] of Object.entries(methods)) {
-        const scope = Access.scopeOf(path)
-        operation.security = scope === undefined ? [] : [{ apiKey: [] }, {}]
-        if (scope === "operator") operation.description = `${operation.description ?? ""} For operators.`.trim()
+        const scope = Access.scopeOf(method.toUpperCase(), path)
+        operation.security =
+          scope === undefined ? [] : [{ apiKey: [] }, { session: [] }, ...(Access.isAdmin(path) ? [] : [{}])]
+        const readers = scope === "operator" ? "operators" : scope === "viewer" ? "operators and viewers" : undefined
+        if (readers !== undefined) operation.description = `${operation.description ?? ""} For ${readers}.`.trim()
         for (const status of commonStatuses(path, method)) {
           const response = (operation.responses[status] ??= problem())
           // Health answers 503 with its report, too.

@@ -10,7 +10,8 @@ const single = [
   "content-type",
   "gateway-signature",
   "idempotency-key",
-  "origin"
+  "origin",
+  "x-operator"
 ]
 
 /**

@@ -15,7 +15,10 @@ import type { Tasks } from "../tasks/Tasks.ts"
 import * as Consumers from "./Consumers.ts"
 
 /** The subscribers of the orders topic. A new one is a file of its own and an entry here. */
-export const subscribers = [receipts, inventory, billing, analytics]
+const subscribers = [receipts, inventory, billing, analytics]
+
+/** The consumers: the name and the topic of each. */
+export const consumed: ReadonlyArray<{ readonly name: string; readonly topic: string }> = subscribers
 
 /** The names of the consumers. */
 export const consumerNames: ReadonlyArray<string> = subscribers.map(({ name }) => name)

@@ -1,6 +1,7 @@
 /** The services of the operator's commands, which run beside the service's processes. */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Effect, Layer } from "effect"
+import { CustomerEvents } from "../application/CustomerEvents.ts"
 import { Gateway } from "../application/Gateway.ts"
 import { Idempotency } from "../application/Idempotency.ts"
 import { UnsettledMail } from "../application/mail/UnsettledMail.ts"
@@ -14,10 +15,13 @@ import { SettlePayment } from "../application/SettlePayment.ts"
 import { StatusReport } from "../application/StatusReport.ts"
 import { Subscribers } from "../application/Timeline.ts"
 import type { AppConfig } from "../Config.ts"
+import { faultPoints } from "../FaultPoints.ts"
 import { KnownNames } from "../http/admin/KnownNames.ts"
+import { ConsumerLag } from "../operations/ConsumerLag.ts"
+import { EventSearch } from "../operations/EventSearch.ts"
+import { ArmedFaults } from "../operations/faults/ArmedFaults.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
-import { ConsumerLag } from "../operations/ConsumerLag.ts"
 import { ConsumerPace } from "../operations/ConsumerPace.ts"
 import { InboxReport } from "../operations/InboxReport.ts"
 import { LaneReport } from "../operations/LaneReport.ts"
@@ -32,8 +36,8 @@ import { Wakeups } from "../platform/Wakeups.ts"
 import * as SandboxSchema from "../sandbox/SandboxSchema.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { TaskWakeup } from "../tasks/TaskWakeup.ts"
-import { topicNames } from "./Brokers.ts"
-import { consumerNames, subscribers } from "./Inbox.ts"
+import { progress, topicNames } from "./Brokers.ts"
+import { consumed, consumerNames } from "./Inbox.ts"
 import { taskTypeNames } from "./Tasks.ts"
 import { gatewaySettings } from "./UseCases.ts"
 
@@ -47,7 +51,7 @@ const useCases = PaymentOutcomes.layer.pipe(
   Layer.provideMerge(Wakeups.layerDirect)
 )
 
-/** Dead letters, tasks, pauses, reports, and unsettled payments and mail. */
+/** Dead letters, tasks, pauses, faults, reports, the search of events, and unsettled payments and mail. */
 const decisions = StatusReport.layer.pipe(
   Layer.provideMerge(
     Layer.mergeAll(
@@ -58,7 +62,9 @@ const decisions = StatusReport.layer.pipe(
       PauseDecisions.layer,
       TaskReport.layer,
       PaymentReport.layer,
-      UnsettledMail.layer
+      UnsettledMail.layer,
+      ArmedFaults.layer(faultPoints),
+      Layer.provideMerge(CustomerEvents.layer, EventSearch.layer)
     )
   )
 )
@@ -76,10 +82,13 @@ export const admin = Layer.mergeAll(
   LaneReport.layer(topicNames),
   PaceReport.layer,
   Layer.provide(Journey.layer, decisions).pipe(
-    Layer.provideMerge(Layer.provide(ConsumerPace.layer, ConsumerLag.layer(subscribers)))
+    Layer.provideMerge(Layer.provide(ConsumerPace.layer, ConsumerLag.layer(consumed)))
   ),
   KnownNames.layer({ topic: topicNames, consumer: consumerNames, "task type": taskTypeNames })
 )
+
+/** How far the consumers are behind. Apart from {@link operations}, for it asks the broker. */
+export const lag = (config: AppConfig) => Layer.provide(ConsumerLag.layer(consumed), progress(config))
 
 /** Without GATEWAY_URL in the operator's shell, an empty sandbox would answer in the place of the service's gateway. */
 const sandboxIsThere = (config: AppConfig) =>

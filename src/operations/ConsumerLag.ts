@@ -10,7 +10,7 @@ export const PartitionLag = Schema.Struct({
   end: Schema.String,
   /** The offset after the last record that the consumer is done with; null where it has committed none. */
   committed: Schema.NullOr(Schema.String),
-  lag: Schema.Number,
+  lag: Schema.Int,
   /** The process or member that reads the partition; null where none does. */
   owner: Schema.NullOr(Schema.String)
 })
@@ -21,7 +21,7 @@ export const Lag = Schema.Struct({
   consumer: Schema.String,
   topic: Schema.String,
   /** Records of all partitions that it has yet to read; null where the broker gave no answer. */
-  lag: Schema.NullOr(Schema.Number),
+  lag: Schema.NullOr(Schema.Int),
   /** Why that is not known. */
   unknown: Schema.NullOr(Schema.String),
   /** In ascending order; none where the broker gave no answer. */

@@ -9,9 +9,10 @@ import { SqlClient, type Statement } from "effect/sql"
 import { laneOf } from "../outbox/Lane.ts"
 import { skewInterval } from "../platform/Ids.ts"
 import { isoTime } from "../platform/IsoTime.ts"
+import * as Pages from "../platform/Pages.ts"
 import * as Rows from "../platform/Rows.ts"
 import { DeliveryState } from "./History.ts"
-import { listLimit, unionAll } from "./ReportSql.ts"
+import { listLimit, type PageOptions, unionAll } from "./ReportSql.ts"
 
 /** Which events; a field that is not set matches all. */
 export interface Filter {
@@ -28,15 +29,8 @@ export interface Filter {
   readonly untilSeconds?: number | undefined
 }
 
-/** A part of what is found. `cursor` is the `nextCursor` of the page before. */
-export interface Page {
-  readonly limit: number
-  readonly cursor?: string | undefined
-}
-
 /** An event that was found. */
 export const Found = Schema.Struct({
-  id: Schema.String,
   eventId: Schema.String,
   status: DeliveryState,
   topic: Schema.String,
@@ -50,7 +44,7 @@ export const Found = Schema.Struct({
   offset: Schema.NullOr(Schema.String),
   publishedAt: Schema.NullOr(Schema.String)
 })
-export type Found = Omit<typeof Found.Type, "id">
+export type Found = typeof Found.Type
 
 /** A page, newest first. It may be empty and still have a next one: a page looks at a bounded number of events. */
 export interface FoundPage {
@@ -71,7 +65,7 @@ export class SearchTooWide extends Schema.TaggedError<SearchTooWide>()("SearchTo
 /** Events that a page looks at one by one: some tenths of a second. */
 export const lookLimit = 50_000
 
-const columns = `s.event_id AS key, s.event_id::text AS id, s.event_id::text AS "eventId", s.status, s.topic, s.event_type AS "eventType",
+const columns = `s.event_id AS key, s.event_id::text AS "eventId", s.status, s.topic, s.event_type AS "eventType",
   s.aggregate_type AS "aggregateType", s.aggregate_id AS "aggregateId", s.aggregate_version AS "aggregateVersion",
   ${isoTime("s.occurred_at")} AS "occurredAt", s.trace_id AS "traceId", s.broker_partition AS partition, s.broker_offset::text AS "offset",
   ${isoTime("s.published_at")} AS "publishedAt"`
@@ -81,7 +75,7 @@ const firstId = Rows.first(Schema.Struct({ id: Schema.String }))
 
 export class EventSearch extends Context.Service<
   EventSearch,
-  { readonly search: (filter: Filter, page: Page) => Effect.Effect<FoundPage, SearchTooWide> }
+  { readonly search: (filter: Filter, page: PageOptions) => Effect.Effect<FoundPage, SearchTooWide> }
 >()("paid-once/operations/EventSearch") {
   static readonly layer: Layer.Layer<EventSearch, never, SqlClient.SqlClient> = Layer.effect(
     EventSearch,
@@ -90,7 +84,10 @@ export class EventSearch extends Context.Service<
         sql`(SELECT uuid_v7_floor_at(clock_now() - ${seconds}::float8 * interval '1 second' ${sql.literal(slack)} '${sql.literal(skewInterval)}'::interval))`
 
       /** The range of ids: it keeps Postgres from looking at other days. */
-      const idsOf = ({ sinceSeconds, untilSeconds }: Filter, { cursor }: Page): ReadonlyArray<Statement.Fragment> => [
+      const idsOf = (
+        { sinceSeconds, untilSeconds }: Filter,
+        { cursor }: PageOptions
+      ): ReadonlyArray<Statement.Fragment> => [
         ...(cursor === undefined ? [] : [sql`s.event_id < ${cursor}::uuid`]),
         ...(sinceSeconds === undefined ? [] : [sql`s.event_id >= ${secondsAgo(sinceSeconds, "-")}`]),
         ...(untilSeconds === undefined ? [] : [sql`s.event_id < ${secondsAgo(untilSeconds, "+")}`])
@@ -115,12 +112,12 @@ export class EventSearch extends Context.Service<
       }
 
       /** The last event that a page looks at one by one; undefined where the end of the range is nearer. */
-      const lastLook = (filter: Filter, page: Page) =>
+      const lastLook = (filter: Filter, page: PageOptions) =>
         firstId(sql`
           SELECT s.event_id::text AS id FROM event_log AS s WHERE ${sql.and([sql`TRUE`, ...idsOf(filter, page)])}
           ORDER BY s.event_id DESC OFFSET ${lookLimit - 1} LIMIT 1`)
 
-      const search = Effect.fn("EventSearch.search")(function* (filter: Filter, page: Page) {
+      const search = Effect.fn("EventSearch.search")(function* (filter: Filter, page: PageOptions) {
         const { aggregateIds, eventId, sinceSeconds, status } = filter
         const isIndexed = eventId !== undefined || aggregateIds !== undefined
         const archived = status === undefined || status === "published"
@@ -163,8 +160,8 @@ export class EventSearch extends Context.Service<
             )}) AS found
             ORDER BY key DESC LIMIT ${limit + 1}`)
         )
-        const { items, nextCursor } = Rows.page(rows, limit)
-        return { items: items.map(({ id: _, ...event }) => event), nextCursor: nextCursor ?? last?.id ?? null }
+        const { items, nextCursor } = Pages.pageBy(rows, limit, ({ eventId }) => eventId)
+        return { items, nextCursor: nextCursor ?? last?.id ?? null }
       })
 
       return EventSearch.of({ search })

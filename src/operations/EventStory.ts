@@ -12,7 +12,7 @@ export const Step = Schema.Struct({
 export type Step = typeof Step.Type
 
 /** A failed attempt, as holds keep it. */
-export const Attempt = Schema.Struct({ attempt: Schema.Number, at: Schema.String, error: Schema.String })
+export const Attempt = Schema.Struct({ attempt: Schema.Int, at: Schema.String, error: Schema.String })
 
 /** An operator's decision, as the audit has it. */
 export const Decision = Schema.Struct({

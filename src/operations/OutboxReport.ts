@@ -1,10 +1,12 @@
 /** The operator's view of the outbox: counts by state, a list of events, failures by cause, and all that is known of one event. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
+import { headersOf } from "../brokers/Envelope.ts"
 import { isoTime } from "../platform/IsoTime.ts"
 import * as Pages from "../platform/Pages.ts"
 import * as Rows from "../platform/Rows.ts"
 import { EventUnknown } from "./DeadLetters.ts"
+import * as EventStory from "./EventStory.ts"
 import { DeliveryState } from "./History.ts"
 import type { Filter } from "./OutboxDeadLetters.ts"
 import { causeOf, counted, countLimit, failedSo, inLast, listLimit, matching, type PageOptions } from "./ReportSql.ts"
@@ -43,18 +45,54 @@ export type Entry = typeof Entry.Type
 /** All that is known of one event. */
 export const Details = Schema.Struct({
   ...Entry.fields,
+  schemaVersion: Schema.Int,
+  traceId: Schema.String,
   partition: Schema.NullOr(Schema.Int),
   offset: Schema.NullOr(Schema.String),
   publishedAt: Schema.NullOr(Schema.String),
   /** Refused sends: the last ones. */
-  history: Schema.Array(Schema.Struct({ attempt: Schema.Int, at: Schema.String, error: Schema.String })),
+  history: Schema.Array(EventStory.Attempt),
   /** Events of its aggregate that are parked now. */
   aggregateParked: Schema.Int,
-  audit: Schema.Array(
-    Schema.Struct({ at: Schema.String, actor: Schema.String, action: Schema.String, reason: Schema.String })
-  )
+  audit: Schema.Array(EventStory.Decision),
+  /** All of that, and what else happened to it, in the order of time: also after it was published. */
+  story: Schema.Array(EventStory.Step),
+  /** Of its record at the broker. */
+  headers: Schema.Record(Schema.String, Schema.String),
+  /** The data that its writer stored. */
+  data: Schema.Json
 })
 export type Details = typeof Details.Type
+
+const Stored = Schema.Struct({
+  ...Entry.fields,
+  schemaVersion: Schema.Int,
+  traceId: Schema.String,
+  spanId: Schema.String,
+  /** JSON. */
+  data: Schema.String,
+  partition: Schema.NullOr(Schema.Int),
+  offset: Schema.NullOr(Schema.String),
+  publishedAt: Schema.NullOr(Schema.String),
+  endedAt: Schema.NullOr(Schema.String),
+  history: Schema.Array(EventStory.Attempt),
+  aggregateParked: Schema.Int,
+  audit: Schema.Array(EventStory.Decision)
+})
+
+const detailsOf = ({ data, endedAt, spanId, ...event }: typeof Stored.Type): Details => {
+  const { attempts, audit, eventType, history, offset, partition, publishedAt, status, topic } = event
+  return {
+    ...event,
+    story: EventStory.make(history, "was refused", audit, [
+      { at: event.occurredAt, what: `${eventType}, version ${event.aggregateVersion}, was written` },
+      { at: publishedAt, what: `published to ${topic}, partition ${partition}, offset ${offset}` },
+      { at: endedAt, what: `${status} after ${attempts} attempts` }
+    ]),
+    headers: headersOf({ ...event, spanId, data }),
+    data: JSON.parse(data) as Schema.Json
+  }
+}
 
 /** Events that the broker refuses for the same reason: their last errors differ in numbers and ids alone. */
 export const Cause = Schema.Struct({
@@ -69,13 +107,10 @@ export const Cause = Schema.Struct({
 })
 export type Cause = typeof Cause.Type
 
-/** Audit entries of one event that are shown: the last ones. */
-const auditLimit = 20
-
 const oneStatus = Rows.one(Status)
 const allEntries = Rows.all(Entry)
 const allCauses = Rows.all(Cause)
-const firstDetails = Rows.first(Details)
+const firstStored = Rows.first(Stored)
 
 const entryColumns = `s.event_id::text AS "eventId", s.status, s.topic, s.event_type AS "eventType", s.aggregate_type AS "aggregateType",
   s.aggregate_id AS "aggregateId", s.aggregate_version AS "aggregateVersion", ${isoTime("s.occurred_at")} AS "occurredAt", s.lane,
@@ -163,22 +198,21 @@ export class OutboxReport extends Context.Service<
         Effect.orDie
       )
 
-      const details = (eventId: string) =>
-        firstDetails(sql`
-          SELECT ${sql.literal(entryColumns)}, s.broker_partition AS partition, s.broker_offset::text AS "offset",
+      const stored = (eventId: string) =>
+        firstStored(sql`
+          SELECT ${sql.literal(entryColumns)}, s.schema_version AS "schemaVersion", s.trace_id AS "traceId", s.span_id AS "spanId",
+                 s.data::text AS data, s.broker_partition AS partition, s.broker_offset::text AS "offset",
                  ${sql.literal(isoTime("s.published_at"))} AS "publishedAt",
-                 coalesce((SELECT history FROM outbox_dead_letters AS d WHERE d.event_id = s.event_id),
-                          (SELECT history FROM outbox_holds AS h WHERE h.event_id = s.event_id), '[]') AS history,
+                 (SELECT ${sql.literal(isoTime("ended_at"))} FROM outbox_dead_letters AS d WHERE d.event_id = s.event_id) AS "endedAt",
+                 coalesce(s.history, '[]') AS history,
                  (SELECT count(*) FROM outbox_parked AS p
                   WHERE p.aggregate_type = s.aggregate_type AND p.aggregate_id = s.aggregate_id)::int4 AS "aggregateParked",
-                 (SELECT coalesce(json_agg(json_build_object('at', ${sql.literal(isoTime("a.at"))}, 'actor', a.actor, 'action', a.action, 'reason', a.reason) ORDER BY a.audit_id), '[]')
-                  FROM (SELECT * FROM operator_audit
-                        WHERE subject = 'outbox event' AND subject_id = s.event_id::text
-                        ORDER BY audit_id DESC LIMIT ${auditLimit}) AS a) AS audit
+                 ${sql.literal(EventStory.decisionsOf("outbox event", "s.event_id::text"))} AS audit
           FROM outbox_status AS s WHERE s.event_id = ${eventId}::uuid`)
 
       const show = Effect.fn("OutboxReport.show")(function* (eventId: string) {
-        return (yield* Effect.orDie(details(eventId))) ?? (yield* new EventUnknown({ eventId }))
+        const found = yield* Effect.orDie(stored(eventId))
+        return detailsOf(found ?? (yield* new EventUnknown({ eventId })))
       })
 
       return OutboxReport.of({ status, list, causes, show })

@@ -27,13 +27,6 @@ import { Ids, timeQuery } from "./Ids.ts"
 import { innermost } from "./Innermost.ts"
 import * as Supervised from "./Supervised.ts"
 
-/** What Postgres keeps of a name. */
-const maxNameLength = 63
-
-/** This process's name in `pg_stat_activity`: an operator who sees a lock there finds the process (SlotOwners.ts). */
-const sessionName = (applicationName: string): string =>
-  `${applicationName} control ${process.pid}@${hostname()}`.slice(0, maxNameLength)
-
 /** Timing of the control connection, in milliseconds. */
 export const ControlSettings = Context.Reference<{
   /** A session that is silent for this long is ended by Postgres: how long a frozen process keeps what it held. */
@@ -184,7 +177,8 @@ export class ControlConnection extends Context.Service<
           const listenScope = yield* Scope.fork(scope)
           const base = yield* PgConnection.make({
             ...sockets(url),
-            applicationName: sessionName(applicationName),
+            // An operator finds the process that holds a lock by it (SlotOwners.ts). Postgres cuts a name at 63 bytes.
+            applicationName: `${applicationName} control ${process.pid}@${hostname()}`,
             connectTimeout: Duration.millis(sessionTimeoutMillis),
             startupParameters: {
               idle_session_timeout: String(sessionTimeoutMillis),

@@ -1,5 +1,5 @@
 /** Failure injection: tests, the demo and operators of a test system set what happens at the points of Faults.ts. */
-import { Context, Effect, Layer, Ref, Result, Schema } from "effect"
+import { Context, Effect, Layer, Ref, Result, Schema, type Scope } from "effect"
 import { type FaultPoint, Faults, type FaultsService } from "./Faults.ts"
 import * as Spelling from "./Spelling.ts"
 
@@ -40,6 +40,10 @@ export class FaultControl extends Context.Service<
     readonly set: (point: FaultPoint, fault: Fault) => Effect.Effect<void>
     readonly clear: (point: FaultPoint) => Effect.Effect<void>
     readonly list: Effect.Effect<ReadonlyArray<Fault & { readonly point: FaultPoint }>>
+    /** Asks `take` as well, where nothing is set here: for faults that several processes share. One at a time. */
+    readonly alsoTake: (
+      take: (point: FaultPoint) => Effect.Effect<Fault | undefined>
+    ) => Effect.Effect<void, never, Scope.Scope>
   }
 >()("paid-once/platform/FaultControl") {}
 
@@ -57,6 +61,8 @@ export const layer = (
     Effect.gen(function* () {
       const faults = yield* Ref.make<ReadonlyMap<FaultPoint, Fault>>(new Map(initial))
 
+      let takeElsewhere: ((point: FaultPoint) => Effect.Effect<Fault | undefined>) | undefined
+
       /** Takes one use of what is set at `point`. */
       const take = (point: FaultPoint) =>
         Ref.modify(faults, (map): readonly [Fault | undefined, ReadonlyMap<FaultPoint, Fault>] => {
@@ -70,10 +76,15 @@ export const layer = (
 
       /** Takes one use, and says that it strikes. */
       const strike = (point: FaultPoint) =>
-        Effect.tap(take(point), (fault) =>
-          fault === undefined
-            ? Effect.void
-            : Effect.logWarning(`a fault strikes on purpose: ${describe(point, { ...fault, times: 1 })}`)
+        take(point).pipe(
+          Effect.flatMap((fault) =>
+            fault !== undefined || takeElsewhere === undefined ? Effect.succeed(fault) : takeElsewhere(point)
+          ),
+          Effect.tap((fault) =>
+            fault === undefined
+              ? Effect.void
+              : Effect.logWarning(`a fault strikes on purpose: ${describe(point, { ...fault, times: 1 })}`)
+          )
         )
 
       const before = (point: FaultPoint, fault: Fault | undefined): Effect.Effect<void> => {
@@ -114,7 +125,12 @@ export const layer = (
             rest.delete(point)
             return rest
           }).pipe(Effect.andThen(Effect.logInfo(`the fault at ${point} is cleared`))),
-        list: Effect.map(Ref.get(faults), (map) => [...map].map(([point, fault]) => ({ point, ...fault })))
+        list: Effect.map(Ref.get(faults), (map) => [...map].map(([point, fault]) => ({ point, ...fault }))),
+        alsoTake: (other) =>
+          Effect.acquireRelease(
+            Effect.sync(() => void (takeElsewhere = other)),
+            () => Effect.sync(() => void (takeElsewhere = undefined))
+          )
       }).pipe(Context.add(Faults, service))
     })
   )
@@ -126,6 +142,41 @@ const killThisProcess: Effect.Effect<never> = Effect.suspend(() => {
 
 /** The points that a program has, each with the actions that mean something there. */
 export type Catalogue = ReadonlyMap<FaultPoint, ReadonlyArray<FaultAction>>
+
+/** No point of the program has this name. */
+export class FaultPointUnknown extends Schema.TaggedError<FaultPointUnknown>()("FaultPointUnknown", {
+  point: Schema.String,
+  known: Schema.Array(Schema.String)
+}) {
+  override get message() {
+    const meant = Spelling.nearest(this.point, this.known, maxSlips)
+    return `there is no fault point ${this.point}${meant === undefined ? "" : ` (${meant}?)`}; there are ${this.known.join(", ")}`
+  }
+}
+
+/** The point is there, and this can't happen at it. */
+export class FaultImpossible extends Schema.TaggedError<FaultImpossible>()("FaultImpossible", {
+  point: Schema.String,
+  reason: Schema.String
+}) {
+  override get message() {
+    return `${this.point} ${this.reason}`
+  }
+}
+
+/** The point, if the program has it, and this action means something there. */
+export const check = (
+  point: string,
+  action: FaultAction,
+  known: Catalogue
+): Result.Result<FaultPoint, FaultPointUnknown | FaultImpossible> => {
+  const actions = known.get(point as FaultPoint)
+  if (actions === undefined) return Result.fail(new FaultPointUnknown({ point, known: [...known.keys()] }))
+  if (!actions.includes(action)) {
+    return Result.fail(new FaultImpossible({ point, reason: `has no action ${action}; it has ${actions.join(", ")}` }))
+  }
+  return Result.succeed(point as FaultPoint)
+}
 
 const decodeAction = Schema.decodeUnknownResult(FaultAction)
 const decodeFault = Schema.decodeUnknownResult(Fault)
@@ -141,17 +192,8 @@ const parseOne = (part: string, known: Catalogue | undefined): Result.Result<rea
   const action = decodeAction(match?.[2])
   if (match === null || Result.isFailure(action)) return Result.fail(`"${part}" is not ${syntax}`)
   const point = match[1] as FaultPoint
-  const actions = known === undefined ? FaultAction.literals : known.get(point)
-  if (actions === undefined) {
-    const points = [...known!.keys()]
-    const meant = Spelling.nearest(point, points, maxSlips)
-    return Result.fail(
-      `there is no fault point ${point}${meant === undefined ? "" : ` (${meant}?)`}; there are ${points.join(", ")}`
-    )
-  }
-  if (!actions.includes(action.success)) {
-    return Result.fail(`${point} has no action ${action.success}; it has ${actions.join(", ")}`)
-  }
+  const checked = known === undefined ? Result.succeed(point) : check(point, action.success, known)
+  if (Result.isFailure(checked)) return Result.fail(checked.failure.message)
   if ((action.success === "delay") !== (match[4] !== undefined)) {
     return Result.fail(`"${part}" is not ${syntax}: a delay has milliseconds, and no other action has`)
   }

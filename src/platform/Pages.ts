@@ -1,4 +1,4 @@
-/** Lists in pages, for commands and for HTTP alike. */
+/** Lists that come in pages. */
 
 /** A page of a list. `nextCursor` is where the next page begins; null on the last page. */
 export interface Page<A, Cursor extends string = string> {

@@ -241,9 +241,8 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         yield* runCancelEffect(taskId, operator)
         const before = yield* lock(taskId)
         // A task whose worker was asked before is stopped with its next heartbeat.
-        if (before.state === "cancelled" || before.cancelRequested) {
-          return { taskId, state: before.state, changed: false }
-        }
+        const asItIs = { taskId, state: before.state, changed: false }
+        if (before.state === "cancelled" || before.cancelRequested) return asItIs
         if (before.state === "completed") return yield* new TaskNotPossible({ taskId, reason: "is completed" })
         const state = before.state === "processing" ? before.state : "cancelled"
         yield* state === "processing" ? TaskRows.requestCancel(taskId) : TaskRows.finish(taskId, state)

@@ -74,6 +74,7 @@ const allowedOf = (parser: string): string => {
     mailAddress: "a mail address",
     mailHost: "a host name",
     "ApiKeys.parse": "`name:scope:sha256`, comma separated, as `paid-once api-key` prints them",
+    adminToken: "16 to 200 ASCII characters without spaces",
     publicHosts: "hosts, with or without a port, comma separated",
     rateLimit: "`off`, or requests in a time: `600/1m`"
   }

@@ -250,7 +250,10 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
       const routes = Object.entries<object>(json.paths).flatMap(([path, methods]) =>
         Object.keys(methods).map((method) => `${method} ${path}`)
       )
-      assert.sameMembers(routes, [
+      // AdminAccess.test.ts asks those under /admin.
+      const ofCustomers = routes.filter((route) => !route.includes(" /admin/"))
+      assert.isBelow(ofCustomers.length, routes.length)
+      assert.sameMembers(ofCustomers, [
         "post /orders",
         "get /orders",
         "get /orders/{id}",
@@ -266,7 +269,12 @@ layer(service, { excludeTestServices: true })("HTTP", (it) => {
         "get /health/live",
         "get /health/ready"
       ])
-      assert.sameMembers(Object.keys(json.components.schemas), [
+      const schemas = Object.keys(json.components.schemas)
+      assert.deepStrictEqual(
+        schemas.filter((name) => /_\d+$/.test(name)),
+        []
+      )
+      assert.includeMembers(schemas, [
         "GatewayReport",
         "Health",
         "NewOrder",

@@ -4,6 +4,7 @@ import { Deferred, Effect, Fiber, Layer, Ref, Result } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { connect } from "node:net"
 import * as Access from "../../src/http/access/Access.ts"
+import { AccessSettings, Credentials } from "../../src/http/access/Credentials.ts"
 import * as ApiKeys from "../../src/http/access/ApiKeys.ts"
 import { AdmissionSettings } from "../../src/http/Admission.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
@@ -23,9 +24,9 @@ const bearer = ({ key }: typeof shop) => ({ authorization: `Bearer ${key}` })
 const fourPlaces = Layer.succeed(AdmissionSettings, { maxRequests: 4, answerTimeoutMillis: 600_000 })
 const eightPlaces = Layer.merge(
   Layer.succeed(AdmissionSettings, { maxRequests: 8, answerTimeoutMillis: 600_000 }),
-  Layer.succeed(Access.AccessSettings, { keys })
+  Layer.succeed(AccessSettings, { keys })
 )
-const withKeys = Layer.merge(fourPlaces, Layer.succeed(Access.AccessSettings, { keys }))
+const withKeys = Layer.merge(fourPlaces, Layer.succeed(AccessSettings, { keys }))
 
 const gateway = new ScriptedGateway()
 const service = HttpServer.layer.pipe(
@@ -90,7 +91,8 @@ const serve = Effect.fnUntraced(function* (variable: "PORT" | "GATEWAY_PORT") {
     return HttpServerResponse.text("ok")
   })
   const { address, around, drain, server } = yield* HttpServer.listen({ host: "127.0.0.1", port: 0 }, variable)
-  yield* server.serve(yield* Access.identifying(around(app)))
+  const identified = yield* Effect.provide(Access.identifying(around(app)), Credentials.layer)
+  yield* server.serve(identified)
   yield* Effect.addFinalizer(() => Effect.andThen(Deferred.succeed(release, undefined), drain(0)))
   const ask = (path: string, by?: typeof shop) =>
     Effect.map(sendElsewhere(`${address.url}${path}`, by && { headers: bearer(by) }), ({ status }) => status)

@@ -30,7 +30,7 @@ export const floodMutants: ReadonlyArray<Mutant> = [
     name: "share-of-the-address",
     breaks: "keys behind one address share what a single key may hold",
     file: admission,
-    find: "hasKey ? `key ${keyName}` : ",
+    find: "isProven ? `key ${name}` : ",
     replace: "",
     seenBy: { file: sharesTest, test: "a key whose payments wait" }
   },

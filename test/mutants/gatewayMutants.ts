@@ -14,7 +14,7 @@ export const gatewayMutants: ReadonlyArray<Mutant> = [
     name: "any-action-anywhere",
     breaks: "a fault with an action that its point does not have is set, and nothing happens",
     file: "src/platform/FaultInjection.ts",
-    find: "if (!actions.includes(action.success)) {",
+    find: "if (!actions.includes(action)) {",
     replace: "if (false) {",
     seenBy: { file: "test/platform/Faults.test.ts", test: "an action that a point does not have" }
   },

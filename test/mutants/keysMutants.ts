@@ -111,8 +111,8 @@ export const keysMutants: ReadonlyArray<Mutant> = [
     name: "any-key",
     breaks: "any text is taken for an API key",
     file: "src/http/access/ApiKeys.ts",
-    find: "timingSafeEqual(digest, known)",
-    replace: "digest.length === known.length",
+    find: "timingSafeEqual(digest, entry.digest)",
+    replace: "digest.length === entry.digest.length",
     seenBy: { file: keysTest, test: "every route needs a key" }
   },
   {
@@ -143,8 +143,8 @@ export const keysMutants: ReadonlyArray<Mutant> = [
     name: "guesses-are-free",
     breaks: "an address may guess API keys without end",
     file: "src/http/access/Access.ts",
-    find: `limits.address(socket.remoteAddress ?? "")`,
-    replace: `Effect.as(limits.address(socket.remoteAddress ?? "").pipe(Effect.ignore), undefined)`,
+    find: `limits.address(request.socket.remoteAddress ?? "")`,
+    replace: `Effect.as(limits.address(request.socket.remoteAddress ?? "").pipe(Effect.ignore), undefined)`,
     seenBy: { file: keysTest, test: "a caller who asks too often" }
   },
   {
@@ -167,8 +167,8 @@ export const keysMutants: ReadonlyArray<Mutant> = [
     name: "bucket-for-each-address",
     breaks: "an attacker with many addresses fills the memory",
     file: limits,
-    find: "take(`address ${hash % addressBuckets}`",
-    replace: "take(`address ${hash}`",
+    find: "take(`address ${bucketOf(address)}`",
+    replace: "take(`address ${address}`",
     seenBy: { file: limitsTest, test: "a million addresses" }
   },
   {

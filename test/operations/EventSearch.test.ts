@@ -63,7 +63,8 @@ const hold = (aggregate: string, seq: number, eventId: string) =>
 const found = (filter: Filter, limit = 50) =>
   Effect.map(
     EventSearch.use((search) => search.search(filter, { limit })),
-    ({ items }) => items.map(({ aggregateId, aggregateVersion, status }) => `${aggregateId}/${aggregateVersion} ${status}`)
+    ({ items }) =>
+      items.map(({ aggregateId, aggregateVersion, status }) => `${aggregateId}/${aggregateVersion} ${status}`)
   )
 
 it.live("finds events in each state, by each filter, the newest first", () =>
@@ -71,13 +72,17 @@ it.live("finds events in each state, by each filter, the newest first", () =>
     const published = yield* write("event_log", { aggregate: "a", version: 1, ago: 500, trace: "a" })
     yield* write("event_log", { aggregate: "a", version: 2, ago: 400, type: "OrderPaid", topic: "others" })
     const queued = yield* write("outbox_events", { aggregate: "a", version: 3, ago: 300, trace: "a" })
-    yield* write("outbox_dead_letters", { aggregate: "b", version: 1, ago: 200 }, {
-      seq: "1",
-      status: "'dead'",
-      attempts: "10",
-      history: "'[]'",
-      ended_at: "clock_now()"
-    })
+    yield* write(
+      "outbox_dead_letters",
+      { aggregate: "b", version: 1, ago: 200 },
+      {
+        seq: "1",
+        status: "'dead'",
+        attempts: "10",
+        history: "'[]'",
+        ended_at: "clock_now()"
+      }
+    )
     const head = "0192a000-0000-7000-8000-000000000000"
     yield* hold("c", 2, head)
     yield* write("outbox_parked", { aggregate: "c", version: 1, ago: 100 }, { seq: "2", event_id: `'${head}'` })
@@ -114,7 +119,11 @@ it.live("pages lose nothing and repeat nothing", () =>
   Effect.gen(function* () {
     const { search } = yield* EventSearch
     for (let index = 1; index <= 7; index++) {
-      yield* write(index % 2 === 0 ? "event_log" : "outbox_events", { aggregate: "a", version: index, ago: 700 - index })
+      yield* write(index % 2 === 0 ? "event_log" : "outbox_events", {
+        aggregate: "a",
+        version: index,
+        ago: 700 - index
+      })
     }
     for (const filter of [{}, { aggregateIds: ["a"] }, { type: "OrderPlaced", sinceSeconds: 3_600 }]) {
       const versions: Array<number> = []
@@ -140,7 +149,10 @@ it.live("a filter without an index needs a time, and says so", () =>
     assert.include(error.message, "trace id and type")
     assert.include(error.message, "since")
     // A bound on the other side alone would read all that is older.
-    assert.strictEqual((yield* Effect.flip(search({ topic: "orders", untilSeconds: 1 }, { limit: 1 })))._tag, "SearchTooWide")
+    assert.strictEqual(
+      (yield* Effect.flip(search({ topic: "orders", untilSeconds: 1 }, { limit: 1 })))._tag,
+      "SearchTooWide"
+    )
   }).pipe(Effect.provide(world))
 )
 
@@ -162,7 +174,7 @@ it.live(
       const first = yield* search({ type: "Rare", sinceSeconds: 86_400 }, { limit: 10 })
       assert.deepStrictEqual(first.items, [])
       assert.isNotNull(first.nextCursor)
-      const second = yield* search({ type: "Rare", sinceSeconds: 86_400 }, { limit: 10, cursor: first.nextCursor! })
+      const second = yield* search({ type: "Rare", sinceSeconds: 86_400 }, { limit: 10, cursor: first.nextCursor })
       assert.deepStrictEqual(
         second.items.map(({ eventId }) => eventId),
         [rare]

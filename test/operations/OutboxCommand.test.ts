@@ -149,8 +149,8 @@ it.live(
         paid!.eventId
       )
       const show = yield* run("show", placed!.eventId)
-      assert.include(show.stdout, "send 2")
-      assert.include(show.stdout, "by ada: is it mended?")
+      assert.include(show.stdout, "attempt 2 was refused")
+      assert.include(show.stdout, "retry: is it mended?, by ada")
       assert.include(show.stdout, "and the topic allows 4000")
 
       // A dead letter is no outage: the dispatcher is ready, and metrics report it. The part `topics` reports that the topic's limit is

@@ -62,11 +62,15 @@ it.live("a refused event keeps the time that it occurred at; its attempts and an
     yield* (yield* OutboxDeadLetters).retry(event!.eventId, { actor: "ada", reason: "it is a test" })
     const [head] = yield* holds.due([{ lane }])
     assert.strictEqual(head?.occurredAt, now)
-    const { audit, history, nextAttemptAt } = yield* report.show(event!.eventId)
+    const { nextAttemptAt, story } = yield* report.show(event!.eventId)
     assert.strictEqual(nextAttemptAt, now)
     assert.deepStrictEqual(
-      [...history, ...audit].map(({ at }) => at),
-      [now, now]
+      story.map(({ at, what }) => [at, what.split(" ")[0]]),
+      [
+        [now, "Counted,"],
+        [now, "attempt"],
+        [now, "retry:"]
+      ]
     )
   }).pipe(Effect.provide(process), Effect.provide(Refusals.soon({ retryBaseMillis: 50_000_000 })))
 )

@@ -27,6 +27,8 @@ const mayImport: Readonly<Record<string, ReadonlyArray<string>>> = {
   http: ["application", "domain", ...mechanism],
   // An edge like `http`, and served by the same means. Of the domain it uses the rules about text, and no order.
   sandbox: ["domain", "http", "platform", "postgres"],
+  // Browser code. It imports the types of the API's answers, and nothing that runs.
+  console: ["application", "http", "operations"],
   cli: ["application", "domain", "http", "sandbox", "main", ...mechanism],
   main: ["application", "cli", "domain", "http", "sandbox", ...mechanism]
 }
@@ -42,11 +44,15 @@ const armour: Readonly<Record<string, ReadonlyArray<string>>> = {
 }
 
 /** Packages that a room may import; a room that is not listed may import any. */
-const packagesOf: Readonly<Record<string, ReadonlyArray<string>>> = { domain: ["effect"] }
+const packagesOf: Readonly<Record<string, ReadonlyArray<string>>> = {
+  domain: ["effect"],
+  // What the service gives to the browser.
+  console: ["htm", "preact", "uplot"]
+}
 
 const files = readdirSync(src, { recursive: true, encoding: "utf8" })
   .map((name) => name.split(Path.sep).join("/"))
-  .filter((name) => name.endsWith(".ts"))
+  .filter((name) => name.endsWith(".ts") || name.endsWith(".js"))
 
 /** The room of a file: a folder of the armour, a folder of `src`, or `main` for `src/main` and the files at the top. */
 const roomOf = (file: string) =>

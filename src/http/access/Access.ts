@@ -2,21 +2,15 @@
  * Each route's scope, the caller of a request, and the refusal of a caller who may not use it.
  *
  * It goes by the route that the router has found, and not by the path as it is spelt. A route that nobody has thought of here needs an
- * operator's key.
+ * operator's key. Under /admin the method decides: who may read may not write, whichever handler is behind the route.
  */
-import { Context, Effect } from "effect"
+import { Effect } from "effect"
 import { HttpRouter } from "effect/http"
-import * as Provenance from "./Provenance.ts"
-import { type ApiKey, callerOf } from "./ApiKeys.ts"
-import { Caller, type Scope } from "./Caller.ts"
 import { Problem, toResponse } from "../Problems.ts"
+import { Caller, type Scope } from "./Caller.ts"
+import { Credentials } from "./Credentials.ts"
+import * as Provenance from "./Provenance.ts"
 import { RateLimits } from "./RateLimits.ts"
-
-/** The API keys; undefined where none are configured, and everybody may do everything. */
-export const AccessSettings = Context.Reference<{ readonly keys: ReadonlyArray<ApiKey> | undefined }>(
-  "paid-once/http/AccessSettings",
-  { defaultValue: () => ({ keys: undefined }) }
-)
 
 /**
  * Open, and without a limit. An orchestrator that is refused would end a healthy process, and an attacker may share its address. The
@@ -24,50 +18,60 @@ export const AccessSettings = Context.Reference<{ readonly keys: ReadonlyArray<A
  */
 const unlimited = new Set(["/health/live", "/health/ready", "/webhooks/gateway"])
 /** Open: they tell what this service's public source tells. */
-const documentation = new Set(["/openapi.json", "/docs"])
+const documentation = new Set(["/", "/openapi.json", "/docs"])
 
-/** The scope that a route needs; undefined where it is open. Routes are written with their parameters: `/orders/:id`. */
-export const scopeOf = (route: string): Scope | undefined =>
-  unlimited.has(route) || documentation.has(route)
-    ? undefined
-    : /^\/(?:orders|payments)(?:\/|$)/.test(route)
-      ? "customer"
-      : "operator"
+/** Methods that only read. */
+const reads = new Set(["GET", "HEAD"])
 
-const unauthorized = new Problem({
-  status: 401,
-  detail: "this needs an API key: Authorization: Bearer KEY",
-  headers: { "www-authenticate": "Bearer" }
-})
+/** Whether a route belongs to the operators' API, which needs a proven caller wherever the service runs. */
+export const isAdmin = (route: string): boolean => /^\/admin(?:\/|$)/.test(route)
 
-const forbidden = (name: string) =>
-  new Problem({ status: 403, detail: `the API key ${name} has the scope customer, and this needs operator` })
+/** The files of the console are public source, too. Its data is under /admin. */
+const isConsole = (route: string): boolean => /^\/console(?:\/|$)/.test(route)
+
+/**
+ * The scope that a request to a route needs; undefined where it is open. Routes are written with their parameters: `/orders/:id`. Signing in is
+ * open, as its body has the credential; a viewer may sign out.
+ */
+export const scopeOf = (method: string, route: string): Scope | undefined => {
+  if (unlimited.has(route) || documentation.has(route) || isConsole(route)) return undefined
+  if (/^\/(?:orders|payments)(?:\/|$)/.test(route)) return "customer"
+  if (route === "/admin/session") return method === "POST" ? undefined : "viewer"
+  return isAdmin(route) && reads.has(method) ? "viewer" : "operator"
+}
+
+const forbidden = (name: string, scope: Scope, needed: Scope) =>
+  new Problem({ status: 403, detail: `${name} has the scope ${scope}, and this needs ${needed}` })
 
 /** Recognises the caller of each request, whose name is then on every log line of the request. */
 export const identifying = <A, E, R>(handler: Effect.Effect<A, E, R>) =>
-  Effect.map(AccessSettings, ({ keys }) =>
-    Effect.flatMap(Provenance.message, ({ headers }) => {
-      const caller = callerOf(keys, headers.authorization)
-      return handler.pipe(Effect.provideService(Caller, caller), Effect.annotateLogs("caller", caller.name))
-    })
+  Effect.map(Credentials, ({ callerOf }) =>
+    Effect.flatMap(Effect.flatMap(Provenance.message, callerOf), (caller) =>
+      handler.pipe(Effect.provideService(Caller, caller), Effect.annotateLogs("caller", caller.name))
+    )
   )
 
 /** Around each route: answers 429 to a {@link Caller} who asks too often, 401 and 403 to one who may not ask this. */
 export const middleware = HttpRouter.middleware(
   Effect.gen(function* () {
     const limits = yield* RateLimits
+    const credentials = yield* Credentials
     return (handler) =>
       Effect.gen(function* () {
         const { path } = (yield* HttpRouter.RouteContext).route
         if (unlimited.has(path)) return yield* handler
-        const { hasKey, name, scope } = yield* Caller
-        const { socket } = yield* Provenance.message
-        const limited = yield* Effect.result(hasKey ? limits.key(name) : limits.address(socket.remoteAddress ?? ""))
+        const { isProven, name, scope } = yield* Caller
+        const request = yield* Provenance.message
+        const limited = yield* Effect.result(
+          isProven ? limits.key(name) : limits.address(request.socket.remoteAddress ?? "")
+        )
         if (limited._tag === "Failure") return toResponse(limited.failure)
-        const needed = scopeOf(path)
+        const needed = scopeOf(request.method ?? "", path)
         if (needed === undefined) return yield* handler
-        if (scope === undefined) return toResponse(unauthorized)
-        return needed === "operator" && scope === "customer" ? toResponse(forbidden(name)) : yield* handler
+        if (scope === undefined || (isAdmin(path) && !isProven)) {
+          return toResponse(yield* credentials.refusal(request, isAdmin(path) ? "admin" : "other"))
+        }
+        return scope === needed || scope === "operator" ? yield* handler : toResponse(forbidden(name, scope, needed))
       })
   })
 )

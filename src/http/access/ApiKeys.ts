@@ -6,7 +6,7 @@
  */
 import { Result } from "effect"
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto"
-import { anonymousName, type Caller, type Scope } from "./Caller.ts"
+import { adminName, anonymousName, type Scope } from "./Caller.ts"
 
 /** An entry of API_KEYS. Several may share a name: a new key of a program works beside its old one until that is removed. */
 export interface ApiKey {
@@ -21,7 +21,7 @@ const maxKeys = 100
 /** As hard to guess as AES-256. */
 const keyBytes = 32
 
-const digestOf = (key: string): Buffer => createHash("sha256").update(key).digest()
+export const digestOf = (key: string): Buffer => createHash("sha256").update(key).digest()
 
 const nameRule = "1 to 64 letters, digits, dots, dashes or underscores"
 
@@ -31,11 +31,15 @@ export const refusedName = (name: string): string | undefined =>
     ? `a name has ${nameRule}`
     : name === anonymousName
       ? `"${anonymousName}" is the name of callers without a key`
-      : undefined
+      : name === adminName
+        ? `"${adminName}" is the name of who has ADMIN_TOKEN`
+        : undefined
+
+/** What a key's scope may be. */
+export const scopes = ["customer", "viewer", "operator"] as const satisfies ReadonlyArray<Scope>
 
 /** The scope with this name. */
-export const scopeNamed = (text: string): Scope | undefined =>
-  text === "customer" || text === "operator" ? text : undefined
+export const scopeNamed = (text: string): Scope | undefined => scopes.find((scope) => scope === text)
 
 /** A new key, and the entry of API_KEYS that admits it. The prefix lets scanners of leaked secrets recognise a key. */
 export const draw = (name: string, scope: Scope): { readonly key: string; readonly entry: string } => {
@@ -54,7 +58,7 @@ export const parse = (value: string): Result.Result<ReadonlyArray<ApiKey>, strin
     const wrong =
       refusedName(name) ??
       (scope === undefined
-        ? "the scope is customer or operator"
+        ? "the scope is customer, viewer or operator"
         : more.length > 0 || !/^[0-9a-f]{64}$/i.test(hash)
           ? "the hash is the SHA-256 of the key, 64 hexadecimal digits"
           : undefined)
@@ -70,19 +74,20 @@ export const parse = (value: string): Result.Result<ReadonlyArray<ApiKey>, strin
 const refused = (reason: string) =>
   Result.fail(`a comma-separated list of name:scope:sha256, as \`paid-once api-key\` prints them: ${reason}`)
 
+/** ADMIN_TOKEN, as the key of an operator. */
+export const ofAdmin = (token: string): ApiKey => ({ name: adminName, scope: "operator", digest: digestOf(token) })
+
+/** What follows "Bearer" in an `Authorization` header. */
+export const bearerOf = (authorization: string | undefined): string | undefined =>
+  /^bearer +(\S+) *$/i.exec(authorization ?? "")?.[1]
+
 /**
- * The caller whose key the `Authorization` header carries. Without keys in the configuration everybody may do everything. The time that it
- * takes does not tell how much of a key is right: hashes are compared, each of them whole.
+ * The entry of the list that this key fits; undefined where it fits none. The time that it takes does not tell how much of a key is right:
+ * hashes are compared, each of them whole.
  */
-export const callerOf = (keys: ReadonlyArray<ApiKey> | undefined, authorization: string | undefined): Caller => {
-  if (keys === undefined) return { name: anonymousName, scope: "operator", hasKey: false }
-  const nobody: Caller = { name: anonymousName, scope: undefined, hasKey: false }
-  const key = /^bearer +(\S+) *$/i.exec(authorization ?? "")?.[1]
-  if (key === undefined) return nobody
+export const ownerOf = <A extends { readonly digest: Buffer }>(list: Iterable<A>, key: string): A | undefined => {
   const digest = digestOf(key)
-  return keys.reduce<Caller>(
-    (caller, { digest: known, name, scope }) =>
-      timingSafeEqual(digest, known) ? { name, scope, hasKey: true } : caller,
-    nobody
-  )
+  let owner: A | undefined
+  for (const entry of list) if (timingSafeEqual(digest, entry.digest)) owner = entry
+  return owner
 }

@@ -1,24 +1,43 @@
-/** Who sends a request: the program whose API key it carries. */
+/** Who sends a request: the program whose API key it carries, or a person with a session of the console. */
 import { Context } from "effect"
 
-/** What a caller may do. `operator` includes `customer`. */
-export type Scope = "customer" | "operator"
+/** What a caller may do. `operator` includes the others. `customer` has orders and payments, `viewer` the reads under /admin. */
+export type Scope = "customer" | "viewer" | "operator"
 
 /**
  * A key names a program, such as a shop's backend, and not one of its customers. The name is the owner of the request's idempotency keys,
- * and stands in the log. A request without a valid key has {@link anonymousName}, and no scope where keys are required.
+ * and stands in the log. A request without a valid credential has {@link anonymousName}, and no scope where keys are required.
  */
 export interface Caller {
   readonly name: string
   readonly scope: Scope | undefined
-  /** Whether an API key proves the name. */
-  readonly hasKey: boolean
+  /** Whether an API key, ADMIN_TOKEN or a session proves the name. */
+  readonly isProven: boolean
+  /** Whether it may change something under /admin. */
+  readonly canWrite: boolean
 }
 
 /** No key may have this name: its idempotency keys are those of everybody without a key. */
 export const anonymousName = "anonymous"
 
-/** The caller of the request that is being answered. */
-export const Caller = Context.Reference<Caller>("paid-once/http/Caller", {
-  defaultValue: () => ({ name: anonymousName, scope: undefined, hasKey: false })
+/** The name of who has ADMIN_TOKEN, or the link of the start. No key may have it: the audit would not tell the two apart. */
+export const adminName = "admin"
+
+/** A caller whose name is proven. */
+export const proven = ({ name, scope }: { readonly name: string; readonly scope: Scope }): Caller => ({
+  name,
+  scope,
+  isProven: true,
+  canWrite: scope === "operator"
 })
+
+/** A caller without a valid credential. Under /admin it may do nothing, whatever its scope. */
+export const anonymous = (scope: Scope | undefined): Caller => ({
+  name: anonymousName,
+  scope,
+  isProven: false,
+  canWrite: false
+})
+
+/** The caller of the request that is being answered. */
+export const Caller = Context.Reference<Caller>("paid-once/http/Caller", { defaultValue: () => anonymous(undefined) })

@@ -9,7 +9,7 @@ import { hasBody, unsupportedType } from "../Body.ts"
 import { Problem } from "../Problems.ts"
 
 /** Methods that change nothing, as HTTP defines it. */
-const safe = new Set(["GET", "HEAD", "OPTIONS"])
+export const safeMethods: ReadonlySet<string> = new Set(["GET", "HEAD", "OPTIONS"])
 
 const forbidden = (detail: string) => new Problem({ status: 403, detail })
 
@@ -24,7 +24,7 @@ export const refusal = (request: Http.IncomingMessage, hosts: AllowedHosts): Pro
       return forbidden("the Origin is none of this server's: PUBLIC_HOSTS names its hosts")
     }
   }
-  if (safe.has(request.method ?? "")) return undefined
+  if (safeMethods.has(request.method ?? "")) return undefined
   if (site === "cross-site") return forbidden("a page of another site must not send this request")
   return type === undefined && !hasBody(request.headers) ? undefined : unsupportedType(type)
 }

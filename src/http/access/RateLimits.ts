@@ -44,6 +44,12 @@ export const networkOf = (address: string): string => {
   return `${groups.slice(0, 4).join(":")}::/64`
 }
 
+/** The bucket of an address among `count`, by a hash that nobody outside can compute. */
+export const bucketsOf = (count: number): ((address: string) => number) => {
+  const secret = randomBytes(32)
+  return (address) => createHmac("sha256", secret).update(networkOf(address)).digest().readUInt32BE() % count
+}
+
 /** See the file. */
 export class RateLimits extends Context.Service<
   RateLimits,
@@ -60,7 +66,7 @@ export class RateLimits extends Context.Service<
       const { rateLimit } = yield* RateLimitSettings
       if (rateLimit === undefined) return RateLimits.of({ key: () => Effect.void, address: () => Effect.void })
       const limiter = yield* RateLimiter.make
-      const secret = randomBytes(32)
+      const bucketOf = bucketsOf(addressBuckets)
       const { limit, windowMillis } = rateLimit
 
       const take = (bucket: string, whose: string) =>
@@ -83,10 +89,7 @@ export class RateLimits extends Context.Service<
 
       return RateLimits.of({
         key: (name) => take(`key ${name}`, `the API key ${name}`),
-        address: (address) => {
-          const hash = createHmac("sha256", secret).update(networkOf(address)).digest().readUInt32BE()
-          return take(`address ${hash % addressBuckets}`, "this address")
-        }
+        address: (address) => take(`address ${bucketOf(address)}`, "this address")
       })
     })
   )

@@ -1,5 +1,9 @@
 /** Headers that tell a browser what it may not do with an answer. They stand on every answer of every server, whoever writes it. */
+import { createHash } from "node:crypto"
 import type * as Http from "node:http"
+
+/** The source of CSP that allows an inline element with this text. */
+export const hashSource = (text: string): string => `'sha256-${createHash("sha256").update(text).digest("base64")}'`
 
 const headers: Readonly<Record<string, string>> = {
   // Orders and payments are stale at once, and belong to nobody who uses the browser later.

@@ -1,4 +1,4 @@
-/** The handlers of all groups of the room. */
+/** The handlers of all groups of {@link adminGroups}. */
 import { Layer } from "effect"
 import type { UnsettledMail } from "../../application/mail/UnsettledMail.ts"
 import type { Journey } from "../../application/Journey.ts"
@@ -25,6 +25,7 @@ import * as MoneyHandlers from "./MoneyHandlers.ts"
 import * as OutboxHandlers from "./OutboxHandlers.ts"
 import { Overviews } from "./Overviews.ts"
 import * as PausesHandlers from "./PausesHandlers.ts"
+import * as SessionHandlers from "./SessionHandlers.ts"
 import * as TasksHandlers from "./TasksHandlers.ts"
 
 /** The services behind them. The operator's commands have the same ones. */
@@ -48,6 +49,7 @@ export type Services =
   | UnsettledMail
 
 export const layer = Layer.mergeAll(
+  SessionHandlers.layer,
   OutboxHandlers.layer,
   InboxHandlers.layer,
   TasksHandlers.layer,

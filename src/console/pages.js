@@ -1,0 +1,41 @@
+/** The pages: their paths, their place in the menu, and the module of each, which is loaded when the page is opened. */
+
+/**
+ * @typedef {object} Page
+ * @property {string} path
+ * @property {string} title
+ * @property {string} group
+ * @property {string} [shortcut] After `g`.
+ * @property {(segments: ReadonlyArray<string>) => Promise<{ readonly Page: import("preact").ComponentType<{ readonly segments: ReadonlyArray<string> }> }>} load
+ *   `segments` are the path's parts after the page's own. The module exports the component `Page`.
+ */
+
+/** @type {ReadonlyArray<Page>} */
+export const pages = [
+  { path: "/console", title: "Overview", group: "Watch", shortcut: "o", load: () => import("./pages/Overview.js") },
+  {
+    path: "/console/orders",
+    title: "Orders",
+    group: "Watch",
+    shortcut: "p",
+    load: ([id]) => (id === undefined ? import("./pages/Orders.js") : import("./pages/Order.js"))
+  },
+  {
+    path: "/console/events",
+    title: "Events",
+    group: "Watch",
+    shortcut: "e",
+    load: ([id]) => (id === undefined ? import("./pages/Events.js") : import("./pages/Event.js"))
+  }
+]
+
+/**
+ * The page of a path's parts after `/console`, and what follows its own path.
+ *
+ * @param {ReadonlyArray<string>} segments
+ */
+export const pageOf = (segments) => {
+  const [name = "", ...rest] = segments
+  const page = pages.find(({ path }) => path === (name === "" ? "/console" : `/console/${name}`))
+  return page === undefined ? undefined : { page, rest }
+}

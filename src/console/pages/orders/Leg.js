@@ -1,0 +1,168 @@
+/**
+ * One change of an order as a diagram: the hops in a line, and then the consumers side by side with what each asks for.
+ *
+ * @import { Hop, Leg as LegType } from "../../types.ts"
+ */
+import { Actions } from "../../act.js"
+import { millis, utcTime } from "../../format.js"
+import { html } from "../../html.js"
+import { Copy, Id, Section, State, Time } from "../../parts.js"
+import { actionsOf } from "./hopActions.js"
+
+/** The words of a hop's state. */
+const words = {
+  done: "done",
+  now: "under way",
+  waiting: "waiting",
+  dead: "dead",
+  discarded: "discarded",
+  dropped: "dropped"
+}
+
+/** The words' place among the states that have a colour. */
+const tones = {
+  done: "done",
+  now: "processing",
+  waiting: "waiting",
+  dead: "dead",
+  discarded: "discarded",
+  dropped: "dropped"
+}
+
+/** @param {{ readonly hop: Hop }} props */
+const HopState = ({ hop: { state } }) => html`<${State} of=${tones[state]} text=${words[state]} />`
+
+/**
+ * The line of hops up to where several follow one, and those that follow.
+ *
+ * @param {ReadonlyArray<Hop>} hops
+ */
+export const splitHops = (hops) => {
+  /** @type {Array<Hop>} */
+  const line = []
+  const followers = (/** @type {string | null} */ id) => hops.filter(({ after }) => after === id)
+  let next = followers(null)
+  while (next.length === 1 && next[0] !== undefined && next[0].kind !== "consumer") {
+    line.push(next[0])
+    next = followers(next[0].id)
+  }
+  const below = (/** @type {Hop} */ hop) => {
+    /** @type {Array<Hop>} */
+    const found = []
+    const queue = [...followers(hop.id)]
+    for (let one = queue.shift(); one !== undefined; one = queue.shift()) {
+      found.push(one)
+      queue.push(...followers(one.id))
+    }
+    return found
+  }
+  return { line, fan: next.map((hop) => ({ hop, below: below(hop) })) }
+}
+
+/** @param {{ readonly of: Hop }} props */
+const Facts = ({ of: { facts } }) =>
+  facts.length === 0
+    ? null
+    : html`<ul class="hop-facts plain">
+        ${facts.map(({ name, value }) => html`<li key=${name}><span class="dim">${name}</span> ${value}</li>`)}
+      </ul>`
+
+/** @param {{ readonly of: Hop }} props */
+const When = ({ of: { at, millis: taken } }) =>
+  html`<span class="hop-time">
+    ${
+      taken === null
+        ? at === null
+          ? null
+          : html`<${Time} at=${at} />`
+        : html`<b title=${at === null ? undefined : utcTime(new Date(at))}>+${millis(taken)}</b>`
+    }
+  </span>`
+
+/** @param {{ readonly hop: Hop }} props */
+const InLine = ({ hop }) => {
+  const { kind, process, state, title } = hop
+  return html`<li class=${`hop ${state} is-${kind}`}>
+    <span class="dot" aria-hidden="true"></span>
+    <h4>${title}</h4>
+    ${state === "done" ? html`<span class="unseen">done</span>` : html`<${HopState} hop=${hop} />`}
+    <${When} of=${hop} />
+    <${Facts} of=${hop} />
+    ${process === null ? null : html`<span class="dim hop-process">${process}</span>`}
+  </li>`
+}
+
+/**
+ * What holds a hop and what frees it, with the actions.
+ *
+ * @param {{ readonly hop: Hop, readonly leg: LegType, readonly onDone: () => void, readonly isNamed?: boolean }} props
+ */
+const Held = ({ hop, isNamed = false, leg, onDone }) => {
+  const { command, frees, page, state, title, why } = hop
+  if (state === "done" || (why === null && frees === null)) return null
+  const actions = actionsOf(hop, leg, onDone)
+  return html`<div class=${`held ${state}`}>
+    ${isNamed ? html`<p class="row"><strong>${title}</strong><${HopState} hop=${hop} /></p>` : null}
+    ${why === null ? null : html`<p>${why}</p>`} ${frees === null ? null : html`<p class="dim">Frees it: ${frees}</p>`}
+    ${command === null ? null : html`<p class="id"><code>${command}</code><${Copy} text=${command} what="command" /></p>`}
+    <${Actions} actions=${actions}> ${page === null ? null : html`<a href=${`/console/${page}`}>Open</a>`} <//>
+  </div>`
+}
+
+/** @param {{ readonly hop: Hop, readonly below: ReadonlyArray<Hop>, readonly leg: LegType, readonly onDone: () => void }} props */
+const Consumer = ({ below, hop, leg, onDone }) =>
+  html`<li class=${`effect ${hop.state}`}>
+    <div class="row">
+      <h4>${hop.title}</h4>
+      <${HopState} hop=${hop} /><${When} of=${hop} />
+    </div>
+    <${Facts} of=${hop} />
+    <${Held} hop=${hop} leg=${leg} onDone=${onDone} />
+    ${
+      below.length === 0
+        ? null
+        : html`<ul class="follows plain">
+            ${below.map(
+              (one) =>
+                html`<li key=${one.id}>
+                  <div class="row">
+                    <h4>${one.title}</h4>
+                    <${HopState} hop=${one} /><${When} of=${one} />
+                  </div>
+                  <${Facts} of=${one} />
+                  <${Held} hop=${one} leg=${leg} onDone=${onDone} />
+                </li>`
+            )}
+          </ul>`
+    }
+  </li>`
+
+/** @param {{ readonly leg: LegType, readonly onDone: () => void }} props */
+export const Leg = ({ leg, onDone }) => {
+  const { eventId, eventType, hops, millis: taken, paymentId, state, title, version } = leg
+  const { fan, line } = splitHops(hops)
+  const traces = [...new Set(hops.flatMap(({ traceId }) => (traceId === null ? [] : [traceId])))]
+  const aside = html`<span class="row dim">
+    ${taken === null ? null : html`<span class="figure">${millis(taken)} in all</span>`}
+    ${eventId === null ? null : html`<span>event <${Id} id=${eventId} href=${`/console/events/${eventId}`} /></span>`}
+    ${paymentId === null ? null : html`<span>payment <${Id} id=${paymentId} href=${`/console/payments/${paymentId}`} /></span>`}
+    ${traces.map((trace) => html`<span key=${trace}>trace <${Id} id=${trace} href=${`/console/events?traceId=${trace}`} /></span>`)}
+  </span>`
+  return html`<${Section}
+    class=${`leg ${state}`}
+    title=${`${title}${version === null ? "" : ` · version ${version}`}${eventType === null ? "" : ` · ${eventType}`}`}
+    aside=${aside}
+  >
+    <ol class="hops" style=${{ "--hops": line.length }}>
+      ${line.map((hop) => html`<${InLine} key=${hop.id} hop=${hop} />`)}
+    </ol>
+    ${line.map((hop) => html`<${Held} key=${hop.id} hop=${hop} leg=${leg} onDone=${onDone} isNamed />`)}
+    ${
+      fan.length === 0
+        ? null
+        : html`<ul class="fan plain" aria-label="Consumers">
+            ${fan.map(({ below, hop }) => html`<${Consumer} key=${hop.id} hop=${hop} below=${below} leg=${leg} onDone=${onDone} />`)}
+          </ul>`
+    }
+  <//>`
+}

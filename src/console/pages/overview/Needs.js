@@ -1,0 +1,48 @@
+/**
+ * What needs a person: what, since when, and where to decide.
+ *
+ * @import { Overview } from "../../types.ts"
+ */
+import { useEffect } from "preact/hooks"
+import { duration, number } from "../../format.js"
+import { html } from "../../html.js"
+import { Copy, Empty, Section } from "../../parts.js"
+import { Table } from "../../table.js"
+
+/** @typedef {Overview["decisions"][number]} Decision */
+
+/** @type {ReadonlyArray<import("../../table.js").Column<Decision>>} */
+const columns = [
+  { head: "how many", as: "number", cell: ({ count }) => html`<strong class="bad">${number(count)}</strong>` },
+  { head: "what", as: "wide", cell: ({ page, what }) => html`<a href=${`/console/${page}`}>${what}</a>` },
+  {
+    head: "since",
+    cell: ({ sinceSeconds }) =>
+      sinceSeconds === null ? "–" : html`<span class="figure">${duration(sinceSeconds)}</span>`
+  },
+  {
+    head: "on the command line",
+    cell: ({ command }) =>
+      html`<span class="id"><code>${command}</code><${Copy} text=${command} what="command" /></span>`
+  }
+]
+
+/** @param {{ readonly overview: Overview }} props */
+export const Needs = ({ overview: { decisions } }) => {
+  useEffect(() => {
+    if (location.hash === "#needs") document.querySelector("#needs")?.scrollIntoView()
+  }, [])
+  return html`<${Section} title="Needs a person" id="needs">
+    ${
+      decisions.length === 0
+        ? html`<${Empty}>Nothing waits for a decision.<//>`
+        : html`<${Table}
+            caption="What needs a person"
+            class="needs"
+            columns=${columns}
+            rows=${decisions}
+            keyOf=${(/** @type {Decision} */ { consumer = "", kind, page }) => `${kind} ${consumer} ${page}`}
+          />`
+    }
+  <//>`
+}

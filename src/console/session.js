@@ -1,0 +1,120 @@
+/** Signs in with a token, shown or from the link of the start, and signs out. */
+import { useEffect, useState } from "preact/hooks"
+import { exchange, get, Problem, session } from "./api.js"
+import { html } from "./html.js"
+import { Failure } from "./parts.js"
+
+/** A service that starts again answers within seconds. */
+const retryMillis = 2_000
+
+const tokenInAddress = () => new URL(location.href).searchParams.get("token")
+
+/** The token is good once, and stays in no history. */
+const dropToken = () => {
+  const url = new URL(location.href)
+  url.searchParams.delete("token")
+  history.replaceState(null, "", url)
+}
+
+/** @param {string} token */
+const signIn = async (token) => {
+  await exchange("POST", "/admin/session", { body: { token } })
+  session.set(await get("/admin/session"))
+}
+
+/** Ends the session here and at the service. */
+export const signOut = async () => {
+  await exchange("DELETE", "/admin/session")
+  session.set(null)
+}
+
+/** Finds out who acts, at the start. */
+const begin = async () => {
+  const token = tokenInAddress()
+  if (token !== null) {
+    try {
+      await signIn(token)
+      return
+    } catch (error) {
+      if (error instanceof Problem && error.status === 0) throw error
+      // A link that was opened twice: the browser may have a session already.
+    } finally {
+      dropToken()
+    }
+  }
+  try {
+    session.set(await get("/admin/session"))
+  } catch (error) {
+    if (!(error instanceof Problem) || error.status !== 401) throw error
+    session.set(null)
+  }
+}
+
+/** What stands in the page's place until the session is known. */
+export const Starting = () => {
+  const [problem, setProblem] = useState(/** @type {Problem | undefined} */ (undefined))
+  useEffect(() => {
+    let timer = 0
+    const attempt = () =>
+      void begin().catch((error) => {
+        setProblem(error)
+        timer = window.setTimeout(attempt, retryMillis)
+      })
+    attempt()
+    return () => clearTimeout(timer)
+  }, [])
+  return html`<main class="alone" id="main">
+    <h1>Paid Once</h1>
+    ${
+      problem === undefined
+        ? html`<p role="status">Asking the service who you are …</p>`
+        : html`<${Failure} error=${problem} />
+            <p>Trying again every two seconds.</p>`
+    }
+  </main>`
+}
+
+/** Asks for a token. */
+export const SignIn = () => {
+  const [token, setToken] = useState("")
+  const [problem, setProblem] = useState(/** @type {string | undefined} */ (undefined))
+  const [isBusy, setBusy] = useState(false)
+  const submit = async (/** @type {Event} */ event) => {
+    event.preventDefault()
+    if (isBusy || token.trim() === "") return
+    setBusy(true)
+    try {
+      await signIn(token.trim())
+    } catch (error) {
+      setProblem(
+        error instanceof Problem && (error.status === 401 || error.status === 403)
+          ? "This is no token of this service, or its link has been used already."
+          : String(error instanceof Error ? error.message : error)
+      )
+      setBusy(false)
+    }
+  }
+  return html`<main class="alone" id="main">
+    <h1>Paid Once</h1>
+    <form class="card stack" onSubmit=${submit}>
+      <label for="token">Operator's token</label>
+      <input
+        id="token"
+        type="password"
+        autocomplete="current-password"
+        required
+        autofocus
+        value=${token}
+        onInput=${(/** @type {InputEvent} */ event) =>
+          setToken(/** @type {HTMLInputElement} */ (event.currentTarget).value)}
+        aria-describedby="token-help"
+      />
+      <p class="dim" id="token-help">
+        The value of <code>ADMIN_TOKEN</code>, or an API key of scope operator or viewer. A service that has neither
+        prints a link at its start.
+      </p>
+      <div aria-live="polite">${problem === undefined ? null : html`<p class="bad">${problem}</p>`}</div>
+      <div><button class="primary" disabled=${isBusy}>Sign in</button></div>
+    </form>
+  </main>`
+}

@@ -1,0 +1,120 @@
+/**
+ * Who may prove what: the API keys, ADMIN_TOKEN, the sessions of the console, and the link of the start.
+ *
+ * Everything under /admin needs one of them, also where no keys are configured and everybody may use the other routes. Then a start on
+ * loopback draws a token and prints a link with it. The token is good for one session, so the link is worth nothing in a history or a log.
+ */
+import { Context, Effect, Layer } from "effect"
+import { randomBytes } from "node:crypto"
+import type * as Http from "node:http"
+import { Problem } from "../Problems.ts"
+import { HostSettings, isLoopback } from "./AllowedHosts.ts"
+import * as ApiKeys from "./ApiKeys.ts"
+import { anonymous, type Caller, proven } from "./Caller.ts"
+import * as Guesses from "./Guesses.ts"
+import * as SessionCookie from "./SessionCookie.ts"
+import * as Sessions from "./Sessions.ts"
+
+/** The configured credentials. */
+export const AccessSettings = Context.Reference<{
+  /** Undefined where none are configured: everybody may do everything outside of /admin. */
+  readonly keys: ReadonlyArray<ApiKeys.ApiKey> | undefined
+  /** ADMIN_TOKEN. */
+  readonly adminToken?: ApiKeys.ApiKey | undefined
+}>("paid-once/http/AccessSettings", { defaultValue: () => ({ keys: undefined }) })
+
+/** As hard to guess as AES-256. */
+const linkBytes = 32
+
+const addressOf = ({ socket }: Http.IncomingMessage) => socket.remoteAddress ?? ""
+
+const unauthorized = (detail: string) => new Problem({ status: 401, detail, headers: { "www-authenticate": "Bearer" } })
+
+/** See the file. */
+export class Credentials extends Context.Service<
+  Credentials,
+  {
+    /** The token of the link; undefined where operators have another credential, or other machines reach the service. */
+    readonly linkToken: string | undefined
+    /** The caller that the request's `Authorization` proves, or its cookie where it has no such header. */
+    readonly callerOf: (request: Http.IncomingMessage) => Effect.Effect<Caller>
+    /** The id of a new session of the token's owner. Fails with 401 for a wrong token, with 429 after too many. */
+    readonly signIn: (request: Http.IncomingMessage, token: string) => Effect.Effect<string, Problem>
+    /** Ends the session of the request's cookie. */
+    readonly signOut: (request: Http.IncomingMessage) => Effect.Effect<void>
+    /** The 401 of a request that proves nothing, with what its sender can do; 429 after too many wrong tokens. */
+    readonly refusal: (request: Http.IncomingMessage, area: "admin" | "other") => Effect.Effect<Problem>
+  }
+>()("paid-once/http/Credentials") {
+  static readonly layer: Layer.Layer<Credentials> = Layer.effect(
+    Credentials,
+    Effect.gen(function* () {
+      const { adminToken, keys } = yield* AccessSettings
+      const { host } = yield* HostSettings
+      const sessions = Sessions.make()
+      const guesses = Guesses.make()
+      const hasOperator = adminToken !== undefined || keys?.some(({ scope }) => scope === "operator") === true
+      const linkToken = hasOperator || !isLoopback(host) ? undefined : randomBytes(linkBytes).toString("base64url")
+      /** The link, until it is used. */
+      let link = linkToken === undefined ? undefined : ApiKeys.ofAdmin(linkToken)
+      const admins = adminToken === undefined ? [] : [adminToken]
+
+      const adminDetail = () =>
+        hasOperator
+          ? "this needs ADMIN_TOKEN, or an API key of scope operator or viewer: Authorization: Bearer TOKEN, or sign in at /console"
+          : link !== undefined
+            ? "this needs a session: open the link that the service has printed at its start"
+            : linkToken !== undefined
+              ? "the link that the service has printed is good once, and was used: a restart prints another; with ADMIN_TOKEN set no link is needed"
+              : "nobody may use this: set ADMIN_TOKEN, or add a key of scope operator to API_KEYS"
+
+      const callerOf = Effect.fnUntraced(function* (request: Http.IncomingMessage) {
+        const nobody = anonymous(keys === undefined ? "operator" : undefined)
+        const { authorization } = request.headers
+        if (authorization === undefined) {
+          const owner = yield* sessions.ownerOf(SessionCookie.idsOf(request))
+          return owner === undefined ? nobody : proven(owner)
+        }
+        const key = ApiKeys.bearerOf(authorization)
+        if (key === undefined) return nobody
+        const owner = ApiKeys.ownerOf(keys ?? [], key)
+        if (owner !== undefined) return proven(owner)
+        if (adminToken === undefined || (yield* guesses.refusal(addressOf(request))) !== undefined) return nobody
+        const admin = ApiKeys.ownerOf(admins, key)
+        if (admin !== undefined) return proven(admin)
+        yield* guesses.failed(addressOf(request))
+        return nobody
+      })
+
+      const signIn = Effect.fn("Credentials.signIn")(function* (request: Http.IncomingMessage, token: string) {
+        const tooMany = yield* guesses.refusal(addressOf(request))
+        if (tooMany !== undefined) return yield* tooMany
+        const owner = ApiKeys.ownerOf([...(keys ?? []), ...admins, ...(link === undefined ? [] : [link])], token)
+        if (owner === undefined) {
+          yield* guesses.failed(addressOf(request))
+          return yield* unauthorized(`the token is not valid: ${adminDetail()}`)
+        }
+        if (owner.scope === "customer") {
+          return yield* new Problem({ status: 403, detail: `the API key ${owner.name} has the scope customer` })
+        }
+        if (owner === link) link = undefined
+        return yield* sessions.begin(owner)
+      })
+
+      return Credentials.of({
+        linkToken,
+        callerOf,
+        signIn,
+        signOut: (request) => sessions.end(SessionCookie.idsOf(request)),
+        refusal: Effect.fnUntraced(function* (request, area) {
+          const hasGuessed = adminToken !== undefined && request.headers.authorization !== undefined
+          const tooMany = hasGuessed ? yield* guesses.refusal(addressOf(request)) : undefined
+          return (
+            tooMany ??
+            unauthorized(area === "admin" ? adminDetail() : "this needs an API key: Authorization: Bearer KEY")
+          )
+        })
+      })
+    })
+  )
+}

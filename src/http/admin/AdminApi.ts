@@ -1,0 +1,22 @@
+/** The groups of the operators' API, under /admin. `../Api.ts` adds them to the service's, and `AdminHandlers.ts` has their handlers. */
+import { InboxApi } from "./InboxApi.ts"
+import { JourneyApi } from "./JourneyApi.ts"
+import { AdminMailApi, AdminPaymentsApi } from "./MoneyApi.ts"
+import { DeadLettersApi, OutboxApi } from "./OutboxApi.ts"
+import { LiveApi } from "./OverviewApi.ts"
+import { PausesApi } from "./PausesApi.ts"
+import { SessionApi } from "./SessionApi.ts"
+import { AdminTasksApi } from "./TasksApi.ts"
+
+export const adminGroups = [
+  SessionApi,
+  OutboxApi,
+  DeadLettersApi,
+  InboxApi,
+  AdminTasksApi,
+  AdminPaymentsApi,
+  AdminMailApi,
+  PausesApi,
+  LiveApi,
+  JourneyApi
+] as const
