@@ -20,7 +20,9 @@ const timed = (hops: ReadonlyArray<Hop>): ReadonlyArray<Hop> => {
   }
   return hops.map((one) => {
     const from = since(one)
-    return { ...one, millis: one.at === null || from === null ? null : Date.parse(one.at) - Date.parse(from) }
+    // A consumer can be faster than the mark after the acknowledgement, whose time is the broker's hop.
+    const millis = one.at === null || from === null ? null : Math.max(0, Date.parse(one.at) - Date.parse(from))
+    return { ...one, millis }
   })
 }
 
@@ -132,14 +134,13 @@ const titles: Readonly<Record<string, string>> = {
 const beginning = (event: EventFact, payment: PaymentFact | undefined, around: Surroundings): ReadonlyArray<Hop> => {
   const { occurredAt, traceId, type } = event
   if (payment !== undefined && type === "OrderRefunded") {
-    const made = { at: payment.refundedAt, what: "refunded" }
+    const made = { at: occurredAt, what: "refunded" }
     return [requestHop("Refund", traceId), ...gatewayHops(payment, "refund", around, made, traceId)]
   }
   if (payment !== undefined) {
-    const outcome =
-      type === "PaymentDeclined"
-        ? { at: occurredAt, what: `declined: ${payment.declineReason ?? "no reason is stored"}` }
-        : { at: payment.capturedAt, what: "captured" }
+    const declined = `declined: ${payment.declineReason ?? "no reason is stored"}`
+    // When the gateway answered is not stored: its answer is recorded in the event's transaction.
+    const outcome = { at: occurredAt, what: type === "PaymentDeclined" ? declined : "captured" }
     return [requestHop("Pay", traceId, payment), ...gatewayHops(payment, "charge", around, outcome, traceId)]
   }
   return [

@@ -1,16 +1,20 @@
 /** The live stream of the overview: one read for all, resumed without a gap, bounded, and no burden for a stop or for requests. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Fiber, Layer, Scope, Exit } from "effect"
+import { Effect, Exit, Fiber, Layer, Scope, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { AdmissionSettings } from "../../src/http/Admission.ts"
-import { LiveStreamSettings } from "../../src/http/admin/LiveStream.ts"
+import { AccessSettings } from "../../src/http/access/Credentials.ts"
+import * as ApiKeys from "../../src/http/access/ApiKeys.ts"
+import { Health } from "../../src/http/Health.ts"
+import { Overviews } from "../../src/http/admin/Overviews.ts"
+import { LiveStream, LiveStreamSettings } from "../../src/http/admin/LiveStream.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
 import { eventually } from "../support/Counters.ts"
 import { listen } from "../support/EventStream.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import { anyPort, newOrder, send, sendElsewhere, underHttpOn } from "./Service.ts"
 
-const quick = { beatMillis: 50, heartbeatMillis: 60_000, lingerMillis: 500, maxListeners: 5 }
+const quick = { beatMillis: 50, maxReadShare: 1, heartbeatMillis: 60_000, lingerMillis: 500, maxListeners: 5 }
 
 /** The service with these settings of the stream, in a scope that the test may close. */
 const serviceWith = (settings: Partial<typeof quick> = {}, maxRequests = 256) =>
@@ -18,8 +22,15 @@ const serviceWith = (settings: Partial<typeof quick> = {}, maxRequests = 256) =>
     Layer.provide(Layer.succeed(HttpServer.HttpSettings, { ...anyPort, graceMillis: 60_000 })),
     Layer.provide(Layer.succeed(LiveStreamSettings, { ...quick, ...settings })),
     Layer.provide(Layer.succeed(AdmissionSettings, { maxRequests, answerTimeoutMillis: 30_000 })),
+    Layer.provide(Layer.succeed(AccessSettings, { keys: undefined, adminToken: ApiKeys.ofAdmin(adminToken) })),
     Layer.provideMerge(underHttpOn(TestDatabase.layer))
   )
+
+const adminToken = "a-token-of-sixteen-and-more"
+const admin = { authorization: `Bearer ${adminToken}` }
+
+/** Listens as an operator. */
+const open = (url: string, headers: Readonly<Record<string, string>> = {}) => listen(url, { ...admin, ...headers })
 
 const address = Effect.map(HttpServer.BoundAddress, ({ url }) => url)
 
@@ -36,7 +47,7 @@ it.live("a listener gets samples with rising ids, and the overview; the answer i
   Effect.gen(function* () {
     const url = yield* address
     yield* send(`${url}/orders`, { body: newOrder })
-    const stream = yield* listen(`${url}/admin/stream`)
+    const stream = yield* open(`${url}/admin/stream`)
     const samples = yield* stream.until("sample", 3)
     const ids = samples.map(({ id }) => Number(id))
     assert.deepStrictEqual(
@@ -67,14 +78,14 @@ it.live(
   () =>
     Effect.gen(function* () {
       const url = yield* address
-      const witness = yield* listen(`${url}/admin/stream`)
-      const first = yield* listen(`${url}/admin/stream`)
+      const witness = yield* open(`${url}/admin/stream`)
+      const first = yield* open(`${url}/admin/stream`)
       const last = (yield* first.until("sample", 2)).at(-1)!.id!
       first.cut()
       yield* witness.until("sample", 6)
-      const header = yield* listen(`${url}/admin/stream?after=1`, { "last-event-id": last })
-      const query = yield* listen(`${url}/admin/stream?after=${last}`)
-      const foreign = yield* listen(`${url}/admin/stream`, { "last-event-id": "of another server" })
+      const header = yield* open(`${url}/admin/stream?after=1`, { "last-event-id": last })
+      const query = yield* open(`${url}/admin/stream?after=${last}`)
+      const foreign = yield* open(`${url}/admin/stream`, { "last-event-id": "of another server" })
       yield* Effect.forEach([header, query, foreign, witness], (stream) => stream.until("sample", 8))
       const seen = (stream: typeof witness) =>
         stream
@@ -85,18 +96,18 @@ it.live(
       for (const stream of [header, query]) assert.deepStrictEqual(seen(stream).slice(0, 6), expected.slice(0, 6))
       // The whole history: nothing of an unknown id is known.
       assert.deepStrictEqual(seen(foreign).slice(0, 6), seen(witness).slice(0, 6))
-      assert.strictEqual((yield* send(`${url}/admin/stream?after=yesterday`)).status, 400)
+      assert.strictEqual((yield* send(`${url}/admin/stream?after=yesterday`, { headers: admin })).status, 400)
     }).pipe(Effect.scoped, Effect.provide(serviceWith()))
 )
 
 it.live("a page that is alone and reconnects has missed nothing, and nothing is read once it stays away", () =>
   Effect.gen(function* () {
     const url = yield* address
-    const first = yield* listen(`${url}/admin/stream`)
+    const first = yield* open(`${url}/admin/stream`)
     const last = (yield* first.until("sample", 2)).at(-1)!
     first.cut()
     // Reading goes on for the time of a reconnect.
-    const second = yield* listen(`${url}/admin/stream`, { "last-event-id": last.id! })
+    const second = yield* open(`${url}/admin/stream`, { "last-event-id": last.id! })
     const [missed] = yield* second.until("sample", 3)
     const beats = (Number(missed!.id) - Number(last.id)) / quick.beatMillis
     assert.isBelow(beats, 40, "the samples go on where they were")
@@ -113,7 +124,7 @@ it.live("a page that is alone and reconnects has missed nothing, and nothing is 
         return isSilent
       })
     )
-    const third = yield* listen(`${url}/admin/stream`, { "last-event-id": last.id! })
+    const third = yield* open(`${url}/admin/stream`, { "last-event-id": last.id! })
     yield* third.until("sample", 2)
     yield* eventually(
       "reading",
@@ -127,10 +138,14 @@ it.live(
   () =>
     Effect.gen(function* () {
       const url = yield* address
-      const five = yield* Effect.forEach([1, 2, 3, 4, 5], () => listen(`${url}/admin/stream`), { concurrency: 5 })
-      const refused = yield* Effect.forEach(Array.from({ length: 200 }), () => send(`${url}/admin/stream`), {
-        concurrency: 20
-      })
+      const five = yield* Effect.forEach([1, 2, 3, 4, 5], () => open(`${url}/admin/stream`), { concurrency: 5 })
+      const refused = yield* Effect.forEach(
+        Array.from({ length: 200 }),
+        () => send(`${url}/admin/stream`, { headers: admin }),
+        {
+          concurrency: 20
+        }
+      )
       assert.deepStrictEqual([...new Set(refused.map(({ status }) => status))], [429])
       assert.strictEqual(refused[0]!.headers.get("retry-after"), "2")
       // The same moments for all.
@@ -138,12 +153,12 @@ it.live(
       const common = five.map((stream) => new Set(stream.events().flatMap(({ id }) => id ?? [])))
       const latest = [...common[0]!].slice(-3, -1)
       for (const ids of common) for (const id of latest) assert.isTrue(ids.has(id), id)
-      const metrics = yield* send(`${url}/metrics`)
+      const metrics = yield* send(`${url}/metrics`, { headers: admin })
       assert.match(metrics.text, /^admin_stream_listeners 5$/m)
       five[0]!.cut()
       const late = yield* eventually(
         "a place",
-        Effect.map(listen(`${url}/admin/stream`), ({ status }) => status === 200)
+        Effect.map(open(`${url}/admin/stream`), ({ status }) => status === 200)
       )
       return late
     }).pipe(Effect.scoped, Effect.provide(serviceWith()))
@@ -152,9 +167,9 @@ it.live(
 it.live("a HEAD request joins nobody, and streams take no place of a request", () =>
   Effect.gen(function* () {
     const url = yield* address
-    assert.strictEqual((yield* sendElsewhere(`${url}/admin/stream`, { method: "HEAD" })).status, 200)
-    assert.match((yield* send(`${url}/metrics`)).text, /^admin_stream_listeners 0$/m)
-    const streams = yield* Effect.forEach([1, 2, 3, 4, 5], () => listen(`${url}/admin/stream`))
+    assert.strictEqual((yield* sendElsewhere(`${url}/admin/stream`, { method: "HEAD", headers: admin })).status, 200)
+    assert.match((yield* send(`${url}/metrics`, { headers: admin })).text, /^admin_stream_listeners 0$/m)
+    const streams = yield* Effect.forEach([1, 2, 3, 4, 5], () => open(`${url}/admin/stream`))
     yield* Effect.forEach(streams, (stream) => stream.until("sample"))
     // Two places, and five streams.
     assert.strictEqual((yield* send(`${url}/orders`, { body: newOrder })).status, 201)
@@ -168,7 +183,7 @@ it.live("a HEAD request joins nobody, and streams take no place of a request", (
 it.live("a silent stream is kept open by comments", () =>
   Effect.gen(function* () {
     const url = yield* address
-    const stream = yield* listen(`${url}/admin/stream`)
+    const stream = yield* open(`${url}/admin/stream`)
     yield* stream.until("overview")
     yield* eventually(
       "two heartbeats",
@@ -179,18 +194,55 @@ it.live("a silent stream is kept open by comments", () =>
 
 it.live("a listener that does not read is cut, and the others go on", () =>
   Effect.gen(function* () {
-    const url = yield* address
-    const deaf = yield* listen(`${url}/admin/stream`, {}, { reads: false })
-    const other = yield* listen(`${url}/admin/stream`)
+    const live = yield* LiveStream
+    let cuts = 0
+    let pieces = 0
+    const connection = { cut: () => void (cuts += 1), ended: Effect.never }
+    const deaf = yield* live.listen(connection, undefined)
+    const other = yield* live.listen({ ...connection, cut: () => assert.fail("it reads") }, undefined)
+    // It takes the first piece, as a socket does whose buffer is full then.
+    yield* Effect.forkScoped(Stream.runForEach(deaf, () => Effect.never))
+    yield* Effect.forkScoped(Stream.runForEach(other, () => Effect.sync(() => (pieces += 1))))
     yield* eventually(
-      "the metric",
-      Effect.map(send(`${url}/metrics`), ({ text }) => /^admin_stream_closed_total 1$/m.test(text)),
-      100
+      "the cut",
+      Effect.sync(() => cuts === 1)
     )
-    assert.isFalse(other.hasEnded())
-    assert.match((yield* send(`${url}/metrics`)).text, /^admin_stream_listeners 1$/m)
-    deaf.cut()
-  }).pipe(Effect.scoped, Effect.provide(serviceWith({ beatMillis: 1 })))
+    const before = pieces
+    yield* eventually(
+      "more",
+      Effect.sync(() => pieces > before + 2)
+    )
+    assert.strictEqual(cuts, 1)
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(
+      LiveStream.layer.pipe(
+        Layer.provide(Layer.provide(Overviews.layer, Health.layer)),
+        Layer.provide(Layer.succeed(LiveStreamSettings, { ...quick, beatMillis: 1 })),
+        Layer.provide(underHttpOn(TestDatabase.layer))
+      )
+    )
+  )
+)
+
+it.live("a stream of a session ends with it, and says bye", () =>
+  Effect.gen(function* () {
+    const url = yield* address
+    const signedIn = yield* send(`${url}/admin/session`, { body: { token: adminToken } })
+    assert.strictEqual(signedIn.status, 204)
+    const cookie = signedIn.headers.get("set-cookie")!.split(";")[0]!
+    const ofSession = yield* listen(`${url}/admin/stream`, { cookie })
+    const ofToken = yield* open(`${url}/admin/stream`)
+    yield* ofSession.until("sample", 2)
+    assert.strictEqual(
+      (yield* send(`${url}/admin/session`, { method: "DELETE", headers: { cookie, origin: url } })).status,
+      204
+    )
+    yield* ofSession.until("bye")
+    yield* eventually("its end", Effect.sync(ofSession.hasEnded))
+    assert.isFalse(ofToken.hasEnded())
+    assert.strictEqual((yield* listen(`${url}/admin/stream`, { cookie })).status, 401)
+  }).pipe(Effect.scoped, Effect.provide(serviceWith()))
 )
 
 it.live("a stop says bye to those who listen, and does not wait for them", () =>
@@ -198,7 +250,7 @@ it.live("a stop says bye to those who listen, and does not wait for them", () =>
     const scope = yield* Scope.make()
     const context = yield* Layer.buildWithScope(serviceWith(), scope)
     const url = yield* Effect.provide(address, context)
-    const streams = yield* Effect.forEach([1, 2, 3], () => listen(`${url}/admin/stream`))
+    const streams = yield* Effect.forEach([1, 2, 3], () => open(`${url}/admin/stream`))
     yield* Effect.forEach(streams, (stream) => stream.until("sample"))
     const began = performance.now()
     const stopping = yield* Effect.forkChild(Scope.close(scope, Exit.void))

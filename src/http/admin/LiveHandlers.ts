@@ -5,6 +5,7 @@ import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import type * as Http from "node:http"
 import { LaneReport } from "../../operations/LaneReport.ts"
+import { Credentials } from "../access/Credentials.ts"
 import { Api } from "../Api.ts"
 import { toResponse } from "../Problems.ts"
 import { LiveStream } from "./LiveStream.ts"
@@ -29,6 +30,7 @@ export const layer = HttpApiBuilder.group(
   Api,
   "live",
   Effect.fn(function* (handlers) {
+    const credentials = yield* Credentials
     const lanes = yield* LaneReport
     const live = yield* LiveStream
     const overviews = yield* Overviews
@@ -44,7 +46,7 @@ export const layer = HttpApiBuilder.group(
         Effect.gen(function* () {
           const request = yield* HttpServerRequest.HttpServerRequest
           const { req } = NodeHttpServerRequest.toServerResponse(request) as Http.ServerResponse
-          const connection = { cut: () => void req.socket.destroy(), ended: Effect.never }
+          const connection = { cut: () => void req.socket.destroy(), ended: credentials.ended(req) }
           const events = yield* live.listen(connection, lastEventId(request.headers) ?? query.after)
           return HttpServerResponse.stream(events, { contentType: "text/event-stream", headers: streamHeaders })
         }).pipe(Effect.catchTag("Problem", (problem) => Effect.succeed(toResponse(problem))))

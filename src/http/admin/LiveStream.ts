@@ -21,6 +21,8 @@ import { Overviews } from "./Overviews.ts"
 export const LiveStreamSettings = Context.Reference<{
   /** Between two reads. A person does not see more, and a chart of a quarter of an hour has a point for each pixel. */
   readonly beatMillis: number
+  /** A read takes at most this share of the time: under a backlog that is slow to count, the page is renewed more seldom. */
+  readonly maxReadShare: number
   /** A stream is silent for at most so long: the usual proxies cut a connection that is silent for a minute. */
   readonly heartbeatMillis: number
   /** How long reading goes on without a listener: a page comes back after {@link retryMillis}. */
@@ -28,7 +30,13 @@ export const LiveStreamSettings = Context.Reference<{
   /** Each holds a connection of at most a thousand. More people than this don't watch one process. */
   readonly maxListeners: number
 }>("paid-once/http/LiveStreamSettings", {
-  defaultValue: () => ({ beatMillis: 2_000, heartbeatMillis: 15_000, lingerMillis: 10_000, maxListeners: 100 })
+  defaultValue: () => ({
+    beatMillis: 2_000,
+    maxReadShare: 0.05,
+    heartbeatMillis: 15_000,
+    lingerMillis: 10_000,
+    maxListeners: 100
+  })
 })
 
 /** What a page is told to wait before it reconnects. */
@@ -36,9 +44,6 @@ const retryMillis = 2_000
 
 /** A quarter of an hour: what is older belongs to the metrics' history. */
 const historyMillis = 900_000
-
-/** A read takes at most this share of the time: under a backlog that is slow to count, the page is renewed more seldom. */
-const readShare = 0.05
 
 /** A read that takes longer than this hangs. */
 const readTimeoutMillis = 10_000
@@ -102,7 +107,7 @@ export class LiveStream extends Context.Service<
   static readonly layer: Layer.Layer<LiveStream, never, Overviews | Readiness | Supervised.Fibers> = Layer.effect(
     LiveStream,
     Effect.gen(function* () {
-      const { beatMillis, heartbeatMillis, lingerMillis, maxListeners } = yield* LiveStreamSettings
+      const { beatMillis, heartbeatMillis, lingerMillis, maxListeners, maxReadShare } = yield* LiveStreamSettings
       const overviews = yield* Overviews
       const readiness = yield* Readiness
       const context = yield* Effect.context()
@@ -166,7 +171,7 @@ export class LiveStream extends Context.Service<
             )
             const took = (yield* Monotonic.millis) - began
             yield* Metric.update(readSeconds, took / 1_000)
-            yield* Effect.sleep(Math.max(beatMillis - took, took / readShare))
+            yield* Effect.sleep(Math.max(beatMillis - took, took / maxReadShare))
           }),
         { restartCapMillis: troubleCapMillis }
       )

@@ -52,6 +52,7 @@ const topicsFields = fieldsOf(
     )
   })
 )
+const fiberFields = fieldsOf(Schema.Struct({ state: Schema.String }))
 const brokerFields = fieldsOf(Schema.Struct({ name: Schema.String }))
 
 /** `5`, `1 and 5`, `1, 2 and 5`. */
@@ -116,7 +117,8 @@ const ofHealth = (parts: HealthReport["parts"]): ReadonlyArray<Finding> => {
   for (const [name, part] of Object.entries(parts)) {
     if (!name.startsWith("fiber:") || !isDegraded(part)) continue
     const frees = "it is restarted by itself; the log has the reason"
-    add({ what: `${name.slice("fiber:".length)} is ${String(part["state"])}`, frees, runbook: "FiberRestarts" })
+    const state = fiberFields(part)?.state ?? "not running"
+    add({ what: `${name.slice("fiber:".length)} is ${state}`, frees, runbook: "FiberRestarts" })
   }
   return findings
 }
