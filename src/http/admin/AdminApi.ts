@@ -1,6 +1,10 @@
 /** The groups of the operators' API, under /admin. `../Api.ts` adds them to the service's, and `AdminHandlers.ts` has their handlers. */
+import { AuditApi } from "./AuditApi.ts"
+import { ConsumersApi, EventsApi } from "./EventsApi.ts"
+import { FaultsApi } from "./FaultsApi.ts"
 import { InboxApi } from "./InboxApi.ts"
 import { JourneyApi } from "./JourneyApi.ts"
+import { AdminGatewayApi, SettingsApi } from "./InstallationApi.ts"
 import { AdminMailApi, AdminPaymentsApi } from "./MoneyApi.ts"
 import { DeadLettersApi, OutboxApi } from "./OutboxApi.ts"
 import { LiveApi } from "./OverviewApi.ts"
@@ -18,5 +22,11 @@ export const adminGroups = [
   AdminMailApi,
   PausesApi,
   LiveApi,
-  JourneyApi
+  JourneyApi,
+  EventsApi,
+  ConsumersApi,
+  FaultsApi,
+  AuditApi,
+  SettingsApi,
+  AdminGatewayApi
 ] as const

@@ -8,6 +8,10 @@ import type { SettlePayment } from "../../application/SettlePayment.ts"
 import type { StatusReport } from "../../application/StatusReport.ts"
 import type { Broker } from "../../brokers/Broker.ts"
 import type { ConsumerPace } from "../../operations/ConsumerPace.ts"
+import type { ArmedFaults } from "../../operations/faults/ArmedFaults.ts"
+import type { ConsumerReport } from "../../operations/ConsumerReport.ts"
+import type { CustomerEvents } from "../../application/CustomerEvents.ts"
+import type { AuditReport } from "../../operations/AuditReport.ts"
 import type { InboxDeadLetters } from "../../operations/InboxDeadLetters.ts"
 import type { InboxReport } from "../../operations/InboxReport.ts"
 import type { LaneReport } from "../../operations/LaneReport.ts"
@@ -16,7 +20,11 @@ import type { OutboxReport } from "../../operations/OutboxReport.ts"
 import type { PauseDecisions } from "../../operations/pauses/PauseDecisions.ts"
 import type { TaskReport } from "../../operations/TaskReport.ts"
 import type { PoolStats } from "../../postgres/Database.ts"
+import * as AuditHandlers from "./AuditHandlers.ts"
+import * as EventsHandlers from "./EventsHandlers.ts"
+import * as FaultsHandlers from "./FaultsHandlers.ts"
 import * as InboxHandlers from "./InboxHandlers.ts"
+import * as InstallationHandlers from "./InstallationHandlers.ts"
 import type { KnownNames } from "./KnownNames.ts"
 import * as JourneyHandlers from "./JourneyHandlers.ts"
 import * as LiveHandlers from "./LiveHandlers.ts"
@@ -30,6 +38,10 @@ import * as TasksHandlers from "./TasksHandlers.ts"
 
 /** The services behind them. The operator's commands have the same ones. */
 export type Services =
+  | ArmedFaults
+  | AuditReport
+  | ConsumerReport
+  | CustomerEvents
   | InboxDeadLetters
   | Broker
   | ConsumerPace
@@ -57,5 +69,9 @@ export const layer = Layer.mergeAll(
   PausesHandlers.layer,
   JourneyHandlers.layer,
   // One stream for all who listen.
-  LiveHandlers.layer.pipe(Layer.provide(LiveStream.layer), Layer.provide(Overviews.layer))
+  LiveHandlers.layer.pipe(Layer.provide(LiveStream.layer), Layer.provide(Overviews.layer)),
+  EventsHandlers.layer,
+  FaultsHandlers.layer,
+  AuditHandlers.layer,
+  InstallationHandlers.layer
 )

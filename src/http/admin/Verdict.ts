@@ -210,6 +210,6 @@ export const verdictOf = (health: HealthReport, figures: Figures | undefined): V
   return {
     status,
     sentence: sentenceOf(findings, figures),
-    waits: findings.map(({ stops: _, ...wait }) => wait)
+    waits: findings.map(({ frees, runbook, sinceSeconds, what }) => ({ what, sinceSeconds, frees, runbook }))
   }
 }
