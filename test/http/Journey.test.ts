@@ -25,7 +25,8 @@ class Running extends Context.Service<Running, ServiceProcess.ServiceProcess>()(
         LOG_LEVEL: "Error",
         ADMIN_TOKEN: adminToken,
         INBOX_MAX_ATTEMPTS: "1",
-        GATEWAY_TIMEOUT_MILLIS: "300",
+        // Far above an answer on a busy machine, and short enough to wait for an unknown outcome.
+        GATEWAY_TIMEOUT_MILLIS: "2000",
         ...plantedEnv()
       }
       return Running.of(yield* Effect.orDie(ServiceProcess.start({ env })))
