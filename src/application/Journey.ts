@@ -11,7 +11,7 @@ import { ConsumerPace } from "../operations/ConsumerPace.ts"
 import { timelinePage } from "../operations/History.ts"
 import { PauseDecisions } from "../operations/pauses/PauseDecisions.ts"
 import { laneOf } from "../outbox/Lane.ts"
-import { laneGroup } from "../outbox/LaneOwnership.ts"
+import { LaneOwnership } from "../outbox/LaneOwnership.ts"
 import * as SlotOwners from "../platform/SlotOwners.ts"
 import * as JourneyFacts from "./JourneyFacts.ts"
 import { legsOf } from "./JourneyLegs.ts"
@@ -45,7 +45,9 @@ export class Journey extends Context.Service<
         const facts = yield* Effect.provideService(JourneyFacts.read(orderId, cursor, names), SqlClient.SqlClient, sql)
         const { events } = facts
         const lane = laneOf(orderId)
-        const owners = yield* Effect.orDie(Effect.provideService(SlotOwners.of(laneGroup), SqlClient.SqlClient, sql))
+        const owners = yield* Effect.orDie(
+          Effect.provideService(SlotOwners.of(LaneOwnership.group), SqlClient.SqlClient, sql)
+        )
         const end = cursor + timelinePage
         const isLastPage = order.version <= end
         const around = {

@@ -9,26 +9,13 @@
  *   failure. They also stop waiting when any partition is reached for the first time since they failed.
  * - Further sends to healthy partitions shorten no pause. A partition that stays unreachable is tried ever more rarely, however busy the others are.
  */
-import { Array, Effect, Latch } from "effect"
+import { Effect, Latch } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
 import * as Outages from "../platform/Outages.ts"
 import * as Backoff from "../platform/Backoff.ts"
 import { type PublishError, TopicUnavailable } from "../brokers/Broker.ts"
 import { type Lane, partitionOf } from "../outbox/Lane.ts"
-
-/** A topic with at least one partition whose last send failed. */
-export interface PausedTopic {
-  readonly topic: string
-  /** Failures in a row, of the partition with the most. */
-  readonly attempt: number
-  readonly reason: string
-  /** The failed partitions, in ascending order; none where the topic's partitions are not known. */
-  readonly partitions: ReadonlyArray<number>
-  /** Since the first of them failed. */
-  readonly lastingMillis: number
-  /** Until the first of them may be tried; 0 where one is being tried, or may be. */
-  readonly nextTryMillis: number
-}
+import { byTopic, type PausedTopic } from "./PausedTopic.ts"
 
 /** One of the `count` partitions that the topic's lanes are spread over. Unknown for a topic that was never reached, which counts as one place. */
 export interface Place {
@@ -279,20 +266,7 @@ export const make = Effect.fnUntraced(function* (options: {
       ),
     room: () => maxProbes - probed.size,
     waitFor: (topic, place) => Effect.map(Monotonic.millis, (now) => void waited.set(keyOf(topic, place), now)),
-    all: Effect.map(Monotonic.millis, (now) => {
-      const topics = Array.groupBy([...at(now).values()], ({ topic }) => topic)
-      return Object.entries(topics).map(([topic, failed]): PausedTopic => {
-        const { attempt, reason } = failed.reduce((most, one) => (one.attempt > most.attempt ? one : most))
-        return {
-          topic,
-          attempt,
-          reason,
-          partitions: failed.flatMap(({ place }) => place?.partition ?? []).toSorted((a, b) => a - b),
-          lastingMillis: now - Math.min(...failed.map(({ sinceMillis }) => sinceMillis)),
-          nextTryMillis: Math.max(0, Math.min(...failed.map(({ untilMillis }) => untilMillis)) - now)
-        }
-      })
-    }),
+    all: Effect.map(Monotonic.millis, (now) => byTopic(at(now).values(), now)),
     strandedMillis: Effect.map(Monotonic.millis, (now) => {
       const sinces = [...at(now).values()].map(({ sinceMillis }) => sinceMillis)
       return sinces.length === 0 ? 0 : now - Math.max(answeredMillis, Math.min(...sinces))

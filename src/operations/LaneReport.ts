@@ -2,7 +2,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { allLanes, laneCount, partitionOf } from "../outbox/Lane.ts"
-import { laneGroup } from "../outbox/LaneOwnership.ts"
+import { LaneOwnership } from "../outbox/LaneOwnership.ts"
 import * as Rows from "../platform/Rows.ts"
 import * as SlotOwners from "../platform/SlotOwners.ts"
 import { countLimit } from "./ReportSql.ts"
@@ -79,7 +79,7 @@ export class LaneReport extends Context.Service<
           ORDER BY topic`)
 
         const lanes = Effect.gen(function* () {
-          const owners = yield* SlotOwners.of(laneGroup)
+          const owners = yield* SlotOwners.of(LaneOwnership.group)
           const found = new Map((yield* waiting).map((one) => [`${one.topic}\0${one.lane}`, one]))
           return (yield* known).flatMap(({ isPaused, partitions, topic }) =>
             allLanes.map((lane): LaneView => ({
