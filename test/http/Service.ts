@@ -20,6 +20,7 @@ import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
 import { RefundOrder } from "../../src/application/RefundOrder.ts"
 import { StatusReport } from "../../src/application/StatusReport.ts"
 import { Reports } from "../../src/application/Reports.ts"
+import { Sums } from "../../src/application/Sums.ts"
 import { Subscribers, Timeline } from "../../src/application/Timeline.ts"
 import { Broker, BrokerUnavailable } from "../../src/brokers/Broker.ts"
 import { Api } from "../../src/http/Api.ts"
@@ -97,6 +98,7 @@ const operator = Layer.mergeAll(
   TaskReport.layer,
   PaymentReport.layer,
   SettlePayment.layer,
+  Sums.layer,
   UnsettledMail.layer,
   LaneReport.layer(["orders"]),
   PaceReport.layer,

@@ -10,6 +10,7 @@ import { DeadLettersApi, OutboxApi } from "./OutboxApi.ts"
 import { LiveApi } from "./OverviewApi.ts"
 import { PausesApi } from "./PausesApi.ts"
 import { SessionApi } from "./SessionApi.ts"
+import { SumsApi } from "./SumsApi.ts"
 import { AdminTasksApi } from "./TasksApi.ts"
 
 export const adminGroups = [
@@ -28,5 +29,6 @@ export const adminGroups = [
   FaultsApi,
   AuditApi,
   SettingsApi,
-  AdminGatewayApi
+  AdminGatewayApi,
+  SumsApi
 ] as const

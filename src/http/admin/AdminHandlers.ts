@@ -8,6 +8,7 @@ import type { SettlePayment } from "../../application/SettlePayment.ts"
 import type { StatusReport } from "../../application/StatusReport.ts"
 import type { Broker } from "../../brokers/Broker.ts"
 import type { ConsumerPace } from "../../operations/ConsumerPace.ts"
+import type { Sums } from "../../application/Sums.ts"
 import type { ArmedFaults } from "../../operations/faults/ArmedFaults.ts"
 import type { ConsumerReport } from "../../operations/ConsumerReport.ts"
 import type { CustomerEvents } from "../../application/CustomerEvents.ts"
@@ -34,6 +35,7 @@ import * as OutboxHandlers from "./OutboxHandlers.ts"
 import { Overviews } from "./Overviews.ts"
 import * as PausesHandlers from "./PausesHandlers.ts"
 import * as SessionHandlers from "./SessionHandlers.ts"
+import * as SumsHandlers from "./SumsHandlers.ts"
 import * as TasksHandlers from "./TasksHandlers.ts"
 
 /** The services behind them. The operator's commands have the same ones. */
@@ -57,6 +59,7 @@ export type Services =
   | PoolStats
   | SettlePayment
   | StatusReport
+  | Sums
   | TaskReport
   | UnsettledMail
 
@@ -73,5 +76,6 @@ export const layer = Layer.mergeAll(
   EventsHandlers.layer,
   FaultsHandlers.layer,
   AuditHandlers.layer,
-  InstallationHandlers.layer
+  InstallationHandlers.layer,
+  SumsHandlers.layer
 )
