@@ -18,8 +18,8 @@ export const consoleMutants: ReadonlyArray<Mutant> = [
     name: "retries-what-it-should-discard",
     breaks: "a button does something else than it says",
     file: "src/console/deadLetters.js",
-    find: "path: `${path}/discard`,\n      does: \"The event is never published.",
-    replace: "path: `${path}/retry`,\n      does: \"The event is never published.",
+    find: 'path: `${path}/discard`,\n      does: "The event is never published.',
+    replace: 'path: `${path}/retry`,\n      does: "The event is never published.',
     seenBy: { file: decisions, test: "an event that the broker refused is looked at" }
   },
   {
