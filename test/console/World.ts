@@ -80,7 +80,7 @@ export const onPage = <A, E, R>(
       {
         ...options,
         allowed: new RegExp(
-          `status of 401|/admin/stream${options.allowed === undefined ? "" : `|${options.allowed.source}`}`
+          `status of 401${options.allowed === undefined ? "" : `|${options.allowed.source}`}`
         )
       },
       (page) => Effect.andThen(signIn(page, options.path), body(page))
