@@ -1,4 +1,4 @@
-/** The overview as it moves: what is live says so, a service that dies and comes back, tabs that share a stream, pauses in place. */
+/** The overview as it moves: its stream, a service that dies and comes back, the tabs of one browser, pauses in place. */
 import { assert, layer } from "@effect/vitest"
 import { Effect, Exit, Scope } from "effect"
 import * as Browser from "../support/Browser.ts"
@@ -13,27 +13,29 @@ const live = `document.querySelector("header .live")?.textContent ?? ""`
 
 Browser.describe("the overview, live", () => {
   layer(World.layer, { excludeTestServices: true })((it) => {
-    it.effect("figures come over the stream, the lines are drawn, axe finds nothing, and nothing is wider than a phone", () =>
-      Effect.gen(function* () {
-        const { url } = yield* World.start()
-        for (const [theme, width] of [
-          ["light", 1_400],
-          ["dark", 820],
-          ["dark", 360]
-        ] as const) {
-          yield* World.onPage({ url, path: "/console", theme, width }, (page) =>
-            Effect.gen(function* () {
-              yield* page.see("Nothing waits for a decision.")
-              yield* page.see("live ·")
-              yield* page.see("Topic orders")
-              assert.strictEqual(yield* page.evaluate<number>("document.querySelectorAll('.tile canvas').length"), 6)
-              const what = `the overview in ${theme} at ${width} px`
-              yield* PageChecks.accessible(page, what)
-              yield* PageChecks.fits(page, what)
-            })
-          )
-        }
-      }).pipe(Effect.scoped)
+    it.effect(
+      "figures come over the stream, the lines are drawn, axe finds nothing, and nothing is wider than a phone",
+      () =>
+        Effect.gen(function* () {
+          const { url } = yield* World.start()
+          for (const [theme, width] of [
+            ["light", 1_400],
+            ["dark", 820],
+            ["dark", 360]
+          ] as const) {
+            yield* World.onPage({ url, path: "/console", theme, width }, (page) =>
+              Effect.gen(function* () {
+                yield* page.see("Nothing waits for a decision.")
+                yield* page.see("live ·")
+                yield* page.see("Topic orders")
+                assert.strictEqual(yield* page.evaluate<number>("document.querySelectorAll('.tile canvas').length"), 6)
+                const what = `the overview in ${theme} at ${width} px`
+                yield* PageChecks.accessible(page, what)
+                yield* PageChecks.fits(page, what)
+              })
+            )
+          }
+        }).pipe(Effect.scoped)
     )
 
     it.effect("a service that dies is said to be away, and the page goes on when it is back", () =>
@@ -48,7 +50,7 @@ Browser.describe("the overview, live", () => {
             yield* exit
             yield* page.see("The service does not answer.")
             yield* page.see("trying again")
-            // What was known stays in sight, with its time.
+            // The last figures stay in sight, with their time.
             yield* page.see("What is shown below was so at")
             yield* page.see("Topic orders")
             // A new process has other sessions: the page asks for the token, and goes on where it was.
@@ -92,38 +94,40 @@ Browser.describe("the overview, live", () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("a consumer and a topic are paused and resumed in place, each once, and the page shows it without being asked", () =>
-      Effect.gen(function* () {
-        const { url } = yield* World.start()
-        yield* World.onPage({ url, path: "/console" }, (page) =>
-          Effect.gen(function* () {
-            yield* page.click("button", "Pause billing")
-            yield* page.see("This consumer reads nothing until it is resumed")
-            yield* page.fill("Reason", "the ledger is moved")
-            yield* Effect.promise(() =>
-              page.page.$eval(".act-form button.primary", (button) => {
-                const element = button as unknown as { readonly click: () => void }
-                element.click()
-                element.click()
-              })
-            )
-            yield* page.see("The consumer billing is paused.")
-            yield* World.audited("the ledger is moved", { actor: "admin", action: "pause", subjectId: "billing" })
-            yield* page.see("the ledger is moved")
-            yield* page.click("button", "Resume billing")
-            // Enter sends it: the list of pauses has a button of this name, too.
-            yield* page.fill("Reason", "the ledger is there")
-            yield* page.press("Enter")
-            yield* World.audited("the ledger is there", { actor: "admin", action: "resume", subjectId: "billing" })
-            yield* page.click("button", "Pause orders…")
-            yield* World.giveReason(page, "the broker is repaired", "Pause topic orders")
-            yield* World.audited("the broker is repaired", { actor: "admin", action: "pause", subjectId: "orders" })
-            yield* page.click("button", "Resume orders…")
-            yield* page.press("Escape")
-            yield* page.see("Resume orders…")
-          })
-        )
-      }).pipe(Effect.scoped)
+    it.effect(
+      "a consumer and a topic are paused and resumed in place, each once, and the page shows it without being asked",
+      () =>
+        Effect.gen(function* () {
+          const { url } = yield* World.start()
+          yield* World.onPage({ url, path: "/console" }, (page) =>
+            Effect.gen(function* () {
+              yield* page.click("button", "Pause billing")
+              yield* page.see("This consumer reads nothing until it is resumed")
+              yield* page.fill("Reason", "the ledger is moved")
+              yield* Effect.promise(() =>
+                page.page.$eval(".act-form button.primary", (button) => {
+                  const element = button as unknown as { readonly click: () => void }
+                  element.click()
+                  element.click()
+                })
+              )
+              yield* page.see("The consumer billing is paused.")
+              yield* World.audited("the ledger is moved", { actor: "admin", action: "pause", subjectId: "billing" })
+              yield* page.see("the ledger is moved")
+              yield* page.click("button", "Resume billing")
+              // Enter sends it: the list of pauses has a button of this name, too.
+              yield* page.fill("Reason", "the ledger is there")
+              yield* page.press("Enter")
+              yield* World.audited("the ledger is there", { actor: "admin", action: "resume", subjectId: "billing" })
+              yield* page.click("button", "Pause orders…")
+              yield* World.giveReason(page, "the broker is repaired", "Pause topic orders")
+              yield* World.audited("the broker is repaired", { actor: "admin", action: "pause", subjectId: "orders" })
+              yield* page.click("button", "Resume orders…")
+              yield* page.press("Escape")
+              yield* page.see("Resume orders…")
+            })
+          )
+        }).pipe(Effect.scoped)
     )
 
     it.effect("the lanes are reached by the keyboard, and are there as a table", () =>

@@ -64,7 +64,11 @@ Browser.describe("a payment travels", () => {
         const { url } = yield* World.start()
         const paused = yield* World.ask(url, "/admin/topics/orders/pause", { reason: "the broker is repaired" })
         assert.strictEqual(paused.status, 200, paused.text)
-        const placed = yield* World.ask(url, "/orders", World.newOrder(1, `<img src=x onerror="document.title='pwned'">`))
+        const placed = yield* World.ask(
+          url,
+          "/orders",
+          World.newOrder(1, `<img src=x onerror="document.title='pwned'">`)
+        )
         yield* World.onPage({ url, path: `/console/orders/${placed.json.id}` }, (page) =>
           Effect.gen(function* () {
             yield* page.see("has paused the topic orders: the broker is repaired")
