@@ -42,7 +42,7 @@ layer(service, { excludeTestServices: true })((it) => {
       Effect.gen(function* () {
         const filter = { cause: "offset … is gone" }
         const before = yield* countOf("operator_audit")
-        const preview = yield* ask("/dead-letters/retry", { filter, preview: true })
+        const preview = yield* ask("/dead-letters/retry", { filter, reason, preview: true })
         assert.deepInclude(preview.json, {
           preview: true,
           matching: 3_333,
