@@ -73,6 +73,18 @@ export const Time = ({ at, ago = false }) => {
   >`
 }
 
+const isoTime = /(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/
+
+/**
+ * A sentence of the service: it begins with a capital, unless it goes on with one, and its times are local.
+ *
+ * @param {{ readonly text: string, readonly goesOn?: boolean }} props
+ */
+export const Sentence = ({ goesOn = false, text }) =>
+  html`${`${goesOn ? text.charAt(0) : text.charAt(0).toUpperCase()}${text.slice(1)}`
+    .split(isoTime)
+    .map((part, i) => (i % 2 === 1 ? html`<${Time} key=${i} at=${part} />` : part))}`
+
 /** @param {{ readonly minor: number, readonly currency: string }} props */
 export const Money = ({ currency, minor }) => html`<span class="figure">${format.money(minor, currency)}</span>`
 
@@ -189,7 +201,7 @@ export const Json = ({ label, value }) => {
   const text = JSON.stringify(value, null, 2) ?? "undefined"
   return html`<div class="json">
     <${Copy} text=${text} what=${label} />
-    <pre tabindex="0" role="region" aria-label=${label}>${text}</pre>
+    <pre tabindex="0" role="region" aria-label=${`${label} as JSON`}>${text}</pre>
   </div>`
 }
 
@@ -215,7 +227,7 @@ export const notify = (text, tone = "") => {
 export const Notices = () => {
   const shown = useStore(notices, (now) => now)
   return html`<div class="notices" role="status" aria-live="polite">
-    ${shown.map(({ id, text, tone }) => html`<p key=${id} class=${`notice ${tone}`}>${text}</p>`)}
+    ${shown.map(({ id, text, tone }) => html`<p key=${id} class=${`notice is-${tone}`}>${text}</p>`)}
   </div>`
 }
 

@@ -14,6 +14,7 @@ import { notify, State } from "./parts.js"
 import { signOut } from "./session.js"
 import { useStore } from "./store.js"
 import { nextTheme, theme } from "./theme.js"
+import { stopLoad, traffic } from "./traffic.js"
 
 /** Draws again every second, for what ages. */
 const useSeconds = () => {
@@ -87,6 +88,15 @@ const NeedsPerson = () => {
   >`
 }
 
+/** Load goes on from page to page: it is in sight everywhere, with its end. */
+const LoadPill = () => {
+  const perSecond = useStore(traffic, (now) => now.perSecond)
+  if (perSecond === 0) return null
+  return html`<span class="pill wait"
+    >load ${perSecond} / s <button type="button" class="link" onClick=${() => stopLoad()}>stop</button></span
+  >`
+}
+
 /** Who acts, and how the page looks. */
 const Settings = () => {
   const actor = useStore(session, (now) => now?.actor ?? "")
@@ -140,6 +150,7 @@ export const Header = ({ current }) => {
       <a class="brand" href="/console">Paid Once</a>
       ${status === undefined ? null : html`<${State} of=${status} />`}
       <${NeedsPerson} />
+      <${LoadPill} />
       <span class="spacer"></span>
       <${LivePill} />
       <${Settings} />

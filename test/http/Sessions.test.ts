@@ -1,6 +1,6 @@
 /** The console's sign-in: what a token is exchanged for, how its session ends, and what guessing costs. */
 import { assert, it, layer } from "@effect/vitest"
-import { Effect, Layer, Result } from "effect"
+import { Effect, Layer, Logger, References, Result } from "effect"
 import { TestClock } from "effect/testing"
 import { HostSettings } from "../../src/http/access/AllowedHosts.ts"
 import * as ApiKeys from "../../src/http/access/ApiKeys.ts"
@@ -18,9 +18,16 @@ const shop = ApiKeys.draw("shop", "customer")
 const keys = Result.getOrThrow(ApiKeys.parse([wall, desk, shop].map(({ entry }) => entry).join(",")))
 const adminToken = "correct-horse-battery"
 
+/** Log lines with their annotations. */
+const logged: Array<Record<string, unknown>> = []
+const logger = Logger.make(({ fiber, message }) => {
+  logged.push({ ...fiber.getRef(References.CurrentLogAnnotations), message: String(message) })
+})
+
 const serviceWith = (settings: Layer.Layer<never>) =>
   HttpServer.layer.pipe(
     Layer.provide(Layer.succeed(HttpServer.HttpSettings, anyPort)),
+    Layer.provide(Logger.layer([logger])),
     Layer.provide(settings),
     Layer.provideMerge(underHttpOn(TestDatabase.layer))
   )
@@ -116,40 +123,32 @@ layer(
     })
   )
 
-  it.effect(
-    "a cookie counts for pages of this service alone, and a change needs their Origin, or the browser's word",
-    () =>
-      Effect.gen(function* () {
-        const { port, url } = yield* HttpServer.BoundAddress
-        const cookie = yield* cookieFor(desk.key)
-        const read = (headers: Record<string, string>) =>
-          Effect.map(send(`${url}/admin/session`, { headers: { cookie, ...headers } }), ({ status }) => status)
-        for (const site of ["same-origin", "none"])
-          assert.strictEqual(yield* read({ "sec-fetch-site": site }), 200, site)
-        // To a browser another port is the same site: SameSite lets the cookie through.
-        for (const site of ["same-site", "cross-site", ""]) {
-          assert.strictEqual(yield* read({ "sec-fetch-site": site }), 401, site)
-        }
-        assert.strictEqual(yield* read({ origin: "http://127.0.0.1:1" }), 403)
-        const signOut = (headers: Record<string, string>) =>
-          Effect.map(
-            send(`${url}/admin/session`, { method: "DELETE", headers: { cookie, ...headers } }),
-            ({ status }) => status
-          )
-        assert.strictEqual(yield* signOut({}), 401)
-        for (const site of ["same-site", "none", ""])
-          assert.strictEqual(yield* signOut({ "sec-fetch-site": site }), 401, site)
-        assert.strictEqual(yield* signOut({ origin: `http://127.0.0.1:${port + 1}` }), 403)
-        assert.strictEqual(yield* signOut({ origin: "null" }), 403)
-        assert.strictEqual(yield* read({}), 200)
-        assert.strictEqual(yield* signOut({ origin: url }), 204)
-        // Chromium sends no Origin to its own, and says so.
-        const another = { cookie: yield* cookieFor(desk.key) }
-        assert.strictEqual(yield* signOut({ ...another, "sec-fetch-site": "same-origin" }), 204)
-        // A page of another site can't sign its visitor in, either.
-        const foreign = yield* signIn(desk.key, { origin: "https://evil.example" })
-        assert.deepStrictEqual([foreign.status, foreign.headers.getSetCookie()], [403, []])
-      })
+  it.effect("a cookie counts for pages of this service alone, and a change needs their Origin", () =>
+    Effect.gen(function* () {
+      const { port, url } = yield* HttpServer.BoundAddress
+      const cookie = yield* cookieFor(desk.key)
+      const read = (headers: Record<string, string>) =>
+        Effect.map(send(`${url}/admin/session`, { headers: { cookie, ...headers } }), ({ status }) => status)
+      for (const site of ["same-origin", "none"]) assert.strictEqual(yield* read({ "sec-fetch-site": site }), 200, site)
+      // To a browser another port is the same site: SameSite lets the cookie through.
+      for (const site of ["same-site", "cross-site", ""]) {
+        assert.strictEqual(yield* read({ "sec-fetch-site": site }), 401, site)
+      }
+      assert.strictEqual(yield* read({ origin: "http://127.0.0.1:1" }), 403)
+      const signOut = (headers: Record<string, string>) =>
+        Effect.map(
+          send(`${url}/admin/session`, { method: "DELETE", headers: { cookie, ...headers } }),
+          ({ status }) => status
+        )
+      assert.strictEqual(yield* signOut({}), 401)
+      assert.strictEqual(yield* signOut({ origin: `http://127.0.0.1:${port + 1}` }), 403)
+      assert.strictEqual(yield* signOut({ origin: "null" }), 403)
+      assert.strictEqual(yield* read({}), 200)
+      assert.strictEqual(yield* signOut({ origin: url }), 204)
+      // A page of another site can't sign its visitor in, either.
+      const foreign = yield* signIn(desk.key, { origin: "https://evil.example" })
+      assert.deepStrictEqual([foreign.status, foreign.headers.getSetCookie()], [403, []])
+    })
   )
 
   it.effect("a session's id is drawn here: an id that a request brings along begins none", () =>
@@ -208,6 +207,7 @@ layer(
         assert.strictEqual(status, 400)
         assert.match(json.errors[0].pointer, /^\/(token|more)$/)
       }
+      assert.strictEqual((yield* ask({ body: { token: "x".repeat(10_000) } })).status, 413)
       assert.strictEqual(
         (yield* ask({ method: "POST", body: `token=${adminToken}`, headers: { "content-type": "text/plain" } })).status,
         415
@@ -218,6 +218,7 @@ layer(
   // Last: the address may try no more for a minute.
   it.effect("after ten wrong tokens a right guess looks like a wrong one; keys and sessions go on", () =>
     Effect.gen(function* () {
+      logged.length = 0
       const cookie = yield* cookieFor(adminToken)
       const asAdmin = ask({ headers: { authorization: `Bearer ${adminToken}` } })
       assert.strictEqual((yield* asAdmin).status, 200)
@@ -236,7 +237,17 @@ layer(
         assert.isTrue(waitSeconds >= 1 && waitSeconds <= 6, String(waitSeconds))
       }
       assert.strictEqual((yield* ask({ headers: { authorization: `Bearer ${desk.key}` } })).status, 200)
+      assert.strictEqual((yield* signIn(desk.key)).status, 204)
       assert.strictEqual((yield* ask({ headers: { cookie } })).status, 200)
+      // The log tells who came in, and once that somebody guesses.
+      assert.deepStrictEqual(
+        logged.map(({ address, caller, message }) => [address, caller, message]),
+        [
+          ["127.0.0.1", "admin", "a session of the console begins"],
+          ["127.0.0.1", "anonymous", "too many wrong tokens: the address is refused further ones for some seconds"],
+          ["127.0.0.1", "desk", "a session of the console begins"]
+        ]
+      )
     })
   )
 })

@@ -46,7 +46,7 @@ export const Page = ({ segments: [id = ""] }) => {
             .toReversed()
             .map(
               (leg) =>
-                html`<${Leg} key=${leg.eventId ?? leg.paymentId ?? leg.title} leg=${leg} onDone=${load.reload} />`
+                html`<${Leg} key=${`${leg.eventId} ${leg.paymentId} ${leg.title}`} leg=${leg} onDone=${load.reload} />`
             )}
           ${legs.length === 0 ? html`<${Section} title="Nothing to tell"><p>No event of this order is known any more.</p><//>` : null}
           <${Pager} nextCursor=${nextCursor} count=${legs.length} />`}

@@ -21,12 +21,12 @@ const nameOf = ({ headers }: Http.IncomingMessage): string => {
 
 /**
  * Whether the request comes from a page of ours, or from no page. CrossSite.ts has compared its Origin, where it has one. A browser sends it
- * with a request that may change something, or its own word that the page has the same origin. Chromium 153 sends that word alone.
+ * with every request that may change something. To a read it adds its own word about the site.
  */
 const isOfOurPage = ({ headers, method }: Http.IncomingMessage): boolean =>
   safeMethods.has(method ?? "")
     ? [undefined, "same-origin", "none"].includes(headers["sec-fetch-site"])
-    : headers.origin !== undefined || headers["sec-fetch-site"] === "same-origin"
+    : headers.origin !== undefined
 
 /** The ids in the request's cookies; none where another site's page may have caused it. */
 export const idsOf = (request: Http.IncomingMessage): ReadonlyArray<string> => {

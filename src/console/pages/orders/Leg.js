@@ -4,13 +4,14 @@
  * @import { Hop, Leg as LegType } from "../../types.ts"
  */
 import { Actions } from "../../act.js"
-import { millis, utcTime } from "../../format.js"
+import { millis, shortId, utcTime } from "../../format.js"
 import { html } from "../../html.js"
-import { Copy, Id, Section, State, Time } from "../../parts.js"
+import { Copy, Id, Section, Sentence, State, Time } from "../../parts.js"
 import { actionsOf } from "./hopActions.js"
 
 /** The words of a hop's state. */
 const words = {
+  later: "not yet",
   done: "done",
   now: "under way",
   waiting: "waiting",
@@ -21,6 +22,7 @@ const words = {
 
 /** The words' place among the states that have a colour. */
 const tones = {
+  later: "later",
   done: "done",
   now: "processing",
   waiting: "waiting",
@@ -29,16 +31,33 @@ const tones = {
   dropped: "dropped"
 }
 
-/** @param {{ readonly hop: Hop }} props */
+/**
+ * A hop waits for itself only where the one before it is done. What comes after that is simply later.
+ *
+ * @param {ReadonlyArray<Hop>} hops
+ * @returns {ReadonlyArray<Shown>}
+ */
+const withoutLater = (hops) => {
+  const done = new Set(hops.filter(({ state }) => state === "done").map(({ id }) => id))
+  return hops.map((hop) =>
+    hop.state === "waiting" && hop.after !== null && !done.has(hop.after)
+      ? { ...hop, state: "later", why: null, frees: null, page: null, command: null }
+      : hop
+  )
+}
+
+/** @typedef {Omit<Hop, "state"> & { readonly state: Hop["state"] | "later" }} Shown */
+
+/** @param {{ readonly hop: Shown }} props */
 const HopState = ({ hop: { state } }) => html`<${State} of=${tones[state]} text=${words[state]} />`
 
 /**
  * The line of hops up to where several follow one, and those that follow.
  *
- * @param {ReadonlyArray<Hop>} hops
+ * @param {ReadonlyArray<Shown>} hops
  */
-export const splitHops = (hops) => {
-  /** @type {Array<Hop>} */
+const splitHops = (hops) => {
+  /** @type {Array<Shown>} */
   const line = []
   const followers = (/** @type {string | null} */ id) => hops.filter(({ after }) => after === id)
   let next = followers(null)
@@ -46,8 +65,8 @@ export const splitHops = (hops) => {
     line.push(next[0])
     next = followers(next[0].id)
   }
-  const below = (/** @type {Hop} */ hop) => {
-    /** @type {Array<Hop>} */
+  const below = (/** @type {Shown} */ hop) => {
+    /** @type {Array<Shown>} */
     const found = []
     const queue = [...followers(hop.id)]
     for (let one = queue.shift(); one !== undefined; one = queue.shift()) {
@@ -59,19 +78,28 @@ export const splitHops = (hops) => {
   return { line, fan: next.map((hop) => ({ hop, below: below(hop) })) }
 }
 
-/** @param {{ readonly of: Hop }} props */
+/** What is longer is an id or a key: the hop has room for its ends. */
+const longFact = 28
+
+/** @param {{ readonly of: Shown }} props */
 const Facts = ({ of: { facts } }) =>
   facts.length === 0
     ? null
     : html`<ul class="hop-facts plain">
-        ${facts.map(({ name, value }) => html`<li key=${name}><span class="dim">${name}</span> ${value}</li>`)}
+        ${facts.map(
+          ({ name, value }) =>
+            html`<li key=${name}>
+              <span class="dim">${name}</span>
+              <span title=${value}>${value.length > longFact ? shortId(value) : value}</span>
+            </li>`
+        )}
       </ul>`
 
-/** @param {{ readonly of: Hop }} props */
+/** @param {{ readonly of: Shown }} props */
 const When = ({ of: { at, millis: taken } }) =>
   html`<span class="hop-time">
     ${
-      taken === null
+      taken === null || taken < 0
         ? at === null
           ? null
           : html`<${Time} at=${at} />`
@@ -79,12 +107,12 @@ const When = ({ of: { at, millis: taken } }) =>
     }
   </span>`
 
-/** @param {{ readonly hop: Hop }} props */
+/** @param {{ readonly hop: Shown }} props */
 const InLine = ({ hop }) => {
   const { kind, process, state, title } = hop
   return html`<li class=${`hop ${state} is-${kind}`}>
     <span class="dot" aria-hidden="true"></span>
-    <h4>${title}</h4>
+    <h3>${title}</h3>
     ${state === "done" ? html`<span class="unseen">done</span>` : html`<${HopState} hop=${hop} />`}
     <${When} of=${hop} />
     <${Facts} of=${hop} />
@@ -95,7 +123,7 @@ const InLine = ({ hop }) => {
 /**
  * What holds a hop and what frees it, with the actions.
  *
- * @param {{ readonly hop: Hop, readonly leg: LegType, readonly onDone: () => void, readonly isNamed?: boolean }} props
+ * @param {{ readonly hop: Shown, readonly leg: LegType, readonly onDone: () => void, readonly isNamed?: boolean }} props
  */
 const Held = ({ hop, isNamed = false, leg, onDone }) => {
   const { command, frees, page, state, title, why } = hop
@@ -103,17 +131,18 @@ const Held = ({ hop, isNamed = false, leg, onDone }) => {
   const actions = actionsOf(hop, leg, onDone)
   return html`<div class=${`held ${state}`}>
     ${isNamed ? html`<p class="row"><strong>${title}</strong><${HopState} hop=${hop} /></p>` : null}
-    ${why === null ? null : html`<p>${why}</p>`} ${frees === null ? null : html`<p class="dim">Frees it: ${frees}</p>`}
+    ${why === null ? null : html`<p><${Sentence} text=${why} /></p>`}
+    ${frees === null ? null : html`<p class="dim">Frees it: <${Sentence} text=${frees} goesOn /></p>`}
     ${command === null ? null : html`<p class="id"><code>${command}</code><${Copy} text=${command} what="command" /></p>`}
     <${Actions} actions=${actions}> ${page === null ? null : html`<a href=${`/console/${page}`}>Open</a>`} <//>
   </div>`
 }
 
-/** @param {{ readonly hop: Hop, readonly below: ReadonlyArray<Hop>, readonly leg: LegType, readonly onDone: () => void }} props */
+/** @param {{ readonly hop: Shown, readonly below: ReadonlyArray<Shown>, readonly leg: LegType, readonly onDone: () => void }} props */
 const Consumer = ({ below, hop, leg, onDone }) =>
   html`<li class=${`effect ${hop.state}`}>
     <div class="row">
-      <h4>${hop.title}</h4>
+      <h3>${hop.title}</h3>
       <${HopState} hop=${hop} /><${When} of=${hop} />
     </div>
     <${Facts} of=${hop} />
@@ -140,7 +169,7 @@ const Consumer = ({ below, hop, leg, onDone }) =>
 /** @param {{ readonly leg: LegType, readonly onDone: () => void }} props */
 export const Leg = ({ leg, onDone }) => {
   const { eventId, eventType, hops, millis: taken, paymentId, state, title, version } = leg
-  const { fan, line } = splitHops(hops)
+  const { fan, line } = splitHops(withoutLater(hops))
   const traces = [...new Set(hops.flatMap(({ traceId }) => (traceId === null ? [] : [traceId])))]
   const aside = html`<span class="row dim">
     ${taken === null ? null : html`<span class="figure">${millis(taken)} in all</span>`}

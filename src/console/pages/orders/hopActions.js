@@ -3,81 +3,49 @@
  *
  * @import { Action } from "../../act.js"
  * @import { Hop, Leg } from "../../types.ts"
+ * @import { PauseKind } from "../../pauses.js"
  */
-import { post } from "../../api.js"
+import { decision, inboxActions, outboxActions } from "../../deadLetters.js"
+import { pauseAction } from "../../pauses.js"
 
 /**
- * @param {Pick<Action, "label" | "does" | "tone"> & { readonly path: string, readonly told: string, readonly onDone: () => void }} of
- * @returns {Action}
+ * A hop names the command that frees it. That of a pause tells what is paused.
+ *
+ * @type {ReadonlyArray<readonly [string, PauseKind]>}
  */
-const decision = ({ onDone, path, told, ...action }) => ({
-  ...action,
-  run: async (reason) => {
-    const { changed } = await post(path, { reason })
-    onDone()
-    return changed === false ? "Nothing had to be done: it was so already." : told
-  }
-})
+const resumes = [
+  ["paid-once dispatcher resume ", "topic"],
+  ["paid-once consumers resume ", "consumer"],
+  ["paid-once tasks resume ", "task type"]
+]
 
 /**
- * @param {Hop} hop
+ * @param {Pick<Hop, "kind" | "title" | "command" | "facts"> & { readonly state: string }} hop
  * @param {Leg} leg
  * @param {() => void} onDone
  * @returns {ReadonlyArray<Action>}
  */
-export const actionsOf = ({ kind, state, title }, { eventId, paymentId }, onDone) => {
-  const isHeld = state === "dead" || state === "waiting"
-  if (kind === "consumer" && eventId !== null && isHeld) {
-    const path = `/admin/inbox/dead-letters/${encodeURIComponent(title)}/${encodeURIComponent(eventId)}`
-    return [
-      decision({
-        label: "Retry",
-        path: `${path}/retry`,
-        does: `${title} applies this event again, and then those behind it.`,
-        told: `${title} tries the event again.`,
-        onDone
-      }),
-      ...(state === "dead"
-        ? [
-            decision({
-              label: "Discard",
-              tone: /** @type {const} */ ("danger"),
-              path: `${path}/discard`,
-              does: `${title} never applies this event. What is parked behind it goes on. This is final.`,
-              told: `${title} goes on without the event.`,
-              onDone
-            })
-          ]
-        : [])
-    ]
+export const actionsOf = ({ command, facts, kind, state, title }, { eventId }, onDone) => {
+  const resume = resumes.find(([prefix]) => command?.startsWith(prefix) === true)
+  if (resume !== undefined) {
+    const [prefix, paused] = resume
+    const name = (command ?? "").slice(prefix.length)
+    return [pauseAction(paused, name, true, { label: `Resume ${name}`, onDone })]
   }
-  if ((kind === "lane" || kind === "broker") && eventId !== null && state === "dead") {
-    const path = `/admin/dead-letters/${encodeURIComponent(eventId)}`
+  const isDead = state === "dead"
+  // A parked event names the command of the one in front of it: there is nothing to do with this one.
+  const isHead = eventId !== null && command?.includes(eventId) === true
+  if (kind === "consumer" && isHead && (isDead || state === "waiting"))
+    return inboxActions(title, eventId, isDead, onDone)
+  if (kind === "lane" && isHead && isDead) return outboxActions(eventId, onDone)
+  const mail = facts.find(({ name }) => name === "task")?.value
+  if (kind === "mail" && isDead && mail !== undefined)
     return [
       decision({
-        label: "Retry",
-        path: `${path}/retry`,
-        does: "The event is sent again, with all its attempts, and then those behind it.",
-        told: "The event is sent again.",
-        onDone
-      }),
-      decision({
-        label: "Discard",
-        tone: "danger",
-        path: `${path}/discard`,
-        does: "The event is never published. What is parked behind it goes on; consumers miss this version. This is final.",
-        told: "The event is given up, and the order goes on.",
-        onDone
-      })
-    ]
-  }
-  if (kind === "charge" && paymentId !== null && isHeld)
-    return [
-      decision({
-        label: "Ask the gateway",
-        path: `/admin/payments/${encodeURIComponent(paymentId)}/check`,
-        does: "The gateway is asked what became of this payment. Its answer is applied; nothing is charged.",
-        told: "The gateway is asked.",
+        label: "Send again",
+        path: `/admin/mail/${encodeURIComponent(mail)}/retry`,
+        does: "The mail is sent again. If it has arrived already, it arrives twice.",
+        told: "The mail is sent again.",
         onDone
       })
     ]

@@ -89,11 +89,11 @@ const Map = ({ lanes, owners, topic }) => {
           class=${`lane ${state} ${owner < 0 ? "" : `owner-${owner % colours}`}`}
           tabindex=${i === chosen ? 0 : -1}
           aria-pressed=${i === chosen}
-          aria-label=${described(one)}
           title=${described(one)}
           onClick=${() => setChosen(i)}
         >
-          <span>${one.lane}</span><i aria-hidden="true">${owner < 0 ? "" : letterOf(owner)}${signs[state]}</i>
+          <span class="unseen">${described(one)}</span><span aria-hidden="true">${one.lane}</span
+          ><i aria-hidden="true">${owner < 0 ? "" : letterOf(owner)}${signs[state]}</i>
         </button>`
       })}
     </div>

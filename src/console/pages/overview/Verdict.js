@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks"
 import { duration } from "../../format.js"
 import { html } from "../../html.js"
 import { live } from "../../live.js"
-import { State, Time } from "../../parts.js"
+import { Sentence, State, Time } from "../../parts.js"
 import { useStore } from "../../store.js"
 
 /** The verdict of now; while the service does not answer, that is the verdict. */
@@ -44,11 +44,11 @@ export const Verdict = () => {
               ({ frees, runbook, sinceSeconds, what }) =>
                 html`<li key=${what}>
                   <p>
-                    <strong>${what}</strong
+                    <strong><${Sentence} text=${what} /></strong
                     >${sinceSeconds === null ? null : html`<span class="figure">, for ${duration(sinceSeconds)}</span>`}
                   </p>
                   <p class="dim">
-                    ${frees === "" ? null : html`Frees it: ${frees}.`}
+                    ${frees === "" ? null : html`Frees it: ${frees.startsWith("paid-once ") ? html`<code>${frees}</code>` : html`<${Sentence} text=${frees} goesOn />`}.`}
                     ${runbook === null ? null : html`${" "}Runbook: <code>docs/runbooks/${runbook}.md</code>`}
                   </p>
                 </li>`
