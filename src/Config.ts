@@ -32,6 +32,7 @@ import {
 } from "./Variable.ts"
 import { type Authority, isLoopback } from "./http/access/AllowedHosts.ts"
 import * as ApiKeys from "./http/access/ApiKeys.ts"
+import type { Setting } from "./http/admin/SettingsInForce.ts"
 import type { ApiKey } from "./http/access/ApiKeys.ts"
 import type { RateLimit } from "./http/access/RateLimits.ts"
 import type { Mechanism } from "./brokers/kafkajs/KafkaAccess.ts"
@@ -210,6 +211,11 @@ const variables = {
 
 /** The name of every variable. */
 export const variableNames: ReadonlyArray<string> = Object.values(variables).map(({ variableName }) => variableName)
+
+/** The settings that the environment gives, without secrets. */
+export const inForce: Effect.Effect<ReadonlyArray<Setting>> = Effect.orDie(
+  Effect.forEach(Object.values(variables), ({ setting }) => setting)
+)
 
 /** The configuration, decoded. */
 export type AppConfig = {

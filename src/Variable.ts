@@ -8,6 +8,7 @@ import * as FaultInjection from "./platform/FaultInjection.ts"
 import * as HttpTarget from "./platform/HttpTarget.ts"
 import type { FaultPoint } from "./platform/Faults.ts"
 import * as Address from "./postgres/tls/Address.ts"
+import type { Setting } from "./http/admin/SettingsInForce.ts"
 import { presentable } from "./platform/StorableText.ts"
 
 /** A value, or what is allowed in its place. */
@@ -29,6 +30,8 @@ const shown = (text: string) =>
 /** What Kubernetes sets in each pod as `GATEWAY_PORT`, where the cluster has a service called `gateway`. */
 const serviceLink = /^(?:tcp|udp|sctp):\/\/(?:\[[\da-f:.]+\]|[\d.]+):\d+$/
 
+const isUnset = (name: string, text: string) => text === "" || (name.endsWith("_PORT") && serviceLink.test(text))
+
 /** A variable. It has its default where it is unset or empty, or a port is a {@link serviceLink}. A secret's value is never shown. */
 export const variable = <A>(
   name: string,
@@ -40,15 +43,42 @@ export const variable = <A>(
     Config.option(Config.String(name)).pipe(
       Config.map((found): Parsed<A> => {
         const text = Option.getOrElse(found, () => "").trim()
-        if (text === "" || (name.endsWith("_PORT") && serviceLink.test(text))) return Result.succeed(fallback)
+        if (isUnset(name, text)) return Result.succeed(fallback)
         return Result.mapError(
           parse(text),
           (allowed) => `${name}: ${options.secret ? "the value" : shown(text)} is not ${allowed}`
         )
       })
     ),
-    { variableName: name }
+    {
+      variableName: name,
+      setting: Config.map(Config.option(Config.String(name)), (found): Setting => {
+        const text = Option.getOrElse(found, () => "").trim()
+        const isDefault = isUnset(name, text)
+        const isSecret = options.secret === true
+        return {
+          variable: name,
+          value: isSecret ? null : isDefault ? textOf(fallback, parse) : presentable(text, maxSearched),
+          isDefault,
+          isSecret
+        }
+      })
+    }
   )
+
+/** A default as the environment would have it; null where there is none. */
+const textOf = (value: unknown, parse: unknown): string | null => {
+  if (typeof value === "boolean") return value ? "on" : "off"
+  const parts = [value].flat().filter((one) => typeof one === "string" || typeof one === "number")
+  const isTime = parse === duration || parse === durations
+  return parts.length === 0 ? null : parts.map((one) => (isTime ? durationText(Number(one)) : one)).join(",")
+}
+
+/** In the largest unit that gives a whole number. */
+const durationText = (millis: number): string => {
+  const [unit, size] = Object.entries(unitMillis).findLast(([, size]) => millis % size === 0) ?? ["ms", 1]
+  return `${millis / size}${unit}`
+}
 
 export const integer =
   (minimum: number, maximum: number) =>

@@ -11,7 +11,7 @@ const long = [
   "test/docs/{Alerts,AlertScrapes,Reference}.test.ts",
   "test/e2e/*.test.ts",
   "test/fuzz/Fuzzer.test.ts",
-  "test/http/GatewayClient.test.ts",
+  "test/http/{AdminDeadLetters,GatewayClient}.test.ts",
   "test/http/FullDisk.test.ts",
   "test/lab/Lab.test.ts",
   "test/lift/*.test.ts",

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * The command line: `paid-once serve | gateway | migrate | maintenance run | status | outbox | inbox | tasks | payments | mail | consumers | dispatcher | api-key | demo | reset`.
+ * The command line: `paid-once serve | gateway | migrate | maintenance run | status | outbox | inbox | tasks | payments | mail | consumers | dispatcher | audit | api-key | demo | reset`.
  */
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Console, Effect, Layer, Option, Result } from "effect"
@@ -12,6 +12,7 @@ import * as Lifecycle from "../Lifecycle.ts"
 import * as Main from "../main.ts"
 import { Migrated } from "../postgres/Migrations.ts"
 import { apiKey } from "./ApiKey.ts"
+import { audit } from "./Audit.ts"
 import { consumers, dispatcher } from "./Consumers.ts"
 import { demo } from "./Demo.ts"
 import { inbox } from "./Inbox.ts"
@@ -103,6 +104,7 @@ const program = Command.make("paid-once").pipe(
     mail,
     consumers,
     dispatcher,
+    audit,
     apiKey,
     demo,
     reset

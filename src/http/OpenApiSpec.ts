@@ -71,7 +71,7 @@ const commonStatuses = (path: string, method: string): ReadonlyArray<number> => 
   500,
   503,
   ...(Access.scopeOf(method.toUpperCase(), path) === undefined ? [] : [401]),
-  ...(method === "post" ? [415] : []),
+  ...(method === "post" || method === "put" ? [415] : []),
   ...(path.startsWith("/health/") ? [] : [429])
 ]
 

@@ -12,9 +12,13 @@ import { Payments } from "../application/Payments.ts"
 import { SettlePayment } from "../application/SettlePayment.ts"
 import { StatusReport } from "../application/StatusReport.ts"
 import { Subscribers } from "../application/Timeline.ts"
+import * as Config from "../Config.ts"
 import type { AppConfig } from "../Config.ts"
 import { faultPoints } from "../FaultPoints.ts"
 import { KnownNames } from "../http/admin/KnownNames.ts"
+import { SettingsInForce } from "../http/admin/SettingsInForce.ts"
+import { ConsumerReport } from "../operations/ConsumerReport.ts"
+import { AuditReport } from "../operations/AuditReport.ts"
 import { ConsumerLag } from "../operations/ConsumerLag.ts"
 import { EventSearch } from "../operations/EventSearch.ts"
 import { ArmedFaults } from "../operations/faults/ArmedFaults.ts"
@@ -29,6 +33,7 @@ import { Outbox } from "../outbox/Outbox.ts"
 import { Ids } from "../platform/Ids.ts"
 import { Fibers } from "../platform/Supervised.ts"
 import { Wakeups } from "../platform/Wakeups.ts"
+import * as SandboxControl from "../sandbox/SandboxControl.ts"
 import * as SandboxSchema from "../sandbox/SandboxSchema.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { TaskWakeup } from "../tasks/TaskWakeup.ts"
@@ -56,6 +61,7 @@ const decisions = StatusReport.layer.pipe(
       InboxDeadLetters.layer,
       InboxReport.layer,
       PauseDecisions.layer,
+      AuditReport.layer,
       TaskReport.layer,
       PaymentReport.layer,
       UnsettledMail.layer,
@@ -73,8 +79,10 @@ export const operations = decisions.pipe(
 
 /** What /admin needs, over the use cases that the service has anyway. */
 export const admin = Layer.mergeAll(
-  decisions,
+  ConsumerReport.layer.pipe(Layer.provide(ConsumerLag.layer(consumed)), Layer.provideMerge(decisions)),
   SettlePayment.layer,
+  SandboxControl.layer,
+  Layer.effect(SettingsInForce, Config.inForce),
   KnownNames.layer({ topic: topicNames, consumer: consumerNames, "task type": taskTypeNames })
 )
 

@@ -3,44 +3,8 @@
  */
 import { Clock, Context, Effect, Layer, Ref, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { type Command, State } from "../http/admin/GatewayBehaviour.ts"
 import * as Rows from "../platform/Rows.ts"
-
-/**
- * - `normal`: as the payment method says.
- * - `slow`: does as requested, and answers `delayMillis` late.
- * - `down`: 503, and nothing is done.
- * - `error`, `error-after`: 500, before or after the charge or refund is made.
- * - `timeout`, `timeout-after`: no answer, before or after it is made.
- */
-export const Mode = Schema.Literals(["normal", "slow", "down", "error", "error-after", "timeout", "timeout-after"])
-export type Mode = typeof Mode.Type
-
-/** `first`: reported before the charge is answered. */
-export const WebhookMode = Schema.Literals(["once", "twice", "first", "never"])
-export type WebhookMode = typeof WebhookMode.Type
-
-const Millis = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 86_400_000 }))
-
-/** The body of `PUT /behaviour`. A missing field has its default. The fault ends after `times` requests or `durationMillis`, or never. */
-export const Command = Schema.Struct({
-  mode: Schema.optionalKey(Mode),
-  delayMillis: Schema.optionalKey(Millis),
-  times: Schema.optionalKey(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000_000 }))),
-  durationMillis: Schema.optionalKey(Millis),
-  webhooks: Schema.optionalKey(WebhookMode)
-})
-export type Command = typeof Command.Type
-
-const State = Schema.Struct({
-  mode: Mode,
-  delayMillis: Schema.Int,
-  /** Requests that still get the fault; null for all. */
-  timesLeft: Schema.NullOr(Schema.Int),
-  /** When the fault ends, in Unix milliseconds of this machine; null for never. */
-  untilMillis: Schema.NullOr(Schema.Int),
-  webhooks: WebhookMode
-})
-export type State = typeof State.Type
 
 /** Late enough to be noticed, and well below a client's timeout. */
 const defaultDelayMillis = 2_000

@@ -9,6 +9,7 @@ import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } fr
 import { SqlClient } from "effect/sql"
 import { shortText } from "../domain/Text.ts"
 import * as Provenance from "../http/access/Provenance.ts"
+import { Command, type Mode } from "../http/admin/GatewayBehaviour.ts"
 import * as Body from "../http/Body.ts"
 import { listen, type ListenFailed } from "../http/HttpServer.ts"
 import { Problem, toResponse } from "../http/Problems.ts"
@@ -16,7 +17,7 @@ import { RandomUuid } from "../platform/RandomUuid.ts"
 import { Fibers } from "../platform/Supervised.ts"
 import * as Turn from "../platform/Turn.ts"
 import type { MigrationsError } from "../postgres/Migrations.ts"
-import { Behaviour, Command, type Mode } from "./Behaviour.ts"
+import { Behaviour } from "./Behaviour.ts"
 import { Books, type Charge, type NewRefund, type Report } from "./Books.ts"
 import * as Dashboard from "./Dashboard.ts"
 import { treatmentOf } from "./Methods.ts"
@@ -134,6 +135,8 @@ export class GatewayServer extends Context.Service<
     readonly url: string
     /** Sets the receiver of webhook reports, from now on. */
     readonly reportTo: (target: WebhookTarget) => Effect.Effect<void>
+    /** How it behaves, and the way to change that without a request. */
+    readonly behaviour: Pick<Behaviour["Service"], "get" | "set">
   }
 >()("paid-once/sandbox/GatewayServer") {
   /** Creates its schema if it is missing, and serves until the scope ends. */
@@ -259,7 +262,7 @@ export class GatewayServer extends Context.Service<
       const admit = yield* Provenance.make
       yield* server.serve(around(answering(Effect.andThen(admit, router.asHttpEffect()))))
       yield* Effect.addFinalizer(() => drain(graceMillis))
-      return GatewayServer.of({ url: address.url, reportTo: webhooks.target })
+      return GatewayServer.of({ url: address.url, reportTo: webhooks.target, behaviour })
     })
   ).pipe(
     Layer.provide(Layer.mergeAll(Books.layer, Behaviour.layer, WebhookSender.layer)),

@@ -1,5 +1,5 @@
 /** How the sandbox gateway treats a payment method. */
-import type { Mode } from "./Behaviour.ts"
+import type { Mode } from "../http/admin/GatewayBehaviour.ts"
 
 export interface Treatment {
   /** Why it is declined; null captures. */

@@ -23,6 +23,15 @@ import { Api } from "../../src/http/Api.ts"
 import * as BrokerHealth from "../../src/http/BrokerHealth.ts"
 import { HealthParts, Readiness } from "../../src/http/Health.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
+import { CustomerEvents } from "../../src/application/CustomerEvents.ts"
+import { GroupProgress } from "../../src/brokers/GroupProgress.ts"
+import { faultPoints } from "../../src/FaultPoints.ts"
+import { ConsumerLag } from "../../src/operations/ConsumerLag.ts"
+import { ConsumerReport } from "../../src/operations/ConsumerReport.ts"
+import { EventSearch } from "../../src/operations/EventSearch.ts"
+import { ArmedFaults } from "../../src/operations/faults/ArmedFaults.ts"
+import { AuditReport } from "../../src/operations/AuditReport.ts"
+import * as SandboxControl from "../../src/sandbox/SandboxControl.ts"
 import { KnownNames } from "../../src/http/admin/KnownNames.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { InboxReport } from "../../src/operations/InboxReport.ts"
@@ -58,6 +67,17 @@ const gatewaySettings = Layer.effect(
 /** The secret with which the gateway signs in tests. */
 export const webhookSecret = Redacted.make("a-secret-of-two-companies")
 
+/** How far a consumer of these tests has read: one record of two, in the first partition. */
+const lag = Layer.provide(
+  ConsumerLag.layer([{ name: "analytics", topic: "orders" }]),
+  Layer.succeed(
+    GroupProgress,
+    GroupProgress.of({
+      of: () => Effect.succeed([{ partition: 0, end: 2n, committed: 1n, lag: 1, owner: "a process" }])
+    })
+  )
+)
+
 /** Behind /admin. */
 const operator = Layer.mergeAll(
   OutboxDeadLetters.layer,
@@ -65,12 +85,16 @@ const operator = Layer.mergeAll(
   InboxDeadLetters.layer,
   InboxReport.layer,
   PauseDecisions.layer,
+  AuditReport.layer,
+  SandboxControl.layer,
+  ArmedFaults.layer(faultPoints),
+  Layer.provide(CustomerEvents.layer, EventSearch.layer),
   TaskReport.layer,
   PaymentReport.layer,
   SettlePayment.layer,
   UnsettledMail.layer,
   KnownNames.layer({ topic: ["orders"], consumer: ["analytics"], "task type": ["email", "note"] })
-)
+).pipe((services) => Layer.provideMerge(Layer.provide(ConsumerReport.layer, lag), services))
 
 const applicationWith = (gatewayClient: typeof Gateway.layerHttp) =>
   Layer.mergeAll(

@@ -223,7 +223,7 @@ layer(World.layer, { excludeTestServices: true, timeout: "60 seconds" })("TLS", 
         )
         const sql = yield* PgClient.PgClient
         const rows = yield* sql`
-          SELECT DISTINCT application_name AS name, ssl FROM pg_stat_activity JOIN pg_stat_ssl USING (pid)
+          SELECT DISTINCT regexp_replace(application_name, ' control .+', ' control') AS name, ssl FROM pg_stat_activity JOIN pg_stat_ssl USING (pid)
           WHERE application_name LIKE 'every%' ORDER BY 1`
         assert.deepStrictEqual(rows, [
           { name: "every", ssl: true },

@@ -6,7 +6,9 @@ import type { MailNotFound, MailNotPossible } from "../../application/mail/Unset
 import type { PaymentNotFound } from "../../application/Payments.ts"
 import type { SettleRefused } from "../../application/SettlePayment.ts"
 import type * as DeadLetters from "../../operations/DeadLetters.ts"
+import type { FaultsOff } from "../../operations/faults/ArmedFaults.ts"
 import type { Preview } from "../../operations/ReportSql.ts"
+import type { FaultPointUnknown } from "../../platform/FaultInjection.ts"
 import type { Operator } from "../../platform/OperatorAudit.ts"
 import type { TaskNotFound, TaskNotPossible } from "../../tasks/Tasks.ts"
 import * as Body from "../Body.ts"
@@ -16,6 +18,8 @@ import { currentOperator } from "./CurrentOperator.ts"
 /** What the services refuse. */
 type Refusal =
   | DeadLetters.Refusal
+  | FaultPointUnknown
+  | FaultsOff
   | MailNotFound
   | MailNotPossible
   | PaymentNotFound
@@ -26,6 +30,8 @@ type Refusal =
 /** 404: there is no such thing. 409: its state does not allow it. */
 const statusOf: Readonly<Record<Refusal["_tag"], 404 | 409>> = {
   EventUnknown: 404,
+  FaultPointUnknown: 404,
+  FaultsOff: 404,
   MailNotFound: 404,
   PaymentNotFound: 404,
   TaskNotFound: 404,

@@ -1,5 +1,9 @@
 /** The groups of the operators' API, under /admin. `../Api.ts` adds them to the service's, and `AdminHandlers.ts` has their handlers. */
+import { AuditApi } from "./AuditApi.ts"
+import { ConsumersApi, EventsApi } from "./EventsApi.ts"
+import { FaultsApi } from "./FaultsApi.ts"
 import { InboxApi } from "./InboxApi.ts"
+import { AdminGatewayApi, SettingsApi } from "./InstallationApi.ts"
 import { AdminMailApi, AdminPaymentsApi } from "./MoneyApi.ts"
 import { DeadLettersApi, OutboxApi } from "./OutboxApi.ts"
 import { PausesApi } from "./PausesApi.ts"
@@ -14,5 +18,11 @@ export const adminGroups = [
   AdminTasksApi,
   AdminPaymentsApi,
   AdminMailApi,
-  PausesApi
+  PausesApi,
+  EventsApi,
+  ConsumersApi,
+  FaultsApi,
+  AuditApi,
+  SettingsApi,
+  AdminGatewayApi
 ] as const

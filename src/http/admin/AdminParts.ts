@@ -25,12 +25,18 @@ const sinceMessage = `must be a whole number of seconds between 1 and ${maxSince
 const Seconds = Schema.Int.check(
   Schema.isBetween({ minimum: 1, maximum: maxSinceSeconds }, { message: sinceMessage })
 ).annotate({ message: sinceMessage })
-const SecondsText = Schema.String.check(Schema.isPattern(/^[1-9]\d{0,8}$/, { message: sinceMessage })).pipe(
+export const SecondsText = Schema.String.check(Schema.isPattern(/^[1-9]\d{0,8}$/, { message: sinceMessage })).pipe(
   Schema.decodeTo(Seconds, SchemaTransformation.numberFromString)
 )
 
 /** What the generated document can't tell of the parameters that are read from text. */
 export const parameters = {
+  untilSeconds: {
+    type: "integer",
+    minimum: 1,
+    maximum: maxSinceSeconds,
+    description: "Only from before these last seconds"
+  },
   limit: {
     type: "integer",
     minimum: 1,

@@ -4,7 +4,7 @@ import { HttpApi, HttpApiGroup, OpenApi } from "effect/http-api"
 import { shortText } from "../../domain/Text.ts"
 import { Redriven } from "../../operations/DeadLetters.ts"
 import { Handled } from "../../operations/InboxDeadLetters.ts"
-import { Cause, Cursor, Entry, State } from "../../operations/InboxReport.ts"
+import { Cause, Cursor, Details, Entry, State, Status } from "../../operations/InboxReport.ts"
 import {
   bulkBody,
   causesOf,
@@ -44,6 +44,17 @@ export const InboxApi = HttpApiGroup.make("adminInbox")
       summary: "List events that a consumer has not applied",
       description:
         "Without `status` those that wait for themselves: dead, gap and retrying. `parked` waits behind them."
+    }),
+    reading("status", "/admin/inbox", {
+      success: Schema.Struct({ items: Schema.Array(Status.annotate({ identifier: "InboxStatus" })) }).annotate({
+        identifier: "InboxStatuses"
+      }),
+      summary: "Count each consumer's waiting events by state"
+    }),
+    reading("show", "/admin/inbox/dead-letters/:consumer/:eventId", {
+      params,
+      success: Details.annotate({ identifier: "InboxEventDetails" }),
+      summary: "Get all that is known of an event at a consumer: its payload, its headers and its story"
     }),
     reading("causes", "/admin/inbox/causes", {
       query: { ...filter, ...causesQuery },

@@ -39,6 +39,10 @@ export const layer = HttpApiBuilder.group(
           )
         )
       )
+      .handle("status", () => Effect.map(report.status(known.names.consumer), (items) => ({ items })))
+      .handle("show", ({ params: { consumer, eventId } }) =>
+        answering(Effect.andThen(known.inPath("consumer", consumer), report.show(consumer, eventId)))
+      )
       .handle("causes", ({ query }) =>
         answering(
           Effect.andThen(

@@ -12,6 +12,7 @@ export type Kind = "topic" | "consumer" | "task type"
 export class KnownNames extends Context.Service<
   KnownNames,
   {
+    readonly names: Readonly<Record<Kind, ReadonlyArray<string>>>
     /** Fails with 404 where a path has an unknown name. */
     readonly inPath: (kind: Kind, name: string) => Effect.Effect<void, Problem>
     /** Fails with 400 where the field of a filter has an unknown name. A filter without one is as good. */
@@ -26,6 +27,7 @@ export class KnownNames extends Context.Service<
     return Layer.succeed(
       KnownNames,
       KnownNames.of({
+        names,
         inPath: (kind, name) =>
           names[kind].includes(name)
             ? Effect.void

@@ -41,11 +41,12 @@ export class FaultsOff extends Schema.TaggedError<FaultsOff>()("FaultsOff", {}) 
 }
 
 /** The state of a point after a decision. `changed` is false where it was so before, and nothing was written. */
-export interface Decided {
-  readonly point: string
-  readonly status: "armed" | "clear"
-  readonly changed: boolean
-}
+export const Decided = Schema.Struct({
+  point: Schema.String,
+  status: Schema.Literals(["armed", "clear"]),
+  changed: Schema.Boolean
+})
+export type Decided = typeof Decided.Type
 
 /** More than a program has points. */
 const faultLimit = 1_000
