@@ -20,6 +20,7 @@ import { netOutboxMutants } from "./netMutants.ts"
 import { inboxMutants } from "./inboxMutants.ts"
 import { operationsMutants } from "./operationsMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
+import { commandsMutants } from "./CommandsMutants.ts"
 import { pauseMutants } from "./pauseMutants.ts"
 import { paymentsMutants } from "./paymentsMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
@@ -195,6 +196,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...guardMutants,
   ...fuzzMutants,
   ...operationsMutants,
+  ...commandsMutants,
   ...pauseMutants,
   ...paymentsMutants,
   ...platformMutants,
