@@ -79,9 +79,7 @@ export const onPage = <A, E, R>(
     use(
       {
         ...options,
-        allowed: new RegExp(
-          `status of 401${options.allowed === undefined ? "" : `|${options.allowed.source}`}`
-        )
+        allowed: new RegExp(`status of 401${options.allowed === undefined ? "" : `|${options.allowed.source}`}`)
       },
       (page) => Effect.andThen(signIn(page, options.path), body(page))
     )

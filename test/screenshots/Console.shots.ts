@@ -76,8 +76,8 @@ Browser.describe("pictures of the console", () => {
                 Effect.map(page.text, (text) => !/(Opening|Looking|Reading|Asking|Adding)[^\n]*…/.test(text))
               )
               if (before !== undefined) yield* before(page)
-              const file = Path.join(folder, `${name}.png`)
-              yield* Effect.promise(() => page.page.screenshot({ path: file as `${string}.png` }))
+              const file = `${folder}/${name}.png` as const
+              yield* Effect.promise(() => page.page.screenshot({ path: file }))
               bytes += statSync(file).size
             })
           )
