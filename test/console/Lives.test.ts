@@ -147,12 +147,14 @@ Browser.describe("the console and what befalls its service", () => {
         Effect.gen(function* () {
           const sql = yield* SqlClient.SqlClient
           const off = yield* World.startBeside()
+          yield* World.outboxDeadLetter(off.url)
           const isNotHere = /status of 404 .*\/admin\/(faults|gateway)/
           yield* World.onPage({ url: off.url, path: "/console/break-it", allowed: isNotHere }, (page) =>
             Effect.gen(function* () {
               yield* page.see("Faults are switched off.")
               yield* page.see("FAULTS=on npm start")
               yield* page.see("This service charges at GATEWAY_URL")
+              yield* page.see("An event waits for a decision, and nothing is lost.")
             })
           )
           yield* off.signal("SIGTERM")
