@@ -77,7 +77,7 @@ export const operations = decisions.pipe(
   Layer.provideMerge(useCases)
 )
 
-/** What /admin needs, over the use cases that the service has anyway. */
+/** The services of /admin, over the use cases that the service has anyway. */
 export const admin = Layer.mergeAll(
   ConsumerReport.layer.pipe(Layer.provide(ConsumerLag.layer(consumed)), Layer.provideMerge(decisions)),
   SettlePayment.layer,
