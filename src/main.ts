@@ -27,7 +27,7 @@ import { logging, settings } from "./Settings.ts"
 
 export { consumerNames } from "./main/Inbox.ts"
 export { taskTypeNames } from "./main/Tasks.ts"
-export { topicNames } from "./main/Brokers.ts"
+export { brokerOf, topicNames } from "./main/Brokers.ts"
 export { nameOf, resetEmbedded, root, settingsOf, temporaryPostgres } from "./main/Storage.ts"
 
 /**

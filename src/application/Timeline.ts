@@ -1,7 +1,7 @@
 /** The timeline of an order: each of its events, how far it has been delivered, and which subscribers have applied it. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { OrderId } from "../domain/Ids.ts"
-import { AppliedEvents } from "../operations/AppliedEvents.ts"
+import { AppliedEvents, WaitingState } from "../operations/AppliedEvents.ts"
 import { History, PastEvent, timelinePage } from "../operations/History.ts"
 import { type OrderNotFound, Orders } from "./Orders.ts"
 
@@ -10,6 +10,9 @@ export class Subscribers extends Context.Service<Subscribers, { readonly names: 
   "paid-once/application/Subscribers"
 ) {}
 
+/** What a consumer has made of an event. `pending` has not come to it, or is being applied; `parked` waits for an earlier event of its order. */
+const ConsumerState = Schema.Literals(["applied", "pending", ...WaitingState.literals])
+
 export const TimelineView = Schema.Struct({
   orderId: OrderId,
   /** False where retention has dropped events of this page. */
@@ -17,7 +20,7 @@ export const TimelineView = Schema.Struct({
   events: Schema.Array(
     Schema.Struct({
       ...PastEvent.fields,
-      consumers: Schema.Record(Schema.String, Schema.Literals(["applied", "pending"]))
+      consumers: Schema.Record(Schema.String, ConsumerState)
     })
   ),
   /** The last version of this page; null where the order has no more. */
@@ -45,18 +48,16 @@ export class Timeline extends Context.Service<
         const events = yield* history.of(orderId, cursor)
         const end = cursor + timelinePage
         const applied = yield* appliedEvents.applied(names, orderId, events)
+        const waiting = yield* appliedEvents.waiting(names, events)
+        const stateOf = (key: string): typeof ConsumerState.Type =>
+          applied.has(key) ? "applied" : (waiting.get(key) ?? "pending")
         return {
           orderId,
           // Versions are contiguous, so the count shows whether an event is missing. There may be more: the order was read before.
           complete: events.length >= Math.min(version, end) - cursor,
           events: events.map((event) => ({
             ...event,
-            consumers: Object.fromEntries(
-              names.map((name) => [
-                name,
-                applied.has(`${name} ${event.eventId}`) ? ("applied" as const) : ("pending" as const)
-              ])
-            )
+            consumers: Object.fromEntries(names.map((name) => [name, stateOf(`${name} ${event.eventId}`)]))
           })),
           nextCursor: version > end ? end : null
         }

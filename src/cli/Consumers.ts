@@ -1,11 +1,13 @@
-/** `paid-once consumers list|pause|resume`, and `paid-once dispatcher pause|resume`: what reads and sends events. */
+/** `paid-once consumers list|lag|pause|resume`, and `paid-once dispatcher pause|resume`: what reads and sends events. */
 import { Effect } from "effect"
-import { Command } from "effect/cli"
+import { Command, Flag } from "effect/cli"
 import * as Main from "../main.ts"
+import { ConsumerLag, type Lag } from "../operations/ConsumerLag.ts"
 import { InboxReport } from "../operations/InboxReport.ts"
 import { PauseDecisions } from "../operations/pauses/PauseDecisions.ts"
-import { json, onDatabase, print, table } from "./Operator.ts"
+import { json, knownIfGiven, onBroker, onDatabase, print, table } from "./Operator.ts"
 import { pauseCommands } from "./Pauses.ts"
+import { ExitStatus } from "./Process.ts"
 
 const list = Command.make(
   "list",
@@ -39,11 +41,50 @@ const list = Command.make(
   })
 ).pipe(Command.withDescription("List the consumers, and what of each waits for a person"))
 
+const lagLines = (found: ReadonlyArray<Lag>): ReadonlyArray<string> => [
+  ...table([
+    ["CONSUMER", "PARTITION", "LAG", "COMMITTED", "END", "OWNER"],
+    ...found.flatMap(({ consumer, lag, partitions, topic }) => [
+      [consumer, topic, lag === null ? "unknown" : String(lag), "", "", ""],
+      ...partitions.map((one) => [
+        "",
+        String(one.partition),
+        String(one.lag),
+        one.committed ?? "",
+        one.end,
+        one.owner ?? ""
+      ])
+    ])
+  ]),
+  ...found.flatMap(({ consumer, unknown }) => (unknown === null ? [] : [`${consumer}: ${unknown}`]))
+]
+
+const lag = Command.make(
+  "lag",
+  {
+    json,
+    consumer: Flag.String("consumer").pipe(
+      Flag.withDescription(`only of this consumer: ${Main.consumerNames.join(", ")}`),
+      Flag.optional
+    )
+  },
+  Effect.fnUntraced(function* ({ consumer, json }) {
+    const name = yield* knownIfGiven("consumer", Main.consumerNames, consumer)
+    const all = yield* onBroker(ConsumerLag.use((report) => report.all))
+    const found = all.filter((one) => name === undefined || one.consumer === name)
+    yield* print(json, { items: found }, () => lagLines(found))
+    if (found.some(({ lag }) => lag === null)) return yield* Effect.fail(new ExitStatus(1))
+  })
+).pipe(
+  Command.withDescription("How far each consumer is behind, by partition, and who reads it; exit status 1 if unknown")
+)
+
 /** The command. */
 export const consumers = Command.make("consumers").pipe(
   Command.withDescription("What reads events: look, pause, resume"),
   Command.withSubcommands([
     list,
+    lag,
     ...pauseCommands("consumer", Main.consumerNames, "Read and apply no more events; they wait in the topic.")
   ])
 )

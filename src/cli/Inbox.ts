@@ -187,8 +187,9 @@ const retry = Command.make(
       return yield* Effect.fail(new ExitStatus(2))
     }
     if (!many && Option.isSome(consumer) && Option.isSome(eventId)) {
+      const name = yield* known("consumer", Main.consumerNames, consumer.value)
       const handled = yield* onDatabase(
-        Effect.flatMap(InboxDeadLetters, (letters) => letters.retry(consumer.value, eventId.value, operator))
+        Effect.flatMap(InboxDeadLetters, (letters) => letters.retry(name, eventId.value, operator))
       )
       return yield* printHandled(json, handled)
     }
@@ -203,8 +204,9 @@ const discard = Command.make(
   "discard",
   { json, consumer, eventId, reason, by },
   Effect.fnUntraced(function* ({ by, consumer, eventId, json, reason }) {
+    const name = yield* known("consumer", Main.consumerNames, consumer)
     const handled = yield* onDatabase(
-      Effect.flatMap(InboxDeadLetters, (letters) => letters.discard(consumer, eventId, operatorOf({ by, reason })))
+      Effect.flatMap(InboxDeadLetters, (letters) => letters.discard(name, eventId, operatorOf({ by, reason })))
     )
     yield* printHandled(json, handled)
   })
@@ -214,8 +216,9 @@ const skip = Command.make(
   "skip",
   { json, consumer, eventId, reason, by },
   Effect.fnUntraced(function* ({ by, consumer, eventId, json, reason }) {
+    const name = yield* known("consumer", Main.consumerNames, consumer)
     const handled = yield* onDatabase(
-      Effect.flatMap(InboxDeadLetters, (letters) => letters.skip(consumer, eventId, operatorOf({ by, reason })))
+      Effect.flatMap(InboxDeadLetters, (letters) => letters.skip(name, eventId, operatorOf({ by, reason })))
     )
     yield* printHandled(json, handled)
   })

@@ -12,6 +12,9 @@ import { logging } from "../Settings.ts"
 import { unpresentable } from "../platform/StorableText.ts"
 import { duration } from "../Variable.ts"
 import { ExitStatus } from "./Process.ts"
+import * as Terminal from "./Terminal.ts"
+
+export { table } from "./Terminal.ts"
 
 export const json = Flag.Boolean("json").pipe(
   Flag.withDescription("print JSON for programs to read"),
@@ -58,15 +61,19 @@ export const eventFilters = {
   )
 }
 
-/** Seconds back from now: of the last hours or days. */
-export const since = Flag.String("since").pipe(
-  Flag.withDescription("only of this last time, for example 30m, 2h or 1d"),
-  Flag.filterMap(
-    (text) => Option.map(Result.getSuccess(duration(text)), (millis) => millis / 1_000),
-    (text) => `"${text}" is not a time like 90s, 30m, 2h or 1d`
-  ),
-  Flag.optional
-)
+/** Seconds back from now. */
+export const ago = (name: string, description: string) =>
+  Flag.String(name).pipe(
+    Flag.withDescription(description),
+    Flag.filterMap(
+      (text) => Option.map(Result.getSuccess(duration(text)), (millis) => millis / 1_000),
+      (text) => `"${text}" is not a time like 90s, 30m, 2h or 1d`
+    ),
+    Flag.optional
+  )
+
+/** Of the last hours or days. */
+export const since = ago("since", "only of this last time, for example 30m, 2h or 1d")
 
 const printable = (text: string): string => text.replaceAll(unpresentable, "\uFFFD")
 
@@ -116,6 +123,13 @@ export const onDatabase = <A, E, R extends Main.OperatorServices>(work: Effect.E
     return yield* Effect.provide(work, Main.operator(config))
   })
 
+/** {@link onDatabase}, for work that also asks the broker, which is named on stderr, too. */
+export const onBroker = <A, E, R extends Main.OperatorServices>(work: Effect.Effect<A, E, R>) =>
+  Effect.gen(function* () {
+    yield* named(`the broker is ${Main.brokerOf(yield* Config.load)}`)
+    return yield* onDatabase(work)
+  })
+
 /** {@link onDatabase}, for work that also asks the payment gateway, which is named on stderr, too. */
 export const onGateway = <A, E, R extends Main.CashierServices>(work: Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
@@ -153,7 +167,7 @@ export const printPage = <A>(
   row: (item: A) => ReadonlyArray<string>
 ) =>
   print(asJson, page, () => [
-    ...(page.items.length === 0 ? ["None."] : table([head, ...page.items.map(row)])),
+    ...(page.items.length === 0 ? ["None."] : Terminal.table([head, ...page.items.map(row)])),
     ...(page.nextCursor === null
       ? []
       : [`There are more: --cursor ${page.nextCursor.includes(" ") ? `"${page.nextCursor}"` : page.nextCursor}`])
@@ -161,7 +175,13 @@ export const printPage = <A>(
 
 /** Prints lines, or JSON. Strangers' words are in both: none of them moves the cursor, or turns the text around it. */
 export const print = (asJson: boolean, value: unknown, lines: () => ReadonlyArray<string>) =>
-  Console.log(asJson ? printableJson(value) : lines().map(printable).join("\n"))
+  Console.log(
+    asJson
+      ? printableJson(value)
+      : lines()
+          .map((line) => Terminal.colour(printable(line), Terminal.current()))
+          .join("\n")
+  )
 
 /** One line about the event, or JSON. */
 export const printHandled = (asJson: boolean, handled: Handled<EventKey, string>) => {
@@ -180,15 +200,3 @@ export const printRedriven = Effect.fnUntraced(function* (asJson: boolean, redri
   ])
   if (refusedCount > 0) return yield* Effect.fail(new ExitStatus(1))
 })
-
-/** Columns as wide as their widest cell. A row is a line, whatever line breaks are in it. */
-export const table = (given: ReadonlyArray<ReadonlyArray<string>>): ReadonlyArray<string> => {
-  const rows = given.map((row) => row.map((cell) => cell.replaceAll(/\s+/g, " ").trim()))
-  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
-  return rows.map((row) =>
-    row
-      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-      .join("  ")
-      .trimEnd()
-  )
-}

@@ -3,7 +3,7 @@ import { Console, Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import * as Main from "../main.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
-import { type Cause, type Details, Listed, OutboxReport } from "../operations/OutboxReport.ts"
+import { type Cause, Listed, OutboxReport } from "../operations/OutboxReport.ts"
 import {
   by,
   byCause,
@@ -20,9 +20,9 @@ import {
   printPage,
   printRedriven,
   reason,
-  storyLines,
   table
 } from "./Operator.ts"
+import { show } from "./Events.ts"
 import { ExitStatus } from "./Process.ts"
 
 const Id = Schema.String.check(Schema.isUUID())
@@ -121,32 +121,6 @@ const list = Command.make(
 ).pipe(
   Command.withDescription("List refused events, the newest first, and what waits behind them with --status parked")
 )
-
-const shown = (event: Details): ReadonlyArray<string> => [
-  ...table([
-    ["event", event.eventId],
-    ["status", event.status],
-    ["type", event.eventType],
-    ["aggregate", `${event.aggregateType} ${event.aggregateId}, version ${event.aggregateVersion}`],
-    ["topic", event.topic],
-    ["occurred", event.occurredAt],
-    ...(event.offset === null
-      ? []
-      : [["published", `${event.publishedAt}, partition ${event.partition}, offset ${event.offset}`]]),
-    ...(event.nextAttemptAt === null ? [] : [["next try", event.nextAttemptAt]]),
-    ...(event.aggregateParked === 0 ? [] : [["parked", `${event.aggregateParked} of its aggregate`]])
-  ]),
-  ...storyLines(event.story)
-]
-
-const show = Command.make(
-  "show",
-  { json, eventId },
-  Effect.fnUntraced(function* ({ eventId, json }) {
-    const event = yield* onDatabase(Effect.flatMap(OutboxReport, (report) => report.show(eventId)))
-    yield* print(json, event, () => shown(event))
-  })
-).pipe(Command.withDescription("Show one event: where it is, each refused send, and who did what to it"))
 
 const retry = Command.make(
   "retry",

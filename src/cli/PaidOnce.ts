@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 /**
- * The command line: `paid-once serve | gateway | migrate | maintenance run | status | outbox | inbox | tasks | payments | mail | consumers | dispatcher | audit | api-key | demo | reset`.
+ * The command line: `paid-once serve | gateway | migrate | maintenance run | status | outbox | inbox | events | tasks | payments | mail | consumers |
+ * dispatcher | faults | audit | api-key | demo | reset`.
  */
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Console, Effect, Layer, Option, Result } from "effect"
@@ -15,6 +16,8 @@ import { apiKey } from "./ApiKey.ts"
 import { audit } from "./Audit.ts"
 import { consumers, dispatcher } from "./Consumers.ts"
 import { demo } from "./Demo.ts"
+import { events } from "./Events.ts"
+import { faults } from "./Faults.ts"
 import { inbox } from "./Inbox.ts"
 import { mail } from "./Mail.ts"
 import * as MaintenanceCommand from "./Maintenance.ts"
@@ -23,10 +26,10 @@ import { payments } from "./Payments.ts"
 import { ExitStatus, runMain } from "./Process.ts"
 import { logging } from "../Settings.ts"
 import { reset } from "./Reset.ts"
+import { json } from "./Operator.ts"
 import { status } from "./Status.ts"
 import { tasks } from "./Tasks.ts"
-
-const json = Flag.Boolean("json").pipe(Flag.withDescription("print JSON for programs to read"), Flag.withDefault(false))
+import * as Usage from "./Usage.ts"
 
 /** The hard limit of a stop: this default until the configuration is read. */
 let hardMillis = 30_000
@@ -99,11 +102,13 @@ const program = Command.make("paid-once").pipe(
     status,
     outbox,
     inbox,
+    events,
     tasks,
     payments,
     mail,
     consumers,
     dispatcher,
+    faults,
     audit,
     apiKey,
     demo,
@@ -117,7 +122,7 @@ const program = Command.make("paid-once").pipe(
       Effect.fail(error._tag === "ShowHelp" && error.errors.length === 0 ? new ExitStatus(0) : new ExitStatus(2))
   ),
   Effect.scoped,
-  Effect.provide(NodeServices.layer)
+  Effect.provide(Layer.merge(NodeServices.layer, Usage.layer))
 )
 
 runMain(program, { hardMillis: () => hardMillis })

@@ -4,27 +4,37 @@ import { Command } from "effect/cli"
 import * as PaymentReport from "../application/PaymentReport.ts"
 import { StatusReport } from "../application/StatusReport.ts"
 import type { Decision, StatusView } from "../application/StatusView.ts"
-import { json, onDatabase, print, table } from "./Operator.ts"
+import { lasting } from "../platform/Lasting.ts"
+import { ConsumerLag, type Lag } from "../operations/ConsumerLag.ts"
+import { json, onBroker, print, table } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
 
-type Found = StatusView
+interface Found extends StatusView {
+  readonly lag: ReadonlyArray<Lag>
+}
+
+const read: Effect.Effect<Found, never, StatusReport | ConsumerLag> = Effect.gen(function* () {
+  return {
+    ...(yield* StatusReport.use((report) => report.read)),
+    lag: yield* ConsumerLag.use((report) => report.all)
+  }
+})
+
+/** The consumer's lag, and how many of its partitions nobody reads. */
+const lagOf = ({ lag, partitions }: Lag): string => {
+  const unread = partitions.filter(({ owner }) => owner === null).length
+  return lag === null
+    ? "lag unknown"
+    : `lag ${lag}${unread === 0 ? "" : `, ${unread} of ${partitions.length} partitions without a reader`}`
+}
 
 /** A decision as a line, with the command that shows it. */
 const lineOf = ({ command, count, sinceSeconds, what }: Decision) =>
   `${count} ${what}${sinceSeconds === null ? "" : `, for ${lasting(sinceSeconds)}`}: ${command}`
 
-/** As long as a person would say. */
-const lasting = (seconds: number): string =>
-  seconds < 120
-    ? `${Math.round(seconds)} s`
-    : seconds < 7_200
-      ? `${Math.round(seconds / 60)} min`
-      : seconds < 172_800
-        ? `${Math.round(seconds / 3_600)} h`
-        : `${Math.round(seconds / 86_400)} days`
-
 const shown = (found: Found): ReadonlyArray<string> => {
-  const { consumers, decisions, mail, outbox, paused, payments, tasks } = found
+  const { consumers, decisions, lag, mail, outbox, paused, payments, tasks } = found
+  const silent = lag.find(({ unknown }) => unknown !== null)
   return [
     ...table([
       [
@@ -32,11 +42,15 @@ const shown = (found: Found): ReadonlyArray<string> => {
         `${outbox.queued} queued, the oldest for ${outbox.oldestQueuedSeconds.toFixed(1)} s`,
         `${outbox.retrying} retrying, ${outbox.parked} parked, ${outbox.dead} dead`
       ],
-      ...consumers.map(({ consumer, dead, gaps, parked }) => [
-        consumer,
-        `${parked} parked`,
-        `${dead} dead, ${gaps} gaps`
-      ]),
+      ["broker", silent === undefined ? "answers" : `no answer: ${silent.unknown}`, ""],
+      ...consumers.map(({ consumer, dead, gaps, parked }) => {
+        const behind = lag.find((one) => one.consumer === consumer)
+        return [
+          consumer,
+          behind === undefined ? "lag unknown" : lagOf(behind),
+          `${parked} parked, ${dead} dead, ${gaps} gaps`
+        ]
+      }),
       ["payments", `${payments.charging} charging, ${payments.refunding} refunding`, `${payments.manual} manual`],
       ["mail", `${mail.waiting} waiting`, `${mail.dead} dead`],
       ...tasks.map(({ count, state, type }) => [`task ${type}`, `${count} ${state}`, ""])
@@ -57,7 +71,7 @@ export const status = Command.make(
   "status",
   { json },
   Effect.fnUntraced(function* ({ json }) {
-    const found = yield* onDatabase(StatusReport.use(({ read }) => read))
+    const found = yield* onBroker(read)
     yield* print(json, found, () => shown(found))
     if (found.decisions.length > 0) return yield* Effect.fail(new ExitStatus(1))
   })

@@ -7,8 +7,9 @@ import { Tasks } from "../tasks/Tasks.ts"
 import { TaskId, TaskState } from "../tasks/TaskType.ts"
 import {
   by,
+  byCause,
   json,
-  known,
+  knownIfGiven,
   onDatabase,
   operatorOf,
   pageFilter,
@@ -32,8 +33,7 @@ const type = Flag.String("type").pipe(
 )
 
 /** Tasks of a type that this version no longer has may still be in the table: they are listed, and can't be asked for by name. */
-const typeOf = (name: Option.Option<string>) =>
-  Option.isNone(name) ? Effect.succeed(undefined) : known("task type", Main.taskTypeNames, name.value)
+const typeOf = (name: Option.Option<string>) => knownIfGiven("task type", Main.taskTypeNames, name)
 
 const grouped = (causes: ReadonlyArray<Cause>) =>
   causes.length === 0
@@ -52,10 +52,7 @@ const list = Command.make(
       Flag.withDescription("only tasks in this state (default: pending, processing, failed and dead)"),
       Flag.optional
     ),
-    byCause: Flag.Boolean("by-cause").pipe(
-      Flag.withDescription("group failed and dead tasks by why they failed"),
-      Flag.withDefault(false)
-    ),
+    byCause,
     ...pageFlags(TaskId)
   },
   Effect.fnUntraced(function* ({ byCause, json, limit, status, type, ...flags }) {
@@ -63,7 +60,7 @@ const list = Command.make(
     const filter = { type: yield* typeOf(type), ...ofTime }
     if (byCause) {
       const causes = yield* onDatabase(Effect.flatMap(TaskReport, (report) => report.causes(filter, limit)))
-      return yield* print(json, causes, () => grouped(causes))
+      return yield* print(json, { items: causes }, () => grouped(causes))
     }
     const states = Option.match(status, { onNone: () => unfinished, onSome: (one) => [one] })
     const page = yield* onDatabase(TaskReport.use((report) => report.list(states, filter, { limit, cursor })))

@@ -49,6 +49,10 @@ export const progress = (config: AppConfig) =>
     ? EmbeddedProgress.layer
     : Layer.provide(KafkaProgress.layer, kafkaSettings(config, config.kafkaBrokers))
 
+/** Which broker that is, for a person. */
+export const brokerOf = ({ kafkaBrokers }: AppConfig): string =>
+  kafkaBrokers === undefined ? "the embedded one, in the database" : `Kafka at ${kafkaBrokers.join(", ")}`
+
 /** The topics that the service publishes to. */
 export const topicNames: ReadonlyArray<string> = [ordersTopic]
 

@@ -4,7 +4,12 @@ import { SqlClient } from "effect/sql"
 import { RetentionSettings } from "../platform/Retention.ts"
 import * as Rows from "../platform/Rows.ts"
 
+/** The state of an event that a consumer has not applied. `parked` waits behind another event, or for one that has not come. */
+export const WaitingState = Schema.Literals(["retrying", "parked", "dead", "discarded"])
+export type WaitingState = typeof WaitingState.Type
+
 const pairs = Rows.all(Schema.Struct({ pair: Schema.String }))
+const held = Rows.all(Schema.Struct({ pair: Schema.String, state: WaitingState }))
 
 export class AppliedEvents extends Context.Service<
   AppliedEvents,
@@ -25,6 +30,11 @@ export class AppliedEvents extends Context.Service<
       aggregateId: string,
       events: ReadonlyArray<{ readonly eventId: string; readonly version: number }>
     ) => Effect.Effect<ReadonlySet<string>>
+    /** Which of these events a consumer holds or has given up, as `consumer eventId`, with their states. */
+    readonly waiting: (
+      consumers: ReadonlyArray<string>,
+      events: ReadonlyArray<{ readonly eventId: string }>
+    ) => Effect.Effect<ReadonlyMap<string, WaitingState>>
   }
 >()("paid-once/operations/AppliedEvents") {
   static readonly layer: Layer.Layer<AppliedEvents, never, SqlClient.SqlClient> = Layer.effect(
@@ -52,6 +62,19 @@ export class AppliedEvents extends Context.Service<
                   AND a.subject_id = ANY (ARRAY(SELECT c.consumer_name || ' ' || id::text FROM unnest(${ids}::uuid[]) AS id))
                   AND (a.before ->> 'version')::int4 < e.version AND (a.after ->> 'version')::int4 >= e.version)`)
           return new Set(rows.map((row) => row.pair))
+        }, Effect.orDie),
+
+        waiting: Effect.fn("AppliedEvents.waiting")(function* (consumers, events) {
+          const ids = events.map(({ eventId }) => eventId)
+          const rows = yield* held(client`
+            SELECT p.consumer_name || ' ' || p.event_id AS pair,
+                   CASE WHEN h.event_id = p.event_id AND h.status = 'retrying' THEN 'retrying' ELSE 'parked' END AS state
+            FROM inbox_parked AS p JOIN inbox_holds AS h USING (consumer_name, aggregate_id)
+            WHERE p.event_id = ANY (${ids}::text[]) AND p.consumer_name = ANY (${[...consumers]}::text[])
+            UNION ALL
+            SELECT consumer_name || ' ' || event_id, status FROM inbox_dead_letters
+            WHERE event_id = ANY (${ids}::text[]) AND consumer_name = ANY (${[...consumers]}::text[])`)
+          return new Map(rows.map(({ pair, state }) => [pair, state]))
         }, Effect.orDie)
       })
     )

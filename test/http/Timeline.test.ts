@@ -37,6 +37,58 @@ layer(Layer.provideMerge(Queue.layer, service), { excludeTestServices: true })("
     })
   )
 
+  it.effect("says what a consumer has made of an event: applied, tried again, waiting, or given up", () =>
+    Effect.gen(function* () {
+      const { url } = yield* BoundAddress
+      const sql = yield* SqlClient.SqlClient
+      /** An order with two events, as the consumer holds it: its head's state, what is parked behind it, and what is no longer tried. */
+      const held = Effect.fnUntraced(function* (given: {
+        readonly hold?: "retrying" | "gap" | "dead"
+        readonly parked?: ReadonlyArray<1 | 2>
+        readonly buried?: "dead" | "discarded"
+        readonly applied?: boolean
+      }) {
+        const { json: order } = yield* send(`${url}/orders`, { body: newOrder })
+        const headers = { "idempotency-key": `held-${order.id}` }
+        yield* send(`${url}/orders/${order.id}/pay`, { body: { paymentMethod: "pm_ok" }, headers })
+        const read = Effect.map(
+          send(`${url}/orders/${order.id}/timeline`),
+          ({ json }) =>
+            json.events as ReadonlyArray<{ readonly eventId: string; readonly consumers: Record<string, string> }>
+        )
+        const [first, second] = (yield* read).map(({ eventId }) => eventId)
+        if (given.applied === true) {
+          yield* sql`INSERT INTO processed_events VALUES ('analytics', ${first!}::uuid, clock_now())`
+        }
+        if (given.buried !== undefined) {
+          yield* sql`
+            INSERT INTO inbox_dead_letters (consumer_name, aggregate_id, position, event_id, topic, broker_partition, broker_offset,
+                                            record_headers, parked_at, status, attempts, history, ended_at)
+            VALUES ('analytics', ${order.id}, 1, ${first!}, 'orders', 0, 1, '{}', clock_now(), ${given.buried}, 10, '[]', clock_now())`
+        }
+        if (given.hold !== undefined) {
+          const due = given.hold === "retrying" ? sql`clock_now()` : sql`NULL`
+          yield* sql`
+            INSERT INTO inbox_holds (consumer_name, aggregate_id, topic, event_id, status, attempts, next_attempt_at, held_at)
+            VALUES ('analytics', ${order.id}, 'orders', ${given.hold === "gap" ? second! : first!}, ${given.hold}, 1, ${due}, clock_now())`
+        }
+        for (const version of given.parked ?? []) {
+          yield* sql`
+            INSERT INTO inbox_parked (consumer_name, aggregate_id, position, event_id, topic, broker_partition, broker_offset,
+                                      record_headers, parked_at)
+            VALUES ('analytics', ${order.id}, ${version}, ${version === 1 ? first! : second!}, 'orders', 0, ${version}, '{}', clock_now())`
+        }
+        return (yield* read).map(({ consumers }) => consumers["analytics"])
+      })
+      assert.deepStrictEqual(yield* held({}), ["pending", "pending"])
+      assert.deepStrictEqual(yield* held({ applied: true }), ["applied", "pending"])
+      assert.deepStrictEqual(yield* held({ hold: "retrying", parked: [1, 2] }), ["retrying", "parked"])
+      assert.deepStrictEqual(yield* held({ applied: true, hold: "gap", parked: [2] }), ["applied", "parked"])
+      assert.deepStrictEqual(yield* held({ buried: "dead", hold: "dead", parked: [2] }), ["dead", "parked"])
+      assert.deepStrictEqual(yield* held({ buried: "discarded" }), ["discarded", "pending"])
+    })
+  )
+
   it.effect("comes in pages of a hundred versions, however often a payment was declined", () =>
     Effect.gen(function* () {
       const { url } = yield* BoundAddress

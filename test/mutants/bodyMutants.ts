@@ -40,8 +40,8 @@ export const bodyMutants: ReadonlyArray<Mutant> = [
     name: "strangers-move-the-cursor",
     breaks: "an operator's terminal obeys what a customer or a foreign record says",
     file: "src/cli/Operator.ts",
-    find: "lines().map(printable)",
-    replace: "lines()",
+    find: "Terminal.colour(printable(line), Terminal.current())",
+    replace: "line",
     seenBy: { file: "test/operations/TasksCommand.test.ts", test: "a dead task: found, shown" }
   },
   {

@@ -21,10 +21,12 @@ import { netOutboxMutants } from "./netMutants.ts"
 import { inboxMutants } from "./inboxMutants.ts"
 import { operationsMutants } from "./operationsMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
+import { commandsMutants } from "./CommandsMutants.ts"
 import { pauseMutants } from "./pauseMutants.ts"
 import { paymentsMutants } from "./paymentsMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
 import { rolesMutants } from "./rolesMutants.ts"
+import { streamMutants } from "./streamMutants.ts"
 import { taskMutants } from "./taskMutants.ts"
 import { timeZoneMutants } from "./timeZoneMutants.ts"
 
@@ -197,10 +199,12 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...fuzzMutants,
   ...operationsMutants,
   ...adminApiMutants,
+  ...commandsMutants,
   ...pauseMutants,
   ...paymentsMutants,
   ...platformMutants,
   ...rolesMutants,
+  ...streamMutants,
   ...taskMutants,
   ...netOutboxMutants,
   ...timeZoneMutants,

@@ -3,11 +3,14 @@ import { AuditApi } from "./AuditApi.ts"
 import { ConsumersApi, EventsApi } from "./EventsApi.ts"
 import { FaultsApi } from "./FaultsApi.ts"
 import { InboxApi } from "./InboxApi.ts"
+import { JourneyApi } from "./JourneyApi.ts"
 import { AdminGatewayApi, SettingsApi } from "./InstallationApi.ts"
 import { AdminMailApi, AdminPaymentsApi } from "./MoneyApi.ts"
 import { DeadLettersApi, OutboxApi } from "./OutboxApi.ts"
+import { LiveApi } from "./OverviewApi.ts"
 import { PausesApi } from "./PausesApi.ts"
 import { SessionApi } from "./SessionApi.ts"
+import { SumsApi } from "./SumsApi.ts"
 import { AdminTasksApi } from "./TasksApi.ts"
 
 export const adminGroups = [
@@ -19,10 +22,13 @@ export const adminGroups = [
   AdminPaymentsApi,
   AdminMailApi,
   PausesApi,
+  LiveApi,
+  JourneyApi,
   EventsApi,
   ConsumersApi,
   FaultsApi,
   AuditApi,
   SettingsApi,
-  AdminGatewayApi
+  AdminGatewayApi,
+  SumsApi
 ] as const
