@@ -82,7 +82,7 @@ export const operations = decisions.pipe(
   Layer.provideMerge(useCases)
 )
 
-/** What /admin needs, over the use cases that the service has anyway. */
+/** The services of /admin, over the use cases that the service has anyway. */
 export const admin = Layer.mergeAll(
   Layer.mergeAll(ConsumerReport.layer, Layer.provideMerge(Journey.layer, ConsumerPace.layer)).pipe(
     Layer.provide(ConsumerLag.layer(consumed)),
