@@ -54,8 +54,22 @@ const colourOf = (element, name) => {
   return color
 }
 
-const minutes = (/** @type {number} */ seconds) =>
-  new Date(seconds * 1_000).toLocaleTimeString(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" })
+/**
+ * Times beside each other that differ: with seconds where they are closer than a minute.
+ *
+ * @param {ReadonlyArray<number>} splits
+ * @returns {(seconds: number) => string}
+ */
+const clockOf = ([first = 0, second = Infinity]) => {
+  /** @type {Intl.DateTimeFormatOptions} */
+  const form = {
+    hour: "2-digit",
+    minute: "2-digit",
+    hourCycle: "h23",
+    ...(second - first < 60 ? { second: "2-digit" } : {})
+  }
+  return (seconds) => new Date(seconds * 1_000).toLocaleTimeString(language, form)
+}
 
 /**
  * @param {HTMLElement} element
@@ -81,7 +95,7 @@ const plot = (element, lines, { format, hasAxes, height, onPoint }) => {
       scales: { y: { range: (_plot, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
       axes: hasAxes
         ? [
-            { ...axis, space: 70, size: 26, values: (_plot, splits) => splits.map(minutes) },
+            { ...axis, space: 70, size: 26, values: (_plot, splits) => splits.map(clockOf(splits)) },
             { ...axis, size: 56, space: 28, values: (_plot, splits) => splits.map(format) }
           ]
         : [{ show: false }, { show: false }],

@@ -24,12 +24,12 @@ export const duration = (seconds) => {
 }
 
 /**
- * 7.12 → "7.1 ms", 1500 → "1.5 s".
+ * 7.12 → "7.1 ms", 32 → "32 ms", 1500 → "1.5 s".
  *
  * @param {number} value
  */
 export const millis = (value) =>
-  value < 1_000 ? `${(value < 100 ? oneDigit : whole).format(value)} ms` : duration(value / 1_000)
+  value < 1_000 ? `${(value < 10 ? oneDigit : whole).format(value)} ms` : duration(value / 1_000)
 
 /**
  * An amount with the digits that its currency has: 2500, EUR → "25.00 EUR".

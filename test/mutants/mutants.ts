@@ -2,6 +2,7 @@
  * One-line mistakes in the service's source, each with the test that fails because of it. A mistake of the failure lab replaces a whole
  * part (`test/lab/mistakes`). These break guarantees inside a part: on a socket, in a transaction's statements, between sessions.
  */
+import { adminApiMutants } from "./adminApiMutants.ts"
 import { blockingMutants } from "./blockingMutants.ts"
 import { brokerMutants } from "./brokerMutants.ts"
 import { declineMutants } from "./declineMutants.ts"
@@ -198,6 +199,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...fuzzMutants,
   ...operationsMutants,
   ...commandsMutants,
+  ...adminApiMutants,
   ...pauseMutants,
   ...paymentsMutants,
   ...platformMutants,

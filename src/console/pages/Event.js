@@ -4,7 +4,8 @@ import { outboxActions } from "../deadLetters.js"
 import { counted } from "../format.js"
 import { html } from "../html.js"
 import { useLoad } from "../load.js"
-import { Empty, Facts, Id, Json, Loaded, PageHead, Section, State, Time } from "../parts.js"
+import { Facts, Id, Json, Loaded, PageHead, Section, State, Time } from "../parts.js"
+import { Story } from "../story.js"
 import { Place } from "./Events.js"
 
 /** @typedef {import("../types.ts").EventDetails} EventDetails */
@@ -49,21 +50,7 @@ export const Page = ({ segments: [id = ""] }) => {
           <//>
           <div class="two">
             <${Section} title="Its story">
-              ${
-                event.story.length === 0
-                  ? html`<${Empty}>Nothing is known of it but that it is there.<//>`
-                  : html`<ol class="story plain">
-                      ${event.story.map(
-                        (step, i) =>
-                          html`<li key=${i}>
-                            <${Time} at=${step.at} />
-                            <p>
-                              ${step.what}${step.by === undefined ? null : html` <span class="dim">by ${step.by}</span>`}
-                            </p>
-                          </li>`
-                      )}
-                    </ol>`
-              }
+              <${Story} steps=${event.story} />
             <//>
             <div class="stack">
               <${Section} title="Payload"><${Json} value=${event.data} label="payload" /><//>

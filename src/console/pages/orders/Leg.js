@@ -46,6 +46,14 @@ const withoutLater = (hops) => {
   )
 }
 
+/**
+ * The ids of the event and of the payment stand above the line once.
+ *
+ * @param {Hop} hop
+ * @param {ReadonlyArray<string | null>} ids
+ */
+const withoutIds = (hop, ids) => ({ ...hop, facts: hop.facts.filter(({ value }) => !ids.includes(value)) })
+
 /** @typedef {Omit<Hop, "state"> & { readonly state: Hop["state"] | "later" }} Shown */
 
 /** @param {{ readonly hop: Shown }} props */
@@ -169,7 +177,7 @@ const Consumer = ({ below, hop, leg, onDone }) =>
 /** @param {{ readonly leg: LegType, readonly onDone: () => void }} props */
 export const Leg = ({ leg, onDone }) => {
   const { eventId, eventType, hops, millis: taken, paymentId, state, title, version } = leg
-  const { fan, line } = splitHops(withoutLater(hops))
+  const { fan, line } = splitHops(withoutLater(hops.map((hop) => withoutIds(hop, [eventId, paymentId]))))
   const traces = [...new Set(hops.flatMap(({ traceId }) => (traceId === null ? [] : [traceId])))]
   const aside = html`<span class="row dim">
     ${taken === null ? null : html`<span class="figure">${millis(taken)} in all</span>`}

@@ -1,7 +1,7 @@
 /** The last quarter of an hour, larger. */
 import { useMemo } from "preact/hooks"
 import { Chart } from "../../chart.js"
-import { duration, millis, number } from "../../format.js"
+import { millis, number } from "../../format.js"
 import { html } from "../../html.js"
 import { live } from "../../live.js"
 import { Empty, Section } from "../../parts.js"
@@ -69,7 +69,8 @@ export const History = () => {
       },
       {
         title: "How long the oldest waits",
-        format: duration,
+        // Of a second, too.
+        format: (/** @type {number} */ seconds) => millis(seconds * 1_000),
         lines: [
           {
             label: "in the outbox",
