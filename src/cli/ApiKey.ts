@@ -13,7 +13,7 @@ export const apiKey = Command.make(
       Argument.withDescription("the program that will use it; a program that gets a new key keeps its name")
     ),
     scope: Flag.Literals("scope", ApiKeys.scopes).pipe(
-      Flag.withDescription("customer: orders and payments; viewer: to look at the console; operator: everything")
+      Flag.withDescription("customer: orders and payments; viewer: what the console shows; operator: everything")
     ),
     json
   },

@@ -4,6 +4,7 @@ import { Command } from "effect/cli"
 import * as PaymentReport from "../application/PaymentReport.ts"
 import { StatusReport } from "../application/StatusReport.ts"
 import type { Decision, StatusView } from "../application/StatusView.ts"
+import { lasting } from "../platform/Lasting.ts"
 import { ConsumerLag, type Lag } from "../operations/ConsumerLag.ts"
 import { json, onBroker, print, table } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
@@ -30,16 +31,6 @@ const lagOf = ({ lag, partitions }: Lag): string => {
 /** A decision as a line, with the command that shows it. */
 const lineOf = ({ command, count, sinceSeconds, what }: Decision) =>
   `${count} ${what}${sinceSeconds === null ? "" : `, for ${lasting(sinceSeconds)}`}: ${command}`
-
-/** As long as a person would say. */
-const lasting = (seconds: number): string =>
-  seconds < 120
-    ? `${Math.round(seconds)} s`
-    : seconds < 7_200
-      ? `${Math.round(seconds / 60)} min`
-      : seconds < 172_800
-        ? `${Math.round(seconds / 3_600)} h`
-        : `${Math.round(seconds / 86_400)} days`
 
 const shown = (found: Found): ReadonlyArray<string> => {
   const { consumers, decisions, lag, mail, outbox, paused, payments, tasks } = found

@@ -5,8 +5,10 @@ import { CustomerEvents } from "../application/CustomerEvents.ts"
 import { Gateway } from "../application/Gateway.ts"
 import { Idempotency } from "../application/Idempotency.ts"
 import { UnsettledMail } from "../application/mail/UnsettledMail.ts"
+import { Journey } from "../application/Journey.ts"
 import { Orders } from "../application/Orders.ts"
 import { PaymentOutcomes } from "../application/PaymentOutcomes.ts"
+import { PaceReport } from "../application/PaceReport.ts"
 import { PaymentReport } from "../application/PaymentReport.ts"
 import { Payments } from "../application/Payments.ts"
 import { SettlePayment } from "../application/SettlePayment.ts"
@@ -25,7 +27,9 @@ import { AuditReport } from "../operations/AuditReport.ts"
 import { ConsumerReport } from "../operations/ConsumerReport.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
+import { ConsumerPace } from "../operations/ConsumerPace.ts"
 import { InboxReport } from "../operations/InboxReport.ts"
+import { LaneReport } from "../operations/LaneReport.ts"
 import { PauseDecisions } from "../operations/pauses/PauseDecisions.ts"
 import { OutboxReport } from "../operations/OutboxReport.ts"
 import { TaskReport } from "../operations/TaskReport.ts"
@@ -80,8 +84,13 @@ export const operations = decisions.pipe(
 
 /** What /admin needs, over the use cases that the service has anyway. */
 export const admin = Layer.mergeAll(
-  ConsumerReport.layer.pipe(Layer.provide(ConsumerLag.layer(consumed)), Layer.provideMerge(decisions)),
+  Layer.mergeAll(ConsumerReport.layer, Layer.provideMerge(Journey.layer, ConsumerPace.layer)).pipe(
+    Layer.provide(ConsumerLag.layer(consumed)),
+    Layer.provideMerge(decisions)
+  ),
   SettlePayment.layer,
+  LaneReport.layer(topicNames),
+  PaceReport.layer,
   Sums.layer,
   SandboxControl.layer,
   Layer.effect(SettingsInForce, Config.inForce),

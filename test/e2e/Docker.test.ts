@@ -54,6 +54,15 @@ it.live(
       })
       const ready = yield* Effect.promise(async () => (await fetch(`${service.url}/health/ready`)).json())
       assert.deepInclude(ready, { status: "ready" })
+      // The console's files lie among the sources, and in packages that a production install has.
+      for (const path of [
+        "/console",
+        "/console/main.js",
+        "/console/vendor/preact.mjs",
+        "/console/vendor/uPlot.min.css"
+      ]) {
+        assert.strictEqual(yield* Effect.promise(async () => (await fetch(`${service.url}${path}`)).status), 200, path)
+      }
       yield* service.signal("SIGTERM")
       assert.strictEqual(yield* service.exit, 0)
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer)),

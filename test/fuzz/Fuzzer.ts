@@ -14,6 +14,7 @@ import { diceOf } from "./Dice.ts"
 import * as Faults from "./Faults.ts"
 import type { FuzzRequest } from "./FuzzRequest.ts"
 import * as HostileGateway from "./HostileGateway.ts"
+import * as Operator from "./Operator.ts"
 import * as OrdersTopic from "./OrdersTopic.ts"
 import * as Records from "./Records.ts"
 import * as Requests from "./Requests.ts"
@@ -114,6 +115,7 @@ export const fuzz = Effect.fnUntraced(function* (options: {
       LOG_LEVEL: "Error",
       GATEWAY_URL: gateway.url,
       GATEWAY_WEBHOOK_SECRET: secret,
+      ADMIN_TOKEN: Operator.token,
       GATEWAY_TIMEOUT_MILLIS: "500",
       // Many short delays: each kill and each nonsense of the gateway uses one up, and none may be the last.
       PAYMENT_RECOVER_DELAYS: ["100ms", ...Array.from({ length: 49 }, () => "1s")].join(","),
@@ -167,7 +169,7 @@ export const fuzz = Effect.fnUntraced(function* (options: {
         const outcome = yield* ask(request)
         if (outcome === undefined) continue
         counts.requests += 1
-        requests.learn(outcome)
+        requests.learn(request, outcome)
         const status = outcome._tag === "Answer" ? String(outcome.status) : outcome._tag
         counts.byStatus[status] = (counts.byStatus[status] ?? 0) + 1
         const name = isDocumented(request) ? `${request.method} ${request.endpoint}` : "elsewhere"
@@ -230,7 +232,9 @@ export const fuzz = Effect.fnUntraced(function* (options: {
   const calm = Effect.gen(function* () {
     yield* gateway.misbehave(0)
     yield* command({ mode: "normal", webhooks: "once" })
-    return yield* service.restart("SIGTERM", "")
+    const wrong = yield* service.restart("SIGTERM", "")
+    yield* Effect.flatMap(service.url, Operator.resumeAll)
+    return wrong
   })
   if (finding !== undefined) {
     const reasons = [`${finding.what} (while: ${finding.during})`]

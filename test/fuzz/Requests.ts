@@ -8,6 +8,7 @@ import type { ApiDocument, Endpoint, JsonSchema as AnySchema, Parameter } from "
 import type { Dice } from "./Dice.ts"
 import { bytesOf, type FuzzRequest, headerValue } from "./FuzzRequest.ts"
 import * as Hostile from "./HostileValues.ts"
+import * as Operator from "./Operator.ts"
 import type { Outcome } from "./Wire.ts"
 
 /**
@@ -38,11 +39,11 @@ const words: Readonly<Record<string, ReadonlyArray<unknown>>> = {
 
 /** What makes orders and moves money is asked more often than what only reads. */
 const weights: Readonly<Record<string, number>> = {
-  "POST /orders": 7,
-  "POST /orders/{id}/pay": 6,
-  "POST /orders/{id}/cancel": 3,
-  "POST /orders/{id}/refund": 3,
-  "POST /webhooks/gateway": 3
+  "POST /orders": 14,
+  "POST /orders/{id}/pay": 14,
+  "POST /orders/{id}/cancel": 6,
+  "POST /orders/{id}/refund": 8,
+  "POST /webhooks/gateway": 6
 }
 
 /** How many ids and keys of each kind are kept: enough to meet old ones, and few enough to meet the same one at the same time. */
@@ -55,8 +56,8 @@ const webhookPath = "/webhooks/gateway"
 
 export interface Requests {
   readonly next: () => FuzzRequest
-  /** Takes ids from an answer, for requests to come. */
-  readonly learn: (outcome: Outcome) => void
+  /** Takes ids from the answer to a request, for requests to come. */
+  readonly learn: (request: FuzzRequest, outcome: Outcome) => void
 }
 
 export const make = (document: ApiDocument, dice: Dice): Requests => {
@@ -65,6 +66,11 @@ export const make = (document: ApiDocument, dice: Dice): Requests => {
   const remember = (list: Array<string>, value: string) => {
     list.push(value)
     if (list.length > poolSize) list.splice(dice.int(list.length), 1)
+  }
+  const learnId = (pool: string, id: string) => {
+    const list = ids.get(pool) ?? []
+    ids.set(pool, list)
+    remember(list, id)
   }
   const samplers = new Map<AnySchema, () => unknown>()
   /** Values that the schema allows, by Effect's Arbitrary. */
@@ -111,14 +117,17 @@ export const make = (document: ApiDocument, dice: Dice): Requests => {
   }
 
   const idFor = (endpoint: string, schema: AnySchema): string => {
-    const known = ids.get(endpoint.split("/")[1]!) ?? []
+    const pool = Operator.isAdmin(endpoint) ? Operator.poolOf(endpoint) : endpoint.split("/")[1]!
+    const known = pool === undefined ? [] : (ids.get(pool) ?? [])
     if (known.length === 0 || dice.chance(0.1)) return String(sample(schema))
     // A new order can still be paid: half of the time one of the last three.
     return dice.chance(0.5) ? dice.pick(known.slice(-3)) : dice.pick(known)
   }
 
   const valueFor = (endpoint: Endpoint, parameter: Parameter): string => {
-    if (parameter.in === "path" || parameter.name === "cursor") return idFor(endpoint.path, parameter.schema)
+    if (parameter.in === "path" || parameter.name === "cursor") {
+      return Operator.nameFor(dice, parameter.name) ?? idFor(endpoint.path, parameter.schema)
+    }
     if (parameter.name !== "idempotency-key") return String(sample(parameter.schema))
     const key = dice.chance(0.8) ? randomUUID() : String(sample(parameter.schema))
     if (keys.length > 0 && dice.chance(0.3)) return dice.pick(keys)
@@ -144,6 +153,7 @@ export const make = (document: ApiDocument, dice: Dice): Requests => {
       target: query === "" ? path : `${path}?${query}`,
       headers: [
         ...(body === undefined ? [] : [["content-type", "application/json"] as const]),
+        ...(Operator.isAdmin(endpoint.path) ? [["authorization", `Bearer ${Operator.token}`] as const] : []),
         ...of("header").map(([name, value]) => [name, headerValue(value)] as const)
       ],
       body: body === undefined ? undefined : { _tag: "Json", value: worded(sample(body)) },
@@ -213,9 +223,9 @@ export const make = (document: ApiDocument, dice: Dice): Requests => {
     isSigned: false
   })
 
-  const weighted = document.endpoints.flatMap((endpoint) =>
-    Array.from({ length: weights[`${endpoint.method} ${endpoint.path}`] ?? 1 }, () => endpoint)
-  )
+  const weighted = document.endpoints
+    .filter(({ path }) => !Operator.isEndless(path))
+    .flatMap((endpoint) => Array.from({ length: weights[`${endpoint.method} ${endpoint.path}`] ?? 1 }, () => endpoint))
 
   return {
     next: () => {
@@ -225,16 +235,16 @@ export const make = (document: ApiDocument, dice: Dice): Requests => {
       const level = dice.int(100)
       return level < 55 ? request : level < 85 ? nearlyValid(endpoint, request) : hostile(request)
     },
-    learn: (outcome) => {
+    learn: ({ endpoint, method }, outcome) => {
       if (outcome._tag !== "Answer" || outcome.status >= 300) return
+      if (method === "GET" && Operator.isAdmin(endpoint)) {
+        const pool = Operator.poolOf(endpoint) ?? ""
+        for (const id of Operator.idsIn(outcome.text)) learnId(pool, id)
+      }
       const location = /^\/([^/]+)\/([^/]+)$/.exec(outcome.headers.location ?? "")
       if (location === null) return
       const [, kind, id] = location
-      for (const one of kind === "reports" ? ["reports", "tasks"] : [kind!]) {
-        const list = ids.get(one) ?? []
-        ids.set(one, list)
-        remember(list, id!)
-      }
+      for (const one of kind === "reports" ? ["reports", "tasks"] : [kind!]) learnId(one, id!)
     }
   }
 }

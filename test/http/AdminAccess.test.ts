@@ -130,8 +130,19 @@ layer(serviceWith(Layer.succeed(AccessSettings, { keys, adminToken: ApiKeys.ofAd
         assert.notStrictEqual(asViewer.status, 401, route)
         assert.strictEqual((yield* ask(route, bearer(shop.key))).status, 403, route)
       }
-      for (const route of ["GET /orders", "GET /metrics", "POST /reports"]) {
+      for (const route of [
+        "GET /metrics",
+        "POST /reports",
+        "POST /orders",
+        `POST /orders/${id}/pay`,
+        `POST /orders/${id}/cancel`,
+        `POST /orders/${id}/refund`
+      ]) {
         assert.strictEqual((yield* ask(route, bearer(wall.key))).status, 403, route)
+      }
+      // The console shows them.
+      for (const route of ["GET /orders", `GET /orders/${id}`, `GET /orders/${id}/timeline`, `GET /payments/${id}`]) {
+        assert.include([200, 404], (yield* ask(route, bearer(wall.key))).status, route)
       }
     })
   )

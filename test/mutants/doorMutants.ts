@@ -32,8 +32,16 @@ export const doorMutants: ReadonlyArray<Mutant> = [
     name: "customers-view",
     breaks: "a shop's program reads what all shops do",
     file: access,
-    find: `scope === needed || scope === "operator"`,
-    replace: `scope === needed || scope === "operator" || needed === "viewer"`,
+    find: `scope === needed || scope === "operator" ||`,
+    replace: `scope === needed || scope === "operator" || needed === "viewer" ||`,
+    seenBy: { file: accessTest, test: "a viewer reads, and gets 403" }
+  },
+  {
+    name: "viewers-pay",
+    breaks: "a viewer places, pays and cancels orders",
+    file: access,
+    find: `needed === "customer" && reads.has(method)`,
+    replace: `needed === "customer"`,
     seenBy: { file: accessTest, test: "a viewer reads, and gets 403" }
   },
   {

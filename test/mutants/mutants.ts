@@ -2,6 +2,7 @@
  * One-line mistakes in the service's source, each with the test that fails because of it. A mistake of the failure lab replaces a whole
  * part (`test/lab/mistakes`). These break guarantees inside a part: on a socket, in a transaction's statements, between sessions.
  */
+import { adminApiMutants } from "./adminApiMutants.ts"
 import { blockingMutants } from "./blockingMutants.ts"
 import { brokerMutants } from "./brokerMutants.ts"
 import { declineMutants } from "./declineMutants.ts"
@@ -26,6 +27,7 @@ import { pauseMutants } from "./pauseMutants.ts"
 import { paymentsMutants } from "./paymentsMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
 import { rolesMutants } from "./rolesMutants.ts"
+import { streamMutants } from "./streamMutants.ts"
 import { taskMutants } from "./taskMutants.ts"
 import { timeZoneMutants } from "./timeZoneMutants.ts"
 
@@ -198,10 +200,12 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...fuzzMutants,
   ...operationsMutants,
   ...commandsMutants,
+  ...adminApiMutants,
   ...pauseMutants,
   ...paymentsMutants,
   ...platformMutants,
   ...rolesMutants,
+  ...streamMutants,
   ...taskMutants,
   ...netOutboxMutants,
   ...timeZoneMutants,

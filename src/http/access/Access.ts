@@ -40,6 +40,10 @@ export const scopeOf = (method: string, route: string): Scope | undefined => {
   return isAdmin(route) && reads.has(method) ? "viewer" : "operator"
 }
 
+/** Whether a caller of this scope may do what `needed` may. A viewer sees orders and payments as well: the console shows them. */
+const isEnough = (scope: Scope, needed: Scope, method: string): boolean =>
+  scope === needed || scope === "operator" || (scope === "viewer" && needed === "customer" && reads.has(method))
+
 const forbidden = (name: string, scope: Scope, needed: Scope) =>
   new Problem({ status: 403, detail: `${name} has the scope ${scope}, and this needs ${needed}` })
 
@@ -66,12 +70,13 @@ export const middleware = HttpRouter.middleware(
           isProven ? limits.key(name) : limits.address(request.socket.remoteAddress ?? "")
         )
         if (limited._tag === "Failure") return toResponse(limited.failure)
-        const needed = scopeOf(request.method ?? "", path)
+        const method = request.method ?? ""
+        const needed = scopeOf(method, path)
         if (needed === undefined) return yield* handler
         if (scope === undefined || (isAdmin(path) && !isProven)) {
           return toResponse(yield* credentials.refusal(request, isAdmin(path) ? "admin" : "other"))
         }
-        return scope === needed || scope === "operator" ? yield* handler : toResponse(forbidden(name, scope, needed))
+        return isEnough(scope, needed, method) ? yield* handler : toResponse(forbidden(name, scope, needed))
       })
   })
 )

@@ -1,7 +1,7 @@
 /** The sender of a request: a program by its API key, or a person by a session of the console. */
 import { Context } from "effect"
 
-/** What a caller may do. `operator` includes the others. `customer` has orders and payments, `viewer` the reads under /admin. */
+/** What a caller may do. `operator` includes the others. `customer` has orders and payments, `viewer` the reads of these and under /admin. */
 export type Scope = "customer" | "viewer" | "operator"
 
 /**
