@@ -11,6 +11,7 @@ import { gatewayMutants } from "./gatewayMutants.ts"
 import { keysMutants } from "./keysMutants.ts"
 import { kafkaMutants } from "./kafkaMutants.ts"
 import { embeddedMutants } from "./embeddedMutants.ts"
+import { consoleMutants } from "./consoleMutants.ts"
 import { doorMutants } from "./doorMutants.ts"
 import { edgeMutants } from "./edgeMutants.ts"
 import { bodyMutants } from "./bodyMutants.ts"
@@ -216,6 +217,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...keysMutants,
   ...embeddedMutants,
   ...doorMutants,
+  ...consoleMutants,
   ...edgeMutants,
   ...bodyMutants,
   ...floodMutants
