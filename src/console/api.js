@@ -70,7 +70,8 @@ const bodyOf = async (response) => {
 }
 
 /**
- * @typedef {{ readonly body?: unknown, readonly signal?: AbortSignal | undefined, readonly headers?: Readonly<Record<string, string>> }} Options
+ * @typedef {{ readonly body?: unknown, readonly signal?: AbortSignal | undefined, readonly headers?: Readonly<Record<string, string>>,
+ *   readonly patienceMillis?: number }} Options
  */
 
 /**
@@ -80,9 +81,9 @@ const bodyOf = async (response) => {
  * @param {string} path
  * @param {Options} [options]
  */
-export const exchange = async (method, path, { body, headers, signal } = {}) => {
+export const exchange = async (method, path, { body, headers, patienceMillis = timeoutMillis, signal } = {}) => {
   const name = operatorName.get()
-  const timeout = AbortSignal.timeout(timeoutMillis)
+  const timeout = AbortSignal.timeout(patienceMillis)
   /** @type {Response} */
   let response
   /** @type {unknown} */

@@ -3,9 +3,12 @@
  *
  * @import { Action } from "./act.js"
  */
-import { post } from "./api.js"
+import { exchange, post } from "./api.js"
 import { counted, number, shortId } from "./format.js"
 import { html } from "./html.js"
+
+/** Thousands of events take minutes: each is a decision of its own, with its row in the audit. */
+const patienceMillis = 600_000
 
 /** Groups that fit in sight; the rest is counted. */
 const shownGroups = 6
@@ -53,7 +56,7 @@ export const bulkAction = ({ does, filter, impossible, label, onDone, path, thin
     return html`<${PreviewOf} preview=${preview} thing=${thing} does=${does} />`
   },
   run: async (reason) => {
-    const answer = await post(path, { filter, reason, preview: false })
+    const { body: answer } = await exchange("POST", path, { body: { filter, reason, preview: false }, patienceMillis })
     onDone?.()
     return told(answer)
   }

@@ -5,13 +5,13 @@
 import { adminApiMutants } from "./adminApiMutants.ts"
 import { blockingMutants } from "./blockingMutants.ts"
 import { brokerMutants } from "./brokerMutants.ts"
+import { consoleMutants } from "./consoleMutants.ts"
 import { declineMutants } from "./declineMutants.ts"
 import { fuzzMutants } from "./fuzzMutants.ts"
 import { gatewayMutants } from "./gatewayMutants.ts"
 import { keysMutants } from "./keysMutants.ts"
 import { kafkaMutants } from "./kafkaMutants.ts"
 import { embeddedMutants } from "./embeddedMutants.ts"
-import { consoleMutants } from "./consoleMutants.ts"
 import { doorMutants } from "./doorMutants.ts"
 import { edgeMutants } from "./edgeMutants.ts"
 import { bodyMutants } from "./bodyMutants.ts"
@@ -195,6 +195,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   },
   ...outboxMutants,
   ...gatewayMutants,
+  ...consoleMutants,
   ...declineMutants,
   ...guardMutants,
   ...fuzzMutants,
@@ -217,7 +218,6 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...keysMutants,
   ...embeddedMutants,
   ...doorMutants,
-  ...consoleMutants,
   ...edgeMutants,
   ...bodyMutants,
   ...floodMutants
