@@ -4,17 +4,20 @@ import { Command } from "effect/cli"
 import * as PaymentReport from "../application/PaymentReport.ts"
 import { StatusReport } from "../application/StatusReport.ts"
 import type { Decision, StatusView } from "../application/StatusView.ts"
+import { Dispatchers, type LaneOwners } from "../operations/Dispatchers.ts"
 import { ConsumerLag, type Lag } from "../operations/ConsumerLag.ts"
 import { json, onBroker, print, table } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
 
 interface Found extends StatusView {
+  readonly lanes: LaneOwners
   readonly lag: ReadonlyArray<Lag>
 }
 
-const read: Effect.Effect<Found, never, StatusReport | ConsumerLag> = Effect.gen(function* () {
+const read: Effect.Effect<Found, never, StatusReport | Dispatchers | ConsumerLag> = Effect.gen(function* () {
   return {
     ...(yield* StatusReport.use((report) => report.read)),
+    lanes: yield* Dispatchers.use((dispatchers) => dispatchers.lanes),
     lag: yield* ConsumerLag.use((report) => report.all)
   }
 })
@@ -42,7 +45,7 @@ const lasting = (seconds: number): string =>
         : `${Math.round(seconds / 86_400)} days`
 
 const shown = (found: Found): ReadonlyArray<string> => {
-  const { consumers, decisions, lag, mail, outbox, paused, payments, tasks } = found
+  const { consumers, decisions, lag, lanes, mail, outbox, paused, payments, tasks } = found
   const silent = lag.find(({ unknown }) => unknown !== null)
   return [
     ...table([
@@ -50,6 +53,13 @@ const shown = (found: Found): ReadonlyArray<string> => {
         "outbox",
         `${outbox.queued} queued, the oldest for ${outbox.oldestQueuedSeconds.toFixed(1)} s`,
         `${outbox.retrying} retrying, ${outbox.parked} parked, ${outbox.dead} dead`
+      ],
+      [
+        "lanes",
+        lanes.processes.length === 0
+          ? "no dispatcher runs"
+          : lanes.processes.map((one) => `${one.lanes} at ${one.process}`).join(", "),
+        lanes.withoutOwner === 0 ? "" : `${lanes.withoutOwner} without an owner`
       ],
       ["broker", silent === undefined ? "answers" : `no answer: ${silent.unknown}`, ""],
       ...consumers.map(({ consumer, dead, gaps, parked }) => {

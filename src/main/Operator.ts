@@ -20,6 +20,7 @@ import { SettingsInForce } from "../http/admin/SettingsInForce.ts"
 import { ConsumerReport } from "../operations/ConsumerReport.ts"
 import { AuditReport } from "../operations/AuditReport.ts"
 import { ConsumerLag } from "../operations/ConsumerLag.ts"
+import { Dispatchers } from "../operations/Dispatchers.ts"
 import { EventSearch } from "../operations/EventSearch.ts"
 import { ArmedFaults } from "../operations/faults/ArmedFaults.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
@@ -86,8 +87,9 @@ export const admin = Layer.mergeAll(
   KnownNames.layer({ topic: topicNames, consumer: consumerNames, "task type": taskTypeNames })
 )
 
-/** How far the consumers are behind. Apart from {@link operations}, for it asks the broker. */
-export const lag = (config: AppConfig) => Layer.provide(ConsumerLag.layer(consumed), progress(config))
+/** How far the consumers are behind, and who publishes. Apart from {@link operations}, for it asks the broker. */
+export const lag = (config: AppConfig) =>
+  Layer.merge(Dispatchers.layer, Layer.provide(ConsumerLag.layer(consumed), progress(config)))
 
 /** Without GATEWAY_URL in the operator's shell, an empty sandbox would answer in the place of the service's gateway. */
 const sandboxIsThere = (config: AppConfig) =>
