@@ -136,9 +136,10 @@ export const put = async (path, body) => (await exchange("PUT", path, { body }))
 
 /**
  * @param {string} path
+ * @param {unknown} [body]
  * @returns {Promise<any>}
  */
-export const remove = async (path) => (await exchange("DELETE", path)).body
+export const remove = async (path, body) => (await exchange("DELETE", path, { body })).body
 
 /**
  * A path with a query of the values that are set.

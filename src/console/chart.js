@@ -1,9 +1,7 @@
-/**
- * Lines over time, drawn by uPlot. The figures are also there as text, since a screen reader sees no canvas.
- *
- * @import uPlot from "uplot"
- */
+/** Lines over time, drawn by uPlot. The figures are also there as text, since a screen reader sees no canvas. */
+import { language } from "./language.js"
 import { useEffect, useRef } from "preact/hooks"
+import uPlot from "uplot"
 import { html } from "./html.js"
 import { useStore } from "./store.js"
 import { theme } from "./theme.js"
@@ -15,12 +13,6 @@ import { theme } from "./theme.js"
  * @property {ReadonlyArray<number | null>} values One for each time; null is a gap.
  * @property {ReadonlyArray<number>} [dash]
  */
-
-/** Undefined where it can't start: in a browser with the locale `C` its use of `navigator.language` throws. The page then goes without lines. */
-const library = await import("uplot").then(
-  (module) => module.default,
-  () => undefined
-)
 
 /** Points further apart than this are not joined: nobody has looked in between. */
 const gapSeconds = 15
@@ -63,24 +55,23 @@ const colourOf = (element, name) => {
 }
 
 const minutes = (/** @type {number} */ seconds) =>
-  new Date(seconds * 1_000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" })
+  new Date(seconds * 1_000).toLocaleTimeString(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" })
 
 /**
  * @param {HTMLElement} element
  * @param {ReadonlyArray<Line>} lines
  * @param {{ readonly height: number, readonly hasAxes: boolean, readonly format: (value: number) => string,
  *   readonly onPoint: (index: number | null, time: number | undefined) => void }} of
- * @returns {uPlot | undefined}
+ * @returns {uPlot}
  */
 const plot = (element, lines, { format, hasAxes, height, onPoint }) => {
-  if (library === undefined) return undefined
   const axis = {
     stroke: colourOf(element, "--dim"),
     font: "11px system-ui, sans-serif",
     grid: { stroke: colourOf(element, "--line"), width: 1 },
     ticks: { show: false }
   }
-  return new library(
+  return new uPlot(
     {
       width: element.clientWidth || 200,
       height,
@@ -137,7 +128,7 @@ export const Chart = ({ format, hasAxes = false, height = 44, label, lines, time
         index === null || time === undefined
           ? ""
           : [
-              new Date(time * 1_000).toLocaleTimeString(undefined, { hourCycle: "h23" }),
+              new Date(time * 1_000).toLocaleTimeString(language, { hourCycle: "h23" }),
               ...lines.map(({ label }, k) => {
                 const value = chart.current?.data[k + 1]?.[index]
                 return `${lines.length > 1 ? `${label} ` : ""}${value === null || value === undefined ? "–" : format(value)}`
@@ -147,7 +138,7 @@ export const Chart = ({ format, hasAxes = false, height = 44, label, lines, time
     const draw = () => {
       chart.current?.destroy()
       chart.current = plot(element, lines, { height, hasAxes, format, onPoint })
-      chart.current?.setData(dataOf(times, lines))
+      chart.current.setData(dataOf(times, lines))
     }
     draw()
     const resized = new ResizeObserver(() => chart.current?.setSize({ width: element.clientWidth, height }))

@@ -26,6 +26,49 @@ export const pages = [
     group: "Watch",
     shortcut: "e",
     load: ([id]) => (id === undefined ? import("./pages/Events.js") : import("./pages/Event.js"))
+  },
+  {
+    path: "/console/dead-letters",
+    title: "Dead letters",
+    group: "Needs a person",
+    shortcut: "d",
+    load: ({ length }) => (length === 0 ? import("./pages/DeadLetters.js") : import("./pages/DeadLetter.js"))
+  },
+  {
+    path: "/console/payments",
+    title: "Payments",
+    group: "Needs a person",
+    shortcut: "y",
+    load: ({ length }) => (length === 0 ? import("./pages/Payments.js") : import("./pages/Payment.js"))
+  },
+  {
+    path: "/console/tasks",
+    title: "Tasks",
+    group: "Needs a person",
+    shortcut: "k",
+    load: ({ length }) => (length === 0 ? import("./pages/Tasks.js") : import("./pages/Task.js"))
+  },
+  {
+    path: "/console/mail",
+    title: "Mail",
+    group: "Needs a person",
+    shortcut: "m",
+    load: () => import("./pages/Mail.js")
+  },
+  {
+    path: "/console/break-it",
+    title: "Break it",
+    group: "Operate",
+    shortcut: "b",
+    load: () => import("./pages/BreakIt.js")
+  },
+  { path: "/console/audit", title: "Audit", group: "Operate", shortcut: "a", load: () => import("./pages/Audit.js") },
+  {
+    path: "/console/settings",
+    title: "Settings",
+    group: "Operate",
+    shortcut: "s",
+    load: () => import("./pages/Settings.js")
   }
 ]
 

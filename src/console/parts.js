@@ -76,12 +76,12 @@ export const Time = ({ at, ago = false }) => {
 const isoTime = /(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/
 
 /**
- * A sentence of the service: it begins with a capital, and its times are local.
+ * A sentence of the service: it begins with a capital, unless it goes on with one, and its times are local.
  *
- * @param {{ readonly text: string }} props
+ * @param {{ readonly text: string, readonly goesOn?: boolean }} props
  */
-export const Sentence = ({ text }) =>
-  html`${`${text.charAt(0).toUpperCase()}${text.slice(1)}`
+export const Sentence = ({ goesOn = false, text }) =>
+  html`${`${goesOn ? text.charAt(0) : text.charAt(0).toUpperCase()}${text.slice(1)}`
     .split(isoTime)
     .map((part, i) => (i % 2 === 1 ? html`<${Time} key=${i} at=${part} />` : part))}`
 

@@ -69,8 +69,11 @@ export const maxPerSecond = 20
 /** Load that somebody has forgotten ends by itself. */
 const maxMinutes = 10
 
-/** A service that has become slow is not hit harder: what would exceed this is left out, and counted. */
-const maxInFlight = 16
+/**
+ * HTTP/1.1 gives a browser six connections to a server: one is the stream's, and two are left to the pages. A service that has become slow is not hit
+ * harder, either: what would exceed this is left out, and counted.
+ */
+const maxInFlight = 3
 
 /**
  * @typedef {object} Traffic

@@ -19,19 +19,20 @@ const maxArrayLength = 1_000
 
 const parseOptions = { errors: "all", onExcessProperty: "error" } as const
 
-/** The request's body, decoded; or the {@link Problem} to answer with. */
+/** The request's body of at most `maxBytes`, decoded; or the {@link Problem} to answer with. */
 export const decode = <A, I>(
-  schema: Schema.ConstraintCodec<A, I>
+  schema: Schema.ConstraintCodec<A, I>,
+  maxBytes: number = maxBodyBytes
 ): Effect.Effect<A, Problem, HttpServerRequest.HttpServerRequest> => {
   const decodeBody = decoderOf(schema)
-  return Effect.flatMap(read, (body) => Effect.fromResult(Result.mapError(decodeBody(body), badRequest)))
+  return Effect.flatMap(read(maxBytes), (body) => Effect.fromResult(Result.mapError(decodeBody(body), badRequest)))
 }
 
 /** The errors of the body, for a request that has other errors, too. Fails with 413 and 415, which come first. */
 export const errorsOf = (
   schema: Schema.ConstraintCodec<unknown, unknown>
 ): Effect.Effect<ReadonlyArray<FieldError>, Problem, HttpServerRequest.HttpServerRequest> =>
-  read.pipe(
+  read(maxBodyBytes).pipe(
     Effect.map((body) => Result.match(decoderOf(schema)(body), { onSuccess: () => [], onFailure: (errors) => errors })),
     Effect.catch((problem) => (problem.status === 400 ? Effect.succeed(problem.errors ?? []) : Effect.fail(problem)))
   )
@@ -155,9 +156,11 @@ export const none: Effect.Effect<void, Problem, HttpServerRequest.HttpServerRequ
       : Effect.void
 )
 
-const read: Effect.Effect<unknown, Problem, HttpServerRequest.HttpServerRequest> = Effect.flatMap(text, (body) =>
-  Effect.fromResult(parse(body))
-)
+const read = (maxBytes: number): Effect.Effect<unknown, Problem, HttpServerRequest.HttpServerRequest> =>
+  bytes(maxBytes).pipe(
+    Effect.flatMap(textOf),
+    Effect.flatMap((body) => Effect.fromResult(parse(body)))
+  )
 
 const parse = (text: string): Result.Result<unknown, Problem> => {
   // RFC 8259, section 8.1: no byte order mark in JSON that is sent over a network.

@@ -61,7 +61,7 @@ export class BoundAddress extends Context.Service<
     readonly host: string
     readonly port: number
     readonly url: string
-    /** Where the console is, with the token of {@link Credentials.linkToken}; undefined in a process that does not serve it. */
+    /** The console's address, with the token of {@link Credentials.linkToken}; undefined in a process without a console. */
     readonly consoleUrl?: string
   }
 >()("paid-once/http/BoundAddress") {}

@@ -11,18 +11,19 @@ import { PaymentReport } from "../application/PaymentReport.ts"
 import { Payments } from "../application/Payments.ts"
 import { SettlePayment } from "../application/SettlePayment.ts"
 import { StatusReport } from "../application/StatusReport.ts"
+import { Sums } from "../application/Sums.ts"
 import { Subscribers } from "../application/Timeline.ts"
 import * as Config from "../Config.ts"
 import type { AppConfig } from "../Config.ts"
 import { faultPoints } from "../FaultPoints.ts"
 import { KnownNames } from "../http/admin/KnownNames.ts"
-import { SettingsInForce } from "../http/admin/SettingsInForce.ts"
-import { ConsumerReport } from "../operations/ConsumerReport.ts"
-import { AuditReport } from "../operations/AuditReport.ts"
 import { ConsumerLag } from "../operations/ConsumerLag.ts"
 import { Dispatchers } from "../operations/Dispatchers.ts"
 import { EventSearch } from "../operations/EventSearch.ts"
 import { ArmedFaults } from "../operations/faults/ArmedFaults.ts"
+import { SettingsInForce } from "../http/admin/SettingsInForce.ts"
+import { AuditReport } from "../operations/AuditReport.ts"
+import { ConsumerReport } from "../operations/ConsumerReport.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
 import { InboxReport } from "../operations/InboxReport.ts"
@@ -82,6 +83,7 @@ export const operations = decisions.pipe(
 export const admin = Layer.mergeAll(
   ConsumerReport.layer.pipe(Layer.provide(ConsumerLag.layer(consumed)), Layer.provideMerge(decisions)),
   SettlePayment.layer,
+  Sums.layer,
   SandboxControl.layer,
   Layer.effect(SettingsInForce, Config.inForce),
   KnownNames.layer({ topic: topicNames, consumer: consumerNames, "task type": taskTypeNames })

@@ -1,4 +1,4 @@
-/** Who gets under /admin: nobody without a credential, a viewer for reads, an operator for everything. */
+/** Access to /admin: nobody without a credential, a viewer for reads, an operator for everything. */
 import { assert, layer, type Vitest } from "@effect/vitest"
 import { Effect, Layer, Result, Schema } from "effect"
 import { HostSettings } from "../../src/http/access/AllowedHosts.ts"
@@ -55,7 +55,7 @@ const isRefused = ({ headers, status }: Response) =>
   (status === 401 ? headers.get("www-authenticate") === "Bearer" : status === 429 && headers.has("retry-after")) &&
   headers.get("content-type") === "application/problem+json"
 
-/** What a stranger may send in a header. */
+/** Any value of a header. */
 const HeaderText = Schema.String.check(Schema.isPattern(/^[\x21-\x7e][\x20-\x7e]{0,80}$/))
 const Guess = Schema.Struct({
   route: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 10_000 })),

@@ -276,7 +276,7 @@ it("a list of keys that is wrong is refused by the entry's position, and shows n
     [`shop:customer:${hash},`, /in entry 2 a name/],
     [`a b:customer:${hash}`, /in entry 1 a name/],
     [`anonymous:customer:${hash}`, /in entry 1 "anonymous" is the name of callers without a key/],
-    [`admin:operator:${hash}`, /in entry 1 "admin" is the name of who has ADMIN_TOKEN/],
+    [`admin:operator:${hash}`, /in entry 1 "admin" is the name of the owner of ADMIN_TOKEN/],
     [`shop:customer:${hash},desk:operator:${hash.toUpperCase()}`, /entries 1 and 2 have one hash/],
     [Array.from({ length: 101 }, (_, n) => `n${n}:customer:${hash}`).join(","), /at most 100/]
   ] as const) {

@@ -1,4 +1,4 @@
-/** The console's files: what is served, what is not, and what a browser may do with it. */
+/** The console's files: the paths that are served, their headers, and the policy of the page. */
 import { assert, layer } from "@effect/vitest"
 import { Effect, type Exit, Layer, Result, Tracer } from "effect"
 import { createHash } from "node:crypto"
@@ -180,7 +180,7 @@ layer(service, { excludeTestServices: true })("the console's files", (it) => {
         assert.strictEqual(headers["content-type"], "application/problem+json", path)
         assert.notInclude(body, "import ", path)
       }
-      // What is in the room beside these types is not served: such a path is one of the page's.
+      // Other files of the room are not served: such a path is one of the page's.
       for (const path of ["/console/README.md", "/console/tsconfig.json", "/console/types.ts", "/console/__proto__"]) {
         assert.strictEqual((yield* ask(path)).body, page, path)
       }

@@ -17,6 +17,7 @@ import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
 import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
 import { RefundOrder } from "../../src/application/RefundOrder.ts"
 import { Reports } from "../../src/application/Reports.ts"
+import { Sums } from "../../src/application/Sums.ts"
 import { Subscribers, Timeline } from "../../src/application/Timeline.ts"
 import { Broker, BrokerUnavailable } from "../../src/brokers/Broker.ts"
 import { Api } from "../../src/http/Api.ts"
@@ -92,6 +93,7 @@ const operator = Layer.mergeAll(
   TaskReport.layer,
   PaymentReport.layer,
   SettlePayment.layer,
+  Sums.layer,
   UnsettledMail.layer,
   KnownNames.layer({ topic: ["orders"], consumer: ["analytics"], "task type": ["email", "note"] })
 ).pipe((services) => Layer.provideMerge(Layer.provide(ConsumerReport.layer, lag), services))

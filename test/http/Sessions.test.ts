@@ -1,6 +1,6 @@
 /** The console's sign-in: what a token is exchanged for, how its session ends, and what guessing costs. */
 import { assert, it, layer } from "@effect/vitest"
-import { Effect, Layer, Result } from "effect"
+import { Effect, Layer, Logger, References, Result } from "effect"
 import { TestClock } from "effect/testing"
 import { HostSettings } from "../../src/http/access/AllowedHosts.ts"
 import * as ApiKeys from "../../src/http/access/ApiKeys.ts"
@@ -18,9 +18,16 @@ const shop = ApiKeys.draw("shop", "customer")
 const keys = Result.getOrThrow(ApiKeys.parse([wall, desk, shop].map(({ entry }) => entry).join(",")))
 const adminToken = "correct-horse-battery"
 
+/** Log lines with their annotations. */
+const logged: Array<Record<string, unknown>> = []
+const logger = Logger.make(({ fiber, message }) => {
+  logged.push({ ...fiber.getRef(References.CurrentLogAnnotations), message: String(message) })
+})
+
 const serviceWith = (settings: Layer.Layer<never>) =>
   HttpServer.layer.pipe(
     Layer.provide(Layer.succeed(HttpServer.HttpSettings, anyPort)),
+    Layer.provide(Logger.layer([logger])),
     Layer.provide(settings),
     Layer.provideMerge(underHttpOn(TestDatabase.layer))
   )
@@ -200,6 +207,7 @@ layer(
         assert.strictEqual(status, 400)
         assert.match(json.errors[0].pointer, /^\/(token|more)$/)
       }
+      assert.strictEqual((yield* ask({ body: { token: "x".repeat(10_000) } })).status, 413)
       assert.strictEqual(
         (yield* ask({ method: "POST", body: `token=${adminToken}`, headers: { "content-type": "text/plain" } })).status,
         415
@@ -210,6 +218,7 @@ layer(
   // Last: the address may try no more for a minute.
   it.effect("after ten wrong tokens a right guess looks like a wrong one; keys and sessions go on", () =>
     Effect.gen(function* () {
+      logged.length = 0
       const cookie = yield* cookieFor(adminToken)
       const asAdmin = ask({ headers: { authorization: `Bearer ${adminToken}` } })
       assert.strictEqual((yield* asAdmin).status, 200)
@@ -228,7 +237,17 @@ layer(
         assert.isTrue(waitSeconds >= 1 && waitSeconds <= 6, String(waitSeconds))
       }
       assert.strictEqual((yield* ask({ headers: { authorization: `Bearer ${desk.key}` } })).status, 200)
+      assert.strictEqual((yield* signIn(desk.key)).status, 204)
       assert.strictEqual((yield* ask({ headers: { cookie } })).status, 200)
+      // The log tells who came in, and once that somebody guesses.
+      assert.deepStrictEqual(
+        logged.map(({ address, caller, message }) => [address, caller, message]),
+        [
+          ["127.0.0.1", "admin", "a session of the console begins"],
+          ["127.0.0.1", "anonymous", "too many wrong tokens: the address is refused further ones for some seconds"],
+          ["127.0.0.1", "desk", "a session of the console begins"]
+        ]
+      )
     })
   )
 })

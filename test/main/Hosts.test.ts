@@ -1,6 +1,6 @@
 /** The configuration of a service that other machines can reach: its keys, its rates and its names. */
 import { assert, it } from "@effect/vitest"
-import { ConfigProvider, Effect, Layer } from "effect"
+import { ConfigProvider, Effect, Layer, Redacted } from "effect"
 import { RateLimitSettings } from "../../src/http/access/RateLimits.ts"
 import * as Config from "../../src/Config.ts"
 import * as ApiKeys from "../../src/http/access/ApiKeys.ts"
@@ -60,6 +60,24 @@ it.effect("PUBLIC_HOSTS is a list of hosts, with or without a port", () =>
     )
     for (const PUBLIC_HOSTS of ["https://shop.example", "*.example", "a b", "a,,b", "a@b", "a/b", "[::1"]) {
       assert.match((yield* Effect.flip(load({ PUBLIC_HOSTS }))).message, /^PUBLIC_HOSTS: /)
+    }
+  })
+)
+
+it.effect("ADMIN_TOKEN has 16 to 200 characters that a header carries, and a refusal does not show it", () =>
+  Effect.gen(function* () {
+    assert.strictEqual((yield* load({})).adminToken, undefined)
+    assert.strictEqual(Redacted.value((yield* load({ ADMIN_TOKEN: "x".repeat(16) })).adminToken!), "x".repeat(16))
+    for (const ADMIN_TOKEN of [
+      "x".repeat(15),
+      "x".repeat(201),
+      "sixteen characters",
+      "sixteen-chäracters",
+      "a\tb".repeat(8)
+    ]) {
+      const { message } = yield* Effect.flip(load({ ADMIN_TOKEN }))
+      assert.match(message, /^ADMIN_TOKEN: the value is not 16 to 200 ASCII characters without spaces; `openssl rand/)
+      assert.notInclude(message, ADMIN_TOKEN)
     }
   })
 )

@@ -10,6 +10,7 @@ import { gatewayMutants } from "./gatewayMutants.ts"
 import { keysMutants } from "./keysMutants.ts"
 import { kafkaMutants } from "./kafkaMutants.ts"
 import { embeddedMutants } from "./embeddedMutants.ts"
+import { doorMutants } from "./doorMutants.ts"
 import { edgeMutants } from "./edgeMutants.ts"
 import { bodyMutants } from "./bodyMutants.ts"
 import { floodMutants } from "./floodMutants.ts"
@@ -210,6 +211,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...kafkaMutants,
   ...keysMutants,
   ...embeddedMutants,
+  ...doorMutants,
   ...edgeMutants,
   ...bodyMutants,
   ...floodMutants

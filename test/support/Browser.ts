@@ -71,6 +71,21 @@ const promise = <A>(run: () => Promise<A>): Effect.Effect<A> => Effect.promise(r
 const step = (run: () => Promise<boolean>): Effect.Effect<boolean> =>
   Effect.catchCause(Effect.promise(run), () => Effect.succeed(false))
 
+/** Whether an element is enabled, and has stood still for two frames: a click into what moves hits something else. */
+const isReady = async (element: unknown): Promise<boolean> => {
+  const { disabled, getBoundingClientRect: box } = element as {
+    disabled?: boolean
+    getBoundingClientRect: () => object
+  }
+  const { requestAnimationFrame: frame } = globalThis as unknown as {
+    requestAnimationFrame: (then: () => void) => void
+  }
+  const place = () => JSON.stringify(box.call(element))
+  const before = place()
+  await new Promise<void>((resolve) => frame(() => frame(resolve)))
+  return disabled !== true && place() === before
+}
+
 /** Collects what goes wrong. A violation of the policy is an issue of DevTools, and no exception that a page could catch. */
 const watch = async (page: Page, session: CDPSession, origin: string, failures: Array<string>) => {
   page.on("pageerror", (error) => failures.push(`exception: ${error instanceof Error ? error.message : String(error)}`))
@@ -109,7 +124,9 @@ const stepsOf = (page: Page, origin: string, failures: ReadonlyArray<string>): B
       Effect.catchCause((cause) =>
         Effect.flatMap(text, (shown) =>
           Effect.die(
-            new Error(`${String(cause)}\nfailures: ${failures.join("; ")}\nthe page shows:\n${shown.slice(0, 3_000)}`)
+            new Error(
+              `${String(cause)}\nfailures: ${[...new Set(failures)].join("; ")}\nthe page shows:\n${shown.slice(0, 3_000)}`
+            )
           )
         )
       )
@@ -125,8 +142,7 @@ const stepsOf = (page: Page, origin: string, failures: ReadonlyArray<string>): B
       step(async () => {
         const [only, ...others] = await find({ role, name })
         if (only === undefined || others.length > 0) return false
-        if (await only.evaluate((element) => (element as unknown as { disabled?: boolean }).disabled === true))
-          return false
+        if (!(await only.evaluate(isReady))) return false
         await act(only)
         return true
       })
@@ -217,7 +233,8 @@ export const make = Effect.fnUntraced(function* (source: BrowserSource) {
         const failures: Array<string> = []
         const result = yield* Effect.scoped(Effect.flatMap(open(options, failures), body))
         const left = failures.filter((failure) => options.allowed?.test(failure) !== true)
-        if (left.length > 0) return yield* Effect.die(new Error(`in the page at ${options.url}:\n${left.join("\n")}`))
+        if (left.length > 0)
+          return yield* Effect.die(new Error(`in the page at ${options.url}:\n${[...new Set(left)].join("\n")}`))
         return result
       })
   })

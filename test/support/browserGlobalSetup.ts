@@ -23,7 +23,7 @@ const isWanted = async (project: TestProject): Promise<boolean> => {
   if (project.config.watch) return true
   const { testFiles } = await project.globTestFiles(filtersOf(project))
   const sources = await Promise.all(testFiles.map((file) => readFile(file, "utf8")))
-  return sources.some((source) => source.includes("Browser.describe"))
+  return sources.some((source) => source.includes("support/Browser.ts"))
 }
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {

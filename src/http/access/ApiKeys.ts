@@ -32,7 +32,7 @@ export const refusedName = (name: string): string | undefined =>
     : name === anonymousName
       ? `"${anonymousName}" is the name of callers without a key`
       : name === adminName
-        ? `"${adminName}" is the name of who has ADMIN_TOKEN`
+        ? `"${adminName}" is the name of the owner of ADMIN_TOKEN`
         : undefined
 
 /** What a key's scope may be. */
@@ -77,7 +77,7 @@ const refused = (reason: string) =>
 /** ADMIN_TOKEN, as the key of an operator. */
 export const ofAdmin = (token: string): ApiKey => ({ name: adminName, scope: "operator", digest: digestOf(token) })
 
-/** What follows "Bearer" in an `Authorization` header. */
+/** The token of an `Authorization` header of kind Bearer. */
 export const bearerOf = (authorization: string | undefined): string | undefined =>
   /^bearer +(\S+) *$/i.exec(authorization ?? "")?.[1]
 

@@ -1,4 +1,4 @@
-/** Who sends a request: the program whose API key it carries, or a person with a session of the console. */
+/** The sender of a request: a program by its API key, or a person by a session of the console. */
 import { Context } from "effect"
 
 /** What a caller may do. `operator` includes the others. `customer` has orders and payments, `viewer` the reads under /admin. */
@@ -20,7 +20,7 @@ export interface Caller {
 /** No key may have this name: its idempotency keys are those of everybody without a key. */
 export const anonymousName = "anonymous"
 
-/** The name of who has ADMIN_TOKEN, or the link of the start. No key may have it: the audit would not tell the two apart. */
+/** The name of the owner of ADMIN_TOKEN, or of the start's link. No key may have it: the audit would not tell the two apart. */
 export const adminName = "admin"
 
 /** A caller whose name is proven. */

@@ -1,5 +1,5 @@
 /**
- * Who may prove what: the API keys, ADMIN_TOKEN, the sessions of the console, and the link of the start.
+ * The proofs of a caller's name: API keys, ADMIN_TOKEN, the sessions of the console, and the link of the start.
  *
  * Everything under /admin needs one of them, also where no keys are configured and everybody may use the other routes. Then a start on
  * loopback draws a token and prints a link with it. The token is good for one session, so the link is worth nothing in a history or a log.
@@ -38,7 +38,7 @@ export class Credentials extends Context.Service<
     readonly linkToken: string | undefined
     /** The caller that the request's `Authorization` proves, or its cookie where it has no such header. */
     readonly callerOf: (request: Http.IncomingMessage) => Effect.Effect<Caller>
-    /** The id of a new session of the token's owner. Fails with 401 for a wrong token, with 429 after too many. */
+    /** The id of a new session of the token's owner. Fails with 401 for a wrong token, with 429 for one after too many. */
     readonly signIn: (request: Http.IncomingMessage, token: string) => Effect.Effect<string, Problem>
     /** Ends the session of the request's cookie. */
     readonly signOut: (request: Http.IncomingMessage) => Effect.Effect<void>
@@ -68,6 +68,16 @@ export class Credentials extends Context.Service<
               ? "the link that the service has printed is good once, and was used: a restart prints another; with ADMIN_TOKEN set no link is needed"
               : "nobody may use this: set ADMIN_TOKEN, or add a key of scope operator to API_KEYS"
 
+      // At most one line in the time after which an address may try again.
+      const failed = (request: Http.IncomingMessage) =>
+        Effect.flatMap(guesses.failed(addressOf(request)), (isLast) =>
+          isLast
+            ? Effect.logWarning("too many wrong tokens: the address is refused further ones for some seconds").pipe(
+                Effect.annotateLogs("address", addressOf(request))
+              )
+            : Effect.void
+        )
+
       const callerOf = Effect.fnUntraced(function* (request: Http.IncomingMessage) {
         const nobody = anonymous(keys === undefined ? "operator" : undefined)
         const { authorization } = request.headers
@@ -82,22 +92,29 @@ export class Credentials extends Context.Service<
         if (adminToken === undefined || (yield* guesses.refusal(addressOf(request))) !== undefined) return nobody
         const admin = ApiKeys.ownerOf(admins, key)
         if (admin !== undefined) return proven(admin)
-        yield* guesses.failed(addressOf(request))
+        yield* failed(request)
         return nobody
       })
 
       const signIn = Effect.fn("Credentials.signIn")(function* (request: Http.IncomingMessage, token: string) {
-        const tooMany = yield* guesses.refusal(addressOf(request))
-        if (tooMany !== undefined) return yield* tooMany
-        const owner = ApiKeys.ownerOf([...(keys ?? []), ...admins, ...(link === undefined ? [] : [link])], token)
+        // Nobody guesses these, so guessers keep nobody out who has one.
+        let owner = ApiKeys.ownerOf([...(keys ?? []), ...(link === undefined ? [] : [link])], token)
         if (owner === undefined) {
-          yield* guesses.failed(addressOf(request))
+          const tooMany = yield* guesses.refusal(addressOf(request))
+          if (tooMany !== undefined) return yield* tooMany
+          owner = ApiKeys.ownerOf(admins, token)
+        }
+        if (owner === undefined) {
+          yield* failed(request)
           return yield* unauthorized(`the token is not valid: ${adminDetail()}`)
         }
         if (owner.scope === "customer") {
           return yield* new Problem({ status: 403, detail: `the API key ${owner.name} has the scope customer` })
         }
         if (owner === link) link = undefined
+        yield* Effect.logInfo("a session of the console begins").pipe(
+          Effect.annotateLogs({ caller: owner.name, address: addressOf(request) })
+        )
         return yield* sessions.begin(owner)
       })
 

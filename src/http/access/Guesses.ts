@@ -21,8 +21,8 @@ const bucketCount = 1_024
 export interface Guesses {
   /** 429 for an address that has failed too often; undefined where it may try. */
   readonly refusal: (address: string) => Effect.Effect<Problem | undefined>
-  /** Counts a failure. */
-  readonly failed: (address: string) => Effect.Effect<void>
+  /** Counts a failure. Whether it was the last one for now. */
+  readonly failed: (address: string) => Effect.Effect<boolean>
 }
 
 export const make = (): Guesses => {
@@ -45,6 +45,7 @@ export const make = (): Guesses => {
       Effect.map(Monotonic.millis, (now) => {
         const bucket = bucketOf(address)
         clearAtMillis[bucket] = Math.max(now, clearAtMillis[bucket]!) + refillMillis
+        return clearAtMillis[bucket] - now > (maxFailures - 1) * refillMillis
       })
   }
 }

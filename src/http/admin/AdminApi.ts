@@ -8,6 +8,7 @@ import { AdminMailApi, AdminPaymentsApi } from "./MoneyApi.ts"
 import { DeadLettersApi, OutboxApi } from "./OutboxApi.ts"
 import { PausesApi } from "./PausesApi.ts"
 import { SessionApi } from "./SessionApi.ts"
+import { SumsApi } from "./SumsApi.ts"
 import { AdminTasksApi } from "./TasksApi.ts"
 
 export const adminGroups = [
@@ -24,5 +25,6 @@ export const adminGroups = [
   FaultsApi,
   AuditApi,
   SettingsApi,
-  AdminGatewayApi
+  AdminGatewayApi,
+  SumsApi
 ] as const

@@ -3,6 +3,7 @@ import { Layer } from "effect"
 import type { UnsettledMail } from "../../application/mail/UnsettledMail.ts"
 import type { PaymentReport } from "../../application/PaymentReport.ts"
 import type { SettlePayment } from "../../application/SettlePayment.ts"
+import type { Sums } from "../../application/Sums.ts"
 import type { ArmedFaults } from "../../operations/faults/ArmedFaults.ts"
 import type { ConsumerReport } from "../../operations/ConsumerReport.ts"
 import type { CustomerEvents } from "../../application/CustomerEvents.ts"
@@ -23,6 +24,7 @@ import * as MoneyHandlers from "./MoneyHandlers.ts"
 import * as OutboxHandlers from "./OutboxHandlers.ts"
 import * as PausesHandlers from "./PausesHandlers.ts"
 import * as SessionHandlers from "./SessionHandlers.ts"
+import * as SumsHandlers from "./SumsHandlers.ts"
 import * as TasksHandlers from "./TasksHandlers.ts"
 
 /** The services behind them. The operator's commands have the same ones. */
@@ -39,6 +41,7 @@ export type Services =
   | PauseDecisions
   | PaymentReport
   | SettlePayment
+  | Sums
   | TaskReport
   | UnsettledMail
 
@@ -52,5 +55,6 @@ export const layer = Layer.mergeAll(
   EventsHandlers.layer,
   FaultsHandlers.layer,
   AuditHandlers.layer,
-  InstallationHandlers.layer
+  InstallationHandlers.layer,
+  SumsHandlers.layer
 )

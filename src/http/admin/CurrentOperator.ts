@@ -1,4 +1,4 @@
-/** Who decides in a request under /admin: the credential's name and, in the header X-Operator, the name of the person who uses it. */
+/** The operator of a request under /admin: the credential's name and, from the header X-Operator, the person's. */
 import { Effect } from "effect"
 import { HttpServerRequest } from "effect/http"
 import type { Operator } from "../../platform/OperatorAudit.ts"

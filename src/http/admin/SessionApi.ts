@@ -6,6 +6,9 @@ import { problems } from "../ApiParts.ts"
 /** Far above an API key's 54 characters, and ADMIN_TOKEN's 200. */
 const maxTokenLength = 1_000
 
+/** Anybody may send it: no more is read than the longest token takes in JSON, with each character as six (\u0061). */
+export const maxSignInBytes = 8_192
+
 /** The body of `POST /admin/session`. */
 export const SignInBody = Schema.Struct({
   token: Schema.String.check(

@@ -10,7 +10,7 @@ import { Api } from "../Api.ts"
 import * as Body from "../Body.ts"
 import { type Problem, toResponse } from "../Problems.ts"
 import { currentActor } from "./CurrentOperator.ts"
-import { SignInBody } from "./SessionApi.ts"
+import { maxSignInBytes, SignInBody } from "./SessionApi.ts"
 
 const noContent = HttpServerResponse.empty({ status: 204 })
 
@@ -26,7 +26,7 @@ export const layer = HttpApiBuilder.group(
       .handleRaw("begin", () =>
         refusing(
           Effect.gen(function* () {
-            const { token } = yield* Body.decode(SignInBody)
+            const { token } = yield* Body.decode(SignInBody, maxSignInBytes)
             const request = yield* Provenance.message
             // A browser that signs in again leaves no session behind.
             const id = yield* Effect.tap(credentials.signIn(request, token), credentials.signOut(request))

@@ -4,7 +4,7 @@
  * @import { Hop, Leg as LegType } from "../../types.ts"
  */
 import { Actions } from "../../act.js"
-import { millis, utcTime } from "../../format.js"
+import { millis, shortId, utcTime } from "../../format.js"
 import { html } from "../../html.js"
 import { Copy, Id, Section, Sentence, State, Time } from "../../parts.js"
 import { actionsOf } from "./hopActions.js"
@@ -78,19 +78,28 @@ const splitHops = (hops) => {
   return { line, fan: next.map((hop) => ({ hop, below: below(hop) })) }
 }
 
+/** What is longer is an id or a key: the hop has room for its ends. */
+const longFact = 28
+
 /** @param {{ readonly of: Shown }} props */
 const Facts = ({ of: { facts } }) =>
   facts.length === 0
     ? null
     : html`<ul class="hop-facts plain">
-        ${facts.map(({ name, value }) => html`<li key=${name}><span class="dim">${name}</span> ${value}</li>`)}
+        ${facts.map(
+          ({ name, value }) =>
+            html`<li key=${name}>
+              <span class="dim">${name}</span>
+              <span title=${value}>${value.length > longFact ? shortId(value) : value}</span>
+            </li>`
+        )}
       </ul>`
 
 /** @param {{ readonly of: Shown }} props */
 const When = ({ of: { at, millis: taken } }) =>
   html`<span class="hop-time">
     ${
-      taken === null
+      taken === null || taken < 0
         ? at === null
           ? null
           : html`<${Time} at=${at} />`
@@ -123,7 +132,7 @@ const Held = ({ hop, isNamed = false, leg, onDone }) => {
   return html`<div class=${`held ${state}`}>
     ${isNamed ? html`<p class="row"><strong>${title}</strong><${HopState} hop=${hop} /></p>` : null}
     ${why === null ? null : html`<p><${Sentence} text=${why} /></p>`}
-    ${frees === null ? null : html`<p class="dim">Frees it: <${Sentence} text=${frees} /></p>`}
+    ${frees === null ? null : html`<p class="dim">Frees it: <${Sentence} text=${frees} goesOn /></p>`}
     ${command === null ? null : html`<p class="id"><code>${command}</code><${Copy} text=${command} what="command" /></p>`}
     <${Actions} actions=${actions}> ${page === null ? null : html`<a href=${`/console/${page}`}>Open</a>`} <//>
   </div>`

@@ -50,7 +50,8 @@ export const Load = () => {
       <button type="button" disabled=${perSecond === 0} onClick=${() => stopLoad()}>Stop</button>
     </div>
     <p class="dim">
-      Real orders of this service, paid at its gateway. It stops when this page is hidden, and after ten minutes.
+      Real orders of this service, paid at its gateway. At most three at a time. It stops when this page is hidden, and
+      after ten minutes.
     </p>
     <dl class="counts">
       ${counts.map(

@@ -3,7 +3,7 @@
  *
  * @import { Overview } from "../../types.ts"
  */
-import { number } from "../../format.js"
+import { counted, number } from "../../format.js"
 import { html } from "../../html.js"
 import { Empty, Section, State, Time } from "../../parts.js"
 import { pauseAction } from "../../pauses.js"
@@ -130,6 +130,18 @@ export const Payments = ({ overview: { mail, outbox, payments } }) => {
   <//>`
 }
 
+/** Parts of health that are a fiber each: dozens, of which a person wants to know those that are not well. */
+const fiberPrefix = "fiber:"
+
+/** @param {{ readonly health: Overview["health"] }} props */
+const Parts = ({ health }) => {
+  const all = Object.entries(health).toSorted(([a], [b]) => a.localeCompare(b))
+  const shown = all.filter(([name, { status }]) => status !== "ready" || !name.startsWith(fiberPrefix))
+  const rest = all.length - shown.length
+  return html`${shown.map(([name, { status }]) => html`<li key=${name}>${name} <${State} of=${status} /></li>`)}
+  ${rest === 0 ? null : html`<li>${counted(rest, "fiber")} <${State} of="ready" /></li>`}`
+}
+
 /** @param {Props} props */
 export const Machinery = ({ overview: { broker, database, health } }) =>
   html`<${Section} title="Broker, database, parts">
@@ -144,8 +156,6 @@ export const Machinery = ({ overview: { broker, database, health } }) =>
         <${State} of=${database.state === "ready" ? "ready" : "lost"} text=${database.state} />
         <meter min="0" max=${database.max} value=${database.open} aria-label="Connections in use"></meter>
       </li>
-      ${Object.entries(health)
-        .toSorted(([a], [b]) => a.localeCompare(b))
-        .map(([name, { status }]) => html`<li key=${name}>${name} <${State} of=${status} /></li>`)}
+      <${Parts} health=${health} />
     </ul>
   <//>`

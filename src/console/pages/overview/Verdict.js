@@ -48,7 +48,7 @@ export const Verdict = () => {
                     >${sinceSeconds === null ? null : html`<span class="figure">, for ${duration(sinceSeconds)}</span>`}
                   </p>
                   <p class="dim">
-                    ${frees === "" ? null : html`Frees it: <${Sentence} text=${frees} />.`}
+                    ${frees === "" ? null : html`Frees it: ${frees.startsWith("paid-once ") ? html`<code>${frees}</code>` : html`<${Sentence} text=${frees} goesOn />`}.`}
                     ${runbook === null ? null : html`${" "}Runbook: <code>docs/runbooks/${runbook}.md</code>`}
                   </p>
                 </li>`
