@@ -35,6 +35,9 @@ const timesOf = (pid: number): ProcessTimes | undefined => {
   }
 }
 
+/** The CPU seconds of one process so far; of one that has ended, not a number. */
+export const secondsOf = (pid: number): number => timesOf(pid)?.seconds ?? Number.NaN
+
 const processes = (): ReadonlyArray<ProcessTimes> =>
   readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))

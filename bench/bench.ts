@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- drain|consume|latency|save|pay|flat|idle|memory|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
+ * `npm run bench -- drain|consume|console|latency|save|pay|flat|idle|memory|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
  *
  * A run starts a Postgres and a Kafka of its own unless `DATABASE_URL` and `KAFKA_BROKERS` name others.
  */
@@ -7,6 +7,7 @@ import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Console, Effect, Layer, Logger } from "effect"
 import { Command, Flag } from "effect/cli"
+import * as ConsolePages from "./console.ts"
 import * as Consume from "./consume.ts"
 import * as Drain from "./drain.ts"
 import * as Flat from "./flat.ts"
@@ -159,9 +160,28 @@ const pay = Command.make(
   )
 )
 
+const consolePages = Command.make(
+  "console",
+  {
+    json,
+    rounds: rounds(6),
+    seconds: seconds(15),
+    pages: Flag.Int("pages").pipe(Flag.withDescription("open pages"), Flag.withDefault(10)),
+    rate: Flag.Int("rate").pipe(Flag.withDescription("payments a second"), Flag.withDefault(25)),
+    kafka: Flag.Boolean("kafka").pipe(
+      Flag.withDescription("with Kafka instead of the embedded broker"),
+      Flag.withDefault(false)
+    )
+  },
+  Effect.fnUntraced(function* ({ json, kafka, ...options }) {
+    const result = yield* Effect.provide(ConsolePages.console_(options), environment({ kafka }))
+    yield* Console.log(json ? JSON.stringify(result) : ConsolePages.print(result))
+  })
+).pipe(Command.withDescription("What open pages of the console cost the service, beside the same load without them"))
+
 const program = Command.make("bench").pipe(
   Command.withDescription("Figures as ratios within one run"),
-  Command.withSubcommands([drain, consume, latency, save, flat, idle, memory, pay, tasks]),
+  Command.withSubcommands([drain, consume, consolePages, latency, save, flat, idle, memory, pay, tasks]),
   Command.run({ version: "1" }),
   Effect.scoped,
   Effect.provide(NodeServices.layer),

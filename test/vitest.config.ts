@@ -13,6 +13,7 @@ const long = [
   "test/fuzz/Fuzzer.test.ts",
   "test/http/{AdminDeadLetters,GatewayClient}.test.ts",
   "test/http/FullDisk.test.ts",
+  "test/http/{AdminOverview,AdminStream,Journey}.test.ts",
   "test/lab/Lab.test.ts",
   "test/lift/*.test.ts",
   "test/operations/{*Command,OperatorDatabase}.test.ts",

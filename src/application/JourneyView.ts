@@ -41,7 +41,7 @@ export const Hop = Schema.Struct({
   state: HopState,
   /** When it reached its state, ISO 8601 in UTC; null where that is not stored. */
   at: Schema.NullOr(Schema.String),
-  /** Since the hop that it follows; null where one of the two times is not known. */
+  /** Since the last hop on its way whose time is known; null where its own is not. */
   millis: Schema.NullOr(Schema.Number),
   /** The process that did it, or owns it now; null where that is not stored. */
   process: Schema.NullOr(Schema.String),

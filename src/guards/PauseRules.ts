@@ -15,14 +15,7 @@ import * as Outages from "../platform/Outages.ts"
 import * as Backoff from "../platform/Backoff.ts"
 import { type PublishError, TopicUnavailable } from "../brokers/Broker.ts"
 import { type Lane, partitionOf } from "../outbox/Lane.ts"
-
-/** A topic with at least one partition whose last send failed. */
-export interface PausedTopic {
-  readonly topic: string
-  /** Failures in a row, of the partition with the most. */
-  readonly attempt: number
-  readonly reason: string
-}
+import { byTopic, type PausedTopic } from "./PausedTopic.ts"
 
 /** One of the `count` partitions that the topic's lanes are spread over. Unknown for a topic that was never reached, which counts as one place. */
 export interface Place {
@@ -273,13 +266,7 @@ export const make = Effect.fnUntraced(function* (options: {
       ),
     room: () => maxProbes - probed.size,
     waitFor: (topic, place) => Effect.map(Monotonic.millis, (now) => void waited.set(keyOf(topic, place), now)),
-    all: Effect.map(Monotonic.millis, (now) => {
-      const topics = new Map<string, PausedTopic>()
-      for (const { attempt, reason, topic } of at(now).values()) {
-        if (attempt > (topics.get(topic)?.attempt ?? 0)) topics.set(topic, { topic, attempt, reason })
-      }
-      return [...topics.values()]
-    }),
+    all: Effect.map(Monotonic.millis, (now) => byTopic(at(now).values(), now)),
     strandedMillis: Effect.map(Monotonic.millis, (now) => {
       const sinces = [...at(now).values()].map(({ sinceMillis }) => sinceMillis)
       return sinces.length === 0 ? 0 : now - Math.max(answeredMillis, Math.min(...sinces))

@@ -9,11 +9,13 @@
  * few callers together keep nobody out. A caller is a key's name, or the address of requests without a valid key. Its further requests get 429.
  * Without keys all is one caller, on this machine.
  *
+ * A stream of events gives its place back as soon as it has begun.
+ *
  * A client that is slow to send a body or to read an answer keeps its place only while nobody else needs it. After {@link patienceMillis} its
  * connection may be closed for another request, the slowest client's first. So slow clients, however many, don't keep others out.
  */
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
-import { Context, Effect, Metric, Semaphore } from "effect"
+import { Context, Effect, Exit, Metric, Semaphore } from "effect"
 import { HttpServerRequest, type HttpServerResponse } from "effect/http"
 import type * as Http from "node:http"
 import * as Turn from "../platform/Turn.ts"
@@ -145,6 +147,10 @@ const watchedPaths = ["/health/ready", "/metrics"]
 /** It asks nobody and waits for nothing. So whoever holds the places, an orchestrator hears that the process lives. */
 const isLiveness = ({ url }: HttpServerRequest.HttpServerRequest): boolean => /^\/health\/live(\?|$)/.test(url)
 
+/** A stream of events lasts as long as its client likes, and is no work meanwhile: its own bound is on the number of listeners. */
+const isEndless = ({ headers }: HttpServerResponse.HttpServerResponse): boolean =>
+  headers["content-type"] === "text/event-stream"
+
 /** The bounds of a server. `name` is its label in metrics. */
 export const make = Effect.fnUntraced(function* (server: Http.Server, name: "service" | "gateway") {
   const { answerTimeoutMillis, maxRequests } = yield* AdmissionSettings
@@ -199,10 +205,12 @@ export const make = Effect.fnUntraced(function* (server: Http.Server, name: "ser
         return toResponse(work)
       }
       return yield* (places === users ? Turn.take(turns, answer) : answer).pipe(
-        Effect.ensuring(
+        Effect.onExit((exit) =>
           Effect.sync(() => {
             work.answeredMillis = performance.now()
-            connections.onceAnswered(response, () => places.inWork.delete(work))
+            const done = () => places.inWork.delete(work)
+            if (Exit.isSuccess(exit) && isEndless(exit.value)) done()
+            else connections.onceAnswered(response, done)
           })
         )
       )

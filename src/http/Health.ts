@@ -6,7 +6,7 @@
  *
  * Anybody may ask, as often as they like: all who ask share one look at the database and the parts, at most one a second.
  */
-import { Context, Effect, Fiber, FiberSet, Layer, Ref, Schema, type Scope } from "effect"
+import { Context, Effect, Fiber, FiberSet, Latch, Layer, Ref, Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import * as DatabaseOutage from "../platform/DatabaseOutage.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
@@ -66,17 +66,22 @@ export class Readiness extends Context.Service<
     readonly begin: Effect.Effect<void>
     /** Turns health unready for good. The server still answers requests, with `Connection: close`. */
     readonly drain: Effect.Effect<void>
+    /** Waits for {@link drain}: an answer without an end has to end itself then. */
+    readonly draining: Effect.Effect<void>
   }
 >()("paid-once/http/Readiness") {
   static readonly layer: Layer.Layer<Readiness> = Layer.effect(
     Readiness,
-    Effect.map(Ref.make<"starting" | "working" | "draining">("starting"), (phase) =>
-      Readiness.of({
+    Effect.gen(function* () {
+      const phase = yield* Ref.make<"starting" | "working" | "draining">("starting")
+      const drained = yield* Latch.make(false)
+      return Readiness.of({
         phase: Ref.get(phase),
         begin: Ref.update(phase, (now) => (now === "starting" ? "working" : now)),
-        drain: Ref.set(phase, "draining")
+        drain: Effect.andThen(Ref.set(phase, "draining"), drained.open),
+        draining: drained.await
       })
-    )
+    })
   )
 
   /** For a process without the role `http`: built above the other roles, which have begun by then and end after this. */

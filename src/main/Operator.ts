@@ -5,8 +5,10 @@ import { CustomerEvents } from "../application/CustomerEvents.ts"
 import { Gateway } from "../application/Gateway.ts"
 import { Idempotency } from "../application/Idempotency.ts"
 import { UnsettledMail } from "../application/mail/UnsettledMail.ts"
+import { Journey } from "../application/Journey.ts"
 import { Orders } from "../application/Orders.ts"
 import { PaymentOutcomes } from "../application/PaymentOutcomes.ts"
+import { PaceReport } from "../application/PaceReport.ts"
 import { PaymentReport } from "../application/PaymentReport.ts"
 import { Payments } from "../application/Payments.ts"
 import { SettlePayment } from "../application/SettlePayment.ts"
@@ -18,7 +20,6 @@ import type { AppConfig } from "../Config.ts"
 import { faultPoints } from "../FaultPoints.ts"
 import { KnownNames } from "../http/admin/KnownNames.ts"
 import { ConsumerLag } from "../operations/ConsumerLag.ts"
-import { Dispatchers } from "../operations/Dispatchers.ts"
 import { EventSearch } from "../operations/EventSearch.ts"
 import { ArmedFaults } from "../operations/faults/ArmedFaults.ts"
 import { SettingsInForce } from "../http/admin/SettingsInForce.ts"
@@ -26,7 +27,9 @@ import { AuditReport } from "../operations/AuditReport.ts"
 import { ConsumerReport } from "../operations/ConsumerReport.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
+import { ConsumerPace } from "../operations/ConsumerPace.ts"
 import { InboxReport } from "../operations/InboxReport.ts"
+import { LaneReport } from "../operations/LaneReport.ts"
 import { PauseDecisions } from "../operations/pauses/PauseDecisions.ts"
 import { OutboxReport } from "../operations/OutboxReport.ts"
 import { TaskReport } from "../operations/TaskReport.ts"
@@ -81,8 +84,13 @@ export const operations = decisions.pipe(
 
 /** What /admin needs, over the use cases that the service has anyway. */
 export const admin = Layer.mergeAll(
-  ConsumerReport.layer.pipe(Layer.provide(ConsumerLag.layer(consumed)), Layer.provideMerge(decisions)),
+  Layer.mergeAll(ConsumerReport.layer, Layer.provideMerge(Journey.layer, ConsumerPace.layer)).pipe(
+    Layer.provide(ConsumerLag.layer(consumed)),
+    Layer.provideMerge(decisions)
+  ),
   SettlePayment.layer,
+  LaneReport.layer(topicNames),
+  PaceReport.layer,
   Sums.layer,
   SandboxControl.layer,
   Layer.effect(SettingsInForce, Config.inForce),
@@ -91,7 +99,7 @@ export const admin = Layer.mergeAll(
 
 /** How far the consumers are behind, and who publishes. Apart from {@link operations}, for it asks the broker. */
 export const lag = (config: AppConfig) =>
-  Layer.merge(Dispatchers.layer, Layer.provide(ConsumerLag.layer(consumed), progress(config)))
+  Layer.merge(LaneReport.layer(topicNames), Layer.provide(ConsumerLag.layer(consumed), progress(config)))
 
 /** Without GATEWAY_URL in the operator's shell, an empty sandbox would answer in the place of the service's gateway. */
 const sandboxIsThere = (config: AppConfig) =>

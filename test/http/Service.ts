@@ -6,9 +6,11 @@ import { CancelOrder } from "../../src/application/CancelOrder.ts"
 import { Gateway, GatewaySettings } from "../../src/application/Gateway.ts"
 import { GatewayWebhook, WebhookSettings } from "../../src/application/GatewayWebhook.ts"
 import { Idempotency } from "../../src/application/Idempotency.ts"
+import { Journey } from "../../src/application/Journey.ts"
 import { Orders } from "../../src/application/Orders.ts"
 import { PaymentOutcomes } from "../../src/application/PaymentOutcomes.ts"
 import { UnsettledMail } from "../../src/application/mail/UnsettledMail.ts"
+import { PaceReport } from "../../src/application/PaceReport.ts"
 import { PaymentReport } from "../../src/application/PaymentReport.ts"
 import { SettlePayment } from "../../src/application/SettlePayment.ts"
 import { Payments } from "../../src/application/Payments.ts"
@@ -16,6 +18,7 @@ import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
 import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
 import { RefundOrder } from "../../src/application/RefundOrder.ts"
+import { StatusReport } from "../../src/application/StatusReport.ts"
 import { Reports } from "../../src/application/Reports.ts"
 import { Sums } from "../../src/application/Sums.ts"
 import { Subscribers, Timeline } from "../../src/application/Timeline.ts"
@@ -24,6 +27,8 @@ import { Api } from "../../src/http/Api.ts"
 import * as BrokerHealth from "../../src/http/BrokerHealth.ts"
 import { HealthParts, Readiness } from "../../src/http/Health.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
+import { ConsumerPace } from "../../src/operations/ConsumerPace.ts"
+import { LaneReport } from "../../src/operations/LaneReport.ts"
 import { CustomerEvents } from "../../src/application/CustomerEvents.ts"
 import { GroupProgress } from "../../src/brokers/GroupProgress.ts"
 import { faultPoints } from "../../src/FaultPoints.ts"
@@ -95,8 +100,16 @@ const operator = Layer.mergeAll(
   SettlePayment.layer,
   Sums.layer,
   UnsettledMail.layer,
+  LaneReport.layer(["orders"]),
+  PaceReport.layer,
   KnownNames.layer({ topic: ["orders"], consumer: ["analytics"], "task type": ["email", "note"] })
-).pipe((services) => Layer.provideMerge(Layer.provide(ConsumerReport.layer, lag), services))
+).pipe((services) =>
+  Layer.mergeAll(
+    Layer.provide(ConsumerReport.layer, lag),
+    StatusReport.layer,
+    Layer.provideMerge(Journey.layer, Layer.provide(ConsumerPace.layer, lag))
+  ).pipe(Layer.provideMerge(services))
+)
 
 const applicationWith = (gatewayClient: typeof Gateway.layerHttp) =>
   Layer.mergeAll(

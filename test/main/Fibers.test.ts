@@ -10,7 +10,7 @@ import * as ServiceConfig from "./ServiceConfig.ts"
 const ofEachProcess = ["control-connection", "pauses", "wake-ups", "machine metrics", "pool metrics of requests"]
 
 const ofRole: Readonly<Record<Role, ReadonlyArray<string>>> = {
-  http: ["payment metrics", "sandbox webhooks", "topic checks", "write-probe"],
+  http: ["live stream", "payment metrics", "sandbox webhooks", "topic checks", "write-probe"],
   dispatcher: [
     "broker reachability",
     "dispatcher fetcher",

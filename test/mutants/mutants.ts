@@ -25,6 +25,7 @@ import { pauseMutants } from "./pauseMutants.ts"
 import { paymentsMutants } from "./paymentsMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
 import { rolesMutants } from "./rolesMutants.ts"
+import { streamMutants } from "./streamMutants.ts"
 import { taskMutants } from "./taskMutants.ts"
 import { timeZoneMutants } from "./timeZoneMutants.ts"
 
@@ -201,6 +202,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...paymentsMutants,
   ...platformMutants,
   ...rolesMutants,
+  ...streamMutants,
   ...taskMutants,
   ...netOutboxMutants,
   ...timeZoneMutants,

@@ -40,6 +40,8 @@ export class Credentials extends Context.Service<
     readonly callerOf: (request: Http.IncomingMessage) => Effect.Effect<Caller>
     /** The id of a new session of the token's owner. Fails with 401 for a wrong token, with 429 for one after too many. */
     readonly signIn: (request: Http.IncomingMessage, token: string) => Effect.Effect<string, Problem>
+    /** Waits for the end of the session that the request has. A request with `Authorization` has none, and no end. */
+    readonly ended: (request: Http.IncomingMessage) => Effect.Effect<void>
     /** Ends the session of the request's cookie. */
     readonly signOut: (request: Http.IncomingMessage) => Effect.Effect<void>
     /** The 401 of a request that proves nothing, with what its sender can do; 429 after too many wrong tokens. */
@@ -122,6 +124,8 @@ export class Credentials extends Context.Service<
         linkToken,
         callerOf,
         signIn,
+        ended: (request) =>
+          request.headers.authorization === undefined ? sessions.ended(SessionCookie.idsOf(request)) : Effect.never,
         signOut: (request) => sessions.end(SessionCookie.idsOf(request)),
         refusal: Effect.fnUntraced(function* (request, area) {
           const hasGuessed = adminToken !== undefined && request.headers.authorization !== undefined

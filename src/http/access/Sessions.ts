@@ -4,7 +4,7 @@
  * A session ends with the process, so a restart with other credentials leaves none behind. Only hashes of the ids are kept. An id is
  * always drawn here, and never taken from a request.
  */
-import { Effect } from "effect"
+import { Effect, Schedule } from "effect"
 import { randomBytes } from "node:crypto"
 import * as Monotonic from "../../platform/Monotonic.ts"
 import * as ApiKeys from "./ApiKeys.ts"
@@ -20,6 +20,9 @@ const idBytes = 32
 /** A page of another port of this host can set cookies of our name, too. More than a few are its work. */
 const maxIds = 4
 
+/** How soon a stream ends after its session. */
+const lookMillis = 1_000
+
 /** Who has signed in. */
 export type Owner = Pick<ApiKeys.ApiKey, "name" | "scope">
 
@@ -34,6 +37,8 @@ export interface Sessions {
   readonly begin: (owner: Owner) => Effect.Effect<string>
   /** The owner of the first of these ids that belongs to a session. The session counts as used. */
   readonly ownerOf: (ids: ReadonlyArray<string>) => Effect.Effect<Owner | undefined>
+  /** Waits until none of these ids belongs to a session any more. It does not count as a use: a page left open signs nobody in for ever. */
+  readonly ended: (ids: ReadonlyArray<string>) => Effect.Effect<void>
   /** Ends the sessions with these ids. */
   readonly end: (ids: ReadonlyArray<string>) => Effect.Effect<void>
 }
@@ -65,6 +70,11 @@ export const make = (): Sessions => {
         if (session !== undefined) session.usedMillis = now
         return session
       }),
+    ended: (ids) =>
+      Effect.map(living, () => found(ids).length === 0).pipe(
+        Effect.repeat({ until: (isOver) => isOver, schedule: Schedule.spaced(lookMillis) }),
+        Effect.asVoid
+      ),
     end: (ids) =>
       Effect.sync(() => {
         for (const session of found(ids)) sessions.delete(session)

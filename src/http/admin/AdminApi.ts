@@ -3,9 +3,11 @@ import { AuditApi } from "./AuditApi.ts"
 import { ConsumersApi, EventsApi } from "./EventsApi.ts"
 import { FaultsApi } from "./FaultsApi.ts"
 import { InboxApi } from "./InboxApi.ts"
+import { JourneyApi } from "./JourneyApi.ts"
 import { AdminGatewayApi, SettingsApi } from "./InstallationApi.ts"
 import { AdminMailApi, AdminPaymentsApi } from "./MoneyApi.ts"
 import { DeadLettersApi, OutboxApi } from "./OutboxApi.ts"
+import { LiveApi } from "./OverviewApi.ts"
 import { PausesApi } from "./PausesApi.ts"
 import { SessionApi } from "./SessionApi.ts"
 import { SumsApi } from "./SumsApi.ts"
@@ -20,6 +22,8 @@ export const adminGroups = [
   AdminPaymentsApi,
   AdminMailApi,
   PausesApi,
+  LiveApi,
+  JourneyApi,
   EventsApi,
   ConsumersApi,
   FaultsApi,

@@ -1,8 +1,13 @@
 /** The handlers of all groups of {@link adminGroups}. */
 import { Layer } from "effect"
 import type { UnsettledMail } from "../../application/mail/UnsettledMail.ts"
+import type { Journey } from "../../application/Journey.ts"
+import type { PaceReport } from "../../application/PaceReport.ts"
 import type { PaymentReport } from "../../application/PaymentReport.ts"
 import type { SettlePayment } from "../../application/SettlePayment.ts"
+import type { StatusReport } from "../../application/StatusReport.ts"
+import type { Broker } from "../../brokers/Broker.ts"
+import type { ConsumerPace } from "../../operations/ConsumerPace.ts"
 import type { Sums } from "../../application/Sums.ts"
 import type { ArmedFaults } from "../../operations/faults/ArmedFaults.ts"
 import type { ConsumerReport } from "../../operations/ConsumerReport.ts"
@@ -10,18 +15,24 @@ import type { CustomerEvents } from "../../application/CustomerEvents.ts"
 import type { AuditReport } from "../../operations/AuditReport.ts"
 import type { InboxDeadLetters } from "../../operations/InboxDeadLetters.ts"
 import type { InboxReport } from "../../operations/InboxReport.ts"
+import type { LaneReport } from "../../operations/LaneReport.ts"
 import type { OutboxDeadLetters } from "../../operations/OutboxDeadLetters.ts"
 import type { OutboxReport } from "../../operations/OutboxReport.ts"
 import type { PauseDecisions } from "../../operations/pauses/PauseDecisions.ts"
 import type { TaskReport } from "../../operations/TaskReport.ts"
+import type { PoolStats } from "../../postgres/Database.ts"
 import * as AuditHandlers from "./AuditHandlers.ts"
 import * as EventsHandlers from "./EventsHandlers.ts"
 import * as FaultsHandlers from "./FaultsHandlers.ts"
 import * as InboxHandlers from "./InboxHandlers.ts"
 import * as InstallationHandlers from "./InstallationHandlers.ts"
 import type { KnownNames } from "./KnownNames.ts"
+import * as JourneyHandlers from "./JourneyHandlers.ts"
+import * as LiveHandlers from "./LiveHandlers.ts"
+import { LiveStream } from "./LiveStream.ts"
 import * as MoneyHandlers from "./MoneyHandlers.ts"
 import * as OutboxHandlers from "./OutboxHandlers.ts"
+import { Overviews } from "./Overviews.ts"
 import * as PausesHandlers from "./PausesHandlers.ts"
 import * as SessionHandlers from "./SessionHandlers.ts"
 import * as SumsHandlers from "./SumsHandlers.ts"
@@ -34,13 +45,20 @@ export type Services =
   | ConsumerReport
   | CustomerEvents
   | InboxDeadLetters
+  | Broker
+  | ConsumerPace
   | InboxReport
+  | Journey
   | KnownNames
+  | LaneReport
   | OutboxDeadLetters
   | OutboxReport
   | PauseDecisions
+  | PaceReport
   | PaymentReport
+  | PoolStats
   | SettlePayment
+  | StatusReport
   | Sums
   | TaskReport
   | UnsettledMail
@@ -52,6 +70,9 @@ export const layer = Layer.mergeAll(
   TasksHandlers.layer,
   MoneyHandlers.layer,
   PausesHandlers.layer,
+  JourneyHandlers.layer,
+  // One stream for all who listen.
+  LiveHandlers.layer.pipe(Layer.provide(LiveStream.layer), Layer.provide(Overviews.layer)),
   EventsHandlers.layer,
   FaultsHandlers.layer,
   AuditHandlers.layer,

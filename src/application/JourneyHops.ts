@@ -1,0 +1,202 @@
+/** The hops of one event after its commit: lane, broker, consumers, mail. Pure functions over what is stored. */
+import { mailHop } from "./JourneyMail.ts"
+import { fact, hop, isYoung, pausedHop, pauseOf, type Surroundings, triedAt } from "./JourneyParts.ts"
+import type { EventFact } from "./JourneyFacts.ts"
+import type { Hop } from "./JourneyView.ts"
+
+/** What keeps the event from being sent: nothing, once it is published. */
+const laneState = (event: EventFact, around: Surroundings): Pick<Hop, "state"> & Partial<Hop> => {
+  const { facts, laneOwner } = around
+  const { attempts, eventId, lastError, nextAttemptAt, occurredAt, status, topic } = event
+  const decide = { page: "dead-letters", command: `paid-once outbox show ${eventId}` }
+  switch (status) {
+    case "published":
+      return { state: "done" }
+    case "dead":
+      return {
+        state: "dead",
+        why: `the broker refused it ${attempts ?? 0} times: ${lastError ?? "no reason is stored"}`,
+        frees: "an operator retries or discards it",
+        ...decide
+      }
+    case "discarded":
+      return { state: "discarded", why: "an operator has discarded it: nobody gets it", ...decide }
+    case "retrying":
+      return {
+        state: "waiting",
+        why: `the broker refused it ${attempts ?? 0} times: ${lastError ?? "no reason is stored"}`,
+        frees: triedAt(nextAttemptAt),
+        ...decide
+      }
+    case "parked": {
+      const head = facts.holds.find(({ consumer }) => consumer === null)
+      return {
+        state: "waiting",
+        why: `an earlier event of this order was refused: ${head?.lastError ?? "no reason is stored"}`,
+        frees: "that event is published, or an operator decides about it",
+        page: "dead-letters",
+        command: head === undefined ? null : `paid-once outbox show ${head.eventId}`
+      }
+    }
+    case "queued": {
+      const pause = pauseOf(around, "topic", topic)
+      if (pause !== undefined) {
+        return { state: "waiting", ...pausedHop(pause, `paid-once dispatcher resume ${topic}`) }
+      }
+      if (laneOwner === null) {
+        return { state: "waiting", why: "no process owns the lane", frees: "a process with the role dispatcher" }
+      }
+      if (isYoung(facts.at, occurredAt)) return { state: "now" }
+      return {
+        state: "waiting",
+        why: "it waits for its turn: the broker can't be reached, or events are before it",
+        frees: "the dispatcher sends it as soon as the broker takes it"
+      }
+    }
+  }
+}
+
+/** The lane and the broker. */
+export const sendingHops = (event: EventFact, around: Surroundings, after: string): ReadonlyArray<Hop> => {
+  const { lane, laneOwner } = around
+  const { attempts, offset, partition, publishedAt, traceId } = event
+  const isPublished = event.status === "published"
+  return [
+    hop({
+      id: "lane",
+      kind: "lane",
+      after,
+      title: `Lane ${lane}`,
+      traceId,
+      process: isPublished ? null : laneOwner,
+      facts: attempts === null || attempts === 0 ? [] : fact("refusals", attempts),
+      ...laneState(event, around)
+    }),
+    isPublished
+      ? hop({
+          id: "broker",
+          kind: "broker",
+          after: "lane",
+          title: `${event.topic}, partition ${partition}`,
+          state: "done",
+          at: publishedAt,
+          traceId,
+          facts: [...fact("partition", partition), ...fact("offset", offset)]
+        })
+      : hop({
+          id: "broker",
+          kind: "broker",
+          after: "lane",
+          title: event.topic,
+          state: event.status === "discarded" ? "discarded" : "waiting",
+          why: "the event has not left its lane"
+        })
+  ]
+}
+
+/** What keeps a consumer from applying a published event that it does not hold. */
+const unread = (event: EventFact, consumer: string, around: Surroundings): Pick<Hop, "state"> & Partial<Hop> => {
+  const { facts, lags } = around
+  const pause = pauseOf(around, "consumer", consumer)
+  if (pause !== undefined) {
+    return { state: "waiting", ...pausedHop(pause, `paid-once consumers resume ${consumer}`) }
+  }
+  if (isYoung(facts.at, event.publishedAt)) return { state: "now" }
+  const own = lags
+    .find((lag) => lag.consumer === consumer)
+    ?.partitions.find(({ partition }) => partition === event.partition)
+  if (own === undefined) {
+    return {
+      state: "waiting",
+      why: "how far the consumer is, the broker does not tell",
+      frees: "the consumer reads it"
+    }
+  }
+  const ahead = BigInt(event.offset ?? "0") - BigInt(own.committed ?? "0")
+  if (ahead < 0n) return { state: "dropped", why: "the consumer has read on, and retention has dropped its mark" }
+  if (own.owner === null) {
+    return {
+      state: "waiting",
+      why: `nobody reads partition ${event.partition} for ${consumer}`,
+      frees: "a process with the role consumers"
+    }
+  }
+  return {
+    state: "waiting",
+    process: own.owner,
+    why:
+      ahead === 0n
+        ? "it is the next record that the consumer reads"
+        : `the consumer has ${ahead} records to read before it`,
+    frees: "the consumer works them off"
+  }
+}
+
+const consumerState = (event: EventFact, consumer: string, around: Surroundings): Pick<Hop, "state"> & Partial<Hop> => {
+  const { applied, facts } = around
+  const { eventId, status } = event
+  const found = facts.effects.find((effect) => effect.consumer === consumer && effect.eventId === eventId)
+  if (found?.state === "applied") return { state: "done", at: found.at }
+  if (found === undefined && applied.has(`${consumer} ${eventId}`)) return { state: "done" }
+  if (found === undefined) {
+    if (status === "published") return unread(event, consumer, around)
+    const isOver = status === "discarded"
+    return { state: isOver ? "discarded" : "waiting", why: "the event is not published" }
+  }
+  const reason = found.lastError ?? "no reason is stored"
+  const decide = {
+    page: `inbox?consumer=${consumer}`,
+    command: `paid-once inbox show ${eventId} --consumer ${consumer}`
+  }
+  switch (found.state) {
+    case "dead":
+      return {
+        state: "dead",
+        at: found.at,
+        why: `it failed ${found.attempts ?? 0} times: ${reason}`,
+        frees: "an operator retries, skips or discards it",
+        ...decide
+      }
+    case "discarded":
+      return { state: "discarded", at: found.at, why: "an operator has discarded it for this consumer", ...decide }
+    case "retrying":
+      return {
+        state: "waiting",
+        why: `it failed ${found.attempts ?? 0} times: ${reason}`,
+        frees: triedAt(found.nextAttemptAt),
+        ...decide
+      }
+    case "gap":
+      return {
+        state: "waiting",
+        why: "an earlier event of this order has not come",
+        frees: "the missing event",
+        ...decide
+      }
+    case "parked": {
+      const head = facts.holds.find((hold) => hold.consumer === consumer)
+      return {
+        state: "waiting",
+        why: `an earlier event of this order can't be applied: ${head?.lastError ?? "no reason is stored"}`,
+        frees: "that event is applied, or an operator decides about it",
+        ...decide,
+        ...(head === undefined ? {} : { command: `paid-once inbox show ${head.eventId} --consumer ${consumer}` })
+      }
+    }
+  }
+}
+
+/** Each consumer, and the mail that one of them asks for. */
+export const effectHops = (event: EventFact, around: Surroundings): ReadonlyArray<Hop> =>
+  around.consumers.flatMap((consumer) => {
+    const effect = hop({
+      id: `consumer ${consumer}`,
+      kind: "consumer",
+      after: "broker",
+      title: consumer,
+      traceId: event.traceId,
+      ...consumerState(event, consumer, around)
+    })
+    const mail = mailHop(event, effect, around)
+    return mail === undefined ? [effect] : [effect, mail]
+  })

@@ -1,0 +1,167 @@
+/** The overview and the lanes, over HTTP, with dispatchers in processes of their own. */
+import { PgClient } from "@effect/sql-pg"
+import { assert, it } from "@effect/vitest"
+import { Effect, Redacted } from "effect"
+import { hostname } from "node:os"
+import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
+import type { LaneView } from "../../src/operations/LaneReport.ts"
+import { plantedEnv } from "../mutants/planted.ts"
+import { eventually } from "../support/Counters.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+import { newOrder, send } from "./Service.ts"
+
+const adminToken = "a-token-of-sixteen-and-more"
+const headers = { authorization: `Bearer ${adminToken}` }
+
+const start = Effect.fnUntraced(function* (roles: string) {
+  const { url } = yield* TestDatabase
+  return yield* ServiceProcess.start({
+    roles,
+    env: {
+      DATABASE_URL: Redacted.value(url),
+      DATA_DIRECTORY: yield* TestDatabase.dataDirectory,
+      LOG_LEVEL: "Error",
+      ADMIN_TOKEN: adminToken,
+      INBOX_MAX_ATTEMPTS: "1",
+      ...(roles.includes("http") ? { PORT: "0" } : {}),
+      ...plantedEnv()
+    }
+  })
+})
+
+const get = (url: string, path: string) => Effect.map(send(`${url}/admin/${path}`, { headers }), ({ json }) => json)
+
+/** The number of lanes of each owner. */
+const owners = (lanes: ReadonlyArray<LaneView>) => {
+  const counts: Record<string, number> = {}
+  for (const { owner } of lanes) counts[String(owner)] = (counts[String(owner)] ?? 0) + 1
+  return counts
+}
+
+it.live("the lanes of two processes are told apart, and those of a killed one go to the other", () =>
+  Effect.gen(function* () {
+    const { url } = yield* start("http")
+    const lanes = Effect.map(get(url!, "lanes"), ({ items }) => owners(items))
+    assert.deepStrictEqual(yield* lanes, { null: 64 })
+    const one = yield* start("dispatcher")
+    const other = yield* start("dispatcher")
+    const nameOf = ({ pid }: ServiceProcess.ServiceProcess) => `${pid}@${hostname()}`
+    yield* eventually(
+      "halves",
+      Effect.map(lanes, (now) => now[nameOf(one)] === 32 && now[nameOf(other)] === 32)
+    )
+    yield* one.signal("SIGKILL")
+    yield* eventually(
+      "all lanes at the other",
+      Effect.map(lanes, (now) => now[nameOf(other)] === 64)
+    )
+    // No topic is used before an event was sent.
+    yield* send(`${url}/orders`, { body: newOrder })
+    yield* eventually(
+      "partitions",
+      Effect.map(get(url!, "lanes"), ({ items }) =>
+        items.every(({ lane, partition }: LaneView) => partition === lane % 8)
+      )
+    )
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+)
+
+it.live(
+  "without a dispatcher the verdict says what waits, for how long and what frees it, and then that nothing waits",
+  () =>
+    Effect.gen(function* () {
+      const { url } = yield* start("http,consumers,workers")
+      const quiet = yield* get(url!, "overview")
+      assert.deepInclude(quiet.verdict, { sentence: "Nothing waits; nobody has paid in the last minute.", waits: [] })
+      const { json: order } = yield* send(`${url}/orders`, { body: newOrder })
+      const key = { "idempotency-key": "pay-1" }
+      yield* send(`${url}/orders/${order.id}/pay`, { body: { paymentMethod: "pm_ok" }, headers: key })
+      yield* eventually(
+        "the wait",
+        Effect.map(get(url!, "overview"), ({ verdict }) =>
+          /^Orders are taken; 2 events wait: no process sends the events of 1 lane, for \d+ s; nothing is lost; a process with the role dispatcher\.$/.test(
+            verdict.sentence
+          )
+        )
+      )
+      const waiting = yield* get(url!, "overview")
+      assert.strictEqual(waiting.verdict.status, "degraded")
+      assert.deepInclude(waiting.verdict.waits[0], { runbook: "OutboxOldestEventTooOld" })
+      assert.lengthOf(
+        waiting.lanes.filter(({ ready }: LaneView) => ready === 2),
+        1
+      )
+      yield* start("dispatcher")
+      yield* eventually(
+        "money to move",
+        Effect.map(
+          get(url!, "overview"),
+          ({ outbox, verdict }) => outbox.queued === 0 && verdict.sentence === "Money is moving."
+        )
+      )
+      yield* eventually(
+        "every consumer at the end of its partitions, each with an owner",
+        Effect.map(get(url!, "overview"), ({ consumers }) =>
+          consumers.every(
+            ({
+              lag,
+              partitions
+            }: {
+              readonly lag: number
+              readonly partitions: ReadonlyArray<{ readonly owner: string }>
+            }) => lag === 0 && partitions.length === 8 && partitions.every(({ owner }) => owner.includes("@"))
+          )
+        )
+      )
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+)
+
+it.live("what needs a decision is counted once, with its age, its page and its command", () =>
+  Effect.gen(function* () {
+    const sql = yield* PgClient.PgClient
+    const { url } = yield* start("http,dispatcher,consumers,workers")
+    assert.deepStrictEqual((yield* get(url!, "overview")).decisions, [])
+    yield* sql`ALTER TABLE billing_ledger RENAME TO billing_ledger_away`
+    const { json: order } = yield* send(`${url}/orders`, { body: newOrder })
+    const key = { "idempotency-key": "pay-1" }
+    yield* send(`${url}/orders/${order.id}/pay`, { body: { paymentMethod: "pm_ok" }, headers: key })
+    // A mail that nobody sends any more is a dead task, too.
+    yield* eventually(
+      "the mail",
+      Effect.map(sql`SELECT FROM mail_deliveries WHERE status = 'sent'`, (rows) => rows.length === 1)
+    )
+    yield* sql`UPDATE mail_deliveries SET status = 'uncertain', sent_at = NULL, uncertain_sends = 1`
+    yield* sql`
+      UPDATE outbox_tasks SET state = 'dead', finished_at = clock_now() - interval '1 hour' WHERE task_type = 'email'`
+    yield* eventually(
+      "both decisions",
+      Effect.map(get(url!, "overview"), ({ decisions }) => decisions.length === 2)
+    )
+    const { decisions, mail, tasks } = yield* get(url!, "overview")
+    assert.deepInclude(decisions[0], {
+      kind: "mail",
+      count: 1,
+      page: "mail?status=dead",
+      command: "paid-once mail list --status dead"
+    })
+    assert.approximately(decisions[0].sinceSeconds, 3_600, 60)
+    assert.deepInclude(decisions[1], {
+      kind: "inbox event",
+      consumer: "billing",
+      count: 1,
+      page: "inbox?consumer=billing"
+    })
+    assert.isBelow(decisions[1].sinceSeconds, 120)
+    assert.deepInclude(mail, { dead: 1, uncertain: 1 })
+    assert.deepStrictEqual(tasks, [{ type: "email", state: "dead", count: 1 }])
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+)
+
+it.live("nobody reads it without a credential", () =>
+  Effect.gen(function* () {
+    const { url } = yield* start("http")
+    for (const path of ["overview", "lanes", "stream"]) {
+      assert.strictEqual((yield* send(`${url}/admin/${path}`)).status, 401, path)
+    }
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+)

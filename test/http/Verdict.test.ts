@@ -1,0 +1,122 @@
+/** The verdict, as a table: from the parts of health and the figures to the sentence. */
+import { assert, it } from "@effect/vitest"
+import type { HealthReport, PartReport } from "../../src/http/Health.ts"
+import { type Figures, verdictOf } from "../../src/http/admin/Verdict.ts"
+import { readdirSync } from "node:fs"
+import * as Path from "node:path"
+import { root } from "../support/Postgres.ts"
+
+const runbooks = readdirSync(Path.join(root, "docs/runbooks"))
+
+const calm: Figures = {
+  atMillis: Date.parse("2026-01-01T12:00:00Z"),
+  status: {
+    outbox: { queued: 0, retrying: 0, parked: 0, dead: 0, discarded: 0, oldestQueuedSeconds: 0, aggregatesWaiting: 0 },
+    consumers: [{ consumer: "billing", isPaused: false, parked: 0, dead: 0, gaps: 0 }],
+    tasks: [],
+    payments: { manual: 0, charging: 0, refunding: 0, manualSeconds: null, areMore: false },
+    mail: { waiting: 0, dead: 0, uncertain: 0, deadSeconds: null },
+    paused: [],
+    decisions: []
+  },
+  lanes: [],
+  lags: [],
+  lagSecondsWorst: 0,
+  paidLastMinute: 7
+}
+
+const health = (parts: Readonly<Record<string, PartReport>>): HealthReport => {
+  const statuses = new Set(Object.values(parts).map(({ status }) => status))
+  const status = statuses.has("unready") ? "unready" : statuses.has("degraded") ? "degraded" : "ready"
+  return { status, parts }
+}
+
+const unreachable = (partitions: ReadonlyArray<number>, nextTrySeconds: number): PartReport => ({
+  status: "degraded",
+  pausedTopics: [{ topic: "orders", attempt: 3, partitions: [...partitions], sinceSeconds: 42.4, nextTrySeconds }],
+  stoppedLanes: [],
+  misorderedAggregates: 0
+})
+
+const cases: ReadonlyArray<
+  readonly [string, HealthReport["parts"], Partial<Figures> | undefined, HealthReport["status"], string]
+> = [
+  ["all is well", {}, {}, "ready", "Money is moving."],
+  ["a quiet hour", {}, { paidLastMinute: 0 }, "ready", "Nothing waits; nobody has paid in the last minute."],
+  [
+    "one partition",
+    { broker: { status: "degraded", name: "kafka" }, dispatcher: unreachable([5], 3) },
+    { status: { ...calm.status, outbox: { ...calm.status.outbox, queued: 1_118 } } },
+    "degraded",
+    "Orders are taken; 1,118 events wait: partition 5 of orders can't be reached, for 42 s; nothing is lost; the next try is in 3 s."
+  ],
+  [
+    "several partitions, tried now",
+    { dispatcher: unreachable([1, 2, 5], 0.2) },
+    {},
+    "degraded",
+    "Orders are taken; no event waits yet: partitions 1, 2 and 5 of orders can't be reached, for 42 s; nothing is lost; it is being tried now."
+  ],
+  [
+    "the broker, seen by a process without a dispatcher",
+    { broker: { status: "degraded", name: "kafka" } },
+    { status: { ...calm.status, outbox: { ...calm.status.outbox, queued: 1 } } },
+    "degraded",
+    "Orders are taken; 1 event waits: the broker (kafka) can't be reached; nothing is lost; it is tried again by itself."
+  ],
+  [
+    "the database",
+    { database: { status: "unready" } },
+    undefined,
+    "unready",
+    "No order can be taken: the database can't be reached."
+  ],
+  [
+    "a full disk",
+    { writes: { status: "unready" } },
+    {},
+    "unready",
+    "No order can be taken: the database takes no writes."
+  ],
+  ["the start", { start: { status: "unready" } }, {}, "unready", "No order can be taken: this process is starting."],
+  [
+    "a fiber",
+    { "fiber:payment metrics": { status: "degraded", state: "restarting" } },
+    {},
+    "degraded",
+    "Money is moving, but payment metrics is restarting."
+  ],
+  [
+    "an operator's pause degrades nothing",
+    {},
+    {
+      status: {
+        ...calm.status,
+        paused: [
+          { kind: "consumer", name: "billing", pausedAt: "2026-01-01T11:46:00Z", actor: "ada", reason: "a look" }
+        ]
+      }
+    },
+    "ready",
+    "Money is moving, but consumer billing is paused by ada: a look, for 14 min."
+  ],
+  [
+    "a lag that only the broker tells",
+    {},
+    {
+      lags: [{ consumer: "billing", topic: "orders", lag: 4_120, unknown: null, partitions: [] }],
+      lagSecondsWorst: 300
+    },
+    "degraded",
+    "Money is moving, but billing has yet to read 4,120 records, for 5 min."
+  ],
+  ["no reason at all", {}, undefined, "ready", "The figures can't be read at the moment."]
+]
+
+for (const [name, parts, figures, status, sentence] of cases) {
+  it(`the verdict of ${name}`, () => {
+    const verdict = verdictOf(health(parts), figures === undefined ? undefined : { ...calm, ...figures })
+    assert.deepStrictEqual([verdict.status, verdict.sentence], [status, sentence])
+    for (const { runbook } of verdict.waits) if (runbook !== null) assert.include(runbooks, `${runbook}.md`)
+  })
+}
