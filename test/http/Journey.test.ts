@@ -176,7 +176,7 @@ layer(Layer.provideMerge(Running.layer, TestDatabase.layerPool), { excludeTestSe
         assert.strictEqual(paid.state, "dead")
         const billing = hopOf(paid, "consumer billing")
         assert.deepInclude(billing, {
-          page: "inbox?consumer=billing",
+          page: "dead-letters?side=inbox&consumer=billing",
           frees: "an operator retries, skips or discards it"
         })
         assert.match(String(billing.why), /failed 1 times: .*billing_ledger/)
