@@ -145,7 +145,7 @@ const consumerState = (event: EventFact, consumer: string, around: Surroundings)
   }
   const reason = found.lastError ?? "no reason is stored"
   const decide = {
-    page: `inbox?consumer=${consumer}`,
+    page: `dead-letters?side=inbox&consumer=${consumer}`,
     command: `paid-once inbox show ${eventId} --consumer ${consumer}`
   }
   switch (found.state) {

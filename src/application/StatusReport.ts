@@ -68,7 +68,7 @@ const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
           count: dead,
           sinceSeconds: since?.dead ?? null,
           what: `events that ${consumer} can't apply`,
-          page: `inbox?consumer=${consumer}`,
+          page: `dead-letters?side=inbox&consumer=${consumer}`,
           command: `paid-once inbox list --consumer ${consumer}`
         },
         {
@@ -77,7 +77,7 @@ const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
           count: gaps,
           sinceSeconds: since?.gap ?? null,
           what: `orders of which ${consumer} misses an event`,
-          page: `inbox?consumer=${consumer}&status=gap`,
+          page: `dead-letters?side=inbox&consumer=${consumer}&status=gap`,
           command: `paid-once inbox list --consumer ${consumer} --status gap`
         }
       ]

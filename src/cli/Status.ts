@@ -4,21 +4,35 @@ import { Command } from "effect/cli"
 import * as PaymentReport from "../application/PaymentReport.ts"
 import { StatusReport } from "../application/StatusReport.ts"
 import type { Decision, StatusView } from "../application/StatusView.ts"
+import { LaneReport, type LaneView } from "../operations/LaneReport.ts"
 import { lasting } from "../platform/Lasting.ts"
 import { ConsumerLag, type Lag } from "../operations/ConsumerLag.ts"
 import { json, onBroker, print, table } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
 
 interface Found extends StatusView {
+  readonly lanes: ReadonlyArray<LaneView>
   readonly lag: ReadonlyArray<Lag>
 }
 
-const read: Effect.Effect<Found, never, StatusReport | ConsumerLag> = Effect.gen(function* () {
+const read: Effect.Effect<Found, never, StatusReport | LaneReport | ConsumerLag> = Effect.gen(function* () {
   return {
     ...(yield* StatusReport.use((report) => report.read)),
+    lanes: yield* LaneReport.use((report) => report.lanes),
     lag: yield* ConsumerLag.use((report) => report.all)
   }
 })
+
+/** How many lanes each process owns, and how many nobody does. A lane has one owner for all topics. */
+const ownersOf = (lanes: ReadonlyArray<LaneView>): readonly [string, string] => {
+  const owners = [...new Map(lanes.map(({ lane, owner }) => [lane, owner])).values()]
+  const processes = [...new Set(owners)].filter((owner) => owner !== null)
+  const ownedBy = (process: string | null) => owners.filter((owner) => owner === process).length
+  return [
+    processes.length === 0 ? "no dispatcher runs" : processes.map((one) => `${ownedBy(one)} at ${one}`).join(", "),
+    ownedBy(null) === 0 ? "" : `${ownedBy(null)} without an owner`
+  ]
+}
 
 /** The consumer's lag, and how many of its partitions nobody reads. */
 const lagOf = ({ lag, partitions }: Lag): string => {
@@ -33,7 +47,7 @@ const lineOf = ({ command, count, sinceSeconds, what }: Decision) =>
   `${count} ${what}${sinceSeconds === null ? "" : `, for ${lasting(sinceSeconds)}`}: ${command}`
 
 const shown = (found: Found): ReadonlyArray<string> => {
-  const { consumers, decisions, lag, mail, outbox, paused, payments, tasks } = found
+  const { consumers, decisions, lag, lanes, mail, outbox, paused, payments, tasks } = found
   const silent = lag.find(({ unknown }) => unknown !== null)
   return [
     ...table([
@@ -42,6 +56,7 @@ const shown = (found: Found): ReadonlyArray<string> => {
         `${outbox.queued} queued, the oldest for ${outbox.oldestQueuedSeconds.toFixed(1)} s`,
         `${outbox.retrying} retrying, ${outbox.parked} parked, ${outbox.dead} dead`
       ],
+      ["lanes", ...ownersOf(lanes)],
       ["broker", silent === undefined ? "answers" : `no answer: ${silent.unknown}`, ""],
       ...consumers.map(({ consumer, dead, gaps, parked }) => {
         const behind = lag.find((one) => one.consumer === consumer)

@@ -1,4 +1,4 @@
-/** What a person's terminal needs and a pipe must not get: columns that fit its width, and colour. */
+/** Columns that fit a terminal's width, and colour. A pipe gets neither. */
 
 /** The terminal of stdout, as far as it matters here. */
 export interface Terminal {
@@ -66,7 +66,7 @@ export const table = (
 
 const [red, yellow, green, bold] = [31, 33, 32, 1]
 
-/** What is lost without a person, what waits, and what is done. */
+/** Red needs a person, yellow waits, and green is done. */
 const colourOf: Readonly<Record<string, number>> = {
   dead: red,
   manual: red,

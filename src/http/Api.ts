@@ -15,7 +15,7 @@ import { ReportsApi, TasksApi } from "./TasksApi.ts"
 
 const exampleTime = "2026-07-28T09:30:00.000Z"
 
-/** What the generated document can't tell of parameters that are read from text. */
+/** Types and bounds of parameters. The generated document shows them as text. */
 const parameters = {
   limit: {
     type: "integer",

@@ -82,7 +82,7 @@ export const operations = decisions.pipe(
   Layer.provideMerge(useCases)
 )
 
-/** What /admin needs, over the use cases that the service has anyway. */
+/** The services of /admin, over the use cases that the service has anyway. */
 export const admin = Layer.mergeAll(
   Layer.mergeAll(ConsumerReport.layer, Layer.provideMerge(Journey.layer, ConsumerPace.layer)).pipe(
     Layer.provide(ConsumerLag.layer(consumed)),
@@ -97,8 +97,9 @@ export const admin = Layer.mergeAll(
   KnownNames.layer({ topic: topicNames, consumer: consumerNames, "task type": taskTypeNames })
 )
 
-/** How far the consumers are behind. Apart from {@link operations}, for it asks the broker. */
-export const lag = (config: AppConfig) => Layer.provide(ConsumerLag.layer(consumed), progress(config))
+/** How far the consumers are behind, and who publishes. Apart from {@link operations}, for it asks the broker. */
+export const lag = (config: AppConfig) =>
+  Layer.merge(LaneReport.layer(topicNames), Layer.provide(ConsumerLag.layer(consumed), progress(config)))
 
 /** Without GATEWAY_URL in the operator's shell, an empty sandbox would answer in the place of the service's gateway. */
 const sandboxIsThere = (config: AppConfig) =>

@@ -1,4 +1,4 @@
-/** The audit of operators' decisions, as a person reads it: who, what, why, and what it was before and after. */
+/** The audit of operators' decisions, for a person to read: actor, action, reason, and the states before and after. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { isoTime } from "../platform/IsoTime.ts"

@@ -2,7 +2,7 @@
  * The search of events wherever they are: in the queue, behind a hold, among the dead letters, in the archive. Newest first, by their ids.
  *
  * A page is bounded, however large the archive is. Ids of events and aggregates have indexes. Any other filter reads events one by one, so it needs a
- * time from which on to look, and a page looks at no more than {@link lookLimit} events; its cursor goes on from there.
+ * time from which on to look. A page looks at no more than {@link lookLimit} events, and its cursor goes on behind them.
  */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"

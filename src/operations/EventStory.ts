@@ -1,4 +1,4 @@
-/** What happened to an event, and when: the lines of a story that reports show in the order of time. */
+/** The story of an event: its attempts, the decisions about it and its further steps, in the order of time. */
 import { Schema } from "effect"
 import { isoTime } from "../platform/IsoTime.ts"
 

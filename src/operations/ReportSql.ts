@@ -64,7 +64,7 @@ export const causeOf = (column: string): string =>
   `left(regexp_replace(split_part(coalesce(${column}, 'unknown'), E'\\n', 1),
     '[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9]+([.:][0-9]+)*', '…', 'g'), ${causeLength})`
 
-/** What a redrive of many would take up, and why these failed: the most frequent causes. `examples` are ids. */
+/** The effect of a redrive of many, before it is done: their number, their most frequent causes, and a few of their ids. */
 export const Preview = Schema.Struct({
   /** Counted up to {@link countLimit}. */
   matching: Schema.Int,

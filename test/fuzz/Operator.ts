@@ -1,4 +1,4 @@
-/** What the fuzzer knows of the operators' API beside the document: its credential, names that exist, and what it must not decide. */
+/** The fuzzer's own knowledge of the operators' API: a credential, names that exist, and decisions that it must not take. */
 import { Effect } from "effect"
 import { consumerNames, taskTypeNames, topicNames } from "../../src/main.ts"
 import type { Dice } from "./Dice.ts"
@@ -17,7 +17,7 @@ export const isEndless = (path: string): boolean => path === "/admin/stream"
  */
 const isFinal = (path: string): boolean => /\/(?:discard|skip|cancel|settle|resolve)$/.test(path)
 
-/** Where the ids of an operator's path come from; undefined for ids of nothing. */
+/** The pool of real ids for a path; undefined for a path that gets ids of nothing. */
 export const poolOf = (path: string): string | undefined => {
   if (isFinal(path)) return undefined
   if (path.startsWith("/admin/payments")) return "payments"

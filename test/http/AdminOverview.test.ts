@@ -149,7 +149,7 @@ it.live("what needs a decision is counted once, with its age, its page and its c
       kind: "inbox event",
       consumer: "billing",
       count: 1,
-      page: "inbox?consumer=billing"
+      page: "dead-letters?side=inbox&consumer=billing"
     })
     assert.isBelow(decisions[1].sinceSeconds, 120)
     assert.deepInclude(mail, { dead: 1, uncertain: 1 })

@@ -74,6 +74,17 @@ const act = Effect.fnUntraced(function* (path: string) {
   assert.strictEqual(answer.status, 200, answer.text)
 })
 
+/** Pauses, and waits until the process has heard of it: what is under way ends first. */
+const pause = Effect.fnUntraced(function* (path: string, name: string) {
+  yield* act(path)
+  yield* eventually(
+    "the pause to be heard of",
+    Effect.map(send(`${yield* address}/health/ready`), ({ json }) =>
+      json.parts.pauses.paused.some((paused: { readonly name: string }) => paused.name === name)
+    )
+  )
+})
+
 layer(Layer.provideMerge(Running.layer, TestDatabase.layerPool), { excludeTestServices: true, timeout: "120 seconds" })(
   "Journey",
   (it) => {
@@ -130,7 +141,7 @@ layer(Layer.provideMerge(Running.layer, TestDatabase.layerPool), { excludeTestSe
 
     it.effect("while a topic is paused the lane says who paused it and why, and what comes after it waits", () =>
       Effect.gen(function* () {
-        yield* act("topics/orders/pause")
+        yield* pause("topics/orders/pause", "orders")
         const id = yield* place
         const placed = yield* untilLeg(id, "Placed", ({ hops }) =>
           hops.some(({ why }) => why?.includes("paused") === true)
@@ -154,7 +165,7 @@ layer(Layer.provideMerge(Running.layer, TestDatabase.layerPool), { excludeTestSe
       Effect.gen(function* () {
         const sql = yield* PgClient.PgClient
         yield* sql`ALTER TABLE billing_ledger RENAME TO billing_ledger_away`
-        yield* act("consumers/analytics/pause")
+        yield* pause("consumers/analytics/pause", "analytics")
         const id = yield* place
         yield* pay(id)
         const paid = yield* untilLeg(id, "Paid", (leg) =>
@@ -165,7 +176,7 @@ layer(Layer.provideMerge(Running.layer, TestDatabase.layerPool), { excludeTestSe
         assert.strictEqual(paid.state, "dead")
         const billing = hopOf(paid, "consumer billing")
         assert.deepInclude(billing, {
-          page: "inbox?consumer=billing",
+          page: "dead-letters?side=inbox&consumer=billing",
           frees: "an operator retries, skips or discards it"
         })
         assert.match(String(billing.why), /failed 1 times: .*billing_ledger/)

@@ -108,6 +108,6 @@ export const commandsMutants: ReadonlyArray<Mutant> = [
     file: "src/cli/Terminal.ts",
     find: "const copied = new Set([",
     replace: "const copied = new Set([]); void new Set([",
-    seenBy: { file: "test/unit/Terminal.test.ts", test: "fits the terminal" }
+    seenBy: { file: "test/unit/Terminal.test.ts", test: "has its ids whole wherever they stand" }
   }
 ]

@@ -117,7 +117,15 @@ it.live(
         assert.strictEqual(misspelt.code, 2)
         assert.include(misspelt.stderr, "there is no consumer biling: they are receipts, inventory, billing, analytics")
       }
-      const retried = yield* run("retry", "--consumer", "billing", "--type", "none", "--reason", "of one consumer")
+      const retried = yield* run(
+        "retry",
+        "--consumer",
+        "billing",
+        "--type",
+        "OrderRefunded",
+        "--reason",
+        "of one consumer"
+      )
       assert.include(retried.stdout, "Retrying 0 events.", retried.stderr)
 
       const unknown = yield* run("discard", "billing", "01a1fd40-8529-7dad-b578-b9cd784ada98", "--reason", "no")

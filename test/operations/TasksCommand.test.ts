@@ -123,6 +123,20 @@ it.live(
       ]) {
         assert.include(shown, part)
       }
+      const auditCommand = commandOf("audit", environment)
+      const decisions = yield* auditCommand("list", "--id", taskId, "--limit", "1", "--json")
+      const { items, nextCursor } = JSON.parse(decisions.stdout)
+      assert.deepInclude(items[0], {
+        actor: "ada",
+        action: "cancel",
+        subject: "task",
+        subjectId: taskId,
+        reason: hostile
+      })
+      const rest = yield* auditCommand("list", "--id", taskId, "--cursor", nextCursor)
+      assert.match(rest.stdout, new RegExp(`retry +task ${taskId} .* paper has come`))
+      assert.notInclude(rest.stdout, "too late")
+      assert.include((yield* auditCommand("list", "--actor", "nobody")).stdout, "None.")
       const asJson = (yield* run("show", taskId, "--json")).stdout
       for (const character of hostile.slice("too late".length).replaceAll(/[ -~]/g, "")) {
         assert.notInclude(asJson + shown, character)

@@ -37,6 +37,14 @@ describe("a list", () => {
     assert.match(table(rows, terminal(40))[1]!, /^0192a000-\S*…/)
   })
 
+  it("has its ids whole wherever they stand, as long as there is something else to cut", () => {
+    const held = [
+      ["CONSUMER", "EVENT", "STATUS"],
+      ["warehouse-consumer", "0192a000-0000-7000-8000-000000000000", "retrying"]
+    ]
+    assert.strictEqual(table(held, terminal(58))[1], "warehouse-c…  0192a000-0000-7000-8000-000000000000  retry…")
+  })
+
   it("that fits is not changed", () => {
     assert.deepStrictEqual(table(rows, terminal(200)), table(rows, pipe))
   })

@@ -29,7 +29,7 @@ export const SecondsText = Schema.String.check(Schema.isPattern(/^[1-9]\d{0,8}$/
   Schema.decodeTo(Seconds, SchemaTransformation.numberFromString)
 )
 
-/** What the generated document can't tell of the parameters that are read from text. */
+/** Types and bounds of parameters. The generated document shows them as text. */
 export const parameters = {
   untilSeconds: {
     type: "integer",

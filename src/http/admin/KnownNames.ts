@@ -5,7 +5,7 @@
 import { Context, Effect, Layer } from "effect"
 import { badRequest, type FieldError, Problem } from "../Problems.ts"
 
-/** What has a name of its own, with the word for it. */
+/** The kinds of named things. */
 export type Kind = "topic" | "consumer" | "task type"
 
 /** The topics, consumers and types of task of this version. Rows of an older one are listed, and can't be asked for by name. */

@@ -2,7 +2,7 @@
  * A process that takes faults follows the table of armed ones (ArmedFaults.ts). Without FAULTS=on there is no {@link FaultControl}, and this layer
  * does nothing.
  *
- * A strike is taken from the table before it does anything, outside of any transaction that is open: it is used up although the process crashes on
+ * A strike is taken from the table before it does anything, and outside of any open transaction. So it is used up even where the process crashes on
  * it, or the transaction rolls back. While the database gives no answer nothing strikes.
  */
 import { PgClient } from "@effect/sql-pg"
