@@ -37,17 +37,20 @@ const oldest = (ages: ReadonlyArray<number | null>) => {
   return known.length === 0 ? null : Math.max(...known)
 }
 
+const of = (count: number, one: string, many: string) => (count === 1 ? one : many)
+
 /** What needs a person, the oldest first. */
 const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
   const { consumers, mail, outbox, payments } = counted
   const dead = deadTasks(counted)
   const deadTypes = new Set(dead.map(({ type }) => type))
+  const deadCount = dead.reduce((sum, { count }) => sum + count, 0)
   const all: ReadonlyArray<Decision> = [
     {
       kind: "payment",
       count: payments.manual,
       sinceSeconds: payments.manualSeconds,
-      what: "payments of unknown outcome",
+      what: of(payments.manual, "payment of unknown outcome", "payments of unknown outcome"),
       page: "payments?status=manual",
       command: "paid-once payments list --status manual"
     },
@@ -55,7 +58,7 @@ const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
       kind: "outbox event",
       count: outbox.dead,
       sinceSeconds: ages.outbox,
-      what: "events that the broker refused",
+      what: of(outbox.dead, "event that the broker refused", "events that the broker refused"),
       page: "dead-letters",
       command: "paid-once outbox list"
     },
@@ -67,7 +70,7 @@ const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
           consumer,
           count: dead,
           sinceSeconds: since?.dead ?? null,
-          what: `events that ${consumer} can't apply`,
+          what: of(dead, `event that ${consumer} can't apply`, `events that ${consumer} can't apply`),
           page: `dead-letters?side=inbox&consumer=${consumer}`,
           command: `paid-once inbox list --consumer ${consumer}`
         },
@@ -76,7 +79,7 @@ const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
           consumer,
           count: gaps,
           sinceSeconds: since?.gap ?? null,
-          what: `orders of which ${consumer} misses an event`,
+          what: of(gaps, `order of which ${consumer} misses an event`, `orders of which ${consumer} misses an event`),
           page: `dead-letters?side=inbox&consumer=${consumer}&status=gap`,
           command: `paid-once inbox list --consumer ${consumer} --status gap`
         }
@@ -84,9 +87,9 @@ const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
     }),
     {
       kind: "task",
-      count: dead.reduce((sum, { count }) => sum + count, 0),
+      count: deadCount,
       sinceSeconds: oldest(ages.tasks.filter(({ type }) => deadTypes.has(type)).map((age) => age.dead)),
-      what: "dead tasks",
+      what: of(deadCount, "dead task", "dead tasks"),
       page: "tasks?state=dead",
       command: "paid-once tasks list --by-cause"
     },
@@ -94,7 +97,7 @@ const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
       kind: "mail",
       count: mail.dead,
       sinceSeconds: mail.deadSeconds,
-      what: "mails that nobody sends any more",
+      what: of(mail.dead, "mail that nobody sends any more", "mails that nobody sends any more"),
       page: "mail?status=dead",
       command: "paid-once mail list --status dead"
     }

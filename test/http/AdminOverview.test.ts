@@ -108,8 +108,8 @@ it.live(
               partitions
             }: {
               readonly lag: number
-              readonly partitions: ReadonlyArray<{ readonly owner: string }>
-            }) => lag === 0 && partitions.length === 8 && partitions.every(({ owner }) => owner.includes("@"))
+              readonly partitions: ReadonlyArray<{ readonly owner: string | null }>
+            }) => lag === 0 && partitions.length === 8 && partitions.every(({ owner }) => owner?.includes("@") === true)
           )
         )
       )

@@ -10,6 +10,7 @@ import * as HttpServer from "../../src/http/HttpServer.ts"
 import { RateLimitSettings } from "../../src/http/access/RateLimits.ts"
 import * as SignedMessage from "../../src/platform/SignedMessage.ts"
 import { anyPort, newOrder, send, underHttpOn, webhookSecret } from "./Service.ts"
+import * as EventStream from "../support/EventStream.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
 const shop = ApiKeys.draw("shop", "customer")
@@ -101,9 +102,16 @@ layer(serviceWith(Layer.empty), { excludeTestServices: true })("API keys", (it) 
 
   it.effect("a customer's key reaches orders and payments, an operator's key everything", () =>
     Effect.gen(function* () {
+      const { url } = yield* HttpServer.BoundAddress
       for (const route of yield* routes) {
         const asCustomer = yield* ask(route, bearer(shop.key))
         assert.strictEqual(asCustomer.status === 403, forOperators(route), `${route}: ${asCustomer.status}`)
+        if (route === "GET /admin/stream") {
+          // An answer without an end.
+          const { status } = yield* Effect.scoped(EventStream.listen(`${url}/admin/stream`, bearer(desk.key)))
+          assert.strictEqual(status, 200)
+          continue
+        }
         for (const { key } of [shop, newShop, other, desk]) {
           const { json, status } = yield* ask(route, bearer(key))
           // The webhook asks for a signature instead.
