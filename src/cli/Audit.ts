@@ -2,7 +2,7 @@
 import { Option } from "effect"
 import { Effect } from "effect"
 import { Command, Flag } from "effect/cli"
-import { AuditReport, Cursor } from "../operations/AuditReport.ts"
+import { AuditReport, Cursor } from "../operations/reports/AuditReport.ts"
 import { json, onDatabase, pageFilter, pageFlags, printPage } from "./Operator.ts"
 
 const text = (name: string, description: string) =>

@@ -1,11 +1,11 @@
 /** `paid-once events search|show`: any event that is still known, wherever it is. */
 import { Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { CustomerEvents } from "../application/CustomerEvents.ts"
+import { CustomerEvents } from "../application/views/CustomerEvents.ts"
 import { eventTypes } from "../domain/Events.ts"
 import * as Main from "../main.ts"
 import { DeliveryState } from "../operations/History.ts"
-import { type Details, OutboxReport } from "../operations/OutboxReport.ts"
+import { type Details, OutboxReport } from "../operations/reports/OutboxReport.ts"
 import {
   ago,
   json,

@@ -3,7 +3,7 @@ import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import * as Main from "../main.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
-import { type Cause, Cursor, type Details, InboxReport, State } from "../operations/InboxReport.ts"
+import { type Cause, Cursor, type Details, InboxReport, State } from "../operations/reports/InboxReport.ts"
 import {
   by,
   byCause,

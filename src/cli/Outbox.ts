@@ -3,7 +3,7 @@ import { Console, Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import * as Main from "../main.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
-import { type Cause, Listed, OutboxReport } from "../operations/OutboxReport.ts"
+import { type Cause, Listed, OutboxReport } from "../operations/reports/OutboxReport.ts"
 import {
   by,
   byCause,

@@ -2,7 +2,7 @@
 import { Console, Effect, Option, Schema, SchemaTransformation } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { Outcome } from "../application/GatewayFindings.ts"
-import { PaymentReport, type PaymentStory } from "../application/PaymentReport.ts"
+import { PaymentReport, type PaymentStory } from "../application/views/PaymentReport.ts"
 import { type Checked, SettlePayment } from "../application/SettlePayment.ts"
 import { PaymentId } from "../domain/Ids.ts"
 import { format } from "../domain/Money.ts"

@@ -1,12 +1,12 @@
 /** `paid-once status`: one screen of what waits, what is paused, and what needs a person. */
 import { Effect } from "effect"
 import { Command } from "effect/cli"
-import * as PaymentReport from "../application/PaymentReport.ts"
-import { StatusReport } from "../application/StatusReport.ts"
-import type { Decision, StatusView } from "../application/StatusView.ts"
-import { LaneReport, type LaneView } from "../operations/LaneReport.ts"
+import * as PaymentReport from "../application/views/PaymentReport.ts"
+import { StatusReport } from "../application/views/StatusReport.ts"
+import type { Decision, StatusView } from "../application/views/StatusView.ts"
+import { LaneReport, type LaneView } from "../operations/reports/LaneReport.ts"
 import { lasting } from "../platform/Lasting.ts"
-import { ConsumerLag, type Lag } from "../operations/ConsumerLag.ts"
+import { ConsumerLag, type Lag } from "../operations/reports/ConsumerLag.ts"
 import { json, onBroker, print, table } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
 

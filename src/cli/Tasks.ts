@@ -2,7 +2,7 @@
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import * as Main from "../main.ts"
-import { type Cause, type Details, TaskReport, unfinished } from "../operations/TaskReport.ts"
+import { type Cause, type Details, TaskReport, unfinished } from "../operations/reports/TaskReport.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { TaskId, TaskState } from "../tasks/TaskType.ts"
 import {

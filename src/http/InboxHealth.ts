@@ -1,6 +1,6 @@
 /** The part `inbox` of health: events that a consumer could not apply, and aggregates that wait for a missing event. */
 import { Effect, Layer } from "effect"
-import { InboxReport } from "../operations/InboxReport.ts"
+import { InboxReport } from "../operations/reports/InboxReport.ts"
 import { HealthParts, type PartReport } from "./Health.ts"
 
 /** Adds the part. */

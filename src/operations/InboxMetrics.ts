@@ -8,7 +8,7 @@ import * as InboxCounters from "../inbox/InboxCounters.ts"
 import type { Subscriber } from "../inbox/Subscriber.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
 import * as Supervised from "../platform/Supervised.ts"
-import { InboxReport } from "./InboxReport.ts"
+import { InboxReport } from "./reports/InboxReport.ts"
 
 const lag = Metric.gauge("inbox_lag", { description: "Records of the topic behind the consumer's offsets, sampled" })
 const lagSeconds = Metric.gauge("inbox_lag_seconds", {

@@ -10,7 +10,7 @@ import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import type { Wakeups } from "../platform/Wakeups.ts"
 import * as DeadLetters from "./DeadLetters.ts"
-import { type EventFilter, failedSo, inLast, matching, type Preview, preview } from "./ReportSql.ts"
+import { type EventFilter, failedSo, inLast, matching, type Preview, preview } from "./reports/ReportSql.ts"
 
 /** Which dead letters; a field that is not set matches all. */
 export interface Filter extends EventFilter {

@@ -2,7 +2,7 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { PaymentReport } from "../../src/application/PaymentReport.ts"
+import { PaymentReport } from "../../src/application/views/PaymentReport.ts"
 import { SettlePayment } from "../../src/application/SettlePayment.ts"
 import { PaymentId } from "../../src/domain/Ids.ts"
 import { PaymentMethod } from "../../src/domain/Payment.ts"

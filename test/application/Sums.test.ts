@@ -2,7 +2,7 @@
 import { assert } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { Sums } from "../../src/application/Sums.ts"
+import { Sums } from "../../src/application/views/Sums.ts"
 import { Subscribers } from "../../src/application/Timeline.ts"
 import { idAt } from "../support/SqlIds.ts"
 import { pay, payUnanswered, place, recover, refund, test } from "./World.ts"

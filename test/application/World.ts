@@ -8,7 +8,7 @@ import { GatewayWebhook, WebhookSettings } from "../../src/application/GatewayWe
 import { Idempotency, IdempotencyKey } from "../../src/application/Idempotency.ts"
 import { Orders, type OrderView } from "../../src/application/Orders.ts"
 import { PaymentOutcomes } from "../../src/application/PaymentOutcomes.ts"
-import { PaymentReport } from "../../src/application/PaymentReport.ts"
+import { PaymentReport } from "../../src/application/views/PaymentReport.ts"
 import { Payments } from "../../src/application/Payments.ts"
 import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"

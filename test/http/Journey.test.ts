@@ -2,7 +2,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted } from "effect"
-import type { Hop, JourneyView, Leg } from "../../src/application/JourneyView.ts"
+import type { Hop, JourneyView, Leg } from "../../src/application/views/JourneyView.ts"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
 import { plantedEnv } from "../mutants/planted.ts"
 import { eventually } from "../support/Counters.ts"

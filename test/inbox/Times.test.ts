@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { InboxReport } from "../../src/operations/InboxReport.ts"
+import { InboxReport } from "../../src/operations/reports/InboxReport.ts"
 import { HoldSettings } from "../../src/inbox/holds/ParkedHolds.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 

@@ -41,7 +41,7 @@ export const commandsMutants: ReadonlyArray<Mutant> = [
   {
     name: "searches-the-whole-archive",
     breaks: "a search by trace reads millions of events in one statement",
-    file: "src/operations/EventSearch.ts",
+    file: "src/operations/reports/EventSearch.ts",
     find: "if (slow.length > 0 && sinceSeconds === undefined) {",
     replace: "if (false) {",
     seenBy: { file: search, test: "a filter without an index needs a time" }
@@ -49,7 +49,7 @@ export const commandsMutants: ReadonlyArray<Mutant> = [
   {
     name: "looks-without-bound",
     breaks: "a page of a search takes as long as the archive is large",
-    file: "src/operations/EventSearch.ts",
+    file: "src/operations/reports/EventSearch.ts",
     find: "const last = slow.length === 0 ? undefined : yield* Effect.orDie(lastLook(filter, page))",
     replace: "const last = slow.length >= 0 ? undefined : yield* Effect.orDie(lastLook(filter, page))",
     seenBy: { file: search, test: "a page looks at a bounded number of events" }
@@ -57,7 +57,7 @@ export const commandsMutants: ReadonlyArray<Mutant> = [
   {
     name: "search-misses-other-lanes",
     breaks: "the queued events of some of a customer's orders are not found",
-    file: "src/operations/EventSearch.ts",
+    file: "src/operations/reports/EventSearch.ts",
     find: "[...new Set(aggregateIds.map(laneOf))]",
     replace: "[...new Set(aggregateIds.slice(0, 1).map(laneOf))]",
     seenBy: { file: search, test: "finds events in each state" }
@@ -89,7 +89,7 @@ export const commandsMutants: ReadonlyArray<Mutant> = [
   {
     name: "waits-for-a-silent-broker",
     breaks: "an operator's command hangs as long as the broker does",
-    file: "src/operations/ConsumerLag.ts",
+    file: "src/operations/reports/ConsumerLag.ts",
     find: "            Effect.timeout(askMillis),\n",
     replace: "",
     seenBy: { file: "test/operations/ConsumerLag.test.ts", test: "a broker that hangs is unknown" }

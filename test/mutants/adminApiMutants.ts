@@ -40,7 +40,7 @@ export const adminApiMutants: ReadonlyArray<Mutant> = [
   {
     name: "repeats-an-event-on-the-next-page",
     breaks: "a page begins with the last item of the page before",
-    file: "src/operations/InboxReport.ts",
+    file: "src/operations/reports/InboxReport.ts",
     find: "(e.event_id, e.consumer_name) < (",
     replace: "(e.event_id, e.consumer_name) <= (",
     seenBy: { file: deadLetters, test: "the consumers' dead letters are listed" }

@@ -92,7 +92,7 @@ export const paymentsMutants: ReadonlyArray<Mutant> = [
   {
     name: "lists-by-reading-everything",
     breaks: "a list of the payments that wait reads all payments there ever were",
-    file: "src/application/PaymentReport.ts",
+    file: "src/application/views/PaymentReport.ts",
     find: "...(statuses.every((status) => underWay.includes(status)) ? [sql.literal(underWayIds)] : []),",
     replace: "",
     seenBy: { file: "test/application/PaymentReport.test.ts", test: "payments that need a person or are under way" }
@@ -100,7 +100,7 @@ export const paymentsMutants: ReadonlyArray<Mutant> = [
   {
     name: "forgets-what-is-given-back",
     breaks: "money that is to be given back after a decline is in no list of what is under way",
-    file: "src/application/PaymentReport.ts",
+    file: "src/application/views/PaymentReport.ts",
     find: "AND state IN ('pending', 'failed')",
     replace: "AND false",
     seenBy: { file: "test/application/PaymentReport.test.ts", test: "payments that need a person or are under way" }

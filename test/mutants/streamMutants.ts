@@ -82,7 +82,7 @@ export const streamMutants: ReadonlyArray<Mutant> = [
   {
     name: "lanes-of-nobody",
     breaks: "nobody sees which process sends a lane",
-    file: "src/operations/LaneReport.ts",
+    file: "src/operations/reports/LaneReport.ts",
     find: "owner: owners.get(lane) ?? null",
     replace: "owner: null",
     seenBy: { file: overviewTest, test: "the lanes of two processes are told apart" }
@@ -90,7 +90,7 @@ export const streamMutants: ReadonlyArray<Mutant> = [
   {
     name: "decides-twice",
     breaks: "a dead mail is counted as a dead task, too",
-    file: "src/application/StatusReport.ts",
+    file: "src/application/views/StatusReport.ts",
     find: "type === emailType.name ? Math.max(0, count - mail.dead) : count",
     replace: "count",
     seenBy: { file: overviewTest, test: "what needs a decision is counted once" }
@@ -106,7 +106,7 @@ export const streamMutants: ReadonlyArray<Mutant> = [
   {
     name: "hides-the-dead-behind-the-waiting",
     breaks: "an order that needs a person looks as if it only waited",
-    file: "src/application/JourneyLegs.ts",
+    file: "src/application/views/JourneyLegs.ts",
     find: `["dead", "waiting", "now",`,
     replace: `["waiting", "dead", "now",`,
     seenBy: { file: journeyTest, test: "a paused consumer, and one that gives an event up" }

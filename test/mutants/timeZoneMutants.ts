@@ -180,7 +180,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   {
     name: "inbox-reports-local-time",
     breaks: "an operator reads the next attempt of a held event in the database's zone, as if it were UTC",
-    file: "src/operations/InboxReport.ts",
+    file: "src/operations/reports/InboxReport.ts",
     find: 'isoTime("e.next_attempt_at")',
     replace: `"to_char(e.next_attempt_at, 'YYYY-MM-DD\\"T\\"HH24:MI:SS.MS\\"Z\\"')"`,
     seenBy: { file: "test/inbox/Times.test.ts", test: "the times of a held event's failures" }

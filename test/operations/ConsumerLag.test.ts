@@ -5,7 +5,7 @@ import { TestClock } from "effect/testing"
 import { GroupProgress } from "../../src/brokers/GroupProgress.ts"
 import * as KafkaProgress from "../../src/brokers/kafkajs/KafkaProgress.ts"
 import { KafkaSettings } from "../../src/brokers/kafkajs/KafkaClient.ts"
-import { ConsumerLag } from "../../src/operations/ConsumerLag.ts"
+import { ConsumerLag } from "../../src/operations/reports/ConsumerLag.ts"
 import { freePorts } from "../support/TcpProxy.ts"
 
 const consumers = [

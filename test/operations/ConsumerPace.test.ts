@@ -1,6 +1,6 @@
 /** The pace of records from looks at the broker's offsets: as a table, without a broker. */
 import { assert, it } from "@effect/vitest"
-import { paceOf } from "../../src/operations/ConsumerPace.ts"
+import { paceOf } from "../../src/operations/reports/ConsumerPace.ts"
 
 interface Offsets {
   readonly atSeconds: number

@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { EventSearch, type Filter, lookLimit } from "../../src/operations/EventSearch.ts"
+import { EventSearch, type Filter, lookLimit } from "../../src/operations/reports/EventSearch.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 

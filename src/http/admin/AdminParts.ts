@@ -2,7 +2,7 @@
 import { Effect, Schema, SchemaTransformation } from "effect"
 import { HttpApiEndpoint, OpenApi } from "effect/http-api"
 import { shortText } from "../../domain/Text.ts"
-import { Preview } from "../../operations/ReportSql.ts"
+import { Preview } from "../../operations/reports/ReportSql.ts"
 import { problems } from "../ApiParts.ts"
 
 /** Bounds a page to some hundred kilobytes: the largest item is a task with its last failures. */

@@ -1,7 +1,7 @@
 /** The group of the audit. */
 import { Schema } from "effect"
 import { HttpApi, HttpApiGroup, OpenApi } from "effect/http-api"
-import { Cursor, Entry } from "../../operations/AuditReport.ts"
+import { Cursor, Entry } from "../../operations/reports/AuditReport.ts"
 import { FilterText, pageOf, pageQuery, reading } from "./AdminParts.ts"
 
 const text = Schema.optionalKey(FilterText)

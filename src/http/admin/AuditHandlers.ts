@@ -1,7 +1,7 @@
 /** The handlers of `AuditApi.ts`. */
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { AuditReport } from "../../operations/AuditReport.ts"
+import { AuditReport } from "../../operations/reports/AuditReport.ts"
 import { Api } from "../Api.ts"
 
 export const layer = HttpApiBuilder.group(

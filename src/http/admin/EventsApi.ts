@@ -1,10 +1,10 @@
 /** The groups of events and consumers: the search of everything that was written, and how far its readers are. */
 import { Schema } from "effect"
 import { HttpApi, HttpApiGroup, OpenApi } from "effect/http-api"
-import * as ConsumerReport from "../../operations/ConsumerReport.ts"
-import { Found } from "../../operations/EventSearch.ts"
+import * as ConsumerReport from "../../operations/reports/ConsumerReport.ts"
+import { Found } from "../../operations/reports/EventSearch.ts"
 import { DeliveryState } from "../../operations/History.ts"
-import { Details } from "../../operations/OutboxReport.ts"
+import { Details } from "../../operations/reports/OutboxReport.ts"
 import { FilterText, oneOf, pageOf, pageQuery, reading, SecondsText } from "./AdminParts.ts"
 import { EventIdText } from "./OutboxApi.ts"
 

@@ -1,9 +1,9 @@
 /** The handlers of the groups in `EventsApi.ts`. */
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { CustomerEvents } from "../../application/CustomerEvents.ts"
-import { ConsumerReport } from "../../operations/ConsumerReport.ts"
-import { OutboxReport } from "../../operations/OutboxReport.ts"
+import { CustomerEvents } from "../../application/views/CustomerEvents.ts"
+import { ConsumerReport } from "../../operations/reports/ConsumerReport.ts"
+import { OutboxReport } from "../../operations/reports/OutboxReport.ts"
 import { Api } from "../Api.ts"
 import { badRequest } from "../Problems.ts"
 import { answering } from "./AdminAnswers.ts"

@@ -4,7 +4,7 @@ import { HttpApi, HttpApiGroup, OpenApi } from "effect/http-api"
 import { shortText } from "../../domain/Text.ts"
 import { Redriven } from "../../operations/DeadLetters.ts"
 import { Handled } from "../../operations/InboxDeadLetters.ts"
-import { Cause, Cursor, Details, Entry, State, Status } from "../../operations/InboxReport.ts"
+import { Cause, Cursor, Details, Entry, State, Status } from "../../operations/reports/InboxReport.ts"
 import {
   bulkBody,
   causesOf,

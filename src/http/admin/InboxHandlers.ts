@@ -2,7 +2,7 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { InboxDeadLetters } from "../../operations/InboxDeadLetters.ts"
-import { InboxReport } from "../../operations/InboxReport.ts"
+import { InboxReport } from "../../operations/reports/InboxReport.ts"
 import { Api } from "../Api.ts"
 import { answering, decide, decideAll } from "./AdminAnswers.ts"
 import { eventFilterOf, ReasonBody } from "./AdminParts.ts"

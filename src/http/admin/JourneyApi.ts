@@ -1,7 +1,7 @@
 /** The group `journeys` of the admin API: the way of an order, hop by hop. */
 import { Schema, SchemaTransformation } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { JourneyView } from "../../application/JourneyView.ts"
+import { JourneyView } from "../../application/views/JourneyView.ts"
 import { OrderId } from "../../domain/Ids.ts"
 import { problems, uuidV7 } from "../ApiParts.ts"
 

@@ -1,7 +1,7 @@
 /** The handler of {@link JourneyApi}. */
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { Journey } from "../../application/Journey.ts"
+import { Journey } from "../../application/views/Journey.ts"
 import { Api } from "../Api.ts"
 import { Problem, toResponse } from "../Problems.ts"
 

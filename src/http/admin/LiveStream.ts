@@ -10,7 +10,7 @@
  * **Ids** are the time of a sample in milliseconds, by the database's clock. So they still mean the same at another process, and after a restart.
  */
 import { Cause, Context, Effect, Latch, Layer, Metric, Queue, type Scope, Stream } from "effect"
-import type { Sample } from "../../application/StatusView.ts"
+import type { Sample } from "../../application/views/StatusView.ts"
 import * as Monotonic from "../../platform/Monotonic.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { Readiness } from "../Health.ts"

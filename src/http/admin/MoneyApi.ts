@@ -2,7 +2,7 @@
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { HandledMail, MailPage, MailState, Resolution } from "../../application/mail/UnsettledMail.ts"
-import { PaymentPage, PaymentStory } from "../../application/PaymentReport.ts"
+import { PaymentPage, PaymentStory } from "../../application/views/PaymentReport.ts"
 import { Checked, Settled, SettleInput } from "../../application/SettlePayment.ts"
 import { PaymentStatus } from "../../domain/Payment.ts"
 import { PaymentIdText } from "../PaymentsApi.ts"

@@ -2,7 +2,7 @@
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { UnsettledMail } from "../../application/mail/UnsettledMail.ts"
-import { PaymentReport } from "../../application/PaymentReport.ts"
+import { PaymentReport } from "../../application/views/PaymentReport.ts"
 import { SettlePayment } from "../../application/SettlePayment.ts"
 import { Api } from "../Api.ts"
 import * as Body from "../Body.ts"

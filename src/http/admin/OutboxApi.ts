@@ -3,7 +3,7 @@ import { Schema, SchemaTransformation } from "effect"
 import { HttpApi, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Handled } from "../../operations/OutboxDeadLetters.ts"
 import { Redriven } from "../../operations/DeadLetters.ts"
-import { Cause, Details, Entry, Listed, Status } from "../../operations/OutboxReport.ts"
+import { Cause, Details, Entry, Listed, Status } from "../../operations/reports/OutboxReport.ts"
 import {
   bulkBody,
   causesOf,

@@ -2,7 +2,7 @@
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { OutboxDeadLetters } from "../../operations/OutboxDeadLetters.ts"
-import { OutboxReport } from "../../operations/OutboxReport.ts"
+import { OutboxReport } from "../../operations/reports/OutboxReport.ts"
 import { Api } from "../Api.ts"
 import { answering, decide, decideAll } from "./AdminAnswers.ts"
 import { eventFilterOf, ReasonBody } from "./AdminParts.ts"

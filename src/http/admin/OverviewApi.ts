@@ -1,8 +1,8 @@
 /** The group `live` of the admin API: the overview, the lanes, and the stream that keeps a page up to date. */
 import { Schema, SchemaTransformation } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { ConsumerStatus, Sample, StatusView } from "../../application/StatusView.ts"
-import { LaneView } from "../../operations/LaneReport.ts"
+import { ConsumerStatus, Sample, StatusView } from "../../application/views/StatusView.ts"
+import { LaneView } from "../../operations/reports/LaneReport.ts"
 import { problems } from "../ApiParts.ts"
 import { HealthReport } from "../Health.ts"
 

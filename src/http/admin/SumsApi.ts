@@ -1,6 +1,6 @@
 /** The group of sums: whether orders, events, effects and money agree. */
 import { HttpApi, HttpApiGroup, OpenApi } from "effect/http-api"
-import { SumsView } from "../../application/Sums.ts"
+import { SumsView } from "../../application/views/Sums.ts"
 import { causesQuery, reading } from "./AdminParts.ts"
 
 export const SumsApi = HttpApiGroup.make("adminSums")

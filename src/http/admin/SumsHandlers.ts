@@ -1,7 +1,7 @@
 /** The handler of `SumsApi.ts`. */
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { Sums } from "../../application/Sums.ts"
+import { Sums } from "../../application/views/Sums.ts"
 import { Api } from "../Api.ts"
 
 /** As long as a person tries something out. */

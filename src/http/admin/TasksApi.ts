@@ -1,7 +1,7 @@
 /** The group of the tasks: durable work that waits, fails or has died. */
 import { Schema } from "effect"
 import { HttpApi, HttpApiGroup, OpenApi } from "effect/http-api"
-import { Cause, Count, Details, Retried } from "../../operations/TaskReport.ts"
+import { Cause, Count, Details, Retried } from "../../operations/reports/TaskReport.ts"
 import { TaskView } from "../../tasks/TaskRows.ts"
 import { Handled } from "../../tasks/Tasks.ts"
 import { TaskState } from "../../tasks/TaskType.ts"

@@ -1,7 +1,7 @@
 /** The handlers of `TasksApi.ts`. */
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { TaskReport, unfinished } from "../../operations/TaskReport.ts"
+import { TaskReport, unfinished } from "../../operations/reports/TaskReport.ts"
 import { Tasks } from "../../tasks/Tasks.ts"
 import { Api } from "../Api.ts"
 import { answering, decide, decideAll } from "./AdminAnswers.ts"

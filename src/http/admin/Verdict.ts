@@ -3,10 +3,10 @@
  * processes. A person who is woken reads this first.
  */
 import { Option, Schema } from "effect"
-import type { StatusView } from "../../application/StatusView.ts"
-import type { LaneView } from "../../operations/LaneReport.ts"
+import type { StatusView } from "../../application/views/StatusView.ts"
+import type { LaneView } from "../../operations/reports/LaneReport.ts"
 import type { Pause } from "../../operations/pauses/Pauses.ts"
-import type { Lag } from "../../operations/ConsumerLag.ts"
+import type { Lag } from "../../operations/reports/ConsumerLag.ts"
 import { lasting } from "../../platform/Lasting.ts"
 import { UnreachableTopic } from "../DispatcherHealth.ts"
 import type { HealthReport, PartReport } from "../Health.ts"

@@ -1,7 +1,7 @@
 /** How far each consumer is behind, partition by partition, and who reads each. The broker is asked at each look, and not for long. */
 import { Context, Effect, Layer, Schema } from "effect"
-import { GroupProgress } from "../brokers/GroupProgress.ts"
-import type { Subscriber } from "../inbox/Subscriber.ts"
+import { GroupProgress } from "../../brokers/GroupProgress.ts"
+import type { Subscriber } from "../../inbox/Subscriber.ts"
 
 /** A consumer in a partition of its topic. Offsets are texts: they may be larger than a JSON number is exact. */
 export const PartitionLag = Schema.Struct({
@@ -40,7 +40,7 @@ export class ConsumerLag extends Context.Service<
     /** Of one consumer; undefined where there is none of this name. */
     readonly of: (consumer: string) => Effect.Effect<Lag | undefined>
   }
->()("paid-once/operations/ConsumerLag") {
+>()("paid-once/operations/reports/ConsumerLag") {
   /** Knows these consumers. A consumer's group has its name. */
   static readonly layer = (
     consumers: ReadonlyArray<Pick<Subscriber, "name" | "topic">>

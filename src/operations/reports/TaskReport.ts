@@ -1,13 +1,13 @@
 /** The operator's view of the tasks: counts by type and state, lists, failures by cause, and the redrive of many. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { isoTime } from "../platform/IsoTime.ts"
-import type { Operator } from "../platform/OperatorAudit.ts"
-import * as Pages from "../platform/Pages.ts"
-import * as Rows from "../platform/Rows.ts"
-import { TaskView, viewColumns } from "../tasks/TaskRows.ts"
-import { TaskNotFound, Tasks } from "../tasks/Tasks.ts"
-import { TaskId, TaskState } from "../tasks/TaskType.ts"
+import { isoTime } from "../../platform/IsoTime.ts"
+import type { Operator } from "../../platform/OperatorAudit.ts"
+import * as Pages from "../../platform/Pages.ts"
+import * as Rows from "../../platform/Rows.ts"
+import { TaskView, viewColumns } from "../../tasks/TaskRows.ts"
+import { TaskNotFound, Tasks } from "../../tasks/Tasks.ts"
+import { TaskId, TaskState } from "../../tasks/TaskType.ts"
 import {
   causeOf,
   countLimit,
@@ -95,7 +95,7 @@ export class TaskReport extends Context.Service<
     /** What {@link retryAll} would take up now. Changes nothing. */
     readonly preview: (filter: Filter) => Effect.Effect<Preview>
   }
->()("paid-once/operations/TaskReport") {
+>()("paid-once/operations/reports/TaskReport") {
   static readonly layer: Layer.Layer<TaskReport, never, SqlClient.SqlClient | Tasks> = Layer.effect(
     TaskReport,
     Effect.gen(function* () {

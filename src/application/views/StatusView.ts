@@ -1,11 +1,11 @@
 /** The shapes of what `paid-once status` and the console's overview show alike. StatusReport.ts reads it. */
 import { Schema } from "effect"
-import { MailCounts } from "./mail/UnsettledMail.ts"
+import { MailCounts } from "../mail/UnsettledMail.ts"
 import { PaymentCounts } from "./PaymentReport.ts"
-import * as InboxReport from "../operations/InboxReport.ts"
-import * as OutboxReport from "../operations/OutboxReport.ts"
-import { Pause } from "../operations/pauses/Pauses.ts"
-import * as TaskReport from "../operations/TaskReport.ts"
+import * as InboxReport from "../../operations/reports/InboxReport.ts"
+import * as OutboxReport from "../../operations/reports/OutboxReport.ts"
+import { Pause } from "../../operations/pauses/Pauses.ts"
+import * as TaskReport from "../../operations/reports/TaskReport.ts"
 
 /** Things of one kind that wait for a person. */
 export const Decision = Schema.Struct({

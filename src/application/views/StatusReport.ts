@@ -1,16 +1,16 @@
 /** What waits, what is paused, and what needs a person: for `paid-once status` and the console's overview alike. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { InboxReport } from "../operations/InboxReport.ts"
-import { OutboxReport } from "../operations/OutboxReport.ts"
-import { PauseDecisions } from "../operations/pauses/PauseDecisions.ts"
-import { TaskReport } from "../operations/TaskReport.ts"
-import * as Rows from "../platform/Rows.ts"
-import { UnsettledMail } from "./mail/UnsettledMail.ts"
+import { InboxReport } from "../../operations/reports/InboxReport.ts"
+import { OutboxReport } from "../../operations/reports/OutboxReport.ts"
+import { PauseDecisions } from "../../operations/pauses/PauseDecisions.ts"
+import { TaskReport } from "../../operations/reports/TaskReport.ts"
+import * as Rows from "../../platform/Rows.ts"
+import { UnsettledMail } from "../mail/UnsettledMail.ts"
 import { PaymentReport } from "./PaymentReport.ts"
 import type { Decision, StatusView } from "./StatusView.ts"
-import { emailType } from "./tasks/Email.ts"
-import { Subscribers } from "./Timeline.ts"
+import { emailType } from "../tasks/Email.ts"
+import { Subscribers } from "../Timeline.ts"
 
 const Ages = Schema.Struct({
   outbox: Schema.NullOr(Schema.Number),

@@ -6,12 +6,12 @@
  */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import { laneOf } from "../outbox/Lane.ts"
-import { skewInterval } from "../platform/Ids.ts"
-import { isoTime } from "../platform/IsoTime.ts"
-import * as Pages from "../platform/Pages.ts"
-import * as Rows from "../platform/Rows.ts"
-import { DeliveryState } from "./History.ts"
+import { laneOf } from "../../outbox/Lane.ts"
+import { skewInterval } from "../../platform/Ids.ts"
+import { isoTime } from "../../platform/IsoTime.ts"
+import * as Pages from "../../platform/Pages.ts"
+import * as Rows from "../../platform/Rows.ts"
+import { DeliveryState } from "../History.ts"
 import { listLimit, type PageOptions, unionAll } from "./ReportSql.ts"
 
 /** Which events; a field that is not set matches all. */
@@ -76,7 +76,7 @@ const firstId = Rows.first(Schema.Struct({ id: Schema.String }))
 export class EventSearch extends Context.Service<
   EventSearch,
   { readonly search: (filter: Filter, page: PageOptions) => Effect.Effect<FoundPage, SearchTooWide> }
->()("paid-once/operations/EventSearch") {
+>()("paid-once/operations/reports/EventSearch") {
   static readonly layer: Layer.Layer<EventSearch, never, SqlClient.SqlClient> = Layer.effect(
     EventSearch,
     Effect.map(SqlClient.SqlClient, (sql) => {

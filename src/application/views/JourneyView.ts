@@ -1,7 +1,7 @@
 /** The shape of an order's journey: what has happened to it, hop by hop, and what it waits for. Journey.ts tells it. */
 import { Schema } from "effect"
-import { OrderId } from "../domain/Ids.ts"
-import { OrderSummary } from "./Orders.ts"
+import { OrderId } from "../../domain/Ids.ts"
+import { OrderSummary } from "../Orders.ts"
 
 /**
  * How far a hop is. `done`; `now`: under way; `waiting`: for something that `why` names; `dead`: for an operator; `discarded`: an operator has

@@ -1,16 +1,16 @@
 /** What is stored about the way of an order: its events, payments, mails, and how far each consumer is. Every statement has an index. */
 import { Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { orderAggregate } from "../domain/Events.ts"
-import { PaymentId } from "../domain/Ids.ts"
-import { PaymentStatus } from "../domain/Payment.ts"
-import { DeliveryState, timelinePage } from "../operations/History.ts"
-import { laneOf } from "../outbox/Lane.ts"
-import { isoTime } from "../platform/IsoTime.ts"
-import * as Rows from "../platform/Rows.ts"
-import { TaskState } from "../tasks/TaskType.ts"
-import { emailType } from "./tasks/Email.ts"
-import { paymentRecover, recoveryKeyOf } from "./tasks/PaymentRecover.ts"
+import { orderAggregate } from "../../domain/Events.ts"
+import { PaymentId } from "../../domain/Ids.ts"
+import { PaymentStatus } from "../../domain/Payment.ts"
+import { DeliveryState, timelinePage } from "../../operations/History.ts"
+import { laneOf } from "../../outbox/Lane.ts"
+import { isoTime } from "../../platform/IsoTime.ts"
+import * as Rows from "../../platform/Rows.ts"
+import { TaskState } from "../../tasks/TaskType.ts"
+import { emailType } from "../tasks/Email.ts"
+import { paymentRecover, recoveryKeyOf } from "../tasks/PaymentRecover.ts"
 
 const Text = Schema.NullOr(Schema.String)
 

@@ -1,14 +1,14 @@
 /** The operator's view of the outbox: counts by state, a list of events, failures by cause, and all that is known of one event. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { headersOf } from "../brokers/Envelope.ts"
-import { isoTime } from "../platform/IsoTime.ts"
-import * as Pages from "../platform/Pages.ts"
-import * as Rows from "../platform/Rows.ts"
-import { EventUnknown } from "./DeadLetters.ts"
+import { headersOf } from "../../brokers/Envelope.ts"
+import { isoTime } from "../../platform/IsoTime.ts"
+import * as Pages from "../../platform/Pages.ts"
+import * as Rows from "../../platform/Rows.ts"
+import { EventUnknown } from "../DeadLetters.ts"
 import * as EventStory from "./EventStory.ts"
-import { DeliveryState } from "./History.ts"
-import type { Filter } from "./OutboxDeadLetters.ts"
+import { DeliveryState } from "../History.ts"
+import type { Filter } from "../OutboxDeadLetters.ts"
 import { causeOf, counted, countLimit, failedSo, inLast, listLimit, matching, type PageOptions } from "./ReportSql.ts"
 
 /** How many events are in which state. Each is counted up to `countLimit`. */
@@ -145,7 +145,7 @@ export class OutboxReport extends Context.Service<
     readonly causes: (filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
     readonly show: (eventId: string) => Effect.Effect<Details, EventUnknown>
   }
->()("paid-once/operations/OutboxReport") {
+>()("paid-once/operations/reports/OutboxReport") {
   static readonly layer: Layer.Layer<OutboxReport, never, SqlClient.SqlClient> = Layer.effect(
     OutboxReport,
     Effect.gen(function* () {

@@ -2,8 +2,8 @@
 import type { EventFact } from "./JourneyFacts.ts"
 import { fact, hop, isYoung, pausedHop, pauseOf, type Surroundings, triedAt } from "./JourneyParts.ts"
 import type { Hop } from "./JourneyView.ts"
-import { receipts } from "./subscribers/Receipts.ts"
-import { emailType } from "./tasks/Email.ts"
+import { receipts } from "../subscribers/Receipts.ts"
+import { emailType } from "../tasks/Email.ts"
 
 /** The events that ask for one. */
 const mailed = new Set(["OrderPaid", "OrderRefunded"])

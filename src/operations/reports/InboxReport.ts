@@ -1,13 +1,13 @@
 /** The operator's view of the inbox: counts of waiting events, a list of them, failures by cause, and all that is known of one event. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import * as HeldRows from "../inbox/holds/HeldRows.ts"
-import { isoTime } from "../platform/IsoTime.ts"
-import * as Pages from "../platform/Pages.ts"
-import * as Rows from "../platform/Rows.ts"
-import { EventUnknown } from "./DeadLetters.ts"
+import * as HeldRows from "../../inbox/holds/HeldRows.ts"
+import { isoTime } from "../../platform/IsoTime.ts"
+import * as Pages from "../../platform/Pages.ts"
+import * as Rows from "../../platform/Rows.ts"
+import { EventUnknown } from "../DeadLetters.ts"
 import * as EventStory from "./EventStory.ts"
-import type { Filter } from "./InboxDeadLetters.ts"
+import type { Filter } from "../InboxDeadLetters.ts"
 import { causeOf, counted, countLimit, failedSo, inLast, listLimit, matching, type PageOptions } from "./ReportSql.ts"
 
 /** The state of an event that a consumer has not applied: `gap` waits for an earlier version, `parked` behind another event. */
@@ -171,7 +171,7 @@ export class InboxReport extends Context.Service<
     /** An event of a consumer, by its id or that of a record that can't be read; whether it waits or is applied. */
     readonly show: (consumer: string, eventId: string) => Effect.Effect<Details, EventUnknown>
   }
->()("paid-once/operations/InboxReport") {
+>()("paid-once/operations/reports/InboxReport") {
   static readonly layer: Layer.Layer<InboxReport, never, SqlClient.SqlClient> = Layer.effect(
     InboxReport,
     Effect.gen(function* () {

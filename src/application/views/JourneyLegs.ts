@@ -3,7 +3,7 @@ import type { EventFact, PaymentFact, RecoveryFact } from "./JourneyFacts.ts"
 import { effectHops, sendingHops } from "./JourneyHops.ts"
 import { fact, hop, type Surroundings } from "./JourneyParts.ts"
 import type { Hop, HopState, Leg } from "./JourneyView.ts"
-import { type Phase, recoveryKeyOf } from "./tasks/PaymentRecover.ts"
+import { type Phase, recoveryKeyOf } from "../tasks/PaymentRecover.ts"
 
 /** The worst state comes first: a leg has the worst of its hops. */
 const severity: ReadonlyArray<HopState> = ["dead", "waiting", "now", "discarded", "dropped", "done"]

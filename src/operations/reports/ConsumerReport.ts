@@ -2,7 +2,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { ConsumerLag, Lag } from "./ConsumerLag.ts"
 import { InboxReport, Status } from "./InboxReport.ts"
-import { PauseDecisions } from "./pauses/PauseDecisions.ts"
+import { PauseDecisions } from "../pauses/PauseDecisions.ts"
 
 /** A consumer, with its partitions as the broker knows them. */
 export const Entry = Schema.Struct({ ...Status.fields, ...Lag.fields, isPaused: Schema.Boolean }).annotate({
@@ -16,7 +16,7 @@ export class ConsumerReport extends Context.Service<
     /** Every consumer. It ends within seconds, also while the broker is away. */
     readonly all: Effect.Effect<ReadonlyArray<Entry>>
   }
->()("paid-once/operations/ConsumerReport") {
+>()("paid-once/operations/reports/ConsumerReport") {
   static readonly layer: Layer.Layer<ConsumerReport, never, ConsumerLag | InboxReport | PauseDecisions> = Layer.effect(
     ConsumerReport,
     Effect.gen(function* () {

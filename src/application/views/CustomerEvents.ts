@@ -1,9 +1,9 @@
 /** The events of a customer: those of his orders. The mechanism's search knows aggregates, and no customer. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { EventSearch, type Filter, type FoundPage, type SearchTooWide } from "../operations/EventSearch.ts"
-import type { PageOptions } from "../operations/ReportSql.ts"
-import * as Rows from "../platform/Rows.ts"
+import { EventSearch, type Filter, type FoundPage, type SearchTooWide } from "../../operations/reports/EventSearch.ts"
+import type { PageOptions } from "../../operations/reports/ReportSql.ts"
+import * as Rows from "../../platform/Rows.ts"
 
 /** Orders of a customer whose events are searched together: a second of work. */
 export const orderLimit = 1_000

@@ -1,8 +1,8 @@
 /** How fast money and events move, read from the database: so it is true for all processes together, whichever of them asks. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { isoTime } from "../platform/IsoTime.ts"
-import * as Rows from "../platform/Rows.ts"
+import { isoTime } from "../../platform/IsoTime.ts"
+import * as Rows from "../../platform/Rows.ts"
 
 /** See {@link PaceReport}. */
 export const Pace = Schema.Struct({

@@ -1,9 +1,9 @@
 /** The audit of operators' decisions, for a person to read: actor, action, reason, and the states before and after. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { isoTime } from "../platform/IsoTime.ts"
-import * as Pages from "../platform/Pages.ts"
-import * as Rows from "../platform/Rows.ts"
+import { isoTime } from "../../platform/IsoTime.ts"
+import * as Pages from "../../platform/Pages.ts"
+import * as Rows from "../../platform/Rows.ts"
 import { inLast, listLimit, matching, type PageOptions } from "./ReportSql.ts"
 
 /** A decision. Its id is a number, as text: it may be above the largest integer of JavaScript. */
@@ -44,7 +44,7 @@ export class AuditReport extends Context.Service<
     /** The decisions that match, the newest first. */
     readonly list: (filter: Filter, page: PageOptions) => Effect.Effect<Pages.Page<Entry>>
   }
->()("paid-once/operations/AuditReport") {
+>()("paid-once/operations/reports/AuditReport") {
   static readonly layer: Layer.Layer<AuditReport, never, SqlClient.SqlClient> = Layer.effect(
     AuditReport,
     Effect.map(SqlClient.SqlClient, (sql) =>

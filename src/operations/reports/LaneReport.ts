@@ -1,10 +1,10 @@
 /** The operator's view of the lanes: which process owns each, and what waits in it. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { allLanes, laneCount, partitionOf } from "../outbox/Lane.ts"
-import { LaneOwnership } from "../outbox/LaneOwnership.ts"
-import * as Rows from "../platform/Rows.ts"
-import * as SlotOwners from "../platform/SlotOwners.ts"
+import { allLanes, laneCount, partitionOf } from "../../outbox/Lane.ts"
+import { LaneOwnership } from "../../outbox/LaneOwnership.ts"
+import * as Rows from "../../platform/Rows.ts"
+import * as SlotOwners from "../../platform/SlotOwners.ts"
 import { countLimit } from "./ReportSql.ts"
 
 /** A lane, as far as it carries one topic. */
@@ -51,7 +51,7 @@ export class LaneReport extends Context.Service<
     /** Each lane of each topic, by topic and lane. */
     readonly lanes: Effect.Effect<ReadonlyArray<LaneView>>
   }
->()("paid-once/operations/LaneReport") {
+>()("paid-once/operations/reports/LaneReport") {
   /** `topics` are shown also before their first event. */
   static readonly layer = (topics: ReadonlyArray<string>): Layer.Layer<LaneReport, never, SqlClient.SqlClient> =>
     Layer.effect(

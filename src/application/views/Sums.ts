@@ -5,11 +5,11 @@
  */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { SumMinor } from "../domain/Money.ts"
-import { skewInterval } from "../platform/Ids.ts"
-import { isoTime } from "../platform/IsoTime.ts"
-import * as Rows from "../platform/Rows.ts"
-import { Subscribers } from "./Timeline.ts"
+import { SumMinor } from "../../domain/Money.ts"
+import { skewInterval } from "../../platform/Ids.ts"
+import { isoTime } from "../../platform/IsoTime.ts"
+import * as Rows from "../../platform/Rows.ts"
+import { Subscribers } from "../Timeline.ts"
 
 /** The amount of a currency in each of the books. */
 export const Books = Schema.Struct({

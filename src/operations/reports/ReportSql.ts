@@ -1,7 +1,7 @@
 /** Parts of the SQL of the reports and redrives: bounded counts, bounded lists, filters, causes, and the preview of a redrive. */
 import { type Effect, Schema } from "effect"
 import { type SqlError, Statement } from "effect/sql"
-import * as Rows from "../platform/Rows.ts"
+import * as Rows from "../../platform/Rows.ts"
 
 /** Which events; a field that is not set matches all. */
 export interface EventFilter {

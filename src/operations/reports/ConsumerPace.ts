@@ -6,7 +6,7 @@
  * after an offset was there at the first look whose end was past it.
  */
 import { Array, Context, Effect, Fiber, FiberSet, Layer } from "effect"
-import * as Monotonic from "../platform/Monotonic.ts"
+import * as Monotonic from "../../platform/Monotonic.ts"
 import { ConsumerLag, type Lag } from "./ConsumerLag.ts"
 
 /** What two looks tell. Null: not known. */
@@ -110,7 +110,7 @@ export class ConsumerPace extends Context.Service<
      */
     readonly latest: Effect.Effect<Looked | undefined>
   }
->()("paid-once/operations/ConsumerPace") {
+>()("paid-once/operations/reports/ConsumerPace") {
   static readonly layer: Layer.Layer<ConsumerPace, never, ConsumerLag> = Layer.effect(
     ConsumerPace,
     Effect.gen(function* () {

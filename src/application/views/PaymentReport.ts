@@ -1,17 +1,17 @@
 /** The operator's view of payments: those that wait or are under way, and the whole story of one. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import { PaymentId } from "../domain/Ids.ts"
-import { Payment, PaymentMethod, PaymentStatus, refundKeyOf } from "../domain/Payment.ts"
-import { laneOf } from "../outbox/Lane.ts"
-import { skewInterval } from "../platform/Ids.ts"
-import { isoTime } from "../platform/IsoTime.ts"
-import * as Pages from "../platform/Pages.ts"
-import * as Rows from "../platform/Rows.ts"
-import { OrderSummary, Orders } from "./Orders.ts"
-import { PaymentNotFound } from "./Payments.ts"
-import { auditSubject } from "./SettlePayment.ts"
-import { paymentRecover } from "./tasks/PaymentRecover.ts"
+import { PaymentId } from "../../domain/Ids.ts"
+import { Payment, PaymentMethod, PaymentStatus, refundKeyOf } from "../../domain/Payment.ts"
+import { laneOf } from "../../outbox/Lane.ts"
+import { skewInterval } from "../../platform/Ids.ts"
+import { isoTime } from "../../platform/IsoTime.ts"
+import * as Pages from "../../platform/Pages.ts"
+import * as Rows from "../../platform/Rows.ts"
+import { OrderSummary, Orders } from "../Orders.ts"
+import { PaymentNotFound } from "../Payments.ts"
+import { auditSubject } from "../SettlePayment.ts"
+import { paymentRecover } from "../tasks/PaymentRecover.ts"
 
 /** A payment as lists show it. Times are ISO 8601 in UTC. */
 export const ListedPayment = Schema.Struct({

@@ -1,6 +1,6 @@
 /** The story of an event: its attempts, the decisions about it and its further steps, in the order of time. */
 import { Schema } from "effect"
-import { isoTime } from "../platform/IsoTime.ts"
+import { isoTime } from "../../platform/IsoTime.ts"
 
 /** A step of a story. */
 export const Step = Schema.Struct({

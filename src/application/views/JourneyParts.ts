@@ -1,6 +1,6 @@
 /** Shared parts of a journey's hops: what their states follow from, and the words for what waits. */
-import type { Lag } from "../operations/ConsumerLag.ts"
-import type { Pause } from "../operations/pauses/Pauses.ts"
+import type { Lag } from "../../operations/reports/ConsumerLag.ts"
+import type { Pause } from "../../operations/pauses/Pauses.ts"
 import type { Facts } from "./JourneyFacts.ts"
 import type { Hop } from "./JourneyView.ts"
 
