@@ -94,7 +94,7 @@ export const exchange = async (method, path, { body, headers, patienceMillis = t
       headers: {
         accept: "application/json",
         ...(method === "GET" ? {} : { "content-type": "application/json" }),
-        ...(name === "" ? {} : { "x-operator": name }),
+        ...(name === "" ? {} : { "x-operator": encodeURIComponent(name) }),
         ...headers
       },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),

@@ -104,12 +104,9 @@ const Settings = () => {
   const name = useStore(operatorName, (now) => now)
   const look = useStore(theme, (now) => now)
   const change = (/** @type {Event} */ event) => {
-    // A header carries printable ASCII; the API takes 64 of it.
-    const value = /** @type {HTMLInputElement} */ (event.currentTarget).value
-      .replaceAll(/[^\x20-\x7e]/g, "")
-      .trim()
-      .slice(0, 64)
-    operatorName.set(value)
+    // The API takes 64 printable characters, of any alphabet.
+    const { value } = /** @type {HTMLInputElement} */ (event.currentTarget)
+    operatorName.set([...value.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, "").trim()].slice(0, 64).join(""))
   }
   return html`<details class="who">
     <summary><span class="pill">${canWrite ? "operator" : "viewer"}: ${name === "" ? actor : name}</span></summary>

@@ -81,6 +81,10 @@ describe("decisions in the console", () => {
         yield* World.onPage({ url, path: "/console/dead-letters" }, (page) =>
           Effect.gen(function* () {
             yield* page.see("Show these")
+            yield* Effect.promise(() =>
+              page.page.$eval("details.who summary", (summary) => (summary as unknown as { click: () => void }).click())
+            )
+            yield* page.fill("Your name, for the audit", "Zoë 100 %")
             yield* page.click("button", "Retry all that match…")
             yield* page.see("3 dead events")
             yield* page.see("go to the broker again")
@@ -95,8 +99,11 @@ describe("decisions in the console", () => {
           3
         )
         const sql = yield* SqlClient.SqlClient
-        const rows = yield* sql`SELECT 1 AS one FROM operator_audit WHERE reason = 'the limit is raised for all'`
-        assert.strictEqual(rows.length, 3)
+        const rows = yield* sql`SELECT actor FROM operator_audit WHERE reason = 'the limit is raised for all'`
+        assert.deepStrictEqual(
+          rows,
+          letters.map(() => ({ actor: "admin/Zoë 100 %" }))
+        )
       }).pipe(Effect.scoped)
     )
 

@@ -95,5 +95,13 @@ export const consoleMutants: ReadonlyArray<Mutant> = [
     find: "dead > 0",
     replace: "dead < 0",
     seenBy: { file: lives, test: "Break it says plainly" }
+  },
+  {
+    name: "names-of-ascii-alone",
+    breaks: "an operator whose name has another letter gets a refusal for each decision",
+    file: "src/console/api.js",
+    find: "encodeURIComponent(name)",
+    replace: "name",
+    seenBy: { file: decisions, test: "dead letters are found by cause" }
   }
 ]
