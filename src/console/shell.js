@@ -104,9 +104,9 @@ const Settings = () => {
   const name = useStore(operatorName, (now) => now)
   const look = useStore(theme, (now) => now)
   const change = (/** @type {Event} */ event) => {
-    // The API takes 64 printable characters, of any alphabet.
+    // The API takes printable characters, of any alphabet; the field bounds their number.
     const { value } = /** @type {HTMLInputElement} */ (event.currentTarget)
-    operatorName.set([...value.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, "").trim()].slice(0, 64).join(""))
+    operatorName.set(value.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, "").trim())
   }
   return html`<details class="who">
     <summary><span class="pill">${canWrite ? "operator" : "viewer"}: ${name === "" ? actor : name}</span></summary>

@@ -24,7 +24,7 @@ export const LaneWorkersSettings = Context.Reference<{
   readonly pollMillis: number
 }>("paid-once/outbox/LaneWorkersSettings", { defaultValue: () => ({ pollMillis: 1_000 }) })
 
-/** The interval at which a stage or a poll without work shows health that it is alive. */
+/** The interval at which a stage or a poll without work shows health that it is alive, where polls are rarer. */
 const stampMillis = 5_000
 
 export class LaneWorkers extends Context.Service<
@@ -51,7 +51,6 @@ export class LaneWorkers extends Context.Service<
       const pollRequests = yield* PollRequests
       const faults = yield* Faults
       const { pollMillis } = yield* LaneWorkersSettings
-
       const stopped = yield* StoppedLanes.make({ owns: ownership.holds, wakeAfter: pollRequests.after })
       const holds = yield* Holds
       const retries = yield* holds.watch({
@@ -107,6 +106,7 @@ export class LaneWorkers extends Context.Service<
               // Neither a long poll nor a stage without work is a fiber that hangs.
               Effect.forever(Effect.andThen(Effect.sleep(stampMillis), Effect.andThen(stamp, pipeline.stamp)))
             )
+            yield* pipeline.stamp
             yield* poll.pipe(Effect.onError(() => pollRequests.now))
           }),
         { restartCapMillis: Pipeline.longestWaitMillis }

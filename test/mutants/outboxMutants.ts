@@ -354,5 +354,13 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     find: "      markLate(lane)\n",
     replace: "      addMark({ acknowledged: unmarked.get(lane)! })\n      unmarked.delete(lane)\n",
     seenBy: { file: "test/outbox/PipelineFailures.test.ts", test: "a mark that failed and is tried again keeps" }
+  },
+  {
+    name: "idle-stages-look-stuck",
+    breaks: "a service without orders turns degraded after a minute",
+    file: "src/outbox/LaneWorkers.ts",
+    find: "            yield* pipeline.stamp\n",
+    replace: "",
+    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "stages without work show that they are alive" }
   }
 ]

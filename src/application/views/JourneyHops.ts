@@ -146,7 +146,7 @@ const consumerState = (event: EventFact, consumer: string, around: Surroundings)
   const reason = found.lastError ?? "no reason is stored"
   const decide = {
     page: `dead-letters?side=inbox&consumer=${consumer}`,
-    command: `paid-once inbox show ${eventId} --consumer ${consumer}`
+    command: `paid-once inbox show ${consumer} ${eventId}`
   }
   switch (found.state) {
     case "dead":
@@ -180,7 +180,7 @@ const consumerState = (event: EventFact, consumer: string, around: Surroundings)
         why: `an earlier event of this order can't be applied: ${head?.lastError ?? "no reason is stored"}`,
         frees: "that event is applied, or an operator decides about it",
         ...decide,
-        ...(head === undefined ? {} : { command: `paid-once inbox show ${head.eventId} --consumer ${consumer}` })
+        ...(head === undefined ? {} : { command: `paid-once inbox show ${consumer} ${head.eventId}` })
       }
     }
   }

@@ -1,6 +1,7 @@
 /** Shared parts of the operator's endpoints: pages, filters, the body of a decision, and bulk decisions with a preview. */
 import { Effect, Schema, SchemaTransformation } from "effect"
 import { HttpApiEndpoint, OpenApi } from "effect/http-api"
+import { eventTypes } from "../../domain/Events.ts"
 import { shortText } from "../../domain/Text.ts"
 import { Preview } from "../../operations/reports/ReportSql.ts"
 import { problems } from "../ApiParts.ts"
@@ -74,7 +75,7 @@ export const since = { sinceSeconds: Schema.optionalKey(Seconds) }
 
 /** The filters of events. */
 export const eventFilter = {
-  type: Schema.optionalKey(FilterText),
+  type: Schema.optionalKey(oneOf(eventTypes)),
   aggregateId: Schema.optionalKey(FilterText),
   cause: Schema.optionalKey(FilterText)
 }

@@ -1,6 +1,7 @@
 /** The groups of events and consumers: the search of everything that was written, and how far its readers are. */
 import { Schema } from "effect"
 import { HttpApi, HttpApiGroup, OpenApi } from "effect/http-api"
+import { eventTypes } from "../../domain/Events.ts"
 import * as ConsumerReport from "../../operations/reports/ConsumerReport.ts"
 import { Found } from "../../operations/reports/EventSearch.ts"
 import { DeliveryState } from "../../operations/History.ts"
@@ -18,7 +19,7 @@ export const EventsApi = HttpApiGroup.make("adminEvents")
         orderId: text,
         customerId: text,
         traceId: text,
-        type: text,
+        type: Schema.optionalKey(oneOf(eventTypes)),
         topic: text,
         status: Schema.optionalKey(oneOf(DeliveryState.literals)),
         untilSeconds: Schema.optionalKey(SecondsText),

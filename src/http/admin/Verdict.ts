@@ -116,8 +116,9 @@ const ofHealth = (parts: HealthReport["parts"]): ReadonlyArray<Finding> => {
   }
   for (const [name, part] of Object.entries(parts)) {
     if (!name.startsWith("fiber:") || !isDegraded(part)) continue
-    const frees = "it is restarted by itself; the log has the reason"
     const state = fiberFields(part)?.state ?? "not running"
+    // A loop that hangs has not failed, and so nobody restarts it.
+    const frees = state === "stuck" ? "a restart of the process" : "it is restarted by itself; the log has the reason"
     add({ what: `${name.slice("fiber:".length)} is ${state}`, frees, runbook: "FiberRestarts" })
   }
   return findings
