@@ -97,7 +97,7 @@ it.live(
       assert.strictEqual(needed.code, 1)
       assert.match(
         needed.stdout,
-        /task foreign +1 dead[^]*Needs a decision:\n {2}1 dead tasks, for \d+ s: paid-once tasks list --by-cause\n$/
+        /task foreign +1 dead[^]*Needs a decision:\n {2}1 dead task, for \d+ s: paid-once tasks list --by-cause\n$/
       )
 
       for (const [args, message] of [
