@@ -22,6 +22,15 @@ layer(service, { excludeTestServices: true })((it) => {
   )
 })
 
+it("every route that changes something declares how it refuses a body", () => {
+  for (const [path, methods] of Object.entries(document.paths)) {
+    for (const [method, { responses }] of Object.entries(methods)) {
+      // Whichever it is, a body that is too large, of another type, or not wanted is refused before any handler.
+      if (method !== "get") assert.includeMembers(Object.keys(responses), ["400", "413", "415"], `${method} ${path}`)
+    }
+  }
+})
+
 describe("an answer is refused", () => {
   const { problemsOf } = ApiDocument.make(document)
   const id = "01890a5d-ac96-774b-bcce-b302099a8057"
