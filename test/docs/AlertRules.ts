@@ -105,7 +105,7 @@ interface Scrapes {
   readonly growing: ReadonlyArray<string>
 }
 
-/** What Prometheus knows of a process that does not answer. */
+/** A process that does not answer, as Prometheus sees it. */
 export const gone = { [`up{instance="a",job="paid-once"}`]: Array.from({ length: minutesHeld }, () => 0) }
 
 /** What promtool is to be told: each series from its last two figures on. */

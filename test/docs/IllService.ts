@@ -1,4 +1,4 @@
-/** A real service that a test makes ill, its requests, and the alerts that fire when a replay of what it tells goes on. */
+/** A real service for a test to make ill, requests to it, and the alerts of a replay. */
 import { Clock, Effect, Redacted } from "effect"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
 import { eventually } from "../support/Counters.ts"
