@@ -19,6 +19,7 @@ import { floodMutants } from "./floodMutants.ts"
 import { mainMutants } from "./mainMutants.ts"
 import { guardMutants } from "./guardMutants.ts"
 import { netOutboxMutants } from "./netMutants.ts"
+import { journeyMutants } from "./journeyMutants.ts"
 import { inboxMutants } from "./inboxMutants.ts"
 import { operationsMutants } from "./operationsMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
@@ -206,6 +207,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...paymentsMutants,
   ...platformMutants,
   ...rolesMutants,
+  ...journeyMutants,
   ...streamMutants,
   ...taskMutants,
   ...netOutboxMutants,
