@@ -29,6 +29,14 @@ export const journeyMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: travel, test: "a consumer that misses a version" }
   },
   {
+    name: "audit-of-what-stayed",
+    breaks: "an entry of the audit lists what the decision has not changed",
+    file: "src/console/pages/auditEntry.js",
+    find: "    .filter(({ is, was }) => JSON.stringify(was) !== JSON.stringify(is))\n",
+    replace: "",
+    seenBy: { file: "test/console/Audit.test.ts", test: "an entry leads to its thing" }
+  },
+  {
     name: "spans-of-nobody",
     breaks: "a trace does not tell which process did a step",
     file: "src/platform/Telemetry.ts",
