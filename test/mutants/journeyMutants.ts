@@ -37,6 +37,14 @@ export const journeyMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/console/Audit.test.ts", test: "an entry leads to its thing" }
   },
   {
+    name: "runbook-without-its-code",
+    breaks: "a runbook in the console lacks the commands that mend",
+    file: "src/console/markdown.js",
+    find: '["code", /^```\\w*\\n([^]*?)\\n?```(?:\\n|$)/]',
+    replace: '["code", /^```\\w*\\n()[^]*?```(?:\\n|$)/]',
+    seenBy: { file: "test/console/Runbooks.test.ts", test: "each alert's runbook_url opens there" }
+  },
+  {
     name: "spans-of-nobody",
     breaks: "a trace does not tell which process did a step",
     file: "src/platform/Telemetry.ts",
