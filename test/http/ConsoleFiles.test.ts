@@ -99,6 +99,21 @@ layer(service, { excludeTestServices: true })("the console's files", (it) => {
     })
   )
 
+  it.effect("the runbooks are one file, each by its name", () =>
+    Effect.gen(function* () {
+      const { body, headers, status } = yield* ask("/console/runbooks.json")
+      assert.deepStrictEqual([status, headers["content-type"]], [200, "application/json"])
+      const folder = Path.resolve(room, "../../docs/runbooks")
+      assert.deepStrictEqual(
+        // The bytes come as Latin-1.
+        JSON.parse(Buffer.from(body, "latin1").toString()),
+        Object.fromEntries(
+          readdirSync(folder).map((name) => [Path.basename(name, ".md"), readFileSync(Path.join(folder, name), "utf8")])
+        )
+      )
+    })
+  )
+
   it.effect("the page answers each address of the console that is no file's, with a policy without exceptions", () =>
     Effect.gen(function* () {
       const importMap = /<script type="importmap">([^]*?)<\/script>/.exec(page)![1]!
@@ -108,6 +123,7 @@ layer(service, { excludeTestServices: true })("the console's files", (it) => {
         "/console/",
         "/console?token=x",
         "/console/orders/1.2",
+        "/console/runbooks/InboxGaps.md",
         "/console/mail?status=dead"
       ]) {
         const { body, headers, status } = yield* ask(path)
