@@ -8,6 +8,7 @@ import { gunzipSync } from "node:zlib"
 import * as ApiKeys from "../../src/http/access/ApiKeys.ts"
 import { AccessSettings } from "../../src/http/access/Credentials.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
+import * as RequestContext from "../../src/http/RequestContext.ts"
 import { sendRaw } from "../support/RawHttp.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import { anyPort, underHttpOn } from "./Service.ts"
@@ -42,6 +43,8 @@ const service = HttpServer.layer.pipe(
   Layer.provide(Layer.succeed(HttpServer.HttpSettings, anyPort)),
   // The files are for anybody, also where callers need keys.
   Layer.provide(Layer.succeed(AccessSettings, { keys })),
+  // Requests have the tracer that is below.
+  Layer.provide(Layer.fresh(RequestContext.layer)),
   Layer.provide(Layer.succeed(Tracer.Tracer, tracer)),
   Layer.provideMerge(underHttpOn(TestDatabase.layer))
 )
