@@ -47,7 +47,7 @@ export const doorMutants: ReadonlyArray<Mutant> = [
     name: "link-for-ever",
     breaks: "who finds the link in a history or a log signs in with it",
     file: credentials,
-    find: "if (owner === link) link = undefined",
+    find: "if (isLink) link = undefined",
     replace: "",
     seenBy: { file: sessionsTest, test: "its token is good for one session" }
   },
@@ -144,8 +144,8 @@ export const doorMutants: ReadonlyArray<Mutant> = [
     name: "cookie-of-a-neighbour",
     breaks: "a page of another port uses its visitor's session",
     file: cookie,
-    find: "isOfOurPage(request) ? idsIn(request) : []",
-    replace: "idsIn(request)",
+    find: "=>\n  isOfOurPage(request) ? idsIn(request) : []",
+    replace: "=> idsIn(request)",
     seenBy: { file: sessionsTest, test: "a cookie counts for pages of this service alone" }
   },
   {
