@@ -46,7 +46,7 @@ const Count = ({ page }) => {
     ? null
     : html`<span class="count"
         ><span aria-hidden="true">${number(count)}</span
-        ><span class="unseen">, ${number(count)} need a decision</span></span
+        ><span class="unseen">, ${number(count)} ${count === 1 ? "needs" : "need"} a decision</span></span
       >`
 }
 

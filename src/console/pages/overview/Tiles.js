@@ -5,7 +5,7 @@
  */
 import { useMemo } from "preact/hooks"
 import { Chart } from "../../chart.js"
-import { duration, millis, number } from "../../format.js"
+import { counted, duration, millis, number } from "../../format.js"
 import { html } from "../../html.js"
 import { live } from "../../live.js"
 import { useStore } from "../../store.js"
@@ -57,7 +57,7 @@ const tiles = [
     label: "effects / s",
     value: effects,
     format: number,
-    more: ({ effectsPerSecond }) => `${Object.keys(effectsPerSecond).length} consumers`
+    more: ({ effectsPerSecond }) => counted(Object.keys(effectsPerSecond).length, "consumer")
   },
   {
     label: "consumers behind, worst",
