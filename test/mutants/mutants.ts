@@ -26,6 +26,7 @@ import { commandsMutants } from "./CommandsMutants.ts"
 import { pauseMutants } from "./pauseMutants.ts"
 import { paymentsMutants } from "./paymentsMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
+import { retryingMutants } from "./retryingMutants.ts"
 import { rolesMutants } from "./rolesMutants.ts"
 import { streamMutants } from "./streamMutants.ts"
 import { taskMutants } from "./taskMutants.ts"
@@ -205,6 +206,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...pauseMutants,
   ...paymentsMutants,
   ...platformMutants,
+  ...retryingMutants,
   ...rolesMutants,
   ...streamMutants,
   ...taskMutants,

@@ -35,7 +35,7 @@ export const actionsOf = ({ command, facts, kind, state, title }, { eventId }, o
   const isDead = state === "dead"
   // A parked event names the command of the one in front of it: there is nothing to do with this one.
   const isHead = eventId !== null && command?.includes(eventId) === true
-  if (kind === "consumer" && isHead && (isDead || state === "waiting"))
+  if (kind === "consumer" && isHead && (isDead || state === "retrying" || state === "parked"))
     return inboxActions(title, eventId, isDead, onDone)
   if (kind === "lane" && isHead && isDead) return outboxActions(eventId, onDone)
   const mail = facts.find(({ name }) => name === "task")?.value

@@ -36,7 +36,7 @@ export const Paused = ({ overview: { paused } }) => {
   <//>`
 }
 
-const taskStates = /** @type {const} */ (["pending", "processing", "failed", "dead"])
+const taskStates = /** @type {const} */ (["pending", "processing", "retrying", "dead"])
 
 /** @param {Props} props */
 export const Tasks = ({ overview: { paused, tasks } }) => {
@@ -59,7 +59,7 @@ export const Tasks = ({ overview: { paused, tasks } }) => {
                     ${isPaused(type) ? html`<${State} of="paused" />` : null}`
               },
               ...taskStates.map((state) => ({
-                head: state === "failed" ? "will retry" : state,
+                head: state,
                 as: "number",
                 cell: (/** @type {string} */ type) => {
                   const count = countOf(type, state)
