@@ -2,6 +2,7 @@
 import type { Mutant } from "./mutants.ts"
 
 const reports = "test/operations/Reports.test.ts"
+const live = "test/console/Live.test.ts"
 const verdict = "test/http/Verdict.test.ts"
 
 export const retryingMutants: ReadonlyArray<Mutant> = [
@@ -28,6 +29,22 @@ export const retryingMutants: ReadonlyArray<Mutant> = [
     find: 'plural(count, "is retried", "are retried"), sinceSeconds, null),\n      isMeant: true as const',
     replace: 'plural(count, "is retried", "are retried"), sinceSeconds, null)',
     seenBy: { file: verdict, test: "the verdict of" }
+  },
+  {
+    name: "header-of-before",
+    breaks: "the header of a page says that a dead service is ready",
+    file: "src/console/shell.js",
+    find: 'connection === "stale" ? "not known" : ',
+    replace: "",
+    seenBy: { file: live, test: "a service that dies is said to be away" }
+  },
+  {
+    name: "no-rate-means-no-consumer",
+    breaks: "a service that has just started says that it has no consumers",
+    file: "src/console/pages/overview/Tiles.js",
+    find: "effects(sample) === null ? untold(overview) : counted(overview.consumers.length,",
+    replace: "counted(Object.keys(sample.effectsPerSecond).length,",
+    seenBy: { file: live, test: "figures come over the stream" }
   },
   {
     name: "two-words-for-one-state-of-a-task",

@@ -48,8 +48,8 @@ const States = ({ of }) => {
 }
 
 /** @param {{ readonly of: Consumer }} props */
-const Partitions = ({ of: { partitions } }) => {
-  if (partitions.length === 0) return html`<span class="dim">not known</span>`
+const Partitions = ({ of: { lagUnknown, partitions } }) => {
+  if (partitions.length === 0) return html`<span class="dim">${lagUnknown ?? "none yet"}</span>`
   const read = partitions.filter(({ owner }) => owner !== null).length
   const behind = partitions.filter(({ lag }) => lag !== null && lag > 0)
   return html`<details class="partitions">
@@ -86,6 +86,7 @@ export const Consumers = ({ overview: { consumers, rates } }) => {
   return html`<${Section} title="Consumers">
     <${Table}
       caption="Consumers"
+      class="pairs"
       columns=${columns}
       rows=${consumers}
       keyOf=${(/** @type {Consumer} */ { consumer }) => consumer}

@@ -51,6 +51,7 @@ export const Tasks = ({ overview: { paused, tasks } }) => {
         ? html`<${Empty}>No task waits or runs.<//>`
         : html`<${Table}
             caption="Tasks by type and state"
+            class="pairs"
             columns=${[
               {
                 head: "type",
