@@ -3,6 +3,7 @@
  * part (`test/lab/mistakes`). These break guarantees inside a part: on a socket, in a transaction's statements, between sessions.
  */
 import { adminApiMutants } from "./adminApiMutants.ts"
+import { alertMutants } from "./alertMutants.ts"
 import { blockingMutants } from "./blockingMutants.ts"
 import { brokerMutants } from "./brokerMutants.ts"
 import { consoleMutants } from "./consoleMutants.ts"
@@ -203,6 +204,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...operationsMutants,
   ...commandsMutants,
   ...adminApiMutants,
+  ...alertMutants,
   ...pauseMutants,
   ...paymentsMutants,
   ...platformMutants,
