@@ -46,7 +46,7 @@ const lagOf = ({ lag, partitions }: Lag): string => {
 const retry = (who: string, count: number, thing: string, sinceSeconds: number | null, cause: string | null) =>
   `Retrying: ${who}, ${countOf(count, thing)}${sinceSeconds === null ? "" : `, for ${lasting(sinceSeconds)}`}${cause === null ? "" : `: ${cause}`}`
 
-/** What failed and is tried again by itself: since when, and why. */
+/** A line for each retry: who retries, since when, and why. */
 const retriesOf = ({ consumers, outbox, tasks }: Found): ReadonlyArray<string> => [
   ...[{ ...outbox, who: "the outbox" }, ...consumers.map((one) => ({ ...one, who: one.consumer }))]
     .filter(({ retrying }) => retrying > 0)

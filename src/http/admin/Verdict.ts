@@ -138,7 +138,7 @@ const ofRetried = (who: string, what: string, sinceSeconds: number | null, cause
   stops: "nothing"
 })
 
-/** What failed and is tried again: no decision of a person yet, and not all well either. */
+/** Retries need no decision of a person yet, and are not all well either. */
 const ofRetries = ({ consumers, outbox, tasks }: StatusView): ReadonlyArray<Finding> => [
   ...consumers
     .filter(({ retrying }) => retrying > 0)
