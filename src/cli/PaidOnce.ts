@@ -25,6 +25,7 @@ import * as MaintenanceCommand from "./Maintenance.ts"
 import { outbox } from "./Outbox.ts"
 import { payments } from "./Payments.ts"
 import { ExitStatus, runMain } from "./Process.ts"
+import { countOf } from "../platform/Plural.ts"
 import { logging } from "../Settings.ts"
 import { reset } from "./Reset.ts"
 import { json } from "./Operator.ts"
@@ -80,7 +81,7 @@ const migrate = Command.make(
         ? JSON.stringify({ applied })
         : applied.length === 0
           ? "The schema is up to date."
-          : `Applied ${applied.length} migrations: ${applied.join(", ")}.`
+          : `Applied ${countOf(applied.length, "migration")}: ${applied.join(", ")}.`
     )
   })
 ).pipe(Command.withDescription("Apply pending migrations and leave; serve does it too"))

@@ -191,7 +191,7 @@ layer(Layer.provideMerge(Running.layer, TestDatabase.layerPool), { excludeTestSe
           page: "dead-letters?side=inbox&consumer=billing",
           frees: "an operator retries, skips or discards it"
         })
-        assert.match(String(billing.why), /failed 1 times: .*billing_ledger/)
+        assert.match(String(billing.why), /failed 1 time: .*billing_ledger/)
         assert.strictEqual(billing.command, `paid-once inbox show billing ${paid.eventId}`)
         const analytics = yield* untilLeg(id, "Paid", (leg) => hopOf(leg, "consumer analytics").state === "waiting")
         assert.include(hopOf(analytics, "consumer analytics").why!, "admin has paused the consumer analytics")

@@ -28,6 +28,7 @@ import { commandsMutants } from "./CommandsMutants.ts"
 import { pauseMutants } from "./pauseMutants.ts"
 import { paymentsMutants } from "./paymentsMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
+import { retryingMutants } from "./retryingMutants.ts"
 import { rolesMutants } from "./rolesMutants.ts"
 import { sessionMutants } from "./sessionMutants.ts"
 import { streamMutants } from "./streamMutants.ts"
@@ -209,6 +210,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...pauseMutants,
   ...paymentsMutants,
   ...platformMutants,
+  ...retryingMutants,
   ...rolesMutants,
   ...sessionMutants,
   ...journeyMutants,

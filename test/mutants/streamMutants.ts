@@ -123,8 +123,8 @@ export const streamMutants: ReadonlyArray<Mutant> = [
     name: "hides-the-dead-behind-the-waiting",
     breaks: "an order that needs a person looks as if it only waited",
     file: "src/application/views/JourneyLegs.ts",
-    find: `["dead", "waiting", "now",`,
-    replace: `["waiting", "dead", "now",`,
+    find: `severity.find((state)`,
+    replace: `severity.toReversed().find((state)`,
     seenBy: { file: journeyTest, test: "a paused consumer, and one that gives an event up" }
   }
 ]

@@ -1,8 +1,11 @@
 /** The hops of one event after its commit: lane, broker, consumers, mail. Pure functions over what is stored. */
 import { mailHop } from "./JourneyMail.ts"
 import { fact, hop, isYoung, pausedHop, pauseOf, type Surroundings, triedAt } from "./JourneyParts.ts"
+import { countOf } from "../../platform/Plural.ts"
 import type { EventFact } from "./JourneyFacts.ts"
 import type { Hop } from "./JourneyView.ts"
+
+const timesOf = (attempts: number | null) => countOf(attempts ?? 0, "time")
 
 /** What keeps the event from being sent: nothing, once it is published. */
 const laneState = (event: EventFact, around: Surroundings): Pick<Hop, "state"> & Partial<Hop> => {
@@ -16,7 +19,7 @@ const laneState = (event: EventFact, around: Surroundings): Pick<Hop, "state"> &
       return {
         state: "dead",
         at: endedAt,
-        why: `the broker refused it ${attempts ?? 0} times: ${lastError ?? "no reason is stored"}`,
+        why: `the broker refused it ${timesOf(attempts)}: ${lastError ?? "no reason is stored"}`,
         frees: "an operator retries or discards it",
         ...decide
       }
@@ -24,15 +27,15 @@ const laneState = (event: EventFact, around: Surroundings): Pick<Hop, "state"> &
       return { state: "discarded", at: endedAt, why: "an operator has discarded it: nobody gets it", ...decide }
     case "retrying":
       return {
-        state: "waiting",
-        why: `the broker refused it ${attempts ?? 0} times: ${lastError ?? "no reason is stored"}`,
+        state: "retrying",
+        why: `the broker refused it ${timesOf(attempts)}: ${lastError ?? "no reason is stored"}`,
         frees: triedAt(nextAttemptAt),
         ...decide
       }
     case "parked": {
       const head = facts.holds.find(({ consumer }) => consumer === null)
       return {
-        state: "waiting",
+        state: "parked",
         why: `an earlier event of this order was refused: ${head?.lastError ?? "no reason is stored"}`,
         frees: "that event is published, or an operator decides about it",
         page: "dead-letters",
@@ -160,7 +163,7 @@ const consumerState = (event: EventFact, consumer: string, around: Surroundings)
       return {
         state: "dead",
         at: found.at,
-        why: `it failed ${found.attempts ?? 0} times: ${reason}`,
+        why: `it failed ${timesOf(found.attempts)}: ${reason}`,
         frees: "an operator retries, skips or discards it",
         ...decide
       }
@@ -168,15 +171,15 @@ const consumerState = (event: EventFact, consumer: string, around: Surroundings)
       return { state: "discarded", at: found.at, why: "an operator has discarded it for this consumer", ...decide }
     case "retrying":
       return {
-        state: "waiting",
+        state: "retrying",
         at: found.at,
-        why: `it failed ${found.attempts ?? 0} times: ${reason}`,
+        why: `it failed ${timesOf(found.attempts)}: ${reason}`,
         frees: triedAt(found.nextAttemptAt),
         ...decide
       }
     case "gap":
       return {
-        state: "waiting",
+        state: "parked",
         at: found.at,
         why: found.lastError ?? "an earlier event of this order has not come",
         frees: "the missing event, or an operator goes on without it",
@@ -186,7 +189,7 @@ const consumerState = (event: EventFact, consumer: string, around: Surroundings)
     case "parked": {
       const head = facts.holds.find((hold) => hold.consumer === consumer)
       return {
-        state: "waiting",
+        state: "parked",
         at: found.at,
         why: `an earlier event of this order can't be applied: ${head?.lastError ?? "no reason is stored"}`,
         frees: "that event is applied, or an operator decides about it",

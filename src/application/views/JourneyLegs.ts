@@ -6,7 +6,16 @@ import type { Hop, HopState, Leg } from "./JourneyView.ts"
 import { type Phase, recoveryKeyOf } from "../tasks/PaymentRecover.ts"
 
 /** The worst state comes first: a leg has the worst of its hops. */
-const severity: ReadonlyArray<HopState> = ["dead", "waiting", "now", "discarded", "dropped", "done"]
+const severity: ReadonlyArray<HopState> = [
+  "dead",
+  "retrying",
+  "parked",
+  "waiting",
+  "now",
+  "discarded",
+  "dropped",
+  "done"
+]
 
 const worst = (hops: ReadonlyArray<Hop>): HopState =>
   severity.find((state) => hops.some((one) => one.state === state)) ?? "done"

@@ -54,7 +54,7 @@ const mailState = (event: EventFact, receipt: Hop, around: Surroundings): Pick<H
       if (state === "pending" && isYoung(around.facts.at, mail.enqueuedAt)) return { ...known, state: "now" }
       return {
         ...known,
-        state: "waiting",
+        state: state === "failed" ? "retrying" : "waiting",
         why: lastError === null ? "no worker has taken it yet" : `it was not sent: ${lastError}`,
         frees: triedAt(executeAt)
       }

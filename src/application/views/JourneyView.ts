@@ -4,10 +4,19 @@ import { OrderId } from "../../domain/Ids.ts"
 import { OrderSummary } from "../Orders.ts"
 
 /**
- * How far a hop is. `done`; `now`: under way; `waiting`: for something that `why` names; `dead`: for an operator; `discarded`: an operator has
- * ended it; `dropped`: retention has deleted what would tell.
+ * How far a hop is. `done`; `now`: under way; `retrying`: it failed, and is tried again; `parked`: behind an earlier event of the order; `waiting`:
+ * for something else that `why` names; `dead`: for an operator; `discarded`: an operator has ended it; `dropped`: retention has deleted what would tell.
  */
-export const HopState = Schema.Literals(["done", "now", "waiting", "dead", "discarded", "dropped"])
+export const HopState = Schema.Literals([
+  "done",
+  "now",
+  "retrying",
+  "parked",
+  "waiting",
+  "dead",
+  "discarded",
+  "dropped"
+])
 export type HopState = typeof HopState.Type
 
 /**
@@ -70,7 +79,7 @@ export type Hop = typeof Hop.Type
 export const Leg = Schema.Struct({
   /** `Placed`, `Paid`, `Payment declined`, `Paying`, `Cancelled`, `Refunded`, `Refunding`. */
   title: Schema.String,
-  /** The worst state of its hops: dead, waiting, now, done. */
+  /** The worst state of its hops: dead, retrying, parked, waiting, now, done. */
   state: HopState,
   /** The order's version; null before there is an event. */
   version: Schema.NullOr(Schema.Int),

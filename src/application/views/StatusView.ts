@@ -25,11 +25,7 @@ export const Decision = Schema.Struct({
 export type Decision = typeof Decision.Type
 
 /** A consumer, without its partitions: those the broker knows. */
-export const ConsumerStatus = Schema.Struct({
-  consumer: Schema.String,
-  isPaused: Schema.Boolean,
-  ...InboxReport.Counts.fields
-})
+export const ConsumerStatus = Schema.Struct({ ...InboxReport.Status.fields, isPaused: Schema.Boolean })
 
 export const StatusView = Schema.Struct({
   outbox: OutboxReport.Status,

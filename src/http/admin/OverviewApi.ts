@@ -40,6 +40,8 @@ export const OverviewConsumer = Schema.Struct({
   ...ConsumerStatus.fields,
   /** Of all partitions. */
   lag: Schema.NullOr(Schema.Int),
+  /** Why `lag` is null. */
+  lagUnknown: Schema.NullOr(Schema.Literals(["not read yet", "the broker does not tell"])),
   partitions: Schema.Array(ConsumedPartition)
 })
 

@@ -59,6 +59,12 @@ export class Overviews extends Context.Service<
             return {
               ...consumer,
               lag: lag?.lag ?? null,
+              lagUnknown:
+                lag === undefined
+                  ? ("not read yet" as const)
+                  : lag.lag === null
+                    ? ("the broker does not tell" as const)
+                    : null,
               partitions: (lag?.partitions ?? []).map(({ lag: own, owner, partition }) => ({
                 topic: lag!.topic,
                 partition,

@@ -37,9 +37,9 @@ export const actionsOf = ({ command, facts, kind, state, title }, { eventId }, o
   const isHead = eventId !== null && command?.includes(eventId) === true
   if (kind === "consumer" && command === `paid-once inbox skip ${title} ${eventId}`)
     return gapActions(title, eventId ?? "", onDone)
-  if (kind === "consumer" && isHead && (isDead || state === "waiting"))
+  if (kind === "consumer" && isHead && (isDead || state === "retrying" || state === "parked"))
     return inboxActions(title, eventId, isDead, onDone)
-  if (kind === "lane" && isHead && (isDead || state === "waiting")) return outboxActions(eventId, onDone)
+  if (kind === "lane" && isHead && (isDead || state === "retrying")) return outboxActions(eventId, onDone)
   const mail = facts.find(({ name }) => name === "task")?.value
   if (kind === "mail" && isDead && mail !== undefined)
     return [
