@@ -186,6 +186,13 @@ Browser.describe("the console and what befalls its service", () => {
               yield* World.pay(url, placed.json.id)
               yield* page.see("All sums agree.")
               yield* page.seeNoMore("1 time left of 50 ms")
+              // The story in the order of time, and how it ends.
+              yield* page.see("waits 50 ms at pay.before-commit")
+              const told = (yield* page.text).split("What happened")[1] ?? ""
+              assert.match(
+                told,
+                /arm fault point pay\.before-commit[^]*see it wait[^]*A fault strikes: the process \d+@\S+ waits 50 ms at pay\.before-commit[^]*All sums agree\./
+              )
               yield* PageChecks.accessible(page, "break it")
 
               yield* page.click("button", "Arm mail.after-send")

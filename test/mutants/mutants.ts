@@ -20,6 +20,7 @@ import { floodMutants } from "./floodMutants.ts"
 import { mainMutants } from "./mainMutants.ts"
 import { guardMutants } from "./guardMutants.ts"
 import { netOutboxMutants } from "./netMutants.ts"
+import { journeyMutants } from "./journeyMutants.ts"
 import { inboxMutants } from "./inboxMutants.ts"
 import { operationsMutants } from "./operationsMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
@@ -208,6 +209,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...paymentsMutants,
   ...platformMutants,
   ...rolesMutants,
+  ...journeyMutants,
   ...streamMutants,
   ...taskMutants,
   ...netOutboxMutants,
