@@ -57,7 +57,7 @@ const keptIdleMillis = 15_000
 const keptAgeMillis = 60_000
 
 /**
- * Runs questions with one admin client, which all who ask at once share, and which is kept for those who ask again soon.
+ * Runs questions with one admin client. All who ask at once share it, and it is kept for the next ones.
  *
  * A client is thrown away with its first failure. The question is asked once more then: a kept connection may have ended long ago.
  */
