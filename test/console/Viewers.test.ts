@@ -4,6 +4,7 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import * as ApiKeys from "../../src/http/access/ApiKeys.ts"
 import * as Browser from "../support/Browser.ts"
+import { eventually } from "../support/Counters.ts"
 import * as World from "./World.ts"
 
 /** Buttons that open the form of a decision. */
@@ -69,7 +70,10 @@ Browser.describe("a viewer's console", () => {
                   yield* page.visit(`/console${path}`)
                   yield* page.see(shows)
                   if (hasDecisions) {
-                    assert.isAbove(yield* page.evaluate<number>(`${decisions}.length`), 0, path)
+                    yield* eventually(
+                      `the decisions of /console${path}`,
+                      Effect.map(page.evaluate<number>(`${decisions}.length`), (count) => count > 0)
+                    )
                   }
                   const offered = `${decisions}.filter(({ ariaDisabled }) => ariaDisabled !== "true").map(({ textContent }) => textContent.trim())`
                   assert.deepStrictEqual(yield* page.evaluate(offered), [], path)
