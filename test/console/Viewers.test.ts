@@ -54,6 +54,7 @@ Browser.describe("a viewer's console", () => {
             [`/tasks/${taskId}`, "What happened", true],
             ["/mail", "It arrived", true],
             ["/audit", "No entry matches.", false],
+            ["/runbooks", "PaidOnceDown", false],
             ["/settings", "DATABASE_URL", false],
             ["/break-it", "Over all", true]
           ]
