@@ -63,16 +63,16 @@ export const ask = (url: string, path: string, body?: unknown) =>
   })
 
 /** Signs in by the form, and opens the page. */
-export const signIn = Effect.fnUntraced(function* (page: Browser.BrowserPage, path = "/console") {
+export const signIn = Effect.fnUntraced(function* (page: Browser.BrowserPage, path = "/console", as = token) {
   yield* page.visit(path)
-  yield* page.fill("Operator's token", token)
+  yield* page.fill("Operator's token", as)
   yield* page.click("button", "Sign in")
   yield* page.seeNoMore("Operator's token")
 })
 
 /** A page of the console, signed in. A refusal to who is not signed in yet is no failure. */
 export const onPage = <A, E, R>(
-  options: Browser.PageOptions & { readonly path: string },
+  options: Browser.PageOptions & { readonly path: string; readonly as?: string },
   body: (page: Browser.BrowserPage) => Effect.Effect<A, E, R>
 ) =>
   Effect.flatMap(Browser.Browser, ({ use }) =>
@@ -81,8 +81,21 @@ export const onPage = <A, E, R>(
         ...options,
         allowed: new RegExp(`status of 401${options.allowed === undefined ? "" : `|${options.allowed.source}`}`)
       },
-      (page) => Effect.andThen(signIn(page, options.path), body(page))
+      (page) => Effect.andThen(signIn(page, options.path, options.as), body(page))
     )
+  )
+
+/** One value of one row. */
+export const one = (query: string) =>
+  Effect.flatMap(SqlClient.SqlClient, (sql) =>
+    Effect.orDie(Effect.map(sql.unsafe<{ readonly value: unknown }>(query), ([row]) => row?.value))
+  )
+
+/** Waits until the query's value is the one that is wanted. */
+export const becomes = (what: string, query: string, wanted: unknown) =>
+  eventually(
+    what,
+    Effect.map(one(query), (value) => value === wanted)
   )
 
 /** Waits until the action with this reason is in the audit: in exactly one row. */

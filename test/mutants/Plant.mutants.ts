@@ -9,8 +9,8 @@ import { root } from "../support/Postgres.ts"
 import { long } from "../vitest.config.ts"
 import { type Mutant, mutants } from "./mutants.ts"
 
-/** Long enough to start vitest on a slow machine, and for a test that waits until its own limit. */
-const timeoutMillis = 180_000
+/** Long enough to start vitest on a slow machine, and for a long suite's test that waits until its own limit. */
+const timeoutMillis = 300_000
 /** That limit: without a mistake these tests take a second at most. */
 const plantedTestMillis = 5_000
 /** Tests of a long suite take longer without a mistake, and must be red because of it. */
