@@ -147,7 +147,8 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
 
       /** Deletes one run. The lane's index returns and locks its rows in order of `seq`. */
       const deleted = ({ events, lane, receipt }: Acknowledged) => {
-        const seqs = events.map(({ seq }) => seq)
+        // No event has seq 0. The driver knows no type of an array without elements, so Postgres would plan each number of them anew.
+        const seqs = events.length === 0 ? [0n] : events.map(({ seq }) => seq)
         return archive
           ? sql`
               DELETE FROM outbox_events WHERE lane = ${lane}::int2 AND seq = ANY (${seqs}::int8[])
@@ -262,8 +263,7 @@ const unionAll = Statement.join(" UNION ALL ", false)
 
 /** Pads the runs with empty ones to a power of two: Postgres plans a statement for each number of runs, so seven in all. */
 const padded = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> => {
-  const last = runs.at(-1)
-  if (last === undefined) return runs
+  const last = runs.at(-1)!
   const length = 2 ** Math.ceil(Math.log2(runs.length))
   return [...runs, ...Array.from({ length: length - runs.length }, () => ({ ...last, events: [] }))]
 }

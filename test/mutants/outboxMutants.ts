@@ -122,6 +122,14 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/RowLocks.test.ts", test: "two marks of the same runs" }
   },
   {
+    name: "padding-without-a-type",
+    breaks: "Postgres plans a wide mark anew nearly each time, which takes some forty milliseconds",
+    file: "src/outbox/Queue.ts",
+    find: "events.length === 0 ? [0n] : events.map",
+    replace: "events.map",
+    seenBy: { file: "test/outbox/MarkStatements.test.ts", test: "as many lanes as fit into one width are one statement" }
+  },
+  {
     name: "goes-on-after-the-stop",
     breaks: "a stop waits for all pieces of a batch, which may be a thousand sends",
     file: flights,
