@@ -20,6 +20,7 @@ import {
   mailHost,
   millis,
   onOff,
+  ownPort,
   oneOf,
   postgresUrl,
   publicHosts,
@@ -132,6 +133,8 @@ const variables = {
    */
   httpMaxRequests: variable("HTTP_MAX_REQUESTS", integer(1, 100_000), 256),
   faults: variable("FAULTS", faults, undefined),
+  /** Set by `demo --stay`: the page Break it asks there for processes to be frozen, killed and started. */
+  demoControlUrl: variable<string | undefined>("DEMO_CONTROL_URL", ownPort, undefined),
   logLevel: variable("LOG_LEVEL", oneOf("Trace", "Debug", "Info", "Warn", "Error", "Fatal", "None"), "Info"),
   logJson: variable("LOG_JSON", onOff, false),
   /** Large enough that the round trip is small beside the batch. */
