@@ -40,14 +40,14 @@ export const recordBytes = Envelope.recordBytes(Envelope.toRecord(sampleEvent(ra
 export const aggregates = () => Array.from({ length: aggregateCount }, () => randomUUID())
 
 /** Commits `count` events of new aggregates in one transaction, one event for each aggregate in turn. `count` is rounded to whole rounds. */
-export const fill = Effect.fnUntraced(function* (count: number, table = "outbox_events") {
+export const fill = Effect.fnUntraced(function* (count: number, table = "outbox_events", to = topic) {
   const sql = yield* Side
   const ids = aggregates()
   const sample = sampleEvent(ids[0]!, 1)
   yield* sql`
     INSERT INTO ${sql(table)} (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id,
                                aggregate_version, occurred_at, trace_id, span_id, record_bytes, data)
-    SELECT aggregate.lane, ${sql.literal(idAt("clock_now()"))}, ${topic}, ${sample.eventType}, 1::int2, ${sample.aggregateType},
+    SELECT aggregate.lane, ${sql.literal(idAt("clock_now()"))}, ${to}, ${sample.eventType}, 1::int2, ${sample.aggregateType},
            aggregate.id, turn.version, clock_now(), ${sample.traceId}, ${sample.spanId}, ${recordBytes}::int4, ${sample.data}::text::json
     FROM generate_series(1, ${Math.ceil(count / aggregateCount)}::int4) AS turn(version),
          unnest(${ids}::text[], ${ids.map(laneOf)}::int2[]) AS aggregate(id, lane)

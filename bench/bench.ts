@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- drain|consume|console|latency|save|pay|flat|idle|memory|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
+ * `npm run bench -- drain|consume|console|latency|save|pay|flat|idle|memory|outside|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
  *
  * A run starts a Postgres and a Kafka of its own unless `DATABASE_URL` and `KAFKA_BROKERS` name others.
  */
@@ -13,6 +13,7 @@ import * as Drain from "./drain.ts"
 import * as Flat from "./flat.ts"
 import * as Idle from "./idle.ts"
 import * as Latency from "./latency.ts"
+import * as Outside from "./outside.ts"
 import * as Pay from "./pay.ts"
 import * as Save from "./save.ts"
 import * as Memory from "./memory.ts"
@@ -179,9 +180,36 @@ const consolePages = Command.make(
   })
 ).pipe(Command.withDescription("What open pages of the console cost the service, beside the same load without them"))
 
+const outside = Command.make(
+  "outside",
+  {
+    json,
+    rates: Flag.String("rates").pipe(
+      Flag.withDescription("events a second, separated by commas"),
+      Flag.withDefault("500,2000")
+    ),
+    rounds: rounds(3),
+    seconds: seconds(20),
+    warmUp: Flag.Int("warm-up").pipe(
+      Flag.withDescription("seconds of the load between cold and warm"),
+      Flag.withDefault(10)
+    ),
+    events: events(200_000)
+  },
+  Effect.fnUntraced(function* ({ json, rates, warmUp, ...options }) {
+    const result = yield* Effect.provide(
+      Outside.outside({ ...options, rates: rates.split(",").map(Number), warmUpSeconds: warmUp }),
+      environment({ kafka: true })
+    )
+    yield* Console.log(json ? JSON.stringify(result) : Outside.print(result))
+  })
+).pipe(
+  Command.withDescription("The dispatcher's process beside the simplest relay, from a writer elsewhere to a reader")
+)
+
 const program = Command.make("bench").pipe(
   Command.withDescription("Figures as ratios within one run"),
-  Command.withSubcommands([drain, consume, consolePages, latency, save, flat, idle, memory, pay, tasks]),
+  Command.withSubcommands([drain, consume, consolePages, latency, save, flat, idle, memory, outside, pay, tasks]),
   Command.run({ version: "1" }),
   Effect.scoped,
   Effect.provide(NodeServices.layer),

@@ -7,7 +7,7 @@
 import { Context, Effect } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { createHash } from "node:crypto"
-import { readdirSync, readFileSync } from "node:fs"
+import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { createRequire } from "node:module"
 import * as Path from "node:path"
 import { gzipSync } from "node:zlib"
@@ -24,6 +24,9 @@ export const ConsoleSettings = Context.Reference<{
 }>("paid-once/http/ConsoleSettings", { defaultValue: () => ({ demoControlUrl: undefined }) })
 
 const room = Path.resolve(import.meta.dirname, "../console")
+
+/** What to do about an alert or a wait: the pages of the console that are written as text. */
+const runbooks = Path.resolve(import.meta.dirname, "../../docs/runbooks")
 const pageName = "index.html"
 
 const contentTypes: Readonly<Record<string, string>> = {
@@ -78,7 +81,7 @@ const fileOf = (name: string, plain: Uint8Array, demoControlUrl?: string): File 
   return {
     plain,
     zipped: gzipSync(plain),
-    contentType: contentTypes[extension]!,
+    contentType: contentTypes[extension] ?? "application/json",
     etag: createHash("sha256").update(plain).digest("base64url"),
     headers: {
       // Asked for anew each time, and answered 304 until a new release of the service.
@@ -95,6 +98,14 @@ const fileOf = (name: string, plain: Uint8Array, demoControlUrl?: string): File 
   }
 }
 
+/** The text of each runbook by its name. A copy of the service without its docs takes orders, and has none. */
+const readRunbooks = () =>
+  Object.fromEntries(
+    (existsSync(runbooks) ? readdirSync(runbooks) : [])
+      .filter((name) => name.endsWith(".md"))
+      .map((name) => [Path.basename(name, ".md"), readFileSync(Path.join(runbooks, name), "utf8")])
+  )
+
 const read = () => {
   const { resolve } = createRequire(import.meta.url)
   const own = readdirSync(room, { recursive: true, encoding: "utf8" })
@@ -105,6 +116,7 @@ const read = () => {
   const text = texts.get(pageName)
   if (text === undefined) throw new Error(`${Path.join(room, pageName)} is missing: the console has no page`)
   texts.delete(pageName)
+  texts.set("runbooks.json", Buffer.from(JSON.stringify(readRunbooks())))
   return { files: new Map([...texts].map(([name, plain]) => [name, fileOf(name, plain)])), text }
 }
 

@@ -3,6 +3,7 @@
  * part (`test/lab/mistakes`). These break guarantees inside a part: on a socket, in a transaction's statements, between sessions.
  */
 import { adminApiMutants } from "./adminApiMutants.ts"
+import { alertMutants } from "./alertMutants.ts"
 import { blockingMutants } from "./blockingMutants.ts"
 import { brokerMutants } from "./brokerMutants.ts"
 import { consoleMutants } from "./consoleMutants.ts"
@@ -19,6 +20,7 @@ import { floodMutants } from "./floodMutants.ts"
 import { mainMutants } from "./mainMutants.ts"
 import { guardMutants } from "./guardMutants.ts"
 import { netOutboxMutants } from "./netMutants.ts"
+import { journeyMutants } from "./journeyMutants.ts"
 import { inboxMutants } from "./inboxMutants.ts"
 import { operationsMutants } from "./operationsMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
@@ -204,10 +206,12 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...commandsMutants,
   ...demoMutants,
   ...adminApiMutants,
+  ...alertMutants,
   ...pauseMutants,
   ...paymentsMutants,
   ...platformMutants,
   ...rolesMutants,
+  ...journeyMutants,
   ...streamMutants,
   ...taskMutants,
   ...netOutboxMutants,

@@ -7,7 +7,7 @@ import type { Hop } from "./JourneyView.ts"
 /** What keeps the event from being sent: nothing, once it is published. */
 const laneState = (event: EventFact, around: Surroundings): Pick<Hop, "state"> & Partial<Hop> => {
   const { facts, laneOwner } = around
-  const { attempts, eventId, lastError, nextAttemptAt, occurredAt, status, topic } = event
+  const { attempts, endedAt, eventId, lastError, nextAttemptAt, occurredAt, status, topic } = event
   const decide = { page: "dead-letters", command: `paid-once outbox show ${eventId}` }
   switch (status) {
     case "published":
@@ -15,12 +15,13 @@ const laneState = (event: EventFact, around: Surroundings): Pick<Hop, "state"> &
     case "dead":
       return {
         state: "dead",
+        at: endedAt,
         why: `the broker refused it ${attempts ?? 0} times: ${lastError ?? "no reason is stored"}`,
         frees: "an operator retries or discards it",
         ...decide
       }
     case "discarded":
-      return { state: "discarded", why: "an operator has discarded it: nobody gets it", ...decide }
+      return { state: "discarded", at: endedAt, why: "an operator has discarded it: nobody gets it", ...decide }
     case "retrying":
       return {
         state: "waiting",
@@ -59,7 +60,7 @@ const laneState = (event: EventFact, around: Surroundings): Pick<Hop, "state"> &
 /** The lane and the broker. */
 export const sendingHops = (event: EventFact, around: Surroundings, after: string): ReadonlyArray<Hop> => {
   const { lane, laneOwner } = around
-  const { attempts, offset, partition, publishedAt, traceId } = event
+  const { attempts, occurredAt, offset, partition, publishedAt, traceId } = event
   const isPublished = event.status === "published"
   return [
     hop({
@@ -67,6 +68,7 @@ export const sendingHops = (event: EventFact, around: Surroundings, after: strin
       kind: "lane",
       after,
       title: `Lane ${lane}`,
+      at: occurredAt,
       traceId,
       process: isPublished ? null : laneOwner,
       facts: attempts === null || attempts === 0 ? [] : fact("refusals", attempts),
@@ -89,7 +91,8 @@ export const sendingHops = (event: EventFact, around: Surroundings, after: strin
           after: "lane",
           title: event.topic,
           state: event.status === "discarded" ? "discarded" : "waiting",
-          why: "the event has not left its lane"
+          why: "the event has not left its lane",
+          frees: event.status === "discarded" ? null : "the lane sends it"
         })
   ]
 }
@@ -140,8 +143,8 @@ const consumerState = (event: EventFact, consumer: string, around: Surroundings)
   if (found === undefined && applied.has(`${consumer} ${eventId}`)) return { state: "done" }
   if (found === undefined) {
     if (status === "published") return unread(event, consumer, around)
-    const isOver = status === "discarded"
-    return { state: isOver ? "discarded" : "waiting", why: "the event is not published" }
+    const why = "the event is not published"
+    return status === "discarded" ? { state: "discarded", why } : { state: "waiting", why, frees: "the lane sends it" }
   }
   const reason = found.lastError ?? "no reason is stored"
   const decide = {
@@ -162,6 +165,7 @@ const consumerState = (event: EventFact, consumer: string, around: Surroundings)
     case "retrying":
       return {
         state: "waiting",
+        at: found.at,
         why: `it failed ${found.attempts ?? 0} times: ${reason}`,
         frees: triedAt(found.nextAttemptAt),
         ...decide
@@ -169,14 +173,17 @@ const consumerState = (event: EventFact, consumer: string, around: Surroundings)
     case "gap":
       return {
         state: "waiting",
-        why: "an earlier event of this order has not come",
-        frees: "the missing event",
-        ...decide
+        at: found.at,
+        why: found.lastError ?? "an earlier event of this order has not come",
+        frees: "the missing event, or an operator goes on without it",
+        ...decide,
+        command: `paid-once inbox skip ${consumer} ${eventId}`
       }
     case "parked": {
       const head = facts.holds.find((hold) => hold.consumer === consumer)
       return {
         state: "waiting",
+        at: found.at,
         why: `an earlier event of this order can't be applied: ${head?.lastError ?? "no reason is stored"}`,
         frees: "that event is applied, or an operator decides about it",
         ...decide,

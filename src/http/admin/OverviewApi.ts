@@ -13,7 +13,7 @@ export const Wait = Schema.Struct({
   sinceSeconds: Schema.NullOr(Schema.Number),
   /** In words: `the next try in 3 s`. */
   frees: Schema.String,
-  /** A page of docs/runbooks, by its name: `BrokerUnavailable`. */
+  /** A page of docs/runbooks, by its name, which the console shows at `/console/runbooks/BrokerUnavailable`. */
   runbook: Schema.NullOr(Schema.String)
 }).annotate({ identifier: "Wait" })
 export type Wait = typeof Wait.Type

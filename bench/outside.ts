@@ -1,0 +1,198 @@
+/**
+ * `bench outside`: our dispatcher beside the simplest relay that works, both seen from outside.
+ *
+ * Each contender is a fresh process on the same Postgres and Kafka. A writer process of its own commits events on the schedule of a clock, and
+ * a kafkajs reader notes when each one arrives. The contenders take turns, and the ratio is formed within a round. `peers/Simplest.js` says what
+ * the simplest relay does, and what it does not.
+ */
+import { Effect } from "effect"
+import { randomUUID } from "node:crypto"
+import { Environment } from "./Environment.ts"
+import { median, show, type Spread, spread, table } from "./Figures.ts"
+import * as Contenders from "./outside/Contenders.ts"
+import { aggregateCount, connectionCount } from "./outside/OpenLoop.ts"
+import * as Runs from "./outside/Runs.ts"
+import * as Topics from "./outside/Topics.ts"
+
+/** Ours over the simplest, at most: for the p99 from the commit, and for the CPU of relay and Postgres. */
+const mostRatio = 1.2
+/** Ours over the simplest, at least: for a drain's events a second. */
+const leastDrainRatio = 1.2
+
+/** Records that readers and Kafka warm up with. */
+const warmUpRecords = 5_000
+
+/** The size of a run. */
+export interface Options {
+  readonly rates: ReadonlyArray<number>
+  readonly seconds: number
+  readonly warmUpSeconds: number
+  readonly rounds: number
+  /** The backlog; 0 leaves the drains out. */
+  readonly events: number
+}
+
+/** A ratio beside its limit. */
+export interface Verdict {
+  readonly what: string
+  readonly ratio: Spread
+  readonly limit: string
+  readonly holds: boolean
+}
+
+/** Runs the contenders of `pair` in turns, the other one first in each second round. */
+const inTurns = <A, E, R>(
+  pair: { readonly ours: Contenders.Contender; readonly peer: Contenders.Contender },
+  rounds: number,
+  run: (contender: Contenders.Contender) => Effect.Effect<A, E, R>
+) =>
+  Effect.forEach(Array.from({ length: rounds }), (_, round) =>
+    round % 2 === 0
+      ? Effect.map(Effect.all([run(pair.peer), run(pair.ours)]), ([peer, ours]) => ({ peer, ours }))
+      : Effect.map(Effect.all([run(pair.ours), run(pair.peer)]), ([ours, peer]) => ({ peer, ours }))
+  )
+
+const verdict = (what: string, values: ReadonlyArray<number>, bound: "most" | "least", limit: number): Verdict => {
+  const ratio = spread(values)
+  const holds = bound === "most" ? ratio.median <= limit : ratio.median >= limit
+  return { what, ratio, limit: `${bound === "most" ? "≤" : "≥"} ${limit}`, holds }
+}
+
+const cpuOfBoth = ({ postgres, relay }: { readonly relay: number; readonly postgres: number }) => relay + postgres
+
+/** Runs all loads and backlogs. */
+export const outside = Effect.fnUntraced(function* (options: Options) {
+  const { brokers } = yield* Environment
+  yield* Contenders.prepare
+  const topics = yield* Topics.connect(brokers)
+  const warmUpTopic = `outside-${randomUUID()}`
+  yield* topics.acquire(warmUpTopic)
+  yield* topics.warmUp(warmUpTopic, warmUpRecords)
+  const setting = { topics, warmUpTopic, warmUpRecords, variables: yield* Contenders.variables }
+  const topicOf = ({ key }: Contenders.Contender) => `outside-${key}-${randomUUID()}`
+
+  const loads = yield* Effect.forEach(options.rates, (rate) =>
+    Effect.map(
+      inTurns(Contenders.withArchive, options.rounds, (contender) =>
+        Runs.steady(contender, setting, topicOf(contender), { ...options, rate })
+      ),
+      (rounds) => ({ rate, rounds })
+    )
+  )
+  const drains =
+    options.events === 0
+      ? []
+      : yield* Effect.forEach([Contenders.withArchive, Contenders.withoutArchive], (pair) =>
+          Effect.map(
+            inTurns(pair, options.rounds, (contender) =>
+              Runs.backlog(contender, setting, topicOf(contender), options.events)
+            ),
+            (rounds) => ({ ours: pair.ours.name, peer: pair.peer.name, rounds })
+          )
+        )
+
+  const verdicts = [
+    ...loads.flatMap(({ rate, rounds }) =>
+      (["cold", "warm"] as const).flatMap((state) => [
+        verdict(
+          `p99 at ${rate}/s, ${state}`,
+          rounds.map(({ ours, peer }) => ours[state].fromCommit.p99 / peer[state].fromCommit.p99),
+          "most",
+          mostRatio
+        ),
+        verdict(
+          `CPU at ${rate}/s, ${state}`,
+          rounds.map(({ ours, peer }) => cpuOfBoth(ours[state].cpu) / cpuOfBoth(peer[state].cpu)),
+          "most",
+          mostRatio
+        )
+      ])
+    ),
+    ...drains.map(({ ours: name, peer: peerName, rounds }) =>
+      verdict(
+        `drain, ${name} over ${peerName}`,
+        rounds.map(({ ours, peer }) => ours.eventsPerSecond / peer.eventsPerSecond),
+        "least",
+        leastDrainRatio
+      )
+    )
+  ]
+  return { workload: options, loads, drains, verdicts }
+})
+
+type Result = Effect.Success<ReturnType<typeof outside>>
+
+const millis = (values: ReadonlyArray<number>) => median(values).toFixed(1)
+const seconds = (values: ReadonlyArray<number>) => median(values).toFixed(2)
+
+const loadTable = ({ rate, rounds }: Result["loads"][number]): string => {
+  const rows = (["cold", "warm"] as const).flatMap((state) =>
+    (["peer", "ours"] as const).map((who) => {
+      const phases = rounds.map((round) => round[who][state])
+      const name = (who === "ours" ? Contenders.withArchive.ours : Contenders.withArchive.peer).name
+      return [
+        `${name}, ${state}`,
+        ...(["p50", "p95", "p99", "p999", "max"] as const).map((q) =>
+          millis(phases.map(({ fromCommit }) => fromCommit[q]))
+        ),
+        millis(phases.map(({ fromDue }) => fromDue.p99)),
+        ...(["relay", "postgres", "kafka", "writer"] as const).map((part) =>
+          seconds(phases.map(({ cpu }) => cpu[part]))
+        ),
+        millis(phases.map(({ cpu, events }) => (cpuOfBoth(cpu) / events) * 1e6))
+      ]
+    })
+  )
+  const heading = [
+    "p50",
+    "p95",
+    "p99",
+    "p99.9",
+    "max",
+    "p99 from due",
+    "relay s",
+    "Postgres s",
+    "Kafka s",
+    "writer s",
+    "µs/event"
+  ]
+  return table([`${rate} events/s, ms from commit to reader`, ...heading], rows)
+}
+
+const drainTable = (drains: Result["drains"], events: number): string =>
+  table(
+    [`a backlog of ${events}`, "events/s", "start to first ms", "relay µs", "Postgres µs", "Kafka µs"],
+    drains.flatMap(({ ours, peer, rounds }) =>
+      (["peer", "ours"] as const).map((who) => {
+        const runs = rounds.map((round) => round[who])
+        const micros = (part: "relay" | "postgres" | "kafka") =>
+          median(runs.map(({ cpu }) => (cpu[part] / events) * 1e6)).toFixed(1)
+        return [
+          who === "ours" ? ours : peer,
+          median(runs.map(({ eventsPerSecond }) => eventsPerSecond)).toFixed(0),
+          median(runs.map(({ firstMillis }) => firstMillis)).toFixed(0),
+          micros("relay"),
+          micros("postgres"),
+          micros("kafka")
+        ]
+      })
+    )
+  )
+
+/** The result for a reader. */
+export const print = ({ drains, loads, verdicts, workload }: Result): string =>
+  [
+    `${workload.rounds} rounds, medians. Each load lasts ${workload.seconds} s: cold in a fresh process from its first event, warm in the same ` +
+      `process after that and ${workload.warmUpSeconds} s more.`,
+    `A writer process commits each event in a transaction of its own, on ${connectionCount} connections, by the clock: ours with Outbox.append, the ` +
+      `peer's with a plain INSERT.`,
+    `Each event belongs to one of ${aggregateCount} aggregates, whose versions are contiguous. Every event arrived, and none overtook an earlier ` +
+      `one of its aggregate.`,
+    ...loads.flatMap((load) => ["", loadTable(load)]),
+    ...(drains.length === 0 ? [] : ["", drainTable(drains, workload.events)]),
+    "",
+    table(
+      ["ours over the simplest, in one round", "ratio", "limit", ""],
+      verdicts.map(({ holds, limit, ratio, what }) => [what, show(ratio, 2), limit, holds ? "holds" : "MISSED"])
+    )
+  ].join("\n")

@@ -1,0 +1,35 @@
+/** The writer beside our relay: `Outbox.append` in `Transaction.run`, in a process that does not dispatch. */
+import { Effect, Layer, ManagedRuntime, Redacted } from "effect"
+import * as Plain from "../../src/plain/Plain.ts"
+import { Outbox } from "../../src/outbox/Outbox.ts"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
+import * as Database from "../../src/postgres/Database.ts"
+import * as DeferredBegin from "../../src/postgres/fast/DeferredBegin.ts"
+import { answerWriter, connectionCount, type LoadEvent } from "./OpenLoop.ts"
+
+const url = Redacted.make(process.env["DATABASE_URL"] ?? "")
+
+/** The pool as the service has it. */
+const runtime = ManagedRuntime.make(
+  Plain.outbox.pipe(
+    Layer.provideMerge(Plain.database()),
+    Layer.provide(Layer.succeed(Database.SocketSetup, DeferredBegin.install)),
+    Layer.provide(DatabaseSettings.layerOf({ url, maxConnections: connectionCount }))
+  )
+)
+
+const append = ({ data, version, ...aggregate }: LoadEvent) =>
+  Effect.flatMap(Outbox, (outbox) =>
+    outbox.append(aggregate, version, [{ eventType: "Measured", schemaVersion: 1, data }])
+  )
+
+answerWriter(async () => {
+  await runtime.context()
+  return (event, isKept) =>
+    runtime.runPromise(
+      isKept
+        ? Effect.orDie(Transaction.run(append(event)))
+        : Effect.ignore(Transaction.run(Effect.andThen(append(event), Effect.fail("rolled back on purpose"))))
+    )
+})
