@@ -4,7 +4,8 @@
  */
 import { Effect, Layer } from "effect"
 import * as Banner from "./Banner.ts"
-import type { AppConfig, Role } from "./Config.ts"
+import type { AppConfig } from "./Config.ts"
+import type { Role } from "./Roles.ts"
 import { Readiness } from "./http/Health.ts"
 import * as HttpServer from "./http/HttpServer.ts"
 import * as PausesHealth from "./http/PausesHealth.ts"

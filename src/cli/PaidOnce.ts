@@ -9,6 +9,7 @@ import { CliError, Command, Flag } from "effect/cli"
 import { readFileSync } from "node:fs"
 import * as Path from "node:path"
 import * as Config from "../Config.ts"
+import * as Roles from "../Roles.ts"
 import * as Lifecycle from "../Lifecycle.ts"
 import * as Main from "../main.ts"
 import { Migrated } from "../postgres/Migrations.ts"
@@ -45,13 +46,13 @@ const serve = Command.make(
     json,
     roles: Flag.String("roles").pipe(
       Flag.withDescription(
-        `which parts this process runs, with commas between them: ${Config.roles.join(", ")} (default: all)`
+        `which parts this process runs, with commas between them: ${Roles.roles.join(", ")} (default: all)`
       ),
       Flag.optional
     )
   },
   Effect.fnUntraced(function* ({ json, roles }) {
-    const parsed = Config.parseRoles(Option.getOrElse(roles, () => Config.roles.join(",")))
+    const parsed = Roles.parseRoles(Option.getOrElse(roles, () => Roles.roles.join(",")))
     if (Result.isFailure(parsed)) {
       yield* Console.error(`paid-once: ${parsed.failure}`)
       return yield* Effect.fail(new ExitStatus(2))

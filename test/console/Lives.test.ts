@@ -40,15 +40,11 @@ Browser.describe("the console and what befalls its service", () => {
               yield* page.see("Shown as it was")
               yield* page.click("button", "It arrived")
               yield* page.see("Doing it again is safe")
-              // Its sessions were in the memory of the process that died.
+              // The next process knows the session: the form is open as it was, with its text.
               yield* World.startBeside({ PORT })
-              yield* page.see("Operator's token")
-              yield* page.fill("Operator's token", World.token)
-              yield* page.click("button", "Sign in")
-              yield* page.click("button", `It arrived mail ${id}`)
-              yield* World.giveReason(page, "she has told us so", "It arrived")
-              yield* page.see("The mail is sent by your word.")
               yield* page.seeNoMore("Shown as it was")
+              yield* page.click("button", "It arrived")
+              yield* page.see("The mail is sent by your word.")
               yield* World.audited("she has told us so", { subjectId: id })
             })
           )

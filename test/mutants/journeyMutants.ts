@@ -45,6 +45,14 @@ export const journeyMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/console/Runbooks.test.ts", test: "each alert's runbook_url opens there" }
   },
   {
+    name: "settings-without-a-word",
+    breaks: "a person who looks at a setting has to look elsewhere what it is for",
+    file: "src/Config.ts",
+    find: 'description: variableDescriptions[variableName] ?? ""',
+    replace: 'description: ""',
+    seenBy: { file: "test/http/AdminInstallation.test.ts", test: "the settings in force are shown" }
+  },
+  {
     name: "spans-of-nobody",
     breaks: "a trace does not tell which process did a step",
     file: "src/platform/Telemetry.ts",

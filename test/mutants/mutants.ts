@@ -30,6 +30,7 @@ import { pauseMutants } from "./pauseMutants.ts"
 import { paymentsMutants } from "./paymentsMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
 import { rolesMutants } from "./rolesMutants.ts"
+import { sessionMutants } from "./sessionMutants.ts"
 import { streamMutants } from "./streamMutants.ts"
 import { taskMutants } from "./taskMutants.ts"
 import { timeZoneMutants } from "./timeZoneMutants.ts"
@@ -211,6 +212,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...paymentsMutants,
   ...platformMutants,
   ...rolesMutants,
+  ...sessionMutants,
   ...journeyMutants,
   ...streamMutants,
   ...taskMutants,

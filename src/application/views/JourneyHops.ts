@@ -116,7 +116,11 @@ const unread = (event: EventFact, consumer: string, around: Surroundings): Pick<
     }
   }
   const ahead = BigInt(event.offset ?? "0") - BigInt(own.committed ?? "0")
-  if (ahead < 0n) return { state: "dropped", why: "the consumer has read on, and retention has dropped its mark" }
+  if (ahead < 0n)
+    return {
+      state: "dropped",
+      why: "the consumer has read on: it was skipped or lost, or retention has dropped its mark"
+    }
   if (own.owner === null) {
     return {
       state: "waiting",

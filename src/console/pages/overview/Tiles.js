@@ -44,7 +44,7 @@ const tiles = [
     value: ({ queued }) => queued,
     format: number,
     more: ({ oldestQueuedSeconds, queued }) =>
-      queued === 0 ? "nothing waits" : `the oldest for ${duration(oldestQueuedSeconds)}`
+      queued === 0 ? "nothing waits" : `the oldest for ${duration(oldestQueuedSeconds ?? 0)}`
   },
   {
     label: "events published / s",
