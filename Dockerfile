@@ -7,6 +7,8 @@ COPY package.json package-lock.json ./
 RUN npm ci --omit=dev --omit=optional --ignore-scripts --no-audit --no-fund
 COPY src ./src
 COPY migrations ./migrations
+# The console shows them.
+COPY docs/runbooks ./docs/runbooks
 # The process's id file, and mail without an SMTP_URL. Everything else belongs to root, and stays as it is.
 RUN mkdir .data && chown node:node .data && chmod 700 .data
 USER node

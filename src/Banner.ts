@@ -1,7 +1,8 @@
 /** The banner of a process that is ready: its parts, its URLs, and three commands to try. */
 import { Console, Effect, Layer, Option } from "effect"
 import { Broker } from "./brokers/Broker.ts"
-import type { AppConfig, Role } from "./Config.ts"
+import type { AppConfig } from "./Config.ts"
+import type { Role } from "./Roles.ts"
 import { BoundAddress } from "./http/HttpServer.ts"
 import { GatewayServer } from "./sandbox/GatewayServer.ts"
 

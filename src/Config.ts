@@ -36,6 +36,7 @@ import type { Setting } from "./http/admin/SettingsInForce.ts"
 import type { ApiKey } from "./http/access/ApiKeys.ts"
 import type { RateLimit } from "./http/access/RateLimits.ts"
 import type { Mechanism } from "./brokers/kafkajs/KafkaAccess.ts"
+import { variableDescriptions } from "./VariableDescriptions.ts"
 import * as KafkaVariables from "./KafkaVariables.ts"
 import { certificateFile, keyFile } from "./KafkaVariables.ts"
 import * as Backoff from "./platform/Backoff.ts"
@@ -76,7 +77,9 @@ const variables = {
     text(/^[A-Za-z0-9._-]{1,100}$/, "1 to 100 letters, digits, dots, dashes or underscores"),
     ""
   ),
+  /** Whether topics that are missing are made at the start, with eight partitions. */
   kafkaCreateTopics: variable("KAFKA_CREATE_TOPICS", onOff, true),
+  /** Copies of each partition of a topic that is made at the start. */
   kafkaReplication: variable("KAFKA_REPLICATION", integer(1, 32), 1),
   /** Encrypts all connections to Kafka, and checks the brokers' certificates and names. */
   kafkaSsl: variable("KAFKA_SSL", onOff, false),
@@ -92,11 +95,13 @@ const variables = {
     oneOf("plain", "scram-sha-256", "scram-sha-512"),
     undefined
   ),
+  /** The user of the service at the brokers. */
   kafkaSaslUsername: variable<string | undefined>(
     "KAFKA_SASL_USERNAME",
     text(/^[^\p{Cc}]{1,200}$/u, "1 to 200 printable characters"),
     undefined
   ),
+  /** The password of `KAFKA_SASL_USERNAME`. */
   kafkaSaslPassword: variable<Redacted.Redacted | undefined>(
     "KAFKA_SASL_PASSWORD",
     (value) => Result.map(text(/^[^\p{Cc}]{1,1000}$/u, "1 to 1,000 printable characters")(value), Redacted.make),
@@ -123,7 +128,7 @@ const variables = {
    */
   rateLimit: variable<RateLimit | "off" | undefined>("RATE_LIMIT", rateLimit, undefined),
   /**
-   * 0 picks a free one. Unset: {@link defaultPort} with the role `http`, and none without it, so that several processes on a machine do not collide.
+   * 0 picks a free one. Unset: 3000 with the role `http`, and none without it, so that several processes on a machine do not collide.
    */
   port: variable<number | undefined>("PORT", integer(0, 65_535), undefined),
   /**
@@ -131,21 +136,27 @@ const variables = {
    * request takes up to some megabytes while it is in work.
    */
   httpMaxRequests: variable("HTTP_MAX_REQUESTS", integer(1, 100_000), 256),
+  /** Lets faults be armed at named points while the service runs; a list arms them from the start. For tests and drills. */
   faults: variable("FAULTS", faults, undefined),
+  /** Less severe lines are not written. */
   logLevel: variable("LOG_LEVEL", oneOf("Trace", "Debug", "Info", "Warn", "Error", "Fatal", "None"), "Info"),
+  /** Each line of the log as JSON. */
   logJson: variable("LOG_JSON", onOff, false),
   /** Large enough that the round trip is small beside the batch. */
   outboxBatchSize: variable("OUTBOX_BATCH_SIZE", integer(1, 10_000), 1_000),
   /** Below Kafka's default limit of 1,048,588 bytes for a batch. */
   outboxBatchBytes: variable("OUTBOX_BATCH_BYTES", integer(1_000, 100_000_000), 900_000),
+  /** A larger event is refused when it is written, before its transaction commits. */
   outboxMaxEventBytes: variable("OUTBOX_MAX_EVENT_BYTES", integer(1_000, 100_000_000), 900_000),
   /** Finds events whose wake-up was lost. */
   outboxPollMillis: variable("OUTBOX_POLL_MILLIS", integer(10, 600_000), 1_000),
+  /** Whether a commit wakes the dispatchers of other processes. Without it they find the event at their next poll. */
   outboxNotify: variable("OUTBOX_NOTIFY", onOff, true),
   /** Far above a healthy ack, and shorter than the session timeout: a stuck send ends before its lane moves. */
   outboxSendTimeoutMillis: variable("OUTBOX_SEND_TIMEOUT_MILLIS", millis, 3_000),
   /** How long a frozen process keeps its lanes. */
   outboxSessionTimeoutMillis: variable("OUTBOX_SESSION_TIMEOUT_MILLIS", integer(1_000, 600_000), 5_000),
+  /** Whether published events are kept, for timelines, the search and replay. */
   outboxArchive: variable("OUTBOX_ARCHIVE", onOff, true),
   /** Attempts of an event that the broker refuses, the first included. They take about half an hour at most: time to correct a limit. */
   outboxMaxAttempts: variable("OUTBOX_MAX_ATTEMPTS", integer(1, 100), 10),
@@ -155,7 +166,9 @@ const variables = {
   inboxMaxAttempts: variable("INBOX_MAX_ATTEMPTS", integer(1, 100), 10),
   /** After failure n, n from 1, the next attempt waits random(0, base · 2ⁿ). */
   inboxRetryBaseMillis: variable("INBOX_RETRY_BASE_MILLIS", millis, Backoff.inboxHoldBaseMillis),
+  /** Records of a partition that a consumer is given at once, at most. */
   consumerSliceSize: variable("CONSUMER_SLICE_SIZE", integer(1, 10_000), 200),
+  /** How long a consumer that is frozen keeps its partitions. */
   consumerSessionTimeoutMillis: variable("CONSUMER_SESSION_TIMEOUT_MILLIS", integer(1_000, 600_000), 10_000),
   /** How long published events are kept for timelines and replay; 0 keeps them. */
   outboxRetentionDays: variable("OUTBOX_RETENTION_DAYS", integer(0, 36_500), 3),
@@ -173,6 +186,7 @@ const variables = {
   gatewayUrl: variable<HttpTarget | undefined>("GATEWAY_URL", httpBase, undefined, { secret: true }),
   /** The port of `paid-once gateway`. */
   gatewayPort: variable("GATEWAY_PORT", integer(0, 65_535), 3_001),
+  /** After it an answer of the gateway counts as unknown, and is looked up. */
   gatewayTimeoutMillis: variable("GATEWAY_TIMEOUT_MILLIS", millis, 5_000),
   /** How long the gateway remembers a key. The service repeats a request in the first half of it only; the sandbox forgets keys after it. */
   gatewayKeyRetentionMillis: variable("GATEWAY_KEY_RETENTION", duration, 86_400_000),
@@ -202,6 +216,7 @@ const variables = {
   otlpEndpoint: variable<HttpTarget | undefined>("OTEL_EXPORTER_OTLP_ENDPOINT", httpBase, undefined, { secret: true }),
   /** Headers for the collector, for example an API key. */
   otlpHeaders: variable<Readonly<Record<string, string>>>("OTEL_EXPORTER_OTLP_HEADERS", headers, {}, { secret: true }),
+  /** The name of the service in its traces. */
   otelServiceName: variable("OTEL_SERVICE_NAME", text(/^.{1,200}$/, "1 to 200 characters"), "paid-once"),
   /** How long requests, slices and tasks under way may take together to end after SIGTERM (platform/Grace.ts). */
   shutdownGraceMillis: variable("SHUTDOWN_GRACE_MILLIS", millis, 10_000),
@@ -214,7 +229,9 @@ export const variableNames: ReadonlyArray<string> = Object.values(variables).map
 
 /** The settings that the environment gives, without secrets. */
 export const inForce: Effect.Effect<ReadonlyArray<Setting>> = Effect.orDie(
-  Effect.forEach(Object.values(variables), ({ setting }) => setting)
+  Effect.forEach(Object.values(variables), ({ setting, variableName }) =>
+    Effect.map(setting, (found) => ({ ...found, description: variableDescriptions[variableName] ?? "" }))
+  )
 )
 
 /** The configuration, decoded. */
@@ -276,22 +293,3 @@ export const load: Effect.Effect<AppConfig, InvalidConfig> = Effect.gen(function
   const conflicts = crossChecks(config)
   return conflicts.length > 0 ? yield* new InvalidConfig({ problems: conflicts }) : config
 })
-
-/** Parts of the service that a process may run; all of them unless `--roles` says otherwise. */
-export const roles = ["http", "dispatcher", "consumers", "workers", "maintenance"] as const
-export type Role = (typeof roles)[number]
-
-/** Reads a `--roles` list; fails with a sentence that names what is wrong. */
-export const parseRoles = (list: string): Result.Result<ReadonlySet<Role>, string> => {
-  const names = list
-    .split(",")
-    .map((name) => name.trim())
-    .filter((name) => name !== "")
-  const unknown = names.filter((name) => !roles.some((role) => role === name))
-  if (names.length === 0 || unknown.length > 0) {
-    return Result.fail(
-      `--roles: ${unknown.length > 0 ? `"${unknown.join(", ")}"` : "an empty list"} is not in ${roles.join(", ")}`
-    )
-  }
-  return Result.succeed(new Set(roles.filter((role) => names.includes(role))))
-}

@@ -1,6 +1,7 @@
 /** The lines of a process in its log: its start with its roles, the reason of its stop, and its end. */
 import { Effect, Layer } from "effect"
-import { type AppConfig, type Role, variableNames } from "./Config.ts"
+import { type AppConfig, variableNames } from "./Config.ts"
+import type { Role } from "./Roles.ts"
 import * as FaultInjection from "./platform/FaultInjection.ts"
 import * as Grace from "./platform/Grace.ts"
 import * as UnknownVariables from "./UnknownVariables.ts"

@@ -52,7 +52,7 @@ export const variable = <A>(
     ),
     {
       variableName: name,
-      setting: Config.map(Config.option(Config.String(name)), (found): Setting => {
+      setting: Config.map(Config.option(Config.String(name)), (found): Omit<Setting, "description"> => {
         const text = Option.getOrElse(found, () => "").trim()
         const isDefault = isUnset(name, text)
         const isSecret = options.secret === true

@@ -4,10 +4,12 @@
  */
 import { Effect, Layer } from "effect"
 import * as Banner from "./Banner.ts"
-import type { AppConfig, Role } from "./Config.ts"
+import type { AppConfig } from "./Config.ts"
+import type { Role } from "./Roles.ts"
 import { Readiness } from "./http/Health.ts"
 import * as HttpServer from "./http/HttpServer.ts"
 import * as PausesHealth from "./http/PausesHealth.ts"
+import * as RequestContext from "./http/RequestContext.ts"
 import * as Lifecycle from "./Lifecycle.ts"
 import { broker, topics } from "./main/Brokers.ts"
 import { consumers, inbox } from "./main/Inbox.ts"
@@ -58,6 +60,7 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
     Layer.provideMerge(PausesHealth.layer),
     Layer.provideMerge(Layer.mergeAll(outbox, inbox, tasks, broker(config), Pauses.layer, FollowedFaults.layer)),
     Layer.provideMerge(platform(config)),
+    Layer.provideMerge(RequestContext.layer),
     Layer.provide(telemetry(config)),
     Layer.provide(OutageLog.layer),
     Layer.provide(Lifecycle.layer(config, roles)),

@@ -5,7 +5,7 @@ import { planted } from "./mutants/planted.ts"
  * Suites that take long: the lab's search, soaks, whole services as processes, brokers that lose their leaders, the package in a stranger's
  * project. `npm run test:long` runs them; `npm test` runs all others. CI runs both.
  */
-const long = [
+export const long = [
   "test/brokers/kafkajs/{ConsumerStop,Consumers,KafkaAccess,KafkaBroker,KafkaBrokerLeaders,LocalKafka,Outage,TopicChecks}.test.ts",
   "test/console/*.test.ts",
   "test/docs/{Alerts,AlertScrapes,Reference}.test.ts",

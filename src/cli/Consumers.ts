@@ -28,18 +28,16 @@ const list = Command.make(
     )
     yield* print(json, found, () =>
       table([
-        ["CONSUMER", "DEAD", "GAPS", "PARKED", "PAUSED"],
-        ...found.map(({ consumer, dead, gaps, parked, paused }) => [
+        ["CONSUMER", "RETRYING", "GAPS", "PARKED", "DEAD", "PAUSED"],
+        ...found.map(({ consumer, dead, gaps, parked, paused, retrying }) => [
           consumer,
-          String(dead),
-          String(gaps),
-          String(parked),
+          ...[retrying, gaps, parked, dead].map(String),
           paused === null ? "" : `since ${paused.pausedAt} by ${paused.actor}: ${paused.reason}`
         ])
       ])
     )
   })
-).pipe(Command.withDescription("List the consumers, and what of each waits for a person"))
+).pipe(Command.withDescription("List the consumers, and what of each waits"))
 
 const lagLines = (found: ReadonlyArray<Lag>): ReadonlyArray<string> => [
   ...table([

@@ -19,6 +19,9 @@ const orWrong = <A, E, R>(work: Effect.Effect<A, E, R>) =>
   )
 const wrongTags = new Set(["FaultPointUnknown", "FaultImpossible"])
 
+/** The last strikes that a terminal has room for; `--json` shows more. */
+const shownStrikes = 20
+
 const list = Command.make(
   "list",
   {
@@ -29,10 +32,10 @@ const list = Command.make(
     )
   },
   Effect.fnUntraced(function* ({ all, json }) {
-    const { faults, known, processes } = yield* onDatabase(
+    const { faults, known, processes, strikes } = yield* onDatabase(
       ArmedFaults.use(({ known, list }) => Effect.map(list, (found) => ({ ...found, known })))
     )
-    yield* print(json, { faults, processes, ...(all ? { known } : {}) }, () => [
+    yield* print(json, { faults, processes, strikes, ...(all ? { known } : {}) }, () => [
       ...(all
         ? table([["POINT", "ACTIONS"], ...known.map(({ actions, point }) => [point, actions.join(", ")])])
         : faults.length === 0
@@ -48,12 +51,26 @@ const list = Command.make(
                 `${actor}: ${reason}`
               ])
             ])),
+      ...(all || strikes.length === 0
+        ? []
+        : table([
+            ["STRUCK", "POINT", "ACTION", "PROCESS"],
+            ...strikes
+              .slice(0, shownStrikes)
+              .toReversed()
+              .map(({ action, at, delayMillis, point, process }) => [
+                at,
+                point,
+                delayMillis === 0 ? action : `${action} of ${delayMillis} ms`,
+                process
+              ])
+          ])),
       processes.length === 0
         ? "No running process takes faults: none was started with FAULTS=on."
         : `Taken by ${processes.join(", ")}.`
     ])
   })
-).pipe(Command.withDescription("List armed faults, and the processes that take them"))
+).pipe(Command.withDescription("List armed faults, what has struck, and the processes that take faults"))
 
 const set = Command.make(
   "set",

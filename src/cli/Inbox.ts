@@ -55,11 +55,12 @@ const status = Command.make(
     const found = yield* onDatabase(InboxReport.use((report) => report.status(Main.consumerNames)))
     yield* print(json, found, () =>
       table([
-        ["CONSUMER", "RETRYING", "GAPS", "PARKED", "DEAD", "DISCARDED", "OLDEST"],
-        ...found.map(({ consumer, dead, discarded, gaps, oldestHeldSeconds, parked, retrying }) => [
+        ["CONSUMER", "RETRYING", "GAPS", "PARKED", "DEAD", "DISCARDED", "OLDEST", "WHY IT RETRIES"],
+        ...found.map(({ consumer, dead, discarded, gaps, oldestHeldSeconds, parked, retrying, ...tried }) => [
           consumer,
           ...[retrying, gaps, parked, dead, discarded].map(String),
-          oldestHeldSeconds === null ? "" : `${oldestHeldSeconds.toFixed(1)} s`
+          oldestHeldSeconds === null ? "" : `${oldestHeldSeconds.toFixed(1)} s`,
+          tried.retryingCause ?? ""
         ])
       ])
     )

@@ -4,6 +4,7 @@ import { Command, Flag } from "effect/cli"
 import type { Step } from "../operations/DailyPartitions.ts"
 import { type Report, unfinished } from "../operations/Maintenance.ts"
 import { ExitStatus } from "./Process.ts"
+import { countOf } from "../platform/Plural.ts"
 
 const done: Readonly<Record<Step["outcome"], string>> = {
   made: "made",
@@ -27,7 +28,7 @@ const lines = (report: Report, dryRun: boolean) =>
     : report
         .map(({ outcome, partition, rows }) => {
           const line = `${(dryRun ? would : done)[outcome]} ${partition}`
-          return rows === undefined ? line : `${line} (${rows} rows)`
+          return rows === undefined ? line : `${line} (${countOf(rows, "row")})`
         })
         .join("\n")
 

@@ -9,6 +9,7 @@ import * as Main from "../main.ts"
 import type { EventKey, Handled, Redriven } from "../operations/DeadLetters.ts"
 import type { Step } from "../operations/reports/EventStory.ts"
 import { logging } from "../Settings.ts"
+import { countOf, plural } from "../platform/Plural.ts"
 import { unpresentable } from "../platform/StorableText.ts"
 import { duration } from "../Variable.ts"
 import { ExitStatus } from "./Process.ts"
@@ -194,8 +195,8 @@ export const printHandled = (asJson: boolean, handled: Handled<EventKey, string>
 export const printRedriven = Effect.fnUntraced(function* (asJson: boolean, redriven: Redriven) {
   const { refused, refusedCount, retried } = redriven
   yield* print(asJson, redriven, () => [
-    `Retrying ${retried} events.`,
-    ...(refusedCount === 0 ? [] : [`${refusedCount} have to wait:`]),
+    `Retrying ${countOf(retried, "event")}.`,
+    ...(refusedCount === 0 ? [] : [`${refusedCount} ${plural(refusedCount, "has", "have")} to wait:`]),
     ...refused.map(({ reason }) => `  ${reason}`)
   ])
   if (refusedCount > 0) return yield* Effect.fail(new ExitStatus(1))

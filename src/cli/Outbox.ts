@@ -52,7 +52,11 @@ const status = Command.make(
     yield* print(json, found, () => [
       ...table([
         ["queued", String(found.queued), `on their way; the oldest for ${found.oldestQueuedSeconds.toFixed(1)} s`],
-        ["retrying", String(found.retrying), "refused by the broker, and tried again"],
+        [
+          "retrying",
+          String(found.retrying),
+          `refused by the broker, and tried again${found.retryingCause === null ? "" : `: ${found.retryingCause}`}`
+        ],
         ["parked", String(found.parked), "behind a refused event of their aggregate"],
         [
           "dead",

@@ -9,6 +9,7 @@ import { CliError, Command, Flag } from "effect/cli"
 import { readFileSync } from "node:fs"
 import * as Path from "node:path"
 import * as Config from "../Config.ts"
+import * as Roles from "../Roles.ts"
 import * as Lifecycle from "../Lifecycle.ts"
 import * as Main from "../main.ts"
 import { Migrated } from "../postgres/Migrations.ts"
@@ -24,6 +25,7 @@ import * as MaintenanceCommand from "./Maintenance.ts"
 import { outbox } from "./Outbox.ts"
 import { payments } from "./Payments.ts"
 import { ExitStatus, runMain } from "./Process.ts"
+import { countOf } from "../platform/Plural.ts"
 import { logging } from "../Settings.ts"
 import { reset } from "./Reset.ts"
 import { json } from "./Operator.ts"
@@ -45,13 +47,13 @@ const serve = Command.make(
     json,
     roles: Flag.String("roles").pipe(
       Flag.withDescription(
-        `which parts this process runs, with commas between them: ${Config.roles.join(", ")} (default: all)`
+        `which parts this process runs, with commas between them: ${Roles.roles.join(", ")} (default: all)`
       ),
       Flag.optional
     )
   },
   Effect.fnUntraced(function* ({ json, roles }) {
-    const parsed = Config.parseRoles(Option.getOrElse(roles, () => Config.roles.join(",")))
+    const parsed = Roles.parseRoles(Option.getOrElse(roles, () => Roles.roles.join(",")))
     if (Result.isFailure(parsed)) {
       yield* Console.error(`paid-once: ${parsed.failure}`)
       return yield* Effect.fail(new ExitStatus(2))
@@ -79,7 +81,7 @@ const migrate = Command.make(
         ? JSON.stringify({ applied })
         : applied.length === 0
           ? "The schema is up to date."
-          : `Applied ${applied.length} migrations: ${applied.join(", ")}.`
+          : `Applied ${countOf(applied.length, "migration")}: ${applied.join(", ")}.`
     )
   })
 ).pipe(Command.withDescription("Apply pending migrations and leave; serve does it too"))

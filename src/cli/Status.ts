@@ -6,6 +6,7 @@ import { StatusReport } from "../application/views/StatusReport.ts"
 import type { Decision, StatusView } from "../application/views/StatusView.ts"
 import { LaneReport, type LaneView } from "../operations/reports/LaneReport.ts"
 import { lasting } from "../platform/Lasting.ts"
+import { countOf } from "../platform/Plural.ts"
 import { ConsumerLag, type Lag } from "../operations/reports/ConsumerLag.ts"
 import { json, onBroker, print, table } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
@@ -39,8 +40,23 @@ const lagOf = ({ lag, partitions }: Lag): string => {
   const unread = partitions.filter(({ owner }) => owner === null).length
   return lag === null
     ? "lag unknown"
-    : `lag ${lag}${unread === 0 ? "" : `, ${unread} of ${partitions.length} partitions without a reader`}`
+    : `lag ${lag}${unread === 0 ? "" : `, ${unread} of ${countOf(partitions.length, "partition")} without a reader`}`
 }
+
+const retry = (who: string, count: number, thing: string, sinceSeconds: number | null, cause: string | null) =>
+  `Retrying: ${who}, ${countOf(count, thing)}${sinceSeconds === null ? "" : `, for ${lasting(sinceSeconds)}`}${cause === null ? "" : `: ${cause}`}`
+
+/** A line for each retry: who retries, since when, and why. */
+const retriesOf = ({ consumers, outbox, tasks }: Found): ReadonlyArray<string> => [
+  ...[{ ...outbox, who: "the outbox" }, ...consumers.map((one) => ({ ...one, who: one.consumer }))]
+    .filter(({ retrying }) => retrying > 0)
+    .map(({ retrying, retryingCause, retryingSeconds, who }) =>
+      retry(who, retrying, "event", retryingSeconds, retryingCause)
+    ),
+  ...tasks
+    .filter(({ state }) => state === "retrying")
+    .map(({ count, sinceSeconds, type }) => retry("the workers", count, `${type} task`, sinceSeconds, null))
+]
 
 /** A decision as a line, with the command that shows it. */
 const lineOf = ({ command, count, sinceSeconds, what }: Decision) =>
@@ -58,12 +74,12 @@ const shown = (found: Found): ReadonlyArray<string> => {
       ],
       ["lanes", ...ownersOf(lanes)],
       ["broker", silent === undefined ? "answers" : `no answer: ${silent.unknown}`, ""],
-      ...consumers.map(({ consumer, dead, gaps, parked }) => {
+      ...consumers.map(({ consumer, dead, gaps, parked, retrying }) => {
         const behind = lag.find((one) => one.consumer === consumer)
         return [
           consumer,
           behind === undefined ? "lag unknown" : lagOf(behind),
-          `${parked} parked, ${dead} dead, ${gaps} gaps`
+          `${retrying} retrying, ${parked} parked, ${dead} dead, ${countOf(gaps, "gap")}`
         ]
       }),
       ["payments", `${payments.charging} charging, ${payments.refunding} refunding`, `${payments.manual} manual`],
@@ -74,6 +90,7 @@ const shown = (found: Found): ReadonlyArray<string> => {
     ...paused.map(
       ({ actor, kind, name, pausedAt, reason }) => `Paused: ${kind} ${name}, since ${pausedAt} by ${actor}: ${reason}`
     ),
+    ...retriesOf(found),
     "",
     ...(decisions.length === 0
       ? ["Nothing needs a decision."]

@@ -2,9 +2,17 @@
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import * as Main from "../main.ts"
-import { type Cause, type Details, TaskReport, unfinished } from "../operations/reports/TaskReport.ts"
+import {
+  AskedState,
+  type Cause,
+  type Details,
+  shown as inWords,
+  TaskReport,
+  unfinished
+} from "../operations/reports/TaskReport.ts"
+import { countOf } from "../platform/Plural.ts"
 import { Tasks } from "../tasks/Tasks.ts"
-import { TaskId, TaskState } from "../tasks/TaskType.ts"
+import { TaskId } from "../tasks/TaskType.ts"
 import {
   by,
   byCause,
@@ -48,8 +56,10 @@ const list = Command.make(
   {
     json,
     type,
-    status: Flag.Literals("status", TaskState.literals).pipe(
-      Flag.withDescription("only tasks in this state (default: pending, processing, failed and dead)"),
+    status: Flag.Literals("status", AskedState.literals).pipe(
+      Flag.withDescription(
+        "only tasks in this state (default: pending, processing, retrying and dead; failed means retrying)"
+      ),
       Flag.optional
     ),
     byCause,
@@ -73,7 +83,7 @@ const list = Command.make(
       task.lastError ?? ""
     ])
   })
-).pipe(Command.withDescription("List tasks that wait, run, are tried again or are dead, the newest first"))
+).pipe(Command.withDescription("List tasks that wait, run, are retrying or dead, the newest first"))
 
 const shown = (task: Details): ReadonlyArray<string> => [
   ...table([
@@ -131,7 +141,9 @@ const retry = Command.make(
       return yield* Effect.fail(new ExitStatus(2))
     }
     if (Option.isSome(taskId)) {
-      const handled = yield* onDatabase(Effect.flatMap(Tasks, (tasks) => tasks.retry(taskId.value, operator)))
+      const handled = yield* onDatabase(Effect.flatMap(Tasks, (tasks) => tasks.retry(taskId.value, operator))).pipe(
+        Effect.map(inWords)
+      )
       const { changed, state } = handled
       return yield* print(json, handled, () => [
         `Task ${taskId.value}${changed ? ": due now" : state === "completed" ? " is completed" : " is due already, or runs"}.`
@@ -139,7 +151,7 @@ const retry = Command.make(
     }
     const filter = { type: yield* typeOf(type), sinceSeconds: Option.getOrUndefined(since) }
     const done = yield* onDatabase(Effect.flatMap(TaskReport, (report) => report.retryAll(filter, operator)))
-    yield* print(json, done, () => [`Retrying ${done.retried} tasks.`])
+    yield* print(json, done, () => [`Retrying ${countOf(done.retried, "task")}.`])
   })
 ).pipe(Command.withDescription("Run a dead or cancelled task anew, with all its attempts; a waiting one now"))
 
@@ -149,7 +161,7 @@ const cancel = Command.make(
   Effect.fnUntraced(function* ({ by, json, reason, taskId }) {
     const handled = yield* onDatabase(
       Effect.flatMap(Tasks, (tasks) => tasks.cancel(taskId, operatorOf({ by, reason })))
-    )
+    ).pipe(Effect.map(inWords))
     yield* print(json, handled, () => [
       handled.state === "processing"
         ? `Task ${taskId} runs: its worker stops it with the next heartbeat.`

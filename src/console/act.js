@@ -173,20 +173,20 @@ const AsWhom = () => {
 /**
  * Buttons of actions, and the form of the one that is open beneath them. `wrap` puts the form elsewhere, such as in a row of a table.
  *
- * @param {{ readonly actions: ReadonlyArray<Action>, readonly children?: Children, readonly class?: string }} props
+ * @param {{ readonly actions: ReadonlyArray<Action>, readonly children?: Children, readonly class?: string, readonly of?: string | undefined }} props
  */
-export const Actions = ({ actions, children, class: name = "" }) => {
+export const Actions = ({ actions, children, class: name = "", of }) => {
   const [open, setOpen] = useState(/** @type {string | undefined} */ (undefined))
   const action = actions.find(({ label }) => label === open)
   return html`<div class=${`actions ${name}`}>
-    <div class="row">${children}<${ActionButtons} actions=${actions} open=${open} setOpen=${setOpen} /></div>
+    <div class="row">${children}<${ActionButtons} actions=${actions} of=${of} open=${open} setOpen=${setOpen} /></div>
     ${action === undefined ? null : html`<${ActionForm} key=${open} action=${action} onClose=${() => setOpen(undefined)} />`}
   </div>`
 }
 
 /**
  * @param {{ readonly actions: ReadonlyArray<Action>, readonly open: string | undefined, readonly setOpen: (label: string | undefined) => void,
- *   readonly of?: string }} props
+ *   readonly of?: string | undefined }} props
  */
 export const ActionButtons = ({ actions, of, open, setOpen }) => {
   const canWrite = useStore(session, (now) => now?.canWrite === true)

@@ -3,7 +3,7 @@
  *
  * @import { Action } from "./act.js"
  */
-import { post } from "./api.js"
+import { get, post } from "./api.js"
 
 /**
  * An action that posts a reason, and tells whether something has changed.
@@ -75,4 +75,31 @@ export const inboxActions = (consumer, eventId, isDead, onDone) => {
     onDone
   })
   return isDead ? [retry, discard] : [retry]
+}
+
+/**
+ * Of an event whose earlier versions have not come to a consumer. The form says first which ones are missing now.
+ *
+ * @param {string} consumer
+ * @param {string} eventId
+ * @param {() => void} onDone
+ * @returns {ReadonlyArray<Action>}
+ */
+export const gapActions = (consumer, eventId, onDone) => {
+  const path = `/admin/inbox/dead-letters/${encodeURIComponent(consumer)}/${encodeURIComponent(eventId)}`
+  return [
+    decision({
+      label: "Skip",
+      tone: "danger",
+      path: `${path}/skip`,
+      does: async () => {
+        const { aggregateVersion, lastError, status } = await get(path)
+        return status === "gap"
+          ? `${consumer} goes on with version ${aggregateVersion}, without what is missing: ${lastError}. Should it still come, it is not applied.`
+          : `${consumer} does not miss anything before this event any more: nothing would change.`
+      },
+      told: `${consumer} goes on without the missing versions.`,
+      onDone
+    })
+  ]
 }

@@ -64,6 +64,24 @@ const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short",
 export const localTime = (at) =>
   at.toDateString() === new Date().toDateString() ? clock.format(at) : `${day.format(at)}, ${clock.format(at)}`
 
+const exactClock = new Intl.DateTimeFormat(undefined, {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  fractionalSecondDigits: 3,
+  hourCycle: "h23"
+})
+
+/**
+ * Local time with milliseconds, for steps that follow each other closely; with the day where it is not today.
+ *
+ * @param {Date} at
+ */
+export const exactTime = (at) =>
+  at.toDateString() === new Date().toDateString()
+    ? exactClock.format(at)
+    : `${day.format(at)}, ${exactClock.format(at)}`
+
 /**
  * "2026-11-23 22:04:05.123 UTC"
  *

@@ -64,6 +64,13 @@ export const pages = [
   },
   { path: "/console/audit", title: "Audit", group: "Operate", shortcut: "a", load: () => import("./pages/Audit.js") },
   {
+    path: "/console/runbooks",
+    title: "Runbooks",
+    group: "Operate",
+    shortcut: "r",
+    load: () => import("./pages/Runbooks.js")
+  },
+  {
     path: "/console/settings",
     title: "Settings",
     group: "Operate",

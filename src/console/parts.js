@@ -62,14 +62,14 @@ export const State = ({ of, text = of, title }) =>
 /**
  * A time: local, with UTC on hover.
  *
- * @param {{ readonly at: string | null | undefined, readonly ago?: boolean }} props
+ * @param {{ readonly at: string | null | undefined, readonly ago?: boolean, readonly exact?: boolean }} props
  */
-export const Time = ({ at, ago = false }) => {
+export const Time = ({ at, ago = false, exact = false }) => {
   if (at === null || at === undefined) return html`<span class="dim">–</span>`
   const date = new Date(at)
   if (Number.isNaN(date.getTime())) return html`<span>${at}</span>`
   return html`<time datetime=${date.toISOString()} title=${format.utcTime(date)}
-    >${ago ? `${format.duration((Date.now() - date.getTime()) / 1_000)} ago` : format.localTime(date)}</time
+    >${ago ? `${format.duration((Date.now() - date.getTime()) / 1_000)} ago` : exact ? format.exactTime(date) : format.localTime(date)}</time
   >`
 }
 

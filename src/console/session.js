@@ -34,11 +34,12 @@ const begin = async () => {
   if (token !== null) {
     try {
       await signIn(token)
+      dropToken()
       return
     } catch (error) {
-      if (error instanceof Problem && error.status === 0) throw error
+      // Without an answer, or with that of an outage, the next attempt needs the token.
+      if (error instanceof Problem && (error.status === 0 || error.status >= 500)) throw error
       // A link that was opened twice: the browser may have a session already.
-    } finally {
       dropToken()
     }
   }

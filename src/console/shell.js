@@ -39,14 +39,24 @@ const LivePill = () => {
     >`
 }
 
+/**
+ * Whether the figures are those of before: the service does not answer, or can't read newer ones.
+ *
+ * @param {import("./live.js").Live} now
+ */
+const isOld = ({ connection, trouble }) => connection === "stale" || trouble !== undefined
+
 /** @param {{ readonly page: string }} props */
 const Count = ({ page }) => {
   const count = useStore(live, ({ overview }) => decisionsOf(overview, page))
+  const old = useStore(live, isOld)
   return count === 0
     ? null
     : html`<span class="count"
-        ><span aria-hidden="true">${number(count)}</span
-        ><span class="unseen">, ${number(count)} need a decision</span></span
+        ><span aria-hidden="true">${number(count)}${old ? "?" : ""}</span
+        ><span class="unseen"
+          >, ${number(count)} ${old ? "needed" : count === 1 ? "needs" : "need"} a decision${old ? " before" : ""}</span
+        ></span
       >`
 }
 
@@ -83,6 +93,8 @@ const Menu = ({ current, isOpen }) => {
 
 const NeedsPerson = () => {
   const count = useStore(live, ({ overview }) => decisionsOf(overview))
+  const isKnown = useStore(live, (now) => now.overview !== undefined && !isOld(now))
+  if (!isKnown) return html`<a class="pill wait" href="/console#needs">decisions not known</a>`
   return html`<a class=${`pill ${count === 0 ? "" : "bad"}`} href="/console#needs"
     >${count === 0 ? "nothing to decide" : `${number(count)} to decide`}</a
   >`
@@ -130,7 +142,9 @@ const Settings = () => {
 /** @param {{ readonly current: string | undefined }} props */
 export const Header = ({ current }) => {
   const [isOpen, setOpen] = useState(false)
-  const status = useStore(live, ({ overview, trouble }) => (trouble ?? overview)?.verdict.status)
+  const status = useStore(live, ({ connection, overview, trouble }) =>
+    connection === "stale" ? "not known" : (trouble ?? overview)?.verdict.status
+  )
   // On a phone the menu covers the page: a new page closes it.
   useEffect(() => setOpen(false), [current])
   return html`<a class="skip" href="#main">To the page</a>
@@ -145,7 +159,7 @@ export const Header = ({ current }) => {
         Menu
       </button>
       <a class="brand" href="/console">Paid Once</a>
-      ${status === undefined ? null : html`<${State} of=${status} />`}
+      ${status === undefined ? null : html`<${State} of=${status === "not known" ? "stale" : status} text=${status === "not known" ? "state not known" : status} />`}
       <${NeedsPerson} />
       <${LoadPill} />
       <span class="spacer"></span>

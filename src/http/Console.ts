@@ -7,7 +7,7 @@
 import { Effect } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { createHash } from "node:crypto"
-import { readdirSync, readFileSync } from "node:fs"
+import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { createRequire } from "node:module"
 import * as Path from "node:path"
 import { gzipSync } from "node:zlib"
@@ -18,6 +18,9 @@ import { toResponse } from "./Problems.ts"
 export const consolePath = "/console"
 
 const room = Path.resolve(import.meta.dirname, "../console")
+
+/** What to do about an alert or a wait: the pages of the console that are written as text. */
+const runbooks = Path.resolve(import.meta.dirname, "../../docs/runbooks")
 const pageName = "index.html"
 
 const contentTypes: Readonly<Record<string, string>> = {
@@ -72,7 +75,7 @@ const fileOf = (name: string, plain: Uint8Array): File => {
   return {
     plain,
     zipped: gzipSync(plain),
-    contentType: contentTypes[extension]!,
+    contentType: contentTypes[extension] ?? "application/json",
     etag: createHash("sha256").update(plain).digest("base64url"),
     headers: {
       // Asked for anew each time, and answered 304 until a new release of the service.
@@ -89,6 +92,14 @@ const fileOf = (name: string, plain: Uint8Array): File => {
   }
 }
 
+/** The text of each runbook by its name. A copy of the service without its docs takes orders, and has none. */
+const readRunbooks = () =>
+  Object.fromEntries(
+    (existsSync(runbooks) ? readdirSync(runbooks) : [])
+      .filter((name) => name.endsWith(".md"))
+      .map((name) => [Path.basename(name, ".md"), readFileSync(Path.join(runbooks, name), "utf8")])
+  )
+
 const read = () => {
   const { resolve } = createRequire(import.meta.url)
   const own = readdirSync(room, { recursive: true, encoding: "utf8" })
@@ -96,6 +107,7 @@ const read = () => {
     .map((name) => [name.split(Path.sep).join("/"), Path.join(room, name)] as const)
   const others = vendor.map(([name, file]) => [`vendor/${file}`, Path.join(Path.dirname(resolve(name)), file)] as const)
   const files = new Map([...own, ...others].map(([name, path]) => [name, fileOf(name, readFileSync(path))]))
+  files.set("runbooks.json", fileOf("runbooks.json", new TextEncoder().encode(JSON.stringify(readRunbooks()))))
   const page = files.get(pageName)
   if (page === undefined) throw new Error(`${Path.join(room, pageName)} is missing: the console has no page`)
   files.delete(pageName)

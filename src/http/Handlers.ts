@@ -1,7 +1,6 @@
 /** The handlers of the API: they call the use cases, and turn results into answers. Failures become problems, here and in `Observe`. */
 import { Effect, Layer } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
 import { CancelOrder } from "../application/CancelOrder.ts"
 import {
   GatewayWebhook,
@@ -30,6 +29,7 @@ import { HealthApi } from "./HealthApi.ts"
 import { NewOrderBody, PayBody, type PaymentPending } from "./OrdersApi.ts"
 import { maxReportBytes } from "./PaymentsApi.ts"
 import { contentType as problemType, Problem, toResponse } from "./Problems.ts"
+import * as RequestContext from "./RequestContext.ts"
 import { ReportBody } from "./TasksApi.ts"
 
 type Refusal =
@@ -136,7 +136,7 @@ const toOrder = ({ body, paymentId, status }: FinalAnswer, retrySeconds: string)
     paymentId === undefined ? undefined : { location: `/payments/${paymentId}`, "retry-after": retrySeconds }
   )
 
-const ordersLayer = HttpApiBuilder.group(
+const ordersLayer = RequestContext.group(
   Api,
   "orders",
   Effect.fn(function* (handlers) {
@@ -188,7 +188,7 @@ const ordersLayer = HttpApiBuilder.group(
   })
 )
 
-const paymentsLayer = HttpApiBuilder.group(
+const paymentsLayer = RequestContext.group(
   Api,
   "payments",
   Effect.fn(function* (handlers) {
@@ -197,7 +197,7 @@ const paymentsLayer = HttpApiBuilder.group(
   })
 )
 
-const reportsLayer = HttpApiBuilder.group(
+const reportsLayer = RequestContext.group(
   Api,
   "reports",
   Effect.fn(function* (handlers) {
@@ -216,7 +216,7 @@ const reportsLayer = HttpApiBuilder.group(
   })
 )
 
-const tasksLayer = HttpApiBuilder.group(
+const tasksLayer = RequestContext.group(
   Api,
   "tasks",
   Effect.fn(function* (handlers) {
@@ -225,7 +225,7 @@ const tasksLayer = HttpApiBuilder.group(
   })
 )
 
-const webhooksLayer = HttpApiBuilder.group(
+const webhooksLayer = RequestContext.group(
   Api,
   "webhooks",
   Effect.fn(function* (handlers) {
@@ -252,7 +252,7 @@ const webhooksLayer = HttpApiBuilder.group(
 const unreadyRetrySeconds = "2"
 
 /** The handlers of {@link HealthApi}. */
-export const healthLayer = HttpApiBuilder.group(
+export const healthLayer = RequestContext.group(
   HealthApi,
   "health",
   Effect.fn(function* (handlers) {

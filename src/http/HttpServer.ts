@@ -40,6 +40,7 @@ import * as Metrics from "./Metrics.ts"
 import * as Observe from "./Observe.ts"
 import { Problem, contentType as problemType, toJson } from "./Problems.ts"
 import { RateLimits } from "./access/RateLimits.ts"
+import * as RequestContext from "./RequestContext.ts"
 import { RequestProblems } from "./RequestProblems.ts"
 import * as SecurityHeaders from "./access/SecurityHeaders.ts"
 import * as WriteProbe from "./WriteProbe.ts"
@@ -246,7 +247,8 @@ const serve = Effect.fnUntraced(function* <R>(
   // Effect opens a span for every request only where there is a middleware, even an empty one. Events carry its trace.
   const serving = server.serve(yield* Access.identifying(around(router.asHttpEffect())), (handled) => handled)
   // Else the span of the console's link would have its token.
-  yield* Effect.updateService(serving, UrlParams.CurrentRedactedNames, (names) => [...names, "token"])
+  const redacting = Effect.updateService(serving, UrlParams.CurrentRedactedNames, (names) => [...names, "token"])
+  yield* RequestContext.starting(redacting)
   // Added last, so that it runs first: from then on each answer is its connection's last one.
   yield* Effect.addFinalizer(() =>
     Effect.andThen(

@@ -2,6 +2,7 @@
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Effect, Layer, Redacted, Result } from "effect"
 import { readFileSync } from "node:fs"
+import { hostname } from "node:os"
 import type { AppConfig } from "../Config.ts"
 import { HealthParts, Readiness } from "../http/Health.ts"
 import * as MachineMetrics from "../operations/MachineMetrics.ts"
@@ -51,5 +52,6 @@ export const telemetry = (config: AppConfig) =>
     : Telemetry.layerOtlp({
         endpoint: config.otlpEndpoint.url,
         headers: { ...headersOf(config.otlpEndpoint), ...config.otlpHeaders },
-        serviceName: config.otelServiceName
+        serviceName: config.otelServiceName,
+        instance: `${process.pid}@${hostname()}`
       }).pipe(Layer.provide(NodeHttpClient.layerUndici))

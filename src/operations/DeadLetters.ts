@@ -9,6 +9,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Effect, Schema } from "effect"
 import type { SqlError } from "effect/sql"
 import * as OperatorAudit from "../platform/OperatorAudit.ts"
+import { countOf } from "../platform/Plural.ts"
 import * as Rows from "../platform/Rows.ts"
 import { Transaction } from "../platform/Transaction.ts"
 
@@ -165,7 +166,8 @@ export const make = Effect.fnUntraced(function* <Key extends EventKey, Filter, R
       const chunk = yield* side.page(filter, { after, until, limit: chunkSize })
       after = chunk.at(-1)
       if (after === undefined) {
-        if (retried > 0) yield* OperatorAudit.log(operator, `retry of ${retried} dead letters (${side.subject})`)
+        if (retried > 0)
+          yield* OperatorAudit.log(operator, `retry of ${countOf(retried, "dead letter")} (${side.subject})`)
         return { retried, refused, refusedCount } satisfies Redriven
       }
       const results = yield* inTransaction(

@@ -15,7 +15,9 @@ const lagSeconds = Metric.gauge("inbox_lag_seconds", {
   description:
     "Age of the oldest event that this process is applying or failing to apply; 0 when there is none, sampled"
 })
-const parked = Metric.gauge("inbox_parked", { description: "Events that wait behind a hold, sampled" })
+const parked = Metric.gauge("inbox_parked", {
+  description: "Events that are held, the first of each order included, sampled"
+})
 const dead = Metric.gauge("inbox_dead_letters", { description: "Events that wait for an operator, sampled" })
 const gaps = Metric.gauge("inbox_gaps", {
   description: "Aggregates that wait for an event that has not come, sampled"
@@ -102,7 +104,7 @@ const forkSampler = Effect.fnUntraced(function* ({
     `consumer ${consumer} metrics`,
     Effect.gen(function* () {
       const counts = yield* report.counts(consumer)
-      yield* set(parked, counts.parked)
+      yield* set(parked, counts.retrying + counts.gaps + counts.parked)
       yield* set(dead, counts.dead)
       yield* set(gaps, counts.gaps)
       yield* set(lagSeconds, ageSeconds(yield* underWay.firstRecords(consumer), yield* Clock.currentTimeMillis))

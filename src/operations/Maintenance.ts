@@ -9,6 +9,7 @@ import { Context, Effect, Layer } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { RetentionSettings } from "../platform/Retention.ts"
 import * as Supervised from "../platform/Supervised.ts"
+import { countOf } from "../platform/Plural.ts"
 import * as TaskCleanup from "../tasks/TaskCleanup.ts"
 import * as DailyPartitions from "./DailyPartitions.ts"
 
@@ -76,7 +77,7 @@ const log = (report: Report) =>
   Effect.forEach(
     report,
     ({ outcome, partition, rows }) => {
-      const line = `maintenance: ${partition} ${outcome}${rows === undefined ? "" : `, ${rows} rows`}`
+      const line = `maintenance: ${partition} ${outcome}${rows === undefined ? "" : `, ${countOf(rows, "row")}`}`
       // Rows in the default partition only make lookups slower, but they mean that upkeep has failed for days.
       return outcome === "blocked"
         ? Effect.logWarning(`${line}: the default partition holds too many of its rows`)

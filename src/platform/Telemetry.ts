@@ -11,6 +11,8 @@ export interface TelemetrySettings {
   /** Headers that the collector wants, for example a key. */
   readonly headers: Readonly<Record<string, string>>
   readonly serviceName: string
+  /** This process, as operators see it elsewhere (`pid@host`): a span tells who did a step. */
+  readonly instance: string
 }
 
 /** How often spans are sent, unless there are many. */
@@ -33,7 +35,7 @@ export const layerOtlp = (settings: TelemetrySettings): Layer.Layer<never, never
   OtlpTracer.layer({
     url: `${settings.endpoint.replace(/\/+$/, "")}/v1/traces`,
     headers: settings.headers,
-    resource: { serviceName: settings.serviceName },
+    resource: { serviceName: settings.serviceName, attributes: { "service.instance.id": settings.instance } },
     exportInterval: Duration.millis(exportMillis),
     shutdownTimeout: Duration.millis(shutdownMillis)
   }).pipe(

@@ -3,21 +3,10 @@ import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Browser from "../support/Browser.ts"
-import { eventually } from "../support/Counters.ts"
 import * as World from "./World.ts"
 
 const { describe } = Browser
-
-/** One value of one row. */
-const one = (query: string) =>
-  Effect.flatMap(SqlClient.SqlClient, (sql) =>
-    Effect.orDie(Effect.map(sql.unsafe<{ readonly value: unknown }>(query), ([row]) => row?.value))
-  )
-const becomes = (what: string, query: string, wanted: unknown) =>
-  eventually(
-    what,
-    Effect.map(one(query), (value) => value === wanted)
-  )
+const { becomes, one } = World
 
 describe("decisions in the console", () => {
   layer(World.layer, { excludeTestServices: true })((it) => {
@@ -117,7 +106,8 @@ describe("decisions in the console", () => {
             Effect.gen(function* () {
               yield* page.see("version 2 of its aggregate has not come")
               yield* page.click("button", `Skip OrderRefunded ${gapEvent} for billing`)
-              yield* page.see("Should they still come, they are not applied")
+              yield* page.see("billing goes on with version 3")
+              yield* page.see("version 2 of its aggregate has not come. Should it still come, it is not applied.")
               yield* World.giveReason(page, "it was settled by hand", "Skip")
               yield* page.see("billing goes on without the missing versions.")
               yield* World.audited("it was settled by hand", { action: "skip", subject: "inbox event" })
@@ -172,10 +162,11 @@ describe("decisions in the console", () => {
         }).pipe(Effect.scoped)
     )
 
-    it.effect("mail of unknown outcome arrived, or is sent again, with a warning of the second copy", () =>
+    it.effect("mail of unknown outcome arrived, is given up, or is sent again, with a warning of the second copy", () =>
       Effect.gen(function* () {
         const { url } = yield* World.startBeside()
         const [first, second] = [yield* World.uncertainMail("First"), yield* World.uncertainMail("Second")]
+        const third = yield* World.uncertainMail("Third")
         yield* World.onPage({ url, path: "/console/mail" }, (page) =>
           Effect.gen(function* () {
             yield* page.click("button", `It arrived mail ${first}`)
@@ -186,7 +177,22 @@ describe("decisions in the console", () => {
             yield* page.see("its receiver may get a second copy")
             yield* World.giveReason(page, "she has none", "Send again")
             yield* page.see("The mail is sent again.")
+            yield* page.click("button", `Give up mail ${third}`)
+            yield* page.see("The mail is not sent any more.")
+            yield* World.giveReason(page, "she has moved", "Give up")
+            yield* page.see("The mail is given-up by your word.")
           })
+        )
+        // Its task has ended with it, and says why as well.
+        assert.strictEqual(
+          yield* one(`SELECT state AS value FROM outbox_tasks WHERE task_id = '${third}'`),
+          "cancelled"
+        )
+        assert.strictEqual(
+          yield* one(`
+            SELECT string_agg(action || ' ' || subject, ', ' ORDER BY audit_id) AS value FROM operator_audit
+            WHERE reason = 'she has moved' AND subject_id = '${third}'`),
+          "cancel task, resolve mail"
         )
         yield* becomes(
           "the mail to be sent",

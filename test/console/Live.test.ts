@@ -26,6 +26,9 @@ Browser.describe("the overview, live", () => {
             yield* World.onPage({ url, path: "/console", theme, width }, (page) =>
               Effect.gen(function* () {
                 yield* page.see("Nothing waits for a decision.")
+                // Before the second look at the broker a rate is not known, and nothing else is claimed.
+                assert.notMatch(yield* page.text, /\b0 consumers|does not tell/)
+                yield* page.see("4 consumers")
                 yield* page.see("live ·")
                 yield* page.see("Topic orders")
                 assert.strictEqual(yield* page.evaluate<number>("document.querySelectorAll('.tile canvas').length"), 6)
@@ -50,6 +53,9 @@ Browser.describe("the overview, live", () => {
             yield* exit
             yield* page.see("The service does not answer.")
             yield* page.see("trying again")
+            // The header claims nothing of now either.
+            yield* page.see("state not known")
+            yield* page.see("decisions not known")
             // The last figures stay in sight, with their time.
             yield* page.see("What is shown below was so at")
             yield* page.see("Topic orders")
@@ -60,6 +66,8 @@ Browser.describe("the overview, live", () => {
             yield* page.click("button", "Sign in")
             yield* page.see("live ·")
             yield* page.seeNoMore("The service does not answer.")
+            yield* page.see("nothing to decide")
+            yield* page.seeNoMore("state not known")
           })
         )
         yield* Scope.close(first, Exit.void)

@@ -16,6 +16,7 @@ const pages: ReadonlyArray<readonly [path: string, shows: string]> = [
   ["mail", "It arrived"],
   ["audit", "seeded by the test"],
   ["settings", "DATABASE_URL"],
+  ["runbooks", "PaymentsManual"],
   ["break-it", "Over all"]
 ]
 

@@ -44,6 +44,12 @@ Browser.describe("a payment travels", () => {
             yield* page.see("Paid · version 2 · OrderPaid")
             yield* allDone(page, 2)
             yield* page.see("Mail")
+            // Each step has its time to the millisecond, and what it took.
+            const times = yield* page.evaluate<ReadonlyArray<string>>(
+              `[...document.querySelectorAll(".hop-time")].map(({ textContent }) => textContent.trim().replaceAll(/\\s+/g, " "))`
+            )
+            assert.lengthOf(times, 8 + 11)
+            for (const time of times) assert.match(time, /^\d\d:\d\d:\d\d\.\d{3}( \+[\d.]+ m?s( after .+)?)?$/)
             assert.strictEqual(yield* count("orders WHERE status = 'paid'"), 1)
             assert.strictEqual(yield* count("payments"), 1)
             for (const width of [1_400, 360]) {
@@ -81,6 +87,31 @@ Browser.describe("a payment travels", () => {
             yield* World.giveReason(page, "it is repaired", "Resume topic orders")
             yield* World.audited("it is repaired", { actor: "admin", action: "resume", subjectId: "orders" })
             yield* allDone(page, 1)
+          })
+        )
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("a consumer that misses a version of the order goes on without it, from the order's page", () =>
+      Effect.gen(function* () {
+        const { url } = yield* World.startBeside()
+        const orderId = yield* World.orderWithGap(url)
+        yield* World.onPage({ url, path: `/console/orders/${orderId}` }, (page) =>
+          Effect.gen(function* () {
+            yield* page.see("Version 2 of its aggregate has not come")
+            yield* PageChecks.accessible(page, "an order with gaps")
+            yield* page.click("button", "Skip for billing")
+            yield* page.see("billing goes on with version 3")
+            yield* page.see("Should it still come, it is not applied.")
+            assert.strictEqual(yield* count(`operator_audit WHERE action = 'skip'`), 0)
+            yield* World.giveReason(page, "the decline is known", "Skip")
+            yield* page.see("billing goes on without the missing versions.")
+            yield* World.audited("the decline is known", { action: "skip", subject: "inbox event" })
+            yield* eventually(
+              "billing to be done",
+              Effect.map(effects(page), ([newest]) => newest === "done done done done")
+            )
+            assert.strictEqual(yield* page.count({ role: "button", name: "Skip for billing" }), 0)
           })
         )
       }).pipe(Effect.scoped)

@@ -97,16 +97,28 @@ export const betweenMillis = 6_000
 const growsOn = /_(total|bucket|count|sum|age_seconds|lag_seconds)$/
 const queried = new Set(rules.flatMap(({ expr }) => expr.match(/\b[a-z_]+\b/g) ?? []))
 
+/** Two scrapes of a process, the time between them, and the gauges that go on as they went: others stay. */
+interface Scrapes {
+  readonly first: ReadonlyArray<Series>
+  readonly second: ReadonlyArray<Series>
+  readonly elapsedMillis: number
+  readonly growing: ReadonlyArray<string>
+}
+
+/** A process that does not answer, as Prometheus sees it. */
+export const gone = { [`up{instance="a",job="paid-once"}`]: Array.from({ length: minutesHeld }, () => 0) }
+
 /** What promtool is to be told: each series from its last two figures on. */
-export const replayed = (first: ReadonlyArray<Series>, second: ReadonlyArray<Series>, isUp = 1) => {
+export const replayed = ({ elapsedMillis, first, growing, second }: Scrapes) => {
   const before = new Map(first.map((series) => [written(series), series.value]))
-  const rows = [...second, { name: "up", labels: {}, value: isUp }].filter(({ name }) => queried.has(name))
+  const rows = [...second, { name: "up", labels: {}, value: 1 }].filter(({ name }) => queried.has(name))
   return Object.fromEntries(
     rows.map((series) => {
       // promtool's clock begins at 0.
       const value = series.value - (series.name.endsWith("_timestamp_seconds") ? Date.now() / 1_000 : 0)
-      const growth = growsOn.test(series.name) ? series.value - (before.get(written(series)) ?? 0) : 0
-      const perMinute = Math.max(0, growth) * (60_000 / betweenMillis)
+      const grows = growsOn.test(series.name) || growing.includes(series.name)
+      const growth = grows ? series.value - (before.get(written(series)) ?? 0) : 0
+      const perMinute = Math.max(0, growth) * (60_000 / elapsedMillis)
       const labelled = { ...series, labels: { ...series.labels, job: "paid-once", instance: "a" } }
       return [written(labelled), Array.from({ length: minutesHeld }, (_, minute) => value + minute * perMinute)]
     })

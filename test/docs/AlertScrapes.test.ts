@@ -1,95 +1,39 @@
 /**
  * A real service is made ill, and what it tells of itself is replayed to the rules: the alert that should fire does, and no other. A replay
- * goes on as it went between two scrapes: counters and ages grow on, other figures stay. So half an hour takes a few seconds.
+ * goes on as it went between two scrapes: counters and ages grow on, other figures stay. So half an hour takes a few seconds. Every alert
+ * has a run here, but those of `awaited` metrics.
  */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Redacted } from "effect"
+import { Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { writeFile } from "node:fs/promises"
 import * as Path from "node:path"
-import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as SignedMessage from "../../src/platform/SignedMessage.ts"
+import * as Database from "../../src/postgres/Database.ts"
 import * as Certificates from "../support/Certificates.ts"
 import { eventually } from "../support/Counters.ts"
+import * as OwnPostgres from "../support/OwnPostgres.ts"
 import * as Promtool from "../support/Promtool.ts"
-import { scrape, type Series, seriesOf } from "../support/Scrape.ts"
+import { scrape, seriesOf } from "../support/Scrape.ts"
 import * as SmallDisk from "../support/SmallDisk.ts"
 import * as TcpProxy from "../support/TcpProxy.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
-import { awaited, betweenMillis, minutesHeld, mistakesIn, panels, replayed, rules } from "./AlertRules.ts"
+import { awaited, gone, mistakesIn, panels, rules } from "./AlertRules.ts"
+import { above, firedSoFar, fires, firesIn, nobody, pay, place, post, start, times } from "./IllService.ts"
 
 const promtool = await Effect.runPromise(Promtool.find)
 const missing =
   "missing" in promtool ? `none of docs/AlertScrapes.test.ts ran (alerts of an ill service): ${promtool.missing}` : ""
 const command = "command" in promtool ? promtool.command : ""
 
+/** 320 MB in the half minute between two samples of the service: at this pace 5 GiB are full in ten minutes. */
+const walSegments = 20
+
 it("promtool is here, or CI is red", () => {
   // oxlint-disable-next-line no-console
   if (missing !== "") console.warn(missing)
   if (process.env["CI"] === "true") assert.strictEqual(missing, "")
-})
-
-const start = Effect.fnUntraced(function* (env: Readonly<Record<string, string>> = {}, roles?: string) {
-  const { url } = yield* TestDatabase
-  return yield* ServiceProcess.start({
-    ...(roles === undefined ? {} : { roles }),
-    env: {
-      DATABASE_URL: Redacted.value(url),
-      DATA_DIRECTORY: yield* TestDatabase.dataDirectory,
-      PORT: "0",
-      LOG_LEVEL: "Error",
-      ...env
-    }
-  })
-})
-type Service = ServiceProcess.ServiceProcess
-
-const post = (service: Service, path: string, body: unknown) =>
-  Effect.promise(async () => {
-    const response = await fetch(`${service.url}${path}`, {
-      method: "POST",
-      headers: { "content-type": "application/json", "idempotency-key": crypto.randomUUID() },
-      body: JSON.stringify(body)
-    })
-    return (await response.json()) as { readonly id: string }
-  })
-const line = { sku: "book", quantity: 1, unitAmountMinor: 100 }
-const place = (service: Service) => post(service, "/orders", { customerId: "ada", currency: "EUR", lines: [line] })
-const pay = (service: Service) =>
-  Effect.flatMap(place(service), ({ id }) =>
-    Effect.as(post(service, `/orders/${id}/pay`, { paymentMethod: "pm_ok" }), id)
-  )
-
-/** An address where nobody listens. */
-const nobody = Effect.map(TcpProxy.freePorts(1), ([port]) => `127.0.0.1:${port}`)
-
-/** Waits until a metric is above 0, of these labels. */
-const above0 = (service: Service, name: string, labels: Series["labels"] = {}) =>
-  eventually(
-    `${name} above 0`,
-    Effect.map(scrape(service), (text) =>
-      seriesOf(text).some(
-        (one) =>
-          one.name === name &&
-          one.value > 0 &&
-          Object.entries(labels).every(([key, value]) => one.labels[key] === value)
-      )
-    )
-  )
-
-/** These alerts, and no others, fire in the end. */
-const fires = Effect.fnUntraced(function* (
-  service: Service,
-  alerts: ReadonlyArray<string>,
-  meanwhile: Effect.Effect<unknown> = Effect.void
-) {
-  const first = seriesOf(yield* scrape(service))
-  yield* meanwhile
-  yield* Effect.sleep(betweenMillis)
-  const second = seriesOf(yield* scrape(service))
-  yield* Promtool.testRules(command, [
-    { name: "an ill service", series: replayed(first, second), firing: { [minutesHeld - 1]: alerts.toSorted() } }
-  ])
 })
 
 describe.skipIf(missing !== "")("a service tells what it suffers from", () => {
@@ -102,9 +46,9 @@ describe.skipIf(missing !== "")("a service tells what it suffers from", () => {
       database.searchParams.set("sslrootcert", root)
       const service = yield* start({ DATABASE_URL: database.toString() })
       yield* pay(service)
-      yield* above0(service, "inbox_events_total", { consumer: "analytics" })
-      yield* above0(service, "outbox_task_processed_total", { task_type: "email", outcome: "completed" })
-      yield* fires(service, ["CertificateEndsSoon"], pay(service))
+      yield* above(service, 0, "inbox_events_total", { consumer: "analytics" })
+      yield* above(service, 0, "outbox_task_processed_total", { task_type: "email", outcome: "completed" })
+      yield* fires(command, service, ["CertificateEndsSoon"], { meanwhile: pay(service) })
 
       const found = seriesOf(yield* scrape(service))
       const queries = [
@@ -132,12 +76,16 @@ describe.skipIf(missing !== "")("a service tells what it suffers from", () => {
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
   )
 
-  it.live("a broker that is away", () =>
+  it.live("a broker that is away, while orders come", () =>
     Effect.gen(function* () {
       const service = yield* start({ KAFKA_BROKERS: yield* nobody })
-      yield* place(service)
-      yield* above0(service, "outbox_oldest_pending_age_seconds")
-      yield* fires(service, ["BrokerUnavailable", "OutboxOldestEventTooOld"])
+      yield* times(1_001, place(service))
+      yield* above(service, 1_000, "outbox_events_pending")
+      const alerts = ["BrokerUnavailable", "OutboxBacklogGrowing", "OutboxEventsBacklog", "OutboxOldestEventTooOld"]
+      yield* fires(command, service, alerts, {
+        meanwhile: times(50, place(service)),
+        growing: ["outbox_events_pending"]
+      })
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
   )
 
@@ -156,7 +104,7 @@ describe.skipIf(missing !== "")("a service tells what it suffers from", () => {
           return (yield* probe) === 503 && text.includes("\nlisten_connected 0\n")
         })
       )
-      yield* fires(service, ["DatabaseUnreachable", "HttpServerErrors"], probe)
+      yield* fires(command, service, ["DatabaseUnreachable", "HttpServerErrors"], { meanwhile: probe })
       yield* proxy.pass
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
   )
@@ -168,9 +116,7 @@ describe.skipIf(missing !== "")("a service tells what it suffers from", () => {
       yield* service.exit
       // Of a target that does not answer Prometheus keeps `up` alone.
       assert.strictEqual((yield* Effect.exit(scrape(service)))._tag, "Failure")
-      yield* Promtool.testRules(command, [
-        { name: "gone", series: replayed([], [], 0), firing: { [minutesHeld - 1]: ["PaidOnceDown"] } }
-      ])
+      yield* firesIn(command, gone, ["PaidOnceDown"])
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
   )
 
@@ -180,8 +126,8 @@ describe.skipIf(missing !== "")("a service tells what it suffers from", () => {
       const service = yield* start({ OUTBOX_MAX_ATTEMPTS: "1" })
       yield* sql`UPDATE broker_topics SET max_message_bytes = 100`
       yield* place(service)
-      yield* above0(service, "outbox_dead_letters")
-      yield* fires(service, ["OutboxDeadLetters"])
+      yield* above(service, 0, "outbox_dead_letters")
+      yield* fires(command, service, ["OutboxDeadLetters"])
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
   )
 
@@ -191,8 +137,8 @@ describe.skipIf(missing !== "")("a service tells what it suffers from", () => {
       const service = yield* start({ INBOX_MAX_ATTEMPTS: "1" })
       yield* sql`ALTER TABLE billing_ledger RENAME TO away`
       yield* pay(service)
-      yield* above0(service, "inbox_dead_letters", { consumer: "billing" })
-      yield* fires(service, ["InboxDeadLetters"])
+      yield* above(service, 0, "inbox_dead_letters", { consumer: "billing" })
+      yield* fires(command, service, ["InboxDeadLetters"])
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
   )
 
@@ -204,17 +150,18 @@ describe.skipIf(missing !== "")("a service tells what it suffers from", () => {
       yield* post(taking, `/orders/${id}/cancel`, {})
       yield* sql`DELETE FROM outbox_events WHERE aggregate_version = 1`
       const service = yield* start()
-      yield* above0(service, "inbox_gaps")
-      yield* fires(service, ["InboxGaps"])
+      yield* above(service, 0, "inbox_gaps")
+      yield* fires(command, service, ["InboxGaps"])
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
   )
 
   it.live("slices that fail and come again", () =>
     Effect.gen(function* () {
       const service = yield* start({ FAULTS: "consumer.after-commit=fail:100000" })
-      yield* pay(service)
-      yield* above0(service, "inbox_slice_failures_total")
-      yield* fires(service, ["InboxSliceFailures", "InboxEventTooOld"])
+      yield* times(1_001, place(service))
+      yield* above(service, 0, "inbox_slice_failures_total")
+      yield* above(service, 1_000, "inbox_lag", { consumer: "billing" })
+      yield* fires(command, service, ["InboxEventTooOld", "InboxLag", "InboxSliceFailures"])
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
   )
 
@@ -222,17 +169,54 @@ describe.skipIf(missing !== "")("a service tells what it suffers from", () => {
     Effect.gen(function* () {
       const service = yield* start({ FAULTS: "dispatcher.before-publish=fail:100000" })
       yield* place(service)
-      yield* above0(service, "outbox_lane_failures_total")
-      yield* fires(service, ["OutboxLaneFailures", "OutboxOldestEventTooOld"])
+      yield* above(service, 0, "outbox_lane_failures_total")
+      yield* fires(command, service, ["OutboxLaneFailures", "OutboxOldestEventTooOld"])
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
   )
 
   it.live("a mail server that is down", () =>
     Effect.gen(function* () {
       const service = yield* start({ SMTP_URL: `smtp://${yield* nobody}` })
-      yield* pay(service)
-      yield* above0(service, "outbox_tasks_pending", { task_type: "email", state: "failed" })
-      yield* fires(service, ["OutboxStuckTasks"])
+      yield* times(51, pay(service))
+      yield* above(service, 50, "outbox_tasks_pending", { task_type: "email", state: "failed" })
+      // Its failures go on.
+      yield* fires(command, service, ["OutboxHighErrorRate", "OutboxQueueBacklog", "OutboxStuckTasks"], {
+        meanwhile: times(5, pay(service))
+      })
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
+  )
+
+  it.live("batches and tasks that take long", () =>
+    Effect.gen(function* () {
+      const slow = "dispatcher.before-publish=delay:100000:6000,task.during-run=delay:100000:31000"
+      const service = yield* start({ FAULTS: slow })
+      yield* fires(command, service, ["OutboxBatchSlow", "OutboxSlowProcessing"], {
+        meanwhile: Effect.andThen(
+          pay(service),
+          above(service, 0, "outbox_task_duration_seconds_count", { task_type: "email" })
+        )
+      })
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
+  )
+
+  it.live("a replication slot that nobody reads", () =>
+    Effect.gen(function* () {
+      const { url } = yield* OwnPostgres.acquire({ settings: { wal_level: "replica", max_wal_senders: "1" } })
+      const database = Database.layer.pipe(Layer.provideMerge(DatabaseSettings.layerOf({ url })))
+      const service = yield* start({ DATABASE_URL: Redacted.value(url) })
+      yield* above(service, 0, "data_directory_size_bytes")
+      const fill = Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        yield* sql`SELECT 1 AS one FROM pg_create_physical_replication_slot('abandoned', true)`
+        for (let segment = 0; segment < walSegments; segment++) {
+          yield* sql`SELECT 1 AS one FROM pg_logical_emit_message(false, 'test', 'filler'), pg_switch_wal()`
+        }
+        yield* above(service, 0, "database_wal_retained_bytes")
+      })
+      yield* fires(command, service, ["WalRetained"], {
+        meanwhile: fill.pipe(Effect.provide(database), Effect.orDie),
+        growing: ["database_wal_retained_bytes"]
+      })
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
   )
 
@@ -240,8 +224,8 @@ describe.skipIf(missing !== "")("a service tells what it suffers from", () => {
     Effect.gen(function* () {
       const service = yield* start({ SMTP_URL: `smtp://${yield* nobody}`, TASK_RETRY_DELAYS: "1s" })
       yield* pay(service)
-      yield* above0(service, "outbox_tasks_dead", { task_type: "email" })
-      yield* fires(service, ["OutboxTasksDead"])
+      yield* above(service, 0, "outbox_tasks_dead", { task_type: "email" })
+      yield* fires(command, service, ["OutboxTasksDead"])
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
   )
 
@@ -249,8 +233,8 @@ describe.skipIf(missing !== "")("a service tells what it suffers from", () => {
     Effect.gen(function* () {
       const service = yield* start({ GATEWAY_URL: `http://${yield* nobody}`, PAYMENT_RECOVER_DELAYS: "1s" })
       yield* pay(service)
-      yield* above0(service, "payments_manual")
-      yield* fires(service, ["PaymentsManual"])
+      yield* above(service, 0, "payments_manual")
+      yield* fires(command, service, ["PaymentsManual"])
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
   )
 
@@ -267,7 +251,7 @@ describe.skipIf(missing !== "")("a service tells what it suffers from", () => {
           body: text
         })
       )
-      yield* fires(service, ["PaymentsContradicted"], report)
+      yield* fires(command, service, ["PaymentsContradicted"], { meanwhile: report })
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
   )
 
@@ -276,8 +260,8 @@ describe.skipIf(missing !== "")("a service tells what it suffers from", () => {
       const sql = yield* SqlClient.SqlClient
       const service = yield* start()
       yield* sql`ALTER TABLE payments RENAME TO away`
-      yield* above0(service, "fiber_restarts_total", { fiber: "payment metrics" })
-      yield* fires(service, ["FiberRestarts"])
+      yield* above(service, 0, "fiber_restarts_total", { fiber: "payment metrics" })
+      yield* fires(command, service, ["FiberRestarts"])
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
   )
 
@@ -286,7 +270,16 @@ describe.skipIf(missing !== "")("a service tells what it suffers from", () => {
       const disk = yield* SmallDisk.make(20)
       yield* Effect.promise(() => writeFile(Path.join(disk.directory, "ballast"), Buffer.alloc(19 << 20)))
       const service = yield* start({ DATA_DIRECTORY: Path.join(disk.directory, "data") })
-      yield* fires(service, ["DiskAlmostFull"])
+      yield* fires(command, service, ["DiskAlmostFull"])
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
   )
+
+  it("every alert has fired in one of these runs, but for metrics that are still awaited", () => {
+    const mayMiss = SmallDisk.canMount ? [] : ["DiskAlmostFull"]
+    const missed = rules.filter(({ alert }) => !firedSoFar.has(alert) && !mayMiss.includes(alert))
+    assert.deepStrictEqual(
+      missed.filter(({ expr }) => !awaited.some((name) => expr.includes(name))).map(({ alert }) => alert),
+      []
+    )
+  })
 })

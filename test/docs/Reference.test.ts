@@ -4,7 +4,8 @@ import { readFile } from "node:fs/promises"
 import { ConfigProvider, Effect } from "effect"
 import { parseEnv } from "node:util"
 import * as Config from "../../src/Config.ts"
-import { environment, environmentPath, path, reference } from "./reference.ts"
+import { descriptions, descriptionsPath, environment, environmentPath, path, reference } from "./reference.ts"
+import { variableDescriptions } from "../../src/VariableDescriptions.ts"
 
 it("docs/reference.md agrees with the code, or `npm run reference` must write it", async () => {
   const page = await reference()
@@ -25,4 +26,12 @@ it("each variable is in .env.example with its default, or `npm run reference` mu
       Effect.provideService(Config.load, ConfigProvider.ConfigProvider, ConfigProvider.fromUnknown(env))
     )
   assert.deepStrictEqual(await load(uncommented), await load({}))
+})
+
+it("the service tells of each variable what its docstring says, or `npm run reference` must write it", async () => {
+  assert.strictEqual(await readFile(descriptionsPath, "utf8"), await descriptions())
+  assert.deepStrictEqual(
+    Config.variableNames.filter((name) => !/^[A-Z0-9].{15,}\.$/.test(variableDescriptions[name] ?? "")),
+    []
+  )
 })

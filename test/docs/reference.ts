@@ -139,6 +139,20 @@ ${blocks.join("\n\n")}
 `
 }
 
+/** `src/VariableDescriptions.ts`: what the service itself tells of its variables. */
+export const descriptions = async (): Promise<string> => {
+  const lines = (await variables()).map(({ allowed, name, prose }) => {
+    const text = JSON.stringify(`${prose}${allowed === "" ? "" : ` Allowed: ${allowed}.`}`.trim())
+    // As the formatter breaks lines: the text of a name of up to four letters stays beside it.
+    return name.length > 4 && `  ${name}: ${text},`.length > 120 ? `  ${name}:\n    ${text}` : `  ${name}: ${text}`
+  })
+  return `/** What each variable is for. Made from the docstrings of \`Config.ts\` by \`npm run reference\`; a test holds it. */
+export const variableDescriptions: Readonly<Record<string, string>> = {
+${lines.join(",\n")}
+}
+`
+}
+
 const metrics = (): ReadonlyArray<string> =>
   sources
     .flatMap((source) =>
@@ -236,8 +250,10 @@ ${faultPoints()
 
 export const path = Path.join(root, "docs/reference.md")
 export const environmentPath = Path.join(root, ".env.example")
+export const descriptionsPath = Path.join(root, "src/VariableDescriptions.ts")
 
 if (process.argv[1] === import.meta.filename) {
-  writeFileSync(path, await reference())
   writeFileSync(environmentPath, await environment())
+  writeFileSync(descriptionsPath, await descriptions())
+  writeFileSync(path, await reference())
 }

@@ -114,6 +114,8 @@ const tracing = (name: string, target: () => Targets.Target) =>
         assert.strictEqual(collector.headers()["x-key"], "two words")
         const spans = collector.spans()
         assert.deepStrictEqual([...new Set(spans.map((span) => span.service))], ["shop"])
+        // The process as the lanes' owners are called.
+        for (const { instance } of spans) assert.match(instance, /^\d+@./)
         const bySpanId = new Map(spans.map((span) => [span.spanId, span]))
 
         const events = yield* publishedEvents

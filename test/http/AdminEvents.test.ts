@@ -134,6 +134,7 @@ layer(service, { excludeTestServices: true })((it) => {
       const { json } = yield* ask("/faults")
       assert.deepInclude(json.points, { point: "mail.after-send", actions: ["crash", "fail", "delay"] })
       assert.strictEqual(json.processes.length, 1)
+      assert.deepStrictEqual(json.strikes, [])
       const path = "/faults/pay.after-charge"
       const set = { action: "delay", times: 2, delayMillis: 5, reason }
       assert.deepInclude((yield* ask(path, set, { method: "PUT" })).json, { status: "armed", changed: true })

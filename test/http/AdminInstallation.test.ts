@@ -51,9 +51,15 @@ layer(service, { excludeTestServices: true })((it) => {
       )
       for (const needle of [secret, "5ec7e7", encodeURIComponent(secret), btoa(secret)]) assert.notInclude(text, needle)
       for (const variable of Object.keys(secrets)) {
-        assert.deepStrictEqual(of(variable), { variable, value: null, isDefault: false, isSecret: true })
+        const { description, ...told } = of(variable)
+        assert.deepStrictEqual(told, { variable, value: null, isDefault: false, isSecret: true })
+        assert.include(description, "Secret.")
       }
-      assert.deepInclude(of("OUTBOX_BATCH_SIZE"), { value: "77", isDefault: false })
+      assert.deepInclude(of("OUTBOX_BATCH_SIZE"), {
+        value: "77",
+        isDefault: false,
+        description: "Large enough that the round trip is small beside the batch. Allowed: 1 … 10000."
+      })
       assert.deepInclude(of("OUTBOX_POLL_MILLIS"), { value: "1000", isDefault: true })
       assert.deepInclude(of("OUTBOX_NOTIFY"), { value: "on", isDefault: true })
       assert.deepInclude(of("GATEWAY_KEY_RETENTION"), { value: "1d", isDefault: true })

@@ -11,6 +11,7 @@ import { LiveStream, LiveStreamSettings } from "../../src/http/admin/LiveStream.
 import * as HttpServer from "../../src/http/HttpServer.ts"
 import { eventually } from "../support/Counters.ts"
 import { listen } from "../support/EventStream.ts"
+import { idAt } from "../support/SqlIds.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import { anyPort, newOrder, send, sendElsewhere, underHttpOn } from "./Service.ts"
 
@@ -70,6 +71,46 @@ it.live("a listener gets samples with rising ids, and the overview; the answer i
       connection: "close"
     })
     assert.match(stream.text(), /^retry: \d+\n\n/)
+  }).pipe(Effect.scoped, Effect.provide(serviceWith()))
+)
+
+it.live("what was paid and published before somebody looked is in the first answer, from the first of it on", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const url = yield* address
+    const placed = yield* send(`${url}/orders`, { body: newOrder })
+    const paid = yield* send(`${url}/orders/${placed.json.id}/pay`, {
+      body: { paymentMethod: "pm_ok" },
+      headers: { "idempotency-key": "before" }
+    })
+    assert.strictEqual(paid.status, 200)
+    yield* sql`UPDATE payments SET captured_at = captured_at - interval '3 minutes'`
+    // Twenty events that waited for a minute each, an outage's backlog, and one that is too old for the chart.
+    yield* sql`
+      INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, occurred_at, trace_id,
+        span_id, data, broker_partition, broker_offset, published_at)
+      SELECT ${sql.literal(idAt("at"))}, 'orders', 'OrderPlaced', 1, 'Order', n::text, 1, at, repeat('0', 32), repeat('0', 16),
+        '{}', 0, n, at + interval '1 minute'
+      FROM (SELECT n, now() - CASE n WHEN 0 THEN interval '30 minutes' ELSE interval '6 minutes' END AS at FROM generate_series(0, 20) AS n) AS made`
+    const stream = yield* open(`${url}/admin/stream`)
+    yield* stream.until("overview")
+    const samples = (yield* stream.until("sample", 1)).map(({ data }) => data)
+    const past = samples.slice(0, -1)
+    assert.isTrue(past.length >= 29 && past.length <= 31, String(past.length))
+    assert.deepInclude(past[0], {
+      eventsPublishedPerSecond: 2,
+      publishLatencyMillis: { p50: 60_000, p99: 60_000 },
+      queued: null,
+      lagSecondsWorst: null
+    })
+    assert.deepStrictEqual(
+      past.slice(1).filter(({ eventsPublishedPerSecond }) => eventsPublishedPerSecond !== 0),
+      []
+    )
+    // A payment counts for a minute, as it does in the figure of now.
+    assert.strictEqual(past.filter(({ ordersPaidPerMinute }) => ordersPaidPerMinute === 1).length, 6)
+    assert.isTrue(past.every(({ id }, n) => n === 0 || id - past[n - 1]!.id === 10_000))
+    assert.deepInclude(samples.at(-1), { ordersPaidPerMinute: 0, queued: 2 })
   }).pipe(Effect.scoped, Effect.provide(serviceWith()))
 )
 

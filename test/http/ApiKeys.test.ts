@@ -7,6 +7,7 @@ import { AccessSettings } from "../../src/http/access/Credentials.ts"
 import * as ApiKeys from "../../src/http/access/ApiKeys.ts"
 import { Readiness } from "../../src/http/Health.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
+import * as RequestContext from "../../src/http/RequestContext.ts"
 import { RateLimitSettings } from "../../src/http/access/RateLimits.ts"
 import * as SignedMessage from "../../src/platform/SignedMessage.ts"
 import { anyPort, newOrder, send, underHttpOn, webhookSecret } from "./Service.ts"
@@ -29,6 +30,8 @@ const serviceWith = (settings: Layer.Layer<never>) =>
   HttpServer.layer.pipe(
     Layer.provide(Layer.succeed(HttpServer.HttpSettings, anyPort)),
     Layer.provide(Layer.succeed(AccessSettings, { keys })),
+    // Requests have the logger that is below.
+    Layer.provide(Layer.fresh(RequestContext.layer)),
     Layer.provide(Layer.succeed(References.MinimumLogLevel, "Debug")),
     Layer.provide(Logger.layer([logger])),
     Layer.provide(settings),

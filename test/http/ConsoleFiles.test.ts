@@ -8,6 +8,7 @@ import { gunzipSync } from "node:zlib"
 import * as ApiKeys from "../../src/http/access/ApiKeys.ts"
 import { AccessSettings } from "../../src/http/access/Credentials.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
+import * as RequestContext from "../../src/http/RequestContext.ts"
 import { sendRaw } from "../support/RawHttp.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import { anyPort, underHttpOn } from "./Service.ts"
@@ -42,6 +43,8 @@ const service = HttpServer.layer.pipe(
   Layer.provide(Layer.succeed(HttpServer.HttpSettings, anyPort)),
   // The files are for anybody, also where callers need keys.
   Layer.provide(Layer.succeed(AccessSettings, { keys })),
+  // Requests have the tracer that is below.
+  Layer.provide(Layer.fresh(RequestContext.layer)),
   Layer.provide(Layer.succeed(Tracer.Tracer, tracer)),
   Layer.provideMerge(underHttpOn(TestDatabase.layer))
 )
@@ -96,6 +99,21 @@ layer(service, { excludeTestServices: true })("the console's files", (it) => {
     })
   )
 
+  it.effect("the runbooks are one file, each by its name", () =>
+    Effect.gen(function* () {
+      const { body, headers, status } = yield* ask("/console/runbooks.json")
+      assert.deepStrictEqual([status, headers["content-type"]], [200, "application/json"])
+      const folder = Path.resolve(room, "../../docs/runbooks")
+      assert.deepStrictEqual(
+        // The bytes come as Latin-1.
+        JSON.parse(Buffer.from(body, "latin1").toString()),
+        Object.fromEntries(
+          readdirSync(folder).map((name) => [Path.basename(name, ".md"), readFileSync(Path.join(folder, name), "utf8")])
+        )
+      )
+    })
+  )
+
   it.effect("the page answers each address of the console that is no file's, with a policy without exceptions", () =>
     Effect.gen(function* () {
       const importMap = /<script type="importmap">([^]*?)<\/script>/.exec(page)![1]!
@@ -105,6 +123,7 @@ layer(service, { excludeTestServices: true })("the console's files", (it) => {
         "/console/",
         "/console?token=x",
         "/console/orders/1.2",
+        "/console/runbooks/InboxGaps.md",
         "/console/mail?status=dead"
       ]) {
         const { body, headers, status } = yield* ask(path)

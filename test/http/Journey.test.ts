@@ -116,9 +116,9 @@ layer(Layer.provideMerge(Running.layer, TestDatabase.layerPool), { excludeTestSe
           []
         )
         for (const hop of paid.hops) {
-          if (hop.kind === "lane") continue
           assert.match(String(hop.at), /^20.*Z$/, hop.id)
           if (hop.after !== null) assert.isAtLeast(hop.millis!, 0, hop.id)
+          assert.strictEqual(hop.process, null, hop.id)
         }
         assert.strictEqual(
           paid.millis,
@@ -132,6 +132,14 @@ layer(Layer.provideMerge(Running.layer, TestDatabase.layerPool), { excludeTestSe
         assert.deepInclude(hopOf(paid, "broker").facts, { name: "offset", value: delivery.offset })
         const { complete, legs, nextCursor, order } = yield* journeyOf(id)
         assert.deepStrictEqual([complete, nextCursor, order.status], [true, null, "paid"])
+        const placed = hopOf(legs[0]!, "request")
+        // The order's id is a UUIDv7: it begins with the time at which the request drew it.
+        const drawn = Number.parseInt(id.replaceAll("-", "").slice(0, 12), 16)
+        assert.strictEqual(placed.at, new Date(drawn).toISOString())
+        assert.deepStrictEqual(
+          legs.flatMap(({ hops }) => hops).filter(({ at }) => at === null),
+          []
+        )
         assert.deepStrictEqual(
           legs.map(({ title }) => title),
           ["Placed", "Paid"]
@@ -156,6 +164,10 @@ layer(Layer.provideMerge(Running.layer, TestDatabase.layerPool), { excludeTestSe
           assert.deepInclude(hopOf(placed, later), { state: "waiting", at: null })
         }
         assert.strictEqual(placed.millis, null)
+        assert.strictEqual(hopOf(placed, "lane").at, hopOf(placed, "commit").at)
+        for (const { frees, id, state, why } of placed.hops) {
+          if (state === "waiting") assert.isTrue(why !== null && frees !== null, id)
+        }
         yield* act("topics/orders/resume")
         yield* untilLeg(id, "Placed", ({ state }) => state === "done")
       })
@@ -179,7 +191,7 @@ layer(Layer.provideMerge(Running.layer, TestDatabase.layerPool), { excludeTestSe
           page: "dead-letters?side=inbox&consumer=billing",
           frees: "an operator retries, skips or discards it"
         })
-        assert.match(String(billing.why), /failed 1 times: .*billing_ledger/)
+        assert.match(String(billing.why), /failed 1 time: .*billing_ledger/)
         assert.strictEqual(billing.command, `paid-once inbox show billing ${paid.eventId}`)
         const analytics = yield* untilLeg(id, "Paid", (leg) => hopOf(leg, "consumer analytics").state === "waiting")
         assert.include(hopOf(analytics, "consumer analytics").why!, "admin has paused the consumer analytics")
@@ -200,7 +212,7 @@ layer(Layer.provideMerge(Running.layer, TestDatabase.layerPool), { excludeTestSe
         assert.strictEqual(charge.state, "waiting")
         assert.match(String(charge.frees), /^it is looked up at 20.*Z$/)
         assert.strictEqual(charge.page, `payments/${paying.paymentId}`)
-        assert.deepInclude(hopOf(paying, "commit"), { state: "waiting", at: null })
+        assert.deepInclude(hopOf(paying, "commit"), { state: "waiting", at: null, frees: "the outcome" })
       })
     )
 

@@ -27,6 +27,7 @@ import { Api } from "../../src/http/Api.ts"
 import * as BrokerHealth from "../../src/http/BrokerHealth.ts"
 import { HealthParts, Readiness } from "../../src/http/Health.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
+import * as RequestContext from "../../src/http/RequestContext.ts"
 import { ConsumerPace } from "../../src/operations/reports/ConsumerPace.ts"
 import { LaneReport } from "../../src/operations/reports/LaneReport.ts"
 import { CustomerEvents } from "../../src/application/views/CustomerEvents.ts"
@@ -146,6 +147,7 @@ export const underHttpOn = <A, E, R>(
 ) =>
   Layer.mergeAll(applicationWith(gatewayClient), BrokerHealth.layer, Readiness.layer).pipe(
     Layer.provideMerge(Layer.mergeAll(unusedBroker, HealthParts.layer)),
+    Layer.provideMerge(RequestContext.layer),
     Layer.provideMerge(TestProcess.outbox),
     Layer.provideMerge(database)
   )

@@ -116,7 +116,7 @@ it.live("requests without a valid key share half of the places by address, and k
     assert.strictEqual(yield* ask("/"), 429)
     assert.strictEqual(yield* ask("/", { ...shop, key: "a guess" }), 429)
     assert.strictEqual(yield* ask("/", shop), 200)
-  }).pipe(Effect.scoped, Effect.provide(Layer.merge(withKeys, TestProcess.quiet)))
+  }).pipe(Effect.scoped, Effect.provide(Layer.mergeAll(withKeys, TestProcess.quiet, TestDatabase.layerPool)))
 )
 
 it.live("two callers that take all they get leave places to a third one", () =>
@@ -126,7 +126,7 @@ it.live("two callers that take all they get leave places to a third one", () =>
     yield* occupy(2, other)
     for (const by of [shop, other]) assert.strictEqual(yield* ask("/", by), 429)
     assert.strictEqual(yield* ask("/"), 200)
-  }).pipe(Effect.scoped, Effect.provide(Layer.merge(eightPlaces, TestProcess.quiet)))
+  }).pipe(Effect.scoped, Effect.provide(Layer.mergeAll(eightPlaces, TestProcess.quiet, TestDatabase.layerPool)))
 )
 
 it.live("slow clients of one address keep neither it nor others out", () =>
@@ -150,7 +150,7 @@ it.live("slow clients of one address keep neither it nor others out", () =>
       // Below the time that a request may take to arrive: after that, slow clients would leave by themselves.
       20
     )
-  }).pipe(Effect.scoped, Effect.provide(Layer.merge(withKeys, TestProcess.quiet)))
+  }).pipe(Effect.scoped, Effect.provide(Layer.mergeAll(withKeys, TestProcess.quiet, TestDatabase.layerPool)))
 )
 
 for (const [name, variable, settings] of [
@@ -162,6 +162,6 @@ for (const [name, variable, settings] of [
       const { ask, occupy } = yield* serve(variable)
       yield* occupy(4)
       assert.strictEqual(yield* ask("/"), 503)
-    }).pipe(Effect.scoped, Effect.provide(Layer.merge(settings, TestProcess.quiet)))
+    }).pipe(Effect.scoped, Effect.provide(Layer.mergeAll(settings, TestProcess.quiet, TestDatabase.layerPool)))
   )
 }

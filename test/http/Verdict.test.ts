@@ -1,5 +1,6 @@
 /** The verdict, as a table: from the parts of health and the figures to the sentence. */
 import { assert, it } from "@effect/vitest"
+import type { Decision } from "../../src/application/views/StatusView.ts"
 import type { HealthReport, PartReport } from "../../src/http/Health.ts"
 import { type Figures, verdictOf } from "../../src/http/admin/Verdict.ts"
 import { readdirSync } from "node:fs"
@@ -8,11 +9,24 @@ import { root } from "../support/Postgres.ts"
 
 const runbooks = readdirSync(Path.join(root, "docs/runbooks"))
 
+const noRetries = { retrying: 0, retryingSeconds: null, retryingCause: null }
+
 const calm: Figures = {
   atMillis: Date.parse("2026-01-01T12:00:00Z"),
   status: {
-    outbox: { queued: 0, retrying: 0, parked: 0, dead: 0, discarded: 0, oldestQueuedSeconds: 0, aggregatesWaiting: 0 },
-    consumers: [{ consumer: "billing", isPaused: false, parked: 0, dead: 0, gaps: 0 }],
+    outbox: { queued: 0, ...noRetries, parked: 0, dead: 0, discarded: 0, oldestQueuedSeconds: 0, aggregatesWaiting: 0 },
+    consumers: [
+      {
+        consumer: "billing",
+        isPaused: false,
+        ...noRetries,
+        parked: 0,
+        dead: 0,
+        gaps: 0,
+        discarded: 0,
+        oldestHeldSeconds: null
+      }
+    ],
     tasks: [],
     payments: { manual: 0, charging: 0, refunding: 0, manualSeconds: null, areMore: false },
     mail: { waiting: 0, dead: 0, uncertain: 0, deadSeconds: null },
@@ -36,6 +50,15 @@ const unreachable = (partitions: ReadonlyArray<number>, nextTrySeconds: number):
   pausedTopics: [{ topic: "orders", attempt: 3, partitions: [...partitions], sinceSeconds: 42.4, nextTrySeconds }],
   stoppedLanes: [],
   misorderedAggregates: 0
+})
+
+const decision = (count: number): Decision => ({
+  kind: "task",
+  count,
+  sinceSeconds: 60,
+  what: "dead tasks",
+  page: "tasks?state=dead",
+  command: "paid-once tasks list --by-cause"
 })
 
 const cases: ReadonlyArray<
@@ -110,8 +133,57 @@ const cases: ReadonlyArray<
     "degraded",
     "Money is moving, but billing has yet to read 4,120 records, for 5 min."
   ],
+  [
+    "an event that a consumer retries",
+    {},
+    {
+      status: {
+        ...calm.status,
+        consumers: calm.status.consumers.map((one) => ({ ...one, retrying: 1, retryingSeconds: 40.2, parked: 2 }))
+      }
+    },
+    "degraded",
+    "Money is moving, but billing retries 1 event, for 40 s."
+  ],
+  [
+    "events that the broker refuses",
+    {},
+    { status: { ...calm.status, outbox: { ...calm.status.outbox, retrying: 2, retryingSeconds: 300, parked: 4 } } },
+    "degraded",
+    "Money is moving, but the broker refuses 2 events, for 5 min."
+  ],
+  [
+    "a task that is retried, as it may be for days",
+    {},
+    {
+      status: { ...calm.status, tasks: [{ type: "email", state: "retrying", count: 1, sinceSeconds: 7_300 }] },
+      paidLastMinute: 0
+    },
+    "ready",
+    "Orders are taken, but 1 email task is retried, for 2 h."
+  ],
+  [
+    "what a person has to decide",
+    {},
+    { status: { ...calm.status, decisions: [decision(2), decision(1)] } },
+    "ready",
+    "Money is moving; 3 things wait for a decision."
+  ],
+  [
+    "a decision in a quiet hour",
+    {},
+    { status: { ...calm.status, decisions: [decision(1)] }, paidLastMinute: 0 },
+    "ready",
+    "1 thing waits for a decision; nobody has paid in the last minute."
+  ],
   ["no reason at all", {}, undefined, "ready", "The figures can't be read at the moment."]
 ]
+
+it("a wait says why a consumer retries its event", () => {
+  const consumers = calm.status.consumers.map((one) => ({ ...one, retrying: 1, retryingCause: "no such account" }))
+  const { waits } = verdictOf(health({}), { ...calm, status: { ...calm.status, consumers } })
+  assert.deepInclude(waits[0], { frees: "the next attempt, once this is mended: no such account" })
+})
 
 for (const [name, parts, figures, status, sentence] of cases) {
   it(`the verdict of ${name}`, () => {

@@ -4,6 +4,7 @@ import { ConfigProvider, Console, Effect, Layer, SubscriptionRef } from "effect"
 import * as Banner from "../../src/Banner.ts"
 import { Broker, BrokerUnavailable } from "../../src/brokers/Broker.ts"
 import * as Config from "../../src/Config.ts"
+import type { Role } from "../../src/Roles.ts"
 import { BoundAddress } from "../../src/http/HttpServer.ts"
 
 const broker = Layer.effect(
@@ -22,7 +23,7 @@ const printed = (consoleUrl: string | undefined, json: boolean) =>
     const lines: Array<string> = []
     const address = { host: "127.0.0.1", port: 3000, url, ...(consoleUrl === undefined ? {} : { consoleUrl }) }
     const config = yield* Effect.provide(Config.load, ConfigProvider.layer(ConfigProvider.fromUnknown({})))
-    const roles = new Set<Config.Role>(consoleUrl === undefined ? ["workers"] : ["http"])
+    const roles = new Set<Role>(consoleUrl === undefined ? ["workers"] : ["http"])
     yield* Effect.scoped(Layer.build(Banner.layer({ config, roles, json }))).pipe(
       Effect.provide(Layer.merge(broker, Layer.succeed(BoundAddress, address))),
       Effect.updateService(Console.Console, (console) =>

@@ -1,7 +1,7 @@
 /** Health sees each loop that a role should run: a layer that is missing in `src/main.ts`, `src/main` or `src/Dispatching.ts` turns this red. */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
-import { type Role, roles } from "../../src/Config.ts"
+import { type Role, roles } from "../../src/Roles.ts"
 import * as Main from "../../src/main.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"

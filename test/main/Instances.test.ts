@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Exit, Layer, Scope } from "effect"
 import { SqlClient } from "effect/sql"
-import * as Config from "../../src/Config.ts"
+import { roles } from "../../src/Roles.ts"
 import { HealthParts } from "../../src/http/Health.ts"
 import * as Main from "../../src/main.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
@@ -46,7 +46,7 @@ it.live("a process with all roles has one of each: layers, listeners, sessions, 
     const listenersBefore = listeners()
     const { builds, memoMap } = countingMemoMap()
     const scope = yield* Scope.make()
-    const service = Main.service(config, new Set(Config.roles), { json: true })
+    const service = Main.service(config, new Set(roles), { json: true })
     const context = yield* Layer.buildWithMemoMap(service, memoMap, scope)
     const listening = listeners() - listenersBefore
     const sessions = yield* Effect.provide(

@@ -23,6 +23,22 @@ export const commandsMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: faults, test: "a strike is used up although its transaction rolls back" }
   },
   {
+    name: "faults-without-a-trace",
+    breaks: "a fault strikes, and nothing on the page says so",
+    file: "src/operations/faults/FollowedFaults.ts",
+    find: "SELECT ${point}, action, delay_millis, clock_now(), ${self} FROM taken",
+    replace: "SELECT ${point}, action, delay_millis, clock_now(), ${self} FROM taken WHERE false",
+    seenBy: { file: faults, test: "each strike is on record with its process" }
+  },
+  {
+    name: "faults-on-record-for-ever",
+    breaks: "a fault that strikes at every request fills the disk",
+    file: "src/operations/faults/FollowedFaults.ts",
+    find: "const keptStrikes = 1_000",
+    replace: "const keptStrikes = 1_000_000",
+    seenBy: { file: faults, test: "each strike is on record with its process" }
+  },
+  {
     name: "faults-for-nobody",
     breaks: "an operator arms a fault, and nothing ever happens",
     file: "src/operations/faults/ArmedFaults.ts",

@@ -6,12 +6,16 @@ import { mkdtemp, readFile, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import * as Path from "node:path"
 import { root } from "../support/Postgres.ts"
+import { long } from "../vitest.config.ts"
 import { type Mutant, mutants } from "./mutants.ts"
 
-/** Long enough to start vitest on a slow machine, and for a test that waits until its own limit. */
-const timeoutMillis = 180_000
+/** Long enough to start vitest on a slow machine, and for a long suite's test that waits until its own limit. */
+const timeoutMillis = 300_000
 /** That limit: without a mistake these tests take a second at most. */
 const plantedTestMillis = 5_000
+/** Tests of a long suite take longer without a mistake, and must be red because of it. */
+const plantedLongTestMillis = 120_000
+const isLong = (file: string) => long.some((pattern) => Path.matchesGlob(file, pattern))
 /** For a hook's: it starts Postgres or Kafka, which takes seconds on a slow machine. Without them the test is skipped and sees nothing. */
 const plantedHookMillis = 30_000
 
@@ -33,7 +37,7 @@ const run = async ({ name, seenBy }: Mutant): Promise<ReadonlyArray<string>> => 
       "test/vitest.config.ts",
       "--root",
       ".",
-      `--testTimeout=${plantedTestMillis}`,
+      `--testTimeout=${isLong(seenBy.file) ? plantedLongTestMillis : plantedTestMillis}`,
       `--hookTimeout=${plantedHookMillis}`
     ]
     const which = [seenBy.file, "-t", escaped(seenBy.test), "--reporter=json", `--outputFile.json=${report}`]

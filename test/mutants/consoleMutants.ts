@@ -6,6 +6,8 @@ const travel = "test/console/Travel.test.ts"
 const decisions = "test/console/Decisions.test.ts"
 const pages = "test/console/Pages.test.ts"
 const lives = "test/console/Lives.test.ts"
+const viewers = "test/console/Viewers.test.ts"
+const bulk = "test/console/Bulk.test.ts"
 
 export const consoleMutants: ReadonlyArray<Mutant> = [
   {
@@ -87,6 +89,46 @@ export const consoleMutants: ReadonlyArray<Mutant> = [
     find: `run: resolved("delivered")`,
     replace: `run: resolved("given-up")`,
     seenBy: { file: decisions, test: "mail of unknown outcome arrived" }
+  },
+  {
+    name: "given-up-means-arrived",
+    breaks: "a mail that is given up is recorded as arrived",
+    file: "src/console/pages/Mail.js",
+    find: `run: resolved("given-up")`,
+    replace: `run: resolved("delivered")`,
+    seenBy: { file: decisions, test: "mail of unknown outcome arrived" }
+  },
+  {
+    name: "offers-a-viewer-decisions",
+    breaks: "who may only read gets the forms of all decisions, and is refused at the end",
+    file: "src/console/act.js",
+    find: "canWrite ? impossible :",
+    replace: "true ? impossible :",
+    seenBy: { file: viewers, test: "a viewer sees every page" }
+  },
+  {
+    name: "places-orders-for-a-viewer",
+    breaks: "the page asks for what its reader may not do",
+    file: "src/console/pages/orders/FollowOne.js",
+    find: "isRunning.current || !canWrite",
+    replace: "isRunning.current",
+    seenBy: { file: viewers, test: "a viewer sees every page" }
+  },
+  {
+    name: "forgets-the-cause-in-bulk",
+    breaks: "a retry of one cause takes the tasks of all causes",
+    file: "src/console/pages/Tasks.js",
+    find: "                          cause,\n                          type,",
+    replace: "                          type,",
+    seenBy: { file: bulk, test: "dead tasks of one cause are retried" }
+  },
+  {
+    name: "retries-every-consumers",
+    breaks: "a retry of one consumer's dead letters takes those of all",
+    file: "src/console/pages/DeadLetters.js",
+    find: `filters: ["consumer", "type"`,
+    replace: `filters: ["type"`,
+    seenBy: { file: bulk, test: "the dead letters of one consumer are retried" }
   },
   {
     name: "calls-a-dead-event-on-its-way",

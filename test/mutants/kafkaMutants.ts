@@ -6,9 +6,26 @@ const access = "src/brokers/kafkajs/KafkaAccess.ts"
 const accessTest = "test/brokers/kafkajs/KafkaAccess.test.ts"
 const outagesTest = "test/operations/OutageLog.test.ts"
 
+const progressTest = "test/brokers/kafkajs/KafkaProgress.test.ts"
 const brokerTest = "test/brokers/kafkajs/KafkaBroker.test.ts"
 
 export const kafkaMutants: ReadonlyArray<Mutant> = [
+  {
+    name: "connects-for-each-look",
+    breaks: "each page that shows the lag opens a connection for each consumer, again and again",
+    file: "src/brokers/kafkajs/KafkaAdmin.ts",
+    find: "Effect.onError(() => discard)",
+    replace: "Effect.ensuring(discard)",
+    seenBy: { file: progressTest, test: "is asked for through one client" }
+  },
+  {
+    name: "keeps-a-dead-client",
+    breaks: "one look after a broken connection shows no lag",
+    file: "src/brokers/kafkajs/KafkaAdmin.ts",
+    find: "Effect.retry({ times: 1 })",
+    replace: "Effect.retry({ times: 0 })",
+    seenBy: { file: progressTest, test: "is asked for through one client" }
+  },
   {
     name: "waits-for-transactions",
     breaks: "a foreign transaction that stays open stops all consumers",

@@ -3,6 +3,7 @@
  * part (`test/lab/mistakes`). These break guarantees inside a part: on a socket, in a transaction's statements, between sessions.
  */
 import { adminApiMutants } from "./adminApiMutants.ts"
+import { alertMutants } from "./alertMutants.ts"
 import { blockingMutants } from "./blockingMutants.ts"
 import { brokerMutants } from "./brokerMutants.ts"
 import { consoleMutants } from "./consoleMutants.ts"
@@ -19,6 +20,7 @@ import { floodMutants } from "./floodMutants.ts"
 import { mainMutants } from "./mainMutants.ts"
 import { guardMutants } from "./guardMutants.ts"
 import { netOutboxMutants } from "./netMutants.ts"
+import { journeyMutants } from "./journeyMutants.ts"
 import { inboxMutants } from "./inboxMutants.ts"
 import { operationsMutants } from "./operationsMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
@@ -26,7 +28,9 @@ import { commandsMutants } from "./CommandsMutants.ts"
 import { pauseMutants } from "./pauseMutants.ts"
 import { paymentsMutants } from "./paymentsMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
+import { retryingMutants } from "./retryingMutants.ts"
 import { rolesMutants } from "./rolesMutants.ts"
+import { sessionMutants } from "./sessionMutants.ts"
 import { streamMutants } from "./streamMutants.ts"
 import { taskMutants } from "./taskMutants.ts"
 import { timeZoneMutants } from "./timeZoneMutants.ts"
@@ -202,10 +206,14 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...operationsMutants,
   ...commandsMutants,
   ...adminApiMutants,
+  ...alertMutants,
   ...pauseMutants,
   ...paymentsMutants,
   ...platformMutants,
+  ...retryingMutants,
   ...rolesMutants,
+  ...sessionMutants,
+  ...journeyMutants,
   ...streamMutants,
   ...taskMutants,
   ...netOutboxMutants,

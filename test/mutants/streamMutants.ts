@@ -8,6 +8,22 @@ const journeyTest = "test/http/Journey.test.ts"
 
 export const streamMutants: ReadonlyArray<Mutant> = [
   {
+    name: "charts-begin-with-the-look",
+    breaks: "a person on call does not see what happened before the page was opened",
+    file: liveStream,
+    find: "id - since <= gapMillis ? []",
+    replace: "id - since <= Infinity ? []",
+    seenBy: { file: streamTest, test: "what was paid and published before somebody looked" }
+  },
+  {
+    name: "backlog-of-before-left-out",
+    breaks: "the chart shows no publishing while an outage's backlog was sent",
+    file: "src/application/views/PaceReport.ts",
+    find: "FROM events, span WHERE published_at >= since GROUP BY 1",
+    replace: "FROM events, span WHERE occurred_at >= since + interval '10 minutes' GROUP BY 1",
+    seenBy: { file: streamTest, test: "what was paid and published before somebody looked" }
+  },
+  {
     name: "reads-for-nobody",
     breaks: "the database is read for ever once a page was open",
     file: liveStream,
@@ -107,8 +123,8 @@ export const streamMutants: ReadonlyArray<Mutant> = [
     name: "hides-the-dead-behind-the-waiting",
     breaks: "an order that needs a person looks as if it only waited",
     file: "src/application/views/JourneyLegs.ts",
-    find: `["dead", "waiting", "now",`,
-    replace: `["waiting", "dead", "now",`,
+    find: `severity.find((state)`,
+    replace: `severity.toReversed().find((state)`,
     seenBy: { file: journeyTest, test: "a paused consumer, and one that gives an event up" }
   }
 ]

@@ -2,6 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Exit, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import { hostname } from "node:os"
 import { faultPoints } from "../../src/FaultPoints.ts"
 import { ArmedFaults } from "../../src/operations/faults/ArmedFaults.ts"
 import * as FollowedFaults from "../../src/operations/faults/FollowedFaults.ts"
@@ -75,6 +76,43 @@ it.live("an armed fault strikes in every process that takes faults, as often as 
       [false, false, false]
     )
   }).pipe(Effect.scoped, Effect.provide(world))
+)
+
+it.live(
+  "each strike is on record with its process, also where its transaction rolls back, and the newest are kept",
+  () =>
+    Effect.gen(function* () {
+      const here = yield* start
+      const sql = Context.get(here, SqlClient.SqlClient)
+      const { list, set } = Context.get(here, ArmedFaults)
+      yield* sql`
+      INSERT INTO fault_strikes (point, action, delay_millis, at, process)
+      SELECT 'pay.after-intent', 'crash', 0, clock_now(), n::text FROM generate_series(1, 1100) AS n`
+      yield* set(point, fault("fail", 2), operator)
+      yield* untilStruck(here)
+      yield* Counters.eventually(
+        "the transaction to fail",
+        Effect.map(
+          Effect.exit(
+            Transaction.run(Effect.flatMap(Faults, (points) => points.at(point))).pipe(Effect.provideContext(here))
+          ),
+          Exit.isFailure
+        )
+      )
+      yield* strikes(here)
+      const struck = (yield* list).strikes
+      assert.deepStrictEqual(
+        struck.slice(0, 3).map(({ action, point, process: by }) => [point, action, by]),
+        [
+          [point, "fail", `${process.pid}@${hostname()}`],
+          [point, "fail", `${process.pid}@${hostname()}`],
+          ["pay.after-intent", "crash", "1100"]
+        ]
+      )
+      assert.match(struck[0]!.at, /^\d{4}-\d\d-\d\dT[\d:.]+Z$/)
+      const [kept] = yield* sql<{ readonly n: number }>`SELECT count(*)::int4 AS n FROM fault_strikes`
+      assert.isAtMost(kept!.n, 1_001)
+    }).pipe(Effect.scoped, Effect.provide(world))
 )
 
 it.live("a strike is used up although its transaction rolls back", () =>

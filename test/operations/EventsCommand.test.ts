@@ -164,6 +164,10 @@ it.live(
 
       const again = yield* ServiceProcess.start({ env })
       assert.deepInclude(JSON.parse((yield* run("faults", "list", "--json")).stdout), { faults: [] })
+      assert.match(
+        (yield* run("faults", "list")).stdout,
+        new RegExp(`No fault is armed\\.[^]*STRUCK[^]*pay\\.after-charge +crash +${service.pid}@`)
+      )
       const paid = yield* post(
         again.url!,
         `/orders/${id}/pay`,

@@ -93,7 +93,7 @@ it.live(
           // A part that does not answer in time has no details.
           return (
             status === "degraded" &&
-            isDeepStrictEqual(parts.inbox.consumers?.["billing"], { parked: 2, dead: 1, gaps: 1 })
+            isDeepStrictEqual(parts.inbox.consumers?.["billing"], { retrying: 0, parked: 1, dead: 1, gaps: 1 })
           )
         })
       )

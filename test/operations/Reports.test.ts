@@ -131,6 +131,12 @@ it.live("an event that a consumer applied in the end keeps its failures, and who
     const eventId = Deliveries.idOf("a", 1)
     const partition = Deliveries.makePartition(5)
     yield* Deliveries.deliver(subscriber, partition.slice([Deliveries.record("a", 1, { data: { by: 7 } })]))
+    const behind = partition.slice([Deliveries.record("a", 2)])
+    yield* Deliveries.deliver(subscriber, behind)
+    const [tried] = yield* report.status(["one"])
+    assert.deepInclude(tried, { retrying: 1, parked: 1, dead: 0, retryingCause: "no such account" })
+    assert.isAtLeast(tried!.retryingSeconds!, 0)
+    assert.deepStrictEqual(yield* report.counts("one"), { retrying: 1, parked: 1, dead: 0, gaps: 0 })
     yield* Deliveries.retryAll(subscriber, 1)
 
     const dead = yield* report.show("one", eventId.toUpperCase())
@@ -140,7 +146,8 @@ it.live("an event that a consumer applied in the end keeps its failures, and who
     assert.deepStrictEqual((JSON.parse(dead.payload!) as { readonly data: unknown }).data, { by: 7 })
     const [status, other] = yield* report.status(["one", "other"])
     const { oldestHeldSeconds, ...counts } = status!
-    assert.deepStrictEqual(counts, { consumer: "one", retrying: 0, parked: 0, dead: 1, gaps: 0, discarded: 0 })
+    const none = { retrying: 0, retryingSeconds: null, retryingCause: null, gaps: 0, discarded: 0 }
+    assert.deepStrictEqual(counts, { consumer: "one", ...none, parked: 1, dead: 1 })
     assert.isAtLeast(oldestHeldSeconds!, 0)
     assert.isNull(other!.oldestHeldSeconds)
 

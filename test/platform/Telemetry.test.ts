@@ -5,6 +5,7 @@ import { Deferred, Effect, Layer } from "effect"
 import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
 import * as Telemetry from "../../src/platform/Telemetry.ts"
+import * as Collector from "../support/Collector.ts"
 
 /** Far above what the sockets of one connection hold. A collector that could send this much was not cut. */
 const tooMuch = 64 * 1_048_576
@@ -34,10 +35,23 @@ it.live("an answer of the collector that never ends is cut at a limit, and its c
     const collector = Telemetry.layerOtlp({
       endpoint: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
       headers: {},
-      serviceName: "test"
+      serviceName: "test",
+      instance: "1@here"
     }).pipe(Layer.provide(NodeHttpClient.layerUndici))
     // The end of the layer sends what is left.
     yield* Effect.provide(Effect.withSpan(Effect.void, "a span"), collector)
     assert.isBelow(yield* Deferred.await(closed), tooMuch)
+  }).pipe(Effect.scoped)
+)
+
+it.live("a span says which process made it, by the name that operators know", () =>
+  Effect.gen(function* () {
+    const { spans, url } = yield* Collector.make()
+    const collector = Telemetry.layerOtlp({ endpoint: url, headers: {}, serviceName: "shop", instance: "1@here" })
+    yield* Effect.provide(Effect.withSpan(Effect.void, "a span"), Layer.provide(collector, NodeHttpClient.layerUndici))
+    assert.deepStrictEqual(
+      spans().map(({ instance, service }) => [service, instance]),
+      [["shop", "1@here"]]
+    )
   }).pipe(Effect.scoped)
 )

@@ -44,6 +44,8 @@ export const kinds = { internal: 1, server: 2, client: 3, producer: 4, consumer:
 
 export interface CollectedSpan {
   readonly service: string
+  /** The process: `pid@host`. */
+  readonly instance: string
   readonly traceId: string
   readonly spanId: string
   /** Undefined for the first span of a trace. */
@@ -69,6 +71,7 @@ const read = (text: string): ReadonlyArray<CollectedSpan> =>
     scopeSpans.flatMap(({ spans }) =>
       spans.map(({ attributes, kind, name, parentSpanId, spanId, startTimeUnixNano, traceId }) => ({
         service: resource.attributes.find(({ key }) => key === "service.name")?.value.stringValue ?? "",
+        instance: resource.attributes.find(({ key }) => key === "service.instance.id")?.value.stringValue ?? "",
         traceId,
         spanId,
         parentSpanId: parentSpanId === "" ? undefined : parentSpanId,

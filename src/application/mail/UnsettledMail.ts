@@ -7,6 +7,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { isoTime } from "../../platform/IsoTime.ts"
+import * as TaskReport from "../../operations/reports/TaskReport.ts"
 import * as OperatorAudit from "../../platform/OperatorAudit.ts"
 import * as Pages from "../../platform/Pages.ts"
 import * as Rows from "../../platform/Rows.ts"
@@ -15,8 +16,11 @@ import { emailType } from "../tasks/Email.ts"
 import { Tasks } from "../../tasks/Tasks.ts"
 import { TaskId, TaskState } from "../../tasks/TaskType.ts"
 
-/** The state of a mail's delivery. `given-up`: it is not sent any more, for its task was cancelled. */
-export const MailStatus = Schema.Literals(["sending", "sent", "failed", "uncertain", "refused", "given-up"])
+/**
+ * The state of a mail's delivery. `retrying`: its last send failed, and another one follows; `failed`: none follows. `given-up`: it is not sent any
+ * more, for its task was cancelled.
+ */
+export const MailStatus = Schema.Literals(["sending", "sent", "retrying", "failed", "uncertain", "refused", "given-up"])
 export type MailStatus = typeof MailStatus.Type
 
 /** A mail. Times are ISO 8601 in UTC. */
@@ -27,7 +31,7 @@ export const ListedMail = Schema.Struct({
   subject: Schema.String,
   status: MailStatus,
   /** Of its task: a dead one is sent by nobody until an operator decides. */
-  taskState: TaskState,
+  taskState: TaskReport.State,
   sends: Schema.Int,
   /** Sends without an answer: each may have arrived. */
   uncertainSends: Schema.Int,
@@ -105,7 +109,9 @@ export class MailNotPossible extends Schema.TaggedError<MailNotPossible>()("Mail
 
 type Refusal = MailNotFound | MailNotPossible
 
-const statusSql = `CASE WHEN m.status <> 'sent' AND t.state IN ('cancelled', 'completed') THEN 'given-up' ELSE m.status END`
+const statusSql = `CASE WHEN m.status <> 'sent' AND t.state IN ('cancelled', 'completed') THEN 'given-up'
+  WHEN m.status = 'failed' AND t.state <> 'dead' THEN 'retrying' ELSE m.status END`
+const taskStateSql = "CASE t.state WHEN 'failed' THEN 'retrying' ELSE t.state END"
 
 const allMails = Rows.all(ListedMail)
 const oneCount = Rows.one(MailCounts)
@@ -208,7 +214,7 @@ export class UnsettledMail extends Context.Service<
                   ? client`m.status = 'sent'`
                   : client`m.status <> 'sent' AND ${status_} = ${status}`
           const found = yield* allMails(client`
-            SELECT m.task_id::text AS id, m.kind, m.recipient, m.subject, ${status_} AS status, t.state AS "taskState", m.sends,
+            SELECT m.task_id::text AS id, m.kind, m.recipient, m.subject, ${status_} AS status, ${client.literal(taskStateSql)} AS "taskState", m.sends,
                    m.uncertain_sends AS "uncertainSends", m.last_error AS "lastError",
                    CASE WHEN t.state IN ('pending', 'failed') THEN ${client.literal(isoTime("t.execute_at"))} END AS "nextSendAt",
                    ${client.literal(isoTime("m.updated_at"))} AS "updatedAt"
@@ -246,7 +252,7 @@ export class UnsettledMail extends Context.Service<
               if (status === "sending") yield* mark(id, "uncertain")
               const { changed } = yield* Effect.orDie(tasks.retry(id, operator))
               if (status === "sending") return "uncertain" as const
-              return changed ? status : undefined
+              return changed ? (status === "failed" ? "retrying" : status) : undefined
             })
           )
         )

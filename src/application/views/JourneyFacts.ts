@@ -21,6 +21,10 @@ export const EventFact = Schema.Struct({
   type: Schema.String,
   topic: Schema.String,
   occurredAt: Schema.String,
+  /** When the request drew the event's id, just before it wrote the event. */
+  drawnAt: Schema.String,
+  /** When it became a dead letter, or was discarded. */
+  endedAt: Text,
   traceId: Text,
   /** The payment that the event is about. */
   paymentId: Text,
@@ -101,7 +105,8 @@ const allHolds = Rows.all(HoldFact)
 const allMails = Rows.all(MailFact)
 const allPayments = Rows.all(PaymentFact)
 const allRecoveries = Rows.all(RecoveryFact)
-const oneNow = Rows.one(Schema.Struct({ at: Schema.String }))
+/** Now, and when the order's id was drawn. */
+const oneNow = Rows.one(Schema.Struct({ at: Schema.String, drawnAt: Schema.String }))
 
 /** An order is declined some times at most; the newest payments are those that a person asks about. */
 const maxPayments = 200
@@ -121,13 +126,14 @@ export const read = Effect.fn("JourneyFacts.read")(function* (
   // The view tells the states. It has no trace, and no data.
   const events = yield* allEvents(sql`
     WITH stored AS (
-      SELECT event_id, trace_id, data FROM outbox_events WHERE lane = ${lane}::int2 AND aggregate_id = ${orderId}
-      UNION ALL SELECT event_id, trace_id, data FROM outbox_parked WHERE aggregate_type = ${orderAggregate} AND aggregate_id = ${orderId}
-      UNION ALL SELECT event_id, trace_id, data FROM outbox_dead_letters WHERE aggregate_id = ${orderId}
-      UNION ALL SELECT event_id, trace_id, data FROM event_log
+      SELECT event_id, trace_id, data, NULL::timestamptz AS ended_at FROM outbox_events WHERE lane = ${lane}::int2 AND aggregate_id = ${orderId}
+      UNION ALL SELECT event_id, trace_id, data, NULL FROM outbox_parked WHERE aggregate_type = ${orderAggregate} AND aggregate_id = ${orderId}
+      UNION ALL SELECT event_id, trace_id, data, ended_at FROM outbox_dead_letters WHERE aggregate_id = ${orderId}
+      UNION ALL SELECT event_id, trace_id, data, NULL FROM event_log
         WHERE aggregate_id = ${orderId} AND aggregate_version > ${cursor}::int4 AND aggregate_version <= ${cursor + timelinePage}::int4)
     SELECT s.event_id::text AS "eventId", s.aggregate_version AS version, s.event_type AS type, s.topic,
-           ${sql.literal(isoTime("s.occurred_at"))} AS "occurredAt", stored.trace_id AS "traceId",
+           ${sql.literal(isoTime("s.occurred_at"))} AS "occurredAt", ${sql.literal(isoTime("uuid_v7_time(s.event_id)"))} AS "drawnAt",
+           ${sql.literal(isoTime("stored.ended_at"))} AS "endedAt", stored.trace_id AS "traceId",
            stored.data ->> 'paymentId' AS "paymentId", s.status, s.broker_partition AS partition, s.broker_offset::text AS "offset",
            ${sql.literal(isoTime("s.published_at"))} AS "publishedAt", s.attempts,
            ${sql.literal(isoTime("s.next_attempt_at"))} AS "nextAttemptAt", s.last_error AS "lastError"
@@ -172,7 +178,9 @@ export const read = Effect.fn("JourneyFacts.read")(function* (
   const recoveries = yield* allRecoveries(sql`
     SELECT ${sql.literal(taskColumns)}, t.idempotency_key AS key FROM outbox_tasks AS t
     WHERE t.task_type = ${paymentRecover.name} AND t.idempotency_key = ANY (${keys}::text[])`)
-  const { at } = yield* oneNow(sql`SELECT ${sql.literal(isoTime("clock_now()"))} AS at`)
-  return { at, events, effects, holds, mails, payments, recoveries }
+  const { at, drawnAt } = yield* oneNow(sql`
+    SELECT ${sql.literal(isoTime("clock_now()"))} AS at, ${sql.literal(isoTime("uuid_v7_time(id)"))} AS "drawnAt"
+    FROM (SELECT ${orderId}::uuid AS id) AS drawn`)
+  return { at, drawnAt, events, effects, holds, mails, payments, recoveries }
 }, Effect.orDie)
 export type Facts = Effect.Success<ReturnType<typeof read>>

@@ -1,13 +1,16 @@
 /** The hops of one event after its commit: lane, broker, consumers, mail. Pure functions over what is stored. */
 import { mailHop } from "./JourneyMail.ts"
 import { fact, hop, isYoung, pausedHop, pauseOf, type Surroundings, triedAt } from "./JourneyParts.ts"
+import { countOf } from "../../platform/Plural.ts"
 import type { EventFact } from "./JourneyFacts.ts"
 import type { Hop } from "./JourneyView.ts"
+
+const timesOf = (attempts: number | null) => countOf(attempts ?? 0, "time")
 
 /** What keeps the event from being sent: nothing, once it is published. */
 const laneState = (event: EventFact, around: Surroundings): Pick<Hop, "state"> & Partial<Hop> => {
   const { facts, laneOwner } = around
-  const { attempts, eventId, lastError, nextAttemptAt, occurredAt, status, topic } = event
+  const { attempts, endedAt, eventId, lastError, nextAttemptAt, occurredAt, status, topic } = event
   const decide = { page: "dead-letters", command: `paid-once outbox show ${eventId}` }
   switch (status) {
     case "published":
@@ -15,23 +18,24 @@ const laneState = (event: EventFact, around: Surroundings): Pick<Hop, "state"> &
     case "dead":
       return {
         state: "dead",
-        why: `the broker refused it ${attempts ?? 0} times: ${lastError ?? "no reason is stored"}`,
+        at: endedAt,
+        why: `the broker refused it ${timesOf(attempts)}: ${lastError ?? "no reason is stored"}`,
         frees: "an operator retries or discards it",
         ...decide
       }
     case "discarded":
-      return { state: "discarded", why: "an operator has discarded it: nobody gets it", ...decide }
+      return { state: "discarded", at: endedAt, why: "an operator has discarded it: nobody gets it", ...decide }
     case "retrying":
       return {
-        state: "waiting",
-        why: `the broker refused it ${attempts ?? 0} times: ${lastError ?? "no reason is stored"}`,
+        state: "retrying",
+        why: `the broker refused it ${timesOf(attempts)}: ${lastError ?? "no reason is stored"}`,
         frees: triedAt(nextAttemptAt),
         ...decide
       }
     case "parked": {
       const head = facts.holds.find(({ consumer }) => consumer === null)
       return {
-        state: "waiting",
+        state: "parked",
         why: `an earlier event of this order was refused: ${head?.lastError ?? "no reason is stored"}`,
         frees: "that event is published, or an operator decides about it",
         page: "dead-letters",
@@ -59,7 +63,7 @@ const laneState = (event: EventFact, around: Surroundings): Pick<Hop, "state"> &
 /** The lane and the broker. */
 export const sendingHops = (event: EventFact, around: Surroundings, after: string): ReadonlyArray<Hop> => {
   const { lane, laneOwner } = around
-  const { attempts, offset, partition, publishedAt, traceId } = event
+  const { attempts, occurredAt, offset, partition, publishedAt, traceId } = event
   const isPublished = event.status === "published"
   return [
     hop({
@@ -67,6 +71,7 @@ export const sendingHops = (event: EventFact, around: Surroundings, after: strin
       kind: "lane",
       after,
       title: `Lane ${lane}`,
+      at: occurredAt,
       traceId,
       process: isPublished ? null : laneOwner,
       facts: attempts === null || attempts === 0 ? [] : fact("refusals", attempts),
@@ -89,7 +94,8 @@ export const sendingHops = (event: EventFact, around: Surroundings, after: strin
           after: "lane",
           title: event.topic,
           state: event.status === "discarded" ? "discarded" : "waiting",
-          why: "the event has not left its lane"
+          why: "the event has not left its lane",
+          frees: event.status === "discarded" ? null : "the lane sends it"
         })
   ]
 }
@@ -113,7 +119,11 @@ const unread = (event: EventFact, consumer: string, around: Surroundings): Pick<
     }
   }
   const ahead = BigInt(event.offset ?? "0") - BigInt(own.committed ?? "0")
-  if (ahead < 0n) return { state: "dropped", why: "the consumer has read on, and retention has dropped its mark" }
+  if (ahead < 0n)
+    return {
+      state: "dropped",
+      why: "the consumer has read on: it was skipped or lost, or retention has dropped its mark"
+    }
   if (own.owner === null) {
     return {
       state: "waiting",
@@ -140,8 +150,8 @@ const consumerState = (event: EventFact, consumer: string, around: Surroundings)
   if (found === undefined && applied.has(`${consumer} ${eventId}`)) return { state: "done" }
   if (found === undefined) {
     if (status === "published") return unread(event, consumer, around)
-    const isOver = status === "discarded"
-    return { state: isOver ? "discarded" : "waiting", why: "the event is not published" }
+    const why = "the event is not published"
+    return status === "discarded" ? { state: "discarded", why } : { state: "waiting", why, frees: "the lane sends it" }
   }
   const reason = found.lastError ?? "no reason is stored"
   const decide = {
@@ -153,7 +163,7 @@ const consumerState = (event: EventFact, consumer: string, around: Surroundings)
       return {
         state: "dead",
         at: found.at,
-        why: `it failed ${found.attempts ?? 0} times: ${reason}`,
+        why: `it failed ${timesOf(found.attempts)}: ${reason}`,
         frees: "an operator retries, skips or discards it",
         ...decide
       }
@@ -161,22 +171,26 @@ const consumerState = (event: EventFact, consumer: string, around: Surroundings)
       return { state: "discarded", at: found.at, why: "an operator has discarded it for this consumer", ...decide }
     case "retrying":
       return {
-        state: "waiting",
-        why: `it failed ${found.attempts ?? 0} times: ${reason}`,
+        state: "retrying",
+        at: found.at,
+        why: `it failed ${timesOf(found.attempts)}: ${reason}`,
         frees: triedAt(found.nextAttemptAt),
         ...decide
       }
     case "gap":
       return {
-        state: "waiting",
-        why: "an earlier event of this order has not come",
-        frees: "the missing event",
-        ...decide
+        state: "parked",
+        at: found.at,
+        why: found.lastError ?? "an earlier event of this order has not come",
+        frees: "the missing event, or an operator goes on without it",
+        ...decide,
+        command: `paid-once inbox skip ${consumer} ${eventId}`
       }
     case "parked": {
       const head = facts.holds.find((hold) => hold.consumer === consumer)
       return {
-        state: "waiting",
+        state: "parked",
+        at: found.at,
         why: `an earlier event of this order can't be applied: ${head?.lastError ?? "no reason is stored"}`,
         frees: "that event is applied, or an operator decides about it",
         ...decide,

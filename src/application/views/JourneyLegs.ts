@@ -6,23 +6,36 @@ import type { Hop, HopState, Leg } from "./JourneyView.ts"
 import { type Phase, recoveryKeyOf } from "../tasks/PaymentRecover.ts"
 
 /** The worst state comes first: a leg has the worst of its hops. */
-const severity: ReadonlyArray<HopState> = ["dead", "waiting", "now", "discarded", "dropped", "done"]
+const severity: ReadonlyArray<HopState> = [
+  "dead",
+  "retrying",
+  "parked",
+  "waiting",
+  "now",
+  "discarded",
+  "dropped",
+  "done"
+]
 
 const worst = (hops: ReadonlyArray<Hop>): HopState =>
   severity.find((state) => hops.some((one) => one.state === state)) ?? "done"
 
-/** Each hop with the time since the last hop on its way whose time is known. */
+/**
+ * Each hop with the time since the last hop on its way whose time is known. A hop whose time is later is passed over: a consumer can be faster
+ * than the mark after the acknowledgement, and an id's time may be a little ahead of the database's clock.
+ */
 const timed = (hops: ReadonlyArray<Hop>): ReadonlyArray<Hop> => {
   const byId = new Map(hops.map((one) => [one.id, one]))
-  const since = ({ after }: Hop): string | null => {
+  const since = (after: string | null, end: string): (Hop & { readonly at: string }) | undefined => {
     const before = after === null ? undefined : byId.get(after)
-    return before === undefined ? null : (before.at ?? since(before))
+    if (before === undefined) return undefined
+    const { at } = before
+    return at !== null && Date.parse(at) <= Date.parse(end) ? { ...before, at } : since(before.after, end)
   }
   return hops.map((one) => {
-    const from = since(one)
-    // A consumer can be faster than the mark after the acknowledgement, whose time is the broker's hop.
-    const millis = one.at === null || from === null ? null : Math.max(0, Date.parse(one.at) - Date.parse(from))
-    return { ...one, millis }
+    const from = one.at === null ? undefined : since(one.after, one.at)
+    if (one.at === null || from === undefined) return one
+    return { ...one, since: from.id, millis: Date.parse(one.at) - Date.parse(from.at) }
   })
 }
 
@@ -41,14 +54,14 @@ const legOf = (fields: Pick<Leg, "title"> & Partial<Leg>, hops: ReadonlyArray<Ho
   }
 }
 
-/** Only what began a payment is stored of a request. */
-const requestHop = (title: string, traceId: string | null, payment?: PaymentFact): Hop =>
+/** No row has the time of a request: `at` is the first time that is stored of its work. */
+const requestHop = (title: string, at: string | null, traceId: string | null, payment?: PaymentFact): Hop =>
   hop({
     id: "request",
     kind: "request",
     title,
     state: "done",
-    at: payment?.createdAt ?? null,
+    at,
     traceId,
     facts: payment === undefined ? [] : fact("Idempotency-Key", payment.requestKey)
   })
@@ -132,20 +145,25 @@ const titles: Readonly<Record<string, string>> = {
 
 /** What led to the event's commit. */
 const beginning = (event: EventFact, payment: PaymentFact | undefined, around: Surroundings): ReadonlyArray<Hop> => {
-  const { occurredAt, traceId, type } = event
+  const { drawnAt, occurredAt, traceId, type } = event
   if (payment !== undefined && type === "OrderRefunded") {
     const made = { at: occurredAt, what: "refunded" }
-    return [requestHop("Refund", traceId), ...gatewayHops(payment, "refund", around, made, traceId)]
+    return [
+      requestHop("Refund", payment.refundBegunAt, traceId),
+      ...gatewayHops(payment, "refund", around, made, traceId)
+    ]
   }
   if (payment !== undefined) {
     const declined = `declined: ${payment.declineReason ?? "no reason is stored"}`
     // When the gateway answered is not stored: its answer is recorded in the event's transaction.
     const outcome = { at: occurredAt, what: type === "PaymentDeclined" ? declined : "captured" }
-    return [requestHop("Pay", traceId, payment), ...gatewayHops(payment, "charge", around, outcome, traceId)]
+    return [
+      requestHop("Pay", payment.createdAt, traceId, payment),
+      ...gatewayHops(payment, "charge", around, outcome, traceId)
+    ]
   }
-  return [
-    requestHop(type === "OrderPlaced" ? "Place an order" : type === "OrderCancelled" ? "Cancel" : "Request", traceId)
-  ]
+  if (type === "OrderPlaced") return [requestHop("Place an order", around.facts.drawnAt, traceId)]
+  return [requestHop(type === "OrderCancelled" ? "Cancel" : "Request", drawnAt, traceId)]
 }
 
 const eventLeg = (event: EventFact, around: Surroundings): Leg => {
@@ -175,7 +193,10 @@ const paymentLeg = (payment: PaymentFact, around: Surroundings): ReadonlyArray<L
   const legs: Array<Leg> = []
   const traceId = recoveryOf(payment, "charge", around)?.traceId ?? null
   if (status === "charging" || (status === "manual" && captured === undefined)) {
-    const hops = [requestHop("Pay", traceId, payment), ...gatewayHops(payment, "charge", around, undefined, traceId)]
+    const hops = [
+      requestHop("Pay", payment.createdAt, traceId, payment),
+      ...gatewayHops(payment, "charge", around, undefined, traceId)
+    ]
     const isDead = status === "manual"
     const commit = hop({
       id: "commit",
@@ -183,7 +204,8 @@ const paymentLeg = (payment: PaymentFact, around: Surroundings): ReadonlyArray<L
       after: "charge",
       title: "Order and event",
       state: "waiting",
-      why: "the outcome of the charge is not known"
+      why: "the outcome of the charge is not known",
+      frees: "the outcome"
     })
     legs.push(legOf({ title: isDead ? "Payment of unknown outcome" : "Paying", paymentId }, [...hops, commit]))
   }
@@ -191,7 +213,10 @@ const paymentLeg = (payment: PaymentFact, around: Surroundings): ReadonlyArray<L
   if (isRefunding || (status === "refunded" && !hasEvent("OrderRefunded"))) {
     const made = status === "refunded" ? { at: payment.refundedAt, what: "refunded" } : undefined
     const trace = recoveryOf(payment, "refund", around)?.traceId ?? traceId
-    const hops = [requestHop("Refund", trace), ...gatewayHops(payment, "refund", around, made, trace)]
+    const hops = [
+      requestHop("Refund", payment.refundBegunAt, trace),
+      ...gatewayHops(payment, "refund", around, made, trace)
+    ]
     legs.push(legOf({ title: made === undefined ? "Refunding" : "Given back", paymentId }, hops))
   }
   return legs

@@ -13,10 +13,13 @@ const mailState = (event: EventFact, receipt: Hop, around: Surroundings): Pick<H
   if (mail === undefined) {
     return receipt.state === "done"
       ? { state: "dropped", why: "cleanup has deleted its task" }
-      : {
-          state: receipt.state === "discarded" ? "discarded" : "waiting",
-          why: `${receipts.name} has not asked for it yet`
-        }
+      : receipt.state === "discarded"
+        ? { state: "discarded", why: `${receipts.name} never asks for it` }
+        : {
+            state: "waiting",
+            why: `${receipts.name} has not asked for it yet`,
+            frees: `${receipts.name} applies the event`
+          }
   }
   const { attempts, executeAt, finishedAt, lastError, leasedBy, sentAt, sends, state, status, taskId } = mail
   const known = {
@@ -51,7 +54,7 @@ const mailState = (event: EventFact, receipt: Hop, around: Surroundings): Pick<H
       if (state === "pending" && isYoung(around.facts.at, mail.enqueuedAt)) return { ...known, state: "now" }
       return {
         ...known,
-        state: "waiting",
+        state: state === "failed" ? "retrying" : "waiting",
         why: lastError === null ? "no worker has taken it yet" : `it was not sent: ${lastError}`,
         frees: triedAt(executeAt)
       }

@@ -24,6 +24,7 @@ const untold = {
   after: null,
   at: null,
   millis: null,
+  since: null,
   process: null,
   traceId: null,
   facts: [],

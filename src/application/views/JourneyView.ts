@@ -4,10 +4,19 @@ import { OrderId } from "../../domain/Ids.ts"
 import { OrderSummary } from "../Orders.ts"
 
 /**
- * How far a hop is. `done`; `now`: under way; `waiting`: for something that `why` names; `dead`: for an operator; `discarded`: an operator has
- * ended it; `dropped`: retention has deleted what would tell.
+ * How far a hop is. `done`; `now`: under way; `retrying`: it failed, and is tried again; `parked`: behind an earlier event of the order; `waiting`:
+ * for something else that `why` names; `dead`: for an operator; `discarded`: an operator has ended it; `dropped`: retention has deleted what would tell.
  */
-export const HopState = Schema.Literals(["done", "now", "waiting", "dead", "discarded", "dropped"])
+export const HopState = Schema.Literals([
+  "done",
+  "now",
+  "retrying",
+  "parked",
+  "waiting",
+  "dead",
+  "discarded",
+  "dropped"
+])
 export type HopState = typeof HopState.Type
 
 /**
@@ -39,17 +48,25 @@ export const Hop = Schema.Struct({
   /** A few words: `Intent`, `Lane 37`, `billing`. */
   title: Schema.String,
   state: HopState,
-  /** When it reached its state, ISO 8601 in UTC; null where that is not stored. */
+  /**
+   * When it reached its state, ISO 8601 in UTC; null where that is not stored. A request's is that of the first id that it drew. A lane's is the
+   * commit, which puts the event into it, and a broker's the mark, which follows the acknowledgement.
+   */
   at: Schema.NullOr(Schema.String),
-  /** Since the last hop on its way whose time is known; null where its own is not. */
+  /** Since the hop `since`, never negative; null where there is none. */
   millis: Schema.NullOr(Schema.Number),
-  /** The process that did it, or owns it now; null where that is not stored. */
+  /**
+   * The last hop on its way whose time is known and not after its own; null where there is none. A consumer may be done before the mark of its
+   * event is written, and is then timed from the lane.
+   */
+  since: Schema.NullOr(Schema.String),
+  /** The process that has it now. Null where it is done: no row says who did it, and its trace does. */
   process: Schema.NullOr(Schema.String),
   traceId: Schema.NullOr(Schema.String),
   facts: Schema.Array(Fact),
   /** Why it waits, is dead or discarded, in a sentence; null where it is done. */
   why: Schema.NullOr(Schema.String),
-  /** What would free it, in a sentence; null where nothing holds it. */
+  /** What would free it, in a sentence, for all that waits; null where nothing holds it. */
   frees: Schema.NullOr(Schema.String),
   /** The console's page where a person can act, relative to /console/; null where there is nothing to do. */
   page: Schema.NullOr(Schema.String),
@@ -62,7 +79,7 @@ export type Hop = typeof Hop.Type
 export const Leg = Schema.Struct({
   /** `Placed`, `Paid`, `Payment declined`, `Paying`, `Cancelled`, `Refunded`, `Refunding`. */
   title: Schema.String,
-  /** The worst state of its hops: dead, waiting, now, done. */
+  /** The worst state of its hops: dead, retrying, parked, waiting, now, done. */
   state: HopState,
   /** The order's version; null before there is an event. */
   version: Schema.NullOr(Schema.Int),

@@ -6,6 +6,7 @@ import { OutboxReport } from "../../operations/reports/OutboxReport.ts"
 import { PauseDecisions } from "../../operations/pauses/PauseDecisions.ts"
 import { TaskReport } from "../../operations/reports/TaskReport.ts"
 import * as Rows from "../../platform/Rows.ts"
+import { plural } from "../../platform/Plural.ts"
 import { UnsettledMail } from "../mail/UnsettledMail.ts"
 import { PaymentReport } from "./PaymentReport.ts"
 import type { Decision, StatusView } from "./StatusView.ts"
@@ -16,8 +17,7 @@ const Ages = Schema.Struct({
   outbox: Schema.NullOr(Schema.Number),
   consumers: Schema.Array(
     Schema.Struct({ consumer: Schema.String, dead: Schema.NullOr(Schema.Number), gap: Schema.NullOr(Schema.Number) })
-  ),
-  tasks: Schema.Array(Schema.Struct({ type: Schema.String, dead: Schema.NullOr(Schema.Number) }))
+  )
 })
 /** Since when the first thing of each kind waits for a person, in seconds; null where nothing does. */
 type Ages = typeof Ages.Type
@@ -29,7 +29,11 @@ type Counted = Omit<StatusView, "decisions">
 const deadTasks = ({ mail, tasks }: Counted) =>
   tasks
     .filter(({ state }) => state === "dead")
-    .map(({ count, type }) => ({ type, count: type === emailType.name ? Math.max(0, count - mail.dead) : count }))
+    .map(({ count, type, ...dead }) => ({
+      ...dead,
+      type,
+      count: type === emailType.name ? Math.max(0, count - mail.dead) : count
+    }))
     .filter(({ count }) => count > 0)
 
 const oldest = (ages: ReadonlyArray<number | null>) => {
@@ -37,20 +41,17 @@ const oldest = (ages: ReadonlyArray<number | null>) => {
   return known.length === 0 ? null : Math.max(...known)
 }
 
-const of = (count: number, one: string, many: string) => (count === 1 ? one : many)
-
 /** What needs a person, the oldest first. */
 const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
   const { consumers, mail, outbox, payments } = counted
   const dead = deadTasks(counted)
-  const deadTypes = new Set(dead.map(({ type }) => type))
   const deadCount = dead.reduce((sum, { count }) => sum + count, 0)
   const all: ReadonlyArray<Decision> = [
     {
       kind: "payment",
       count: payments.manual,
       sinceSeconds: payments.manualSeconds,
-      what: of(payments.manual, "payment of unknown outcome", "payments of unknown outcome"),
+      what: plural(payments.manual, "payment of unknown outcome", "payments of unknown outcome"),
       page: "payments?status=manual",
       command: "paid-once payments list --status manual"
     },
@@ -58,7 +59,7 @@ const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
       kind: "outbox event",
       count: outbox.dead,
       sinceSeconds: ages.outbox,
-      what: of(outbox.dead, "event that the broker refused", "events that the broker refused"),
+      what: plural(outbox.dead, "event that the broker refused", "events that the broker refused"),
       page: "dead-letters",
       command: "paid-once outbox list"
     },
@@ -70,7 +71,7 @@ const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
           consumer,
           count: dead,
           sinceSeconds: since?.dead ?? null,
-          what: of(dead, `event that ${consumer} can't apply`, `events that ${consumer} can't apply`),
+          what: plural(dead, `event that ${consumer} can't apply`, `events that ${consumer} can't apply`),
           page: `dead-letters?side=inbox&consumer=${consumer}`,
           command: `paid-once inbox list --consumer ${consumer}`
         },
@@ -79,7 +80,11 @@ const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
           consumer,
           count: gaps,
           sinceSeconds: since?.gap ?? null,
-          what: of(gaps, `order of which ${consumer} misses an event`, `orders of which ${consumer} misses an event`),
+          what: plural(
+            gaps,
+            `order of which ${consumer} misses an event`,
+            `orders of which ${consumer} misses an event`
+          ),
           page: `dead-letters?side=inbox&consumer=${consumer}&status=gap`,
           command: `paid-once inbox list --consumer ${consumer} --status gap`
         }
@@ -88,8 +93,8 @@ const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
     {
       kind: "task",
       count: deadCount,
-      sinceSeconds: oldest(ages.tasks.filter(({ type }) => deadTypes.has(type)).map((age) => age.dead)),
-      what: of(deadCount, "dead task", "dead tasks"),
+      sinceSeconds: oldest(dead.map(({ sinceSeconds }) => sinceSeconds)),
+      what: plural(deadCount, "dead task", "dead tasks"),
       page: "tasks?state=dead",
       command: "paid-once tasks list --by-cause"
     },
@@ -97,7 +102,7 @@ const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
       kind: "mail",
       count: mail.dead,
       sinceSeconds: mail.deadSeconds,
-      what: of(mail.dead, "mail that nobody sends any more", "mails that nobody sends any more"),
+      what: plural(mail.dead, "mail that nobody sends any more", "mails that nobody sends any more"),
       page: "mail?status=dead",
       command: "paid-once mail list --status dead"
     }
@@ -139,40 +144,28 @@ export class StatusReport extends Context.Service<
 
       const age = (from: string) => sql.literal(`extract(epoch FROM clock_now() - (${from}))::float8`)
       /** Each age is the first entry of an index. */
-      const ages = (taskTypes: ReadonlyArray<string>) =>
-        oneAges(sql`
+      const ages = oneAges(sql`
           SELECT ${age("SELECT min(ended_at) FROM outbox_dead_letters WHERE status = 'dead'")} AS outbox,
                  (SELECT coalesce(json_agg(json_build_object(
                     'consumer', c.name,
                     'dead', ${age("SELECT min(ended_at) FROM inbox_dead_letters WHERE status = 'dead' AND consumer_name = c.name")},
                     'gap', ${age("SELECT min(held_at) FROM inbox_holds WHERE status = 'gap' AND consumer_name = c.name")})), '[]')
-                  FROM unnest(${[...names]}::text[]) AS c(name)) AS consumers,
-                 (SELECT coalesce(json_agg(json_build_object(
-                    'type', t.name,
-                    'dead', ${age("SELECT min(finished_at) FROM outbox_tasks WHERE state = 'dead' AND task_type = t.name")})), '[]')
-                  FROM unnest(${[...taskTypes]}::text[]) AS t(name)) AS tasks`)
+                  FROM unnest(${[...names]}::text[]) AS c(name)) AS consumers`)
 
       const read = Effect.gen(function* () {
         const paused = yield* pauses.all
         const counted: Counted = {
           outbox: yield* outbox.status,
-          consumers: yield* Effect.forEach(names, (consumer) =>
-            Effect.map(inbox.counts(consumer), (counts) => ({
-              consumer,
-              isPaused: paused.some(({ kind, name }) => kind === "consumer" && name === consumer),
-              ...counts
-            }))
-          ),
+          consumers: (yield* inbox.status(names)).map((one) => ({
+            ...one,
+            isPaused: paused.some(({ kind, name }) => kind === "consumer" && name === one.consumer)
+          })),
           tasks: yield* tasks.counts,
           payments: yield* payments.counts,
           mail: yield* mail.counts,
           paused
         }
-        const dead = deadTasks(counted)
-        return {
-          ...counted,
-          decisions: decisionsIn(counted, yield* Effect.orDie(ages(dead.map(({ type }) => type))))
-        }
+        return { ...counted, decisions: decisionsIn(counted, yield* Effect.orDie(ages)) }
       }).pipe(Effect.withSpan("StatusReport.read"))
 
       return StatusReport.of({ read })

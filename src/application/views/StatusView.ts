@@ -25,11 +25,7 @@ export const Decision = Schema.Struct({
 export type Decision = typeof Decision.Type
 
 /** A consumer, without its partitions: those the broker knows. */
-export const ConsumerStatus = Schema.Struct({
-  consumer: Schema.String,
-  isPaused: Schema.Boolean,
-  ...InboxReport.Counts.fields
-})
+export const ConsumerStatus = Schema.Struct({ ...InboxReport.Status.fields, isPaused: Schema.Boolean })
 
 export const StatusView = Schema.Struct({
   outbox: OutboxReport.Status,
@@ -57,10 +53,10 @@ export const Sample = Schema.Struct({
   publishLatencyMillis: Schema.NullOr(Schema.Struct({ p50: Schema.Number, p99: Schema.Number })),
   /** Records that each consumer has done with since the sample before. A consumer of which that is not known is missing. */
   effectsPerSecond: Schema.Record(Schema.String, Schema.Number),
-  /** Events in the queue, counted up to a bound. */
-  queued: Schema.Int,
-  /** 0 when the queue is empty. */
-  oldestQueuedSeconds: Schema.Number,
+  /** Events in the queue, counted up to a bound; null for a time at which nobody looked. */
+  queued: Schema.NullOr(Schema.Int),
+  /** 0 when the queue is empty; null for a time at which nobody looked. */
+  oldestQueuedSeconds: Schema.NullOr(Schema.Number),
   /** The slowest consumer has yet to read a record that is at least so old; 0 when all have read all, null where that is not known. */
   lagSecondsWorst: Schema.NullOr(Schema.Number)
 }).annotate({ identifier: "Sample" })

@@ -2,7 +2,7 @@
 import { Clock, Effect, Layer } from "effect"
 import kafkajs, { type Admin } from "kafkajs"
 import { GroupProgress } from "../GroupProgress.ts"
-import { ask, withAdmin } from "./KafkaAdmin.ts"
+import { ask, withKeptAdmin } from "./KafkaAdmin.ts"
 import { KafkaSettings, makeClients } from "./KafkaClient.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
 
@@ -26,13 +26,13 @@ const ownersOf = (admin: Admin, group: string, wireTopic: string) =>
     }
   )
 
-/** See {@link GroupProgress}. Records that retention has dropped before they were read do not count as lag. It connects for each question. */
+/** See {@link GroupProgress}. Records that retention has dropped before they were read do not count as lag. Questions share a client. */
 export const layer: Layer.Layer<GroupProgress, never, KafkaSettings> = Layer.effect(
   GroupProgress,
   Effect.gen(function* () {
     const { access = {}, prefix } = yield* KafkaSettings
     const { toUnavailable } = KafkaErrors.make(access, yield* Clock.Clock)
-    const admins = withAdmin(yield* makeClients)
+    const admins = yield* withKeptAdmin(yield* makeClients)
 
     return GroupProgress.of({
       of: Effect.fn("KafkaProgress.of")((group, topic) => {

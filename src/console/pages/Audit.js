@@ -6,6 +6,7 @@ import { useLoad } from "../load.js"
 import { Empty, Loaded, PageHead, Section, Time } from "../parts.js"
 import { useQuery } from "../router.js"
 import { Pager, Table } from "../table.js"
+import { Change, Subject } from "./auditEntry.js"
 
 /** A person who looks at the audit sees a new entry within this time. */
 const refreshMillis = 5_000
@@ -24,38 +25,13 @@ const subjects = [
   "order"
 ]
 
-/** @param {unknown} value */
-const word = (value) => (typeof value === "string" ? value : JSON.stringify(value))
-
-/**
- * Each value that changed, as it was and as it is.
- *
- * @param {{ readonly before: Readonly<Record<string, unknown>> | null, readonly after: Readonly<Record<string, unknown>> | null }} props
- */
-const Change = ({ after, before }) => {
-  const [was, is] = [before ?? {}, after ?? {}]
-  const names = [...new Set([...Object.keys(was), ...Object.keys(is)])]
-  return names.length === 0
-    ? html`<span class="dim">–</span>`
-    : html`<ul class="plain">
-        ${names.map(
-          (name) =>
-            html`<li key=${name}>
-              <span class="dim">${name}</span>
-              ${name in was ? html`<code>${word(was[name])}</code>` : html`<span class="dim">nothing</span>`}
-              ${" → "}${name in is ? html`<code>${word(is[name])}</code>` : html`<span class="dim">nothing</span>`}
-            </li>`
-        )}
-      </ul>`
-}
-
 const columns = [
   { head: "When", cell: (/** @type {any} */ { at }) => html`<${Time} at=${at} />` },
   { head: "Who", cell: (/** @type {any} */ { actor }) => html`<span class="error">${actor}</span>` },
   { head: "Did", cell: (/** @type {any} */ { action }) => action },
   {
     head: "To",
-    cell: (/** @type {any} */ { subject, subjectId }) => html`${subject}<br /><code class="error">${subjectId}</code>`
+    cell: (/** @type {any} */ entry) => html`<${Subject} of=${entry} />`
   },
   {
     head: "Why",
@@ -63,7 +39,7 @@ const columns = [
     cell: (/** @type {any} */ { reason }) => html`<span class="error">${reason}</span>`
   },
   {
-    head: "Before → after",
+    head: "Changed",
     as: /** @type {const} */ ("wide"),
     cell: (/** @type {any} */ entry) => html`<${Change} before=${entry.before} after=${entry.after} />`
   }

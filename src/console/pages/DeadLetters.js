@@ -18,7 +18,7 @@ const refreshMillis = 5_000
 
 /** The result of a bulk retry, as a sentence. */
 const retold = (/** @type {any} */ { refusedCount, retried }) =>
-  `${counted(retried, "event")} tried again${refusedCount > 0 ? `, ${number(refusedCount)} could not be: their state has changed` : ""}.`
+  `${counted(retried, "event")} tried again${refusedCount > 0 ? `, ${number(refusedCount)} could not be: ${refusedCount === 1 ? "its" : "their"} state has changed` : ""}.`
 
 const why = {
   head: "Why",
@@ -53,7 +53,7 @@ const sides = {
     states: ["dead", "retrying", "parked", "queued", "discarded"],
     any: "dead and retrying",
     where: { name: "topic", label: "Topic" },
-    does: "go to the broker again, in the order of their versions.",
+    does: "will go to the broker again, in the order of versions.",
     keyOf: (/** @type {any} */ event) => event.eventId,
     nameOf: (/** @type {any} */ event) =>
       `${event.eventType} version ${event.aggregateVersion} of ${event.aggregateId}`,
@@ -86,7 +86,7 @@ const sides = {
     states: ["dead", "retrying", "gap", "parked", "discarded"],
     any: "dead, retrying and gaps",
     where: { name: "consumer", label: "Consumer" },
-    does: "are tried again, in the order of their versions.",
+    does: "will be tried again, in the order of versions.",
     keyOf: (/** @type {any} */ event) => `${event.consumer} ${event.eventId}`,
     nameOf: (/** @type {any} */ event) => `${event.eventType ?? "record"} ${event.eventId} for ${event.consumer}`,
     actions: actionsOfInbox,

@@ -11,7 +11,7 @@ import { Pager, Table } from "../table.js"
 /** A person who looks at a list sees what others did within this time. */
 const refreshMillis = 5_000
 
-const statuses = ["dead", "uncertain", "failed", "refused", "sending", "given-up", "sent"]
+const statuses = ["dead", "uncertain", "retrying", "failed", "refused", "sending", "given-up", "sent"]
 
 /**
  * @param {any} mail

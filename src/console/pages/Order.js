@@ -48,6 +48,10 @@ export const Page = ({ segments: [id = ""] }) => {
               (leg) =>
                 html`<${Leg} key=${`${leg.eventId} ${leg.paymentId} ${leg.title}`} leg=${leg} onDone=${load.reload} />`
             )}
+          <p class="dim">
+            Times are the database's. A process is named while it has a step. Which one has done a step stands in its
+            trace, as service.instance.id, where traces are collected.
+          </p>
           ${legs.length === 0 ? html`<${Section} title="Nothing to tell"><p>No event of this order is known any more.</p><//>` : null}
           <${Pager} nextCursor=${nextCursor} count=${legs.length} />`}
     <//>`

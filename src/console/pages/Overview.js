@@ -1,4 +1,7 @@
-/** What a person on call asks first: is money moving, what needs a person, who does what now. */
+/**
+ * What a person on call asks first, in the order of asking, which a phone shows from top to bottom: is money moving, what needs a person, how has it
+ * been lately, what is not at its end, and who does what now.
+ */
 import { html } from "../html.js"
 import { live } from "../live.js"
 import { Loading, PageHead } from "../parts.js"
@@ -22,15 +25,16 @@ export const Page = () => {
     <${Verdict} />
     <${Needs} overview=${overview} />
     <${Tiles} overview=${overview} />
-    <div class="two">
-      <${Lanes} overview=${overview} />
-      <div class="stack"><${Consumers} overview=${overview} /><${Paused} overview=${overview} /></div>
-    </div>
     <${History} />
     <div class="two">
-      <${Tasks} overview=${overview} />
       <div class="stack">
         <${Payments} overview=${overview} />
+        <${Consumers} overview=${overview} />
+        <${Tasks} overview=${overview} />
+        <${Paused} overview=${overview} />
+      </div>
+      <div class="stack">
+        <${Lanes} overview=${overview} />
         <${Machinery} overview=${overview} />
       </div>
     </div>`

@@ -3,10 +3,16 @@ import { useState } from "preact/hooks"
 import { html } from "../html.js"
 import { useLoad } from "../load.js"
 import { Empty, Loaded, PageHead, Section } from "../parts.js"
+import { Inline } from "../markdown.js"
 import { Table } from "../table.js"
 
 const columns = [
-  { head: "Variable", cell: (/** @type {any} */ { variable }) => html`<code>${variable}</code>` },
+  {
+    head: "Variable",
+    as: /** @type {const} */ ("wide"),
+    cell: (/** @type {any} */ { description, variable }) =>
+      html`<code>${variable}</code><br /><small class="dim"><${Inline} text=${description} /></small>`
+  },
   {
     head: "Value",
     as: /** @type {const} */ ("wide"),
@@ -26,13 +32,10 @@ export const Page = () => {
   const load = useLoad("/admin/settings")
   const [wanted, setWanted] = useState("")
   const [only, setOnly] = useState(false)
-  const matches = (/** @type {any} */ { isDefault, variable }) =>
-    (!only || !isDefault) && variable.toLowerCase().includes(wanted.trim().toLowerCase())
+  const matches = (/** @type {any} */ { description, isDefault, variable }) =>
+    (!only || !isDefault) && `${variable} ${description}`.toLowerCase().includes(wanted.trim().toLowerCase())
   return html`<${PageHead} title="Settings" />
-    <p>
-      As the process that answers has read them at its start. A change takes effect with the next start.
-      <code>docs/reference.md</code> says what each is for.
-    </p>
+    <p>As the process that answers has read them at its start. A change takes effect with the next start.</p>
     <form
       class="filter"
       role="search"

@@ -15,8 +15,8 @@ import { taskActions } from "./taskActions.js"
 /** A person who looks at a list sees what others did within this time. */
 const refreshMillis = 5_000
 
-const states = ["pending", "processing", "failed", "dead", "completed", "cancelled"]
-const waiting = ["pending", "processing", "failed", "dead"]
+const states = ["pending", "processing", "retrying", "dead", "completed", "cancelled"]
+const waiting = ["pending", "processing", "retrying", "dead"]
 
 const retold = (/** @type {any} */ { retried, skipped = 0 }) =>
   `${counted(retried, "task")} tried again${skipped > 0 ? `, ${number(skipped)} had been taken meanwhile` : ""}.`
@@ -135,7 +135,7 @@ const Causes = ({ filter: { sinceSeconds, type }, onDone }) => {
                           ...(sinceSeconds === undefined ? {} : { sinceSeconds: Number(sinceSeconds) })
                         },
                         thing: "dead task",
-                        does: "run again, with all their attempts.",
+                        does: "will run again, with all attempts.",
                         told: retold,
                         onDone: () => {
                           load.reload()
@@ -204,7 +204,7 @@ export const Page = () => {
               ...(sinceSeconds === undefined ? {} : { sinceSeconds: Number(sinceSeconds) })
             },
             thing: "dead task",
-            does: "run again, with all their attempts.",
+            does: "will run again, with all attempts.",
             told: retold,
             onDone: load.reload
           })

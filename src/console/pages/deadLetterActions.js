@@ -3,7 +3,7 @@
  *
  * @import { Action } from "../act.js"
  */
-import { decision, inboxActions, outboxActions } from "../deadLetters.js"
+import { gapActions, inboxActions, outboxActions } from "../deadLetters.js"
 
 const behind = "It waits behind another event of its order. Decide about that one first."
 
@@ -27,17 +27,6 @@ export const actionsOfOutbox = ({ eventId, status }, onDone) => {
  */
 export const actionsOfInbox = ({ consumer, eventId, status }, onDone) => {
   if (status === "parked") return waitsBehind
-  if (status === "gap") {
-    return [
-      decision({
-        label: "Skip",
-        tone: "danger",
-        path: `/admin/inbox/dead-letters/${encodeURIComponent(consumer)}/${encodeURIComponent(eventId)}/skip`,
-        does: `${consumer} goes on without the versions that are missing. Should they still come, they are not applied.`,
-        told: `${consumer} goes on without the missing versions.`,
-        onDone
-      })
-    ]
-  }
+  if (status === "gap") return gapActions(consumer, eventId, onDone)
   return status === "dead" || status === "retrying" ? inboxActions(consumer, eventId, status === "dead", onDone) : []
 }

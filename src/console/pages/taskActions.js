@@ -20,7 +20,7 @@ export const taskActions = ({ state, taskId }, onDone) => {
   const retry = {
     label: "Retry",
     does:
-      state === "failed" || state === "pending"
+      state === "retrying" || state === "pending"
         ? "The task runs now instead of at its next time."
         : "The task runs again, with all its attempts.",
     run: run("retry")

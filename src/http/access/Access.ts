@@ -50,9 +50,13 @@ const forbidden = (name: string, scope: Scope, needed: Scope) =>
 /** Recognises the caller of each request, whose name is then on every log line of the request. */
 export const identifying = <A, E, R>(handler: Effect.Effect<A, E, R>) =>
   Effect.map(Credentials, ({ callerOf }) =>
-    Effect.flatMap(Effect.flatMap(Provenance.message, callerOf), (caller) =>
-      handler.pipe(Effect.provideService(Caller, caller), Effect.annotateLogs("caller", caller.name))
-    )
+    Effect.gen(function* () {
+      const request = yield* Provenance.message
+      // An open route asks for no session, so that it does not wait for the database. A path that is spelt otherwise has another route, or none.
+      const needed = scopeOf(request.method ?? "", (request.url ?? "").split("?", 1)[0]!)
+      const caller = yield* callerOf(request, needed !== undefined)
+      return yield* handler.pipe(Effect.provideService(Caller, caller), Effect.annotateLogs("caller", caller.name))
+    })
   )
 
 /** Around each route: answers 429 to a {@link Caller} who asks too often, 401 and 403 to one who may not ask this. */
@@ -64,7 +68,7 @@ export const middleware = HttpRouter.middleware(
       Effect.gen(function* () {
         const { path } = (yield* HttpRouter.RouteContext).route
         if (unlimited.has(path)) return yield* handler
-        const { isProven, name, scope } = yield* Caller
+        const { isProven, name, refusal, scope } = yield* Caller
         const request = yield* Provenance.message
         const limited = yield* Effect.result(
           isProven ? limits.key(name) : limits.address(request.socket.remoteAddress ?? "")
@@ -73,6 +77,7 @@ export const middleware = HttpRouter.middleware(
         const method = request.method ?? ""
         const needed = scopeOf(method, path)
         if (needed === undefined) return yield* handler
+        if (refusal !== undefined) return toResponse(refusal)
         if (scope === undefined || (isAdmin(path) && !isProven)) {
           return toResponse(yield* credentials.refusal(request, isAdmin(path) ? "admin" : "other"))
         }

@@ -1,5 +1,6 @@
 /** The sender of a request: a program by its API key, or a person by a session of the console. */
 import { Context } from "effect"
+import type { Problem } from "../Problems.ts"
 
 /** What a caller may do. `operator` includes the others. `customer` has orders and payments, `viewer` the reads of these and under /admin. */
 export type Scope = "customer" | "viewer" | "operator"
@@ -15,6 +16,8 @@ export interface Caller {
   readonly isProven: boolean
   /** Whether it may change something under /admin. */
   readonly canWrite: boolean
+  /** Why the session of the request does not count: the answer of each route that needs a scope. */
+  readonly refusal?: Problem
 }
 
 /** No key may have this name: its idempotency keys are those of everybody without a key. */
@@ -37,6 +40,15 @@ export const anonymous = (scope: Scope | undefined): Caller => ({
   scope,
   isProven: false,
   canWrite: false
+})
+
+/** A caller whose session does not count: it reaches what is open, and gets this answer elsewhere. */
+export const refused = (refusal: Problem): Caller => ({
+  name: anonymousName,
+  scope: undefined,
+  isProven: false,
+  canWrite: false,
+  refusal
 })
 
 /** The caller of the request that is being answered. */

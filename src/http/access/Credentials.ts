@@ -5,12 +5,13 @@
  * loopback draws a token and prints a link with it. The token is good for one session, so the link is worth nothing in a history or a log.
  */
 import { Context, Effect, Layer } from "effect"
+import type { SqlClient } from "effect/sql"
 import { randomBytes } from "node:crypto"
 import type * as Http from "node:http"
 import { Problem } from "../Problems.ts"
 import { HostSettings, isLoopback } from "./AllowedHosts.ts"
 import * as ApiKeys from "./ApiKeys.ts"
-import { anonymous, type Caller, proven } from "./Caller.ts"
+import { anonymous, type Caller, proven, refused } from "./Caller.ts"
 import * as Guesses from "./Guesses.ts"
 import * as SessionCookie from "./SessionCookie.ts"
 import * as Sessions from "./Sessions.ts"
@@ -26,6 +27,15 @@ export const AccessSettings = Context.Reference<{
 /** As hard to guess as AES-256. */
 const linkBytes = 32
 
+/** A restart of the database takes seconds. */
+const retrySeconds = 2
+
+const withoutOrigin = new Problem({
+  status: 403,
+  detail:
+    "a session may change something with the header Origin alone, which browsers send: programs send Authorization: Bearer TOKEN"
+})
+
 const addressOf = ({ socket }: Http.IncomingMessage) => socket.remoteAddress ?? ""
 
 const unauthorized = (detail: string) => new Problem({ status: 401, detail, headers: { "www-authenticate": "Bearer" } })
@@ -36,8 +46,8 @@ export class Credentials extends Context.Service<
   {
     /** The token of the link; undefined where operators have another credential, or other machines reach the service. */
     readonly linkToken: string | undefined
-    /** The caller that the request's `Authorization` proves, or its cookie where it has no such header. */
-    readonly callerOf: (request: Http.IncomingMessage) => Effect.Effect<Caller>
+    /** The caller that the request's `Authorization` proves, or its cookie where it has no such header and `mayHaveSession`. */
+    readonly callerOf: (request: Http.IncomingMessage, mayHaveSession: boolean) => Effect.Effect<Caller>
     /** The id of a new session of the token's owner. Fails with 401 for a wrong token, with 429 for one after too many. */
     readonly signIn: (request: Http.IncomingMessage, token: string) => Effect.Effect<string, Problem>
     /** Waits for the end of the session that the request has. A request with `Authorization` has none, and no end. */
@@ -48,18 +58,23 @@ export class Credentials extends Context.Service<
     readonly refusal: (request: Http.IncomingMessage, area: "admin" | "other") => Effect.Effect<Problem>
   }
 >()("paid-once/http/Credentials") {
-  static readonly layer: Layer.Layer<Credentials> = Layer.effect(
+  static readonly layer: Layer.Layer<Credentials, never, SqlClient.SqlClient> = Layer.effect(
     Credentials,
     Effect.gen(function* () {
       const { adminToken, keys } = yield* AccessSettings
       const { host } = yield* HostSettings
-      const sessions = Sessions.make()
       const guesses = Guesses.make()
       const hasOperator = adminToken !== undefined || keys?.some(({ scope }) => scope === "operator") === true
       const linkToken = hasOperator || !isLoopback(host) ? undefined : randomBytes(linkBytes).toString("base64url")
       /** The link, until it is used. */
       let link = linkToken === undefined ? undefined : ApiKeys.ofAdmin(linkToken)
       const admins = adminToken === undefined ? [] : [adminToken]
+      // The link's sessions end with this process, as its token does.
+      const sessions = yield* Sessions.make([
+        ...(keys ?? []).filter(({ scope }) => scope !== "customer"),
+        ...admins,
+        ...(link === undefined ? [] : [link])
+      ])
 
       const adminDetail = () =>
         hasOperator
@@ -80,13 +95,24 @@ export class Credentials extends Context.Service<
             : Effect.void
         )
 
-      const callerOf = Effect.fnUntraced(function* (request: Http.IncomingMessage) {
-        const nobody = anonymous(keys === undefined ? "operator" : undefined)
-        const { authorization } = request.headers
-        if (authorization === undefined) {
+      const nobody = anonymous(keys === undefined ? "operator" : undefined)
+
+      const ofSession = (request: Http.IncomingMessage) =>
+        Effect.gen(function* () {
           const owner = yield* sessions.ownerOf(SessionCookie.idsOf(request))
-          return owner === undefined ? nobody : proven(owner)
-        }
+          if (owner !== undefined) return proven(owner)
+          const lacksOrigin = yield* sessions.isAlive(SessionCookie.idsWithoutOrigin(request))
+          return lacksOrigin ? refused(withoutOrigin) : nobody
+        }).pipe(
+          Effect.catch(({ message }) => {
+            const headers = { "retry-after": String(retrySeconds) }
+            return Effect.succeed(refused(new Problem({ status: 503, detail: message, headers })))
+          })
+        )
+
+      const callerOf = Effect.fnUntraced(function* (request: Http.IncomingMessage, mayHaveSession: boolean) {
+        const { authorization } = request.headers
+        if (authorization === undefined) return mayHaveSession ? yield* ofSession(request) : nobody
         const key = ApiKeys.bearerOf(authorization)
         if (key === undefined) return nobody
         const owner = ApiKeys.ownerOf(keys ?? [], key)
@@ -113,11 +139,16 @@ export class Credentials extends Context.Service<
         if (owner.scope === "customer") {
           return yield* new Problem({ status: 403, detail: `the API key ${owner.name} has the scope customer` })
         }
-        if (owner === link) link = undefined
+        const isLink = owner === link
+        if (isLink) link = undefined
+        const id = yield* sessions.begin(owner).pipe(
+          // The database may have refused it: the link is good for a session, and there is none.
+          Effect.onError(() => Effect.sync(() => (isLink ? (link = owner) : undefined)))
+        )
         yield* Effect.logInfo("a session of the console begins").pipe(
           Effect.annotateLogs({ caller: owner.name, address: addressOf(request) })
         )
-        return yield* sessions.begin(owner)
+        return id
       })
 
       return Credentials.of({

@@ -28,16 +28,21 @@ const isOfOurPage = ({ headers, method }: Http.IncomingMessage): boolean =>
     ? [undefined, "same-origin", "none"].includes(headers["sec-fetch-site"])
     : headers.origin !== undefined
 
-/** The ids in the request's cookies; none where another site's page may have caused it. */
-export const idsOf = (request: Http.IncomingMessage): ReadonlyArray<string> => {
-  const { cookie } = request.headers
-  if (cookie === undefined || !isOfOurPage(request)) return []
+const idsIn = (request: Http.IncomingMessage): ReadonlyArray<string> => {
   const prefix = `${nameOf(request)}=`
-  return cookie
+  return (request.headers.cookie ?? "")
     .split(";")
     .map((pair) => pair.trim())
     .flatMap((pair) => (pair.startsWith(prefix) ? [pair.slice(prefix.length)] : []))
 }
+
+/** The ids in the request's cookies; none where another site's page may have caused it. */
+export const idsOf = (request: Http.IncomingMessage): ReadonlyArray<string> =>
+  isOfOurPage(request) ? idsIn(request) : []
+
+/** The ids that do not count, for want of an Origin: a program has sent them, and should be told. */
+export const idsWithoutOrigin = (request: Http.IncomingMessage): ReadonlyArray<string> =>
+  !safeMethods.has(request.method ?? "") && !isOfOurPage(request) ? idsIn(request) : []
 
 const options = (request: Http.IncomingMessage) => ({
   path: "/",

@@ -1,7 +1,7 @@
 /** The group of faults that are armed in running processes, to see what happens. */
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { Armed, Decided } from "../../operations/faults/ArmedFaults.ts"
+import { Armed, Decided, Strike } from "../../operations/faults/ArmedFaults.ts"
 import { Fault, FaultAction } from "../../platform/FaultInjection.ts"
 import { decisionProblems, FilterText, reading, Reason, ReasonBody } from "./AdminParts.ts"
 
@@ -21,9 +21,11 @@ export const FaultsApi = HttpApiGroup.make("adminFaults")
         points: Schema.Array(Schema.Struct({ point: Schema.String, actions: Schema.Array(FaultAction) })),
         faults: Schema.Array(Armed.annotate({ identifier: "ArmedFault" })),
         /** As `pid@host`. */
-        processes: Schema.Array(Schema.String)
+        processes: Schema.Array(Schema.String),
+        /** The newest ones, the last one first. */
+        strikes: Schema.Array(Strike.annotate({ identifier: "FaultStrike" }))
       }).annotate({ identifier: "Faults" }),
-      summary: "List the points that can fail, and what is armed there",
+      summary: "List the points that can fail, what is armed there, and what has struck",
       description: "404 where no running process takes faults (FAULTS=on)."
     }),
     HttpApiEndpoint.put("set", "/admin/faults/:point", {

@@ -4,8 +4,9 @@
  * **The beat.** While somebody listens, the overview is read every other second, or more seldom where a read takes long. When the last listener has
  * gone, reading goes on for some seconds, so that a page that reconnects has missed nothing. After that nothing is read.
  *
- * **The history** is that of this process's memory. Where nobody listened it has a gap, and the chart shows one. Figures of this process alone would
- * fill it at no cost, but they would be wrong as soon as a second process works. Metrics are kept elsewhere (docs/operations.md).
+ * **The history** is that of this process's memory. What was paid and published while nobody listened is filled in from the database, when somebody
+ * begins to look. The rest has a gap, and the chart shows one. Figures of this process alone would be wrong as soon as a second process works. Metrics are kept
+ * elsewhere (docs/operations.md).
  *
  * **Ids** are the time of a sample in milliseconds, by the database's clock. So they still mean the same at another process, and after a restart.
  */
@@ -44,6 +45,12 @@ const retryMillis = 2_000
 
 /** A quarter of an hour: what is older belongs to the metrics' history. */
 const historyMillis = 900_000
+
+/** The chart joins points up to this distance (src/console/chart.js). */
+const gapMillis = 15_000
+
+/** A person on call does not wait longer for the past. */
+const pastTimeoutMillis = 2_000
 
 /** A read that takes longer than this hangs. */
 const readTimeoutMillis = 10_000
@@ -135,15 +142,28 @@ export class LiveStream extends Context.Service<
         }
       }
 
+      const pastOf = (since: number, until: number) =>
+        overviews.past(since, until).pipe(
+          Effect.map((samples) => samples.filter(({ id }) => id > since && id < until)),
+          Effect.timeout(pastTimeoutMillis),
+          // The charts then begin now, as they do where the database remembers nothing.
+          Effect.catchCause((cause) =>
+            Effect.as(Effect.logWarning("the past of the charts can't be read", cause), [] as ReadonlyArray<Sample>)
+          )
+        )
+
       const beat = Effect.gen(function* () {
         const { overview, sample } = yield* overviews.read
         const now = yield* Monotonic.millis
         // The clock of a database that was replaced may be behind.
         const id = Math.max(sample.id, (history.at(-1)?.id ?? 0) + 1)
         const numbered = { ...sample, id }
-        history = [...history.filter((one) => one.id > id - historyMillis), { id, sample: numbered }]
+        const since = Math.max(history.at(-1)?.id ?? 0, id - historyMillis)
+        const past = id - since <= gapMillis ? [] : yield* pastOf(since, id)
+        const added = [...past, numbered].map((one) => ({ id: one.id, sample: one }))
+        history = [...history.filter((one) => one.id > id - historyMillis), ...added]
         lastOverview = { frame: frame("overview", { ...overview, rates: numbered }), atMillis: now }
-        send(encoder.encode(frame("sample", numbered, id) + lastOverview.frame))
+        send(encoder.encode(added.map((one) => frame("sample", one.sample, one.id)).join("") + lastOverview.frame))
       })
 
       const isWanted = Effect.map(

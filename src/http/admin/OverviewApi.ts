@@ -13,7 +13,7 @@ export const Wait = Schema.Struct({
   sinceSeconds: Schema.NullOr(Schema.Number),
   /** In words: `the next try in 3 s`. */
   frees: Schema.String,
-  /** A page of docs/runbooks, by its name: `BrokerUnavailable`. */
+  /** A page of docs/runbooks, by its name, which the console shows at `/console/runbooks/BrokerUnavailable`. */
   runbook: Schema.NullOr(Schema.String)
 }).annotate({ identifier: "Wait" })
 export type Wait = typeof Wait.Type
@@ -40,6 +40,8 @@ export const OverviewConsumer = Schema.Struct({
   ...ConsumerStatus.fields,
   /** Of all partitions. */
   lag: Schema.NullOr(Schema.Int),
+  /** Why `lag` is null. */
+  lagUnknown: Schema.NullOr(Schema.Literals(["not read yet", "the broker does not tell"])),
   partitions: Schema.Array(ConsumedPartition)
 })
 

@@ -16,6 +16,8 @@ export class Overviews extends Context.Service<
   {
     /** The overview, with a sample of the same moment. It dies with the database's outage. */
     readonly read: Effect.Effect<{ readonly overview: Omit<Overview, "rates">; readonly sample: Sample }>
+    /** What the database remembers of the time between two samples' ids, oldest first. */
+    readonly past: (sinceId: number, untilId: number) => Effect.Effect<ReadonlyArray<Sample>>
     /** What is left of it without the database. */
     readonly trouble: Effect.Effect<Trouble>
   }
@@ -57,6 +59,12 @@ export class Overviews extends Context.Service<
             return {
               ...consumer,
               lag: lag?.lag ?? null,
+              lagUnknown:
+                lag === undefined
+                  ? ("not read yet" as const)
+                  : lag.lag === null
+                    ? ("the broker does not tell" as const)
+                    : null,
               partitions: (lag?.partitions ?? []).map(({ lag: own, owner, partition }) => ({
                 topic: lag!.topic,
                 partition,
@@ -96,7 +104,21 @@ export class Overviews extends Context.Service<
         verdict: verdictOf(report, undefined),
         health: report.parts
       }))
-      return Overviews.of({ read, trouble })
+      const past = (sinceId: number, untilId: number) =>
+        Effect.map(paceReport.past(sinceId, untilId), (paces) =>
+          paces.map(({ at, atMillis, paidLastMinute, publishLatencyMillis, publishedPerSecond }): Sample => ({
+            id: Math.round(atMillis),
+            at,
+            ordersPaidPerMinute: paidLastMinute,
+            eventsPublishedPerSecond: publishedPerSecond,
+            publishLatencyMillis,
+            effectsPerSecond: {},
+            queued: null,
+            oldestQueuedSeconds: null,
+            lagSecondsWorst: null
+          }))
+        )
+      return Overviews.of({ read, past, trouble })
     })
   )
 }

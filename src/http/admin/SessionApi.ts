@@ -45,7 +45,7 @@ export const SessionApi = HttpApiGroup.make("session")
     ),
     HttpApiEndpoint.delete("end", "/admin/session", {
       success: HttpApiSchema.NoContent,
-      error: problems(401, 413, 415)
+      error: problems(401, 403, 413, 415)
     }).annotateMerge(OpenApi.annotations({ summary: "Sign out", description: "Ends the session of the cookie." }))
   )
   .annotateMerge(OpenApi.annotations({ title: "Session", description: "Signing in to the console." }))

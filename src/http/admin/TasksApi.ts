@@ -1,10 +1,8 @@
 /** The group of the tasks: durable work that waits, fails or has died. */
 import { Schema } from "effect"
 import { HttpApi, HttpApiGroup, OpenApi } from "effect/http-api"
-import { Cause, Count, Details, Retried } from "../../operations/reports/TaskReport.ts"
-import { TaskView } from "../../tasks/TaskRows.ts"
+import { AskedState, Cause, Count, Details, Listed, Retried, State } from "../../operations/reports/TaskReport.ts"
 import { Handled } from "../../tasks/Tasks.ts"
-import { TaskState } from "../../tasks/TaskType.ts"
 import { TaskIdText } from "../TasksApi.ts"
 import {
   bulkBody,
@@ -29,16 +27,17 @@ export const TasksRetryBody = bulkBody({ ...filter, ...since }, "RetryTasks")
 const handled = {
   params: { id: TaskIdText },
   payload: ReasonBody,
-  success: Handled.annotate({ identifier: "HandledTask" })
+  success: Schema.Struct({ ...Handled.fields, state: State }).annotate({ identifier: "HandledTask" })
 }
 
 export const AdminTasksApi = HttpApiGroup.make("adminTasks")
   .add(
     reading("list", "/admin/tasks", {
-      query: { state: Schema.optionalKey(oneOf(TaskState.literals)), ...filter, ...pageQuery(TaskIdText) },
-      success: pageOf(TaskView, "TaskPage"),
+      query: { state: Schema.optionalKey(oneOf(AskedState.literals)), ...filter, ...pageQuery(TaskIdText) },
+      success: pageOf(Listed, "TaskPage"),
       summary: "List tasks",
-      description: "Without `state` those that are not finished, and the dead ones. Payloads are not shown."
+      description:
+        "Without `state` those that are not finished, and the dead ones. `failed` means `retrying`. Payloads are not shown."
     }),
     reading("counts", "/admin/tasks/counts", {
       success: Schema.Struct({ items: Schema.Array(Count.annotate({ identifier: "TaskCount" })) }).annotate({
@@ -50,7 +49,7 @@ export const AdminTasksApi = HttpApiGroup.make("adminTasks")
     reading("causes", "/admin/tasks/causes", {
       query: { ...filter, ...causesQuery },
       success: causesOf(Cause.annotate({ identifier: "TaskCause" }), "TaskCauses"),
-      summary: "Group failed and dead tasks by cause"
+      summary: "Group retrying and dead tasks by cause"
     }),
     deciding("retryAll", "/admin/tasks/retry", {
       payload: TasksRetryBody,

@@ -1,7 +1,7 @@
 /** The handlers of `TasksApi.ts`. */
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { TaskReport, unfinished } from "../../operations/reports/TaskReport.ts"
+import { shown, TaskReport, unfinished } from "../../operations/reports/TaskReport.ts"
 import { Tasks } from "../../tasks/Tasks.ts"
 import { Api } from "../Api.ts"
 import { answering, decide, decideAll } from "./AdminAnswers.ts"
@@ -42,7 +42,11 @@ export const layer = HttpApiBuilder.group(
         })
       )
       .handle("show", ({ params }) => answering(report.show(params.id)))
-      .handleRaw("retry", ({ params }) => decide(ReasonBody, (operator) => tasks.retry(params.id, operator)))
-      .handleRaw("cancel", ({ params }) => decide(ReasonBody, (operator) => tasks.cancel(params.id, operator)))
+      .handleRaw("retry", ({ params }) =>
+        decide(ReasonBody, (operator) => Effect.map(tasks.retry(params.id, operator), shown))
+      )
+      .handleRaw("cancel", ({ params }) =>
+        decide(ReasonBody, (operator) => Effect.map(tasks.cancel(params.id, operator), shown))
+      )
   })
 )

@@ -8,6 +8,7 @@ import type { LaneView } from "../../operations/reports/LaneReport.ts"
 import type { Pause } from "../../operations/pauses/Pauses.ts"
 import type { Lag } from "../../operations/reports/ConsumerLag.ts"
 import { lasting } from "../../platform/Lasting.ts"
+import { countOf, plural } from "../../platform/Plural.ts"
 import { UnreachableTopic } from "../DispatcherHealth.ts"
 import type { HealthReport, PartReport } from "../Health.ts"
 import type { Verdict, Wait } from "./OverviewApi.ts"
@@ -28,6 +29,8 @@ const lateSeconds = 10
 /** A wait, and what it stops: taking orders, publishing, or neither. */
 interface Finding extends Wait {
   readonly stops: "orders" | "publishing" | "nothing"
+  /** It degrades nothing: an operator means it so, or it is built to take days. */
+  readonly isMeant?: true
 }
 
 const fieldsOf = <A, I>(schema: Schema.Codec<A, I>) => {
@@ -59,16 +62,13 @@ const brokerFields = fieldsOf(Schema.Struct({ name: Schema.String }))
 const listed = (values: ReadonlyArray<number | string>): string =>
   values.length < 2 ? values.join("") : `${values.slice(0, -1).join(", ")} and ${values.at(-1)}`
 
-const counted = (count: number, one: string, many = `${one}s`) =>
-  `${count.toLocaleString("en")} ${count === 1 ? one : many}`
-
 const isDegraded = (part: PartReport | undefined) => part !== undefined && part.status !== "ready"
 
 const ofUnreachable = ({ nextTrySeconds, partitions, sinceSeconds, topic }: typeof UnreachableTopic.Type): Finding => ({
   what:
     partitions.length === 0
       ? `the topic ${topic} can't be reached`
-      : `${partitions.length === 1 ? "partition" : "partitions"} ${listed(partitions)} of ${topic} can't be reached`,
+      : `${plural(partitions.length, "partition")} ${listed(partitions)} of ${topic} can't be reached`,
   sinceSeconds,
   frees: nextTrySeconds < 1 ? "it is being tried now" : `the next try is in ${lasting(nextTrySeconds)}`,
   runbook: "BrokerUnavailable",
@@ -101,11 +101,11 @@ const ofHealth = (parts: HealthReport["parts"]): ReadonlyArray<Finding> => {
   }
   const stopped = dispatcher?.stoppedLanes.map(({ lane }) => lane) ?? []
   if (stopped.length > 0) {
-    const what = `${stopped.length === 1 ? "lane" : "lanes"} ${listed(stopped)} failed`
+    const what = `${plural(stopped.length, "lane")} ${listed(stopped)} failed`
     add({ what, frees: "it is tried again by itself; the log has the reason", runbook: "OutboxLaneFailures" })
   }
   if (dispatcher !== undefined && dispatcher.misorderedAggregates > 0) {
-    const what = `events of ${counted(dispatcher.misorderedAggregates, "aggregate")} were written out of order`
+    const what = `events of ${countOf(dispatcher.misorderedAggregates, "aggregate")} were written out of order`
     add({ what, frees: "the log names the writer that went around the outbox", runbook: "OutboxLaneFailures" })
   }
   for (const { findings, topic, unavailable } of topicsFields(parts["topics"])?.topics ?? []) {
@@ -130,6 +130,43 @@ const resumeCommands: Readonly<Record<Pause["kind"], (name: string) => string>> 
   "task type": (name) => `paid-once tasks resume ${name}`
 }
 
+const ofRetried = (who: string, what: string, sinceSeconds: number | null, cause: string | null): Finding => ({
+  what: `${who} ${what}`,
+  sinceSeconds,
+  frees: `the next attempt${cause === null ? "" : `, once this is mended: ${cause}`}`,
+  runbook: null,
+  stops: "nothing"
+})
+
+/** Retries need no decision of a person yet, and are not all well either. */
+const ofRetries = ({ consumers, outbox, tasks }: StatusView): ReadonlyArray<Finding> => [
+  ...consumers
+    .filter(({ retrying }) => retrying > 0)
+    .map(({ consumer, retrying, retryingCause, retryingSeconds }) => ({
+      ...ofRetried(consumer, `retries ${countOf(retrying, "event")}`, retryingSeconds, retryingCause),
+      runbook: "InboxDeadLetters"
+    })),
+  ...(outbox.retrying === 0
+    ? []
+    : [
+        {
+          ...ofRetried(
+            "the broker",
+            `refuses ${countOf(outbox.retrying, "event")}`,
+            outbox.retryingSeconds,
+            outbox.retryingCause
+          ),
+          runbook: "OutboxDeadLetters"
+        }
+      ]),
+  ...tasks
+    .filter(({ state }) => state === "retrying")
+    .map(({ count, sinceSeconds, type }) => ({
+      ...ofRetried(countOf(count, `${type} task`), plural(count, "is retried", "are retried"), sinceSeconds, null),
+      isMeant: true as const
+    }))
+]
+
 /** What the database says, for all processes. */
 const ofFigures = (figures: Figures, isExplained: boolean): ReadonlyArray<Finding> => {
   const { atMillis, lags, lagSecondsWorst, lanes, status } = figures
@@ -139,18 +176,20 @@ const ofFigures = (figures: Figures, isExplained: boolean): ReadonlyArray<Findin
     sinceSeconds: Math.max(0, (atMillis - Date.parse(pausedAt)) / 1_000),
     frees: resumeCommands[kind](name),
     runbook: null,
-    stops: kind === "topic" ? "publishing" : "nothing"
+    stops: kind === "topic" ? "publishing" : "nothing",
+    isMeant: true
   }))
   for (const { consumer, gaps } of consumers) {
     if (gaps === 0) continue
-    const what = `${consumer} misses an event of ${counted(gaps, "order")}`
+    const what = `${consumer} misses an event of ${countOf(gaps, "order")}`
     findings.push({ what, sinceSeconds: null, frees: "the missing event", runbook: "InboxGaps", stops: "nothing" })
   }
+  findings.push(...ofRetries(status))
   const orphans = lanes.filter(({ oldestReadySeconds, owner }) => owner === null && (oldestReadySeconds ?? 0) > 1)
   const oldest = outbox.queued > 0 && outbox.oldestQueuedSeconds > lateSeconds
   if (orphans.length > 0) {
     findings.push({
-      what: `no process sends the events of ${counted(orphans.length, "lane")}`,
+      what: `no process sends the events of ${countOf(orphans.length, "lane")}`,
       sinceSeconds: Math.max(...orphans.map(({ oldestReadySeconds }) => oldestReadySeconds ?? 0)),
       frees: "a process with the role dispatcher",
       runbook: "OutboxOldestEventTooOld",
@@ -158,7 +197,7 @@ const ofFigures = (figures: Figures, isExplained: boolean): ReadonlyArray<Findin
     })
   } else if (oldest && !isExplained && !findings.some(({ stops }) => stops === "publishing")) {
     findings.push({
-      what: `${counted(outbox.queued, "event")} wait to be published`,
+      what: `${countOf(outbox.queued, "event")} ${plural(outbox.queued, "waits", "wait")} to be published`,
       sinceSeconds: outbox.oldestQueuedSeconds,
       frees: "the dispatchers work them off",
       runbook: "OutboxOldestEventTooOld",
@@ -170,7 +209,7 @@ const ofFigures = (figures: Figures, isExplained: boolean): ReadonlyArray<Findin
     .toSorted((one, other) => (other.lag ?? 0) - (one.lag ?? 0))[0]
   if (lagSecondsWorst !== null && lagSecondsWorst > lateSeconds && slowest !== undefined && (slowest.lag ?? 0) > 0) {
     findings.push({
-      what: `${slowest.consumer} has yet to read ${counted(slowest.lag ?? 0, "record")}`,
+      what: `${slowest.consumer} has yet to read ${countOf(slowest.lag ?? 0, "record")}`,
       sinceSeconds: lagSecondsWorst,
       frees: "the consumers work them off",
       runbook: "InboxLag",
@@ -189,13 +228,19 @@ const sentenceOf = (findings: ReadonlyArray<Finding>, figures: Figures | undefin
   const stopping = findings.find(({ stops }) => stops === "publishing")
   if (stopping !== undefined) {
     const queued = figures?.status.outbox.queued ?? 0
-    const waiting = queued === 0 ? "no event waits yet" : `${counted(queued, "event")} wait${queued === 1 ? "s" : ""}`
+    const waiting =
+      queued === 0 ? "no event waits yet" : `${countOf(queued, "event")} ${plural(queued, "waits", "wait")}`
     return `Orders are taken; ${waiting}: ${clause(stopping)}; nothing is lost; ${stopping.frees}.`
   }
   const first = findings[0]
   if (figures === undefined && first === undefined) return "The figures can't be read at the moment."
   const isQuiet = figures !== undefined && figures.paidLastMinute === 0
-  if (first === undefined) return isQuiet ? "Nothing waits; nobody has paid in the last minute." : "Money is moving."
+  if (first === undefined) {
+    const decisions = figures?.status.decisions.reduce((sum, { count }) => sum + count, 0) ?? 0
+    const waiting = `${countOf(decisions, "thing")} ${plural(decisions, "waits", "wait")} for a decision`
+    if (isQuiet) return `${decisions === 0 ? "Nothing waits" : waiting}; nobody has paid in the last minute.`
+    return decisions === 0 ? "Money is moving." : `Money is moving; ${waiting}.`
+  }
   return `${isQuiet ? "Orders are taken" : "Money is moving"}, but ${clause(first)}.`
 }
 
@@ -204,9 +249,8 @@ export const verdictOf = (health: HealthReport, figures: Figures | undefined): V
   const own = ofHealth(health.parts)
   const isExplained = own.some(({ stops }) => stops === "publishing")
   const shared = figures === undefined ? [] : ofFigures(figures, isExplained)
-  const pausedCount = figures?.status.paused.length ?? 0
-  // An operator's pause is meant so.
-  const status = health.status === "ready" && shared.length > pausedCount ? "degraded" : health.status
+  const isDegrading = shared.some(({ isMeant }) => isMeant !== true)
+  const status = health.status === "ready" && isDegrading ? "degraded" : health.status
   const findings = [...own, ...shared]
   return {
     status,

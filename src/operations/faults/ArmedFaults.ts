@@ -33,6 +33,16 @@ export const Armed = Schema.Struct({
 })
 export type Armed = typeof Armed.Type
 
+/** A strike of an armed fault. `process` is `pid@host`. */
+export const Strike = Schema.Struct({
+  point: Schema.String,
+  action: FaultAction,
+  delayMillis: Schema.Int,
+  at: Schema.String,
+  process: Schema.String
+})
+export type Strike = typeof Strike.Type
+
 /** No living process takes faults: none would strike. */
 export class FaultsOff extends Schema.TaggedError<FaultsOff>()("FaultsOff", {}) {
   override get message() {
@@ -51,14 +61,25 @@ export type Decided = typeof Decided.Type
 /** More than a program has points. */
 const faultLimit = 1_000
 
+/** As many strikes as a person reads. */
+const shownStrikes = 100
+
 const columns = `point, action, times, delay_millis AS "delayMillis", ${isoTime("armed_at")} AS "armedAt", actor, reason`
 
+const allStrikes = Rows.all(Strike)
 const allArmed = Rows.all(Armed)
 const firstArmed = Rows.first(Armed)
 
 /** All armed faults, as the table has them now. */
 export const read = Effect.flatMap(SqlClient.SqlClient, (sql) =>
   allArmed(sql`SELECT ${sql.literal(columns)} FROM armed_faults ORDER BY point LIMIT ${faultLimit}`)
+)
+
+/** The newest strikes, the last one first. */
+const readStrikes = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+  allStrikes(sql`
+    SELECT point, action, delay_millis AS "delayMillis", ${sql.literal(isoTime("at"))} AS at, process
+    FROM fault_strikes ORDER BY strike_id DESC LIMIT ${shownStrikes}`)
 )
 
 const inWords = (fault: Armed | undefined) =>
@@ -69,10 +90,11 @@ export class ArmedFaults extends Context.Service<
   {
     /** Every point of this program, with the actions that mean something there. */
     readonly known: ReadonlyArray<{ readonly point: FaultPoint; readonly actions: ReadonlyArray<FaultAction> }>
-    /** What is armed, and the processes that follow: `pid@host`. */
+    /** Armed faults, the processes that follow (`pid@host`), and the newest strikes, the last one first. */
     readonly list: Effect.Effect<{
       readonly faults: ReadonlyArray<Armed>
       readonly processes: ReadonlyArray<string>
+      readonly strikes: ReadonlyArray<Strike>
     }>
     /** Arms the point in all processes that follow, in the place of what was armed there. The same fault once more changes nothing. */
     readonly set: (
@@ -135,7 +157,7 @@ export class ArmedFaults extends Context.Service<
 
         return ArmedFaults.of({
           known: [...known].map(([point, actions]) => ({ point, actions })),
-          list: Effect.orDie(Effect.all({ faults: onClient(read), processes })),
+          list: Effect.orDie(Effect.all({ faults: onClient(read), processes, strikes: onClient(readStrikes) })),
           set: Effect.fn("ArmedFaults.set")(function* (name, fault, operator) {
             const point = yield* Effect.fromResult(check(name, fault.action, known))
             if ((fault.action === "delay") !== fault.delayMillis > 0) {

@@ -2,12 +2,13 @@
  * A process that takes faults follows the table of armed ones (ArmedFaults.ts). Without FAULTS=on there is no {@link FaultControl}, and this layer
  * does nothing.
  *
- * A strike is taken from the table before it does anything, and outside of any open transaction. So it is used up even where the process crashes on
- * it, or the transaction rolls back. While the database gives no answer nothing strikes.
+ * A strike is taken from the table and recorded before it does anything, in one statement outside of any open transaction. A crash and a
+ * rollback leave it used up and on record. While the database gives no answer nothing strikes.
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Latch, Layer, Option } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type Statement } from "effect/sql"
+import { hostname } from "node:os"
 import { describe, Fault, FaultControl } from "../../platform/FaultInjection.ts"
 import type { FaultPoint } from "../../platform/Faults.ts"
 import { Ownership } from "../../platform/Ownership.ts"
@@ -21,6 +22,9 @@ const pollMillis = 5_000
 
 /** A point must not hang because the pool is empty: its transaction may hold the last connection. */
 const takeMillis = 1_000
+
+/** More than a person reads. A fault that strikes at every request leaves no more than these. */
+const keptStrikes = 1_000
 
 const firstFault = Rows.first(Fault)
 
@@ -44,17 +48,30 @@ export const layer: Layer.Layer<never, never, PgClient.PgClient | Wakeups | Owne
         }
       })
 
-      const fault = client.literal(`action, 1 AS times, delay_millis AS "delayMillis"`)
+      const self = `${process.pid}@${hostname()}`
+      /** The fault that `taking` took, if any, with a record of it. */
+      const recorded = (point: FaultPoint, taking: Statement.Fragment) =>
+        firstFault(client`
+          WITH taken AS (${taking}), struck AS (
+            INSERT INTO fault_strikes (point, action, delay_millis, at, process)
+            SELECT ${point}, action, delay_millis, clock_now(), ${self} FROM taken
+          ), forgotten AS (
+            DELETE FROM fault_strikes WHERE strike_id <= (SELECT max(strike_id) FROM fault_strikes) - ${keptStrikes}::int8
+          )
+          SELECT action, 1 AS times, delay_millis AS "delayMillis" FROM taken`)
       /** One strike of what is armed at the point; the last one deletes the row. */
       const takeRow = (point: FaultPoint) =>
         Effect.gen(function* () {
-          const last = yield* firstFault(
-            client`DELETE FROM armed_faults WHERE point = ${point} AND times = 1 RETURNING ${fault}`
+          const last = yield* recorded(
+            point,
+            client`DELETE FROM armed_faults WHERE point = ${point} AND times = 1 RETURNING action, delay_millis`
           )
           return (
             last ??
-            (yield* firstFault(client`
-              UPDATE armed_faults SET times = times - 1 WHERE point = ${point} AND times > 1 RETURNING ${fault}`))
+            (yield* recorded(
+              point,
+              client`UPDATE armed_faults SET times = times - 1 WHERE point = ${point} AND times > 1 RETURNING action, delay_millis`
+            ))
           )
         })
       const take = (point: FaultPoint) =>

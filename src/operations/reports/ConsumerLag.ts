@@ -69,7 +69,7 @@ export class ConsumerLag extends Context.Service<
             })
           )
         return ConsumerLag.of({
-          // They are few, and each question has a connection of its own.
+          // They are few.
           all: Effect.forEach(consumers, look, { concurrency: "unbounded" }),
           of: Effect.fn("ConsumerLag.of")((name): Effect.Effect<Lag | undefined> => {
             const consumer = consumers.find((one) => one.name === name)

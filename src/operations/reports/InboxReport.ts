@@ -1,13 +1,15 @@
 /** The operator's view of the inbox: counts of waiting events, a list of them, failures by cause, and all that is known of one event. */
 import { Context, Effect, Layer, Schema } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type Statement } from "effect/sql"
 import * as HeldRows from "../../inbox/holds/HeldRows.ts"
 import { isoTime } from "../../platform/IsoTime.ts"
 import * as Pages from "../../platform/Pages.ts"
+import { countOf } from "../../platform/Plural.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { EventUnknown } from "../DeadLetters.ts"
 import * as EventStory from "./EventStory.ts"
 import type { Filter } from "../InboxDeadLetters.ts"
+import * as ReportSql from "./ReportSql.ts"
 import { causeOf, counted, countLimit, failedSo, inLast, listLimit, matching, type PageOptions } from "./ReportSql.ts"
 
 /** The state of an event that a consumer has not applied: `gap` waits for an earlier version, `parked` behind another event. */
@@ -60,6 +62,9 @@ const cursorOf = ({ consumer, eventId }: Entry): string => `${eventId} ${consume
 
 /** Waiting events of one consumer. Each is counted up to `countLimit`. */
 export const Counts = Schema.Struct({
+  /** Tried again. Each holds its aggregate. */
+  retrying: Schema.Int,
+  /** Waiting behind an event that is retrying, dead, or ahead of a gap. */
   parked: Schema.Int,
   dead: Schema.Int,
   /** Aggregates that wait for an event that has not come. */
@@ -71,8 +76,7 @@ export type Counts = typeof Counts.Type
 export const Status = Schema.Struct({
   consumer: Schema.String,
   ...Counts.fields,
-  /** Aggregates whose first event is being tried again. */
-  retrying: Schema.Finite,
+  ...ReportSql.Retrying.fields,
   discarded: Schema.Finite,
   /** Since when the aggregate is held that was held first; null where none is. */
   oldestHeldSeconds: Schema.NullOr(Schema.Finite)
@@ -151,7 +155,7 @@ const detailsOf = (consumer: string, eventId: string, stored: typeof Stored.Type
     story: EventStory.make(history, "failed", audit, [
       { at: parkedAt, what: `${consumer} parked it, from ${topic}, partition ${partition}, offset ${offset}` },
       { at: appliedAt, what: `${consumer} applied it` },
-      { at: endedAt, what: `${status} after ${attempts} attempts` }
+      { at: endedAt, what: `${status} after ${countOf(attempts ?? 0, "attempt")}` }
     ])
   }
 }
@@ -215,12 +219,23 @@ export class InboxReport extends Context.Service<
         Effect.orDie
       )
 
+      const retrying = (consumer: Statement.Fragment) =>
+        // As the index has it: an event that is tried again has a next attempt, and no other has one.
+        sql`inbox_holds WHERE next_attempt_at IS NOT NULL AND consumer_name = ${consumer}`
+      const waiting = (consumer: Statement.Fragment) => sql`
+        ${counted(
+          sql,
+          "parked",
+          sql`inbox_parked AS p WHERE consumer_name = ${consumer} AND NOT EXISTS (
+                SELECT FROM inbox_holds AS h
+                WHERE (h.consumer_name, h.aggregate_id, h.event_id) = (p.consumer_name, p.aggregate_id, p.event_id))`
+        )},
+        ${counted(sql, "dead", sql`inbox_dead_letters WHERE status = 'dead' AND consumer_name = ${consumer}`)},
+        ${counted(sql, "gaps", sql`inbox_holds WHERE status = 'gap' AND consumer_name = ${consumer}`)}`
+
       const counts = Effect.fn("InboxReport.counts")(
         (consumer: string) =>
-          oneCounts(sql`
-            SELECT ${counted(sql, "parked", sql`inbox_parked WHERE consumer_name = ${consumer}`)},
-                   ${counted(sql, "dead", sql`inbox_dead_letters WHERE status = 'dead' AND consumer_name = ${consumer}`)},
-                   ${counted(sql, "gaps", sql`inbox_holds WHERE status = 'gap' AND consumer_name = ${consumer}`)}`),
+          oneCounts(sql`SELECT ${counted(sql, "retrying", retrying(sql`${consumer}`))}, ${waiting(sql`${consumer}`)}`),
         Effect.orDie
       )
 
@@ -228,10 +243,7 @@ export class InboxReport extends Context.Service<
         (consumers: ReadonlyArray<string>) =>
           allStatus(sql`
             SELECT c.name AS consumer,
-                   ${counted(sql, "retrying", sql`inbox_holds WHERE status = 'retrying' AND consumer_name = c.name`)},
-                   ${counted(sql, "parked", sql`inbox_parked WHERE consumer_name = c.name`)},
-                   ${counted(sql, "dead", sql`inbox_dead_letters WHERE status = 'dead' AND consumer_name = c.name`)},
-                   ${counted(sql, "gaps", sql`inbox_holds WHERE status = 'gap' AND consumer_name = c.name`)},
+                   ${ReportSql.retryingOf(sql, retrying(sql`c.name`))}, ${waiting(sql`c.name`)},
                    ${counted(sql, "discarded", sql`inbox_dead_letters WHERE status = 'discarded' AND consumer_name = c.name`)},
                    (SELECT extract(epoch FROM clock_now() - min(held_at)) FROM inbox_holds WHERE consumer_name = c.name)::float8 AS "oldestHeldSeconds"
             FROM unnest(${[...consumers]}::text[]) WITH ORDINALITY AS c(name, turn) ORDER BY c.turn`),

@@ -4,17 +4,19 @@ import { SqlClient } from "effect/sql"
 import { headersOf } from "../../brokers/Envelope.ts"
 import { isoTime } from "../../platform/IsoTime.ts"
 import * as Pages from "../../platform/Pages.ts"
+import { countOf } from "../../platform/Plural.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { EventUnknown } from "../DeadLetters.ts"
 import * as EventStory from "./EventStory.ts"
 import { DeliveryState } from "../History.ts"
 import type { Filter } from "../OutboxDeadLetters.ts"
+import * as ReportSql from "./ReportSql.ts"
 import { causeOf, counted, countLimit, failedSo, inLast, listLimit, matching, type PageOptions } from "./ReportSql.ts"
 
 /** How many events are in which state. Each is counted up to `countLimit`. */
 export const Status = Schema.Struct({
   queued: Schema.Int,
-  retrying: Schema.Int,
+  ...ReportSql.Retrying.fields,
   parked: Schema.Int,
   dead: Schema.Int,
   discarded: Schema.Int,
@@ -87,7 +89,7 @@ const detailsOf = ({ data, endedAt, spanId, ...event }: typeof Stored.Type): Det
     story: EventStory.make(history, "was refused", audit, [
       { at: event.occurredAt, what: `${eventType}, version ${event.aggregateVersion}, was written` },
       { at: publishedAt, what: `published to ${topic}, partition ${partition}, offset ${offset}` },
-      { at: endedAt, what: `${status} after ${attempts} attempts` }
+      { at: endedAt, what: `${status} after ${countOf(attempts ?? 0, "attempt")}` }
     ]),
     headers: headersOf({ ...event, spanId, data }),
     data: JSON.parse(data) as Schema.Json
@@ -154,7 +156,7 @@ export class OutboxReport extends Context.Service<
       const status = Effect.orDie(
         oneStatus(sql`
           SELECT ${counted(sql, "queued", sql`outbox_events AS e WHERE NOT EXISTS (SELECT FROM outbox_holds AS h WHERE (h.aggregate_type, h.aggregate_id) = (e.aggregate_type, e.aggregate_id))`)},
-                 ${counted(sql, "retrying", sql`outbox_holds WHERE next_attempt_at IS NOT NULL`)},
+                 ${ReportSql.retryingOf(sql, sql`outbox_holds WHERE next_attempt_at IS NOT NULL`)},
                  ${counted(sql, "parked", sql`outbox_status WHERE status = 'parked'`)},
                  ${counted(sql, "dead", sql`outbox_dead_letters WHERE status = 'dead'`)},
                  ${counted(sql, "discarded", sql`outbox_dead_letters WHERE status = 'discarded'`)},

@@ -22,6 +22,26 @@ export interface PageOptions<Cursor extends string = string> {
 /** Counting stops here. A person needs to know that there are more, not how many. */
 export const countLimit = 100_000
 
+/** Events that failed and are tried again by themselves: how many, and since when and why the one that is tried longest. */
+export const Retrying = Schema.Struct({
+  /** Counted up to {@link countLimit}. */
+  retrying: Schema.Int,
+  /** Since when the first of them is held; null where there is none. */
+  retryingSeconds: Schema.NullOr(Schema.Finite),
+  /** Why that one failed last, in the words of {@link causeOf}. */
+  retryingCause: Schema.NullOr(Schema.String)
+})
+export type Retrying = typeof Retrying.Type
+
+/** The columns of {@link Retrying} over these holds, of which at most {@link countLimit} are looked at. */
+export const retryingOf = (sql: Statement.Constructor, holds: Statement.Fragment): Statement.Fragment => {
+  const looked = sql`(SELECT held_at, last_error FROM ${holds} LIMIT ${sql.literal(String(countLimit))}) AS held`
+  return sql`
+    (SELECT count(*) FROM ${looked})::int4 AS retrying,
+    (SELECT extract(epoch FROM clock_now() - min(held_at)) FROM ${looked})::float8 AS "retryingSeconds",
+    (SELECT ${sql.literal(causeOf("last_error"))} FROM ${looked} ORDER BY held_at LIMIT 1) AS "retryingCause"`
+}
+
 /** The most entries of a list. */
 export const listLimit = 1_000
 

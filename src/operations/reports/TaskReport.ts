@@ -29,14 +29,42 @@ export interface Filter {
   readonly cause?: string | undefined
 }
 
+/** A task's state as operators read it: `retrying` has failed, and is tried again. The table says `failed`. */
+export const State = Schema.Literals(["pending", "processing", "retrying", "dead", "completed", "cancelled"])
+export type State = typeof State.Type
+
+/** A state to ask for; `failed` is the table's word for `retrying`. */
+export const AskedState = Schema.Literals([...State.literals, "failed"])
+export type AskedState = typeof AskedState.Type
+
+const storedAs = (state: AskedState): TaskState => (state === "retrying" ? "failed" : state)
+
+/** The same with its state in the words of operators. */
+export const shown = <A extends { readonly state: TaskState }>(
+  of: A
+): Omit<A, "state"> & { readonly state: State } => ({
+  ...of,
+  state: of.state === "failed" ? "retrying" : of.state
+})
+
+/** A task in a list. */
+export const Listed = Schema.Struct({ ...TaskView.fields, state: State }).annotate({ identifier: "ListedTask" })
+export type Listed = typeof Listed.Type
+
 /** Tasks of a type in a state, counted up to `countLimit`. */
-export const Count = Schema.Struct({ type: Schema.String, state: TaskState, count: Schema.Int })
+export const Count = Schema.Struct({
+  type: Schema.String,
+  state: State,
+  count: Schema.Int,
+  /** Of retrying tasks since the first of them was enqueued, of dead ones since the first of them ended; null in other states. */
+  sinceSeconds: Schema.NullOr(Schema.Finite)
+})
 export type Count = typeof Count.Type
 
 /** Tasks of a type that wait for the same reason: their last errors differ in numbers and ids alone. */
 export const Cause = Schema.Struct({
   type: Schema.String,
-  state: TaskState,
+  state: State,
   cause: Schema.String,
   count: Schema.Int,
   /** When the first and the last of them were enqueued. */
@@ -47,7 +75,7 @@ export type Cause = typeof Cause.Type
 
 /** A task with what operators did to it. */
 export const Details = Schema.Struct({
-  ...TaskView.fields,
+  ...Listed.fields,
   idempotencyKey: Schema.NullOr(Schema.String),
   orderingKey: Schema.NullOr(Schema.String),
   /** The process that runs it now. */
@@ -67,12 +95,15 @@ export type Retried = typeof Retried.Type
 const auditLimit = 20
 
 /** The states in which a task waits for something, and those that are looked up by time alone. */
-export const unfinished: ReadonlyArray<TaskState> = ["pending", "processing", "failed", "dead"]
+export const unfinished: ReadonlyArray<State> = ["pending", "processing", "retrying", "dead"]
 
 const allViews = Rows.all(TaskView)
 const allCounts = Rows.all(Count)
 const allCauses = Rows.all(Cause)
-const firstDetails = Rows.first(Details)
+const firstDetails = Rows.first(Schema.Struct({ ...Details.fields, state: TaskState }))
+
+/** The column that says since when tasks of a state wait. */
+const sinceColumns: Partial<Record<State, string>> = { retrying: "enqueued_at", dead: "finished_at" }
 const deadIds = Rows.all(Schema.Struct({ taskId: TaskId }))
 
 export class TaskReport extends Context.Service<
@@ -82,11 +113,11 @@ export class TaskReport extends Context.Service<
     readonly counts: Effect.Effect<ReadonlyArray<Count>>
     /** Tasks in one of these states, the newest first. */
     readonly list: (
-      states: ReadonlyArray<TaskState>,
+      states: ReadonlyArray<AskedState>,
       filter: Filter,
       page: PageOptions<TaskId>
-    ) => Effect.Effect<Pages.Page<TaskView, TaskId>>
-    /** Why the failed and dead tasks that match wait, the most frequent cause first. */
+    ) => Effect.Effect<Pages.Page<Listed, TaskId>>
+    /** Why the retrying and dead tasks that match wait, the most frequent cause first. */
     readonly causes: (filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
     /** All that is known of a task, but its payload, which may hold personal data. */
     readonly show: (taskId: TaskId) => Effect.Effect<Details, TaskNotFound>
@@ -103,7 +134,7 @@ export class TaskReport extends Context.Service<
       const tasks = yield* Tasks
 
       /** The states are literals, so that the partial indexes answer. */
-      const inState = (state: TaskState) => sql.literal(`t.state = '${state}'`)
+      const inState = (state: AskedState) => sql.literal(`t.state = '${storedAs(state)}'`)
       const matching = ({ cause, sinceSeconds, type }: Filter) =>
         sql.and([
           type === undefined ? sql`TRUE` : sql`t.task_type = ${type}`,
@@ -117,8 +148,9 @@ export class TaskReport extends Context.Service<
             sql,
             unfinished.map(
               (state) => sql`
-              SELECT t.task_type AS type, ${state}::text AS state, count(*)::int4 AS count
-              FROM (SELECT task_type FROM outbox_tasks AS t WHERE ${inState(state)} LIMIT ${countLimit}) AS t
+              SELECT t.task_type AS type, ${state}::text AS state, count(*)::int4 AS count,
+                     extract(epoch FROM clock_now() - min(t.since))::float8 AS "sinceSeconds"
+              FROM (SELECT task_type, ${sql.literal(sinceColumns[state] ?? "NULL::timestamptz")} AS since FROM outbox_tasks AS t WHERE ${inState(state)} LIMIT ${countLimit}) AS t
               GROUP BY t.task_type`
             ),
             sql`ORDER BY type, state`
@@ -127,7 +159,7 @@ export class TaskReport extends Context.Service<
       )
 
       const list = Effect.fn("TaskReport.list")(function* (
-        states: ReadonlyArray<TaskState>,
+        states: ReadonlyArray<AskedState>,
         filter: Filter,
         page: PageOptions<TaskId>
       ) {
@@ -146,7 +178,7 @@ export class TaskReport extends Context.Service<
         const views = yield* allViews(
           sql`SELECT ${sql.literal(viewColumns)} FROM (${found}) AS t ORDER BY t.task_id DESC LIMIT ${limit + 1}`
         )
-        return Pages.pageBy(views, limit, ({ taskId }) => taskId)
+        return Pages.pageBy(views.map(shown), limit, ({ taskId }) => taskId)
       }, Effect.orDie)
 
       const causes = Effect.fn("TaskReport.causes")(
@@ -156,9 +188,9 @@ export class TaskReport extends Context.Service<
                    ${sql.literal(isoTime("max(enqueued_at)"))} AS last
             FROM (${unionAll(
               sql,
-              (["failed", "dead"] as const).map(
+              (["retrying", "dead"] as const).map(
                 (state) => sql`(
-                SELECT t.task_type AS type, t.state, ${sql.literal(causeOf("t.last_error"))} AS cause, t.enqueued_at
+                SELECT t.task_type AS type, ${state}::text AS state, ${sql.literal(causeOf("t.last_error"))} AS cause, t.enqueued_at
                 FROM outbox_tasks AS t WHERE ${inState(state)} AND ${matching(filter)} LIMIT ${countLimit})`
               ),
               sql``
@@ -177,7 +209,7 @@ export class TaskReport extends Context.Service<
                           ORDER BY audit_id DESC LIMIT ${auditLimit}) AS a) AS audit
             FROM outbox_tasks WHERE task_id = ${taskId}::uuid`)
         )
-        return details ?? (yield* new TaskNotFound({ taskId }))
+        return shown(details ?? (yield* new TaskNotFound({ taskId })))
       })
 
       const retryAll = Effect.fn("TaskReport.retryAll")(function* (filter: Filter, operator: Operator) {

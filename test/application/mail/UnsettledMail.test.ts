@@ -188,7 +188,11 @@ layer(services, { excludeTestServices: true })("lists of mail", (it) => {
       assert.deepStrictEqual(yield* idsOf({ status: "sent" }), [sent])
       const first = yield* list({}, 1)
       assert.strictEqual(first.nextCursor, failed)
-      assert.deepInclude(first.items[0], { status: "failed", taskState: "failed", recipient: "ada@customers.example" })
+      assert.deepInclude(first.items[0], {
+        status: "retrying",
+        taskState: "retrying",
+        recipient: "ada@customers.example"
+      })
       assert.isNotNull(first.items[0]!.nextSendAt)
       assert.deepStrictEqual(yield* idsOf({ cursor: failed }), [uncertain])
       yield* sql`UPDATE mail_deliveries SET updated_at = clock_now() - interval '2 hours' WHERE task_id = ${uncertain}::uuid`

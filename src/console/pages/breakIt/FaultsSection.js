@@ -6,12 +6,8 @@
 import { put, remove } from "../../api.js"
 import { counted, number } from "../../format.js"
 import { html } from "../../html.js"
-import { useLoad } from "../../load.js"
 import { Loaded, Section, State, Time } from "../../parts.js"
 import { Table } from "../../table.js"
-
-/** A person who has armed a point watches it fire. */
-const refreshMillis = 2_000
 
 /** @type {Readonly<Record<string, string>>} */
 const meanings = {
@@ -95,8 +91,8 @@ const columns = [
 
 const isOff = (/** @type {unknown} */ error) => error instanceof Error && "status" in error && error.status === 404
 
-export const FaultsSection = () => {
-  const load = useLoad("/admin/faults", { everyMillis: refreshMillis })
+/** @param {{ readonly load: import("../../load.js").Load<any> }} props */
+export const FaultsSection = ({ load }) => {
   if (load.data === undefined && isOff(load.error)) {
     return html`<${Section} title="Fault points">
       <p><strong>Faults are switched off.</strong> A service that takes money has no way to make it fail.</p>

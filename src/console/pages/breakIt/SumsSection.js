@@ -1,14 +1,8 @@
 /** Whether orders, events, effects and money agree, in figures and in one sentence. */
 import { counted, money, number } from "../../format.js"
 import { html } from "../../html.js"
-import { useLoad } from "../../load.js"
 import { Empty, Loaded, Section, State } from "../../parts.js"
 import { Table } from "../../table.js"
-
-/** A person who breaks something watches the figures move. */
-const refreshMillis = 2_000
-
-const sinceSeconds = 3_600
 
 /**
  * What is missing, as sentences; and whether something is still on its way, which may explain it.
@@ -58,9 +52,15 @@ const words = {
   lost: ["lost", "Events and changes don't match."]
 }
 
-export const SumsSection = () => {
-  const load = useLoad(`/admin/sums?sinceSeconds=${sinceSeconds}`, { everyMillis: refreshMillis })
-  return html`<${Section} title="Do the sums agree?">
+/** The sums in one sentence. */
+export const verdictOf = (/** @type {any} */ sums) => {
+  const { state } = judge(sums)
+  return words[state]?.[1] ?? state
+}
+
+/** @param {{ readonly load: import("../../load.js").Load<any> }} props */
+export const SumsSection = ({ load }) =>
+  html`<${Section} title="Do the sums agree?">
     <${Loaded} load=${load} what="Adding up">
       ${(/** @type {any} */ sums) => {
         if (sums.orders === 0)
@@ -134,4 +134,3 @@ export const SumsSection = () => {
       }}
     <//>
   <//>`
-}

@@ -4,7 +4,7 @@
  * @import { Hop, Leg as LegType } from "../../types.ts"
  */
 import { Actions } from "../../act.js"
-import { millis, shortId, utcTime } from "../../format.js"
+import { millis, shortId } from "../../format.js"
 import { html } from "../../html.js"
 import { Copy, Id, Section, Sentence, State, Time } from "../../parts.js"
 import { actionsOf } from "./hopActions.js"
@@ -14,6 +14,8 @@ const words = {
   later: "not yet",
   done: "done",
   now: "under way",
+  retrying: "retrying",
+  parked: "parked",
   waiting: "waiting",
   dead: "dead",
   discarded: "discarded",
@@ -25,6 +27,8 @@ const tones = {
   later: "later",
   done: "done",
   now: "processing",
+  retrying: "retrying",
+  parked: "parked",
   waiting: "waiting",
   dead: "dead",
   discarded: "discarded",
@@ -103,28 +107,51 @@ const Facts = ({ of: { facts } }) =>
         )}
       </ul>`
 
-/** @param {{ readonly of: Shown }} props */
-const When = ({ of: { at, millis: taken } }) =>
-  html`<span class="hop-time">
+/**
+ * What a hop's times and traces are told by: the titles of its leg's hops, and whether there is more than one trace.
+ *
+ * @typedef {{ readonly titles: ReadonlyMap<string, string>, readonly isManyTraces: boolean }} Around
+ */
+
+/**
+ * The time, and how long it took. What it took is since the hop before; where that one's time is later, it says since which.
+ *
+ * @param {{ readonly of: Shown, readonly around: Around }} props
+ */
+const When = ({ around: { titles }, of: { after, at, millis: taken, since, state } }) => {
+  if (at === null) return state === "done" ? html`<span class="hop-time">its time is not kept</span>` : null
+  const from = since === null ? undefined : titles.get(since)
+  return html`<span class="hop-time">
+    <${Time} at=${at} exact />
     ${
-      taken === null || taken < 0
-        ? at === null
-          ? null
-          : html`<${Time} at=${at} />`
-        : html`<b title=${at === null ? undefined : utcTime(new Date(at))}>+${millis(taken)}</b>`
+      taken === null || state !== "done"
+        ? null
+        : html` <b title=${`after ${from}`}>+${millis(taken)}</b>${since === after ? null : html` after ${from}`}`
     }
   </span>`
+}
 
-/** @param {{ readonly hop: Shown }} props */
-const InLine = ({ hop }) => {
-  const { kind, process, state, title } = hop
+/** @param {{ readonly of: Shown, readonly around: Around }} props */
+const Where = ({ around: { isManyTraces }, of: { process, traceId } }) =>
+  html`${process === null ? null : html`<span class="dim hop-process">at ${process}</span>`}
+  ${
+    isManyTraces && traceId !== null
+      ? html`<span class="dim hop-process"
+          >trace <${Id} id=${traceId} href=${`/console/events?traceId=${traceId}`}
+        /></span>`
+      : null
+  }`
+
+/** @param {{ readonly hop: Shown, readonly around: Around }} props */
+const InLine = ({ around, hop }) => {
+  const { kind, state, title } = hop
   return html`<li class=${`hop ${state} is-${kind}`}>
     <span class="dot" aria-hidden="true"></span>
     <h3>${title}</h3>
     ${state === "done" ? html`<span class="unseen">done</span>` : html`<${HopState} hop=${hop} />`}
-    <${When} of=${hop} />
+    <${When} of=${hop} around=${around} />
     <${Facts} of=${hop} />
-    ${process === null ? null : html`<span class="dim hop-process">${process}</span>`}
+    <${Where} of=${hop} around=${around} />
   </li>`
 }
 
@@ -134,26 +161,30 @@ const InLine = ({ hop }) => {
  * @param {{ readonly hop: Shown, readonly leg: LegType, readonly onDone: () => void, readonly isNamed?: boolean }} props
  */
 const Held = ({ hop, isNamed = false, leg, onDone }) => {
-  const { command, frees, page, state, title, why } = hop
+  const { command, frees, kind, page, state, title, why } = hop
   if (state === "done" || (why === null && frees === null)) return null
   const actions = actionsOf(hop, leg, onDone)
+  // Consumers stand side by side: their buttons say whose they are.
+  const of = kind === "consumer" && actions.every(({ label }) => !label.includes(title)) ? `for ${title}` : undefined
   return html`<div class=${`held ${state}`}>
     ${isNamed ? html`<p class="row"><strong>${title}</strong><${HopState} hop=${hop} /></p>` : null}
     ${why === null ? null : html`<p><${Sentence} text=${why} /></p>`}
     ${frees === null ? null : html`<p class="dim">Frees it: <${Sentence} text=${frees} goesOn /></p>`}
     ${command === null ? null : html`<p class="id"><code>${command}</code><${Copy} text=${command} what="command" /></p>`}
-    <${Actions} actions=${actions}> ${page === null ? null : html`<a href=${`/console/${page}`}>Open</a>`} <//>
+    <${Actions} actions=${actions} of=${of}> ${page === null ? null : html`<a href=${`/console/${page}`}>Open</a>`} <//>
   </div>`
 }
 
-/** @param {{ readonly hop: Shown, readonly below: ReadonlyArray<Shown>, readonly leg: LegType, readonly onDone: () => void }} props */
-const Consumer = ({ below, hop, leg, onDone }) =>
+/** @param {{ readonly hop: Shown, readonly below: ReadonlyArray<Shown>, readonly leg: LegType, readonly around: Around, readonly onDone: () => void }} props */
+const Consumer = ({ around, below, hop, leg, onDone }) =>
   html`<li class=${`effect ${hop.state}`}>
     <div class="row">
       <h3>${hop.title}</h3>
-      <${HopState} hop=${hop} /><${When} of=${hop} />
+      <${HopState} hop=${hop} />
     </div>
+    <${When} of=${hop} around=${around} />
     <${Facts} of=${hop} />
+    <${Where} of=${hop} around=${around} />
     <${Held} hop=${hop} leg=${leg} onDone=${onDone} />
     ${
       below.length === 0
@@ -164,9 +195,11 @@ const Consumer = ({ below, hop, leg, onDone }) =>
                 html`<li key=${one.id}>
                   <div class="row">
                     <h4>${one.title}</h4>
-                    <${HopState} hop=${one} /><${When} of=${one} />
+                    <${HopState} hop=${one} />
                   </div>
+                  <${When} of=${one} around=${around} />
                   <${Facts} of=${one} />
+                  <${Where} of=${one} around=${around} />
                   <${Held} hop=${one} leg=${leg} onDone=${onDone} />
                 </li>`
             )}
@@ -179,6 +212,7 @@ export const Leg = ({ leg, onDone }) => {
   const { eventId, eventType, hops, millis: taken, paymentId, state, title, version } = leg
   const { fan, line } = splitHops(withoutLater(hops.map((hop) => withoutIds(hop, [eventId, paymentId]))))
   const traces = [...new Set(hops.flatMap(({ traceId }) => (traceId === null ? [] : [traceId])))]
+  const around = { titles: new Map(hops.map(({ id, title }) => [id, title])), isManyTraces: traces.length > 1 }
   const aside = html`<span class="row dim">
     ${taken === null ? null : html`<span class="figure">${millis(taken)} in all</span>`}
     ${eventId === null ? null : html`<span>event <${Id} id=${eventId} href=${`/console/events/${eventId}`} /></span>`}
@@ -191,14 +225,14 @@ export const Leg = ({ leg, onDone }) => {
     aside=${aside}
   >
     <ol class="hops" style=${{ "--hops": line.length }}>
-      ${line.map((hop) => html`<${InLine} key=${hop.id} hop=${hop} />`)}
+      ${line.map((hop) => html`<${InLine} key=${hop.id} hop=${hop} around=${around} />`)}
     </ol>
     ${line.map((hop) => html`<${Held} key=${hop.id} hop=${hop} leg=${leg} onDone=${onDone} isNamed />`)}
     ${
       fan.length === 0
         ? null
         : html`<ul class="fan plain" aria-label="Consumers">
-            ${fan.map(({ below, hop }) => html`<${Consumer} key=${hop.id} hop=${hop} below=${below} leg=${leg} onDone=${onDone} />`)}
+            ${fan.map(({ below, hop }) => html`<${Consumer} key=${hop.id} hop=${hop} below=${below} leg=${leg} around=${around} onDone=${onDone} />`)}
           </ul>`
     }
   <//>`

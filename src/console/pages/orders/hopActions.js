@@ -5,7 +5,7 @@
  * @import { Hop, Leg } from "../../types.ts"
  * @import { PauseKind } from "../../pauses.js"
  */
-import { decision, inboxActions, outboxActions } from "../../deadLetters.js"
+import { decision, gapActions, inboxActions, outboxActions } from "../../deadLetters.js"
 import { pauseAction } from "../../pauses.js"
 
 /**
@@ -35,9 +35,11 @@ export const actionsOf = ({ command, facts, kind, state, title }, { eventId }, o
   const isDead = state === "dead"
   // A parked event names the command of the one in front of it: there is nothing to do with this one.
   const isHead = eventId !== null && command?.includes(eventId) === true
-  if (kind === "consumer" && isHead && (isDead || state === "waiting"))
+  if (kind === "consumer" && command === `paid-once inbox skip ${title} ${eventId}`)
+    return gapActions(title, eventId ?? "", onDone)
+  if (kind === "consumer" && isHead && (isDead || state === "retrying" || state === "parked"))
     return inboxActions(title, eventId, isDead, onDone)
-  if (kind === "lane" && isHead && isDead) return outboxActions(eventId, onDone)
+  if (kind === "lane" && isHead && (isDead || state === "retrying")) return outboxActions(eventId, onDone)
   const mail = facts.find(({ name }) => name === "task")?.value
   if (kind === "mail" && isDead && mail !== undefined)
     return [

@@ -3,7 +3,7 @@
  *
  * @import { Overview } from "../../types.ts"
  */
-import { number } from "../../format.js"
+import { counted, duration, number } from "../../format.js"
 import { html } from "../../html.js"
 import { Section, State } from "../../parts.js"
 import { pauseAction } from "../../pauses.js"
@@ -12,7 +12,8 @@ import { Table } from "../../table.js"
 /** @typedef {Overview["consumers"][number]} Consumer */
 
 /** @param {{ readonly of: Consumer }} props */
-const States = ({ of: { consumer, dead, gaps, isPaused, parked } }) => {
+const States = ({ of }) => {
+  const { consumer, dead, gaps, isPaused, parked, retrying, retryingCause, retryingSeconds } = of
   const states = [
     ...(isPaused ? [html`<${State} of="paused" />`] : []),
     ...(dead > 0
@@ -27,7 +28,17 @@ const States = ({ of: { consumer, dead, gaps, isPaused, parked } }) => {
           html`<a
             class="pill wait"
             href=${`/console/dead-letters?side=inbox&consumer=${encodeURIComponent(consumer)}&status=gap`}
-            >${number(gaps)} gaps</a
+            >${counted(gaps, "gap")}</a
+          >`
+        ]
+      : []),
+    ...(retrying > 0
+      ? [
+          html`<a
+            class="pill wait"
+            href=${`/console/dead-letters?side=inbox&consumer=${encodeURIComponent(consumer)}&status=retrying`}
+            title=${retryingCause}
+            >${number(retrying)} retrying${retryingSeconds === null ? "" : ` for ${duration(retryingSeconds)}`}</a
           >`
         ]
       : []),
@@ -37,8 +48,8 @@ const States = ({ of: { consumer, dead, gaps, isPaused, parked } }) => {
 }
 
 /** @param {{ readonly of: Consumer }} props */
-const Partitions = ({ of: { partitions } }) => {
-  if (partitions.length === 0) return html`<span class="dim">not known</span>`
+const Partitions = ({ of: { lagUnknown, partitions } }) => {
+  if (partitions.length === 0) return html`<span class="dim">${lagUnknown ?? "none yet"}</span>`
   const read = partitions.filter(({ owner }) => owner !== null).length
   const behind = partitions.filter(({ lag }) => lag !== null && lag > 0)
   return html`<details class="partitions">
@@ -75,6 +86,7 @@ export const Consumers = ({ overview: { consumers, rates } }) => {
   return html`<${Section} title="Consumers">
     <${Table}
       caption="Consumers"
+      class="pairs"
       columns=${columns}
       rows=${consumers}
       keyOf=${(/** @type {Consumer} */ { consumer }) => consumer}

@@ -86,18 +86,21 @@ export const History = () => {
     ${
       samples.length < enough
         ? html`<${Empty}>The service remembers while somebody looks: the lines begin now.<//>`
-        : html`<div class="charts">
-            ${charts.map(
-              ({ format, lines, title }) =>
-                html`<div key=${title}>
-                  <h3>${title}</h3>
-                  <ul class="legend plain" aria-hidden="true">
-                    ${lines.map(({ colour, dash, label }) => html`<li key=${label}><${Stroke} colour=${colour} dash=${dash} />${label}</li>`)}
-                  </ul>
-                  <${Chart} label=${title} times=${times} lines=${lines} format=${format} height=${150} hasAxes />
-                </div>`
-            )}
-          </div>`
+        : html`<p class="dim">
+              From before somebody looked there is what was paid and published; the rest begins with the first look.
+            </p>
+            <div class="charts">
+              ${charts.map(
+                ({ format, lines, title }) =>
+                  html`<div key=${title}>
+                    <h3>${title}</h3>
+                    <ul class="legend plain" aria-hidden="true">
+                      ${lines.map(({ colour, dash, label }) => html`<li key=${label}><${Stroke} colour=${colour} dash=${dash} />${label}</li>`)}
+                    </ul>
+                    <${Chart} label=${title} times=${times} lines=${lines} format=${format} height=${150} hasAxes />
+                  </div>`
+              )}
+            </div>`
     }
   <//>`
 }

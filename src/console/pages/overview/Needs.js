@@ -11,6 +11,19 @@ import { Table } from "../../table.js"
 
 /** @typedef {Overview["decisions"][number]} Decision */
 
+/**
+ * What each kind of decision is about. A mail has none: its page says all there is to know.
+ *
+ * @type {Partial<Record<Decision["kind"], string>>}
+ */
+const runbooks = {
+  "outbox event": "OutboxDeadLetters",
+  "inbox event": "InboxDeadLetters",
+  gap: "InboxGaps",
+  task: "OutboxTasksDead",
+  payment: "PaymentsManual"
+}
+
 /** @type {ReadonlyArray<import("../../table.js").Column<Decision>>} */
 const columns = [
   { head: "how many", as: "number", cell: ({ count }) => html`<strong class="bad">${number(count)}</strong>` },
@@ -19,6 +32,11 @@ const columns = [
     head: "since",
     cell: ({ sinceSeconds }) =>
       sinceSeconds === null ? "–" : html`<span class="figure">${duration(sinceSeconds)}</span>`
+  },
+  {
+    head: "runbook",
+    cell: ({ kind }) =>
+      runbooks[kind] === undefined ? "–" : html`<a href=${`/console/runbooks/${runbooks[kind]}`}>${runbooks[kind]}</a>`
   },
   {
     head: "on the command line",

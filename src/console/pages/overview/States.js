@@ -36,7 +36,7 @@ export const Paused = ({ overview: { paused } }) => {
   <//>`
 }
 
-const taskStates = /** @type {const} */ (["pending", "processing", "failed", "dead"])
+const taskStates = /** @type {const} */ (["pending", "processing", "retrying", "dead"])
 
 /** @param {Props} props */
 export const Tasks = ({ overview: { paused, tasks } }) => {
@@ -51,6 +51,7 @@ export const Tasks = ({ overview: { paused, tasks } }) => {
         ? html`<${Empty}>No task waits or runs.<//>`
         : html`<${Table}
             caption="Tasks by type and state"
+            class="pairs"
             columns=${[
               {
                 head: "type",
@@ -59,7 +60,7 @@ export const Tasks = ({ overview: { paused, tasks } }) => {
                     ${isPaused(type) ? html`<${State} of="paused" />` : null}`
               },
               ...taskStates.map((state) => ({
-                head: state === "failed" ? "will retry" : state,
+                head: state,
                 as: "number",
                 cell: (/** @type {string} */ type) => {
                   const count = countOf(type, state)

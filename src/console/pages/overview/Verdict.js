@@ -49,7 +49,7 @@ export const Verdict = () => {
                   </p>
                   <p class="dim">
                     ${frees === "" ? null : html`Frees it: ${frees.startsWith("paid-once ") ? html`<code>${frees}</code>` : html`<${Sentence} text=${frees} goesOn />`}.`}
-                    ${runbook === null ? null : html`${" "}Runbook: <code>docs/runbooks/${runbook}.md</code>`}
+                    ${runbook === null ? null : html`${" "}Runbook: <a href=${`/console/runbooks/${runbook}`}>${runbook}</a>`}
                   </p>
                 </li>`
             )}

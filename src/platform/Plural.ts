@@ -1,0 +1,8 @@
+/** Counts in sentences for a person: `1 event`, `1,118 events`. */
+
+/** The word for so many: `one` for 1, else `many`. */
+export const plural = (count: number, one: string, many = `${one}s`): string => (count === 1 ? one : many)
+
+/** The count with its word. */
+export const countOf = (count: number, one: string, many?: string): string =>
+  `${count.toLocaleString("en")} ${plural(count, one, many)}`

@@ -1,0 +1,84 @@
+/** Decisions on many things at once, in a real browser: they take what the filter or the cause shows, and nothing else. */
+import { assert, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import * as Browser from "../support/Browser.ts"
+import * as World from "./World.ts"
+
+Browser.describe("decisions on many at once", () => {
+  layer(World.layer, { excludeTestServices: true })((it) => {
+    it.effect("the dead letters of one consumer are retried all at once, and those of another stay", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const { url } = yield* World.startBeside({ INBOX_MAX_ATTEMPTS: "1" })
+        const hide = (table: string) => sql`ALTER TABLE ${sql(table)} RENAME TO ${sql(`away_${table}`)}`
+        yield* hide("billing_ledger")
+        yield* hide("revenue_daily")
+        for (const _ of [1, 2]) {
+          const { json: order } = yield* World.ask(url, "/orders", World.newOrder())
+          assert.strictEqual((yield* World.pay(url, order.id)).status, 200)
+        }
+        const dead = (consumer: string) =>
+          `SELECT count(*)::int4 AS value FROM inbox_dead_letters WHERE consumer_name = '${consumer}'`
+        for (const consumer of ["billing", "analytics"]) {
+          yield* World.becomes(`two dead letters of ${consumer}`, dead(consumer), 2)
+        }
+        yield* sql`ALTER TABLE away_billing_ledger RENAME TO billing_ledger`
+        yield* World.onPage({ url, path: "/console/dead-letters?side=inbox&consumer=billing" }, (page) =>
+          Effect.gen(function* () {
+            // Until all its parts are there, a button moves.
+            yield* page.see("Show these")
+            yield* page.see("OrderPaid for billing")
+            yield* page.click("button", "Retry all that match…")
+            yield* page.see("2 dead events are tried again")
+            yield* World.giveReason(page, "the ledger is back", "Retry all that match")
+            yield* page.see("2 events tried again.")
+          })
+        )
+        yield* World.becomes(
+          "both to be booked",
+          `SELECT count(DISTINCT order_id)::int4 AS value FROM billing_ledger`,
+          2
+        )
+        yield* World.becomes("no dead letter of billing", dead("billing"), 0)
+        assert.strictEqual(yield* World.one(dead("analytics")), 2)
+        assert.deepStrictEqual(
+          yield* sql`SELECT DISTINCT actor, action, subject FROM operator_audit WHERE reason = 'the ledger is back'`,
+          [{ actor: "admin", action: "retry", subject: "inbox event" }]
+        )
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("dead tasks of one cause are retried all at once, and those of another stay", () =>
+      Effect.gen(function* () {
+        const { url } = yield* World.startBeside()
+        const cause = "the mail server hung up"
+        const retried = [yield* World.deadTask(cause), yield* World.deadTask(cause)]
+        const other = yield* World.deadTask("the address is refused")
+        yield* World.onPage({ url, path: "/console/tasks" }, (page) =>
+          Effect.gen(function* () {
+            yield* page.see("Pause…")
+            yield* page.click("button", `Retry all all that failed so: ${cause}`)
+            yield* page.see("2 dead tasks run again")
+            yield* World.giveReason(page, "it is back", "Retry all")
+            yield* page.see("2 tasks tried again.")
+          })
+        )
+        yield* World.becomes(
+          "both to be completed",
+          `SELECT count(*)::int4 AS value FROM outbox_tasks
+           WHERE task_id IN (${retried.map((id) => `'${id}'`).join()}) AND state = 'completed'`,
+          2
+        )
+        assert.strictEqual(
+          yield* World.one(`SELECT state AS value FROM outbox_tasks WHERE task_id = '${other}'`),
+          "dead"
+        )
+        assert.strictEqual(
+          yield* World.one("SELECT count(*)::int4 AS value FROM operator_audit WHERE reason = 'it is back'"),
+          2
+        )
+      }).pipe(Effect.scoped)
+    )
+  })
+})
