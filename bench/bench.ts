@@ -198,7 +198,7 @@ const outside = Command.make(
   },
   Effect.fnUntraced(function* ({ json, rates, warmUp, ...options }) {
     const result = yield* Effect.provide(
-      Outside.outside({ ...options, rates: rates.split(",").map(Number), warmUpSeconds: warmUp }),
+      Effect.scoped(Outside.outside({ ...options, rates: rates.split(",").map(Number), warmUpSeconds: warmUp })),
       environment({ kafka: true })
     )
     yield* Console.log(json ? JSON.stringify(result) : Outside.print(result))

@@ -136,6 +136,7 @@ const loadTable = ({ rate, rounds }: Result["loads"][number]): string => {
           millis(phases.map(({ fromCommit }) => fromCommit[q]))
         ),
         millis(phases.map(({ fromDue }) => fromDue.p99)),
+        median(phases.map(({ committedPerSecond }) => committedPerSecond)).toFixed(0),
         ...(["relay", "postgres", "kafka", "writer"] as const).map((part) =>
           seconds(phases.map(({ cpu }) => cpu[part]))
         ),
@@ -150,6 +151,7 @@ const loadTable = ({ rate, rounds }: Result["loads"][number]): string => {
     "p99.9",
     "max",
     "p99 from due",
+    "committed/s",
     "relay s",
     "Postgres s",
     "Kafka s",

@@ -20,6 +20,7 @@ import {
   mailHost,
   millis,
   onOff,
+  ownPort,
   oneOf,
   postgresUrl,
   publicHosts,
@@ -138,6 +139,8 @@ const variables = {
   httpMaxRequests: variable("HTTP_MAX_REQUESTS", integer(1, 100_000), 256),
   /** Lets faults be armed at named points while the service runs; a list arms them from the start. For tests and drills. */
   faults: variable("FAULTS", faults, undefined),
+  /** Set by `demo --stay`: the page Break it asks there for processes to be frozen, killed and started. */
+  demoControlUrl: variable<string | undefined>("DEMO_CONTROL_URL", ownPort, undefined),
   /** Less severe lines are not written. */
   logLevel: variable("LOG_LEVEL", oneOf("Trace", "Debug", "Info", "Warn", "Error", "Fatal", "None"), "Info"),
   /** Each line of the log as JSON. */

@@ -11,6 +11,7 @@ import { HostSettings, isLoopback } from "./http/access/AllowedHosts.ts"
 import * as ApiKeys from "./http/access/ApiKeys.ts"
 import { AccessSettings } from "./http/access/Credentials.ts"
 import { AdmissionSettings } from "./http/Admission.ts"
+import { ConsoleSettings } from "./http/Console.ts"
 import { HttpSettings } from "./http/HttpServer.ts"
 import { defaultRateLimit, RateLimitSettings } from "./http/access/RateLimits.ts"
 import * as Consumer from "./inbox/Consumer.ts"
@@ -109,6 +110,7 @@ export const settings = (config: AppConfig) =>
         customerHost: config.mailCustomerHost
       }))
     ),
+    Layer.succeed(ConsoleSettings, { demoControlUrl: config.demoControlUrl }),
     Layer.succeed(HostSettings, { host: config.host, publicHosts: config.publicHosts }),
     Layer.succeed(AccessSettings, {
       keys: config.apiKeys,

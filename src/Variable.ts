@@ -104,6 +104,9 @@ export const text =
   (value: string): Parsed<string> =>
     pattern.test(value) ? Result.succeed(value) : Result.fail(allowed)
 
+/** A page may ask this origin, so it leads nowhere but to the person's own machine. */
+export const ownPort = text(/^http:\/\/127\.0\.0\.1:\d{1,5}$/, "http://127.0.0.1:PORT")
+
 export const url =
   (protocols: ReadonlyArray<string>, allowed: string) =>
   (value: string): Parsed<string> =>

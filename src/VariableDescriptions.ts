@@ -34,6 +34,8 @@ export const variableDescriptions: Readonly<Record<string, string>> = {
     "Requests in work at once. Above it others are refused with 503. With API_KEYS a caller gets no more than it leaves free, and else 429. A request takes up to some megabytes while it is in work. Allowed: 1 … 100000.",
   FAULTS:
     "Lets faults be armed at named points while the service runs; a list arms them from the start. For tests and drills. Allowed: `on`, or `point=action[:times]` or `point=delay:times:millis`, comma separated.",
+  DEMO_CONTROL_URL:
+    "Set by `demo --stay`: the page Break it asks there for processes to be frozen, killed and started. Allowed: `http://127.0.0.1:PORT`.",
   LOG_LEVEL: "Less severe lines are not written. Allowed: `Trace`, `Debug`, `Info`, `Warn`, `Error`, `Fatal`, `None`.",
   LOG_JSON: "Each line of the log as JSON. Allowed: `on`, `off`.",
   OUTBOX_BATCH_SIZE: "Large enough that the round trip is small beside the batch. Allowed: 1 … 10000.",

@@ -87,6 +87,8 @@ const figuresOf = (millis: ReadonlyArray<number>) => {
 /** What a load came to. Latencies in milliseconds. */
 export interface Phase {
   readonly events: number
+  /** Events a second that the writer committed. Far below the rate, the machine was too slow for the load, and the run says little. */
+  readonly committedPerSecond: number
   /** From the commit's answer to the arrival at the reader. */
   readonly fromCommit: ReturnType<typeof figuresOf>
   /** From the time at which the event was due: with the writer's own delays. */
@@ -146,6 +148,7 @@ export const steady = (
         arrived,
         figures: {
           events: count,
+          committedPerSecond: (count * 1_000) / (Math.max(...committed) - due[0]!),
           fromCommit: figuresOf(fromCommit),
           fromDue: figuresOf([...arrived.times].map((time, index) => time - due[index]!)),
           eachSecond: Array.from({ length: forSeconds }, (_, second) => {

@@ -1,10 +1,10 @@
 /**
  * `paid-once demo`: shows the outbox in half a minute. Orders are placed and paid over HTTP. The dispatcher is killed with SIGKILL, the queue
- * fills, and a new dispatcher drains it. At the end all sums agree.
+ * fills, and a new dispatcher drains it. At the end all sums agree. With `--stay` a person breaks it instead (demo/Stay.ts).
  */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Console, Effect, Fiber, Layer, Redacted, Ref, Schedule, Schema, Scope } from "effect"
-import { Command } from "effect/cli"
+import { Command, Flag } from "effect/cli"
 import { HttpClient, HttpClientRequest, type HttpClientResponse } from "effect/http"
 import { SqlClient } from "effect/sql"
 import { mkdtemp, rm } from "node:fs/promises"
@@ -15,6 +15,7 @@ import * as Rows from "../platform/Rows.ts"
 import * as Database from "../postgres/Database.ts"
 import { ExitStatus } from "./Process.ts"
 import * as ServiceProcess from "./ServiceProcess.ts"
+import * as Stay from "./demo/Stay.ts"
 
 /** Enough to see the queue fill and drain, and few enough for half a minute on two slow cores. */
 const orderCount = 240
@@ -162,7 +163,8 @@ const verdict = Effect.gen(function* () {
   yield* Console.log("\nNothing was lost, and nothing was applied twice.")
 })
 
-const run = Effect.gen(function* () {
+/** A Postgres with a new database, and the variables of the processes that use it. */
+const world = Effect.gen(function* () {
   const directory = yield* Effect.acquireRelease(
     Effect.promise(() => mkdtemp(Path.join(tmpdir(), "paid-once-demo-"))),
     (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
@@ -176,6 +178,11 @@ const run = Effect.gen(function* () {
     PORT: "0",
     LOG_LEVEL: "None"
   }
+  return { env, ownerUrl, url }
+})
+
+const run = Effect.gen(function* () {
+  const { env, url } = yield* world
   const scope = yield* Effect.scope
   const service = yield* ServiceProcess.start({ roles: "http,consumers,maintenance", env })
   yield* Console.log(`The service answers at ${service.url}.`)
@@ -189,7 +196,16 @@ const run = Effect.gen(function* () {
 }).pipe(Effect.scoped)
 
 /** The command. */
-export const demo = Command.make("demo", {}, () => run).pipe(
+export const demo = Command.make(
+  "demo",
+  {
+    stay: Flag.Boolean("stay").pipe(
+      Flag.withDescription("keep it running, for you to break its processes and its broker on the console"),
+      Flag.withDefault(false)
+    )
+  },
+  ({ stay }) => (stay ? Effect.scoped(Effect.flatMap(world, Stay.stay)) : run)
+).pipe(
   Command.withDescription(
     "Tell the story in a terminal: orders, a killed dispatcher, a queue that drains, sums that agree"
   )

@@ -22,7 +22,13 @@ export class ServiceProcessFailed extends Schema.TaggedError<ServiceProcessFaile
 }
 
 /** The line that `serve --json` prints once it is ready, as far as it is used here. */
-const Ready = Schema.fromJsonString(Schema.Struct({ ready: Schema.Literal(true), url: Schema.NullOr(Schema.String) }))
+const Ready = Schema.fromJsonString(
+  Schema.Struct({
+    ready: Schema.Literal(true),
+    url: Schema.NullOr(Schema.String),
+    consoleUrl: Schema.optionalKey(Schema.String)
+  })
+)
 const decodeReady = Schema.decodeUnknownOption(Ready)
 
 /** A running process of the service. */
@@ -30,6 +36,8 @@ export interface ServiceProcess {
   readonly pid: number
   /** Its URL. A process without the role `http` has one only with a `PORT`, for health and metrics alone. */
   readonly url: string | null
+  /** The console's address, with the token of the start where one was drawn; undefined without the role `http`. */
+  readonly consoleUrl: string | undefined
   readonly signal: (signal: NodeJS.Signals) => Effect.Effect<void>
   /** Its exit status, or the signal that ended it. */
   readonly exit: Effect.Effect<number | NodeJS.Signals>
@@ -51,7 +59,7 @@ export const start = Effect.fn("ServiceProcess.start")(function* (options: {
   readonly script?: string
 }): Effect.fn.Return<ServiceProcess, ServiceProcessFailed, Scope.Scope> {
   const exited = yield* Deferred.make<number | NodeJS.Signals>()
-  const ready = yield* Deferred.make<string | null, ServiceProcessFailed>()
+  const ready = yield* Deferred.make<typeof Ready.Type, ServiceProcessFailed>()
   let output = ""
   const child = yield* Effect.acquireRelease(
     Effect.sync((): ChildProcess =>
@@ -68,7 +76,8 @@ export const start = Effect.fn("ServiceProcess.start")(function* (options: {
     ),
     (running) =>
       Effect.andThen(
-        Effect.sync(() => running.kill("SIGTERM")),
+        // A frozen process takes the signal once it goes on.
+        Effect.sync(() => (running.kill("SIGTERM"), running.kill("SIGCONT"))),
         Deferred.await(exited)
       )
   )
@@ -77,7 +86,7 @@ export const start = Effect.fn("ServiceProcess.start")(function* (options: {
     if (Deferred.isDoneUnsafe(ready)) return
     for (const line of output.split("\n")) {
       const report = decodeReady(line)
-      if (Option.isSome(report)) Deferred.doneUnsafe(ready, Exit.succeed(report.value.url))
+      if (Option.isSome(report)) Deferred.doneUnsafe(ready, Exit.succeed(report.value))
     }
   }
   child.stdout?.on("data", collect)
@@ -91,13 +100,14 @@ export const start = Effect.fn("ServiceProcess.start")(function* (options: {
     output += error.message
     end(1)
   })
-  const url = yield* Effect.timeoutOrElse(Deferred.await(ready), {
+  const { consoleUrl, url } = yield* Effect.timeoutOrElse(Deferred.await(ready), {
     duration: readyMillis,
     orElse: () => Effect.fail(new ServiceProcessFailed({ code: null, output }))
   })
   return {
     pid: child.pid ?? 0,
     url,
+    consoleUrl,
     signal: (signal) => Effect.sync(() => void child.kill(signal)),
     exit: Deferred.await(exited),
     output: () => output

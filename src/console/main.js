@@ -2,6 +2,7 @@
 import { render } from "preact"
 import { useEffect, useState } from "preact/hooks"
 import { session } from "./api.js"
+import { adopt } from "./demo.js"
 import { html } from "./html.js"
 import { Help, useShortcuts } from "./keys.js"
 import { follow } from "./live.js"
@@ -61,5 +62,6 @@ const Console = () => {
   return who === null ? html`<${SignIn} />` : html`<${Signed} />`
 }
 
+adopt()
 const root = document.querySelector("#console")
 if (root !== null) render(html`<${Console} />`, root)

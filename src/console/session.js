@@ -1,6 +1,7 @@
 /** Signs in with a token, shown or from the link of the start, and signs out. */
 import { useEffect, useState } from "preact/hooks"
 import { exchange, get, Problem, session } from "./api.js"
+import { askDemo, hasDemo } from "./demo.js"
 import { html } from "./html.js"
 import { Failure } from "./parts.js"
 
@@ -29,8 +30,7 @@ export const signOut = async () => {
 }
 
 /** Finds out who acts, at the start. */
-const begin = async () => {
-  const token = tokenInAddress()
+const begin = async (token = tokenInAddress()) => {
   if (token !== null) {
     try {
       await signIn(token)
@@ -75,8 +75,38 @@ export const Starting = () => {
   </main>`
 }
 
+/** A demo starts its service again within seconds. */
+const demoMillis = 1_000
+
+/** The service of a demo has lost its sessions with its process. The demo knows the token that the new process has drawn. */
+const useDemoToken = () =>
+  useEffect(() => {
+    if (!hasDemo()) return undefined
+    let timer = 0
+    let isOver = false
+    /** @type {string | null} */
+    let tried = null
+    const attempt = async () => {
+      const token = await askDemo("GET", "/state").then(
+        ({ signIn }) => signIn,
+        () => null
+      )
+      if (token !== null && token !== tried) {
+        tried = token
+        await begin(token).catch(() => undefined)
+      }
+      if (!isOver) timer = window.setTimeout(() => void attempt(), demoMillis)
+    }
+    void attempt()
+    return () => {
+      isOver = true
+      clearTimeout(timer)
+    }
+  }, [])
+
 /** Asks for a token. */
 export const SignIn = () => {
+  useDemoToken()
   const [token, setToken] = useState("")
   const [problem, setProblem] = useState(/** @type {string | undefined} */ (undefined))
   const [isBusy, setBusy] = useState(false)

@@ -4,7 +4,7 @@
  * All files are read once, at the start. A request's path is looked up among their names, and never reaches the file system. The page routes by path in the
  * browser, so it answers every path below /console that no file has.
  */
-import { Effect } from "effect"
+import { Context, Effect } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { createHash } from "node:crypto"
 import { existsSync, readdirSync, readFileSync } from "node:fs"
@@ -16,6 +16,12 @@ import { nowhere } from "./Observe.ts"
 import { toResponse } from "./Problems.ts"
 
 export const consolePath = "/console"
+
+/** Settings of the console. */
+export const ConsoleSettings = Context.Reference<{
+  /** The origin of a demo's control (cli/demo/Control.ts); undefined for any service that no demo has started. */
+  readonly demoControlUrl: string | undefined
+}>("paid-once/http/ConsoleSettings", { defaultValue: () => ({ demoControlUrl: undefined }) })
 
 const room = Path.resolve(import.meta.dirname, "../console")
 
@@ -53,13 +59,13 @@ interface File {
  * The page runs this service's files and its own import map, and asks this service. No text becomes markup or a script: `require-trusted-types-for`
  * makes the browser refuse code that would do so, such as a write to innerHTML.
  */
-const policyOf = (page: string): string =>
+const policyOf = (page: string, demoControlUrl: string | undefined): string =>
   [
     "default-src 'none'",
     `script-src ${["'self'", ...importMaps(page).map(SecurityHeaders.hashSource)].join(" ")}`,
     "style-src 'self'",
     "img-src 'self' data:",
-    "connect-src 'self'",
+    `connect-src 'self'${demoControlUrl === undefined ? "" : ` ${demoControlUrl}`}`,
     "base-uri 'none'",
     "form-action 'none'",
     "frame-ancestors 'none'",
@@ -70,7 +76,7 @@ const policyOf = (page: string): string =>
 const importMaps = (page: string) =>
   [...page.matchAll(/<script type="importmap">([^]*?)<\/script>/g)].map(([, text = ""]) => text)
 
-const fileOf = (name: string, plain: Uint8Array): File => {
+const fileOf = (name: string, plain: Uint8Array, demoControlUrl?: string): File => {
   const extension = Path.extname(name)
   return {
     plain,
@@ -83,7 +89,7 @@ const fileOf = (name: string, plain: Uint8Array): File => {
       vary: "accept-encoding",
       ...(extension === ".html"
         ? {
-            "content-security-policy": policyOf(new TextDecoder().decode(plain)),
+            "content-security-policy": policyOf(new TextDecoder().decode(plain), demoControlUrl),
             // A page of another site that opens the console in a window can't look into it.
             "cross-origin-opener-policy": "same-origin"
           }
@@ -106,12 +112,12 @@ const read = () => {
     .filter((name) => Path.extname(name) in contentTypes)
     .map((name) => [name.split(Path.sep).join("/"), Path.join(room, name)] as const)
   const others = vendor.map(([name, file]) => [`vendor/${file}`, Path.join(Path.dirname(resolve(name)), file)] as const)
-  const files = new Map([...own, ...others].map(([name, path]) => [name, fileOf(name, readFileSync(path))]))
-  files.set("runbooks.json", fileOf("runbooks.json", new TextEncoder().encode(JSON.stringify(readRunbooks()))))
-  const page = files.get(pageName)
-  if (page === undefined) throw new Error(`${Path.join(room, pageName)} is missing: the console has no page`)
-  files.delete(pageName)
-  return { files, page }
+  const texts = new Map([...own, ...others].map(([name, path]) => [name, readFileSync(path)]))
+  const text = texts.get(pageName)
+  if (text === undefined) throw new Error(`${Path.join(room, pageName)} is missing: the console has no page`)
+  texts.delete(pageName)
+  texts.set("runbooks.json", Buffer.from(JSON.stringify(readRunbooks())))
+  return { files: new Map([...texts].map(([name, plain]) => [name, fileOf(name, plain)])), text }
 }
 
 /** Read by the first server of the process. */
@@ -152,7 +158,8 @@ const nameIn = (url: string): string | undefined => {
 /** Adds the console, and the way to it from the service's root. */
 export const layer = HttpRouter.use(
   Effect.fnUntraced(function* (router) {
-    const { files, page } = yield* Effect.sync(() => (site ??= read()))
+    const { files, text } = yield* Effect.sync(() => (site ??= read()))
+    const page = fileOf(pageName, text, (yield* ConsoleSettings).demoControlUrl)
 
     const answer = (request: HttpServerRequest.HttpServerRequest) => {
       const name = nameIn(request.url)

@@ -64,6 +64,7 @@ const allowedOf = (parser: string): string => {
     postgresUrl: "a postgres:// URL",
     brokers: "`host:port`, comma separated",
     faults: "`on`, or `point=action[:times]` or `point=delay:times:millis`, comma separated",
+    ownPort: "`http://127.0.0.1:PORT`",
     certificateFile: "path of a PEM file",
     keyFile: "path of a PEM file",
     headers: "`name=value`, comma separated",

@@ -1,12 +1,13 @@
 /** The console's files: the paths that are served, their headers, and the policy of the page. */
 import { assert, layer } from "@effect/vitest"
-import { Effect, type Exit, Layer, Result, Tracer } from "effect"
+import { Context, Effect, type Exit, Layer, Result, Tracer } from "effect"
 import { createHash } from "node:crypto"
 import { readdirSync, readFileSync } from "node:fs"
 import * as Path from "node:path"
 import { gunzipSync } from "node:zlib"
 import * as ApiKeys from "../../src/http/access/ApiKeys.ts"
 import { AccessSettings } from "../../src/http/access/Credentials.ts"
+import { ConsoleSettings } from "../../src/http/Console.ts"
 import * as HttpServer from "../../src/http/HttpServer.ts"
 import * as RequestContext from "../../src/http/RequestContext.ts"
 import { sendRaw } from "../support/RawHttp.ts"
@@ -97,6 +98,30 @@ layer(service, { excludeTestServices: true })("the console's files", (it) => {
         }
       }
     })
+  )
+
+  it.effect("a demo's control is one more origin that the page may ask, and nothing else in its policy changes", () =>
+    Effect.gen(function* () {
+      const context = yield* Layer.build(
+        Layer.fresh(
+          HttpServer.layer.pipe(
+            Layer.provide(Layer.succeed(HttpServer.HttpSettings, anyPort)),
+            Layer.provide(Layer.succeed(ConsoleSettings, { demoControlUrl: "http://127.0.0.1:4711" })),
+            Layer.provide(underHttpOn(TestDatabase.layer))
+          )
+        )
+      )
+      const policyAt = (port: number) =>
+        Effect.map(
+          sendRaw(port, ["GET /console HTTP/1.1", `Host: 127.0.0.1:${port}`]),
+          ({ headers }) => headers["content-security-policy"] ?? ""
+        )
+      const { port } = yield* HttpServer.BoundAddress
+      assert.strictEqual(
+        yield* policyAt(Context.get(context, HttpServer.BoundAddress).port),
+        (yield* policyAt(port)).replace("connect-src 'self'", "connect-src 'self' http://127.0.0.1:4711")
+      )
+    }).pipe(Effect.scoped)
   )
 
   it.effect("the runbooks are one file, each by its name", () =>

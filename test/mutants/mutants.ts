@@ -25,6 +25,7 @@ import { inboxMutants } from "./inboxMutants.ts"
 import { operationsMutants } from "./operationsMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
 import { commandsMutants } from "./CommandsMutants.ts"
+import { demoMutants } from "./demoMutants.ts"
 import { pauseMutants } from "./pauseMutants.ts"
 import { paymentsMutants } from "./paymentsMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
@@ -205,6 +206,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...fuzzMutants,
   ...operationsMutants,
   ...commandsMutants,
+  ...demoMutants,
   ...adminApiMutants,
   ...alertMutants,
   ...pauseMutants,

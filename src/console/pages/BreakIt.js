@@ -4,6 +4,7 @@ import { useLoad } from "../load.js"
 import { PageHead } from "../parts.js"
 import { FaultsSection } from "./breakIt/FaultsSection.js"
 import { GatewaySection } from "./breakIt/GatewaySection.js"
+import { ProcessesSection, useDemo } from "./breakIt/ProcessesSection.js"
 import { StorySection } from "./breakIt/StorySection.js"
 import { SumsSection } from "./breakIt/SumsSection.js"
 
@@ -15,13 +16,21 @@ const sumsSeconds = 3_600
 export const Page = () => {
   const sums = useLoad(`/admin/sums?sinceSeconds=${sumsSeconds}`, { everyMillis: refreshMillis })
   const faults = useLoad("/admin/faults", { everyMillis: refreshMillis })
+  const demo = useDemo()
   return html`<${PageHead} title="Break it" />
     <p>
-      Make something fail, and watch what the service makes of it. This page ends no process: for that run
-      <code>npm run demo</code>, or <code>kill -9</code> one in a terminal. The page finds the service again by itself.
+      Make something fail, and watch what the service makes of it.
+      ${
+        demo.state === undefined
+          ? html`This page ends no process: for that run <code>npm run demo -- --stay</code>, or
+              <code>kill -9</code> one in a terminal.`
+          : null
+      }
+      The page finds the service again by itself.
     </p>
     <${SumsSection} load=${sums} />
+    <${ProcessesSection} demo=${demo} />
     <${GatewaySection} />
     <${FaultsSection} load=${faults} />
-    <${StorySection} sums=${sums} faults=${faults} />`
+    <${StorySection} sums=${sums} faults=${faults} others=${demo.state?.events} />`
 }

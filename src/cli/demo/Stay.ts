@@ -1,0 +1,69 @@
+/**
+ * `paid-once demo --stay`: the service as four processes of this one, until Ctrl-C, for a person who breaks them on the console's page Break it.
+ */
+import { Console, Effect, Redacted } from "effect"
+import { ExitStatus } from "../Process.ts"
+import { Problem } from "../../http/Problems.ts"
+import * as BrokerSwitch from "./BrokerSwitch.ts"
+import * as Children from "./Children.ts"
+import * as Control from "./Control.ts"
+
+/** Where the demo's database is. */
+export interface World {
+  readonly env: Readonly<Record<string, string>>
+  readonly ownerUrl: Redacted.Redacted
+}
+
+/** As many as the page's story tells. */
+const maxEvents = 100
+
+/** Runs until it is interrupted. All processes end with the scope. */
+export const stay = Effect.fnUntraced(function* ({ env, ownerUrl }: World) {
+  const events: Array<{ readonly at: string; readonly what: string }> = []
+  const tell = (what: string) =>
+    Effect.suspend(() => {
+      events.push({ at: new Date().toISOString(), what })
+      if (events.length > maxEvents) events.shift()
+      return Console.log(`  ${what}.`)
+    })
+
+  const children = yield* Children.make(tell)
+  const broker = yield* BrokerSwitch.make(ownerUrl, tell)
+  const controlled: Control.Controlled = {
+    origin: () => {
+      const url = children.consoleUrl()
+      return url === undefined ? undefined : new URL(url).origin
+    },
+    state: () => ({
+      processes: children.list(),
+      broker: broker.isAway() ? "away" : "available",
+      events,
+      signIn: new URL(children.consoleUrl() ?? "http://none").searchParams.get("token")
+    }),
+    act: ([kind = "", name = "", action = "", ...more]) =>
+      more.length === 0 && kind === "processes"
+        ? children.act(name, action)
+        : kind === "broker" && action === ""
+          ? broker.act(name)
+          : Effect.fail(
+              new Problem({ status: 404, detail: "there are /processes/{name}/{action} and /broker/{action}" })
+            )
+  }
+  const control = yield* Control.make(controlled)
+  yield* children.startAll({ ...env, FAULTS: "on", DEMO_CONTROL_URL: control.url })
+  const consoleUrl = children.consoleUrl()
+  if (consoleUrl === undefined || children.list().some(({ state }) => state === "dead")) {
+    return yield* Effect.fail(new ExitStatus(1))
+  }
+  const { origin, search } = new URL(consoleUrl)
+  yield* Console.log(
+    [
+      "",
+      "Make load on the page Orders, and break what you like on Break it:",
+      `  ${origin}/console/break-it${search}#demo=${control.port}.${control.token}`,
+      "The link signs in once. Keep the page open: it can start again what it has killed. Ctrl-C ends all of it.",
+      ""
+    ].join("\n")
+  )
+  return yield* Effect.never
+})
