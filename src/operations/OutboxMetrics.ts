@@ -4,7 +4,7 @@
  *
  * Decorates {@link Queue} and {@link Publisher}. Without it nothing is counted.
  */
-import { Array, Clock, Context, Effect, Layer, Metric, Schema } from "effect"
+import { Clock, Context, Effect, Layer, Metric, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { Holds } from "../outbox/holds/Holds.ts"
 import type { Lane } from "../outbox/Lane.ts"
@@ -106,17 +106,27 @@ export const layerLatency: Layer.Layer<Publisher, never, Publisher | SqlClient.S
     })
   )
 
-const count = (
-  metric: typeof publishedTotal,
-  events: ReadonlyArray<QueuedEvent>,
-  labels: Readonly<Record<string, string>>
-) =>
-  Effect.forEach(
-    Object.entries(Array.groupBy(events, (event) => event.eventType)),
-    ([event_type, group]) =>
-      Metric.update(Metric.withAttributes(metric, { event_type: eventTypeLabel(event_type), ...labels }), group.length),
-    { discard: true }
-  )
+/** Counts events by type. Each series is made once: its key costs more than its update. */
+const counterOf = (metric: typeof publishedTotal) => {
+  const made = new Map<string, typeof metric>()
+  const seriesOf = (eventType: string, reason: string | undefined) => {
+    const event_type = eventTypeLabel(eventType)
+    const key = `${event_type} ${reason}`
+    const known = made.get(key)
+    if (known !== undefined) return known
+    const series = Metric.withAttributes(metric, reason === undefined ? { event_type } : { event_type, reason })
+    made.set(key, series)
+    return series
+  }
+  return (events: ReadonlyArray<QueuedEvent>, reason?: string) =>
+    Effect.forEach(
+      Map.groupBy(events, ({ eventType }) => eventType),
+      ([eventType, group]) => Metric.update(seriesOf(eventType, reason), group.length),
+      { discard: true }
+    )
+}
+const countPublished = counterOf(publishedTotal)
+const countFailed = counterOf(failedTotal)
 
 /** Counts what is published and what fails, and measures each batch from its fetch to its mark. */
 export const layerCounts: Layer.Layer<Queue | Publisher, never, Queue | Publisher> = Layer.effectContext(
@@ -130,12 +140,12 @@ export const layerCounts: Layer.Layer<Queue | Publisher, never, Queue | Publishe
         ...publisher,
         publish: (batch) =>
           publisher.publish(batch).pipe(
-            Effect.tap(() => count(publishedTotal, batch.events, {})),
+            Effect.tap(() => countPublished(batch.events)),
             Effect.tapError((error) =>
               // A batch that is refused is sent again in pieces.
               error._tag === "MessageRejected" && batch.events.length > 1
                 ? Effect.void
-                : count(failedTotal, batch.events, { reason: error._tag })
+                : countFailed(batch.events, error._tag)
             )
           )
       })
