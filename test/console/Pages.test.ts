@@ -12,6 +12,7 @@ const pages: ReadonlyArray<readonly [path: string, shows: string]> = [
   ["dead-letters", "Retry all that match"],
   ["dead-letters?side=inbox", "Retry all that match"],
   ["payments", "Ask the gateway"],
+  ["events", "OrderPlaced"],
   ["tasks", "Retry all dead ones that match"],
   ["mail", "It arrived"],
   ["audit", "seeded by the test"],
@@ -61,6 +62,7 @@ Browser.describe("every page of the console", () => {
           const { all, url } = yield* seeded
           for (const [theme, width] of [
             ["light", 1_400],
+            ["light", 1_000],
             ["dark", 360]
           ] as const) {
             yield* World.onPage({ url, path: "/console", theme, width, allowed: isNotHere }, (page) =>

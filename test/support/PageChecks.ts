@@ -28,14 +28,17 @@ interface Wide {
   readonly wide: ReadonlyArray<string>
 }
 
-/** The page has no horizontal scroll bar; a failure names what is too wide. */
+/** Neither the page nor a table has a horizontal scroll bar; a failure names what is too wide. */
 export const fits = Effect.fnUntraced(function* (page: BrowserPage, what: string) {
   const { needed, wide, width } = yield* page.evaluate<Wide>(`(() => {
     const width = document.documentElement.clientWidth
     const wide = [...document.querySelectorAll("body *")]
-      .filter((one) => one.getBoundingClientRect().left + one.scrollWidth > width + 1 && getComputedStyle(one).overflowX === "visible")
+      .filter((one) => one.getBoundingClientRect().left + one.scrollWidth > width + 1 && getComputedStyle(one).overflowX === "visible" ||
+        one.matches(".table") && one.scrollWidth > one.clientWidth + 1)
       .slice(0, 5).map((one) => one.outerHTML.slice(0, 200))
     return { width, needed: document.documentElement.scrollWidth, wide }
   })()`)
+  const tables = wide.filter((html) => html.startsWith('<div class="table"'))
+  assert.deepStrictEqual(tables, [], `${what}: a table is wider than its card`)
   assert.isAtMost(needed, width, `${what} is wider than its window: ${wide.join("\n")}`)
 })
