@@ -30,10 +30,13 @@ export class AppliedEvents extends Context.Service<
       aggregateId: string,
       events: ReadonlyArray<{ readonly eventId: string; readonly version: number }>
     ) => Effect.Effect<ReadonlySet<string>>
-    /** Which of these events a consumer holds or has given up, as `consumer eventId`, with their states. */
+    /**
+     * Which of these events a consumer holds or has given up, as `consumer eventId`, with their states. An event that never came, and without which
+     * an operator let the consumer go on, is `discarded`. It may have come after all: an applied one is applied.
+     */
     readonly waiting: (
       consumers: ReadonlyArray<string>,
-      events: ReadonlyArray<{ readonly eventId: string }>
+      events: ReadonlyArray<{ readonly eventId: string; readonly version: number }>
     ) => Effect.Effect<ReadonlyMap<string, WaitingState>>
   }
 >()("paid-once/operations/AppliedEvents") {
@@ -73,7 +76,14 @@ export class AppliedEvents extends Context.Service<
             WHERE p.event_id = ANY (${ids}::text[]) AND p.consumer_name = ANY (${[...consumers]}::text[])
             UNION ALL
             SELECT consumer_name || ' ' || event_id, status FROM inbox_dead_letters
-            WHERE event_id = ANY (${ids}::text[]) AND consumer_name = ANY (${[...consumers]}::text[])`)
+            WHERE event_id = ANY (${ids}::text[]) AND consumer_name = ANY (${[...consumers]}::text[])
+            UNION ALL
+            SELECT split_part(a.subject_id, ' ', 1) || ' ' || e.id, 'discarded'
+            FROM unnest(${ids}::text[], ${events.map(({ version }) => version)}::int4[]) AS e(id, version)
+            JOIN operator_audit AS a ON (a.before ->> 'version')::int4 < e.version AND (a.after ->> 'version')::int4 >= e.version
+            WHERE a.subject = 'inbox event' AND a.action = 'skip'
+              AND a.subject_id = ANY (ARRAY(
+                SELECT consumer || ' ' || id FROM unnest(${[...consumers]}::text[]) AS consumer, unnest(${ids}::text[]) AS id))`)
           return new Map(rows.map(({ pair, state }) => [pair, state]))
         }, Effect.orDie)
       })

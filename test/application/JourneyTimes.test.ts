@@ -56,6 +56,7 @@ const hopsOf = (times: {
     facts,
     consumers: ["billing"],
     applied: new Set<string>(),
+    unapplied: new Map(),
     paused: [],
     lane: 37,
     laneOwner: "1@here",

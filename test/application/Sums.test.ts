@@ -45,8 +45,8 @@ test("changes, events, effects and money of the last orders are counted apart: p
       discarded: 0,
       underWay: 1,
       effects: [
-        { consumer: "billing", applied: 0 },
-        { consumer: "receipts", applied: 0 }
+        { consumer: "billing", applied: 0, givenUp: 0 },
+        { consumer: "receipts", applied: 0, givenUp: 0 }
       ],
       books: [{ currency: "EUR", paidMinor: "100", capturedMinor: "100", bookedMinor: "0" }]
     }
@@ -66,9 +66,16 @@ test("changes, events, effects and money of the last orders are counted apart: p
       ...before,
       published: 2,
       waiting: 4,
-      effects: [{ consumer: "billing", applied: 2 }, before.effects[1]!],
+      effects: [{ consumer: "billing", applied: 2, givenUp: 0 }, before.effects[1]!],
       books: [{ ...before.books[0]!, bookedMinor: "100" }]
     })
+
+    // The order's first event never came, and an operator skipped it: billing has passed it without an effect.
+    yield* sql`
+      INSERT INTO operator_audit (at, actor, action, reason, subject, subject_id, before, after)
+      SELECT clock_now(), 'ada', 'skip', 'it is gone', 'inbox event', 'billing ' || event_id, '{"version": 0}', '{"version": 1}'
+      FROM event_log WHERE aggregate_id = ${paid} AND aggregate_version = 2`
+    assert.deepStrictEqual((yield* sumsOf(60)).effects[0], { consumer: "billing", applied: 1, givenUp: 1 })
   }))
 
 test("older orders are left out, and of more than 2,000 the newest are looked at", () =>

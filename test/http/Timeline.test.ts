@@ -47,6 +47,7 @@ layer(Layer.provideMerge(Queue.layer, service), { excludeTestServices: true })("
         readonly parked?: ReadonlyArray<1 | 2>
         readonly buried?: "dead" | "discarded"
         readonly applied?: boolean
+        readonly skipped?: boolean
       }) {
         const { json: order } = yield* send(`${url}/orders`, { body: newOrder })
         const headers = { "idempotency-key": `held-${order.id}` }
@@ -59,6 +60,11 @@ layer(Layer.provideMerge(Queue.layer, service), { excludeTestServices: true })("
         const [first, second] = (yield* read).map(({ eventId }) => eventId)
         if (given.applied === true) {
           yield* sql`INSERT INTO processed_events VALUES ('analytics', ${first!}::uuid, clock_now())`
+        }
+        if (given.skipped === true) {
+          yield* sql`
+            INSERT INTO operator_audit (at, actor, action, reason, subject, subject_id, before, after)
+            VALUES (clock_now(), 'ada', 'skip', 'it is gone', 'inbox event', ${`analytics ${second}`}, '{"version": 0}', '{"version": 1}')`
         }
         if (given.buried !== undefined) {
           yield* sql`
@@ -86,6 +92,8 @@ layer(Layer.provideMerge(Queue.layer, service), { excludeTestServices: true })("
       assert.deepStrictEqual(yield* held({ applied: true, hold: "gap", parked: [2] }), ["applied", "parked"])
       assert.deepStrictEqual(yield* held({ buried: "dead", hold: "dead", parked: [2] }), ["dead", "parked"])
       assert.deepStrictEqual(yield* held({ buried: "discarded" }), ["discarded", "pending"])
+      assert.deepStrictEqual(yield* held({ skipped: true }), ["discarded", "pending"])
+      assert.deepStrictEqual(yield* held({ skipped: true, applied: true }), ["applied", "pending"])
     })
   )
 

@@ -127,7 +127,10 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: "src/outbox/Queue.ts",
     find: "events.length === 0 ? [0n] : events.map",
     replace: "events.map",
-    seenBy: { file: "test/outbox/MarkStatements.test.ts", test: "as many lanes as fit into one width are one statement" }
+    seenBy: {
+      file: "test/outbox/MarkStatements.test.ts",
+      test: "as many lanes as fit into one width are one statement"
+    }
   },
   {
     name: "goes-on-after-the-stop",

@@ -143,11 +143,14 @@ const unread = (event: EventFact, consumer: string, around: Surroundings): Pick<
 }
 
 const consumerState = (event: EventFact, consumer: string, around: Surroundings): Pick<Hop, "state"> & Partial<Hop> => {
-  const { applied, facts } = around
+  const { applied, facts, unapplied } = around
   const { eventId, status } = event
   const found = facts.effects.find((effect) => effect.consumer === consumer && effect.eventId === eventId)
   if (found?.state === "applied") return { state: "done", at: found.at }
   if (found === undefined && applied.has(`${consumer} ${eventId}`)) return { state: "done" }
+  if (found === undefined && unapplied.get(`${consumer} ${eventId}`) === "discarded") {
+    return { state: "discarded", why: "it never came, and an operator let this consumer go on without it" }
+  }
   if (found === undefined) {
     if (status === "published") return unread(event, consumer, around)
     const why = "the event is not published"

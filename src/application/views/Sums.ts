@@ -22,8 +22,13 @@ export const Books = Schema.Struct({
   bookedMinor: SumMinor
 })
 
-/** How far a consumer has come: the changes of these orders that it has applied. */
-export const Effects = Schema.Struct({ consumer: Schema.String, applied: Schema.Int })
+/** How far a consumer has come with the changes of these orders. */
+export const Effects = Schema.Struct({
+  consumer: Schema.String,
+  applied: Schema.Int,
+  /** It goes on without them: an operator has discarded them, or skipped those that never came. */
+  givenUp: Schema.Int
+})
 
 export const SumsView = Schema.Struct({
   at: Schema.String,
@@ -73,8 +78,18 @@ export class Sums extends Context.Service<
               ORDER BY id DESC LIMIT ${maxOrders + 1}),
             looked AS MATERIALIZED (SELECT * FROM recent ORDER BY id DESC LIMIT ${maxOrders}),
             events AS MATERIALIZED (
-              SELECT s.status FROM looked JOIN LATERAL (
-                SELECT status FROM outbox_status WHERE aggregate_id = looked.key AND aggregate_type = 'Order') AS s ON true),
+              SELECT s.status, s.event_id FROM looked JOIN LATERAL (
+                SELECT status, event_id FROM outbox_status WHERE aggregate_id = looked.key AND aggregate_type = 'Order') AS s ON true),
+            -- A cursor passes these without an effect.
+            given_up AS (
+              SELECT consumer, sum(changes) AS changes FROM (
+                SELECT split_part(a.subject_id, ' ', 1) AS consumer, (a.after ->> 'version')::int4 - (a.before ->> 'version')::int4 AS changes
+                FROM operator_audit AS a JOIN events ON events.event_id::text = split_part(a.subject_id, ' ', 2)
+                WHERE a.subject = 'inbox event' AND a.action = 'skip' AND a.after ? 'version'
+                UNION ALL
+                SELECT d.consumer_name, 1 FROM inbox_dead_letters AS d JOIN events ON events.event_id::text = d.event_id
+                WHERE d.status = 'discarded') AS passed
+              GROUP BY consumer),
             books AS (
               SELECT currency, sum(total_amount_minor) AS paid, 0::numeric AS captured, 0::numeric AS booked
                 FROM looked WHERE status = 'paid' GROUP BY currency
@@ -93,9 +108,10 @@ export class Sums extends Context.Service<
                    (SELECT count(*) FROM events WHERE status = 'discarded')::int4 AS discarded,
                    (SELECT count(*) FROM looked JOIN payments AS p ON p.order_id = looked.id
                     WHERE p.status IN ('charging', 'refunding', 'manual'))::int4 AS "underWay",
-                   (SELECT coalesce(json_agg(json_build_object('consumer', consumer, 'applied', applied) ORDER BY consumer), '[]')
-                    FROM (SELECT consumer, coalesce(sum(c.version), 0)::int4 AS applied
-                          FROM unnest(${[...names]}::text[]) AS consumer
+                   (SELECT coalesce(json_agg(json_build_object('consumer', consumer, 'applied', applied - given_up, 'givenUp', given_up) ORDER BY consumer), '[]')
+                    FROM (SELECT consumer, coalesce(sum(c.version), 0)::int4 AS applied,
+                                 coalesce((SELECT changes FROM given_up WHERE given_up.consumer = name.consumer), 0)::int4 AS given_up
+                          FROM unnest(${[...names]}::text[]) AS name(consumer)
                           LEFT JOIN (looked JOIN consumer_cursors AS c ON c.aggregate_id = looked.key AND c.aggregate_type = 'Order')
                             ON c.consumer_name = consumer
                           GROUP BY consumer) AS effects) AS effects,

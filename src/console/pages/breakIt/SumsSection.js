@@ -22,21 +22,30 @@ export const judge = ({ books, changes, dead, discarded, effects, published, und
       ? []
       : [`${counted(Math.abs(lost), "event")} ${lost > 0 ? "of these changes can't be found" : "too many"}`]),
     ...behind.map(
-      (/** @type {any} */ { applied, consumer }) =>
-        `${consumer} has ${counted(changes - discarded - applied, "change")} to apply`
+      (/** @type {any} */ { applied, consumer, givenUp }) =>
+        `${consumer} has ${counted(changes - discarded - applied - givenUp, "change")} to apply`
     ),
     ...differing.map((/** @type {any} */ { currency }) => `the books in ${currency} differ`)
   ]
   const onTheWay = open > 0 || behind.length > 0
+  const givenUp = effects.filter((/** @type {any} */ effect) => effect.givenUp > 0)
   return {
-    missing,
+    missing: [
+      ...missing,
+      ...givenUp.map(
+        (/** @type {any} */ { consumer, givenUp: count }) =>
+          `${consumer} goes on without ${counted(count, "change")}, as an operator decided`
+      )
+    ],
     state:
       lost !== 0
         ? "lost"
         : dead > 0
           ? "decide"
           : missing.length === 0 && open === 0
-            ? "agree"
+            ? givenUp.length > 0 || discarded > 0
+              ? "decided"
+              : "agree"
             : onTheWay
               ? "waiting"
               : "differ"
@@ -46,6 +55,7 @@ export const judge = ({ books, changes, dead, discarded, effects, published, und
 /** @type {Readonly<Record<string, readonly [string, string]>>} */
 const words = {
   agree: ["ready", "All sums agree."],
+  decided: ["ready", "All sums agree, but for what operators have given up."],
   waiting: ["waiting", "Something is on its way, and nothing is lost."],
   decide: ["dead", "An event waits for a decision, and nothing is lost."],
   differ: ["stuck", "The sums differ, though nothing is on its way."],
