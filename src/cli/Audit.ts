@@ -3,7 +3,8 @@ import { Option } from "effect"
 import { Effect } from "effect"
 import { Command, Flag } from "effect/cli"
 import { AuditReport, Cursor } from "../operations/reports/AuditReport.ts"
-import { json, onDatabase, pageFilter, pageFlags, printPage } from "./Operator.ts"
+import { auditSubjects } from "../application/views/AuditSubjects.ts"
+import { json, knownIfGiven, onDatabase, pageFilter, pageFlags, printPage } from "./Operator.ts"
 
 const text = (name: string, description: string) =>
   Flag.String(name).pipe(Flag.withDescription(description), Flag.optional)
@@ -23,7 +24,7 @@ const list = Command.make(
     const filter = {
       actor: Option.getOrUndefined(actor),
       action: Option.getOrUndefined(action),
-      subject: Option.getOrUndefined(subject),
+      subject: yield* knownIfGiven("subject", auditSubjects, subject),
       subjectId: Option.getOrUndefined(id),
       ...ofTime
     }

@@ -18,6 +18,8 @@ export const number = (value) => (Math.abs(value) < 10 && !Number.isInteger(valu
 export const duration = (seconds) => {
   if (seconds < 10) return `${oneDigit.format(Math.max(0, seconds))} s`
   if (seconds < 100) return `${whole.format(seconds)} s`
+  // 100 s are more than "2 min" tells: an axis has such values.
+  if (seconds < 600 && seconds % 60 !== 0) return `${oneDigit.format(seconds / 60)} min`
   if (seconds < 6_000) return `${whole.format(seconds / 60)} min`
   if (seconds < 172_800) return `${whole.format(seconds / 3_600)} h`
   return `${whole.format(seconds / 86_400)} d`

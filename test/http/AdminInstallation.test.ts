@@ -108,6 +108,9 @@ layer(service, { excludeTestServices: true })((it) => {
       )
       assert.isTrue(all.items.every((entry) => entry["reason"] === hostile))
       assert.deepInclude(all.items.at(-1)!["after"] as object, { status: "paused", reason: hostile })
+      const unknown = yield* ask("/audit?subject=nope")
+      assert.strictEqual(unknown.status, 400)
+      assert.include(unknown.json.errors[0].message, '"outbox event"')
       const ofAda = yield* ask("/audit?actor=admin%2Fada&action=pause&subjectId=orders&sinceSeconds=600")
       assert.strictEqual(ofAda.json.items.length, 2)
       assert.deepStrictEqual(

@@ -59,5 +59,21 @@ export const journeyMutants: ReadonlyArray<Mutant> = [
     find: 'attributes: { "service.instance.id": settings.instance }',
     replace: "attributes: {}",
     seenBy: { file: "test/platform/Telemetry.test.ts", test: "a span says which process made it" }
+  },
+  {
+    name: "skipped-counts-as-applied",
+    breaks: "the sums agree although a consumer never applied what an operator skipped",
+    file: "src/application/views/Sums.ts",
+    find: "'applied', applied - given_up",
+    replace: "'applied', applied",
+    seenBy: { file: "test/application/Sums.test.ts", test: "changes, events, effects and money of the last orders" }
+  },
+  {
+    name: "skipped-waits-for-ever",
+    breaks: "the timeline waits for a version that an operator has skipped",
+    file: "src/operations/AppliedEvents.ts",
+    find: "AND (a.after ->> 'version')::int4 >= e.version\n            WHERE",
+    replace: "AND false\n            WHERE",
+    seenBy: { file: "test/http/Timeline.test.ts", test: "says what a consumer has made of an event" }
   }
 ]

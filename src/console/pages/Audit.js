@@ -21,8 +21,7 @@ const subjects = [
   "consumer",
   "task type",
   "fault point",
-  "sandbox gateway",
-  "order"
+  "sandbox gateway"
 ]
 
 const columns = [
