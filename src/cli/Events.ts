@@ -106,7 +106,7 @@ export const show = Command.make(
   "show",
   { json, eventId },
   Effect.fnUntraced(function* ({ eventId, json }) {
-    const event = yield* onDatabase(OutboxReport.use((report) => report.show(eventId)))
+    const event = yield* onDatabase(OutboxReport.use((report) => report.show(eventId, Main.consumerNames)))
     yield* print(json, event, () => shown(event))
   })
 ).pipe(Command.withDescription("Show one event: where it is, its headers and data, and all that happened to it"))

@@ -3,6 +3,7 @@ import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { RetentionSettings } from "../platform/Retention.ts"
 import * as Rows from "../platform/Rows.ts"
+import * as Skips from "./Skips.ts"
 
 /** The state of an event that a consumer has not applied. `parked` waits behind another event, or for one that has not come. */
 export const WaitingState = Schema.Literals(["retrying", "parked", "dead", "discarded"])
@@ -38,6 +39,11 @@ export class AppliedEvents extends Context.Service<
       consumers: ReadonlyArray<string>,
       events: ReadonlyArray<{ readonly eventId: string; readonly version: number }>
     ) => Effect.Effect<ReadonlyMap<string, WaitingState>>
+    /** Which of these events an operator skipped for a consumer, who and why. A skip is found if the event that it names is among `events`. */
+    readonly skips: (
+      consumers: ReadonlyArray<string>,
+      events: ReadonlyArray<{ readonly eventId: string; readonly version: number }>
+    ) => Effect.Effect<ReadonlyArray<Skips.Skip>>
   }
 >()("paid-once/operations/AppliedEvents") {
   static readonly layer: Layer.Layer<AppliedEvents, never, SqlClient.SqlClient> = Layer.effect(
@@ -77,15 +83,18 @@ export class AppliedEvents extends Context.Service<
             UNION ALL
             SELECT consumer_name || ' ' || event_id, status FROM inbox_dead_letters
             WHERE event_id = ANY (${ids}::text[]) AND consumer_name = ANY (${[...consumers]}::text[])
-            UNION ALL
-            SELECT split_part(a.subject_id, ' ', 1) || ' ' || e.id, 'discarded'
-            FROM unnest(${ids}::text[], ${events.map(({ version }) => version)}::int4[]) AS e(id, version)
-            JOIN operator_audit AS a ON (a.before ->> 'version')::int4 < e.version AND (a.after ->> 'version')::int4 >= e.version
-            WHERE a.subject = 'inbox event' AND a.action = 'skip'
-              AND a.subject_id = ANY (ARRAY(
-                SELECT consumer || ' ' || id FROM unnest(${[...consumers]}::text[]) AS consumer, unnest(${ids}::text[]) AS id))`)
-          return new Map(rows.map(({ pair, state }) => [pair, state]))
-        }, Effect.orDie)
+`)
+          const skipped = yield* Skips.of(client, consumers, events)
+          return new Map([
+            ...rows.map(({ pair, state }) => [pair, state] as const),
+            ...skipped.map(({ consumer, eventId }) => [`${consumer} ${eventId}`, "discarded"] as const)
+          ])
+        }, Effect.orDie),
+
+        skips: Effect.fn("AppliedEvents.skips")(
+          (consumers, events) => Skips.of(client, consumers, events),
+          Effect.orDie
+        )
       })
     )
   )

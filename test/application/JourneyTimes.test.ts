@@ -1,13 +1,14 @@
 /** The times of a journey's hops where clocks disagree: what was stored is shown, and nothing is made up. */
 import { assert, it } from "@effect/vitest"
 import type { Facts } from "../../src/application/views/JourneyFacts.ts"
+import type { Skip } from "../../src/operations/Skips.ts"
 import { legsOf } from "../../src/application/views/JourneyLegs.ts"
 
 const at = (millis: number) => new Date(Date.UTC(2026, 10, 24) + millis).toISOString()
 const eventId = "01890a5d-ac96-774b-bcce-b302099a8057"
 
-/** An order whose row, mark and effect have these times. */
-const hopsOf = (times: {
+/** The leg of an order whose row, mark and effect have these times. */
+const legOf = (times: {
   readonly drawn: number
   readonly committed: number
   readonly marked: number
@@ -56,15 +57,41 @@ const hopsOf = (times: {
     facts,
     consumers: ["billing"],
     applied: new Set<string>(),
-    unapplied: new Map(),
+    skips: [] as ReadonlyArray<Skip>,
     paused: [],
     lane: 37,
     laneOwner: "1@here",
     lags: []
   }
-  const [leg] = legsOf(around, true)
-  return new Map(leg!.hops.map(({ id, millis, process, since }) => [id, { since, millis, process }]))
+  return { around, leg: legsOf(around, true)[0]! }
 }
+
+const hopsOf = (times: Parameters<typeof legOf>[0]) =>
+  new Map(legOf(times).leg.hops.map(({ id, millis, process, since }) => [id, { since, millis, process }]))
+
+it("a version that an operator skipped for a consumer says who did it and why, though the consumer has read on", () => {
+  const { around } = legOf({ drawn: 0, committed: 4, marked: 20, applied: 25 })
+  const lags = [
+    {
+      consumer: "billing",
+      topic: "orders",
+      lag: 0,
+      unknown: null,
+      partitions: [{ partition: 5, end: "9", committed: "9", lag: 0, owner: "1@here" }]
+    }
+  ]
+  const unmarked = { ...around, facts: { ...around.facts, effects: [] }, lags }
+  const skip = { consumer: "billing", eventId, at: at(30), actor: "ada", reason: "booked by hand" }
+  const atBilling = (skips: (typeof around)["skips"]) => {
+    const { state, why } = legsOf({ ...unmarked, skips }, true)[0]!.hops.find(({ id }) => id === "consumer billing")!
+    return { state, why }
+  }
+  assert.deepStrictEqual(atBilling([skip]), {
+    state: "discarded",
+    why: "it had not come, and ada let this consumer go on without it: booked by hand"
+  })
+  assert.strictEqual(atBilling([{ ...skip, consumer: "receipts" }]).state, "dropped")
+})
 
 it("each hop is timed since the one before it, and what is done names no process", () => {
   const hops = hopsOf({ drawn: 0, committed: 4, marked: 20, applied: 25 })

@@ -69,11 +69,19 @@ export const journeyMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/application/Sums.test.ts", test: "changes, events, effects and money of the last orders" }
   },
   {
+    name: "event-story-ends-at-the-broker",
+    breaks: "an event's story does not tell that an operator let a consumer go on without it",
+    file: "src/operations/reports/OutboxReport.ts",
+    find: "...(yield* Effect.orDie(later(event)))",
+    replace: "",
+    seenBy: { file: "test/operations/Reports.test.ts", test: "goes on at each consumer" }
+  },
+  {
     name: "skipped-waits-for-ever",
     breaks: "the timeline waits for a version that an operator has skipped",
-    file: "src/operations/AppliedEvents.ts",
-    find: "AND (a.after ->> 'version')::int4 >= e.version\n            WHERE",
-    replace: "AND false\n            WHERE",
+    file: "src/operations/Skips.ts",
+    find: "(a.after ->> 'version')::int4 >= e.version",
+    replace: "false",
     seenBy: { file: "test/http/Timeline.test.ts", test: "says what a consumer has made of an event" }
   }
 ]

@@ -115,7 +115,7 @@ it.live("a redriven dead letter goes first again, with its id and version, and w
     // A retry of a published event changes nothing.
     assert.deepStrictEqual(yield* letters.retry(eventId, operator), { eventId, status: "published", changed: false })
     assert.strictEqual((yield* auditOf(eventId)).length, 2)
-    const shown = yield* (yield* OutboxReport).show(eventId)
+    const shown = yield* (yield* OutboxReport).show(eventId, [])
     assert.strictEqual(shown.status, "published")
     assert.isNotNull(shown.offset)
   }).pipe(Effect.scoped, Effect.provide(process), Effect.provide(Layer.mergeAll(settings(), seldom)))

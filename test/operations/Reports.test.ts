@@ -1,6 +1,7 @@
 /** What the reports of outbox and inbox tell an operator: causes, pages, and the whole story of an event, also when it went well in the end. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { type Entry, InboxReport } from "../../src/operations/reports/InboxReport.ts"
 import { OutboxDeadLetters } from "../../src/operations/OutboxDeadLetters.ts"
@@ -44,18 +45,18 @@ it.live(
       const report = yield* OutboxReport
       const eventId = yield* refused("poison")
       assert.deepStrictEqual(
-        (yield* report.show(eventId)).story.map(({ what }) => what),
+        (yield* report.show(eventId, [])).story.map(({ what }) => what),
         [
           "Counted, version 1, was written",
           "attempt 1 was refused: topic counters, partition 0: message rejected: too large",
-          "dead after 1 attempts"
+          "dead after 1 attempt"
         ]
       )
       yield* (yield* OutboxDeadLetters).retry(eventId, operator)
       const [head] = yield* holds.due([{ lane: laneOf("poison") }])
       yield* holds.published(head!, { partition: 3, baseOffset: 42n })
 
-      const { data, headers, ...event } = yield* report.show(eventId)
+      const { data, headers, ...event } = yield* report.show(eventId, [])
       assert.include(event, { status: "published", partition: 3, offset: "42", schemaVersion: 1 })
       assert.deepStrictEqual(data, { by: 1 })
       assert.include(headers, { "event-id": eventId, "event-type": "Counted", "schema-version": "1" })
@@ -174,6 +175,56 @@ it.live("an event that a consumer applied in the end keeps its failures, and who
     )
     assert.strictEqual((yield* Effect.flip(report.show("other", eventId)))._tag, "EventUnknown")
   }).pipe(Effect.scoped, Effect.provide(Deliveries.process), Effect.provide(inboxSettings))
+)
+
+it.live("the story of an event goes on at each consumer: who applied it, failed with it, and went on without it", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const letters = yield* InboxDeadLetters
+    const { broken, subscriber: one } = Deliveries.makeSubscriber("one")
+    const two = Deliveries.makeSubscriber("two").subscriber
+    // The archive has all four versions. Versions 2 and 3 never come to the consumer that is skipped.
+    yield* sql`
+      INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, occurred_at,
+                             trace_id, span_id, data, broker_partition, broker_offset, published_at)
+      SELECT id::uuid, 'counters', 'Counted', 1, 'Counter', 'a', version, clock_now(), repeat('0', 32), repeat('0', 16), '{}', 0, version, clock_now()
+      FROM unnest(${[1, 2, 3, 4].map((version) => Deliveries.idOf("a", version))}::text[]) WITH ORDINALITY AS e(id, version)`
+    broken.set("a/1", Effect.fail(new Error("no such account")))
+    yield* Deliveries.deliver(one, Deliveries.makePartition().slice([Deliveries.record("a", 1)]))
+    broken.clear()
+    yield* Deliveries.retryAll(one, 1)
+    yield* Deliveries.deliver(one, Deliveries.makePartition().slice([Deliveries.record("a", 4)]))
+    yield* letters.skip("one", Deliveries.idOf("a", 4), operator)
+    yield* Deliveries.retryAll(one, 1)
+    const all = [1, 2, 3, 4].map((version) => Deliveries.record("a", version))
+    yield* Deliveries.deliver(two, Deliveries.makePartition().slice(all))
+
+    const report = yield* OutboxReport
+    const storyOf = (version: number) =>
+      Effect.map(report.show(Deliveries.idOf("a", version), ["one", "two", "three"]), ({ story }) =>
+        story.flatMap(({ by, what }) => (/\b(?:one|two|three)\b/.test(what) ? [[what.split("\n")[0], by]] : []))
+      )
+    assert.deepStrictEqual(yield* storyOf(1), [
+      ["one: attempt 1 failed: no such account", undefined],
+      ["one applied it", undefined],
+      ["two applied it", undefined]
+    ])
+    for (const version of [2, 3]) {
+      assert.deepStrictEqual(yield* storyOf(version), [
+        ["one went on without it: the limit was raised", "ada"],
+        ["two applied it", undefined]
+      ])
+    }
+    assert.deepStrictEqual(yield* storyOf(4), [
+      ["one: skip: the limit was raised", "ada"],
+      ["one applied it", undefined],
+      ["two applied it", undefined]
+    ])
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(Layer.provideMerge(OutboxReport.layer, Deliveries.process)),
+    Effect.provide(inboxSettings)
+  )
 )
 
 it.live("events that a consumer could not apply are listed in pages, and grouped by cause, consumer and state", () =>

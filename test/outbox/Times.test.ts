@@ -45,7 +45,7 @@ it.live("the queue, the history and a replay contain the time of an event", () =
     yield* Lanes.mark(queue, lane, events, { partition: 0, baseOffset: 0n })
     assert.deepInclude((yield* history.of("fine"))[0]?.delivery, { state: "published", publishedAt: now })
     assert.strictEqual((yield* history.replay({ topic: Counters.topic })).events[0]?.occurredAt, now)
-    assert.deepInclude(yield* report.show(events[0]!.eventId), { occurredAt: now, publishedAt: now })
+    assert.deepInclude(yield* report.show(events[0]!.eventId, []), { occurredAt: now, publishedAt: now })
   }).pipe(Effect.provide(process), Effect.provide(Refusals.soon()))
 )
 
@@ -62,7 +62,7 @@ it.live("a refused event keeps the time that it occurred at; its attempts and an
     yield* (yield* OutboxDeadLetters).retry(event!.eventId, { actor: "ada", reason: "it is a test" })
     const [head] = yield* holds.due([{ lane }])
     assert.strictEqual(head?.occurredAt, now)
-    const { nextAttemptAt, story } = yield* report.show(event!.eventId)
+    const { nextAttemptAt, story } = yield* report.show(event!.eventId, [])
     assert.strictEqual(nextAttemptAt, now)
     assert.deepStrictEqual(
       story.map(({ at, what }) => [at, what.split(" ")[0]]),

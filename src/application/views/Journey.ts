@@ -54,7 +54,7 @@ export class Journey extends Context.Service<
           facts,
           consumers: names,
           applied: yield* appliedEvents.applied(names, orderId, events),
-          unapplied: yield* appliedEvents.waiting(names, events),
+          skips: yield* appliedEvents.skips(names, events),
           paused: yield* pauses.all,
           lane,
           laneOwner: owners.get(lane) ?? null,

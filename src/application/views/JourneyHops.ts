@@ -122,7 +122,7 @@ const unread = (event: EventFact, consumer: string, around: Surroundings): Pick<
   if (ahead < 0n)
     return {
       state: "dropped",
-      why: "the consumer has read on: it was skipped or lost, or retention has dropped its mark"
+      why: "the consumer has read on without it, and nobody has skipped it: it was lost, or retention has dropped its mark"
     }
   if (own.owner === null) {
     return {
@@ -143,13 +143,18 @@ const unread = (event: EventFact, consumer: string, around: Surroundings): Pick<
 }
 
 const consumerState = (event: EventFact, consumer: string, around: Surroundings): Pick<Hop, "state"> & Partial<Hop> => {
-  const { applied, facts, unapplied } = around
+  const { applied, facts, skips } = around
   const { eventId, status } = event
   const found = facts.effects.find((effect) => effect.consumer === consumer && effect.eventId === eventId)
   if (found?.state === "applied") return { state: "done", at: found.at }
   if (found === undefined && applied.has(`${consumer} ${eventId}`)) return { state: "done" }
-  if (found === undefined && unapplied.get(`${consumer} ${eventId}`) === "discarded") {
-    return { state: "discarded", why: "it never came, and an operator let this consumer go on without it" }
+  const skip = skips.find((one) => one.consumer === consumer && one.eventId === eventId)
+  if (found === undefined && skip !== undefined) {
+    return {
+      state: "discarded",
+      at: skip.at,
+      why: `it had not come, and ${skip.actor} let this consumer go on without it: ${skip.reason}`
+    }
   }
   if (found === undefined) {
     if (status === "published") return unread(event, consumer, around)

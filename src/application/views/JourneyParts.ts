@@ -1,6 +1,6 @@
 /** Shared parts of a journey's hops: what their states follow from, and the words for what waits. */
 import type { Lag } from "../../operations/reports/ConsumerLag.ts"
-import type { WaitingState } from "../../operations/AppliedEvents.ts"
+import type { Skip } from "../../operations/Skips.ts"
 import type { Pause } from "../../operations/pauses/Pauses.ts"
 import type { Facts } from "./JourneyFacts.ts"
 import type { Hop } from "./JourneyView.ts"
@@ -11,8 +11,8 @@ export interface Surroundings {
   readonly consumers: ReadonlyArray<string>
   /** `consumer eventId` of what is applied, also where retention has dropped its mark. */
   readonly applied: ReadonlySet<string>
-  /** What consumers hold or have given up, as `consumer eventId`. */
-  readonly unapplied: ReadonlyMap<string, WaitingState>
+  /** Which of the events an operator skipped for which consumer. */
+  readonly skips: ReadonlyArray<Skip>
   readonly paused: ReadonlyArray<Pause>
   readonly lane: number
   /** The process that owns the lane. */

@@ -33,7 +33,7 @@ const events = HttpApiBuilder.group(
           )
         )
       )
-      .handle("event", ({ params }) => answering(report.show(params.id)))
+      .handle("event", ({ params }) => answering(report.show(params.id, known.names.consumer)))
   })
 )
 

@@ -33,7 +33,7 @@ const outbox = HttpApiBuilder.group(
           )
         )
       )
-      .handle("event", ({ params }) => answering(report.show(params.id)))
+      .handle("event", ({ params }) => answering(report.show(params.id, known.names.consumer)))
   })
 )
 

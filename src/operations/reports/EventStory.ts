@@ -35,10 +35,10 @@ export const make = (
   attempts: ReadonlyArray<typeof Attempt.Type>,
   attemptWas: string,
   decisions: ReadonlyArray<typeof Decision.Type>,
-  further: ReadonlyArray<{ readonly at: string | null; readonly what: string }>
+  further: ReadonlyArray<{ readonly at: string | null; readonly what: string; readonly by?: string }>
 ): ReadonlyArray<Step> =>
   [
-    ...further.flatMap(({ at, what }) => (at === null ? [] : [{ at, what }])),
+    ...further.flatMap((step) => (step.at === null ? [] : [{ ...step, at: step.at }])),
     ...attempts.map(({ at, attempt, error }) => ({ at, what: `attempt ${attempt} ${attemptWas}: ${error}` })),
     ...decisions.map(({ action, actor, at, reason }) => ({ at, what: `${action}: ${reason}`, by: actor }))
   ].toSorted((one, other) => (one.at < other.at ? -1 : one.at > other.at ? 1 : 0))

@@ -6,9 +6,11 @@ import { isoTime } from "../../platform/IsoTime.ts"
 import * as Pages from "../../platform/Pages.ts"
 import { countOf } from "../../platform/Plural.ts"
 import * as Rows from "../../platform/Rows.ts"
+import { AppliedEvents } from "../AppliedEvents.ts"
 import { EventUnknown } from "../DeadLetters.ts"
 import * as EventStory from "./EventStory.ts"
-import { DeliveryState } from "../History.ts"
+import { DeliveryState, timelinePage } from "../History.ts"
+import { InboxReport } from "./InboxReport.ts"
 import type { Filter } from "../OutboxDeadLetters.ts"
 import * as ReportSql from "./ReportSql.ts"
 import { causeOf, counted, countLimit, failedSo, inLast, listLimit, matching, type PageOptions } from "./ReportSql.ts"
@@ -57,7 +59,7 @@ export const Details = Schema.Struct({
   /** Events of its aggregate that are parked now. */
   aggregateParked: Schema.Int,
   audit: Schema.Array(EventStory.Decision),
-  /** All of that, and what else happened to it, in the order of time: also after it was published. */
+  /** All of that, and what else happened to it, in the order of time: also after it was published, at each consumer. */
   story: Schema.Array(EventStory.Step),
   /** Of its record at the broker. */
   headers: Schema.Record(Schema.String, Schema.String),
@@ -82,14 +84,18 @@ const Stored = Schema.Struct({
   audit: Schema.Array(EventStory.Decision)
 })
 
-const detailsOf = ({ data, endedAt, spanId, ...event }: typeof Stored.Type): Details => {
+const detailsOf = (
+  { data, endedAt, spanId, ...event }: typeof Stored.Type,
+  atConsumers: ReadonlyArray<EventStory.Step>
+): Details => {
   const { attempts, audit, eventType, history, offset, partition, publishedAt, status, topic } = event
   return {
     ...event,
     story: EventStory.make(history, "was refused", audit, [
       { at: event.occurredAt, what: `${eventType}, version ${event.aggregateVersion}, was written` },
       { at: publishedAt, what: `published to ${topic}, partition ${partition}, offset ${offset}` },
-      { at: endedAt, what: `${status} after ${countOf(attempts ?? 0, "attempt")}` }
+      { at: endedAt, what: `${status} after ${countOf(attempts ?? 0, "attempt")}` },
+      ...atConsumers
     ]),
     headers: headersOf({ ...event, spanId, data }),
     data: JSON.parse(data) as Schema.Json
@@ -112,6 +118,7 @@ export type Cause = typeof Cause.Type
 const oneStatus = Rows.one(Status)
 const allEntries = Rows.all(Entry)
 const allCauses = Rows.all(Cause)
+const allVersions = Rows.all(Schema.Struct({ eventId: Schema.String, version: Schema.Int }))
 const firstStored = Rows.first(Stored)
 
 const entryColumns = `s.event_id::text AS "eventId", s.status, s.topic, s.event_type AS "eventType", s.aggregate_type AS "aggregateType",
@@ -145,13 +152,19 @@ export class OutboxReport extends Context.Service<
     ) => Effect.Effect<Pages.Page<Entry>>
     /** Why the broker refuses the events that match, the most frequent cause first. */
     readonly causes: (filter: Filter, limit: number) => Effect.Effect<ReadonlyArray<Cause>>
-    readonly show: (eventId: string) => Effect.Effect<Details, EventUnknown>
+    /**
+     * The event, and its story also at these consumers. A skip of its version is found if the event that the consumer went on with is in the
+     * archive, among the next {@link timelinePage} of its aggregate.
+     */
+    readonly show: (eventId: string, consumers: ReadonlyArray<string>) => Effect.Effect<Details, EventUnknown>
   }
 >()("paid-once/operations/reports/OutboxReport") {
   static readonly layer: Layer.Layer<OutboxReport, never, SqlClient.SqlClient> = Layer.effect(
     OutboxReport,
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
+      const appliedEvents = yield* AppliedEvents
+      const inbox = yield* InboxReport
 
       const status = Effect.orDie(
         oneStatus(sql`
@@ -212,12 +225,47 @@ export class OutboxReport extends Context.Service<
                  ${sql.literal(EventStory.decisionsOf("outbox event", "s.event_id::text"))} AS audit
           FROM outbox_status AS s WHERE s.event_id = ${eventId}::uuid`)
 
-      const show = Effect.fn("OutboxReport.show")(function* (eventId: string) {
+      const later = ({ aggregateId, aggregateVersion }: Entry) =>
+        allVersions(sql`
+          SELECT event_id::text AS "eventId", aggregate_version AS version FROM event_log
+          WHERE aggregate_id = ${aggregateId} AND aggregate_version > ${aggregateVersion}::int4
+          ORDER BY aggregate_version LIMIT ${timelinePage}`)
+
+      const atConsumers = Effect.fnUntraced(function* (event: Entry, consumers: ReadonlyArray<string>) {
+        const { aggregateVersion: version, eventId } = event
+        const steps = yield* Effect.forEach(consumers, (consumer) =>
+          inbox.show(consumer, eventId).pipe(
+            Effect.map(({ story }) =>
+              story.map((step) =>
+                step.what.startsWith(`${consumer} `) ? step : { ...step, what: `${consumer}: ${step.what}` }
+              )
+            ),
+            Effect.catchTag("EventUnknown", () => Effect.succeed<ReadonlyArray<EventStory.Step>>([]))
+          )
+        )
+        const skips = yield* appliedEvents.skips(consumers, [
+          { eventId, version },
+          ...(yield* Effect.orDie(later(event)))
+        ])
+        return [
+          ...steps.flat(),
+          ...skips
+            .filter((skip) => skip.eventId === eventId)
+            .map(({ actor, at, consumer, reason }) => ({
+              at,
+              what: `${consumer} went on without it: ${reason}`,
+              by: actor
+            }))
+        ]
+      })
+
+      const show = Effect.fn("OutboxReport.show")(function* (eventId: string, consumers: ReadonlyArray<string>) {
         const found = yield* Effect.orDie(stored(eventId))
-        return detailsOf(found ?? (yield* new EventUnknown({ eventId })))
+        if (found === undefined) return yield* new EventUnknown({ eventId })
+        return detailsOf(found, yield* atConsumers(found, consumers))
       })
 
       return OutboxReport.of({ status, list, causes, show })
     })
-  )
+  ).pipe(Layer.provide([AppliedEvents.layer, InboxReport.layer]))
 }
