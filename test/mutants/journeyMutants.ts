@@ -74,7 +74,7 @@ export const journeyMutants: ReadonlyArray<Mutant> = [
     file: "src/operations/reports/OutboxReport.ts",
     find: "...(yield* Effect.orDie(later(event)))",
     replace: "",
-    seenBy: { file: "test/operations/Reports.test.ts", test: "goes on at each consumer" }
+    seenBy: { file: "test/operations/Reports.test.ts", test: "the story of an event goes on at each consumer" }
   },
   {
     name: "skipped-waits-for-ever",
