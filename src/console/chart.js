@@ -42,6 +42,18 @@ const dataOf = (times, lines) => {
 }
 
 /**
+ * The points that no line joins to another: without a dot of its own such a point can't be seen.
+ *
+ * @param {uPlot} chart
+ * @param {number} series
+ */
+const alone = ({ data }, series) => {
+  const values = data[series] ?? []
+  const isThere = (/** @type {number} */ i) => values[i] !== null && values[i] !== undefined
+  return [...values.keys()].filter((i) => isThere(i) && !isThere(i - 1) && !isThere(i + 1))
+}
+
+/**
  * A custom property as the browser has resolved it for the theme.
  *
  * @param {HTMLElement} element
@@ -106,7 +118,7 @@ const plot = (element, lines, { format, hasAxes, height, onPoint }) => {
           stroke: colourOf(element, colour),
           width: 1.5,
           ...(dash === undefined ? {} : { dash: [...dash] }),
-          points: { show: false }
+          points: { show: false, filter: alone, size: 4, fill: colourOf(element, colour) }
         }))
       ],
       hooks: {
