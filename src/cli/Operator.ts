@@ -68,7 +68,7 @@ export const ago = (name: string, description: string) =>
     Flag.withDescription(description),
     Flag.filterMap(
       (text) => Option.map(Result.getSuccess(duration(text)), (millis) => millis / 1_000),
-      (text) => `"${text}" is not a time like 90s, 30m, 2h or 1d`
+      () => "Expected a time like 90s, 30m, 2h or 1d"
     ),
     Flag.optional
   )

@@ -110,7 +110,7 @@ it.live(
 
       for (const [args, message] of [
         [["list", "--type", "emial"], "there is no task type emial: they are email, report, payment.recover"],
-        [["list", "--since", "soon"], "is not a time like 90s"],
+        [["list", "--since", "soon"], '"soon". Expected a time like 90s, 30m, 2h or 1d'],
         [["pause", "emial", "--reason", "x"], "there is no task type emial"],
         [["retry", "--reason", "x"], "retry takes a task id, or else --all"]
       ] as const) {
