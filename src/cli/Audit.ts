@@ -4,10 +4,17 @@ import { Effect } from "effect"
 import { Command, Flag } from "effect/cli"
 import { AuditReport, Cursor } from "../operations/reports/AuditReport.ts"
 import { auditSubjects } from "../application/views/AuditSubjects.ts"
+import { current } from "./Terminal.ts"
 import { json, knownIfGiven, onDatabase, pageFilter, pageFlags, printPage } from "./Operator.ts"
 
 const text = (name: string, description: string) =>
   Flag.String(name).pipe(Flag.withDescription(description), Flag.optional)
+
+/** The state in what was recorded, or all of it where there is none. */
+const stateOf = (recorded: unknown): string => {
+  const { state, status = state } = (recorded ?? {}) as { readonly state?: unknown; readonly status?: unknown }
+  return typeof status === "string" ? status : JSON.stringify(recorded)
+}
 
 const list = Command.make(
   "list",
@@ -29,13 +36,17 @@ const list = Command.make(
       ...ofTime
     }
     const page = yield* onDatabase(AuditReport.use((report) => report.list(filter, { limit, cursor })))
-    yield* printPage(json, page, ["AT", "WHO", "DID", "TO", "BEFORE", "AFTER", "WHY"], (entry) => [
+    // A terminal has no room for the whole of both. A pipe does.
+    const isTerminal = current().width !== undefined
+    const changed = isTerminal ? ["CHANGE"] : ["BEFORE", "AFTER"]
+    yield* printPage(json, page, ["AT", "WHO", "DID", "TO", ...changed, "WHY"], (entry) => [
       entry.at,
       entry.actor,
       entry.action,
       `${entry.subject} ${entry.subjectId}`,
-      JSON.stringify(entry.before),
-      JSON.stringify(entry.after),
+      ...(isTerminal
+        ? [`${stateOf(entry.before)} → ${stateOf(entry.after)}`]
+        : [JSON.stringify(entry.before), JSON.stringify(entry.after)]),
       entry.reason
     ])
   })

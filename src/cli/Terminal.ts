@@ -20,28 +20,46 @@ export const current = (): Terminal => {
 
 const gap = "  "
 
-/** A column that is cut keeps so much: enough for a state, or the beginning of a name. */
-const leastWidth = 6
+/** A long column is cut to so much, which still tells a day or the beginning of a name; below that it is left out. */
+const leastWidth = 10
 
-/** Headings of columns that people copy from: they are cut last. */
+/** The longest name of a state, a type or a count: such columns are whole before anything else is. */
+const shortWidth = 16
+
+/** A short word that is cut after all keeps so much. */
+const leastWord = 6
+
+/** Headings of ids that people copy. The first of them in a table is that of the row's own id. */
 const copied = new Set(["EVENT", "TASK", "PAYMENT", "MAIL", "ORDER", "AGGREGATE"])
 
-/** Narrows the columns until a row fits: the last ones first, and those with ids at the very end. */
+/**
+ * The width of each column, 0 where it is left out. The widest long column is cut first. Where that is not enough long columns are left out, the last
+ * one first; then short words are cut, and at the very end the row's own id. `--json` and a pipe have everything.
+ */
 const fitting = (widths: ReadonlyArray<number>, head: ReadonlyArray<string>, width: number): ReadonlyArray<number> => {
-  const fit = [...widths]
-  const columns = fit.map((_, column) => column).toReversed()
-  const order = [
-    ...columns.filter((column) => !copied.has(head[column] ?? "")),
-    ...columns.filter((column) => copied.has(head[column] ?? ""))
-  ]
-  let excess = fit.reduce((sum, one) => sum + one, 0) + gap.length * (fit.length - 1) - width
-  for (const column of order) {
-    if (excess <= 0) break
-    const cut = Math.min(excess, Math.max(0, fit[column]! - leastWidth))
-    fit[column]! -= cut
-    excess -= cut
+  const id = head.findIndex((name) => copied.has(name))
+  const columns = widths.map((_, column) => column)
+  const long = columns.filter((column) => column !== id && widths[column]! > shortWidth)
+  const short = columns.filter((column) => column !== id && !long.includes(column)).toReversed()
+  while (true) {
+    const fit = widths.map((one, column) =>
+      column === id || short.includes(column) || long.includes(column) ? one : 0
+    )
+    const excess = () => fit.reduce((sum, one) => sum + (one === 0 ? 0 : one + gap.length), 0) - gap.length - width
+    while (excess() > 0) {
+      const widest = long.reduce((most, column) => (fit[column]! >= (fit[most] ?? 0) ? column : most), -1)
+      if (widest === -1 || fit[widest]! <= leastWidth) break
+      fit[widest]! -= 1
+    }
+    if (excess() > 0 && long.length > 0) {
+      long.pop()
+      continue
+    }
+    for (const column of [...short, ...(id === -1 ? [] : [id])]) {
+      fit[column]! -= Math.min(Math.max(0, excess()), Math.max(0, fit[column]! - leastWord))
+    }
+    return fit
   }
-  return fit
 }
 
 const cutTo = (cell: string, width: number): string =>
@@ -58,7 +76,7 @@ export const table = (
   const fit = width === undefined ? widths : fitting(widths, head, width)
   return rows.map((row) =>
     row
-      .map((cell, column) => cutTo(cell, fit[column] ?? 0))
+      .flatMap((cell, column) => (fit[column] === 0 && widths[column] !== 0 ? [] : [cutTo(cell, fit[column] ?? 0)]))
       .join(gap)
       .trimEnd()
   )

@@ -24,7 +24,7 @@ describe("a list", () => {
     ])
   })
 
-  it("fits the terminal: the last columns are cut first, and ids last", () => {
+  it("fits the terminal: long texts are cut or left out first, then words, and ids last", () => {
     for (const width of [120, 80, 62, 50, 40]) {
       for (const line of table(rows, terminal(width))) assert.isAtMost(line.length, width)
     }
@@ -32,7 +32,7 @@ describe("a list", () => {
       table(rows, terminal(80))[1],
       "0192a000-0000-7000-8000-000000000000  dead    OrderPlaced  the batch takes 14,0…"
     )
-    assert.include(table(rows, terminal(62))[1], "0192a000-0000-7000-8000-000000000000  dead    OrderPl…")
+    assert.strictEqual(table(rows, terminal(62))[1], "0192a000-0000-7000-8000-000000000000  dead    OrderPlaced")
     // Narrower than its ids.
     assert.match(table(rows, terminal(40))[1]!, /^0192a000-\S*…/)
   })
@@ -42,7 +42,23 @@ describe("a list", () => {
       ["CONSUMER", "EVENT", "STATUS"],
       ["warehouse-consumer", "0192a000-0000-7000-8000-000000000000", "retrying"]
     ]
-    assert.strictEqual(table(held, terminal(58))[1], "warehouse-c…  0192a000-0000-7000-8000-000000000000  retry…")
+    assert.strictEqual(table(held, terminal(58))[1], "warehouse…  0192a000-0000-7000-8000-000000000000  retrying")
+  })
+
+  it("of found events has id, state and type whole at 80 and 110 columns, and their states in colour", () => {
+    const id = "0192a000-0000-7000-8000-000000000000"
+    const found = [
+      ["EVENT", "STATUS", "TYPE", "AGGREGATE", "VERSION", "OCCURRED", "RECORD"],
+      [id, "published", "OrderPlaced", `Order ${id}`, "1", "2026-01-01T12:00:00.000Z", "orders/3/1042137"]
+    ]
+    const [head, row] = table(found, terminal(80))
+    assert.match(head!, /^EVENT +STATUS +TYPE +VERSION/)
+    assert.match(row!, new RegExp(`^${id}  published  OrderPlaced  1`))
+    assert.include(colour(row!, inColour), "  \u001B[32mpublished\u001B[0m  OrderPlaced")
+    assert.match(
+      table(found, terminal(110))[1]!,
+      new RegExp(`^${id}  published  OrderPlaced  Order 0192a000-.*…  1 +orders/3/1042137$`)
+    )
   })
 
   it("that fits is not changed", () => {
