@@ -121,7 +121,21 @@ const cases: ReadonlyArray<
       }
     },
     "ready",
-    "Money is moving, but consumer billing is paused by ada: a look, for 14 min."
+    "Money is moving, but consumer billing is paused by ada, for 14 min."
+  ],
+  [
+    "a topic that an operator has paused",
+    {},
+    {
+      status: {
+        ...calm.status,
+        paused: [
+          { kind: "topic", name: "orders", pausedAt: "2026-01-01T11:58:14Z", actor: "ada", reason: "drill; twice: so" }
+        ]
+      }
+    },
+    "ready",
+    "Orders are taken; no event waits yet: topic orders is paused by ada, for 106 s; nothing is lost."
   ],
   [
     "a lag that only the broker tells",
@@ -178,6 +192,21 @@ const cases: ReadonlyArray<
   ],
   ["no reason at all", {}, undefined, "ready", "The figures can't be read at the moment."]
 ]
+
+it("a pause's wait has the reason, and the command that ends it in a place of its own", () => {
+  const pause = {
+    kind: "topic",
+    name: "orders",
+    pausedAt: "2026-01-01T11:58:14Z",
+    actor: "ada",
+    reason: "drill"
+  } as const
+  const { waits } = verdictOf(health({}), { ...calm, status: { ...calm.status, paused: [pause] } })
+  assert.deepInclude(waits[0], {
+    what: "topic orders is paused by ada: drill",
+    frees: "paid-once dispatcher resume orders"
+  })
+})
 
 it("a wait says why a consumer retries its event", () => {
   const consumers = calm.status.consumers.map((one) => ({ ...one, retrying: 1, retryingCause: "no such account" }))

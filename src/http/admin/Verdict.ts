@@ -31,6 +31,8 @@ interface Finding extends Wait {
   readonly stops: "orders" | "publishing" | "nothing"
   /** It degrades nothing: an operator means it so, or it is built to take days. */
   readonly isMeant?: true
+  /** The short form of `what` in the sentence: the list beneath it has the whole. */
+  readonly short?: string
 }
 
 const fieldsOf = <A, I>(schema: Schema.Codec<A, I>) => {
@@ -173,6 +175,7 @@ const ofFigures = (figures: Figures, isExplained: boolean): ReadonlyArray<Findin
   const { consumers, outbox, paused } = status
   const findings: Array<Finding> = paused.map(({ actor, kind, name, pausedAt, reason }) => ({
     what: `${kind} ${name} is paused by ${actor}: ${reason}`,
+    short: `${kind} ${name} is paused by ${actor}`,
     sinceSeconds: Math.max(0, (atMillis - Date.parse(pausedAt)) / 1_000),
     frees: resumeCommands[kind](name),
     runbook: null,
@@ -182,7 +185,13 @@ const ofFigures = (figures: Figures, isExplained: boolean): ReadonlyArray<Findin
   for (const { consumer, gaps } of consumers) {
     if (gaps === 0) continue
     const what = `${consumer} misses an event of ${countOf(gaps, "order")}`
-    findings.push({ what, sinceSeconds: null, frees: "the missing event", runbook: "InboxGaps", stops: "nothing" })
+    findings.push({
+      what,
+      sinceSeconds: null,
+      frees: "the missing event, or an operator skips it",
+      runbook: "InboxGaps",
+      stops: "nothing"
+    })
   }
   findings.push(...ofRetries(status))
   const orphans = lanes.filter(({ oldestReadySeconds, owner }) => owner === null && (oldestReadySeconds ?? 0) > 1)
@@ -219,8 +228,8 @@ const ofFigures = (figures: Figures, isExplained: boolean): ReadonlyArray<Findin
   return findings
 }
 
-const clause = ({ sinceSeconds, what }: Wait) =>
-  sinceSeconds === null ? what : `${what}, for ${lasting(sinceSeconds)}`
+const clause = ({ short, sinceSeconds, what }: Finding) =>
+  sinceSeconds === null ? (short ?? what) : `${short ?? what}, for ${lasting(sinceSeconds)}`
 
 const sentenceOf = (findings: ReadonlyArray<Finding>, figures: Figures | undefined): string => {
   const refusing = findings.find(({ stops }) => stops === "orders")
@@ -230,7 +239,9 @@ const sentenceOf = (findings: ReadonlyArray<Finding>, figures: Figures | undefin
     const queued = figures?.status.outbox.queued ?? 0
     const waiting =
       queued === 0 ? "no event waits yet" : `${countOf(queued, "event")} ${plural(queued, "waits", "wait")}`
-    return `Orders are taken; ${waiting}: ${clause(stopping)}; nothing is lost; ${stopping.frees}.`
+    // A command is no part of a sentence: it stands in the list, where it can be copied.
+    const frees = stopping.short === undefined ? `; ${stopping.frees}` : ""
+    return `Orders are taken; ${waiting}: ${clause(stopping)}; nothing is lost${frees}.`
   }
   const first = findings[0]
   if (figures === undefined && first === undefined) return "The figures can't be read at the moment."

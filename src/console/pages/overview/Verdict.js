@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks"
 import { duration } from "../../format.js"
 import { html } from "../../html.js"
 import { live } from "../../live.js"
-import { Sentence, State, Time } from "../../parts.js"
+import { Copy, Sentence, State, Time } from "../../parts.js"
 import { useStore } from "../../store.js"
 
 /** The verdict of now; while the service does not answer, that is the verdict. */
@@ -48,7 +48,7 @@ export const Verdict = () => {
                     >${sinceSeconds === null ? null : html`<span class="figure">, for ${duration(sinceSeconds)}</span>`}
                   </p>
                   <p class="dim">
-                    ${frees === "" ? null : html`Frees it: ${frees.startsWith("paid-once ") ? html`<code>${frees}</code>` : html`<${Sentence} text=${frees} goesOn />`}.`}
+                    ${frees === "" ? null : html`Frees it: ${frees.startsWith("paid-once ") ? html`<span class="id"><code>${frees}</code><${Copy} text=${frees} what="command" /></span>` : html`<${Sentence} text=${frees} goesOn />`}.`}
                     ${runbook === null ? null : html`${" "}Runbook: <a href=${`/console/runbooks/${runbook}`}>${runbook}</a>`}
                   </p>
                 </li>`
