@@ -6,7 +6,9 @@
 import { useEffect } from "preact/hooks"
 import { duration, number } from "../../format.js"
 import { html } from "../../html.js"
+import { live } from "../../live.js"
 import { Copy, Empty, Section } from "../../parts.js"
+import { useStore } from "../../store.js"
 import { Table } from "../../table.js"
 
 /** @typedef {Overview["decisions"][number]} Decision */
@@ -47,13 +49,16 @@ const columns = [
 
 /** @param {{ readonly overview: Overview }} props */
 export const Needs = ({ overview: { decisions } }) => {
+  const isLive = useStore(live, ({ connection, trouble }) => connection !== "stale" && trouble === undefined)
   useEffect(() => {
     if (location.hash === "#needs") document.querySelector("#needs")?.scrollIntoView()
   }, [])
   return html`<${Section} title="Needs a person" id="needs">
     ${
       decisions.length === 0
-        ? html`<${Empty}>Nothing waits for a decision.<//>`
+        ? html`<${Empty}
+            >${isLive ? "Nothing waits for a decision." : "Whether something waits for a decision is not known: the service does not answer."}<//
+          >`
         : html`<${Table}
             caption="What needs a person"
             class="needs"
