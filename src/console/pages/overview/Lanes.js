@@ -34,6 +34,9 @@ const stateOf = ({ dead, isPaused, owner, parked, ready }) =>
 /** What tells a state apart without its colour. */
 const signs = { dead: "!", parked: "‖", paused: "=", unowned: "?", sending: "▸", idle: "" }
 
+/** A pause keeps its events from being sent: it is not idle. @param {Lane} lane */
+const waits = (lane) => stateOf(lane) === "paused" && lane.ready > 0
+
 /** @param {Lane} lane */
 const described = (lane) => {
   const { dead, lane: number, oldestReadySeconds, owner, parked, partition, ready } = lane
@@ -93,7 +96,9 @@ const Map = ({ lanes, owners, topic }) => {
           onClick=${() => setChosen(i)}
         >
           <span class="unseen">${described(one)}</span><span aria-hidden="true">${one.lane}</span
-          ><i aria-hidden="true">${owner < 0 ? "" : letterOf(owner)}${signs[state]}</i>
+          ><i aria-hidden="true"
+            >${owner < 0 ? "" : letterOf(owner)}${signs[state]}${waits(one) ? signs.sending : ""}</i
+          >
         </button>`
       })}
     </div>
@@ -113,7 +118,10 @@ const columns = [
   },
   { head: "parked", as: "number", cell: ({ parked }) => number(parked) },
   { head: "dead", as: "number", cell: ({ dead }) => number(dead) },
-  { head: "state", cell: (lane) => html`<${State} of=${stateOf(lane)} />` }
+  {
+    head: "state",
+    cell: (lane) => html`<${State} of=${stateOf(lane)} text=${waits(lane) ? "paused, events wait" : stateOf(lane)} />`
+  }
 ]
 
 /** @param {{ readonly topic: string, readonly lanes: ReadonlyArray<Lane> }} props */
@@ -154,7 +162,12 @@ const Topic = ({ lanes, topic }) => {
           </li>`
       )}
       <li><i class="lane sending">▸</i>has events to send</li>
-      ${isPaused ? html`<li><i class="lane paused">=</i>paused</li>` : null}
+      ${
+        isPaused
+          ? html`<li><i class="lane paused">=</i>paused</li>
+              <li><i class="lane paused">=▸</i>paused, and events wait</li>`
+          : null
+      }
       <li><i class="lane parked">‖</i>an order is held</li>
       <li><i class="lane dead">!</i>an order waits for a decision</li>
       ${count(({ owner }) => owner === null) > 0 ? html`<li><i class="lane unowned">?</i>nobody owns it</li>` : null}
