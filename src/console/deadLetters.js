@@ -4,11 +4,12 @@
  * @import { Action } from "./act.js"
  */
 import { get, post } from "./api.js"
+import { live } from "./live.js"
 
 /**
  * An action that posts a reason, and tells whether something has changed.
  *
- * @param {Pick<Action, "label" | "does" | "tone"> & { readonly path: string, readonly told: string, readonly onDone: () => void }} of
+ * @param {Pick<Action, "label" | "does" | "tone"> & { readonly path: string, readonly told: string | (() => string), readonly onDone: () => void }} of
  * @returns {Action}
  */
 export const decision = ({ onDone, path, told, ...action }) => ({
@@ -16,7 +17,7 @@ export const decision = ({ onDone, path, told, ...action }) => ({
   run: async (reason) => {
     const { changed } = await post(path, { reason })
     onDone()
-    return changed === false ? "Nothing had to be done: it was so already." : told
+    return changed === false ? "Nothing had to be done: it was so already." : typeof told === "function" ? told() : told
   }
 })
 
@@ -25,16 +26,20 @@ export const decision = ({ onDone, path, told, ...action }) => ({
  *
  * @param {string} eventId
  * @param {() => void} onDone
+ * @param {string} [topic]
  * @returns {ReadonlyArray<Action>}
  */
-export const outboxActions = (eventId, onDone) => {
+export const outboxActions = (eventId, onDone, topic) => {
   const path = `/admin/dead-letters/${encodeURIComponent(eventId)}`
   return [
     decision({
       label: "Retry",
       path: `${path}/retry`,
       does: "The event is sent again, with all its attempts, and then those behind it.",
-      told: "The event is sent again.",
+      told: () =>
+        live.get().overview?.paused.some(({ kind, name }) => kind === "topic" && name === topic) === true
+          ? `The event is sent again as soon as ${topic} is resumed: the topic is paused.`
+          : "The event is sent again.",
       onDone
     }),
     decision({

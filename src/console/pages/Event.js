@@ -11,13 +11,13 @@ import { Place } from "./Events.js"
 /** @typedef {import("../types.ts").EventDetails} EventDetails */
 
 /** @param {{ readonly event: EventDetails, readonly onDone: () => void }} props */
-const Held = ({ event: { aggregateParked, attempts, eventId, lastError, nextAttemptAt, status }, onDone }) => {
+const Held = ({ event: { aggregateParked, attempts, eventId, lastError, nextAttemptAt, status, topic }, onDone }) => {
   if (status === "published" || status === "queued") return null
   return html`<div class=${`held ${status}`}>
     ${lastError === null ? null : html`<p>${attempts === null ? "" : `${counted(attempts, "attempt")}: `}${lastError}</p>`}
     ${nextAttemptAt === null ? null : html`<p class="dim">The next attempt is at <${Time} at=${nextAttemptAt} />.</p>`}
     ${aggregateParked === 0 ? null : html`<p class="dim">${counted(aggregateParked, "event")} of this order ${aggregateParked === 1 ? "waits" : "wait"} with it.</p>`}
-    ${status === "dead" ? html`<${Actions} actions=${outboxActions(eventId, onDone)} />` : null}
+    ${status === "dead" ? html`<${Actions} actions=${outboxActions(eventId, onDone, topic)} />` : null}
   </div>`
 }
 

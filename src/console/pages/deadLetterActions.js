@@ -11,13 +11,13 @@ const behind = "It waits behind another event of its order. Decide about that on
 const waitsBehind = [{ label: "Retry", does: behind, impossible: behind, run: async () => behind }]
 
 /**
- * @param {{ readonly eventId: string, readonly status: string }} event
+ * @param {{ readonly eventId: string, readonly status: string, readonly topic: string }} event
  * @param {() => void} onDone
  * @returns {ReadonlyArray<Action>}
  */
-export const actionsOfOutbox = ({ eventId, status }, onDone) => {
+export const actionsOfOutbox = ({ eventId, status, topic }, onDone) => {
   if (status === "parked") return waitsBehind
-  return status === "dead" || status === "retrying" ? outboxActions(eventId, onDone) : []
+  return status === "dead" || status === "retrying" ? outboxActions(eventId, onDone, topic) : []
 }
 
 /**
