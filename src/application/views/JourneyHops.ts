@@ -187,7 +187,7 @@ const consumerState = (event: EventFact, consumer: string, around: Surroundings)
       }
     case "gap":
       return {
-        state: "parked",
+        state: "gap",
         at: found.at,
         why: found.lastError ?? "an earlier event of this order has not come",
         frees: "the missing event, or an operator goes on without it",

@@ -9,6 +9,7 @@ import { type Phase, recoveryKeyOf } from "../tasks/PaymentRecover.ts"
 const severity: ReadonlyArray<HopState> = [
   "dead",
   "retrying",
+  "gap",
   "parked",
   "waiting",
   "now",

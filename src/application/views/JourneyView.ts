@@ -4,13 +4,14 @@ import { OrderId } from "../../domain/Ids.ts"
 import { OrderSummary } from "../Orders.ts"
 
 /**
- * How far a hop is. `done`; `now`: under way; `retrying`: it failed, and is tried again; `parked`: behind an earlier event of the order; `waiting`:
+ * How far a hop is. `done`; `now`: under way; `retrying`: it failed, and is tried again; `gap`: an earlier version has not come to the consumer; `parked`: behind an earlier event of the order; `waiting`:
  * for something else that `why` names; `dead`: for an operator; `discarded`: an operator has ended it; `dropped`: retention has deleted what would tell.
  */
 export const HopState = Schema.Literals([
   "done",
   "now",
   "retrying",
+  "gap",
   "parked",
   "waiting",
   "dead",
