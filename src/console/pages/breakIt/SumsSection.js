@@ -1,4 +1,5 @@
 /** Whether orders, events, effects and money agree, in figures and in one sentence. */
+import { Problem } from "../../api.js"
 import { counted, money, number } from "../../format.js"
 import { html } from "../../html.js"
 import { Empty, Loaded, Section, State } from "../../parts.js"
@@ -71,6 +72,7 @@ export const verdictOf = (/** @type {any} */ sums) => {
 /** @param {{ readonly load: import("../../load.js").Load<any> }} props */
 export const SumsSection = ({ load }) =>
   html`<${Section} title="Do the sums agree?">
+    ${load.error instanceof Problem && load.error.status === 500 ? html`<p>The sums can't be read: the database refuses the query. A table may be missing; the log has the reason.</p>` : null}
     <${Loaded} load=${load} what="Adding up">
       ${(/** @type {any} */ sums) => {
         if (sums.orders === 0)
