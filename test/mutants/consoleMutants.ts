@@ -19,6 +19,14 @@ export const consoleMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: live, test: "a service that dies is said to be away" }
   },
   {
+    name: "console-page-never-opens",
+    breaks: "a page that was opened in an outage stays closed when the service is back",
+    file: "src/console/main.js",
+    find: "while (!signal.aborted) {",
+    replace: "while (!signal.aborted && !hasFailed) {",
+    seenBy: { file: lives, test: "a page that is opened while the service is away" }
+  },
+  {
     name: "console-stream-from-now",
     breaks: "a stream that is taken up again misses the samples in between",
     file: "src/console/live.js",
