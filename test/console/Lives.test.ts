@@ -85,6 +85,7 @@ Browser.describe("the console and what befalls its service", () => {
             yield* page.evaluate(`fetch("/admin/session", { method: "DELETE" }).then(() => undefined)`)
             yield* World.giveReason(page, "too late", "It arrived")
             yield* page.see("Operator's token")
+            yield* page.see("Your session has ended.")
           })
         )
         assert.lengthOf(yield* sql`SELECT 1 AS one FROM operator_audit WHERE reason = 'too late'`, 0)

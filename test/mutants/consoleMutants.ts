@@ -27,6 +27,14 @@ export const consoleMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: lives, test: "a page that is opened while the service is away" }
   },
   {
+    name: "console-signed-out-untold",
+    breaks: "who was signed out gets a form for a token, and does not learn why",
+    file: "src/console/session.js",
+    find: 'localStorage.setItem(signedInKey, "yes")',
+    replace: "void 0",
+    seenBy: { file: lives, test: "a session that is ended elsewhere" }
+  },
+  {
     name: "console-stream-from-now",
     breaks: "a stream that is taken up again misses the samples in between",
     file: "src/console/live.js",
