@@ -30,7 +30,7 @@ Browser.describe("decisions on many at once", () => {
             yield* page.see("Show these")
             yield* page.see("OrderPaid for billing")
             yield* page.click("button", "Retry all that match…")
-            yield* page.see("2 dead events are tried again")
+            yield* page.see("2 dead events will be tried again")
             yield* World.giveReason(page, "the ledger is back", "Retry all that match")
             yield* page.see("2 events tried again.")
           })
@@ -59,7 +59,7 @@ Browser.describe("decisions on many at once", () => {
           Effect.gen(function* () {
             yield* page.see("Pause…")
             yield* page.click("button", `Retry all all that failed so: ${cause}`)
-            yield* page.see("2 dead tasks run again")
+            yield* page.see("2 dead tasks will run again")
             yield* World.giveReason(page, "it is back", "Retry all")
             yield* page.see("2 tasks tried again.")
           })

@@ -1,10 +1,12 @@
-/** The groups of payments and mail: what waits for a person because nobody else knows its outcome. */
+/** The groups of orders, payments and mail: whose money goes back, and what waits for a person because nobody else knows its outcome. */
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { HandledMail, MailPage, MailState, Resolution } from "../../application/mail/UnsettledMail.ts"
+import { DecidedOrder } from "../../application/OrderDecision.ts"
 import { PaymentPage, PaymentStory } from "../../application/views/PaymentReport.ts"
 import { Checked, Settled, SettleInput } from "../../application/SettlePayment.ts"
 import { PaymentStatus } from "../../domain/Payment.ts"
+import { OrderIdText } from "../OrdersApi.ts"
 import { PaymentIdText } from "../PaymentsApi.ts"
 import { TaskIdText } from "../TasksApi.ts"
 import { decisionProblems, deciding, oneOf, pageQuery, reading, Reason, ReasonBody } from "./AdminParts.ts"
@@ -20,6 +22,27 @@ export const ResolveBody = Schema.Struct({ outcome: Resolution, reason: Reason }
   identifier: "ResolveMail",
   examples: [{ outcome: "delivered", reason: "the customer has it" }]
 })
+
+export const AdminOrdersApi = HttpApiGroup.make("adminOrders")
+  .add(
+    deciding("refund", "/admin/orders/:id/refund", {
+      params: { id: OrderIdText },
+      payload: ReasonBody,
+      success: DecidedOrder,
+      summary: "Refund a paid order, the whole amount",
+      description: "The order reads `refunding` until the gateway has confirmed it."
+    }),
+    deciding("cancel", "/admin/orders/:id/cancel", {
+      params: { id: OrderIdText },
+      payload: ReasonBody,
+      success: DecidedOrder,
+      summary: "Cancel an order that is not paid",
+      description: "A payment that is under way is given back if it is captured."
+    })
+  )
+  .annotateMerge(
+    OpenApi.annotations({ title: "Admin: orders", description: "Orders that an operator refunds or cancels." })
+  )
 
 export const AdminPaymentsApi = HttpApiGroup.make("adminPayments")
   .add(
