@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- drain|consume|console|latency|save|pay|flat|idle|memory|outside|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
+ * `npm run bench -- drain|consume|console|latency|save|pay|flat|idle|memory|outside|requests|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
  *
  * A run starts a Postgres and a Kafka of its own unless `DATABASE_URL` and `KAFKA_BROKERS` name others.
  */
@@ -15,6 +15,7 @@ import * as Idle from "./idle.ts"
 import * as Latency from "./latency.ts"
 import * as Outside from "./outside.ts"
 import * as Pay from "./pay.ts"
+import * as Requests from "./requests.ts"
 import * as Save from "./save.ts"
 import * as Memory from "./memory.ts"
 import * as Tasks from "./tasks.ts"
@@ -180,6 +181,20 @@ const consolePages = Command.make(
   })
 ).pipe(Command.withDescription("What open pages of the console cost the service, beside the same load without them"))
 
+const requests = Command.make(
+  "requests",
+  {
+    json,
+    rounds: rounds(3),
+    seconds: seconds(4),
+    clients: Flag.Int("clients").pipe(Flag.withDescription("connections that ask at once"), Flag.withDefault(8))
+  },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Effect.scoped(Requests.requests(options)), environment({ kafka: false }))
+    yield* Console.log(json ? JSON.stringify(result) : Requests.print(result))
+  })
+).pipe(Command.withDescription("Placing and reading orders over HTTP, beside node:http and pg alone"))
+
 const outside = Command.make(
   "outside",
   {
@@ -209,7 +224,20 @@ const outside = Command.make(
 
 const program = Command.make("bench").pipe(
   Command.withDescription("Figures as ratios within one run"),
-  Command.withSubcommands([drain, consume, consolePages, latency, save, flat, idle, memory, outside, pay, tasks]),
+  Command.withSubcommands([
+    drain,
+    consume,
+    consolePages,
+    latency,
+    save,
+    flat,
+    idle,
+    memory,
+    outside,
+    pay,
+    requests,
+    tasks
+  ]),
   Command.run({ version: "1" }),
   Effect.scoped,
   Effect.provide(NodeServices.layer),

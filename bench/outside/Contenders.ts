@@ -72,7 +72,7 @@ export const prepare = Effect.gen(function* () {
 export const areInstalled = (): boolean => existsSync(at("../peers/node_modules/pg"))
 
 /** The flags of `npm start`, for every relay. */
-const nodeOptions = "--max-semi-space-size=16 --max-old-space-size=1536 --disable-warning=TimeoutNegativeWarning"
+export const nodeOptions = "--max-semi-space-size=16 --max-old-space-size=1536 --disable-warning=TimeoutNegativeWarning"
 
 /** The variables of all processes of a run. */
 export const variables = Effect.gen(function* () {

@@ -4,6 +4,7 @@
 import { Cause, Effect, Exit, Metric, Option } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import * as DatabaseOutage from "../platform/DatabaseOutage.ts"
+import { seriesOf } from "../platform/MetricSeries.ts"
 import * as Tracing from "../platform/Tracing.ts"
 import * as Provenance from "./access/Provenance.ts"
 import { Readiness } from "./Health.ts"
@@ -118,6 +119,9 @@ const toProblem = (
     : new Problem({ status: 500, detail: "something went wrong on our side; it has been logged", members })
 }
 
+const requests = seriesOf(requestsTotal, ["method", "route", "status"])
+const durations = seriesOf(requestDuration, ["method", "route"])
+
 /** Wraps every route of the router, and requests without a route. `otherPaths` are the routes beside the API's. */
 export const layer = (api: RoutedApi, otherPaths: ReadonlyArray<string>) =>
   HttpRouter.middleware(
@@ -155,8 +159,8 @@ export const layer = (api: RoutedApi, otherPaths: ReadonlyArray<string>) =>
           })
           const status = aborted ? "aborted" : String(response.status)
           const { method } = request
-          yield* Metric.update(Metric.withAttributes(requestsTotal, { method, route, status }), 1)
-          yield* Metric.update(Metric.withAttributes(requestDuration, { method, route }), seconds)
+          yield* Metric.update(requests(method, route, status), 1)
+          yield* Metric.update(durations(method, route), seconds)
           // Of an outage the probe tells, in a line for all of its requests.
           const isOutage = Exit.isFailure(exit) && DatabaseOutage.inCause(exit.cause) !== undefined
           if (isOutage) yield* probe.doubt

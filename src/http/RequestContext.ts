@@ -1,9 +1,9 @@
 /**
- * What a request carries with it. Effect copies the services in scope several times for each request, and at the top of `main.ts` some hundred are in
- * scope: a third of the CPU of a read went there (measured on `GET /orders/{id}`).
+ * The services that a request carries with it. Effect copies them several times for each request. At the top of `main.ts` some hundred are in scope:
+ * a third of the CPU of `GET /orders/{id}` went there.
  *
- * Handlers, middlewares and use cases hold the services that they use since they were built. So a request starts with those of {@link layer},
- * which stands near the bottom: settings, logging and tracing.
+ * Handlers, middlewares and use cases hold the services that they use since they were built. So a request starts with settings, logging and
+ * tracing alone: with what {@link layer} finds near the bottom of `main.ts`.
  */
 import { Context, Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"

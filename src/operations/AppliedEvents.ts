@@ -80,7 +80,7 @@ export class AppliedEvents extends Context.Service<
             UNION ALL
             SELECT split_part(a.subject_id, ' ', 1) || ' ' || e.id, 'discarded'
             FROM unnest(${ids}::text[], ${events.map(({ version }) => version)}::int4[]) AS e(id, version)
-            JOIN operator_audit AS a ON (a.before ->> 'version')::int4 < e.version AND (a.after ->> 'version')::int4 >= e.version
+            JOIN operator_audit AS a ON e.version > (a.before ->> 'version')::int4 AND e.version <= (a.after ->> 'version')::int4
             WHERE a.subject = 'inbox event' AND a.action = 'skip'
               AND a.subject_id = ANY (ARRAY(
                 SELECT consumer || ' ' || id FROM unnest(${[...consumers]}::text[]) AS consumer, unnest(${ids}::text[]) AS id))`)

@@ -10,6 +10,7 @@ import { Holds } from "../outbox/holds/Holds.ts"
 import type { Lane } from "../outbox/Lane.ts"
 import { Publisher } from "../outbox/Publisher.ts"
 import { Queue, type QueuedEvent, wholeQueue } from "../outbox/Queue.ts"
+import { seriesOf } from "../platform/MetricSeries.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
 import * as Rows from "../platform/Rows.ts"
 import * as Supervised from "../platform/Supervised.ts"
@@ -106,27 +107,16 @@ export const layerLatency: Layer.Layer<Publisher, never, Publisher | SqlClient.S
     })
   )
 
-/** Counts events by type. Each series is made once: its key costs more than its update. */
-const counterOf = (metric: typeof publishedTotal) => {
-  const made = new Map<string, typeof metric>()
-  const seriesOf = (eventType: string, reason: string | undefined) => {
-    const event_type = eventTypeLabel(eventType)
-    const key = `${event_type} ${reason}`
-    const known = made.get(key)
-    if (known !== undefined) return known
-    const series = Metric.withAttributes(metric, reason === undefined ? { event_type } : { event_type, reason })
-    made.set(key, series)
-    return series
-  }
-  return (events: ReadonlyArray<QueuedEvent>, reason?: string) =>
-    Effect.forEach(
-      Map.groupBy(events, ({ eventType }) => eventType),
-      ([eventType, group]) => Metric.update(seriesOf(eventType, reason), group.length),
-      { discard: true }
-    )
-}
-const countPublished = counterOf(publishedTotal)
-const countFailed = counterOf(failedTotal)
+const published = seriesOf(publishedTotal, ["event_type"])
+const failed = seriesOf(failedTotal, ["event_type", "reason"])
+
+/** Counts the events, type by type. */
+const count = (events: ReadonlyArray<QueuedEvent>, series: (eventType: string) => typeof publishedTotal) =>
+  Effect.forEach(
+    Map.groupBy(events, ({ eventType }) => eventType),
+    ([eventType, group]) => Metric.update(series(eventTypeLabel(eventType)), group.length),
+    { discard: true }
+  )
 
 /** Counts what is published and what fails, and measures each batch from its fetch to its mark. */
 export const layerCounts: Layer.Layer<Queue | Publisher, never, Queue | Publisher> = Layer.effectContext(
@@ -140,12 +130,12 @@ export const layerCounts: Layer.Layer<Queue | Publisher, never, Queue | Publishe
         ...publisher,
         publish: (batch) =>
           publisher.publish(batch).pipe(
-            Effect.tap(() => countPublished(batch.events)),
+            Effect.tap(() => count(batch.events, published)),
             Effect.tapError((error) =>
               // A batch that is refused is sent again in pieces.
               error._tag === "MessageRejected" && batch.events.length > 1
                 ? Effect.void
-                : countFailed(batch.events, error._tag)
+                : count(batch.events, (eventType) => failed(eventType, error._tag))
             )
           )
       })

@@ -16,8 +16,8 @@ export const inboxMutants: ReadonlyArray<Mutant> = [
     name: "inbox-skipped-counts-as-applied",
     breaks: "a version that an operator skipped is reported as applied once its mark could be gone",
     file: applied,
-    find: "a.subject = 'inbox event' AND a.action = 'skip'",
-    replace: "false",
+    find: "a.subject = 'inbox event' AND a.action = 'skip'\n                  -- An ARRAY",
+    replace: "false\n                  -- An ARRAY",
     seenBy: { file: appliedTest, test: "a version that an operator skipped" }
   },
   {

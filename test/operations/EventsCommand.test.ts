@@ -111,7 +111,7 @@ it.live(
       assert.include(lag.stderr, "the broker is the embedded one")
       const status = yield* run("status")
       assert.strictEqual(status.code, 0, status.stderr)
-      assert.match(status.stdout, /^billing +lag \d+ +0 parked, 0 dead, 0 gaps$/m)
+      assert.match(status.stdout, /^billing +lag \d+ +0 retrying, 0 parked, 0 dead, 0 gaps$/m)
       assert.match(status.stdout, new RegExp(`^lanes +64 at ${service.pid}@`, "m"))
       assert.match(status.stdout, /^broker +answers$/m)
     }).pipe(Effect.scoped, Effect.provide(world)),

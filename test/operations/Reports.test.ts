@@ -48,7 +48,7 @@ it.live(
         [
           "Counted, version 1, was written",
           "attempt 1 was refused: topic counters, partition 0: message rejected: too large",
-          "dead after 1 attempts"
+          "dead after 1 attempt"
         ]
       )
       yield* (yield* OutboxDeadLetters).retry(eventId, operator)

@@ -21,8 +21,8 @@ const worst = (hops: ReadonlyArray<Hop>): HopState =>
   severity.find((state) => hops.some((one) => one.state === state)) ?? "done"
 
 /**
- * Each hop with the time since the last hop on its way whose time is known. A hop whose time is later is passed over: a consumer can be faster
- * than the mark after the acknowledgement, and an id's time may be a little ahead of the database's clock.
+ * Each hop with the time since the last hop on its way whose time is known. A hop whose time is later is passed over. There are such hops: a
+ * consumer can be faster than the mark after the acknowledgement. And an id's time may be a little ahead of the database's clock.
  */
 const timed = (hops: ReadonlyArray<Hop>): ReadonlyArray<Hop> => {
   const byId = new Map(hops.map((one) => [one.id, one]))

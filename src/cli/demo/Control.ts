@@ -2,8 +2,8 @@
  * The control of a demo that stays: an HTTP server of the demo's own process, which the page Break it asks. The service has no part in it, and no
  * route under /admin ends or freezes a process.
  *
- * It listens on loopback. It admits a request that names this very host and port, comes from a page of the demo's service or from no page at
- * all, and has the token that the demo has drawn. So another site's page and another program's guess reach nothing.
+ * It listens on loopback. A request must name this very host and port, and have the token that the demo has drawn. It comes from a page of the
+ * demo's service, or from no page at all. So another site's page and another program's guess reach nothing.
  */
 import { Effect, FiberSet, Semaphore } from "effect"
 import { randomBytes } from "node:crypto"
