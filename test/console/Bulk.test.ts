@@ -92,7 +92,7 @@ Browser.describe("decisions on many at once", () => {
         yield* sql`UPDATE mail_deliveries SET status = 'refused', last_error = 'no such mailbox' WHERE task_id = ${other}::uuid`
         const reason = yield* sql<{ readonly error: string }>`
           SELECT last_error AS error FROM mail_deliveries WHERE task_id = ${again[0]!}::uuid`
-        const dead = yield* World.one("SELECT count(*)::int4 AS value FROM outbox_tasks WHERE state = 'dead'")
+        const dead = String(yield* World.one("SELECT count(*)::int4 AS value FROM outbox_tasks WHERE state = 'dead'"))
         yield* World.onPage({ url, path: "/console/mail?customer=ada" }, (page) =>
           Effect.gen(function* () {
             // A dead mail is a dead task as well.

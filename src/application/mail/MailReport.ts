@@ -1,5 +1,5 @@
 /**
- * The operator's view of mail: what waits and what has died, why, and what a retry of many would send.
+ * The operator's view of mail: lists, counts, causes, and the preview of a retry of many.
  *
  * A mail begins as a task, and has a row of its own from its first send on: what waits behind a pause is a task alone.
  */
