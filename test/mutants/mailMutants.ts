@@ -20,13 +20,5 @@ export const mailMutants: ReadonlyArray<Mutant> = [
     find: "m.status IS DISTINCT FROM 'sent'`",
     replace: "m.status <> 'sent'`",
     seenBy: { file: tests, test: "mail that no worker has begun is listed and counted as waiting" }
-  },
-  {
-    name: "finds-mail-of-every-order",
-    breaks: "the mail of one order is searched for, and that of all is found and sent again",
-    file,
-    find: "WHERE aggregate_id = ${order}",
-    replace: "WHERE ${order}::text IS NOT NULL",
-    seenBy: { file: tests, test: "mail is found by its order" }
   }
 ]
