@@ -5,6 +5,7 @@
  */
 import { useEffect, useState } from "preact/hooks"
 import { operatorName, session } from "./api.js"
+import { Count, decisionsOf, decisionsOn, isOld } from "./decisions.js"
 import { duration, number } from "./format.js"
 import { html } from "./html.js"
 import { helpShown } from "./keys.js"
@@ -39,37 +40,6 @@ const LivePill = () => {
     >`
 }
 
-/**
- * Whether the figures are those of before: the service does not answer, or can't read newer ones.
- *
- * @param {import("./live.js").Live} now
- */
-const isOld = ({ connection, trouble }) => connection === "stale" || trouble !== undefined
-
-/** @param {{ readonly page: string }} props */
-const Count = ({ page }) => {
-  const count = useStore(live, ({ overview }) => decisionsOf(overview, page))
-  const old = useStore(live, isOld)
-  return count === 0
-    ? null
-    : html`<span class="count"
-        ><span aria-hidden="true">${number(count)}${old ? "?" : ""}</span
-        ><span class="unseen"
-          >, ${number(count)} ${old ? "needed" : count === 1 ? "needs" : "need"} a decision${old ? " before" : ""}</span
-        ></span
-      >`
-}
-
-/**
- * @param {Overview | undefined} overview
- * @param {string} [page] Only those that this page shows.
- * @returns {number}
- */
-const decisionsOf = (overview, page) =>
-  (overview?.decisions ?? [])
-    .filter((one) => page === undefined || `/console/${one.page.split("?")[0]}` === page)
-    .reduce((sum, { count }) => sum + count, 0)
-
 /** @param {{ readonly current: string | undefined, readonly isOpen: boolean }} props */
 const Menu = ({ current, isOpen }) => {
   const groups = [...new Set(pages.map(({ group }) => group))]
@@ -83,7 +53,8 @@ const Menu = ({ current, isOpen }) => {
             .map(
               ({ path, title }) =>
                 html`<a key=${path} href=${path} aria-current=${path === current ? "page" : undefined}
-                  >${title}<${Count} page=${path}
+                  >${title}<${Count}
+                    of=${(/** @type {Overview | undefined} */ overview) => decisionsOn(overview, path)}
                 /></a>`
             )}
         </div>`

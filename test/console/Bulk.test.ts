@@ -29,6 +29,8 @@ Browser.describe("decisions on many at once", () => {
             // Until all its parts are there, a button moves.
             yield* page.see("Show these")
             yield* page.see("OrderPaid for billing")
+            // Its tab says what waits on each side.
+            yield* page.see("Not applied by a consumer4")
             yield* page.click("button", "Retry all that match…")
             yield* page.see("2 dead events will be tried again")
             yield* World.giveReason(page, "the ledger is back", "Retry all that match")
@@ -76,6 +78,49 @@ Browser.describe("decisions on many at once", () => {
         )
         assert.strictEqual(
           yield* World.one("SELECT count(*)::int4 AS value FROM operator_audit WHERE reason = 'it is back'"),
+          2
+        )
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("dead mails of one cause are sent again all at once, and those of another stay", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const { url } = yield* World.startBeside()
+        const again = [yield* World.uncertainMail("First"), yield* World.uncertainMail("Second")]
+        const other = yield* World.uncertainMail("Third")
+        yield* sql`UPDATE mail_deliveries SET status = 'refused', last_error = 'no such mailbox' WHERE task_id = ${other}::uuid`
+        const reason = yield* sql<{ readonly error: string }>`
+          SELECT last_error AS error FROM mail_deliveries WHERE task_id = ${again[0]!}::uuid`
+        const dead = String(yield* World.one("SELECT count(*)::int4 AS value FROM outbox_tasks WHERE state = 'dead'"))
+        yield* World.onPage({ url, path: "/console/mail?customer=ada" }, (page) =>
+          Effect.gen(function* () {
+            // A dead mail is a dead task as well.
+            yield* page.see(`Tasks\n${dead}\n, ${dead} need a decision`)
+            yield* page.see("Mail\n3\n, 3 need a decision")
+            yield* page.see("Show these")
+            yield* page.see("Third")
+            yield* page.click("button", `Send all again uncertain mail that failed so: ${reason[0]!.error}`)
+            yield* page.see("2 dead mails will be sent again")
+            yield* page.see("its receiver may get a second copy")
+            yield* World.giveReason(page, "it is back", "Send all again")
+            yield* page.see("2 mails sent again, 2 maybe a second time.")
+          })
+        )
+        yield* World.becomes(
+          "both to be sent",
+          `SELECT count(*)::int4 AS value FROM mail_deliveries
+           WHERE task_id IN (${again.map((id) => `'${id}'`).join()}) AND status = 'sent'`,
+          2
+        )
+        assert.strictEqual(
+          yield* World.one(`SELECT state AS value FROM outbox_tasks WHERE task_id = '${other}'`),
+          "dead"
+        )
+        assert.strictEqual(
+          yield* World.one(
+            "SELECT count(*)::int4 AS value FROM operator_audit WHERE subject = 'mail' AND reason = 'it is back'"
+          ),
           2
         )
       }).pipe(Effect.scoped)

@@ -74,6 +74,24 @@ it("every command of a page is one of the reference", () => {
   )
 })
 
+it("a page about what a person decides names the console's page for it, and each that is named exists", () => {
+  const named = pages.flatMap(({ name, text }) =>
+    [...text.matchAll(/`(\/console\/[a-z-]+)/g)].map(([, path]) => ({ name, path: path! }))
+  )
+  const menu = readFileSync(Path.join(root, "src/console/pages.js"), "utf8")
+  const paths = new Set([...menu.matchAll(/path: "(.*?)"/g)].map(([, path]) => path))
+  assert.deepStrictEqual(
+    named.filter(({ path }) => !paths.has(path)),
+    []
+  )
+  for (const name of ["InboxDeadLetters", "InboxGaps", "OutboxDeadLetters", "OutboxTasksDead", "PaymentsManual"]) {
+    assert.isTrue(
+      named.some((one) => one.name === name),
+      name
+    )
+  }
+})
+
 it.live("every statement of a page can be planned", () =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient

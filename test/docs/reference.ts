@@ -164,13 +164,13 @@ const metrics = (): ReadonlyArray<string> =>
       ].map(([, variable, kind, name, description]) => {
         const users = source.includes(`export const ${variable}`) ? sources : [source]
         // The metric itself, wherever it is used, or the file's helper that sets any of its gauges.
-        const uses = new RegExp(`withAttributes\\(\\s*${variable},\\s*\\{([^}]*)\\}`, "g")
+        const uses = new RegExp(`(?:withAttributes|seriesOf)\\(\\s*${variable},\\s*[{[]([^}\\]]*)[}\\]]`, "g")
         const helped = kind === "gauge" ? /withAttributes\(gauge, \{([^}]*)\}/g : /$^/g
         const labels = new Set(
           [...users.flatMap((one) => [...one.matchAll(uses)]), ...source.matchAll(helped)].flatMap((match) =>
             match[1]!
               .split(",")
-              .map((one) => one.trim().split(":")[0]!.trim())
+              .map((one) => one.trim().split(":")[0]!.trim().replaceAll('"', ""))
               .filter((one) => /^\w+$/.test(one))
           )
         )

@@ -17,6 +17,7 @@ import { doorMutants } from "./doorMutants.ts"
 import { edgeMutants } from "./edgeMutants.ts"
 import { bodyMutants } from "./bodyMutants.ts"
 import { floodMutants } from "./floodMutants.ts"
+import { mailMutants } from "./mailMutants.ts"
 import { mainMutants } from "./mainMutants.ts"
 import { guardMutants } from "./guardMutants.ts"
 import { netOutboxMutants } from "./netMutants.ts"
@@ -225,6 +226,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...inboxMutants,
   ...brokerMutants,
   ...blockingMutants,
+  ...mailMutants,
   ...mainMutants,
   ...kafkaMutants,
   ...keysMutants,

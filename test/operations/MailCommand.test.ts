@@ -36,6 +36,15 @@ const held = Effect.gen(function* () {
   return taskId
 })
 
+/** A receipt that no worker has taken. */
+const waiting = Effect.gen(function* () {
+  const to = EmailAddress.make("bob@customers.example")
+  const { taskId } = yield* Tasks.use((tasks) =>
+    Transaction.run(tasks.enqueue(emailType, { kind: "receipt", to, subject: "A receipt", text: "Hello\n" }))
+  )
+  return taskId
+})
+
 it.live(
   "mails of unknown outcome, from the list to the decision",
   () =>
@@ -74,6 +83,50 @@ it.live(
       const late = yield* run("retry", second, "--reason", "once more")
       assert.strictEqual(late.code, 1)
       assert.strictEqual(late.stderr.trim().split("\n").at(-1), `paid-once: mail ${second} was delivered`)
+    }).pipe(Effect.scoped, Effect.provide(world)),
+  // A dozen commands run here, each in a process of its own.
+  200_000
+)
+
+it.live(
+  "dead mails are grouped by cause, and sent again all at once after a look at what that would do",
+  () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const [first, second, other] = [yield* held, yield* held, yield* held]
+      const asked = yield* waiting
+      yield* sql`UPDATE mail_deliveries SET status = 'refused', last_error = 'mailbox 7 is full' WHERE task_id = ${other}::uuid`
+      assert.match((yield* run("list")).stdout, new RegExp(`${asked}  waiting  +pending .*bob@customers\\.example`))
+      const grouped = (yield* run("list", "--by-cause", "--customer", "ada")).stdout
+      assert.match(grouped, /2 +uncertain +dead .*no answer in time\n/)
+      assert.match(grouped, /1 +refused +dead .*mailbox … is full/)
+      const none = yield* run("list", "--customer", "eve@customers.example")
+      assert.strictEqual(none.stdout, "None.\n")
+
+      const filter = ["--status", "dead", "--cause", "no answer in time"]
+      for (const [args, words] of [
+        [["retry", ...filter], "--reason"],
+        [["retry", first, "--all", "--reason", "x"], "a mail id, or else --all"],
+        [["retry", first, "--dry-run"], "a mail id, or else --all"]
+      ] as const) {
+        const wrong = yield* run(...args)
+        assert.strictEqual(wrong.code, 2, args.join(" "))
+        assert.include(wrong.stderr, words)
+      }
+      const dry = yield* run("retry", ...filter, "--dry-run")
+      assert.strictEqual(dry.code, 0, dry.stderr)
+      assert.strictEqual(dry.stdout, "2 dead mails would be sent again:\n2  no answer in time\n")
+      const done = yield* run("retry", ...filter, "--reason", "the server is back")
+      assert.include(done.stderr, "of 2 mails an earlier send had no answer: their receivers may get a second copy")
+      assert.strictEqual(done.stdout, "Sending 2 mails again.\n")
+      const audited = yield* sql`
+        SELECT subject_id AS id FROM operator_audit WHERE subject = 'mail' AND action = 'retry' AND reason = 'the server is back'`
+      assert.sameMembers(
+        audited.map(({ id }) => id),
+        [first, second]
+      )
+      const all = yield* run("retry", "--all", "--reason", "and the rest", "--json")
+      assert.deepStrictEqual(JSON.parse(all.stdout), { retried: 1, skipped: 0, mayBeCopies: 1 })
     }).pipe(Effect.scoped, Effect.provide(world)),
   // A dozen commands run here, each in a process of its own.
   200_000

@@ -5,76 +5,24 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
-import { SqlClient, type Statement } from "effect/sql"
-import { isoTime } from "../../platform/IsoTime.ts"
-import * as TaskReport from "../../operations/reports/TaskReport.ts"
+import { SqlClient } from "effect/sql"
+import type { Preview } from "../../operations/reports/ReportSql.ts"
 import * as OperatorAudit from "../../platform/OperatorAudit.ts"
-import * as Pages from "../../platform/Pages.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
-import { emailType } from "../tasks/Email.ts"
 import { Tasks } from "../../tasks/Tasks.ts"
 import { TaskId, TaskState } from "../../tasks/TaskType.ts"
-
-/**
- * The state of a mail's delivery. `retrying`: its last send failed, and another one follows; `failed`: none follows. `given-up`: it is not sent any
- * more, for its task was cancelled.
- */
-export const MailStatus = Schema.Literals(["sending", "sent", "retrying", "failed", "uncertain", "refused", "given-up"])
-export type MailStatus = typeof MailStatus.Type
-
-/** A mail. Times are ISO 8601 in UTC. */
-export const ListedMail = Schema.Struct({
-  id: TaskId,
-  kind: Schema.String,
-  recipient: Schema.String,
-  subject: Schema.String,
-  status: MailStatus,
-  /** Of its task: a dead one is sent by nobody until an operator decides. */
-  taskState: TaskReport.State,
-  sends: Schema.Int,
-  /** Sends without an answer: each may have arrived. */
-  uncertainSends: Schema.Int,
-  lastError: Schema.NullOr(Schema.String),
-  /** Of the next send; null where none is planned. */
-  nextSendAt: Schema.NullOr(Schema.String),
-  updatedAt: Schema.String
-}).annotate({ identifier: "Mail" })
-export type ListedMail = typeof ListedMail.Type
-
-export const MailPage = Schema.Struct({
-  items: Schema.Array(ListedMail),
-  nextCursor: Schema.NullOr(TaskId)
-}).annotate({ identifier: "MailPage" })
-export type MailPage = typeof MailPage.Type
-
-/** A state to list: `dead` is a mail that is sent by nobody until an operator decides, whatever its status is. */
-export const MailState = Schema.Literals([...MailStatus.literals, "dead"])
-
-/** Which mails. Without `status` those that were not sent at their last try, or are dead. */
-export const MailFilter = Schema.Struct({
-  status: Schema.optionalKey(MailState),
-  /** Only mails that changed in these last seconds. */
-  sinceSeconds: Schema.optionalKey(Schema.Finite),
-  /** Only mails that are older than this one. */
-  cursor: Schema.optionalKey(TaskId)
-})
-
-/** Mails without a good end, counted up to {@link countLimit}. */
-export const MailCounts = Schema.Struct({
-  /** Not sent at their last try, and sent again later. */
-  waiting: Schema.Int,
-  /** Sent by nobody until an operator decides. */
-  dead: Schema.Int,
-  /** Of the dead ones, those that may have arrived. */
-  uncertain: Schema.Int,
-  /** Since the first of the dead ones waits; null where there is none. */
-  deadSeconds: Schema.NullOr(Schema.Number)
-})
-export type MailCounts = typeof MailCounts.Type
-
-/** A person acts the same on more. */
-const countLimit = 1_000
+import {
+  type DeadFilter,
+  type ListFilter,
+  type MailCause,
+  type MailCounts,
+  type MailFilter,
+  type MailPage,
+  MailStatus,
+  over,
+  statusSql
+} from "./MailReport.ts"
 
 /** What has become of a mail whose outcome is unknown. */
 export const Resolution = Schema.Literals(["delivered", "given-up"])
@@ -89,6 +37,10 @@ export const HandledMail = Schema.Struct({
   mayBeCopy: Schema.Boolean
 })
 export type HandledMail = typeof HandledMail.Type
+
+/** The result of a retry of many: `skipped` mails were taken by somebody else meanwhile, `mayBeCopies` may arrive a second time. */
+export const RetriedMail = Schema.Struct({ retried: Schema.Int, skipped: Schema.Int, mayBeCopies: Schema.Int })
+export type RetriedMail = typeof RetriedMail.Type
 
 /** No mail has this id. */
 export class MailNotFound extends Schema.TaggedError<MailNotFound>()("MailNotFound", { id: Schema.String }) {
@@ -109,12 +61,6 @@ export class MailNotPossible extends Schema.TaggedError<MailNotPossible>()("Mail
 
 type Refusal = MailNotFound | MailNotPossible
 
-const statusSql = `CASE WHEN m.status <> 'sent' AND t.state IN ('cancelled', 'completed') THEN 'given-up'
-  WHEN m.status = 'failed' AND t.state <> 'dead' THEN 'retrying' ELSE m.status END`
-const taskStateSql = "CASE t.state WHEN 'failed' THEN 'retrying' ELSE t.state END"
-
-const allMails = Rows.all(ListedMail)
-const oneCount = Rows.one(MailCounts)
 const firstTask = Rows.first(Schema.Struct({ taskState: TaskState }))
 const oneDelivery = Rows.first(Schema.Struct({ status: MailStatus, uncertainSends: Schema.Int }))
 
@@ -122,8 +68,14 @@ export class UnsettledMail extends Context.Service<
   UnsettledMail,
   {
     /** At most `limit` mails, newest first. */
-    readonly list: (filter: typeof MailFilter.Type, limit: number) => Effect.Effect<MailPage>
+    readonly list: (filter: ListFilter, limit: number) => Effect.Effect<MailPage>
+    /** Why the mails that match were not sent, the most frequent cause first. */
+    readonly causes: (filter: MailFilter, limit: number) => Effect.Effect<ReadonlyArray<MailCause>>
     readonly counts: Effect.Effect<MailCounts>
+    /** Sends all dead mails that match again, those that were dead when it began. Each is audited. */
+    readonly retryAll: (filter: DeadFilter, operator: OperatorAudit.Operator) => Effect.Effect<RetriedMail>
+    /** What {@link retryAll} would send now. Changes nothing. */
+    readonly preview: (filter: DeadFilter) => Effect.Effect<Preview>
     /** Sends the mail again, with its Message-ID. One that waits for its next try is sent now. Audited. */
     readonly retry: (id: TaskId, operator: OperatorAudit.Operator) => Effect.Effect<HandledMail, Refusal>
     /** Ends a mail by the operator's word: one of unknown outcome was delivered; or any unsent one is given up. Audited. */
@@ -203,46 +155,6 @@ export class UnsettledMail extends Context.Service<
 
         const impossible = (id: TaskId, reason: string) => Effect.fail(new MailNotPossible({ id, reason }))
 
-        const list = Effect.fn("UnsettledMail.list")(function* (filter: typeof MailFilter.Type, limit: number) {
-          const { cursor, sinceSeconds, status } = filter
-          const wanted: Statement.Fragment =
-            status === undefined
-              ? client`m.status <> 'sent' AND t.state IN ('dead', 'pending', 'failed')`
-              : status === "dead"
-                ? client`m.status <> 'sent' AND t.state = 'dead'`
-                : status === "sent"
-                  ? client`m.status = 'sent'`
-                  : client`m.status <> 'sent' AND ${status_} = ${status}`
-          const found = yield* allMails(client`
-            SELECT m.task_id::text AS id, m.kind, m.recipient, m.subject, ${status_} AS status, ${client.literal(taskStateSql)} AS "taskState", m.sends,
-                   m.uncertain_sends AS "uncertainSends", m.last_error AS "lastError",
-                   CASE WHEN t.state IN ('pending', 'failed') THEN ${client.literal(isoTime("t.execute_at"))} END AS "nextSendAt",
-                   ${client.literal(isoTime("m.updated_at"))} AS "updatedAt"
-            FROM mail_deliveries AS m JOIN outbox_tasks AS t USING (task_id)
-            WHERE ${client.and([
-              wanted,
-              ...(cursor === undefined ? [] : [client`m.task_id < ${cursor}::uuid`]),
-              ...(sinceSeconds === undefined
-                ? []
-                : [client`m.updated_at >= clock_now() - ${sinceSeconds}::float8 * interval '1 second'`])
-            ])}
-            ORDER BY m.task_id DESC LIMIT ${limit + 1}`)
-          return Pages.page(found, limit)
-        }, Effect.orDie)
-
-        /** The deliveries behind tasks in these states, by an index of the tasks. */
-        const unsent = (states: Statement.Fragment) => client`(
-          SELECT m.status, t.finished_at FROM outbox_tasks AS t JOIN mail_deliveries AS m USING (task_id)
-          WHERE t.task_type = ${emailType.name} AND ${states} AND m.status <> 'sent' LIMIT ${countLimit})`
-        const counts = Effect.orDie(
-          oneCount(client`
-            SELECT (SELECT count(*) FROM ${unsent(client`t.state IN ('pending', 'failed')`)} AS w)::int4 AS waiting,
-                   count(*)::int4 AS dead,
-                   (count(*) FILTER (WHERE d.status IN ('uncertain', 'sending')))::int4 AS uncertain,
-                   extract(epoch FROM clock_now() - min(d.finished_at))::float8 AS "deadSeconds"
-            FROM ${unsent(client`t.state = 'dead'`)} AS d`)
-        )
-
         const retry = Effect.fn("UnsettledMail.retry")((id: TaskId, operator: OperatorAudit.Operator) =>
           decide(id, "retry", operator, ({ status, taskState }) =>
             Effect.gen(function* () {
@@ -278,7 +190,26 @@ export class UnsettledMail extends Context.Service<
             )
         )
 
-        return UnsettledMail.of({ list, counts, retry, resolve })
+        const { deadIds, ...report } = over(client)
+
+        const retryAll = Effect.fn("UnsettledMail.retryAll")(function* (
+          filter: DeadFilter,
+          operator: OperatorAudit.Operator
+        ) {
+          const found = yield* deadIds(filter)
+          let retried = 0
+          let mayBeCopies = 0
+          // One transaction each: the others don't wait for a mail that is being sent.
+          for (const { id } of found) {
+            const handled = yield* Effect.catch(retry(id, operator), () => Effect.succeed(undefined))
+            if (handled?.changed !== true) continue
+            retried += 1
+            if (handled.mayBeCopy) mayBeCopies += 1
+          }
+          return { retried, skipped: found.length - retried, mayBeCopies }
+        })
+
+        return UnsettledMail.of({ ...report, retry, retryAll, resolve })
       })
     )
 }

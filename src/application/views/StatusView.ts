@@ -1,6 +1,6 @@
 /** The shapes of what `paid-once status` and the console's overview show alike. StatusReport.ts reads it. */
 import { Schema } from "effect"
-import { MailCounts } from "../mail/UnsettledMail.ts"
+import { MailCounts } from "../mail/MailReport.ts"
 import { PaymentCounts } from "./PaymentReport.ts"
 import * as InboxReport from "../../operations/reports/InboxReport.ts"
 import * as OutboxReport from "../../operations/reports/OutboxReport.ts"

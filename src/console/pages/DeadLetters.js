@@ -1,6 +1,7 @@
 /** Events that wait for a person, on both sides: the broker refused them, or a consumer can't apply them. */
 import { withQuery } from "../api.js"
 import { bulkAction } from "../bulk.js"
+import { Count, decisionsOf } from "../decisions.js"
 import { Filter, sinceOptions } from "../filter.js"
 import { counted, number } from "../format.js"
 import { html } from "../html.js"
@@ -46,6 +47,7 @@ const status = {
 const sides = {
   outbox: {
     tab: "Refused by the broker",
+    decisions: ["outbox event"],
     list: "/admin/outbox/events",
     causes: "/admin/outbox/causes",
     retryAll: "/admin/dead-letters/retry",
@@ -79,6 +81,7 @@ const sides = {
   },
   inbox: {
     tab: "Not applied by a consumer",
+    decisions: ["inbox event", "gap"],
     list: "/admin/inbox/dead-letters",
     causes: "/admin/inbox/causes",
     retryAll: "/admin/inbox/dead-letters/retry",
@@ -115,13 +118,14 @@ const sides = {
 const Tabs = ({ current }) =>
   html`<nav class="tabs" aria-label="Sides">
     ${Object.entries(sides).map(
-      ([name, { tab }]) =>
+      ([name, { decisions, tab }]) =>
         html`<a
           key=${name}
           href=${`/console/dead-letters?side=${name}`}
           aria-current=${name === current ? "page" : undefined}
-          >${tab}</a
-        >`
+          >${tab}<${Count}
+            of=${(/** @type {any} */ overview) => decisionsOf(overview, ({ kind }) => decisions.includes(kind))}
+        /></a>`
     )}
   </nav>`
 

@@ -1,7 +1,9 @@
 /** Mail that was not sent, or of which nobody knows whether it was. */
+import { Actions } from "../act.js"
 import { post, withQuery } from "../api.js"
+import { bulkAction } from "../bulk.js"
 import { Filter, sinceOptions } from "../filter.js"
-import { counted } from "../format.js"
+import { counted, number } from "../format.js"
 import { html } from "../html.js"
 import { useLoad } from "../load.js"
 import { Empty, Id, Loaded, PageHead, Section, State, Time } from "../parts.js"
@@ -11,7 +13,86 @@ import { Pager, Table } from "../table.js"
 /** A person who looks at a list sees what others did within this time. */
 const refreshMillis = 5_000
 
-const statuses = ["dead", "uncertain", "retrying", "failed", "refused", "sending", "given-up", "sent"]
+const statuses = ["dead", "waiting", "uncertain", "retrying", "failed", "refused", "sending", "given-up", "sent"]
+
+const stateColumn = {
+  head: "State",
+  cell: (/** @type {any} */ { status, taskState }) =>
+    html`<${State}
+        of=${status}
+      />${taskState === "dead" && status !== "dead" ? html` <${State} of="dead" text="not tried again" />` : null}`
+}
+
+/** The states of dead mail that a retry of many can be narrowed to. */
+const deadStatuses = new Set(["dead", "uncertain", "refused", "failed", "sending"])
+
+/**
+ * Sends all dead mail that matches again.
+ *
+ * @param {string} label
+ * @param {Readonly<Record<string, string | undefined>>} filter
+ * @param {() => void} onDone
+ */
+const retryAll = (label, { sinceSeconds, status, ...filter }, onDone) =>
+  bulkAction({
+    label,
+    path: "/admin/mail/retry",
+    filter: {
+      ...Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined)),
+      ...(status !== undefined && deadStatuses.has(status) ? { status } : {}),
+      ...(sinceSeconds === undefined ? {} : { sinceSeconds: Number(sinceSeconds) })
+    },
+    thing: "dead mail",
+    does: "will be sent again, with the same Message-ID. Where an earlier send had no answer, its receiver may get a second copy.",
+    told: ({ mayBeCopies, retried, skipped }) =>
+      `${counted(retried, "mail")} sent again${mayBeCopies > 0 ? `, ${number(mayBeCopies)} maybe a second time` : ""}${skipped > 0 ? `; ${number(skipped)} had been taken meanwhile` : ""}.`,
+    onDone
+  })
+
+/** @param {{ readonly filter: Readonly<Record<string, string | undefined>>, readonly onDone: () => void }} props */
+const Causes = ({ filter, onDone }) => {
+  const [, change] = useQuery()
+  const load = useLoad(withQuery("/admin/mail/causes", filter), { everyMillis: refreshMillis })
+  const columns = [
+    {
+      head: "Cause",
+      as: /** @type {const} */ ("wide"),
+      cell: (/** @type {any} */ { cause }) => html`<span class="error">${cause}</span>`
+    },
+    stateColumn,
+    { head: "Mails", as: /** @type {const} */ ("number"), cell: (/** @type {any} */ { count }) => number(count) },
+    { head: "First", cell: (/** @type {any} */ { first }) => html`<${Time} at=${first} />` },
+    { head: "Last", cell: (/** @type {any} */ { last }) => html`<${Time} at=${last} />` },
+    {
+      head: "List",
+      cell: (/** @type {any} */ { cause, status }) =>
+        html`<button type="button" onClick=${() => change({ cause, status })}>Show these</button>`
+    }
+  ]
+  return html`<${Section} title="By cause">
+    <${Loaded} load=${load} what="Looking for causes">
+      ${(/** @type {any} */ { items }) =>
+        items.length === 0
+          ? html`<${Empty}>No failures.<//>`
+          : html`<${Table}
+              caption="Failures by cause"
+              columns=${columns}
+              rows=${items}
+              keyOf=${(/** @type {any} */ { cause, status, taskState }) => [cause, status, taskState].join(" ")}
+              nameOf=${(/** @type {any} */ { cause, status }) => `${status} mail that failed so: ${cause}`}
+              actions=${(/** @type {any} */ { cause, status, taskState }) =>
+                taskState !== "dead"
+                  ? []
+                  : [
+                      retryAll("Send all again", { ...filter, cause, status }, () => {
+                        load.reload()
+                        onDone()
+                      })
+                    ]}
+            />`}
+    <//>
+  <//>`
+}
 
 /**
  * @param {any} mail
@@ -50,7 +131,8 @@ const actionsOf = ({ id, status, uncertainSends }, onDone) => {
   }
   /** @type {import("../act.js").Action} */
   const giveUp = { label: "Give up", tone: "danger", does: "The mail is not sent any more.", run: resolved("given-up") }
-  if (status === "sent") return []
+  // What was never begun is still a task alone, which its id leads to.
+  if (status === "sent" || status === "waiting") return []
   if (status === "given-up") return [retry]
   return status === "uncertain" || status === "sending" ? [retry, arrived, giveUp] : [retry, giveUp]
 }
@@ -65,13 +147,7 @@ const columns = [
           href=${`/console/tasks/${id}`}
         />`
   },
-  {
-    head: "State",
-    cell: (/** @type {any} */ { status, taskState }) =>
-      html`<${State}
-          of=${status}
-        />${taskState === "dead" && status !== "dead" ? html` <${State} of="dead" text="not tried again" />` : null}`
-  },
+  stateColumn,
   {
     head: "Why",
     as: /** @type {const} */ ("wide"),
@@ -86,21 +162,38 @@ const columns = [
 ]
 
 export const Page = () => {
-  const [{ cursor, sinceSeconds, status }] = useQuery()
-  const load = useLoad(withQuery("/admin/mail", { status, sinceSeconds, cursor }), { everyMillis: refreshMillis })
+  const [{ cause, cursor, customer, order, sinceSeconds, status }] = useQuery()
+  const filter = { customer, order, sinceSeconds }
+  const load = useLoad(withQuery("/admin/mail", { ...filter, status, cause, cursor }), { everyMillis: refreshMillis })
+  const isNarrow = [cause, customer, order, sinceSeconds].some((value) => value !== undefined)
   return html`<${PageHead} title="Mail" />
     <${Filter}
       fields=${[
         { name: "status", label: "State", options: statuses, any: "all that wait" },
+        { name: "cause", label: "Cause", placeholder: "as below" },
+        { name: "order", label: "Order", placeholder: "its id" },
+        { name: "customer", label: "Customer", placeholder: "id or address" },
         { name: "sinceSeconds", label: "Changed within", options: sinceOptions }
       ]}
     />
-    <${Section} title="Mail">
+    <${Causes} filter=${filter} onDone=${load.reload} />
+    <${Section}
+      title="Mail"
+      aside=${
+        status === undefined || deadStatuses.has(status)
+          ? html`<${Actions}
+              actions=${[retryAll("Send all dead ones that match again", { ...filter, cause, status }, load.reload)]}
+            />`
+          : null
+      }
+    >
       <${Loaded} load=${load} what="Looking for mail">
         ${(/** @type {any} */ { items, nextCursor }) =>
           html`${
               items.length === 0
-                ? html`<${Empty}>${status === undefined ? "No mail waits." : `No mail is ${status}.`}<//>`
+                ? html`<${Empty}
+                    >No mail ${status === undefined ? "waits" : `is ${status}`}${isNarrow ? " and matches" : ""}.<//
+                  >`
                 : html`<${Table}
                     caption="Mail"
                     columns=${columns}

@@ -72,7 +72,7 @@ export const decide = <Input extends { readonly reason: string }, I, A, E extend
   )
 
 /** A bulk decision: its preview, or the decision itself. */
-export const decideAll = <Filter, I, A extends object, R>(
+export const decideAll = <Filter, I, A extends object, R = never>(
   body: Schema.ConstraintCodec<{ readonly filter: Filter; readonly reason?: string; readonly preview?: boolean }, I>,
   bulk: {
     /** Refuses a filter with an unknown name. */

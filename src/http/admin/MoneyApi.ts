@@ -1,7 +1,8 @@
 /** The groups of orders, payments and mail: whose money goes back, and what waits for a person because nobody else knows its outcome. */
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { HandledMail, MailPage, MailState, Resolution } from "../../application/mail/UnsettledMail.ts"
+import { DeadMailState, MailCause, MailPage, MailState } from "../../application/mail/MailReport.ts"
+import { HandledMail, Resolution, RetriedMail } from "../../application/mail/UnsettledMail.ts"
 import { DecidedOrder } from "../../application/OrderDecision.ts"
 import { PaymentPage, PaymentStory } from "../../application/views/PaymentReport.ts"
 import { Checked, Settled, SettleInput } from "../../application/SettlePayment.ts"
@@ -9,7 +10,21 @@ import { PaymentStatus } from "../../domain/Payment.ts"
 import { OrderIdText } from "../OrdersApi.ts"
 import { PaymentIdText } from "../PaymentsApi.ts"
 import { TaskIdText } from "../TasksApi.ts"
-import { decisionProblems, deciding, oneOf, pageQuery, reading, Reason, ReasonBody } from "./AdminParts.ts"
+import {
+  bulkBody,
+  causesOf,
+  causesQuery,
+  decisionProblems,
+  deciding,
+  FilterText,
+  oneOf,
+  pageQuery,
+  PreviewAnswer,
+  reading,
+  Reason,
+  ReasonBody,
+  since
+} from "./AdminParts.ts"
 
 /** The body of `POST /admin/payments/{id}/settle`. */
 export const SettleBody = Schema.Struct({ ...SettleInput.fields, reason: Reason }).annotate({
@@ -43,6 +58,18 @@ export const AdminOrdersApi = HttpApiGroup.make("adminOrders")
   .annotateMerge(
     OpenApi.annotations({ title: "Admin: orders", description: "Orders that an operator refunds or cancels." })
   )
+
+const mailFilter = {
+  cause: Schema.optionalKey(FilterText),
+  order: Schema.optionalKey(FilterText),
+  customer: Schema.optionalKey(FilterText)
+}
+
+/** The body of `POST /admin/mail/retry`. */
+export const MailRetryBody = bulkBody(
+  { status: Schema.optionalKey(oneOf(DeadMailState.literals)), ...mailFilter, ...since },
+  "RetryMail"
+)
 
 export const AdminPaymentsApi = HttpApiGroup.make("adminPayments")
   .add(
@@ -84,10 +111,27 @@ export const AdminPaymentsApi = HttpApiGroup.make("adminPayments")
 export const AdminMailApi = HttpApiGroup.make("adminMail")
   .add(
     reading("list", "/admin/mail", {
-      query: { status: Schema.optionalKey(oneOf(MailState.literals)), ...pageQuery(TaskIdText) },
+      query: { status: Schema.optionalKey(oneOf(MailState.literals)), ...mailFilter, ...pageQuery(TaskIdText) },
       success: MailPage,
       summary: "List mail, newest first",
-      description: "Without `status` mail that was not sent at its last try, or is dead."
+      description: "Without `status` mail that is not sent yet, or is dead. `customer` is an id or an address."
+    }),
+    reading("causes", "/admin/mail/causes", {
+      query: { ...mailFilter, ...causesQuery },
+      success: causesOf(MailCause.annotate({ identifier: "MailCause" }), "MailCauses"),
+      summary: "Group retrying and dead mail by cause"
+    }),
+    deciding("retryAll", "/admin/mail/retry", {
+      payload: MailRetryBody,
+      success: Schema.Union([
+        Schema.Struct({ preview: Schema.Literal(false), ...RetriedMail.fields }).annotate({
+          identifier: "MailRetried"
+        }),
+        PreviewAnswer
+      ]),
+      summary: "Send all dead mail that matches again",
+      description:
+        "What is dead when it begins. An empty filter takes all. `mayBeCopies`: an earlier send of these may have arrived. `preview: true` says what it would do, and changes nothing."
     }),
     deciding("retry", "/admin/mail/:id/retry", {
       params: { id: TaskIdText },

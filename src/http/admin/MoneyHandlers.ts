@@ -8,9 +8,9 @@ import { RefundOrder } from "../../application/RefundOrder.ts"
 import { SettlePayment } from "../../application/SettlePayment.ts"
 import { Api } from "../Api.ts"
 import * as Body from "../Body.ts"
-import { answering, decide } from "./AdminAnswers.ts"
+import { answering, decide, decideAll } from "./AdminAnswers.ts"
 import { ReasonBody } from "./AdminParts.ts"
-import { ResolveBody, SettleBody } from "./MoneyApi.ts"
+import { MailRetryBody, ResolveBody, SettleBody } from "./MoneyApi.ts"
 
 const orders = HttpApiBuilder.group(
   Api,
@@ -43,9 +43,11 @@ const mail = HttpApiBuilder.group(
   Api,
   "adminMail",
   Effect.fn(function* (handlers) {
-    const { list, resolve, retry } = yield* UnsettledMail
+    const { causes, list, preview, resolve, retry, retryAll } = yield* UnsettledMail
     return handlers
       .handle("list", ({ query }) => list(query, query.limit))
+      .handle("causes", ({ query }) => Effect.map(causes(query, query.limit), (items) => ({ items })))
+      .handleRaw("retryAll", () => decideAll(MailRetryBody, { preview, act: retryAll }))
       .handleRaw("retry", ({ params }) => decide(ReasonBody, (operator) => retry(params.id, operator)))
       .handleRaw("resolve", ({ params }) =>
         decide(ResolveBody, (operator, { outcome }) => resolve(params.id, outcome, operator))

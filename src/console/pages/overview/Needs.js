@@ -14,14 +14,15 @@ import { Table } from "../../table.js"
 /** @typedef {Overview["decisions"][number]} Decision */
 
 /**
- * What each kind of decision is about. A mail has none: its page says all there is to know.
+ * What each kind of decision is about. A dead mail is a dead task.
  *
- * @type {Partial<Record<Decision["kind"], string>>}
+ * @type {Record<Decision["kind"], string>}
  */
 const runbooks = {
   "outbox event": "OutboxDeadLetters",
   "inbox event": "InboxDeadLetters",
   gap: "InboxGaps",
+  mail: "OutboxTasksDead",
   task: "OutboxTasksDead",
   payment: "PaymentsManual"
 }
@@ -37,8 +38,7 @@ const columns = [
   },
   {
     head: "runbook",
-    cell: ({ kind }) =>
-      runbooks[kind] === undefined ? "–" : html`<a href=${`/console/runbooks/${runbooks[kind]}`}>${runbooks[kind]}</a>`
+    cell: ({ kind }) => html`<a href=${`/console/runbooks/${runbooks[kind]}`}>${runbooks[kind]}</a>`
   },
   {
     head: "on the command line",
