@@ -1,4 +1,4 @@
-/** What an operator decides about an order. The entry in the audit commits with the change, or neither does. */
+/** An operator's decisions about an order. The entry in the audit commits with the change, or neither does. */
 import { Effect, Schema } from "effect"
 import type { OrderId, PaymentId } from "../domain/Ids.ts"
 import * as OperatorAudit from "../platform/OperatorAudit.ts"
@@ -14,7 +14,7 @@ export const DecidedOrder = Schema.Struct({ order: OrderSummary, changed: Schema
 })
 export type DecidedOrder = typeof DecidedOrder.Type
 
-/** What a decision has done, with the payment whose money it is about. */
+/** The outcome of a decision, with the payment that it is about. */
 export interface Done {
   readonly changed: boolean
   readonly paymentId: PaymentId | undefined

@@ -200,7 +200,6 @@ layer(TestDatabase.layerPool, { excludeTestServices: true })("the limits of sess
       const wall: ApiKeys.ApiKey = { ...both.adminToken, name: "wall", scope: "viewer", digest: Buffer.from("wall") }
       const { begin } = yield* Sessions.make([both.adminToken, wall])
       const operators = [yield* begin(both.adminToken), yield* begin(both.adminToken)]
-      yield* DatabaseClock.advance("2 minutes")
       for (let number = 0; number < Sessions.maxSessions + 4; number++) yield* begin(wall)
       // A credential that is new gets in, too.
       operators.push(yield* begin(both.adminToken))
