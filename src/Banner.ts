@@ -46,7 +46,7 @@ export const layer = (options: {
                 `  Gateway    ${config.gatewayUrl?.url ?? `a sandbox beside the service, at ${Option.match(yield* Effect.serviceOption(GatewayServer), { onNone: () => "a port of its own", onSome: ({ url }) => url })}`}`,
                 `  HTTP       ${url}`,
                 `  Console    ${consoleUrl}${consoleUrl?.includes("?") === true ? "   (this link signs in once)" : ""}`,
-                `  API keys   ${config.apiKeys === undefined ? "none: whoever reaches this machine may do everything" : `of ${[...new Set(config.apiKeys.map(({ name }) => name))].join(", ")}`}`,
+                `  API keys   ${config.apiKeys === undefined ? "none: whoever reaches this machine may place, pay and refund orders; the console and /admin need a sign-in" : `of ${[...new Set(config.apiKeys.map(({ name }) => name))].join(", ")}`}`,
                 ...lines(url, config.apiKeys === undefined ? "" : ' -H "authorization: Bearer $KEY"')
               ])
       ]

@@ -4,12 +4,14 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer } from "effect"
-import type { OrderId } from "../domain/Ids.ts"
+import type { OrderId, PaymentId } from "../domain/Ids.ts"
 import { type Order, OrderStateConflict } from "../domain/Order.ts"
+import type { Operator } from "../platform/OperatorAudit.ts"
 import { Faults } from "../platform/Faults.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { type FinalAnswer, Idempotency, type KeyedRequest, type KeyReused, once } from "./Idempotency.ts"
+import * as OrderDecision from "./OrderDecision.ts"
 import { encodeView, type OrderNotFound, Orders } from "./Orders.ts"
 import { Payments } from "./Payments.ts"
 import { paymentRecover, recoveryKeyOf } from "./tasks/PaymentRecover.ts"
@@ -26,6 +28,11 @@ export class RefundOrder extends Context.Service<
       id: OrderId,
       request?: KeyedRequest
     ) => Effect.Effect<FinalAnswer, KeyReused | OrderNotFound | OrderStateConflict>
+    /** The same by an operator's decision, audited in the same transaction. An order whose refund has begun or is made stays as it is. */
+    readonly decide: (
+      id: OrderId,
+      operator: Operator
+    ) => Effect.Effect<OrderDecision.DecidedOrder, OrderNotFound | OrderStateConflict>
   }
 >()("paid-once/application/RefundOrder") {
   static readonly layer: Layer.Layer<RefundOrder, never, Orders | Payments | Idempotency | Tasks | PgClient.PgClient> =
@@ -42,7 +49,11 @@ export class RefundOrder extends Context.Service<
         const begin = Effect.fnUntraced(function* (
           id: OrderId,
           status: Order["status"]
-        ): Effect.fn.Return<FinalAnswer, OrderNotFound | OrderStateConflict, Transaction> {
+        ): Effect.fn.Return<
+          { readonly changed: boolean; readonly paymentId: PaymentId },
+          OrderStateConflict,
+          Transaction
+        > {
           if (status !== "paid") return yield* new OrderStateConflict({ orderId: id, status, wanted: "refunded" })
           const payment = yield* payments.lockOpenOf(id)
           if (payment === undefined) return yield* Effect.die(new Error(`order ${id} is paid, and by no payment`))
@@ -51,7 +62,8 @@ export class RefundOrder extends Context.Service<
             const wanted = "refunded while its payment waits for a person"
             return yield* new OrderStateConflict({ orderId: id, status, wanted })
           }
-          if (payment.status === "captured") {
+          const changed = payment.status === "captured"
+          if (changed) {
             yield* payments.move(payment, { to: "refunding" })
             yield* tasks.enqueue(
               paymentRecover,
@@ -60,17 +72,35 @@ export class RefundOrder extends Context.Service<
             )
             yield* faults.at("refund.after-intent")
           }
-          return { status: 202, body: yield* encodeView(yield* orders.get(id)), paymentId: payment.id }
+          return { changed, paymentId: payment.id }
+        })
+
+        const beginAndAnswer = Effect.fnUntraced(function* (
+          id: OrderId,
+          status: Order["status"]
+        ): Effect.fn.Return<FinalAnswer, OrderNotFound | OrderStateConflict, Transaction> {
+          const { paymentId } = yield* begin(id, status)
+          return { status: 202, body: yield* encodeView(yield* orders.get(id)), paymentId }
         })
 
         const refundOnce = Effect.fnUntraced(function* (id: OrderId, request: KeyedRequest | undefined) {
           const { status } = yield* orders.lock(id)
-          return yield* once(idempotency, request, id, begin(id, status))
+          return yield* once(idempotency, request, id, beginAndAnswer(id, status))
+        })
+
+        const decideOnce = Effect.fnUntraced(function* (id: OrderId, operator: Operator) {
+          const { status } = yield* orders.lock(id)
+          // The gateway may have confirmed the refund between two clicks.
+          if (status === "refunded") return { order: yield* orders.summary(id), changed: false }
+          return yield* OrderDecision.audited(orders, id, { ...operator, action: "refund" }, begin(id, status))
         })
 
         return RefundOrder.of({
           refund: Effect.fn("RefundOrder.refund")((id, request) =>
             Effect.provideService(Transaction.run(refundOnce(id, request)), PgClient.PgClient, database)
+          ),
+          decide: Effect.fn("RefundOrder.decide")((id, operator) =>
+            Effect.provideService(Transaction.run(decideOnce(id, operator)), PgClient.PgClient, database)
           )
         })
       })

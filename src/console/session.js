@@ -17,15 +17,34 @@ const dropToken = () => {
   history.replaceState(null, "", url)
 }
 
+const signedInKey = "paid-once-signed-in"
+// The cookie is hidden from scripts: this browser remembers that it had a session, until somebody signs out.
+session.subscribe(() => {
+  if (session.get()) localStorage.setItem(signedInKey, "yes")
+})
+
+/** Whether the token of the address was refused. */
+let isLinkRefused = false
+
+/** Why there is no session any more; undefined where nobody had one. */
+const whyNobody = () =>
+  isLinkRefused
+    ? "This link was used already, or it is from an earlier start of the service."
+    : localStorage.getItem(signedInKey) === null
+      ? undefined
+      : "Your session has ended. A restart of the service ends those of its link."
+
 /** @param {string} token */
 const signIn = async (token) => {
   await exchange("POST", "/admin/session", { body: { token } })
+  isLinkRefused = false
   session.set(await get("/admin/session"))
 }
 
 /** Ends the session here and at the service. */
 export const signOut = async () => {
   await exchange("DELETE", "/admin/session")
+  localStorage.removeItem(signedInKey)
   session.set(null)
 }
 
@@ -41,10 +60,12 @@ const begin = async (token = tokenInAddress()) => {
       if (error instanceof Problem && (error.status === 0 || error.status >= 500)) throw error
       // A link that was opened twice: the browser may have a session already.
       dropToken()
+      isLinkRefused = true
     }
   }
   try {
     session.set(await get("/admin/session"))
+    isLinkRefused = false
   } catch (error) {
     if (!(error instanceof Problem) || error.status !== 401) throw error
     session.set(null)
@@ -107,6 +128,7 @@ const useDemoToken = () =>
 /** Asks for a token. */
 export const SignIn = () => {
   useDemoToken()
+  const [why] = useState(whyNobody)
   const [token, setToken] = useState("")
   const [problem, setProblem] = useState(/** @type {string | undefined} */ (undefined))
   const [isBusy, setBusy] = useState(false)
@@ -128,6 +150,7 @@ export const SignIn = () => {
   return html`<main class="alone" id="main">
     <h1>Paid Once</h1>
     <form class="card stack" onSubmit=${submit}>
+      ${why === undefined ? null : html`<p role="status">${why}</p>`}
       <label for="token">Operator's token</label>
       <input
         id="token"
@@ -142,7 +165,7 @@ export const SignIn = () => {
       />
       <p class="dim" id="token-help">
         The value of <code>ADMIN_TOKEN</code>, or an API key of scope operator or viewer. A service that has neither
-        prints a link at its start.
+        prints a link at its start: open the newest one. It is good once, and a restart prints another.
       </p>
       <div aria-live="polite">${problem === undefined ? null : html`<p class="bad">${problem}</p>`}</div>
       <div><button class="primary" disabled=${isBusy}>Sign in</button></div>

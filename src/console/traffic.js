@@ -55,14 +55,6 @@ export const pay = async (orderId, paymentMethod) => {
   }
 }
 
-/**
- * @param {string} orderId
- * @param {"cancel" | "refund"} what
- */
-export const change = async (orderId, what) => {
-  await exchange("POST", `/orders/${orderId}/${what}`, { headers: { "idempotency-key": newKey() } })
-}
-
 /** Enough to see every lane move, and far below what the service takes on one core. */
 export const maxPerSecond = 20
 

@@ -14,7 +14,8 @@ import { declined, exampleOrderId, problems, uuidV7, withLocation } from "./ApiP
 const examplePaymentId = "01890a5d-b1f4-7a53-9f5e-0d6f8f0c2b11"
 const exampleLines = [{ sku: "book-42", quantity: 2, unitAmountMinor: 1_250 }]
 
-const OrderIdText = uuidV7("The order's id").pipe(Schema.decodeTo(OrderId, SchemaTransformation.toLowerCase()))
+/** An order's id, in a path. */
+export const OrderIdText = uuidV7("The order's id").pipe(Schema.decodeTo(OrderId, SchemaTransformation.toLowerCase()))
 
 /** An idempotency key in a header, without control characters. HTTP's parser lets a tab pass, and the C1 controls as Latin-1. */
 const KeyHeader = IdempotencyKey.check(

@@ -91,6 +91,8 @@ Browser.describe("the console's door", () => {
           Effect.gen(function* () {
             yield* visit(link)
             yield* see("Operator's token")
+            yield* see("This link was used already")
+            yield* see("a restart prints another")
             assert.strictEqual(page.url(), url + quietPage)
             yield* fill("Operator's token", "a guess")
             yield* click("button", "Sign in")

@@ -51,6 +51,28 @@ Browser.describe("the console and what befalls its service", () => {
         }).pipe(Effect.scoped)
     )
 
+    it.effect("a page that is opened while the service is away says so, and opens when it is back", () =>
+      Effect.gen(function* () {
+        const PORT = yield* freePort
+        const first = yield* World.startBeside({ PORT })
+        yield* World.onPage({ url: first.url, path: "/console/mail", allowed: /ERR_|status of 50\d/ }, (page) =>
+          Effect.gen(function* () {
+            yield* page.see("Mail")
+            yield* first.signal("SIGKILL")
+            yield* first.exit
+            yield* page.click("link", "Runbooks")
+            yield* page.see("The page opens by itself when the service is back.")
+            yield* World.startBeside({ PORT })
+            yield* page.seeNoMore("The page opens by itself")
+            yield* eventually(
+              "the page to be open",
+              page.evaluate<boolean>(`document.querySelector("main h1")?.textContent === "Runbooks"`)
+            )
+          })
+        )
+      }).pipe(Effect.scoped)
+    )
+
     it.effect("a session that is ended elsewhere leads to the form, and the decision is not made", () =>
       Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient
@@ -63,6 +85,7 @@ Browser.describe("the console and what befalls its service", () => {
             yield* page.evaluate(`fetch("/admin/session", { method: "DELETE" }).then(() => undefined)`)
             yield* World.giveReason(page, "too late", "It arrived")
             yield* page.see("Operator's token")
+            yield* page.see("Your session has ended.")
           })
         )
         assert.lengthOf(yield* sql`SELECT 1 AS one FROM operator_audit WHERE reason = 'too late'`, 0)

@@ -57,7 +57,11 @@ Browser.describe("a payment travels", () => {
               yield* PageChecks.accessible(page, `an order at ${width} px`)
               yield* PageChecks.fits(page, `an order at ${width} px`)
             }
-            yield* page.click("button", "Refund")
+            yield* page.click("button", "Refund…")
+            yield* page.see("The whole amount of 25.00 EUR is given back")
+            assert.strictEqual(yield* count("operator_audit"), 0)
+            yield* World.giveReason(page, "it came too late", "Refund")
+            yield* World.audited("it came too late", { actor: "admin", action: "refund", subject: "order" })
             yield* page.see("Refunded · version 3 · OrderRefunded")
             yield* allDone(page, 3)
           })

@@ -1,4 +1,4 @@
-/** Tasks, payments, mail and pauses through /admin. */
+/** Tasks, orders, payments, mail and pauses through /admin. */
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
@@ -159,6 +159,38 @@ layer(service, { excludeTestServices: true })((it) => {
       assert.strictEqual((yield* ask(`/payments/${unknown}/settle`, body)).status, 404)
       assert.strictEqual((yield* ask(`/payments/${paymentId}/settle`, { ...body, as: "lost" })).status, 400)
       assert.strictEqual((yield* ask("/payments?status=lost")).status, 400)
+    })
+  )
+
+  it.effect("an order is refunded or cancelled for a reason, once however often it is asked", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { url } = yield* BoundAddress
+      const { orderId, paymentId } = yield* manualPayment()
+      const refund = `/orders/${orderId}/refund`
+      assert.include((yield* ask(refund, { reason })).json.detail, "waits for a person")
+      yield* sql`UPDATE payments SET status = 'captured' WHERE id = ${paymentId}::uuid`
+      assert.strictEqual((yield* ask(refund, {})).status, 400)
+      assert.deepInclude((yield* clickAtOnce(refund, { reason })).order, { id: orderId, status: "refunding" })
+      const { json: entries } = yield* ask(`/audit?subject=order&subjectId=${orderId}`)
+      assert.lengthOf(entries.items, 1)
+      assert.deepInclude(entries.items[0], {
+        action: "refund",
+        actor: "admin",
+        reason,
+        before: { status: "paid" },
+        after: { status: "refunding", paymentId }
+      })
+      assert.strictEqual((yield* ask(`/orders/${orderId}/cancel`, { reason })).status, 409)
+
+      const { json: pending } = yield* send(`${url}/orders`, { body: newOrder })
+      assert.strictEqual((yield* ask(`/orders/${pending.id}/refund`, { reason })).status, 409)
+      const { order } = yield* clickAtOnce(`/orders/${pending.id}/cancel`, { reason })
+      assert.deepInclude(order, { status: "cancelled", version: 2 })
+      assert.deepStrictEqual(yield* audited(pending.id), [`cancel by admin: ${reason}`])
+      for (const path of [`/orders/${unknown}/refund`, `/orders/${unknown}/cancel`]) {
+        assert.strictEqual((yield* ask(path, { reason })).status, 404, path)
+      }
     })
   )
 

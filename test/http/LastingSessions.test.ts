@@ -193,6 +193,22 @@ layer(TestDatabase.layerPool, { excludeTestServices: true })("the limits of sess
     })
   )
 
+  it.effect("who signs in again and again ends no session of anybody else", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`DELETE FROM operator_sessions`
+      const wall: ApiKeys.ApiKey = { ...both.adminToken, name: "wall", scope: "viewer", digest: Buffer.from("wall") }
+      const { begin } = yield* Sessions.make([both.adminToken, wall])
+      const operators = [yield* begin(both.adminToken), yield* begin(both.adminToken)]
+      yield* DatabaseClock.advance("2 minutes")
+      for (let number = 0; number < Sessions.maxSessions + 4; number++) yield* begin(wall)
+      // A credential that is new gets in, too.
+      operators.push(yield* begin(both.adminToken))
+      assert.deepStrictEqual(yield* Effect.forEach(operators, isAlive), [true, true, true])
+      assert.lengthOf(yield* sql`SELECT digest FROM operator_sessions`, Sessions.maxSessions)
+    })
+  )
+
   it.effect(
     "requests of known sessions look once in five seconds, and write once a minute; made-up ids are not looked up each",
     () =>

@@ -38,6 +38,8 @@ it.effect("the banner has the link that signs in, and says that it does so once"
     const link = `${url}/console?token=abc`
     assert.include(yield* printed(link, false), `\n  Console    ${link}   (this link signs in once)\n`)
     assert.include(yield* printed(`${url}/console`, false), `\n  Console    ${url}/console\n`)
+    // Without keys the orders are open, and /admin is not.
+    assert.include(yield* printed(link, false), "pay and refund orders; the console and /admin need a sign-in\n")
     assert.strictEqual(JSON.parse(yield* printed(link, true)).consoleUrl, link)
     assert.notInclude(yield* printed(undefined, false), "Console")
     assert.notInclude(yield* printed(undefined, true), "consoleUrl")

@@ -19,6 +19,22 @@ export const consoleMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: live, test: "a service that dies is said to be away" }
   },
   {
+    name: "console-page-never-opens",
+    breaks: "a page that was opened in an outage stays closed when the service is back",
+    file: "src/console/main.js",
+    find: "while (!signal.aborted) {",
+    replace: "while (!signal.aborted && !hasFailed) {",
+    seenBy: { file: lives, test: "a page that is opened while the service is away" }
+  },
+  {
+    name: "console-signed-out-untold",
+    breaks: "who was signed out gets a form for a token, and does not learn why",
+    file: "src/console/session.js",
+    find: 'localStorage.setItem(signedInKey, "yes")',
+    replace: "void 0",
+    seenBy: { file: lives, test: "a session that is ended elsewhere" }
+  },
+  {
     name: "console-stream-from-now",
     breaks: "a stream that is taken up again misses the samples in between",
     file: "src/console/live.js",

@@ -24,6 +24,7 @@ import { netOutboxMutants } from "./netMutants.ts"
 import { journeyMutants } from "./journeyMutants.ts"
 import { inboxMutants } from "./inboxMutants.ts"
 import { operationsMutants } from "./operationsMutants.ts"
+import { orderMutants } from "./orderMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
 import { commandsMutants } from "./CommandsMutants.ts"
 import { demoMutants } from "./demoMutants.ts"
@@ -199,6 +200,7 @@ export const mutants: ReadonlyArray<Mutant> = [
     replace: "const rebalanceMillis = 60_000",
     seenBy: { file: "test/platform/Ownership.test.ts", test: "the slots of a member that was killed" }
   },
+  ...orderMutants,
   ...outboxMutants,
   ...gatewayMutants,
   ...consoleMutants,

@@ -32,6 +32,14 @@ export const sessionMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: lastingTest, test: "there are a hundred sessions at most" }
   },
   {
+    name: "sessions-of-one-pool",
+    breaks: "a viewer who signs in a hundred times signs every operator out",
+    file: sessions,
+    find: "PARTITION BY name ORDER BY",
+    replace: "ORDER BY",
+    seenBy: { file: lastingTest, test: "who signs in again and again" }
+  },
+  {
     name: "session-of-any-credential",
     breaks: "a session goes on after its credential was removed, and whoever writes to the table makes one",
     file: sessions,

@@ -3,6 +3,7 @@ export const auditSubjects = [
   "outbox event",
   "inbox event",
   "task",
+  "order",
   "payment",
   "mail",
   "topic",

@@ -15,6 +15,7 @@ const subjects = [
   "outbox event",
   "inbox event",
   "task",
+  "order",
   "payment",
   "mail",
   "topic",

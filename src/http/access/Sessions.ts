@@ -17,7 +17,10 @@ import * as Monotonic from "../../platform/Monotonic.ts"
 import * as Rows from "../../platform/Rows.ts"
 import type { ApiKey } from "./ApiKeys.ts"
 
-/** Sessions at once. Above it the one that was used longest ago ends: who makes them has a credential. A look reads all of them. */
+/**
+ * Sessions at once; a look reads all of them. Above it one ends of the credential that has the most, the one that was used longest ago. So who
+ * signs in again and again ends their own sessions, and nobody else's.
+ */
 export const maxSessions = 100
 /** Over a night without a request a person signs in again. */
 export const idleMillis = 12 * 3_600_000
@@ -96,13 +99,16 @@ export const make = Effect.fnUntraced(function* (credentials: ReadonlyArray<ApiK
 
   const isOver = sql`(used_at <= clock_now() - ${idleMillis}::float8 * interval '1 millisecond'
     OR began_at <= clock_now() - ${lifeMillis}::float8 * interval '1 millisecond')`
+  /** Each credential's newest session before anybody's second, and so on. */
+  const fairly = sql`SELECT digest, began_at, used_at, row_number() OVER (PARTITION BY name ORDER BY used_at DESC, digest) AS place
+    FROM operator_sessions ORDER BY place, used_at DESC`
   const look = Effect.gen(function* () {
     yield* Effect.sleep(Math.max(0, lookedAtMillis + lookSpacingMillis - (yield* Monotonic.millis)))
     const now = yield* Monotonic.millis
     const found = yield* rows(sql`
       SELECT digest, extract(epoch FROM clock_now() - began_at)::float8 * 1000 AS "beganAgo",
              extract(epoch FROM clock_now() - used_at)::float8 * 1000 AS "usedAgo"
-      FROM operator_sessions ORDER BY used_at DESC LIMIT ${maxSessions}`).pipe(
+      FROM (${fairly} LIMIT ${maxSessions}) AS s`).pipe(
       Effect.timeoutOrElse({ duration: lookTimeoutMillis, orElse: () => Effect.fail("no answer in time") }),
       Effect.tapError((error) =>
         typeof error === "string" || DatabaseOutage.isOutage(error)
@@ -152,7 +158,7 @@ export const make = Effect.fnUntraced(function* (credentials: ReadonlyArray<ApiK
       yield* sql`
         WITH room AS (
           DELETE FROM operator_sessions WHERE ${isOver}
-            OR digest IN (SELECT digest FROM operator_sessions ORDER BY used_at DESC OFFSET ${maxSessions - 1}))
+            OR digest IN (SELECT digest FROM (${fairly} OFFSET ${maxSessions - 1}) AS s))
         INSERT INTO operator_sessions (digest, name, began_at, used_at)
         VALUES (${digestOf(id, credential)}, ${credential.name}, clock_now(), clock_now())`
       return id

@@ -3,8 +3,10 @@ import { Effect } from "effect"
 import type { HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { Schema } from "effect"
 import type { MailNotFound, MailNotPossible } from "../../application/mail/UnsettledMail.ts"
+import type { OrderNotFound } from "../../application/Orders.ts"
 import type { PaymentNotFound } from "../../application/Payments.ts"
 import type { SettleRefused } from "../../application/SettlePayment.ts"
+import type { OrderStateConflict } from "../../domain/Order.ts"
 import type * as DeadLetters from "../../operations/DeadLetters.ts"
 import type { FaultsOff } from "../../operations/faults/ArmedFaults.ts"
 import type { Preview } from "../../operations/reports/ReportSql.ts"
@@ -22,6 +24,8 @@ type Refusal =
   | FaultsOff
   | MailNotFound
   | MailNotPossible
+  | OrderNotFound
+  | OrderStateConflict
   | PaymentNotFound
   | SettleRefused
   | TaskNotFound
@@ -33,10 +37,12 @@ const statusOf: Readonly<Record<Refusal["_tag"], 404 | 409>> = {
   FaultPointUnknown: 404,
   FaultsOff: 404,
   MailNotFound: 404,
+  OrderNotFound: 404,
   PaymentNotFound: 404,
   TaskNotFound: 404,
   MailNotPossible: 409,
   NotPossible: 409,
+  OrderStateConflict: 409,
   SettleRefused: 409,
   TaskNotPossible: 409
 }

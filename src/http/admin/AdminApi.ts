@@ -5,7 +5,7 @@ import { FaultsApi } from "./FaultsApi.ts"
 import { InboxApi } from "./InboxApi.ts"
 import { JourneyApi } from "./JourneyApi.ts"
 import { AdminGatewayApi, SettingsApi } from "./InstallationApi.ts"
-import { AdminMailApi, AdminPaymentsApi } from "./MoneyApi.ts"
+import { AdminMailApi, AdminOrdersApi, AdminPaymentsApi } from "./MoneyApi.ts"
 import { DeadLettersApi, OutboxApi } from "./OutboxApi.ts"
 import { LiveApi } from "./OverviewApi.ts"
 import { PausesApi } from "./PausesApi.ts"
@@ -19,6 +19,7 @@ export const adminGroups = [
   DeadLettersApi,
   InboxApi,
   AdminTasksApi,
+  AdminOrdersApi,
   AdminPaymentsApi,
   AdminMailApi,
   PausesApi,

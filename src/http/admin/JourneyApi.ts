@@ -2,8 +2,8 @@
 import { Schema, SchemaTransformation } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { JourneyView } from "../../application/views/JourneyView.ts"
-import { OrderId } from "../../domain/Ids.ts"
-import { problems, uuidV7 } from "../ApiParts.ts"
+import { problems } from "../ApiParts.ts"
+import { OrderIdText } from "../OrdersApi.ts"
 
 const cursorMessage = "must be the nextCursor of the page before"
 const VersionText = Schema.String.check(Schema.isPattern(/^\d{1,9}$/, { message: cursorMessage })).pipe(
@@ -13,7 +13,7 @@ const VersionText = Schema.String.check(Schema.isPattern(/^\d{1,9}$/, { message:
 export const JourneyApi = HttpApiGroup.make("journeys")
   .add(
     HttpApiEndpoint.get("get", "/admin/orders/:id/journey", {
-      params: { id: uuidV7("The order's id").pipe(Schema.decodeTo(OrderId, SchemaTransformation.toLowerCase())) },
+      params: { id: OrderIdText },
       query: { cursor: Schema.optionalKey(VersionText) },
       success: JourneyView,
       error: problems(400, 401, 403, 404, 503)

@@ -1,11 +1,13 @@
-/** The groups of payments and mail: what waits for a person because nobody else knows its outcome. */
+/** The groups of orders, payments and mail: whose money goes back, and what waits for a person because nobody else knows its outcome. */
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { DecidedOrder } from "../../application/OrderDecision.ts"
 import { DeadMailState, MailCause, MailPage, MailState } from "../../application/mail/MailReport.ts"
 import { HandledMail, Resolution, RetriedMail } from "../../application/mail/UnsettledMail.ts"
 import { PaymentPage, PaymentStory } from "../../application/views/PaymentReport.ts"
 import { Checked, Settled, SettleInput } from "../../application/SettlePayment.ts"
 import { PaymentStatus } from "../../domain/Payment.ts"
+import { OrderIdText } from "../OrdersApi.ts"
 import { PaymentIdText } from "../PaymentsApi.ts"
 import { TaskIdText } from "../TasksApi.ts"
 import {
@@ -47,6 +49,26 @@ export const MailRetryBody = bulkBody(
   { status: Schema.optionalKey(oneOf(DeadMailState.literals)), ...mailFilter, ...since },
   "RetryMail"
 )
+export const AdminOrdersApi = HttpApiGroup.make("adminOrders")
+  .add(
+    deciding("refund", "/admin/orders/:id/refund", {
+      params: { id: OrderIdText },
+      payload: ReasonBody,
+      success: DecidedOrder,
+      summary: "Refund a paid order, the whole amount",
+      description: "The order reads `refunding` until the gateway has confirmed it."
+    }),
+    deciding("cancel", "/admin/orders/:id/cancel", {
+      params: { id: OrderIdText },
+      payload: ReasonBody,
+      success: DecidedOrder,
+      summary: "Cancel an order that is not paid",
+      description: "A payment that is under way is given back if it is captured."
+    })
+  )
+  .annotateMerge(
+    OpenApi.annotations({ title: "Admin: orders", description: "Orders that an operator refunds or cancels." })
+  )
 
 export const AdminPaymentsApi = HttpApiGroup.make("adminPayments")
   .add(

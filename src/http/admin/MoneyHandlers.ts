@@ -1,14 +1,27 @@
 /** The handlers of the groups in `MoneyApi.ts`. */
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
+import { CancelOrder } from "../../application/CancelOrder.ts"
 import { UnsettledMail } from "../../application/mail/UnsettledMail.ts"
 import { PaymentReport } from "../../application/views/PaymentReport.ts"
+import { RefundOrder } from "../../application/RefundOrder.ts"
 import { SettlePayment } from "../../application/SettlePayment.ts"
 import { Api } from "../Api.ts"
 import * as Body from "../Body.ts"
 import { answering, decide, decideAll } from "./AdminAnswers.ts"
 import { ReasonBody } from "./AdminParts.ts"
 import { MailRetryBody, ResolveBody, SettleBody } from "./MoneyApi.ts"
+
+const orders = HttpApiBuilder.group(
+  Api,
+  "adminOrders",
+  Effect.fn(function* (handlers) {
+    const [cancelling, refunding] = [yield* CancelOrder, yield* RefundOrder]
+    return handlers
+      .handleRaw("refund", ({ params }) => decide(ReasonBody, (operator) => refunding.decide(params.id, operator)))
+      .handleRaw("cancel", ({ params }) => decide(ReasonBody, (operator) => cancelling.decide(params.id, operator)))
+  })
+)
 
 const payments = HttpApiBuilder.group(
   Api,
@@ -42,4 +55,4 @@ const mail = HttpApiBuilder.group(
   })
 )
 
-export const layer = Layer.merge(payments, mail)
+export const layer = Layer.mergeAll(orders, payments, mail)

@@ -13,9 +13,10 @@ export const cancelWithoutRefund: Mistake = {
     cancelOrder: Layer.effect(
       CancelOrder,
       Effect.gen(function* () {
-        const { cancel } = yield* CancelOrder
+        const { cancel, decide } = yield* CancelOrder
         const sql = yield* SqlClient.SqlClient
         return CancelOrder.of({
+          decide,
           cancel: (id, request) =>
             Effect.tap(cancel(id, request), () =>
               Effect.orDie(sql`

@@ -1,73 +1,73 @@
-/** What a shop could do with the order now. These are requests of the public API: they need no reason, and the audit does not name them. */
+/** What can be done with the order now. It is paid as a shop pays; its money goes back, or it is cancelled, by a decision that the audit names. */
 import { useRef, useState } from "preact/hooks"
+import { Actions } from "../../act.js"
 import { session } from "../../api.js"
+import { decision } from "../../deadLetters.js"
 import { html } from "../../html.js"
-import { notify } from "../../parts.js"
+import { Money } from "../../parts.js"
 import { useStore } from "../../store.js"
-import { change, paymentMethods } from "../../traffic.js"
+import { paymentMethods } from "../../traffic.js"
 import { payAndTell } from "./FollowOne.js"
 
 /**
- * @param {{ readonly order: { readonly id: string, readonly status: string }, readonly onDone: () => void }} props
+ * @typedef {{ readonly id: string, readonly status: string, readonly totalAmountMinor: number, readonly currency: string }} Order
+ *
+ * @param {{ readonly order: Order, readonly onDone: () => void }} props
  */
-export const OrderActions = ({ onDone, order: { id, status } }) => {
+export const OrderActions = ({ onDone, order: { currency, id, status, totalAmountMinor } }) => {
   const canWrite = useStore(session, (now) => now?.canWrite === true)
   const [method, setMethod] = useState("pm_ok")
-  const [busy, setBusy] = useState("")
+  const [isPaying, setPaying] = useState(false)
   const isRunning = useRef(false)
-  const once = (/** @type {string} */ what, /** @type {() => Promise<void>} */ act) => async () => {
+  const pay = async () => {
     if (isRunning.current) return
     isRunning.current = true
-    setBusy(what)
-    try {
-      await act()
-    } catch (error) {
-      notify(error instanceof Error ? error.message : String(error), "bad")
-    } finally {
-      isRunning.current = false
-      setBusy("")
-      onDone()
-    }
+    setPaying(true)
+    await payAndTell(id, method)
+    isRunning.current = false
+    setPaying(false)
+    onDone()
   }
-  const told = (/** @type {"cancel" | "refund"} */ what, /** @type {string} */ sentence) =>
-    once(what, async () => {
-      await change(id, what)
-      notify(sentence, "ok")
-    })
   if (!canWrite || !["pending", "paying", "paid"].includes(status)) return null
-  return html`<div class="row order-actions">
-    ${
-      status === "pending"
-        ? html`<label class="unseen" for="pay-method">The payment</label>
-            <select
-              id="pay-method"
-              value=${method}
-              onChange=${(/** @type {Event} */ event) => setMethod(/** @type {HTMLSelectElement} */ (event.currentTarget).value)}
-            >
-              ${paymentMethods.map(({ label, value }) => html`<option key=${value} value=${value}>${label} (${value})</option>`)}
-            </select>
-            <button
-              type="button"
-              class="primary"
-              aria-disabled=${busy !== ""}
-              onClick=${once("pay", () => payAndTell(id, method))}
-            >
-              ${busy === "pay" ? "Paying …" : "Pay"}
-            </button>`
-        : null
-    }
-    ${
-      status === "paid"
-        ? html`<button
-            type="button"
-            aria-disabled=${busy !== ""}
-            onClick=${told("refund", "The whole amount is being given back.")}
-          >
-            Refund
-          </button>`
-        : html`<button type="button" aria-disabled=${busy !== ""} onClick=${told("cancel", "The order is cancelled.")}>
-            Cancel the order
-          </button>`
-    }
+  const path = `/admin/orders/${encodeURIComponent(id)}`
+  const action =
+    status === "paid"
+      ? decision({
+          label: "Refund",
+          tone: "danger",
+          path: `${path}/refund`,
+          does: html`<p>
+            The whole amount of <${Money} minor=${totalAmountMinor} currency=${currency} /> is given back to the
+            customer. This is final.
+          </p>`,
+          told: "The whole amount is being given back.",
+          onDone
+        })
+      : decision({
+          label: "Cancel the order",
+          tone: "danger",
+          path: `${path}/cancel`,
+          does: "The order can't be paid any more. A payment that is under way is given back if it is captured. This is final.",
+          told: "The order is cancelled.",
+          onDone
+        })
+  return html`<div class="order-actions">
+    <${Actions} actions=${[action]}>
+      ${
+        status === "pending"
+          ? html`<label class="unseen" for="pay-method">The payment</label>
+              <select
+                id="pay-method"
+                value=${method}
+                onChange=${(/** @type {Event} */ event) => setMethod(/** @type {HTMLSelectElement} */ (event.currentTarget).value)}
+              >
+                ${paymentMethods.map(({ label, value }) => html`<option key=${value} value=${value}>${label} (${value})</option>`)}
+              </select>
+              <button type="button" class="primary" aria-disabled=${isPaying} onClick=${pay}>
+                ${isPaying ? "Paying …" : "Pay"}
+              </button>`
+          : null
+      }
+    <//>
   </div>`
 }
