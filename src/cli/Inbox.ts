@@ -2,6 +2,7 @@
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import * as Main from "../main.ts"
+import type { Discarded, Redriven } from "../operations/DeadLetters.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
 import { type Cause, Cursor, type Details, InboxReport, State } from "../operations/reports/InboxReport.ts"
 import {
@@ -19,7 +20,7 @@ import {
   print,
   printHandled,
   printPage,
-  printRedriven,
+  printDecided,
   reason,
   storyLines,
   table
@@ -161,57 +162,53 @@ const show = Command.make(
   })
 ).pipe(Command.withDescription("Show one event of a consumer: its record, each failure, and who did what to it"))
 
-const retry = Command.make(
-  "retry",
-  {
-    json,
-    consumer: Argument.optional(consumer),
-    eventId: Argument.optional(eventId),
-    all: Flag.Boolean("all").pipe(
-      Flag.withDescription("every dead letter; or narrow it down with --consumer, --type, --aggregate"),
-      Flag.withDefault(false)
-    ),
-    ofConsumer: filters.consumer,
-    type: filters.type,
-    aggregate: filters.aggregate,
-    reason,
-    by
-  },
-  Effect.fnUntraced(function* ({ aggregate, all, by, consumer, eventId, json, ofConsumer, reason, type }) {
-    const operator = operatorOf({ by, reason })
-    const filter = yield* filterOf({ consumer: ofConsumer, type, aggregate })
-    const many = all || Object.values(filter).some((value) => value !== undefined)
-    if (many ? Option.isSome(consumer) : Option.isNone(consumer) || Option.isNone(eventId)) {
-      yield* Console.error(
-        "paid-once: retry takes a consumer and an event id, or else --all, --consumer, --type or --aggregate"
+/** A decision about one event of a consumer, or about all dead letters that match. */
+const decision = (action: "retry" | "discard") =>
+  Command.make(
+    action,
+    {
+      json,
+      consumer: Argument.optional(consumer),
+      eventId: Argument.optional(eventId),
+      all: Flag.Boolean("all").pipe(
+        Flag.withDescription("every dead letter; or narrow it down with --consumer, --type, --aggregate"),
+        Flag.withDefault(false)
+      ),
+      ofConsumer: filters.consumer,
+      type: filters.type,
+      aggregate: filters.aggregate,
+      reason,
+      by
+    },
+    Effect.fnUntraced(function* ({ aggregate, all, by, consumer, eventId, json, ofConsumer, reason, type }) {
+      const operator = operatorOf({ by, reason })
+      const filter = yield* filterOf({ consumer: ofConsumer, type, aggregate })
+      const many = all || Object.values(filter).some((value) => value !== undefined)
+      if (many ? Option.isSome(consumer) : Option.isNone(consumer) || Option.isNone(eventId)) {
+        yield* Console.error(
+          `paid-once: ${action} takes a consumer and an event id, or else --all, --consumer, --type or --aggregate`
+        )
+        return yield* Effect.fail(new ExitStatus(2))
+      }
+      if (!many && Option.isSome(consumer) && Option.isSome(eventId)) {
+        const name = yield* known("consumer", Main.consumerNames, consumer.value)
+        const handled = yield* onDatabase(InboxDeadLetters.use((dead) => dead[action](name, eventId.value, operator)))
+        return yield* printHandled(json, handled)
+      }
+      const decided = yield* onDatabase(
+        InboxDeadLetters.use((dead): Effect.Effect<Redriven | Discarded> => dead[`${action}All`](filter, operator))
       )
-      return yield* Effect.fail(new ExitStatus(2))
-    }
-    if (!many && Option.isSome(consumer) && Option.isSome(eventId)) {
-      const name = yield* known("consumer", Main.consumerNames, consumer.value)
-      const handled = yield* onDatabase(
-        Effect.flatMap(InboxDeadLetters, (letters) => letters.retry(name, eventId.value, operator))
-      )
-      return yield* printHandled(json, handled)
-    }
-    const redriven = yield* onDatabase(
-      Effect.flatMap(InboxDeadLetters, (letters) => letters.retryAll(filter, operator))
-    )
-    yield* printRedriven(json, redriven)
-  })
-).pipe(Command.withDescription("Try a dead letter again, first in its aggregate, under its id; or a failing event now"))
+      yield* printDecided(json, decided)
+    })
+  )
 
-const discard = Command.make(
-  "discard",
-  { json, consumer, eventId, reason, by },
-  Effect.fnUntraced(function* ({ by, consumer, eventId, json, reason }) {
-    const name = yield* known("consumer", Main.consumerNames, consumer)
-    const handled = yield* onDatabase(
-      Effect.flatMap(InboxDeadLetters, (letters) => letters.discard(name, eventId, operatorOf({ by, reason })))
-    )
-    yield* printHandled(json, handled)
-  })
-).pipe(Command.withDescription("Give an event up for one consumer; the rest of its aggregate goes on"))
+const retry = decision("retry").pipe(
+  Command.withDescription("Try a dead letter again, first in its aggregate, under its id; or a failing event now")
+)
+
+const discard = decision("discard").pipe(
+  Command.withDescription("Give an event up for one consumer; the rest of its aggregate goes on")
+)
 
 const skip = Command.make(
   "skip",

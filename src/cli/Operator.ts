@@ -6,7 +6,7 @@ import * as Config from "../Config.ts"
 import { eventTypes } from "../domain/Events.ts"
 import * as Lifecycle from "../Lifecycle.ts"
 import * as Main from "../main.ts"
-import type { EventKey, Handled, Redriven } from "../operations/DeadLetters.ts"
+import type { Discarded, EventKey, Handled, Redriven } from "../operations/DeadLetters.ts"
 import type { Step } from "../operations/reports/EventStory.ts"
 import { logging } from "../Settings.ts"
 import { countOf, plural } from "../platform/Plural.ts"
@@ -191,11 +191,13 @@ export const printHandled = (asJson: boolean, handled: Handled<EventKey, string>
   return print(asJson, handled, () => [changed ? `${event}: ${status}.` : `${event} is ${status} already.`])
 }
 
-/** The result of a redrive, or JSON. Exit status 1 where a dead letter has to wait. */
-export const printRedriven = Effect.fnUntraced(function* (asJson: boolean, redriven: Redriven) {
-  const { refused, refusedCount, retried } = redriven
-  yield* print(asJson, redriven, () => [
-    `Retrying ${countOf(retried, "event")}.`,
+/** The result of a decision about many, or JSON. Exit status 1 where a dead letter has to wait. */
+export const printDecided = Effect.fnUntraced(function* (asJson: boolean, decided: Redriven | Discarded) {
+  const { refused, refusedCount } = decided
+  yield* print(asJson, decided, () => [
+    "retried" in decided
+      ? `Retrying ${countOf(decided.retried, "event")}.`
+      : `Discarded ${countOf(decided.discarded, "event")}.`,
     ...(refusedCount === 0 ? [] : [`${refusedCount} ${plural(refusedCount, "has", "have")} to wait:`]),
     ...refused.map(({ reason }) => `  ${reason}`)
   ])

@@ -2,6 +2,7 @@
 import { Console, Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import * as Main from "../main.ts"
+import type { Discarded, Redriven } from "../operations/DeadLetters.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
 import { type Cause, Listed, OutboxReport } from "../operations/reports/OutboxReport.ts"
 import {
@@ -18,7 +19,7 @@ import {
   print,
   printHandled,
   printPage,
-  printRedriven,
+  printDecided,
   reason,
   table
 } from "./Operator.ts"
@@ -126,52 +127,49 @@ const list = Command.make(
   Command.withDescription("List refused events, the newest first, and what waits behind them with --status parked")
 )
 
-const retry = Command.make(
-  "retry",
-  {
-    json,
-    eventId: Argument.optional(eventId),
-    all: Flag.Boolean("all").pipe(
-      Flag.withDescription("every dead letter; or narrow it down with --topic, --type, --aggregate"),
-      Flag.withDefault(false)
-    ),
-    ...filters,
-    reason,
-    by
-  },
-  Effect.fnUntraced(function* ({ all, by, eventId, json, reason, ...flags }) {
-    const operator = operatorOf({ by, reason })
-    const filter = yield* filterOf(flags)
-    const many = all || Object.values(filter).some((value) => value !== undefined)
-    if (Option.isSome(eventId) === many) {
-      yield* Console.error("paid-once: retry takes an event id, or else --all, --topic, --type or --aggregate")
-      return yield* Effect.fail(new ExitStatus(2))
-    }
-    if (Option.isSome(eventId)) {
-      const handled = yield* onDatabase(
-        Effect.flatMap(OutboxDeadLetters, (dead) => dead.retry(eventId.value, operator))
+/** A decision about one event, or about all dead letters that match. */
+const decision = (action: "retry" | "discard") =>
+  Command.make(
+    action,
+    {
+      json,
+      eventId: Argument.optional(eventId),
+      all: Flag.Boolean("all").pipe(
+        Flag.withDescription("every dead letter; or narrow it down with --topic, --type, --aggregate"),
+        Flag.withDefault(false)
+      ),
+      ...filters,
+      reason,
+      by
+    },
+    Effect.fnUntraced(function* ({ all, by, eventId, json, reason, ...flags }) {
+      const operator = operatorOf({ by, reason })
+      const filter = yield* filterOf(flags)
+      const many = all || Object.values(filter).some((value) => value !== undefined)
+      if (Option.isSome(eventId) === many) {
+        yield* Console.error(`paid-once: ${action} takes an event id, or else --all, --topic, --type or --aggregate`)
+        return yield* Effect.fail(new ExitStatus(2))
+      }
+      if (Option.isSome(eventId)) {
+        const handled = yield* onDatabase(OutboxDeadLetters.use((dead) => dead[action](eventId.value, operator)))
+        return yield* printHandled(json, handled)
+      }
+      const decided = yield* onDatabase(
+        OutboxDeadLetters.use((dead): Effect.Effect<Redriven | Discarded> => dead[`${action}All`](filter, operator))
       )
-      return yield* printHandled(json, handled)
-    }
-    const redriven = yield* onDatabase(Effect.flatMap(OutboxDeadLetters, (dead) => dead.retryAll(filter, operator)))
-    yield* printRedriven(json, redriven)
-  })
-).pipe(
+      yield* printDecided(json, decided)
+    })
+  )
+
+const retry = decision("retry").pipe(
   Command.withDescription(
     "Send a dead letter again, first in its aggregate, with its id and version; or a refused event now"
   )
 )
 
-const discard = Command.make(
-  "discard",
-  { json, eventId, reason, by },
-  Effect.fnUntraced(function* ({ by, eventId, json, reason }) {
-    const handled = yield* onDatabase(
-      Effect.flatMap(OutboxDeadLetters, (dead) => dead.discard(eventId, operatorOf({ by, reason })))
-    )
-    yield* printHandled(json, handled)
-  })
-).pipe(Command.withDescription("Give a refused event up; the rest of its aggregate goes on"))
+const discard = decision("discard").pipe(
+  Command.withDescription("Give a refused event up; the rest of its aggregate goes on")
+)
 
 /** The command. */
 export const outbox = Command.make("outbox").pipe(

@@ -54,14 +54,19 @@ export type Handled<Key extends EventKey, Status extends string> = Key & {
   readonly changed: boolean
 }
 
-/** The result of redriving many. */
-export const Redriven = Schema.Struct({
-  retried: Schema.Int,
-  /** Dead letters that can't be retried now, and why: at most {@link refusalLimit} of them. */
+const refusals = {
+  /** Dead letters that can't be decided about now, and why: at most {@link refusalLimit} of them. */
   refused: Schema.Array(Schema.Struct({ eventId: Schema.String, reason: Schema.String })),
   refusedCount: Schema.Int
-})
+}
+
+/** The result of redriving many. */
+export const Redriven = Schema.Struct({ retried: Schema.Int, ...refusals })
 export type Redriven = typeof Redriven.Type
+
+/** The result of giving many up. */
+export const Discarded = Schema.Struct({ discarded: Schema.Int, ...refusals })
+export type Discarded = typeof Discarded.Type
 
 /** The effect of a decision on an event. */
 export interface Outcome<Status extends string, R> {
@@ -90,17 +95,18 @@ export interface Range<Key extends EventKey> {
   readonly limit: number
 }
 
-/** One side's statements for redriving. */
-export interface Side<Key extends EventKey, Filter, Status extends string, R> {
+/** One side's statements for decisions about many. */
+export interface Side<Key extends EventKey, Filter, RetryStatus extends string, DiscardStatus extends string, R> {
   /** This side's name for an event in `operator_audit`. */
   readonly subject: string
   readonly subjectId: (key: Key) => string
-  readonly retry: Decision<Key, Status, R>
+  readonly retry: Decision<Key, RetryStatus, R>
+  readonly discard: Decision<Key, DiscardStatus, R>
   /** The range's dead letters that match, the oldest first. Takes no locks. */
   readonly page: (filter: Filter, range: Range<Key>) => Effect.Effect<ReadonlyArray<Dead<Key>>, SqlError.SqlError>
 }
 
-/** Redrives in one transaction: few enough that it holds its locks for some milliseconds. */
+/** Decisions in one transaction: few enough that it holds its locks for some milliseconds. */
 const chunkSize = 100
 
 /** A person reads no more reasons than these. */
@@ -109,9 +115,13 @@ const refusalLimit = 20
 const now = Rows.one(Schema.Struct({ now: Schema.String }))
 
 /** The front end over one side's statements. */
-export const make = Effect.fnUntraced(function* <Key extends EventKey, Filter, Redrive extends string, R>(
-  side: Side<Key, Filter, Redrive, R>
-) {
+export const make = Effect.fnUntraced(function* <
+  Key extends EventKey,
+  Filter,
+  RetryStatus extends string,
+  DiscardStatus extends string,
+  R
+>(side: Side<Key, Filter, RetryStatus, DiscardStatus, R>) {
   const client = yield* PgClient.PgClient
   const context = yield* Effect.context<R>()
   const inTransaction = <A, E>(effect: Effect.Effect<A, E, Transaction>) =>
@@ -154,31 +164,36 @@ export const make = Effect.fnUntraced(function* <Key extends EventKey, Filter, R
       Effect.map((done) => ({ ...key, ...done }))
     )
 
-  /** Retries all dead letters that match when it starts, the oldest first, {@link chunkSize} in each transaction. */
-  const retryAll = Effect.fnUntraced(function* (filter: Filter, operator: OperatorAudit.Operator) {
+  /** Decides about all dead letters that match when it starts, the oldest first, {@link chunkSize} in each transaction. */
+  const all = Effect.fnUntraced(function* <Status extends string>(
+    action: "retry" | "discard",
+    decision: Decision<Key, Status, R>,
+    filter: Filter,
+    operator: OperatorAudit.Operator
+  ) {
     // An event that dies again meanwhile has a later time than this, so the loop ends.
     const { now: until } = yield* now(client`SELECT clock_now()::text AS now`)
     const refused: Array<{ readonly eventId: string; readonly reason: string }> = []
-    let retried = 0
+    let count = 0
     let refusedCount = 0
     let after: Dead<Key> | undefined
     while (true) {
       const chunk = yield* side.page(filter, { after, until, limit: chunkSize })
       after = chunk.at(-1)
       if (after === undefined) {
-        if (retried > 0)
-          yield* OperatorAudit.log(operator, `retry of ${countOf(retried, "dead letter")} (${side.subject})`)
-        return { retried, refused, refusedCount } satisfies Redriven
+        if (count > 0)
+          yield* OperatorAudit.log(operator, `${action} of ${countOf(count, "dead letter")} (${side.subject})`)
+        return { count, refused, refusedCount }
       }
       const results = yield* inTransaction(
         Effect.forEach(chunk, (key) =>
-          Effect.catchTag(carryOut("retry", key, operator, side.retry), ["EventUnknown", "NotPossible"], (refusal) =>
+          Effect.catchTag(carryOut(action, key, operator, decision), ["EventUnknown", "NotPossible"], (refusal) =>
             Effect.succeed(refusal)
           )
         )
       )
       for (const result of results) {
-        if ("changed" in result) retried += result.changed ? 1 : 0
+        if ("changed" in result) count += result.changed ? 1 : 0
         else {
           refusedCount += 1
           if (refused.length < refusalLimit) refused.push({ eventId: result.eventId, reason: result.message })
@@ -187,5 +202,14 @@ export const make = Effect.fnUntraced(function* <Key extends EventKey, Filter, R
     }
   }, Effect.orDie)
 
-  return { decide, retryAll }
+  return {
+    decide,
+    retryAll: (filter: Filter, operator: OperatorAudit.Operator): Effect.Effect<Redriven> =>
+      Effect.map(all("retry", side.retry, filter, operator), ({ count, ...rest }) => ({ retried: count, ...rest })),
+    discardAll: (filter: Filter, operator: OperatorAudit.Operator): Effect.Effect<Discarded> =>
+      Effect.map(all("discard", side.discard, filter, operator), ({ count, ...rest }) => ({
+        discarded: count,
+        ...rest
+      }))
+  }
 })

@@ -44,7 +44,9 @@ export interface InboxDeadLettersService {
   readonly retry: Decide
   /** {@link retry} for all dead letters that match when it starts, the oldest first, a bounded number in each transaction. */
   readonly retryAll: (filter: Filter, operator: DeadLetters.Operator) => Effect.Effect<DeadLetters.Redriven>
-  /** What {@link retryAll} would take up now. Its examples name the consumer and the event. Changes nothing. */
+  /** {@link discard} for all dead letters that match when it starts. */
+  readonly discardAll: (filter: Filter, operator: DeadLetters.Operator) => Effect.Effect<DeadLetters.Discarded>
+  /** What {@link retryAll} and {@link discardAll} would take up now. Its examples name the consumer and the event. Changes nothing. */
   readonly preview: (filter: Filter) => Effect.Effect<Preview>
   /** Gives an event up for this consumer: the rest of its aggregate goes on. It stays visible as discarded. */
   readonly discard: Decide
@@ -232,10 +234,11 @@ export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDea
     InboxDeadLetters,
     Effect.gen(function* () {
       const client = yield* PgClient.PgClient
-      const { decide, retryAll } = yield* DeadLetters.make({
+      const { decide, discardAll, retryAll } = yield* DeadLetters.make({
         subject: "inbox event",
         subjectId: ({ consumer, eventId }: Key) => `${consumer} ${eventId}`,
         retry,
+        discard,
         page: page(client)
       })
       // Postgres writes a UUID in small letters, and ids are compared as text here. The name of an unreadable record is not a UUID.
@@ -248,6 +251,7 @@ export class InboxDeadLetters extends Context.Service<InboxDeadLetters, InboxDea
           decide("retry", keyOf(consumer, eventId), operator, retry)
         ),
         retryAll: Effect.fn("InboxDeadLetters.retryAll")(retryAll),
+        discardAll: Effect.fn("InboxDeadLetters.discardAll")(discardAll),
         preview: Effect.fn("InboxDeadLetters.preview")(
           (filter) =>
             preview(

@@ -39,7 +39,9 @@ export interface OutboxDeadLettersService {
   readonly retry: (eventId: string, operator: DeadLetters.Operator) => Effect.Effect<Handled, DeadLetters.Refusal>
   /** {@link retry} for all dead letters that match when it starts, the oldest first, a bounded number in each transaction. */
   readonly retryAll: (filter: Filter, operator: DeadLetters.Operator) => Effect.Effect<DeadLetters.Redriven>
-  /** What {@link retryAll} would take up now. Changes nothing. */
+  /** {@link discard} for all dead letters that match when it starts. */
+  readonly discardAll: (filter: Filter, operator: DeadLetters.Operator) => Effect.Effect<DeadLetters.Discarded>
+  /** What {@link retryAll} and {@link discardAll} would take up now. Changes nothing. */
   readonly preview: (filter: Filter) => Effect.Effect<Preview>
   /**
    * Gives an event up: no new send of it begins, and the rest of its aggregate goes on. It stays visible as discarded.
@@ -217,10 +219,11 @@ export class OutboxDeadLetters extends Context.Service<OutboxDeadLetters, Outbox
     OutboxDeadLetters,
     Effect.gen(function* () {
       const client = yield* PgClient.PgClient
-      const { decide, retryAll } = yield* DeadLetters.make({
+      const { decide, discardAll, retryAll } = yield* DeadLetters.make({
         subject: "outbox event",
         subjectId: ({ eventId }: Key) => eventId,
         retry,
+        discard,
         page: page(client)
       })
       // Postgres writes a UUID in small letters, and ids are compared as text here.
@@ -230,6 +233,7 @@ export class OutboxDeadLetters extends Context.Service<OutboxDeadLetters, Outbox
           decide("retry", keyOf(eventId), operator, retry)
         ),
         retryAll: Effect.fn("OutboxDeadLetters.retryAll")(retryAll),
+        discardAll: Effect.fn("OutboxDeadLetters.discardAll")(discardAll),
         preview: Effect.fn("OutboxDeadLetters.preview")(
           (filter) =>
             preview(

@@ -35,6 +35,13 @@ Browser.describe("decisions on many at once", () => {
             yield* page.see("2 dead events will be tried again")
             yield* World.giveReason(page, "the ledger is back", "Retry all that match")
             yield* page.see("2 events tried again.")
+            yield* page.visit("/console/dead-letters?side=inbox&consumer=analytics")
+            yield* page.see("Show these")
+            yield* page.see("OrderPaid for analytics")
+            yield* page.click("button", "Discard all that match…")
+            yield* page.see("2 dead events will be given up for their consumer.")
+            yield* World.giveReason(page, "the report is made by hand", "Discard all that match")
+            yield* page.see("2 events given up.")
           })
         )
         yield* World.becomes(
@@ -43,7 +50,11 @@ Browser.describe("decisions on many at once", () => {
           2
         )
         yield* World.becomes("no dead letter of billing", dead("billing"), 0)
-        assert.strictEqual(yield* World.one(dead("analytics")), 2)
+        assert.strictEqual(yield* World.one(`${dead("analytics")} AND status = 'discarded'`), 2)
+        assert.deepStrictEqual(
+          yield* sql`SELECT DISTINCT actor, action, subject FROM operator_audit WHERE reason = 'the report is made by hand'`,
+          [{ actor: "admin", action: "discard", subject: "inbox event" }]
+        )
         assert.deepStrictEqual(
           yield* sql`SELECT DISTINCT actor, action, subject FROM operator_audit WHERE reason = 'the ledger is back'`,
           [{ actor: "admin", action: "retry", subject: "inbox event" }]

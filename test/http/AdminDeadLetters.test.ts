@@ -60,6 +60,28 @@ layer(service, { excludeTestServices: true })((it) => {
       })
   )
 
+  it.effect("all that match are given up, on both sides, and others stay", () =>
+    Effect.gen(function* () {
+      const cause = "nobody wants it"
+      yield* deadEvents(120, { error: cause })
+      yield* deadAtConsumer(3, "dead", cause)
+      for (const [path, count, other] of [
+        ["/dead-letters/discard", 120, "/outbox/causes"],
+        ["/inbox/dead-letters/discard", 3, "/inbox/causes"]
+      ] as const) {
+        const filter = { cause }
+        assert.deepInclude((yield* ask(path, { filter, preview: true })).json, { preview: true, matching: count })
+        const before = yield* countOf("operator_audit")
+        const done = yield* ask(path, { filter, reason })
+        assert.deepStrictEqual(done.json, { preview: false, discarded: count, refused: [], refusedCount: 0 })
+        assert.strictEqual(yield* countOf("operator_audit"), before + count)
+        assert.deepInclude((yield* ask(path, { filter, reason })).json, { discarded: 0 })
+        const causes = yield* ask(`${other}?cause=${encodeURIComponent(cause)}`)
+        assert.isTrue(causes.json.items.every(({ status }: Record<string, unknown>) => status === "discarded"))
+      }
+    })
+  )
+
   it.effect("of equal clicks at once one changes something and is audited, and all are answered 200", () =>
     Effect.gen(function* () {
       const [outbox] = yield* deadEvents(1)

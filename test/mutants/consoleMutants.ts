@@ -78,8 +78,8 @@ export const consoleMutants: ReadonlyArray<Mutant> = [
     name: "forgets-the-filter-in-bulk",
     breaks: "a bulk retry takes all events, and not those that the filter shows",
     file: "src/console/pages/DeadLetters.js",
-    find: "filter: bodyFilter(filter),",
-    replace: "filter: {},",
+    find: "decideAll(of, bodyFilter(filter), {",
+    replace: "decideAll(of, {}, {",
     seenBy: { file: lives, test: "ten thousand dead letters are paged" }
   },
   {

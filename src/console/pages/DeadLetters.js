@@ -17,9 +17,32 @@ import { actionsOfInbox, actionsOfOutbox } from "./deadLetterActions.js"
 /** A person who looks at a list sees what others did within this time. */
 const refreshMillis = 5_000
 
-/** The result of a bulk retry, as a sentence. */
+const refused = (/** @type {number} */ count) =>
+  count > 0 ? `, ${number(count)} could not be: ${count === 1 ? "its" : "their"} state has changed` : ""
+
+/** The result of a bulk decision, as a sentence. */
 const retold = (/** @type {any} */ { refusedCount, retried }) =>
-  `${counted(retried, "event")} tried again${refusedCount > 0 ? `, ${number(refusedCount)} could not be: ${refusedCount === 1 ? "its" : "their"} state has changed` : ""}.`
+  `${counted(retried, "event")} tried again${refused(refusedCount)}.`
+const givenUp = (/** @type {any} */ { discarded, refusedCount }) =>
+  `${counted(discarded, "event")} given up${refused(refusedCount)}.`
+
+/**
+ * What can be decided about all dead events that match.
+ *
+ * @param {{ readonly retryAll: string, readonly discardAll: string, readonly does: string, readonly gives: string }} side
+ * @param {Readonly<Record<string, unknown>>} filter
+ * @param {{ readonly which: string, readonly onDone: () => void }} of
+ */
+const decideAll = ({ discardAll, does, gives, retryAll }, filter, { onDone, which }) => {
+  const of = { filter, thing: "dead event", onDone }
+  return [
+    bulkAction({ ...of, label: `Retry all${which}`, path: retryAll, does, told: retold }),
+    /** @type {import("../act.js").Action} */ ({
+      ...bulkAction({ ...of, label: `Discard all${which}`, path: discardAll, does: gives, told: givenUp }),
+      tone: "danger"
+    })
+  ]
+}
 
 const why = {
   head: "Why",
@@ -51,6 +74,8 @@ const sides = {
     list: "/admin/outbox/events",
     causes: "/admin/outbox/causes",
     retryAll: "/admin/dead-letters/retry",
+    discardAll: "/admin/dead-letters/discard",
+    gives: "will be given up. The other events of their orders go on. This is final.",
     filters: ["topic", "type", "aggregateId", "cause", "sinceSeconds"],
     states: ["dead", "retrying", "parked", "queued", "discarded"],
     any: "dead and retrying",
@@ -89,7 +114,9 @@ const sides = {
     states: ["dead", "retrying", "gap", "parked", "discarded"],
     any: "dead, retrying and gaps",
     where: { name: "consumer", label: "Consumer" },
+    discardAll: "/admin/inbox/dead-letters/discard",
     does: "will be tried again, in the order of versions.",
+    gives: "will be given up for their consumer. The other events of their orders go on. This is final.",
     keyOf: (/** @type {any} */ event) => `${event.consumer} ${event.eventId}`,
     nameOf: (/** @type {any} */ event) => `${event.eventType ?? "record"} ${event.eventId} for ${event.consumer}`,
     actions: actionsOfInbox,
@@ -135,7 +162,7 @@ const Tabs = ({ current }) =>
  * @param {{ readonly side: "outbox" | "inbox", readonly filter: Readonly<Record<string, string | undefined>>, readonly onDone: () => void }} props
  */
 const Causes = ({ filter, onDone, side }) => {
-  const { causes, does, retryAll, where } = sides[side]
+  const { causes, where } = sides[side]
   const [, change] = useQuery()
   const { cause: _, ...others } = filter
   const load = useLoad(withQuery(causes, others), { everyMillis: refreshMillis })
@@ -184,22 +211,16 @@ const Causes = ({ filter, onDone, side }) => {
               actions=${(/** @type {any} */ group) =>
                 group.status !== "dead"
                   ? []
-                  : [
-                      bulkAction({
-                        label: "Retry all",
-                        path: retryAll,
-                        filter: {
-                          ...bodyFilter(others),
-                          cause: group.cause,
-                          type: group.eventType ?? undefined,
-                          [where.name]: group[where.name]
-                        },
-                        thing: "dead event",
-                        does,
-                        told: retold,
-                        onDone: done
-                      })
-                    ]}
+                  : decideAll(
+                      sides[side],
+                      {
+                        ...bodyFilter(others),
+                        cause: group.cause,
+                        type: group.eventType ?? undefined,
+                        [where.name]: group[where.name]
+                      },
+                      { which: "", onDone: done }
+                    )}
             />`}
     <//>
   <//>`
@@ -241,17 +262,7 @@ export const Page = () => {
     <${Section}
       title="Events"
       aside=${html`<${Actions}
-        actions=${[
-          bulkAction({
-            label: "Retry all that match",
-            path: of.retryAll,
-            filter: bodyFilter(filter),
-            thing: "dead event",
-            does: of.does,
-            told: retold,
-            onDone: load.reload
-          })
-        ]}
+        actions=${decideAll(of, bodyFilter(filter), { which: " that match", onDone: load.reload })}
       />`}
     >
       <${Loaded} load=${load} what="Looking for events">

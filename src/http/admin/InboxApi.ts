@@ -20,6 +20,7 @@ import {
   ReasonBody,
   since
 } from "./AdminParts.ts"
+import { DiscardAnswer } from "./OutboxApi.ts"
 
 const filter = { consumer: Schema.optionalKey(FilterText), ...eventFilter }
 
@@ -31,7 +32,7 @@ const params = {
   })
 }
 
-/** The body of `POST /admin/inbox/dead-letters/retry`. */
+/** The body of `POST /admin/inbox/dead-letters/retry` and `/discard`. */
 export const InboxRetryBody = bulkBody({ ...filter, ...since }, "RetryInboxDeadLetters")
 
 const handled = { params, payload: ReasonBody, success: Handled.annotate({ identifier: "HandledInboxEvent" }) }
@@ -72,6 +73,12 @@ export const InboxApi = HttpApiGroup.make("adminInbox")
       summary: "Try all dead letters that match again",
       description:
         "Those that are dead when it begins, the oldest first. An empty filter takes all. `preview: true` says what it would do, and changes nothing."
+    }),
+    deciding("discardAll", "/admin/inbox/dead-letters/discard", {
+      payload: InboxRetryBody,
+      success: DiscardAnswer,
+      summary: "Give all dead letters that match up, each for its consumer",
+      description: "As `retry` of all; the rest of their aggregates goes on. This is final."
     }),
     deciding("retry", "/admin/inbox/dead-letters/:consumer/:eventId/retry", {
       ...handled,

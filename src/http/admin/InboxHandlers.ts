@@ -26,6 +26,12 @@ export const layer = HttpApiBuilder.group(
           letters[action](params.consumer, params.eventId, operator)
         )
       )
+    const all = <A extends object>(act: (...of: Parameters<typeof letters.retryAll>) => Effect.Effect<A>) =>
+      decideAll(InboxRetryBody, {
+        check: ({ consumer }) => known.inFilter("consumer", { in: "body", pointer: "/filter/consumer" }, consumer),
+        preview: (filter) => letters.preview(eventFilterOf(filter)),
+        act: (filter, operator) => act(eventFilterOf(filter), operator)
+      })
     return handlers
       .handle("list", ({ query }) =>
         answering(
@@ -51,13 +57,8 @@ export const layer = HttpApiBuilder.group(
           )
         )
       )
-      .handleRaw("retryAll", () =>
-        decideAll(InboxRetryBody, {
-          check: ({ consumer }) => known.inFilter("consumer", { in: "body", pointer: "/filter/consumer" }, consumer),
-          preview: (filter) => letters.preview(eventFilterOf(filter)),
-          act: (filter, operator) => letters.retryAll(eventFilterOf(filter), operator)
-        })
-      )
+      .handleRaw("retryAll", () => all(letters.retryAll))
+      .handleRaw("discardAll", () => all(letters.discardAll))
       .handleRaw("retry", ({ params }) => decideOn("retry", params))
       .handleRaw("discard", ({ params }) => decideOn("discard", params))
       .handleRaw("skip", ({ params }) => decideOn("skip", params))

@@ -2,7 +2,7 @@
 import { Schema, SchemaTransformation } from "effect"
 import { HttpApi, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Handled } from "../../operations/OutboxDeadLetters.ts"
-import { Redriven } from "../../operations/DeadLetters.ts"
+import { Discarded, Redriven } from "../../operations/DeadLetters.ts"
 import { Cause, Details, Entry, Listed, Status } from "../../operations/reports/OutboxReport.ts"
 import {
   bulkBody,
@@ -28,11 +28,19 @@ export const EventIdText = Schema.String.check(
 const filter = { topic: Schema.optionalKey(FilterText), ...eventFilter }
 const EventPage = pageOf(Entry.annotate({ identifier: "OutboxEvent" }), "OutboxEventPage")
 
-/** The body of `POST /admin/dead-letters/retry`. */
+/** The body of `POST /admin/dead-letters/retry` and `/discard`. */
 export const RetryBody = bulkBody({ ...filter, ...since }, "RetryDeadLetters")
 
 const RetryAnswer = Schema.Union([
   Schema.Struct({ preview: Schema.Literal(false), ...Redriven.fields }).annotate({ identifier: "DeadLettersRetried" }),
+  PreviewAnswer
+])
+
+/** The answer of discarding all that match, on either side. */
+export const DiscardAnswer = Schema.Union([
+  Schema.Struct({ preview: Schema.Literal(false), ...Discarded.fields }).annotate({
+    identifier: "DeadLettersDiscarded"
+  }),
   PreviewAnswer
 ])
 
@@ -76,6 +84,12 @@ export const DeadLettersApi = HttpApiGroup.make("adminDeadLetters")
       summary: "Send all dead letters that match again",
       description:
         "Those that are dead when it begins, the oldest first. An empty filter takes all. `preview: true` says what it would do, and changes nothing."
+    }),
+    deciding("discardAll", "/admin/dead-letters/discard", {
+      payload: RetryBody,
+      success: DiscardAnswer,
+      summary: "Give all dead letters that match up",
+      description: "As `retry` of all; the rest of their aggregates goes on. This is final."
     }),
     deciding("retry", "/admin/dead-letters/:id/retry", {
       params: { id: EventIdText },

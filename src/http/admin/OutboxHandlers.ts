@@ -44,6 +44,12 @@ const deadLetters = HttpApiBuilder.group(
     const known = yield* KnownNames
     const report = yield* OutboxReport
     const letters = yield* OutboxDeadLetters
+    const all = <A extends object>(act: (...of: Parameters<typeof letters.retryAll>) => Effect.Effect<A>) =>
+      decideAll(RetryBody, {
+        check: ({ topic }) => known.inFilter("topic", { in: "body", pointer: "/filter/topic" }, topic),
+        preview: (filter) => letters.preview(eventFilterOf(filter)),
+        act: (filter, operator) => act(eventFilterOf(filter), operator)
+      })
     return handlers
       .handle("list", ({ query }) =>
         answering(
@@ -53,13 +59,8 @@ const deadLetters = HttpApiBuilder.group(
           )
         )
       )
-      .handleRaw("retryAll", () =>
-        decideAll(RetryBody, {
-          check: ({ topic }) => known.inFilter("topic", { in: "body", pointer: "/filter/topic" }, topic),
-          preview: (filter) => letters.preview(eventFilterOf(filter)),
-          act: (filter, operator) => letters.retryAll(eventFilterOf(filter), operator)
-        })
-      )
+      .handleRaw("retryAll", () => all(letters.retryAll))
+      .handleRaw("discardAll", () => all(letters.discardAll))
       .handleRaw("retry", ({ params }) => decide(ReasonBody, (operator) => letters.retry(params.id, operator)))
       .handleRaw("discard", ({ params }) => decide(ReasonBody, (operator) => letters.discard(params.id, operator)))
   })
