@@ -80,7 +80,8 @@ export const make = (
           return signal === "SIGTERM" && already._tag === "None" && code !== 0 && !isSetCrash(code, set)
             ? `a stop ended with ${code}:\n${process.output().slice(-2_000)}`
             : undefined
-        }),
+          // A restart that ends half-way with the fuzzer's time would be followed by a second signal, which ends the process at once.
+        }).pipe(Effect.uninterruptible),
       freeze: (millis) =>
         Effect.flatMap(Ref.get(current), ({ process }) =>
           Effect.andThen(process.signal("SIGSTOP"), Effect.sleep(millis)).pipe(
