@@ -141,7 +141,7 @@ export class ApplySlice extends Context.Service<
           const ids = plan.apply.map(({ eventId }) => eventId)
           const first = ids.length === 0 ? new Set<string>() : yield* inbox.markFirst(consumer, ids)
           const applied = yield* handle(subscriber, plan.apply, first, running)
-          yield* cursors.advance(consumer, SlicePlan.movesOf(plan.apply, known.cursors))
+          yield* cursors.advance(consumer, SlicePlan.movesOf(subscriber.firstSight, plan.apply, known.cursors))
           return { counts: { applied, parked, dead, duplicate: plan.duplicates.length + ids.length - applied }, held }
         })
 

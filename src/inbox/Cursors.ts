@@ -32,6 +32,14 @@ export interface CursorMove {
   readonly aggregateId: string
   readonly from: number | undefined
   readonly to: number
+  /** The versions in between that were given up at the outbox: nothing else will tell later that they had no effect. */
+  readonly gaps?: ReadonlyArray<Gap>
+}
+
+/** Versions behind `after`, up to and with `until`. */
+export interface Gap {
+  readonly after: number
+  readonly until: number
 }
 
 /** Compares a version with a consumer's cursor: `behind` is a duplicate, `next` is to be applied, `ahead` leaves a gap. */
@@ -139,6 +147,14 @@ export class Cursors extends Context.Service<
       if (row?.moved !== moves.length) {
         return yield* lostToConcurrent(`${consumer}: another transaction has moved a cursor`)
       }
+      const gaps = sorted.flatMap((move) => (move.gaps ?? []).map((gap) => ({ ...gap, ...move })))
+      if (gaps.length === 0) return
+      yield* sql`
+        INSERT INTO consumer_gaps (consumer_name, aggregate_id, aggregate_type, after_version, until_version)
+        SELECT ${consumer}, gap.* FROM unnest(${gaps.map((gap) => gap.aggregateId)}::text[],
+          ${gaps.map((gap) => gap.aggregateType)}::text[], ${gaps.map(({ after }) => after)}::int4[],
+          ${gaps.map(({ until }) => until)}::int4[]) AS gap
+        ON CONFLICT DO NOTHING`
     }, Effect.orDie)
   })
 }

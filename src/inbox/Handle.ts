@@ -4,7 +4,7 @@ import { Faults } from "../platform/Faults.ts"
 import * as Tracing from "../platform/Tracing.ts"
 import type { Transaction } from "../platform/Transaction.ts"
 import type { ReadableArrival } from "./Arrival.ts"
-import type { Subscriber } from "./Subscriber.ts"
+import { type Subscriber, withServices } from "./Subscriber.ts"
 
 /** The time limit of handlers. */
 export const HandleSettings = Context.Reference<{
@@ -68,11 +68,10 @@ export interface Running {
   arrival: ReadableArrival | undefined
 }
 
-/** The effects of several events, in their order. `running` names each event while its own handler runs. */
-export const all = Effect.fnUntraced(function* (
+const callAll = Effect.fnUntraced(function* (
   subscriber: Subscriber,
   arrivals: ReadonlyArray<ReadableArrival>,
-  running: Running = { arrival: undefined }
+  running: Running
 ): Effect.fn.Return<void, unknown, Transaction> {
   const faults = yield* Faults
   const { handleMany } = subscriber
@@ -90,8 +89,12 @@ export const all = Effect.fnUntraced(function* (
   yield* faults.at("consumer.before-handler")
   const together = call(() => handleMany([first.event, ...rest.map(({ event }) => event)]))
   // One call for all events, and a span in the trace of each.
-  yield* Tracing.withinEach(
-    arrivals.map((arrival) => spanOf(subscriber, arrival)),
-    together
-  )
+  yield* Tracing.withinEach(() => arrivals.map((arrival) => spanOf(subscriber, arrival)), together)
 })
+
+/** The effects of several events, in their order. `running` names each event while its own handler runs. */
+export const all = (
+  subscriber: Subscriber,
+  arrivals: ReadonlyArray<ReadableArrival>,
+  running: Running = { arrival: undefined }
+): Effect.Effect<void, unknown, Transaction> => withServices(subscriber, callAll(subscriber, arrivals, running))

@@ -126,6 +126,7 @@ export const make = (firstSight: Subscriber["firstSight"], arrivals: ReadonlyArr
 
 /** How the cursors move when these events are applied, one after another. */
 export const movesOf = (
+  firstSight: Subscriber["firstSight"],
   events: ReadonlyArray<ReadableArrival>,
   cursors: Known["cursors"]
 ): ReadonlyArray<CursorMove> => {
@@ -133,7 +134,12 @@ export const movesOf = (
   for (const { aggregateId, event } of events) {
     const aggregate = { aggregateId, aggregateType: event.aggregateType }
     const key = aggregateKey(aggregate)
-    moves.set(key, { ...aggregate, from: cursors.get(key)?.version, to: event.aggregateVersion })
+    const { aggregateVersion: to } = event
+    const from = cursors.get(key)?.version
+    const { gaps = [], to: before = from } = moves.get(key) ?? {}
+    const after = before ?? (firstSight === "any-version" ? to - 1 : 0)
+    const more = to > after + 1 ? [{ after, until: to - 1 }] : []
+    moves.set(key, { ...aggregate, from, to, gaps: [...gaps, ...more] })
   }
   return [...moves.values()]
 }

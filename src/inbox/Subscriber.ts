@@ -28,6 +28,12 @@ export interface Subscriber<R = never> {
    */
   readonly firstSight: "from-version-1" | "any-version"
   /**
+   * How an operator may have applied events taken up once more (docs/replay.md). Absent: not at all. `rebuild`: its tables are made anew.
+   * `again`: its handler may get such an event once more, for it has a key of its own that keeps the effect from happening twice, for ever.
+   * `again-while-tasks-are-kept`: the key is a task's, and lasts as long as tasks are kept.
+   */
+  readonly replay?: "rebuild" | "again" | "again-while-tasks-are-kept"
+  /**
    * The effect of an event, which commits once per event and in version order of its aggregate. The handler writes only in the transaction
    * that it is given. It may run again after a rollback. The services that it needs come from the layers around its consumer.
    */
@@ -59,19 +65,25 @@ export class PermanentFailure extends Schema.TaggedError<PermanentFailure>()("Pe
   }
 }
 
+const servicesKey = Symbol("paid-once/inbox/Subscriber/services")
+interface Bound extends Subscriber {
+  readonly [servicesKey]?: Context.Context<never>
+}
+
+/** The subscriber with the services that it needs beside its transaction. Its handlers run inside of {@link withServices}. */
+export const bind = <R>(subscriber: Subscriber<R>, services: Context.Context<R>): Subscriber =>
+  ({ ...subscriber, [servicesKey]: services }) as Bound
+
 /**
- * The subscriber with the services that it needs beside its transaction. A call's own services, its transaction and its span, take precedence
- * over `services`.
+ * Runs `effect`, which calls the subscriber's handlers, with their services. The services around it, its transaction and its span among them,
+ * take precedence. Once for a slice: to put some hundred services into scope costs as much as a small handler.
  */
-export const bind = <R>(subscriber: Subscriber<R>, services: Context.Context<R>): Subscriber => {
-  const provide = <E>(effect: Effect.Effect<void, E, Transaction | R>): Effect.Effect<void, E, Transaction> =>
-    Effect.updateContext(effect, (around: Context.Context<Transaction>) => Context.merge(services, around))
-  const { handle, handleMany } = subscriber
-  return {
-    name: subscriber.name,
-    topic: subscriber.topic,
-    firstSight: subscriber.firstSight,
-    handle: (event) => provide(handle(event)),
-    ...(handleMany === undefined ? {} : { handleMany: (events) => provide(handleMany(events)) })
-  }
+export const withServices = <E>(
+  subscriber: Subscriber,
+  effect: Effect.Effect<void, E, Transaction>
+): Effect.Effect<void, E, Transaction> => {
+  const services = (subscriber as Bound)[servicesKey]
+  return services === undefined
+    ? effect
+    : Effect.updateContext(effect, (around: Context.Context<Transaction>) => Context.merge(services, around))
 }

@@ -1,7 +1,7 @@
 /** Which events consumers have applied, for an order's timeline and other reports. */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { RetentionSettings } from "../platform/Retention.ts"
+import { keptSince } from "../platform/Retention.ts"
 import * as Rows from "../platform/Rows.ts"
 import * as Skips from "./Skips.ts"
 
@@ -48,7 +48,7 @@ export class AppliedEvents extends Context.Service<
 >()("paid-once/operations/AppliedEvents") {
   static readonly layer: Layer.Layer<AppliedEvents, never, SqlClient.SqlClient> = Layer.effect(
     AppliedEvents,
-    Effect.zipWith(SqlClient.SqlClient, RetentionSettings, (client, { inboxDays }) =>
+    Effect.map(SqlClient.SqlClient, (client) =>
       AppliedEvents.of({
         applied: Effect.fn("AppliedEvents.applied")(function* (consumers, aggregateId, events) {
           const ids = events.map(({ eventId }) => eventId)
@@ -60,7 +60,7 @@ export class AppliedEvents extends Context.Service<
             FROM unnest(${ids}::uuid[], ${events.map(({ version }) => version)}::int4[]) AS e(id, version)
             JOIN consumer_cursors AS c ON c.version >= e.version
             WHERE c.consumer_name = ANY(${[...consumers]}::text[]) AND c.aggregate_id = ${aggregateId}
-              AND ${inboxDays}::int4 > 0 AND uuid_v7_time(e.id) < clock_now() - ${inboxDays}::int4 * interval '24 hours'
+              AND uuid_v7_time(e.id) < ${client.literal(keptSince("processed_events"))}
               AND NOT EXISTS (SELECT FROM inbox_dead_letters AS d
                               WHERE d.consumer_name = c.consumer_name AND d.event_id = e.id::text)
               AND NOT EXISTS (SELECT FROM outbox_dead_letters AS d WHERE d.event_id = e.id)

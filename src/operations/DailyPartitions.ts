@@ -12,11 +12,12 @@
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Schema } from "effect"
 import { SqlError, type Statement } from "effect/sql"
+import * as Retention from "../platform/Retention.ts"
 import * as Rows from "../platform/Rows.ts"
 
 /** A table with daily partitions. */
 export interface DailyTable {
-  readonly table: string
+  readonly table: Retention.KeptTable
   /** The column with the row's own time. */
   readonly timeColumn: string
   /** How long rows are kept, in days; 0 keeps them for ever. */
@@ -96,6 +97,19 @@ const oneMade = Rows.one(
   Schema.Struct({ outcome: Schema.Literals(["made", "present", "blocked"]), moved: Schema.BigInt })
 )
 
+const makeDay = (
+  sql: PgClient.PgClient,
+  table: string,
+  { day, partition }: { readonly day: string; readonly partition: string }
+) =>
+  Effect.map(
+    oneMade(sql`
+      SELECT outcome, moved FROM make_daily_partition(${table}::text, ${day}::date, ${maxMovedRows}::int4)`),
+    ({ moved, outcome }): Step | undefined =>
+      // Present: another process was faster.
+      outcome === "present" ? undefined : { table, partition, outcome, ...(moved > 0n ? { rows: Number(moved) } : {}) }
+  )
+
 /** Makes the missing partitions from yesterday's to the one `daysAhead` days from now. `dryRun` only reports them. */
 export const makeAhead = Effect.fn("DailyPartitions.makeAhead")(function* (
   table: string,
@@ -113,33 +127,27 @@ export const makeAhead = Effect.fn("DailyPartitions.makeAhead")(function* (
       WHERE from_time < uuid_v7_time(uuid_v7_floor(day + 1)) AND to_time > uuid_v7_time(uuid_v7_floor(day))
     )
     ORDER BY day`)
-  return yield* inTurn(table, days, ({ day, partition }) =>
-    dryRun
-      ? Effect.succeed<Step>({ table, partition, outcome: "made" })
-      : Effect.map(
-          oneMade(sql`
-            SELECT outcome, moved FROM make_daily_partition(${table}::text, ${day}::date, ${maxMovedRows}::int4)`),
-          ({ moved, outcome }): Step | undefined =>
-            // Present: another process was faster.
-            outcome === "present"
-              ? undefined
-              : { table, partition, outcome, ...(moved > 0n ? { rows: Number(moved) } : {}) }
-        )
+  return yield* inTurn(table, days, (one) =>
+    dryRun ? Effect.succeed<Step>({ table, partition: one.partition, outcome: "made" }) : makeDay(sql, table, one)
   )
 })
 
-const oneCutoff = Rows.one(Schema.Struct({ cutoff: Schema.String }))
-
 /**
- * The time before which rows are past the retention: one value for all steps of a run. A day has 24 hours here. A day of an interval has 23 in
- * a session whose time zone changes to summer time, which would use up the margin.
+ * Makes the missing partitions of the days of these ids, where rows of the past are to come. Older ones than ten years
+ * are not made: their rows go to the default partition.
  */
-const cutoffOf = (sql: PgClient.PgClient, retentionDays: number) =>
-  Effect.map(
-    oneCutoff(sql`
-      SELECT (clock_now() - make_interval(hours => 24 * ${retentionDays}::int4) - ${marginInterval}::interval)::text AS cutoff`),
-    ({ cutoff }) => cutoff
-  )
+export const makePast = Effect.fn("DailyPartitions.makePast")(function* (table: string, ids: ReadonlyArray<string>) {
+  const sql = yield* PgClient.PgClient
+  const days = yield* missingDays(sql`
+    SELECT day::text AS day, ${table}::text || to_char(day, '_YYYYMMDD') AS partition
+    FROM (SELECT DISTINCT (uuid_v7_time(id) AT TIME ZONE 'UTC')::date AS day FROM unnest(${[...ids]}::uuid[]) AS id) AS days
+    WHERE day - (clock_now() AT TIME ZONE 'UTC')::date BETWEEN -3660 AND 0 AND NOT EXISTS (
+      SELECT FROM time_partitions(${table}::text)
+      WHERE from_time < uuid_v7_time(uuid_v7_floor(day + 1)) AND to_time > uuid_v7_time(uuid_v7_floor(day))
+    )
+    ORDER BY day`)
+  return yield* inTurn(table, days, (one) => makeDay(sql, table, one))
+})
 
 const onePages = Rows.one(Schema.Struct({ pages: Schema.Number }))
 
@@ -240,7 +248,8 @@ export const dropExpired = Effect.fn("DailyPartitions.dropExpired")(function* (
   if (daily.retentionDays === 0) return []
   const { table, timeColumn } = daily
   const sql = yield* PgClient.PgClient
-  const cutoff = yield* cutoffOf(sql, daily.retentionDays)
+  // One value for all steps of a run.
+  const cutoff = yield* Retention.forget(table, daily.retentionDays, { dryRun, margin: marginInterval })
   // The name as Postgres writes it, quoted where it has to be.
   const partitions = yield* expiredPartitions(sql`
     SELECT child::text AS partition, is_default AS "isDefault" FROM time_partitions(${table}::text)

@@ -1,5 +1,5 @@
 /**
- * Past events: the delivery state of one aggregate's events, and the replay of published events, for a projection that is rebuilt.
+ * Past events: the delivery state of one aggregate's events, and pages of published events, for a replay (replay/Replay.ts).
  */
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
@@ -45,10 +45,11 @@ export const ReplayedEvent = Schema.Struct({
 } satisfies Readonly<Record<keyof StoredEvent | "partition" | "offset", Schema.Top>>)
 export type ReplayedEvent = typeof ReplayedEvent.Type
 
-/** The events of a replay: those of a topic, of one aggregate if it is named, that occurred in `[from, to)`. */
+/** The events of a replay: those of a topic, of one aggregate and of one type if these are named, that occurred in `[from, to)`. */
 export interface ReplayRange {
   readonly topic: string
   readonly aggregateId?: string
+  readonly eventType?: string
   readonly from?: Date
   readonly to?: Date
 }
@@ -140,6 +141,7 @@ export class History extends Context.Service<
                         sql`event_id < uuid_v7_floor_at(${range.to}::timestamptz + ${skewInterval}::interval)`
                       ]),
                   ...(range.aggregateId === undefined ? [] : [sql`aggregate_id = ${range.aggregateId}`]),
+                  ...(range.eventType === undefined ? [] : [sql`event_type = ${range.eventType}`]),
                   ...(after === undefined
                     ? []
                     : [

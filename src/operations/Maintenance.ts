@@ -7,7 +7,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
-import { RetentionSettings } from "../platform/Retention.ts"
+import * as Retention from "../platform/Retention.ts"
 import * as Supervised from "../platform/Supervised.ts"
 import { countOf } from "../platform/Plural.ts"
 import * as TaskCleanup from "../tasks/TaskCleanup.ts"
@@ -28,6 +28,8 @@ export type Report = ReadonlyArray<DailyPartitions.Step>
 /** The upkeep of a table of another room. Returns how many rows it deleted or, in a dry run, would delete at least. */
 export interface Upkeep {
   readonly table: string
+  /** How long this process keeps its rows, where a variable says so; 0 keeps them for ever. */
+  readonly retentionDays?: number
   readonly deleteExpired: (options: {
     readonly dryRun?: boolean
   }) => Effect.Effect<number, SqlError.SqlError, PgClient.PgClient | SqlClient.SqlClient>
@@ -38,9 +40,28 @@ export const FurtherUpkeep = Context.Reference<ReadonlyArray<Upkeep>>("paid-once
   defaultValue: () => []
 })
 
+/** Notes how long this process of the service keeps things. Commands go by that ({@link Retention.noted}). */
+export const noteKept = Effect.gen(function* () {
+  const { inboxDays, outboxDays, taskDays } = yield* Retention.RetentionSettings
+  const further = (yield* FurtherUpkeep).flatMap(({ retentionDays, table }) =>
+    retentionDays === undefined ? [] : [[table, retentionDays] as const]
+  )
+  yield* Retention.note({
+    event_log: outboxDays,
+    processed_events: inboxDays,
+    outbox_tasks: taskDays,
+    ...Object.fromEntries(further)
+  })
+})
+
+/** Notes it once, at the start: also in a process without upkeep, whose upkeep may be a cron job's command. */
+export const layerNoted: Layer.Layer<never, never, SqlClient.SqlClient> = Layer.effectDiscard(
+  Effect.catch(noteKept, (error) => Effect.logWarning("retention: it could not be noted", error))
+)
+
 /** One round of upkeep. Reports a step for each partition that was due. */
 export const runOnce = Effect.fn("Maintenance.runOnce")(function* (options: { readonly dryRun?: boolean } = {}) {
-  const { inboxDays, outboxDays, taskDays } = yield* RetentionSettings
+  const { inboxDays, outboxDays, taskDays } = yield* Retention.RetentionSettings
   const tables: ReadonlyArray<DailyPartitions.DailyTable> = [
     { table: "event_log", timeColumn: "published_at", retentionDays: outboxDays },
     { table: "processed_events", timeColumn: "processed_at", retentionDays: inboxDays }
@@ -94,6 +115,7 @@ export const layer: Layer.Layer<never, never, PgClient.PgClient | SqlClient.SqlC
     Supervised.forkLoop(
       "maintenance",
       Effect.fnUntraced(function* (stamp: Effect.Effect<void>) {
+        yield* noteKept
         const report = yield* runOnce()
         yield* log(report)
         const naps = unfinished(report).length > 0 ? 1 : Math.ceil(everyMillis / napMillis)

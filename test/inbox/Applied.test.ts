@@ -1,11 +1,9 @@
 /** `AppliedEvents`: a timeline's answer about an event stays true after retention has dropped the event's mark. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { SqlClient } from "effect/sql"
 import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { AppliedEvents } from "../../src/operations/AppliedEvents.ts"
-import * as DatabaseClock from "../support/DatabaseClock.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
 const { deliver, effectsOf, idOf, makePartition, makeSubscriber, record } = Deliveries
@@ -22,14 +20,6 @@ const toldOf = (consumer: string, id: string, versions: ReadonlyArray<number>) =
     return versions.filter((version) => pairs.has(`${consumer} ${idOf(id, version)}`))
   })
 
-/** The ids are of a day long past its retention, and no mark is left. */
-const dropMarks = Effect.gen(function* () {
-  const sql = yield* SqlClient.SqlClient
-  yield* DatabaseClock.install
-  yield* DatabaseClock.advance("10 years")
-  yield* sql`DELETE FROM processed_events`
-})
-
 it.live("a version that an operator skipped is never reported as applied, also not when it comes later", () =>
   Effect.gen(function* () {
     const letters = yield* InboxDeadLetters
@@ -45,7 +35,7 @@ it.live("a version that an operator skipped is never reported as applied, also n
     yield* deliver(two, makePartition().slice(upTo(5).map((version) => record("a", version))))
     assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 4, 5])
     assert.deepStrictEqual(yield* toldOf("one", "a", upTo(5)), [1, 4, 5])
-    yield* dropMarks
+    yield* Deliveries.dropMarks
     assert.deepStrictEqual(yield* toldOf("one", "a", upTo(5)), [1, 4, 5])
     // The other consumer has applied all versions.
     assert.deepStrictEqual(yield* toldOf("two", "a", upTo(5)), upTo(5))
@@ -67,7 +57,7 @@ for (const status of ["discarded", "dead"] as const) {
       }
       assert.deepStrictEqual(yield* effectsOf("one", "a"), [1, 3])
       assert.deepStrictEqual(yield* toldOf("one", "a", upTo(3)), [1, 3])
-      yield* dropMarks
+      yield* Deliveries.dropMarks
       assert.deepStrictEqual(yield* toldOf("one", "a", upTo(3)), [1, 3])
       // The archive has dropped the event that followed the skip, and the dead letter stays.
       assert.deepStrictEqual(yield* toldOf("one", "a", [2]), [])

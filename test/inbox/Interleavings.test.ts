@@ -13,7 +13,6 @@ import { FaultInjected } from "../../src/platform/FaultInjection.ts"
 import { Faults } from "../../src/platform/Faults.ts"
 import * as Counters from "../support/Counters.ts"
 import { AppliedEvents } from "../../src/operations/AppliedEvents.ts"
-import * as DatabaseClock from "../support/DatabaseClock.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
 const { deliver, effectsOf, holdOn, idOf, makePartition, makeSubscriber, parkedOf, record } = Deliveries
@@ -95,9 +94,7 @@ it.live("a skip that waits for a member which applies the missing version skips 
     assert.deepStrictEqual(yield* sql`SELECT before, after FROM operator_audit`, [
       { before: { status: "gap", version: 2 }, after: { status: "retrying", version: 2 } }
     ])
-    yield* DatabaseClock.install
-    yield* DatabaseClock.advance("10 years")
-    yield* sql`DELETE FROM processed_events`
+    yield* Deliveries.dropMarks
     const events = [1, 2, 3].map((version) => ({ eventId: idOf("a", version), version }))
     assert.strictEqual((yield* applied(["one"], "a", events)).size, 3)
   }).pipe(Effect.provide(process))

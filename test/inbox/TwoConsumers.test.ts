@@ -7,7 +7,6 @@ import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { HoldSettings } from "../../src/inbox/holds/ParkedHolds.ts"
 import { PermanentFailure, type Subscriber } from "../../src/inbox/Subscriber.ts"
 import { AppliedEvents } from "../../src/operations/AppliedEvents.ts"
-import * as DatabaseClock from "../support/DatabaseClock.ts"
 import * as Deliveries from "../support/Deliveries.ts"
 
 const { deliver, effectsOf, garbage, holdOn, idOf, makePartition, makeSubscriber, parkedOf, record } = Deliveries
@@ -221,16 +220,13 @@ it.live("an id that another consumer has for another aggregate does not count as
 
 it.live("an event that one consumer discarded is still reported as applied by the other later", () =>
   Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
     const { applied } = yield* AppliedEvents
     const letters = yield* InboxDeadLetters
     const { after, one } = makeThree()
     one.broken.set("a/1", refused)
     for (const { subscriber } of [one, after]) yield* deliver(subscriber, makePartition().slice([record("a", 1)]))
     yield* letters.discard("one", idOf("a", 1), operator)
-    yield* DatabaseClock.install
-    yield* DatabaseClock.advance("10 years")
-    yield* sql`DELETE FROM processed_events`
+    yield* Deliveries.dropMarks
     const told = yield* applied(["one", "two"], "a", [{ eventId: idOf("a", 1), version: 1 }])
     assert.deepStrictEqual([...told], [`two ${idOf("a", 1)}`])
   }).pipe(Effect.provide(process))

@@ -5,13 +5,16 @@ import { Context, Deferred, Effect, Fiber, Layer } from "effect"
 import * as Maintenance from "../../src/operations/Maintenance.ts"
 import { Queue, QueueSettings } from "../../src/outbox/Queue.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
-import { RetentionSettings } from "../../src/platform/Retention.ts"
+import * as Retention from "../../src/platform/Retention.ts"
 import * as Counters from "../support/Counters.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
+import { linesOf } from "../support/LogLines.ts"
 import { publishAll } from "../support/Published.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import { idAt } from "../support/SqlIds.ts"
 import * as TestProcess from "../support/TestProcess.ts"
+
+const { RetentionSettings } = Retention
 
 /** A database of its own with the settable clock and the counters. */
 const world = Layer.effectDiscard(Effect.andThen(DatabaseClock.install, Counters.makeTables)).pipe(
@@ -68,6 +71,63 @@ it.live("partitions exist ahead of their day, and each day is dropped whole afte
       yield* DatabaseClock.advance("1 day")
     }
     assert.strictEqual(yield* count("counters"), 14)
+  }).pipe(Effect.provide(world))
+)
+
+const horizon = Effect.gen(function* () {
+  const sql = yield* PgClient.PgClient
+  const rows = yield* sql<{ readonly at: string }>`
+    SELECT table_name || ' ' || forgotten_before AT TIME ZONE 'UTC' AS at FROM retention ORDER BY table_name`
+  return rows.map(({ at }) => at)
+})
+const keeping = (days: number) =>
+  Effect.provideService(RetentionSettings, { outboxDays: days, inboxDays: days, taskDays: days })
+
+it.live("the horizon is at the end of what was dropped or after it, and never moves back", () =>
+  Effect.gen(function* () {
+    const sql = yield* PgClient.PgClient
+    yield* day(1)
+    yield* DatabaseClock.advance("5 days")
+    assert.deepStrictEqual(yield* horizon, [])
+    yield* Maintenance.runOnce({ dryRun: true }).pipe(keeping(2))
+    assert.deepStrictEqual(yield* horizon, [])
+    assert.include(outcomes(yield* Maintenance.runOnce().pipe(keeping(2))), "event_log dropped")
+    const first = yield* horizon
+    assert.strictEqual(first.length, 3)
+    const [kept] = yield* sql<{ readonly isBehind: boolean }>`
+      SELECT bool_and(from_time <= forgotten_before + interval '1 day' AND to_time > forgotten_before) AS "isBehind"
+      FROM retention, LATERAL (SELECT * FROM time_partitions(table_name) WHERE NOT is_default ORDER BY from_time LIMIT 1) AS oldest`
+    assert.isTrue(kept!.isBehind)
+    // A process with more days, or with 0, does not bring deleted rows back.
+    yield* Maintenance.runOnce().pipe(keeping(30))
+    yield* Maintenance.runOnce().pipe(keeping(0))
+    assert.deepStrictEqual(yield* horizon, first)
+    yield* DatabaseClock.advance("1 day")
+    yield* Maintenance.runOnce().pipe(keeping(2))
+    const second = yield* horizon
+    for (const [index, at] of second.entries())
+      assert.isAbove(Date.parse(at.slice(at.indexOf(" "))), Date.parse(first[index]!.slice(at.indexOf(" "))))
+  }).pipe(Effect.provide(world))
+)
+
+it.live("two processes of the service that keep things for different times are named in a warning", () =>
+  Effect.gen(function* () {
+    const sql = yield* PgClient.PgClient
+    yield* Maintenance.noteKept.pipe(keeping(3))
+    yield* sql`UPDATE retention SET noted_by = '7@elsewhere'`
+    assert.deepStrictEqual(yield* linesOf(Maintenance.noteKept.pipe(keeping(3))), [])
+    yield* sql`UPDATE retention SET noted_by = '7@elsewhere'`
+    const lines = yield* linesOf(Maintenance.noteKept.pipe(keeping(0)))
+    assert.strictEqual(lines.length, 3)
+    for (const line of lines)
+      assert.match(
+        line,
+        new RegExp(`^Warn retention: ${process.pid}@.* keeps .* for ever, and 7@elsewhere has kept it for 3 days`)
+      )
+    assert.deepStrictEqual(
+      [...(yield* Retention.noted).values()].map(({ days }) => days),
+      [0, 0, 0]
+    )
   }).pipe(Effect.provide(world))
 )
 

@@ -15,12 +15,23 @@ import { InboxReport } from "../../src/operations/reports/InboxReport.ts"
 import type { Subscriber } from "../../src/inbox/Subscriber.ts"
 import * as OneStatementClaim from "../../src/postgres/fast/OneStatementClaim.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
+import * as Retention from "../../src/platform/Retention.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "./Counters.ts"
+import * as DatabaseClock from "./DatabaseClock.ts"
 import { TestDatabase } from "./TestDatabase.ts"
 import * as TestProcess from "./TestProcess.ts"
 
 export const topic = Counters.topic
+
+/** Brings a time at which the marks are past their retention, and drops them as upkeep does. */
+export const dropMarks = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  yield* DatabaseClock.install
+  yield* DatabaseClock.advance("10 years")
+  yield* Retention.forget("processed_events", 8)
+  yield* sql`DELETE FROM processed_events`
+})
 
 /** A consumer's steps, in any composition. */
 export type Steps = Layer.Layer<

@@ -156,7 +156,9 @@ export const make = Effect.gen(function* () {
     if (compare(subscriber.firstSight, cursor, aggregateVersion) !== "ahead") return yield* dueNow
     if (yield* cursors.givenUp(arrival.topic, aggregate, cursor ?? 0, aggregateVersion)) {
       const { aggregateId, consumer } = held
-      yield* cursors.advance(consumer, [{ aggregateType, aggregateId, from: cursor, to: aggregateVersion - 1 }])
+      const to = aggregateVersion - 1
+      const gaps = [{ after: cursor ?? 0, until: to }]
+      yield* cursors.advance(consumer, [{ aggregateType, aggregateId, from: cursor, to, gaps }])
       return yield* dueNow
     }
     const error = gapText((cursor ?? 0) + 1)
