@@ -53,6 +53,9 @@ const isOurKafka = ({ parent, pid }: ProcessTimes): boolean => {
   }
 }
 
+/** The process of the Kafka that this process has started; undefined if it uses another one. */
+export const kafkaPid = (): number | undefined => processes().find(isOurKafka)?.pid
+
 /** The CPU seconds of each part so far. */
 export const sample = Effect.gen(function* () {
   const sql = yield* Side

@@ -13,11 +13,16 @@ import * as EmbeddedPostgres from "../src/postgres/embedded/EmbeddedPostgres.ts"
 import * as KafkaSource from "../test/support/KafkaSource.ts"
 import { forPlainSockets, migrated, withDatabase } from "../test/support/Postgres.ts"
 
-const postgresUrl = Effect.gen(function* () {
+const postgresUrl = Effect.fnUntraced(function* (logical: boolean) {
   const given = process.env["DATABASE_URL"]
   if (given !== undefined && given !== "") return given
   // A production setting: durable, and with checkpoints so far apart that none falls into a block by chance.
-  const settings = { max_wal_size: "4GB", shared_buffers: "256MB" }
+  const settings = {
+    max_wal_size: "4GB",
+    shared_buffers: "256MB",
+    // Only where a contender reads the write-ahead log: it costs all of them a little.
+    ...(logical ? { wal_level: "logical" } : {})
+  }
   return forPlainSockets((yield* EmbeddedPostgres.acquireTemporary(settings)).superuserUrl).href
 })
 
@@ -27,11 +32,11 @@ export class Environment extends Context.Service<
   { readonly databaseUrl: Redacted.Redacted; readonly brokers: string }
 >()("bench/Environment") {
   /** With a broker, or without one for blocks that need none. */
-  static readonly layer = (options: { readonly kafka: boolean }) =>
+  static readonly layer = (options: { readonly kafka: boolean; readonly logical?: boolean }) =>
     Layer.effect(
       Environment,
       Effect.gen(function* () {
-        const url = yield* postgresUrl
+        const url = yield* postgresUrl(options.logical ?? false)
         const name = yield* migrated(url)
         const brokers = options.kafka ? (yield* KafkaSource.acquire).bootstrapServers : ""
         return { databaseUrl: Redacted.make(withDatabase(url, name)), brokers }

@@ -1,12 +1,13 @@
 /**
- * `npm run bench -- drain|consume|console|latency|save|pay|flat|idle|memory|outside|requests|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
+ * `npm run bench`: the whole picture. `npm run bench -- append|drain|consume|console|latency|save|pay|flat|idle|memory|outside|profile|reconcile|requests|start|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
  *
  * A run starts a Postgres and a Kafka of its own unless `DATABASE_URL` and `KAFKA_BROKERS` name others.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import { Console, Effect, Layer, Logger } from "effect"
+import { Console, Effect, Logger } from "effect"
 import { Command, Flag } from "effect/cli"
+import * as Append from "./append.ts"
 import * as ConsolePages from "./console.ts"
 import * as Consume from "./consume.ts"
 import * as Drain from "./drain.ts"
@@ -15,20 +16,15 @@ import * as Idle from "./idle.ts"
 import * as Latency from "./latency.ts"
 import * as Outside from "./outside.ts"
 import * as Pay from "./pay.ts"
+import * as Picture from "./picture.ts"
+import * as Profile from "./profile.ts"
+import * as Reconcile from "./reconcile.ts"
 import * as Requests from "./requests.ts"
 import * as Save from "./save.ts"
+import * as Start from "./start.ts"
 import * as Memory from "./memory.ts"
 import * as Tasks from "./tasks.ts"
-import { Environment, Side } from "./Environment.ts"
-
-const json = Flag.Boolean("json").pipe(Flag.withDescription("print JSON for programs to read"), Flag.withDefault(false))
-const rounds = (fallback: number) =>
-  Flag.Int("rounds").pipe(Flag.withDescription("interleaved rounds"), Flag.withDefault(fallback))
-const events = (fallback: number) =>
-  Flag.Int("events").pipe(Flag.withDescription("events a block"), Flag.withDefault(fallback))
-
-const environment = (options: { readonly kafka: boolean }) =>
-  Side.layer.pipe(Layer.provideMerge(Environment.layer(options)))
+import { environment, events, json, rounds, seconds } from "./Flags.ts"
 
 const drain = Command.make(
   "drain",
@@ -47,9 +43,6 @@ const memory = Command.make(
     yield* Console.log(json ? JSON.stringify(result) : Memory.print(result))
   })
 ).pipe(Command.withDescription("Peak memory of a dispatcher that drains a backlog"))
-
-const seconds = (fallback: number) =>
-  Flag.Int("seconds").pipe(Flag.withDescription("length of a block"), Flag.withDefault(fallback))
 
 const latency = Command.make(
   "latency",
@@ -96,6 +89,28 @@ const save = Command.make(
     yield* Console.log(json ? JSON.stringify(result) : Save.print(result))
   })
 ).pipe(Command.withDescription("An aggregate's write with its event, beside the write alone"))
+
+const append = Command.make(
+  "append",
+  {
+    json,
+    rounds: rounds(7),
+    seconds: seconds(1),
+    clients: Flag.Int("clients").pipe(Flag.withDescription("connections of pgbench"), Flag.withDefault(8)),
+    pipelined: Flag.Int("pipelined").pipe(
+      Flag.withDescription("updates and events that a transaction sends at once"),
+      Flag.withDefault(1)
+    ),
+    brief: Flag.Boolean("brief").pipe(
+      Flag.withDescription("without what each part of an event costs"),
+      Flag.withDefault(false)
+    )
+  },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Append.append(options), environment({ kafka: false }))
+    yield* Console.log(json ? JSON.stringify(result) : Append.print(result))
+  })
+).pipe(Command.withDescription("What an event costs Postgres at its writer, and each of its parts, by pgbench"))
 
 const idle = Command.make(
   "idle",
@@ -195,36 +210,27 @@ const requests = Command.make(
   })
 ).pipe(Command.withDescription("Placing and reading orders over HTTP, beside node:http and pg alone"))
 
-const outside = Command.make(
-  "outside",
-  {
-    json,
-    rates: Flag.String("rates").pipe(
-      Flag.withDescription("events a second, separated by commas"),
-      Flag.withDefault("500,2000")
-    ),
-    rounds: rounds(3),
-    seconds: seconds(20),
-    warmUp: Flag.Int("warm-up").pipe(
-      Flag.withDescription("seconds of the load between cold and warm"),
-      Flag.withDefault(10)
-    ),
-    events: events(200_000)
-  },
-  Effect.fnUntraced(function* ({ json, rates, warmUp, ...options }) {
-    const result = yield* Effect.provide(
-      Effect.scoped(Outside.outside({ ...options, rates: rates.split(",").map(Number), warmUpSeconds: warmUp })),
-      environment({ kafka: true })
-    )
-    yield* Console.log(json ? JSON.stringify(result) : Outside.print(result))
+const start = Command.make(
+  "start",
+  { json, rounds: rounds(5) },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.scoped(Start.start(options))
+    yield* Console.log(json ? JSON.stringify(result) : Start.print(result))
   })
-).pipe(
-  Command.withDescription("The dispatcher's process beside the simplest relay, from a writer elsewhere to a reader")
-)
+).pipe(Command.withDescription("Commands and starts as a person waits for them, and the memory of an idle service"))
 
-const program = Command.make("bench").pipe(
-  Command.withDescription("Figures as ratios within one run"),
+const reconcile = Command.make(
+  "reconcile",
+  { json, orders: Flag.Int("orders").pipe(Flag.withDescription("orders that agree"), Flag.withDefault(1_000_000)) },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(Reconcile.reconcile(options), environment({ kafka: false }))
+    yield* Console.log(json ? JSON.stringify(result) : Reconcile.print(result))
+  })
+).pipe(Command.withDescription("The reconciliation of a million orders: its time, and its peak memory"))
+
+const program = Picture.command.pipe(
   Command.withSubcommands([
+    append,
     drain,
     consume,
     consolePages,
@@ -233,9 +239,12 @@ const program = Command.make("bench").pipe(
     flat,
     idle,
     memory,
-    outside,
+    Outside.command,
     pay,
+    Profile.command,
+    reconcile,
     requests,
+    start,
     tasks
   ]),
   Command.run({ version: "1" }),

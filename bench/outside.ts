@@ -5,19 +5,24 @@
  * a kafkajs reader notes when each one arrives. The contenders take turns, and the ratio is formed within a round. `peers/Simplest.js` says what
  * the simplest relay does, and what it does not.
  */
-import { Effect } from "effect"
+import { Console, Effect } from "effect"
+import { Command, Flag } from "effect/cli"
 import { randomUUID } from "node:crypto"
+import { ordersTopic } from "../src/domain/Events.ts"
 import { Environment } from "./Environment.ts"
 import { median, show, type Spread, spread, table } from "./Figures.ts"
+import * as Flags from "./Flags.ts"
 import * as Contenders from "./outside/Contenders.ts"
-import { aggregateCount, connectionCount } from "./outside/OpenLoop.ts"
-import * as Runs from "./outside/Runs.ts"
+import { backlog } from "./outside/Backlog.ts"
+import { usual } from "./outside/OpenLoop.ts"
+import type { Setting } from "./outside/Processes.ts"
+import { steady } from "./outside/Steady.ts"
 import * as Topics from "./outside/Topics.ts"
 
 /** Ours over the simplest, at most: for the p99 from the commit, and for the CPU of relay and Postgres. */
-const mostRatio = 1.2
+export const mostRatio = 1.2
 /** Ours over the simplest, at least: for a drain's events a second. */
-const leastDrainRatio = 1.2
+export const leastDrainRatio = 1.2
 
 /** Records that readers and Kafka warm up with. */
 const warmUpRecords = 5_000
@@ -41,7 +46,7 @@ export interface Verdict {
 }
 
 /** Runs the contenders of `pair` in turns, the other one first in each second round. */
-const inTurns = <A, E, R>(
+export const inTurns = <A, E, R>(
   pair: { readonly ours: Contenders.Contender; readonly peer: Contenders.Contender },
   rounds: number,
   run: (contender: Contenders.Contender) => Effect.Effect<A, E, R>
@@ -58,23 +63,31 @@ const verdict = (what: string, values: ReadonlyArray<number>, bound: "most" | "l
   return { what, ratio, limit: `${bound === "most" ? "≤" : "≥"} ${limit}`, holds }
 }
 
-const cpuOfBoth = ({ postgres, relay }: { readonly relay: number; readonly postgres: number }) => relay + postgres
+export const cpuOfBoth = ({ postgres, relay }: { readonly relay: number; readonly postgres: number }) =>
+  relay + postgres
 
-/** Runs all loads and backlogs. */
-export const outside = Effect.fnUntraced(function* (options: Options) {
+/** Makes the tables of these contenders, and the topic that their readers warm up with. */
+export const setUp = Effect.fnUntraced(function* (contenders: ReadonlyArray<Contenders.Contender>) {
   const { brokers } = yield* Environment
-  yield* Contenders.prepare
+  yield* Contenders.prepare(contenders)
   const topics = yield* Topics.connect(brokers)
   const warmUpTopic = `outside-${randomUUID()}`
   yield* topics.acquire(warmUpTopic)
   yield* topics.warmUp(warmUpTopic, warmUpRecords)
-  const setting = { topics, warmUpTopic, warmUpRecords, variables: yield* Contenders.variables }
-  const topicOf = ({ key }: Contenders.Contender) => `outside-${key}-${randomUUID()}`
+  return { topics, warmUpTopic, warmUpRecords, variables: yield* Contenders.variables } satisfies Setting
+})
+
+/** A new topic's name for one run, for {@link Contenders.Contender.named}. */
+export const topicOf = ({ key }: Contenders.Contender) => `outside-${key}-${randomUUID()}-${ordersTopic}`
+
+/** Runs all loads and backlogs. */
+export const outside = Effect.fnUntraced(function* (options: Options) {
+  const setting = yield* setUp([...Object.values(Contenders.withArchive), ...Object.values(Contenders.withoutArchive)])
 
   const loads = yield* Effect.forEach(options.rates, (rate) =>
     Effect.map(
       inTurns(Contenders.withArchive, options.rounds, (contender) =>
-        Runs.steady(contender, setting, topicOf(contender), { ...options, rate })
+        steady(contender, setting, topicOf(contender), { ...options, rate })
       ),
       (rounds) => ({ rate, rounds })
     )
@@ -85,7 +98,7 @@ export const outside = Effect.fnUntraced(function* (options: Options) {
       : yield* Effect.forEach([Contenders.withArchive, Contenders.withoutArchive], (pair) =>
           Effect.map(
             inTurns(pair, options.rounds, (contender) =>
-              Runs.backlog(contender, setting, topicOf(contender), options.events)
+              backlog(contender, setting, topicOf(contender), options.events)
             ),
             (rounds) => ({ ours: pair.ours.name, peer: pair.peer.name, rounds })
           )
@@ -186,9 +199,9 @@ export const print = ({ drains, loads, verdicts, workload }: Result): string =>
   [
     `${workload.rounds} rounds, medians. Each load lasts ${workload.seconds} s: cold in a fresh process from its first event, warm in the same ` +
       `process after that and ${workload.warmUpSeconds} s more.`,
-    `A writer process commits each event in a transaction of its own, on ${connectionCount} connections, by the clock: ours with Outbox.append, the ` +
+    `A writer process commits each event in a transaction of its own, on ${usual.connections} connections, by the clock: ours with Outbox.append, the ` +
       `peer's with a plain INSERT.`,
-    `Each event belongs to one of ${aggregateCount} aggregates, whose versions are contiguous. Every event arrived, and none overtook an earlier ` +
+    `Each event belongs to one of ${usual.aggregates} aggregates, whose versions are contiguous. Every event arrived, and none overtook an earlier ` +
       `one of its aggregate.`,
     ...loads.flatMap((load) => ["", loadTable(load)]),
     ...(drains.length === 0 ? [] : ["", drainTable(drains, workload.events)]),
@@ -198,3 +211,31 @@ export const print = ({ drains, loads, verdicts, workload }: Result): string =>
       verdicts.map(({ holds, limit, ratio, what }) => [what, show(ratio, 2), limit, holds ? "holds" : "MISSED"])
     )
   ].join("\n")
+
+/** `bench outside`. */
+export const command = Command.make(
+  "outside",
+  {
+    json: Flags.json,
+    rates: Flag.String("rates").pipe(
+      Flag.withDescription("events a second, separated by commas"),
+      Flag.withDefault("500,2000")
+    ),
+    rounds: Flags.rounds(3),
+    seconds: Flags.seconds(20),
+    warmUp: Flag.Int("warm-up").pipe(
+      Flag.withDescription("seconds of the load between cold and warm"),
+      Flag.withDefault(10)
+    ),
+    events: Flags.events(200_000)
+  },
+  Effect.fnUntraced(function* ({ json, rates, warmUp, ...options }) {
+    const result = yield* Effect.provide(
+      Effect.scoped(outside({ ...options, rates: rates.split(",").map(Number), warmUpSeconds: warmUp })),
+      Flags.environment({ kafka: true })
+    )
+    yield* Console.log(json ? JSON.stringify(result) : print(result))
+  })
+).pipe(
+  Command.withDescription("The dispatcher's process beside the simplest relay, from a writer elsewhere to a reader")
+)

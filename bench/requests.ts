@@ -1,6 +1,6 @@
 /**
  * `bench requests`: POST /orders, GET /orders/{id} and GET /health/live by some clients that keep their connections, beside the same over
- * `node:http` and `pg` alone, and beside the smallest server of Effect. Server and clients are processes of their own, and take turns.
+ * `node:http` and `pg` alone, and over Effect's router and driver alone. Server and clients are processes of their own, and take turns.
  */
 import { Effect, Redacted } from "effect"
 import * as Path from "node:path"
@@ -11,9 +11,11 @@ import { Environment } from "./Environment.ts"
 import { interval, quantile, show, spread, table } from "./Figures.ts"
 import * as Child from "./outside/Child.ts"
 import * as Contenders from "./outside/Contenders.ts"
+import type { Row } from "./picture/Rows.ts"
 import type { Answers, Load } from "./requests/Client.ts"
 
-const order = JSON.stringify({
+/** An order's body. */
+export const order = JSON.stringify({
   customerId: "customer-1",
   currency: "EUR",
   lines: [
@@ -29,14 +31,13 @@ const live: Request = { method: "GET", path: "/health/live" }
 interface Server {
   readonly url: string
   readonly pid: number
-  readonly requests: Readonly<Record<string, Request>>
+  readonly requests: Readonly<Record<keyof typeof kinds, Request>>
 }
 
 const at = (file: string) => Path.join(import.meta.dirname, file)
 
 /** A server, with a request for each kind. Its order to read is the first one that it takes. */
-const serving = Effect.fnUntraced(function* (url: string, pid: number, takesOrders: boolean) {
-  if (!takesOrders) return { url, pid, requests: { live } } satisfies Server
+const serving = Effect.fnUntraced(function* (url: string, pid: number) {
   const placed = yield* Effect.promise(async () => {
     const response = await fetch(`${url}/orders`, {
       method: "POST",
@@ -46,7 +47,7 @@ const serving = Effect.fnUntraced(function* (url: string, pid: number, takesOrde
     return (await response.json()) as { readonly id: string }
   })
   const read: Request = { method: "GET", path: `/orders/${placed.id}` }
-  return { url, pid, requests: { place, read, live } } satisfies Server
+  return { url, pid, requests: { place, read, live } }
 })
 
 const ours = Effect.gen(function* () {
@@ -61,16 +62,16 @@ const ours = Effect.gen(function* () {
       NODE_OPTIONS: Contenders.nodeOptions
     }
   })
-  return yield* serving(url!, pid, true)
+  return yield* serving(url!, pid)
 })
 
-const child = Effect.fnUntraced(function* (file: string, takesOrders: boolean) {
+const child = Effect.fnUntraced(function* (file: string) {
   const { databaseUrl } = yield* Environment
   const { call, pid } = yield* Child.start(at(file), {
     DATABASE_URL: Redacted.value(databaseUrl),
     NODE_OPTIONS: Contenders.nodeOptions
   })
-  return yield* serving(yield* call<string>("listen"), pid, takesOrders)
+  return yield* serving(yield* call<string>("listen"), pid)
 })
 
 interface Block {
@@ -94,8 +95,8 @@ export const requests = Effect.fnUntraced(function* (options: {
     return yield* Effect.die(new Error("the peers are not installed: npm ci --prefix bench/peers"))
   const servers = {
     ours: yield* ours,
-    plain: yield* child("peers/PlainServer.js", true),
-    bare: yield* child("requests/BareEffect.ts", false)
+    plain: yield* child("peers/PlainServer.js"),
+    bare: yield* child("requests/BareEffect.ts")
   }
   const { call } = yield* Child.start(at("requests/Client.ts"), {})
   const block = Effect.fnUntraced(function* ({ pid, url }: Server, request: Request, seconds: number) {
@@ -114,15 +115,24 @@ export const requests = Effect.fnUntraced(function* (options: {
   for (let round = 0; round <= options.rounds; round++) {
     for (const kind of Object.keys(kinds) as Array<keyof typeof kinds>) {
       for (const [who, server] of Object.entries(servers)) {
-        const request = (server.requests as Partial<Server["requests"]>)[kind]
-        if (request === undefined) continue
-        const measured = yield* block(server, request, options.seconds)
+        const measured = yield* block(server, server.requests[kind], options.seconds)
         if (round > 0) (results[`${kind} ${who}`] ??= []).push(measured)
       }
     }
   }
   return { ...options, results }
 })
+
+/** The rate of each kind of request beside plain code's, for the whole picture. */
+export const rows = ({ results }: Effect.Success<ReturnType<typeof requests>>): ReadonlyArray<Row> =>
+  Object.entries(kinds).map(([kind, name]) => ({
+    what: name,
+    unit: "/s",
+    ours: (results[`${kind} ours`] ?? []).map(({ perSecond }) => perSecond),
+    peer: "node:http and pg",
+    theirs: (results[`${kind} plain`] ?? []).map(({ perSecond }) => perSecond),
+    limit: { bound: "least", ratio: wanted }
+  }))
 
 /** The result for a reader. */
 export const print = ({ clients, results, rounds, seconds }: Effect.Success<ReturnType<typeof requests>>): string => {
@@ -135,7 +145,7 @@ export const print = ({ clients, results, rounds, seconds }: Effect.Success<Retu
       const ratio = blocks.map(({ perSecond }, index) => perSecond / plain[index]!.perSecond)
       return [
         [
-          who === "ours" ? name : who === "plain" ? "  node:http and pg" : "  Effect's router alone",
+          who === "ours" ? name : who === "plain" ? "  node:http and pg" : "  Effect's router and driver alone",
           show(spread(of(({ perSecond }) => perSecond)), 0),
           spread(of(({ p50 }) => p50)).median.toFixed(2),
           spread(of(({ p99 }) => p99)).median.toFixed(2),

@@ -1,11 +1,12 @@
 /**
- * The load of all writers: events on the schedule of a clock, over four connections.
+ * The load of all writers: events on the schedule of a clock, over a few connections.
  *
  * The loop is open. An event is due at its time, however long the ones before it take, and both its times are noted: when it was due, and when its
  * commit had returned. A delay of the writer itself therefore shows in the first, instead of vanishing (coordinated omission).
  *
  * An aggregate keeps to one connection, so that its versions commit in order.
  */
+import { randomBytes } from "node:crypto"
 import { setTimeout as sleep } from "node:timers/promises"
 import { answer, now } from "./Child.ts"
 
@@ -38,23 +39,53 @@ export interface Written {
   readonly committed: Float64Array
 }
 
-export const connectionCount = 4
+/** The kind of a load's events, and how many write them. */
+export interface Shape {
+  /** A multiple of the connections, or fewer than them. */
+  readonly aggregates: number
+  /** Of an event's data as JSON, about. */
+  readonly dataBytes: number
+  readonly connections: number
+}
 
-/** A multiple of the connections. */
-export const aggregateCount = 1_000
+export const usual: Shape = { aggregates: 1_000, dataBytes: 400, connections: 4 }
 
-/** An application's data, padded to 400 bytes or so. */
-const dataOf = (phase: number, index: number, due: number) => ({
-  phase,
-  index,
-  due,
-  customerId: "ada",
-  lines: [{ sku: "book", quantity: 2, unitAmountMinor: 1_250 }],
-  note: "x".repeat(260)
+/** How a writer's process hears of the shape. */
+export const variablesOf = (shape: Shape): Readonly<Record<string, string>> => ({ LOAD_SHAPE: JSON.stringify(shape) })
+
+/** The shape of this process's load. */
+export const shapeHere = (): Shape => ({
+  ...usual,
+  ...(JSON.parse(process.env["LOAD_SHAPE"] ?? "{}") as Partial<Shape>)
 })
 
-/** The events of a load: event `index` belongs to the aggregate `index % aggregateCount`. */
-export const make = (connections: ReadonlyArray<Write>) => {
+/** The bytes of the rest of {@link dataOf}. */
+const restBytes = 140
+
+/** Text that nobody can compress: Postgres compresses a long row, and a text of one letter would vanish. */
+const noise = randomBytes(64 * 1_024).toString("base64")
+
+/** An application's data, padded. */
+const dataOf = (bytes: number) => {
+  const length = Math.max(0, bytes - restBytes)
+  return (phase: number, index: number, due: number) => {
+    const start = (index * 97) % (noise.length - length)
+    return {
+      phase,
+      index,
+      due,
+      customerId: "ada",
+      lines: [{ sku: "book", quantity: 2, unitAmountMinor: 1_250 }],
+      note: noise.slice(start, start + length)
+    }
+  }
+}
+
+/** The events of a load: event `index` belongs to the aggregate `index % aggregates`. Needs no more connections than aggregates. */
+export const make = (opened: ReadonlyArray<Write>, shape: Shape = usual) => {
+  const { aggregates: aggregateCount } = shape
+  const connections = opened.slice(0, aggregateCount)
+  const data = dataOf(shape.dataBytes)
   const ids = Array.from({ length: aggregateCount }, () => crypto.randomUUID())
   const versions = new Int32Array(aggregateCount)
   const eventOf = (topic: string, aggregate: number, version: number, data: unknown): LoadEvent => ({
@@ -73,7 +104,7 @@ export const make = (connections: ReadonlyArray<Write>) => {
     warmUp: async ({ topic, transactions }: { readonly topic: string; readonly transactions: number }) => {
       await each(async (write, connection) => {
         for (let index = 0; index < transactions; index++) {
-          await write(eventOf(topic, connection, 1, dataOf(0, index, now())), false)
+          await write(eventOf(topic, connection, 1, data(0, index, now())), false)
         }
       })
     },
@@ -91,7 +122,7 @@ export const make = (connections: ReadonlyArray<Write>) => {
           const early = due[index]! - now()
           if (early > 0) await sleep(early)
           const version = (versions[aggregate] = versions[aggregate]! + 1)
-          await write(eventOf(topic, aggregate, version, dataOf(phase, index, due[index]!)), true)
+          await write(eventOf(topic, aggregate, version, data(phase, index, due[index]!)), true)
           committed[index] = now()
         }
       })
@@ -105,7 +136,8 @@ export const make = (connections: ReadonlyArray<Write>) => {
 
 /** Answers the harness as a writer, on connections that `connect` opens. */
 export const answerWriter = (connect: () => Promise<Write>): void => {
-  const opened = Promise.all(Array.from({ length: connectionCount }, connect)).then(make)
+  const shape = shapeHere()
+  const opened = Promise.all(Array.from({ length: shape.connections }, connect)).then((writes) => make(writes, shape))
   answer({
     warmUp: async (load: { readonly topic: string; readonly transactions: number }) => (await opened).warmUp(load),
     run: async (load: Load) => (await opened).run(load),

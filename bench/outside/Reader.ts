@@ -3,20 +3,25 @@
  */
 import { Kafka, logLevel } from "kafkajs"
 import { randomUUID } from "node:crypto"
+import * as Arrivals from "./Arrivals.ts"
 import { answer, now } from "./Child.ts"
 
 /** What has arrived of a topic. */
 export interface Arrived {
   /** Events by their place in the load; not a number where none has arrived. */
   readonly times: Float64Array
-  /** The last version of each aggregate. */
+  /** When this was asked. */
+  readonly now: number
+  /** The highest version of each aggregate. */
   readonly versions: ReadonlyMap<string, number>
+  /** Versions below it that have not arrived. */
+  readonly gaps: number
   /** Records, duplicates included. */
   readonly records: number
   /** Events that arrived again. */
   readonly duplicates: number
-  /** Events that arrived before an earlier one of their aggregate. */
-  readonly overtaking: number
+  /** Events that arrived after a later one of their aggregate. */
+  readonly overtaken: number
 }
 
 interface Value {
@@ -32,26 +37,19 @@ const kafka = new Kafka({
 })
 const consumer = kafka.consumer({ groupId: `outside-${randomUUID()}`, maxWaitTimeInMs: 500 })
 
-let versions = new Map<string, number>()
+let arrivals = Arrivals.make()
 let times = new Float64Array(0)
 let phase = 0
 let missing = 0
 let records = 0
-let duplicates = 0
-let overtaking = 0
 
 const read = (text: string, time: number) => {
   const { aggregateId, aggregateVersion, data } = JSON.parse(text) as Value
-  const last = versions.get(aggregateId) ?? 0
   records++
-  if (aggregateVersion <= last) duplicates++
-  else {
-    if (aggregateVersion > last + 1) overtaking++
-    versions.set(aggregateId, aggregateVersion)
-    if (data.phase === phase && data.index !== undefined) {
-      times[data.index] = time
-      missing--
-    }
+  if (!arrivals.note(aggregateId, aggregateVersion)) return
+  if (data.phase === phase && data.index !== undefined) {
+    times[data.index] = time
+    missing--
   }
 }
 
@@ -70,8 +68,8 @@ answer({
   },
   /** Forgets what has arrived so far. */
   forget: async () => {
-    versions = new Map()
-    records = duplicates = overtaking = 0
+    arrivals = Arrivals.make()
+    records = 0
   },
   /** Notes the times of one load's events. */
   expect: async (load: { readonly phase: number; readonly count: number }) => {
@@ -82,5 +80,13 @@ answer({
   /** How many of the load's events have not arrived yet. */
   missing: async () => missing,
   records: async () => records,
-  arrived: async (): Promise<Arrived> => ({ times, versions, records, duplicates, overtaking })
+  arrived: async (): Promise<Arrived> => ({
+    times,
+    now: now(),
+    records,
+    versions: arrivals.versions,
+    gaps: arrivals.gaps(),
+    duplicates: arrivals.duplicates(),
+    overtaken: arrivals.overtaken()
+  })
 })

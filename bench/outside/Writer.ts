@@ -6,7 +6,7 @@ import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import * as DeferredBegin from "../../src/postgres/fast/DeferredBegin.ts"
-import { answerWriter, connectionCount, type LoadEvent } from "./OpenLoop.ts"
+import { answerWriter, type LoadEvent, shapeHere } from "./OpenLoop.ts"
 
 const url = Redacted.make(process.env["DATABASE_URL"] ?? "")
 
@@ -15,7 +15,7 @@ const runtime = ManagedRuntime.make(
   Plain.outbox.pipe(
     Layer.provideMerge(Plain.database()),
     Layer.provide(Layer.succeed(Database.SocketSetup, DeferredBegin.install)),
-    Layer.provide(DatabaseSettings.layerOf({ url, maxConnections: connectionCount }))
+    Layer.provide(DatabaseSettings.layerOf({ url, maxConnections: shapeHere().connections }))
   )
 )
 

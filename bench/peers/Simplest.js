@@ -88,14 +88,18 @@ const pause = () =>
       resolve()
     }
   })
+let isLeader = false
 process.on("SIGTERM", () => {
+  if (!isLeader) process.exit(0)
   stop.abort()
   wake()
 })
 
-await listener.query("SELECT pg_advisory_lock($1)", [leaderLock])
-if (hasNotify) await listener.query("LISTEN peer_outbox")
+// Also a process that waits for the leader's end is ready: to take over.
 console.log(JSON.stringify({ ready: true, url: null }))
+await listener.query("SELECT pg_advisory_lock($1)", [leaderLock])
+isLeader = true
+if (hasNotify) await listener.query("LISTEN peer_outbox")
 
 // An error ends the process, and whoever runs it starts it anew: the transaction has rolled back.
 while (!stop.signal.aborted) {

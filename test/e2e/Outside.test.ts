@@ -4,7 +4,7 @@ import { Effect, Layer } from "effect"
 import { inject } from "vitest"
 import { Environment, Side } from "../../bench/Environment.ts"
 import * as Outside from "../../bench/outside.ts"
-import { areInstalled, prepare } from "../../bench/outside/Contenders.ts"
+import { areInstalled, prepare, withArchive } from "../../bench/outside/Contenders.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
 const brokers = inject("kafkaBrokers")
@@ -28,7 +28,7 @@ const withoutPeers = () => {
   process.stderr.write("e2e/Outside.test.ts compared nothing: npm ci --prefix bench/peers\n")
   it.live("says how to install them", () =>
     Effect.gen(function* () {
-      const exit = yield* Effect.exit(prepare)
+      const exit = yield* Effect.exit(prepare([withArchive.peer]))
       assert.include(String(exit), "npm ci --prefix bench/peers")
     }).pipe(Effect.provide(environment), Effect.provide(TestDatabase.layer))
   )
