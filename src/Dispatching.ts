@@ -23,6 +23,7 @@ import { Queue } from "./outbox/Queue.ts"
 import { ControlSettings } from "./platform/ControlConnection.ts"
 import * as ReservedPool from "./postgres/ReservedPool.ts"
 import { LowWaterMarks } from "./postgres/fast/LowWaterMarks.ts"
+import * as WarmUp from "./postgres/fast/WarmUp.ts"
 
 /** Connections that a dispatcher can use at once: for a fetch, a mark, a poll and samples, and six for the holds of its senders. */
 const dispatcherConnections = 10
@@ -76,6 +77,8 @@ const besides = Layer.mergeAll(BrokerReachability.layer, LowWaterMarks.layerRais
 export const over = <A, E, R>(steps: Layer.Layer<A, E, R>) =>
   Layer.merge(LaneWorkers.layer, besides).pipe(
     Layer.provideMerge(Layer.merge(Dispatcher.layer, LaneOwnership.layer)),
+    // Before the first lane is taken. Without this line the first events of a process wait for connections, plans and compiled code.
+    Layer.provideMerge(Layer.provide(WarmUp.layer, Queue.layer)),
     Layer.provideMerge(steps)
   )
 

@@ -35,7 +35,7 @@ const quoted = (text: string): string => (plain.test(text) ? `"${text}"` : JSON.
 const plain = /^[\w .:/@-]*$/
 
 /** The value up to the data. The order of the fields is part of the format: readers may log it, and tests compare it. */
-const headOf = (event: StoredEvent): string =>
+export const headOf = (event: StoredEvent): string =>
   `{"eventId":"${event.eventId}","eventType":${quoted(event.eventType)},"schemaVersion":${event.schemaVersion}` +
   `,"occurredAt":"${event.occurredAt}","traceId":"${event.traceId}","aggregateType":${quoted(event.aggregateType)}` +
   `,"aggregateId":${quoted(event.aggregateId)},"aggregateVersion":${event.aggregateVersion},"data":`

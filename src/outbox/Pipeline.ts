@@ -7,14 +7,15 @@
  * - Each *sender* has one send in flight. No sender waits for another (Senders.ts).
  * - The *marker* marks everything that was acknowledged since its last statement, in one statement. Then the lanes are free.
  *
- * A lane is in flight from its fetch to its mark (Flights.ts), so it has one batch for each topic at a time (rule 3). During a statement or a send
- * more lanes become ready and more batches are acknowledged. So fetches and marks grow with the load.
+ * A lane is in flight from its fetch to its mark (Flights.ts), so it has one batch for each topic at a time (rule 3). While sends are in flight, more
+ * lanes become ready and more batches are acknowledged. The fetcher and the marker gather these (Gathering.ts), so fetches and marks grow with the load.
  */
-import { type Cause, Deferred, Effect, Latch, type Scope } from "effect"
+import { type Cause, Deferred, Effect, Function, Latch, type Scope } from "effect"
 import * as Supervised from "../platform/Supervised.ts"
 import type { Parcel } from "./Batches.ts"
 import { Dispatcher } from "./Dispatcher.ts"
 import type { Flights } from "./Flights.ts"
+import * as Gathering from "./Gathering.ts"
 import { dueLimit, type HeldEvent } from "./holds/Holds.ts"
 import type { Lane } from "./Lane.ts"
 import * as LaneByLane from "./LaneByLane.ts"
@@ -55,6 +56,7 @@ export const make = Effect.fnUntraced(function* (options: {
   const settings = yield* QueueSettings
   const { batches } = yield* InFlightSettings
   const enqueue = yield* Senders.make
+  const gathering = yield* Gathering.make
 
   /** Lanes with heads whose next attempt is due, in the order in which they were found. */
   const due = new Set<Lane>()
@@ -133,10 +135,11 @@ export const make = Effect.fnUntraced(function* (options: {
     work: () => Effect.Effect<void>
   ) => {
     flights.open(lanes)
+    const ended = gathering.begin()
     enqueue(topic, partition, () =>
       Effect.suspend(work).pipe(
         Effect.catchCause((cause) => Effect.forEach(lanes, (lane) => fail(lane, cause), { discard: true })),
-        Effect.ensuring(flights.close(lanes))
+        Effect.ensuring(Effect.andThen(ended, flights.close(lanes)))
       )
     )
   }
@@ -251,16 +254,23 @@ export const make = Effect.fnUntraced(function* (options: {
 
   // --- the stages
 
-  const stage = (name: string, latch: Latch.Latch, step: Effect.Effect<void>) => {
+  const stage = (name: string, latch: Latch.Latch, wait: Effect.Effect<void>, step: Effect.Effect<void>) => {
     const run = Effect.suspend(() => {
       latch.closeUnsafe()
       // A stop does not interrupt a statement: the lanes stay owned until it has ended.
       return Effect.uninterruptible(step)
     })
-    return Supervised.forkLoop(name, Effect.andThen(latch.await, run), { restartCapMillis: longestWaitMillis })
+    const turn = latch.await.pipe(Effect.andThen(wait), Effect.andThen(run))
+    return Supervised.forkLoop(name, turn, { restartCapMillis: longestWaitMillis })
   }
-  yield* stage("dispatcher fetcher", flights.isReady, fetchReady)
-  yield* stage("dispatcher marker", canMark, markAll)
+  // A backlog fills its batches without a wait.
+  const unless = (isUrgent: () => boolean, wait: Effect.Effect<void>) =>
+    Effect.suspend(() => (deep.size > 0 || isUrgent() || flights.isStopping() ? Effect.void : wait))
+  const gathered = Effect.andThen(gathering.wait, gathering.apart)
+  yield* stage("dispatcher fetcher", flights.isReady, unless(Function.constFalse, gathered), fetchReady)
+  // The next piece of a refused batch waits for the mark of this one.
+  const isAwaited = () => marks.some(({ isDone }) => isDone !== undefined)
+  yield* stage("dispatcher marker", canMark, unless(isAwaited, gathering.wait), markAll)
   // Runs before the stages are interrupted. Acknowledgements whose mark failed before the stop are tried once more: else they are sent again.
   yield* Effect.addFinalizer(() =>
     Effect.andThen(

@@ -1,8 +1,9 @@
 /**
- * The control connection: one connection of a process for its session locks, LISTEN and the heartbeat, which belong to no request.
+ * The control connection: one connection of a process for its session locks and the heartbeat, which belong to no request.
  *
  * A session lock lives as long as its session, so Postgres frees the locks of a dead process. A frozen process sends no heartbeat, and
- * `idle_session_timeout` ends its session. No transaction stays open here, so nothing holds back vacuum.
+ * `idle_session_timeout` ends its session. LISTEN has a connection beside it: a frozen process reads no notifications, and where its socket is
+ * full Postgres waits, and ends no session. No transaction stays open on either, so nothing holds back vacuum.
  */
 import { PgConnection } from "@effect/sql-pg"
 import {
@@ -63,10 +64,14 @@ export interface ControlSession {
   readonly listening: Effect.Effect<void>
 }
 
+/** A connection of its own. Closing `pinScope` while a statement is on the wire kills it. */
+interface Pinned {
+  readonly connection: PgConnection.PgConnection
+  readonly pinScope: Scope.Closeable
+}
+
 /** The parts of a session beside its connection. */
 interface Parts {
-  readonly listenScope: Scope.Scope
-  readonly pinScope: Scope.Closeable
   readonly listening: Latch.Latch
   /** Opened by a failed statement, to make the next heartbeat come at once: without LISTEN nothing else notices the connection's end. */
   readonly doubt: Latch.Latch
@@ -132,73 +137,78 @@ export class ControlConnection extends Context.Service<
       const wanted = yield* Latch.make(false)
       let sessions = 0
 
-      const listen = (connection: PgConnection.PgConnection, { listening, listenScope }: Parts) =>
+      const connect = (name: string, settings: Readonly<Record<string, string>>) =>
         Effect.gen(function* () {
-          yield* wanted.await
-          const notifications = yield* Scope.provide(connection.listen(channel), listenScope)
-          yield* listening.open
-          return yield* Queue.take(notifications).pipe(
-            Effect.flatMap(({ payload, processId }) =>
-              processId === connection.processId
-                ? Effect.void
-                : Effect.forEach([...handlers], (handle) => handle(payload), { discard: true })
-            ),
-            Effect.forever
-          )
+          const base = yield* PgConnection.make({
+            ...sockets(url),
+            // An operator finds the process that holds a lock by it (SlotOwners.ts). Postgres cuts a name at 63 bytes.
+            applicationName: `${applicationName} ${name} ${process.pid}@${hostname()}`,
+            connectTimeout: Duration.millis(sessionTimeoutMillis),
+            startupParameters: { idle_session_timeout: String(sessionTimeoutMillis), ...settings }
+          })
+          const pinScope = yield* Scope.fork(yield* Effect.scope)
+          return { connection: yield* Scope.provide(base.pin, pinScope), pinScope } satisfies Pinned
         })
 
       /**
-       * A half-open connection accepts bytes and never answers, so a late answer counts as none. The session is declared lost. Then its pin is
+       * A half-open connection accepts bytes and never answers, so a late answer counts as none. The session is declared lost. Then the pin is
        * closed while a statement is on the wire, for which the driver kills the connection: all statements that wait on it fail at once.
        */
-      const overdue = ({ pinScope }: Parts) =>
+      const overdue = ({ pinScope }: Pinned) =>
         Effect.sleep(sessionTimeoutMillis).pipe(
           Effect.andThen(SubscriptionRef.set(session, undefined)),
           Effect.andThen(Scope.close(pinScope, Exit.void)),
           Effect.andThen(Effect.fail(new Cause.TimeoutError("the heartbeat was not answered")))
         )
 
-      const heartbeat = (connection: PgConnection.PgConnection, stamp: Effect.Effect<void>, parts: Parts) =>
+      const heartbeat = (pinned: Pinned, stamp: Effect.Effect<void>, doubt: Latch.Latch) =>
         ids
-          .sampleBy(Effect.map(connection.query(timeQuery), ({ rows }) => rows))
+          .sampleBy(Effect.map(pinned.connection.query(timeQuery), ({ rows }) => rows))
           .pipe(
-            Effect.raceFirst(overdue(parts)),
+            Effect.raceFirst(overdue(pinned)),
             Effect.andThen(stamp),
-            Effect.andThen(Effect.raceFirst(Effect.sleep(heartbeatMillis), parts.doubt.await)),
-            Effect.andThen(parts.doubt.close),
+            Effect.andThen(Effect.raceFirst(Effect.sleep(heartbeatMillis), doubt.await)),
+            Effect.andThen(doubt.close),
             Effect.forever
           )
+
+      /** Hears what is sent by sessions other than `ownProcessId`, once a handler wants it. */
+      const listen = (ownProcessId: number, { doubt, listening }: Parts) =>
+        Effect.gen(function* () {
+          yield* wanted.await
+          // Made before the connection, and so closed after it: else an UNLISTEN would wait on a connection that no longer answers.
+          const listenScope = yield* Scope.fork(yield* Effect.scope)
+          const pinned = yield* connect("listen", {})
+          const notifications = yield* Effect.raceFirst(
+            Scope.provide(pinned.connection.listen(channel), listenScope),
+            overdue(pinned)
+          )
+          yield* listening.open
+          const hear = Queue.take(notifications).pipe(
+            Effect.flatMap(({ payload, processId }) =>
+              processId === ownProcessId
+                ? Effect.void
+                : Effect.forEach([...handlers], (handle) => handle(payload), { discard: true })
+            ),
+            Effect.forever
+          )
+          return yield* Effect.raceFirst(hear, heartbeat(pinned, Effect.void, doubt))
+        })
 
       /** One session. A connect that fails is a failure, and retried with backoff; the end of a session is logged, and is none. */
       const serve = (stamp: Effect.Effect<void>) =>
         Effect.gen(function* () {
-          const scope = yield* Effect.scope
-          // Made before the connection, and so closed after it: else an UNLISTEN would wait on a connection that no longer answers.
-          const listenScope = yield* Scope.fork(scope)
-          const base = yield* PgConnection.make({
-            ...sockets(url),
-            // An operator finds the process that holds a lock by it (SlotOwners.ts). Postgres cuts a name at 63 bytes.
-            applicationName: `${applicationName} control ${process.pid}@${hostname()}`,
-            connectTimeout: Duration.millis(sessionTimeoutMillis),
-            startupParameters: {
-              idle_session_timeout: String(sessionTimeoutMillis),
-              // A NOTIFY writes a commit record. It is a hint, and need not wait for the disk.
-              synchronous_commit: "off"
-            }
-          })
-          // Pinned: the listener, the locks and the heartbeat take turns on this one connection.
-          const pinScope = yield* Scope.fork(scope)
-          const connection = yield* Scope.provide(base.pin, pinScope)
+          // A NOTIFY writes a commit record. It is a hint, and need not wait for the disk.
+          const pinned = yield* connect("control", { synchronous_commit: "off" })
+          const { connection } = pinned
           const parts: Parts = {
-            listenScope,
-            pinScope,
             listening: yield* Effect.acquireRelease(Latch.make(false), (latch) => latch.open),
             doubt: yield* Latch.make(false),
             broken: yield* Latch.make(false)
           }
           const hold = Effect.gen(function* () {
             // The session is shown only once it listens: a reader that then looks at the database misses no notification.
-            if (handlers.size > 0) yield* Effect.raceFirst(parts.listening.await, overdue(parts))
+            if (handlers.size > 0) yield* Effect.raceFirst(parts.listening.await, overdue(pinned))
             yield* Metric.update(listenConnected, 1)
             yield* SubscriptionRef.set(session, {
               id: ++sessions,
@@ -217,9 +227,9 @@ export class ControlConnection extends Context.Service<
               listening: parts.listening.await
             })
             const broken = Effect.andThen(parts.broken.await, Effect.fail(failed()))
-            return yield* Effect.raceFirst(heartbeat(connection, stamp, parts), broken)
+            return yield* Effect.raceFirst(heartbeat(pinned, stamp, parts.doubt), broken)
           })
-          yield* Effect.raceFirst(listen(connection, parts), hold).pipe(
+          yield* Effect.raceFirst(listen(connection.processId, parts), hold).pipe(
             Effect.catch((error) =>
               Effect.logWarning(`the control connection broke and will be replaced: ${innermost(error)}`)
             )

@@ -41,7 +41,7 @@ export class DatabaseSettings extends Context.Service<
   {
     readonly url: Redacted.Redacted
     readonly sockets: Sockets
-    /** Connections of the pool; the control connection comes on top. */
+    /** Connections of the pool; the control connection and the one that listens come on top. */
     readonly maxConnections: number
     /** Shown in `pg_stat_activity`, so that an operator sees whose session holds a lock. */
     readonly applicationName: string

@@ -5,7 +5,6 @@
  * events. Spans of single events are made only where an {@link exporter} collects them.
  */
 import { Context, Effect, Tracer } from "effect"
-import { Headers, HttpTraceContext } from "effect/http"
 
 /** The installed tracer; undefined where there is none, and Effect would make spans that nobody reads. */
 export const exporter: Effect.Effect<Tracer.Tracer | undefined> = Effect.map(Effect.context<never>(), (context) =>
@@ -25,11 +24,14 @@ export const spanOf = (context: Context.Context<never>): Tracer.AnySpan | undefi
 /** The span of the request or record that this work belongs to; undefined for work of a loop. */
 export const current: Effect.Effect<Tracer.AnySpan | undefined> = Effect.map(Effect.context<never>(), spanOf)
 
+/** Version 00 of the header. Ids of zeros name no span. */
+const traceparentText = /^00-(?!0{32})([\da-f]{32})-(?!0{16})([\da-f]{16})-([\da-f]{2})$/
+
 /** The span that a `traceparent` header names (W3C Trace Context, version 00). */
 export const fromTraceparent = (traceparent: string | undefined): Tracer.ExternalSpan | undefined => {
-  if (traceparent === undefined) return undefined
-  const found = HttpTraceContext.w3c(Headers.fromRecordUnsafe({ traceparent }))
-  return found._tag === "Some" ? found.value : undefined
+  const [, traceId, spanId, flags] = traceparentText.exec(traceparent ?? "") ?? []
+  if (traceId === undefined || spanId === undefined || flags === undefined) return undefined
+  return Tracer.externalSpan({ traceId, spanId, sampled: (Number.parseInt(flags, 16) & 1) === 1 })
 }
 
 /** The header that names a span. */
@@ -67,14 +69,17 @@ export const within =
       return Effect.withTracerEnabled(spanned, true) as typeof effect
     })
 
-/** Runs `effect` for several traces at once. If spans are collected, each trace gets a span that lasts as long as `effect`. */
+/**
+ * Runs `effect` for several traces at once. If spans are collected, each trace gets a span that lasts as long as `effect`. `spans` is only called
+ * then.
+ */
 export const withinEach = <A, E, R>(
-  spans: ReadonlyArray<{ readonly name: string; readonly options: SpanOptions }>,
+  spans: () => ReadonlyArray<{ readonly name: string; readonly options: SpanOptions }>,
   effect: Effect.Effect<A, E, R>
 ): Effect.Effect<A, E, R> =>
   Effect.flatMap(exporter, (tracer) => {
     if (tracer === undefined) return effect
-    const begin = Effect.forEach(spans, ({ name, options }) => Effect.makeSpanScoped(name, effectOptions(options)), {
+    const begin = Effect.forEach(spans(), ({ name, options }) => Effect.makeSpanScoped(name, effectOptions(options)), {
       discard: true
     })
     return Effect.scoped(Effect.andThen(Effect.withTracerEnabled(begin, true), effect))

@@ -29,7 +29,7 @@ const maxPayloadLength = 2_000
  */
 const calmMillis = 1
 /** How long wake-ups are collected: longer when there are more of them, and still within milliseconds. */
-const gapMillis = { least: 3, most: 10 }
+const gapMillis = { least: 1, most: 5 }
 
 /** Without any wake-up the loop turns this often, which shows health that it is alive. */
 const idleMillis = 10_000

@@ -25,47 +25,47 @@ const settingsRow = Rows.one(
   Schema.Struct({
     version: Schema.Int,
     fsync: Schema.String,
-    fullPageWrites: Schema.String,
+    pageWrites: Schema.String,
     sync: Schema.String,
     standbys: Schema.String
   })
 )
 
-/** Checks version and durability on a connection of the pool. Fails with {@link DatabaseUnusable}, or logs a warning. */
-export const settings = Effect.gen(function* () {
+/** The faults of version and durability, as a connection of the pool sees them. Each breaks a guarantee (it `refuses` the start), or weakens one. */
+export const settingFindings = Effect.gen(function* () {
   const sql = yield* PgClient.PgClient
   const row = yield* settingsRow(sql`
     SELECT current_setting('server_version_num')::int4 / 10000 AS version,
-           current_setting('fsync') AS fsync, current_setting('full_page_writes') AS "fullPageWrites",
+           current_setting('fsync') AS fsync, current_setting('full_page_writes') AS "pageWrites",
            -- The value of this session, which the server, the database, the role or the URL may have set.
            current_setting('synchronous_commit') AS sync, current_setting('synchronous_standby_names') AS standbys`)
-  if (row.version < oldestVersion) {
-    return yield* new DatabaseUnusable({
-      reason: `Postgres ${row.version} is too old: ${oldestVersion} or newer is needed`
-    })
-  }
-  if (row.sync === "off") {
-    return yield* new DatabaseUnusable({
-      reason:
-        "synchronous_commit is off, so what was answered as done could be lost in a crash; " +
-        "set it to on for the server, the database and the role (ALTER ROLE … SET synchronous_commit = on)"
-    })
-  }
-  // Without synchronous standbys, local means the same as on.
-  if (row.sync === "local" && row.standbys !== "") {
-    return yield* new DatabaseUnusable({
-      reason:
-        `synchronous_commit is local, and there are synchronous standbys (${row.standbys}): ` +
-        "what was answered as done could be lost when one of them takes over; set it to on"
-    })
-  }
-  if (row.fsync === "off") {
-    yield* Effect.logWarning("fsync is off in this Postgres: a power cut can lose what was committed. For tests only.")
-  }
-  if (row.fullPageWrites === "off") {
-    yield* Effect.logWarning(
-      "full_page_writes is off in this Postgres: a power cut can leave torn pages. For tests only."
-    )
+  const refuses = (reason: string) => ({ refuses: true, sentence: reason })
+  const warns = (sentence: string) => ({ refuses: false, sentence: `${sentence}. For tests only.` })
+  return [
+    ...(row.version < oldestVersion ? [refuses(tooOld(row.version))] : []),
+    ...(row.sync === "off" ? [refuses(lossy)] : []),
+    // Without synchronous standbys, local means the same as on.
+    ...(row.sync === "local" && row.standbys !== "" ? [refuses(localOnly(row.standbys))] : []),
+    ...(row.fsync === "off" ? [warns("fsync is off in this Postgres: a power cut can lose what was committed")] : []),
+    ...(row.pageWrites === "off"
+      ? [warns("full_page_writes is off in this Postgres: a power cut can leave torn pages")]
+      : [])
+  ]
+})
+
+const tooOld = (version: number) => `Postgres ${version} is too old: ${oldestVersion} or newer is needed`
+const lossy =
+  "synchronous_commit is off, so what was answered as done could be lost in a crash; " +
+  "set it to on for the server, the database and the role (ALTER ROLE … SET synchronous_commit = on)"
+const localOnly = (standbys: string) =>
+  `synchronous_commit is local, and there are synchronous standbys (${standbys}): ` +
+  "what was answered as done could be lost when one of them takes over; set it to on"
+
+/** Fails with the first of {@link settingFindings} that refuses the start, and logs the others as warnings. */
+export const settings = Effect.gen(function* () {
+  for (const { refuses, sentence } of yield* settingFindings) {
+    if (refuses) return yield* new DatabaseUnusable({ reason: sentence })
+    yield* Effect.logWarning(sentence)
   }
 })
 

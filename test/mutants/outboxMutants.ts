@@ -93,8 +93,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "in-flight-for-ever",
     breaks: "a lane whose failure ends in a defect itself is never fetched again",
     file: pipeline,
-    find: "Effect.ensuring(flights.close(lanes))\n      )\n    )",
-    replace: "Effect.andThen(flights.close(lanes))\n      )\n    )",
+    find: "Effect.ensuring(Effect.andThen(ended, flights.close(lanes)))",
+    replace: "Effect.andThen(Effect.andThen(ended, flights.close(lanes)))",
     seenBy: { file: "test/outbox/PipelineFailures.test.ts", test: "a lane whose failure can't even be logged" }
   },
   {

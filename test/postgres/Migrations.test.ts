@@ -39,6 +39,7 @@ it.live("processes that start together apply each file once, and a later start a
       applied.flat().toSorted(),
       files
         .flat()
+        .filter((name) => name.endsWith(".sql"))
         .map((name) => name.replace(".sql", ""))
         .toSorted()
     )

@@ -7,7 +7,7 @@
  * keep theirs, so a silent broker or a leader that has moved affects only the partitions that it leads. There is one exception: every
  * five minutes kafkajs asks some broker for the topic's metadata, and all sends of the topic wait for the response.
  */
-import { Clock, Effect, FiberSet } from "effect"
+import { Clock, Effect, Exit, FiberSet } from "effect"
 import type { Producer, RecordMetadata } from "kafkajs"
 import { type Batch, BrokerUnavailable, MessageRejected, type PublishError, TopicUnavailable } from "../Broker.ts"
 import { type Client, type Clients, close, KafkaSettings } from "./KafkaClient.ts"
@@ -232,5 +232,30 @@ export const make = Effect.fnUntraced(function* (
       )
     )
   })
-  return { publish }
+
+  /** A send without messages: kafkajs connects and asks for the topic's metadata, and then has nothing to request. */
+  const rehearse = Effect.fnUntraced(function* ({ records, topic }: Batch) {
+    const sender = senderOf(topic)
+    sender.inFlight++
+    yield* Effect.tryPromise({
+      try: async () => {
+        await sender.connected
+        await sender.producer.send({ topic: prefix + topic, acks: -1, messages: [] })
+        RecordBatch.encode(records, 0, requestHeadBytes(topic))
+      },
+      catch: (cause) => new BrokerUnavailable({ operation: "rehearse", cause })
+    }).pipe(
+      Effect.onExit((exit) =>
+        Effect.sync(() => {
+          sender.inFlight--
+          if (Exit.isSuccess(exit)) return closeWhenDone(sender)
+          // The first send must not meet a client that could not connect, or still tries to.
+          if (senders.get(topic) === sender) senders.delete(topic)
+          sender.client.cut()
+          retire(sender)
+        })
+      )
+    )
+  })
+  return { publish, rehearse }
 })

@@ -48,7 +48,7 @@ export const claim = Effect.fnUntraced(function* (consumer: string, arrivals: Re
   const [row] = yield* sql<{
     readonly isUsual: boolean
     readonly moved: number
-    readonly marked: ReadonlyArray<string>
+    readonly marked: ReadonlyArray<string> | null
   }>`
     WITH move AS MATERIALIZED (
       SELECT m.*, (
@@ -68,30 +68,36 @@ export const claim = Effect.fnUntraced(function* (consumer: string, arrivals: Re
     ), usual AS MATERIALIZED (
       SELECT FROM move HAVING bool_and(is_held IS NULL AND (was = 0) = (row IS NULL))
     ), marked AS (
-      -- Marks are locked before cursors, as everywhere. The next part reads this one, so Postgres runs it later.
+      -- Marks are locked before cursors, as everywhere. A later part reads this one, so Postgres runs it earlier.
       INSERT INTO processed_events (consumer_name, event_id, processed_at)
       SELECT ${consumer}, event_id, clock_now() FROM usual, unnest(${ids.toSorted()}::uuid[]) AS event_id
       ON CONFLICT DO NOTHING
       RETURNING event_id
+    ), marks AS MATERIALIZED (
+      -- By itself: inside of the next part Postgres would count the marks once for each cursor.
+      SELECT count(*) AS count FROM marked
     ), moved AS (
       -- The version is compared again: where another transaction has changed the row meanwhile, Postgres evaluates this anew.
-      UPDATE consumer_cursors AS c SET version = move.now FROM usual, move, (SELECT count(*) FROM marked) AS behind_marks
+      UPDATE consumer_cursors AS c SET version = move.now FROM usual, move, marks
       WHERE c.ctid = move.row AND c.version = move.was
       RETURNING 1
+    ), moves AS MATERIALIZED (
+      SELECT count(*) AS count FROM moved
     ), made AS (
       INSERT INTO consumer_cursors (consumer_name, aggregate_id, aggregate_type, version)
-      SELECT ${consumer}, id, type, now FROM usual, move, (SELECT count(*) FROM moved) AS behind_moves WHERE was = 0
+      SELECT ${consumer}, id, type, now FROM usual, move, marks, moves WHERE was = 0
       ON CONFLICT DO NOTHING
       RETURNING 1
     )
     SELECT EXISTS (SELECT FROM usual) AS "isUsual",
-           ((SELECT count(*) FROM moved) + (SELECT count(*) FROM made))::int4 AS moved,
-           ARRAY(SELECT event_id::text FROM marked) AS marked`
+           ((SELECT count FROM moves) + (SELECT count(*) FROM made))::int4 AS moved,
+           -- As a rule all of them are new.
+           CASE WHEN (SELECT count FROM marks) < ${ids.length}::int4 THEN ARRAY(SELECT event_id::text FROM marked) END AS marked`
   if (row?.isUsual !== true) return undefined
   if (row.moved !== moves.length) {
     return yield* lostToConcurrent(`${consumer}: another transaction has moved a cursor`)
   }
-  return { events, first: new Set(row.marked) }
+  return { events, first: new Set(row.marked ?? ids) }
 }, Effect.orDie)
 
 /** Gives the inbox its fast path. */

@@ -97,6 +97,22 @@ it.live("when one of two dispatchers is killed the other one finds and takes all
   }).pipe(Effect.scoped, Effect.provide(database))
 )
 
+it.live("a frozen dispatcher loses its lanes although it reads none of the notifications that are sent to it", () =>
+  Effect.gen(function* () {
+    const awake = yield* Fleet.startDispatcher()
+    const frozen = yield* Fleet.startDispatcher()
+    yield* settle("two", [awake, frozen])
+    yield* frozen.signal("SIGSTOP")
+    const sql = yield* PgClient.PgClient
+    // More than the buffers of a socket hold, so Postgres waits for the frozen reader.
+    const busy = "x".repeat(7_000)
+    yield* Effect.repeat(sql`SELECT pg_notify('paid_once', ${busy})`, { times: 3_000 })
+    yield* settle("SIGSTOP of the other, which is sent 20 MB", [awake])
+    yield* frozen.signal("SIGCONT")
+    yield* settle("SIGCONT", [awake, frozen])
+  }).pipe(Effect.scoped, Effect.provide(database))
+)
+
 it.live("Postgres restarts, and the dispatchers share the lanes again", () =>
   Effect.gen(function* () {
     const directory = yield* TestDatabase.dataDirectory

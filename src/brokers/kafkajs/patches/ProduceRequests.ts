@@ -8,8 +8,16 @@ const require = createRequire(import.meta.url)
 /** Marks a message that stands for a whole record batch. */
 const encoded = Symbol("paid-once/encodedBatch")
 
-/** Bytes of a produce request before its only batch. */
-export const requestHeadBytes = (topic: string): number => 26 + Buffer.byteLength(topic)
+const { createErrorFromCode, failure } = require("kafkajs/src/protocol/error.js") as {
+  readonly failure: (errorCode: number) => boolean
+  readonly createErrorFromCode: (errorCode: number) => Error
+}
+
+/** Bytes of a produce request before each batch: its partition and its size. */
+const partHeadBytes = 8
+
+/** Bytes of a produce request before its first batch. */
+export const requestHeadBytes = (topic: string): number => 18 + Buffer.byteLength(topic) + partHeadBytes
 
 /** The state of a batch that is being sent, shared between the producer and kafkajs. */
 export interface Sending {
@@ -39,46 +47,151 @@ interface ProduceArguments {
   }>
 }
 
+/** A produce response as kafkajs decodes it. */
+interface ProduceResponse {
+  readonly topics: ReadonlyArray<{
+    readonly topicName: string
+    readonly partitions: ReadonlyArray<{ readonly partition: number; readonly errorCode: number }>
+  }>
+}
+
+/** Decodes a response, and fails if it has an error. */
+interface ResponseParser {
+  readonly decode: (bytes: Buffer) => Promise<ProduceResponse>
+  readonly parse: (response: ProduceResponse) => Promise<ProduceResponse>
+}
+
 /** The versions of a produce request that carry record batches and are encoded alike. */
 const firstVersion = 3
 const lastVersion = 8
 
-/** Writes the head of a produce request before its batch: no transaction, one topic, one partition. */
-const completeRequest = (
-  { acks, timeout }: ProduceArguments,
-  topic: string,
-  partition: number,
-  roomAndBatch: Buffer
-): Buffer => {
+/** A batch that waits for its request, or for the request's response. */
+interface Part {
+  readonly partition: number
+  /** The batch, behind {@link requestHeadBytes} of room. */
+  readonly roomAndBatch: Buffer
+  readonly sending: Sending
+  readonly resolve: (response: ProduceResponse) => void
+  readonly reject: (error: unknown) => void
+}
+
+/** Batches of one topic that share a request to a broker. */
+interface Shared {
+  readonly topic: string
+  readonly args: ProduceArguments
+  readonly parts: Array<Part>
+  bytes: number
+}
+
+/** Larger batches gain nothing from sharing a request, and would be copied once more for it. */
+const sharedBytes = 256_000
+
+/** The request's body: no transaction, one topic, and the batch of each part behind its partition and size. */
+const encodeRequest = ({ args, parts, topic }: Shared): Buffer => {
   const room = requestHeadBytes(topic)
-  let position = roomAndBatch.writeInt16BE(-1, 0)
-  position = roomAndBatch.writeInt16BE(acks, position)
-  position = roomAndBatch.writeInt32BE(timeout, position)
-  position = roomAndBatch.writeInt32BE(1, position)
-  position = roomAndBatch.writeInt16BE(Buffer.byteLength(topic), position)
-  position += roomAndBatch.write(topic, position)
-  position = roomAndBatch.writeInt32BE(1, position)
-  position = roomAndBatch.writeInt32BE(partition, position)
-  roomAndBatch.writeInt32BE(roomAndBatch.length - room, position)
-  return roomAndBatch
+  for (const { partition, roomAndBatch } of parts) {
+    roomAndBatch.writeInt32BE(partition, room - partHeadBytes)
+    roomAndBatch.writeInt32BE(roomAndBatch.length - room, room - 4)
+  }
+  const first = parts[0]!.roomAndBatch
+  let position = first.writeInt16BE(-1, 0)
+  position = first.writeInt16BE(args.acks, position)
+  position = first.writeInt32BE(args.timeout, position)
+  position = first.writeInt32BE(1, position)
+  position = first.writeInt16BE(Buffer.byteLength(topic), position)
+  position += first.write(topic, position)
+  first.writeInt32BE(parts.length, position)
+  if (parts.length === 1) return first
+  const rest = parts.slice(1).map(({ roomAndBatch }) => roomAndBatch.subarray(room - partHeadBytes))
+  return Buffer.concat([first, ...rest])
 }
 
 /**
- * **Defect.** kafkajs encodes each record with growing buffers. With an event's headers that is the most expensive step of a send.
+ * Gives each part its own partition's response, or its error. If the response does not name each partition of the request exactly once, every
+ * part gets the whole of it: the producer takes that for no confirmation.
+ */
+const settle = ({ parts, topic }: Shared, response: ProduceResponse) => {
+  const answers = response.topics.flatMap(({ partitions, topicName }) => (topicName === topic ? partitions : []))
+  const isExact =
+    response.topics.length === 1 &&
+    answers.length === parts.length &&
+    parts.every(({ partition }) => answers.some((answer) => answer.partition === partition))
+  for (const { partition, reject, resolve } of parts) {
+    const own = answers.filter((answer) => !isExact || answer.partition === partition)
+    const failed = own.find(({ errorCode }) => failure(errorCode))
+    if (failed !== undefined) reject(createErrorFromCode(failed.errorCode))
+    else resolve(isExact ? { ...response, topics: [{ topicName: topic, partitions: own }] } : response)
+  }
+}
+
+/**
+ * **Defect.** kafkajs encodes each record with growing buffers. With an event's headers that is the most expensive step of a send. And it makes a
+ * request for each send, which costs the broker more than the batch in it.
  *
- * **Repair.** A message of {@link encodedBatch} is written into the request as it is. Partition leaders, connections, timeouts and the
- * meaning of responses stay with kafkajs.
+ * **Repair.** A message of {@link encodedBatch} is written into the request as it is. Batches of one topic that reach a broker in the same turn of the
+ * event loop share a request. Each send has its own partition's response, so one partition's error is not the others'. A broker handles the
+ * requests of a connection one after the other, so no batch waits longer than it would behind the other requests. Partition leaders,
+ * connections, timeouts and the meaning of responses stay with kafkajs.
  *
- * Source: `produce` in kafkajs/src/broker/index.js, protocol/requests/produce/v3/request.js.
+ * Source: `produce` in kafkajs/src/broker/index.js, protocol/requests/produce/v3.
  */
 export const sendEncodedBatches = () => {
   interface Broker {
     readonly brokerAddress: string
-    readonly lookupRequest: (apiKey: number, definition: unknown) => Protocol<ProduceArguments, unknown>
-    produce: (args: ProduceArguments) => Promise<unknown>
+    readonly lookupRequest: (apiKey: number, definition: unknown) => Protocol<ProduceArguments, ResponseParser>
+    produce: (args: ProduceArguments) => Promise<ProduceResponse>
   }
   const { prototype } = require("kafkajs/src/broker/index.js") as { readonly prototype: Broker }
   const produce = prototype.produce
+  /** The request of each broker that further batches may join. */
+  const joinable = new WeakMap<Broker, Shared>()
+
+  const send = (broker: Broker, shared: Shared) => {
+    if (joinable.get(broker) === shared) joinable.delete(broker)
+    const parts = shared.parts.filter(({ reject, sending }) => {
+      if (sending.isGivenUp) reject(new Error("the batch was given up"))
+      else sending.broker = broker.brokerAddress
+      return !sending.isGivenUp
+    })
+    if (parts.length === 0) return
+    const sent = { ...shared, parts }
+    const view = oneRequestWith<Broker, ProduceArguments, ResponseParser>(broker, ({ request, response }) => {
+      if (request.apiVersion < firstVersion || request.apiVersion > lastVersion) {
+        throw new Error(`produce requests of version ${request.apiVersion} are not supported`)
+      }
+      const buffer = encodeRequest(sent)
+      return {
+        // The two names under which kafkajs reads an encoder's result.
+        request: { ...request, encode: () => Promise.resolve({ buf: buffer, buffer }) },
+        // kafkajs' parser fails the whole response for one partition's error.
+        response: { ...response, parse: (data) => Promise.resolve(data) }
+      }
+    })
+    produce.call(view, sent.args).then(
+      (response) => settle(sent, response),
+      (error: unknown) => parts.forEach(({ reject }) => reject(error))
+    )
+  }
+
+  const join = (broker: Broker, topic: string, args: ProduceArguments, part: Part) => {
+    const bytes = part.roomAndBatch.length
+    const before = joinable.get(broker)
+    const fits =
+      before !== undefined &&
+      before.topic === topic &&
+      before.bytes + bytes <= sharedBytes &&
+      before.parts.every(({ partition }) => partition !== part.partition)
+    if (fits) {
+      before.parts.push(part)
+      before.bytes += bytes
+      return
+    }
+    const shared: Shared = { topic, args, parts: [part], bytes }
+    joinable.set(broker, shared)
+    // After all promises that are settled already: the batches of one fetch are on their way here together.
+    process.nextTick(() => send(broker, shared))
+  }
+
   prototype.produce = function (this: Broker, args: ProduceArguments) {
     const data = args.topicData[0]
     const part = data?.partitions[0]
@@ -87,19 +200,12 @@ export const sendEncodedBatches = () => {
     if (data === undefined || part === undefined || message === undefined || sending === undefined) {
       return produce.call(this, args)
     }
-    if (sending.isGivenUp) return Promise.reject(new Error("the batch was given up"))
-    sending.broker = this.brokerAddress
     if (args.topicData.length + data.partitions.length + part.messages.length !== 3) {
       return Promise.reject(new Error("an encoded batch must be the only message of its send"))
     }
-    const broker = oneRequestWith<Broker, ProduceArguments, unknown>(this, ({ request, response }) => {
-      if (request.apiVersion < firstVersion || request.apiVersion > lastVersion) {
-        throw new Error(`produce requests of version ${request.apiVersion} are not supported`)
-      }
-      const buffer = completeRequest(args, data.topic, part.partition, message.value as Buffer)
-      // The two names under which kafkajs reads an encoder's result.
-      return { request: { ...request, encode: () => Promise.resolve({ buf: buffer, buffer }) }, response }
+    const roomAndBatch = message.value as Buffer
+    return new Promise((resolve, reject) => {
+      join(this, data.topic, args, { partition: part.partition, roomAndBatch, sending, resolve, reject })
     })
-    return produce.call(broker, args)
   }
 }

@@ -1,0 +1,59 @@
+/**
+ * Gathers work while sends are in flight, as Nagle's algorithm gathers bytes, and keeps fetches apart.
+ *
+ * A fetch, a send and a mark for each event would cost several times as much as for a few events together. The time of an acknowledgement is the
+ * measure: a fast broker leaves little to gather, and a slow one much. The distance of two fetches bounds the number of turns in a second. An event
+ * that comes after a pause waits for nothing.
+ */
+import { Context, Effect, Latch } from "effect"
+import * as Monotonic from "../platform/Monotonic.ts"
+
+export const GatheringSettings = Context.Reference<{
+  /** The longest wait for sends in flight. */
+  readonly longestMillis: number
+  /** The least time from the beginning of a fetch to that of the next one. 0 trades CPU for latency: the median is some 2 ms less. */
+  readonly apartMillis: number
+}>("paid-once/outbox/GatheringSettings", {
+  defaultValue: () => ({
+    // Above a healthy acknowledgement. A longer send, as to a partition whose leader is gone, must not delay the other partitions for long.
+    longestMillis: 5,
+    // At 500 events a second two or three share a turn. docs/performance.md has what an event costs with it and without.
+    apartMillis: 4
+  })
+})
+
+/** See {@link make}. */
+export interface Gathering {
+  /** A send begins, or waits for its sender. Returns what must be run at its end. */
+  readonly begin: () => Effect.Effect<void>
+  /** Waits until no send is in flight, but no longer than the settings say. */
+  readonly wait: Effect.Effect<void>
+  /** Waits until the next fetch may begin. */
+  readonly apart: Effect.Effect<void>
+}
+
+export const make = Effect.gen(function* () {
+  const { apartMillis, longestMillis } = yield* GatheringSettings
+  let sends = 0
+  let nextMillis = 0
+  const areSent = yield* Latch.make(true)
+  const end = Effect.sync(() => {
+    if (--sends === 0) areSent.openUnsafe()
+  })
+  return {
+    begin: () => {
+      sends++
+      areSent.closeUnsafe()
+      return end
+    },
+    wait: Effect.suspend(() =>
+      sends === 0 ? Effect.void : Effect.raceFirst(areSent.await, Effect.sleep(longestMillis))
+    ),
+    apart: Effect.clockWith((clock) => {
+      const now = Monotonic.millisUnsafe(clock)
+      const begin = Math.max(now, nextMillis)
+      nextMillis = begin + apartMillis
+      return begin > now ? Effect.sleep(begin - now) : Effect.void
+    })
+  } satisfies Gathering
+})

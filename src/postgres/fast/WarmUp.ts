@@ -1,0 +1,103 @@
+/**
+ * Makes the way of the first event as quick as that of the later ones, before this process takes its first lane.
+ *
+ * A new process has no connections, Postgres has planned none of its statements, and V8 has compiled none of its code. The first events pay for
+ * all of it, one after the other. A deploy does that to everybody.
+ *
+ * Nothing is sent or written. The statements look at a lane that nothing lies in, inside a transaction that is rolled back. They go to the plain
+ * {@link Queue}, without the decorators that count. A start never fails by it, and is never held back for longer than a limit.
+ */
+import { Array, Context, Data, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { Broker } from "../../brokers/Broker.ts"
+import { type StoredEvent, toRecords } from "../../brokers/Envelope.ts"
+import { type Lane, laneCount } from "../../outbox/Lane.ts"
+import { type Acknowledged, Queue } from "../../outbox/Queue.ts"
+
+export const WarmUpSettings = Context.Reference<{
+  /** The topics that events go to. */
+  readonly topics: ReadonlyArray<string>
+  /** A start waits no longer for it. */
+  readonly limitMillis: number
+}>("paid-once/postgres/WarmUpSettings", {
+  // Far above what it takes on slow cores. A start without a broker or a database waits longer for other parts.
+  defaultValue: () => ({ topics: [], limitMillis: 2_000 })
+})
+
+/** Connections that a dispatcher uses at once while it keeps up: for a fetch, two marks and a poll. */
+const connections = 4
+
+/** The widths that the queue pads a mark to, up to a run of each lane. */
+const widths = [1, 2, 4, 8, 16, 32, 64]
+
+/** V8 compiles a function's hot loops within some dozen runs. Not measured more finely. */
+const repetitions = 50
+
+/** No event has these lanes. The queue orders a mark's runs by lane, so each run has its own. */
+const nowhere = (index: number) => (laneCount + index) as Lane
+
+const event: StoredEvent = {
+  eventId: "00000000-0000-7000-8000-000000000000",
+  topic: "",
+  eventType: "WarmedUp",
+  schemaVersion: 1,
+  aggregateType: "WarmUp",
+  aggregateId: "00000000-0000-7000-8000-000000000000",
+  aggregateVersion: 1,
+  occurredAt: "2000-01-01T00:00:00.000Z",
+  traceId: "0".repeat(32),
+  spanId: "0".repeat(16),
+  data: JSON.stringify({ text: "x".repeat(200) })
+}
+
+/** Ends the transaction. */
+class Undo extends Data.TaggedError("Undo") {}
+
+/** Plans the statements on one connection. */
+const statements = Effect.gen(function* () {
+  const queue = yield* Queue
+  const sql = yield* SqlClient.SqlClient
+  const runs = (width: number): ReadonlyArray<Acknowledged> =>
+    Array.makeBy(width, (index) => ({
+      lane: nowhere(index),
+      topic: "",
+      events: [],
+      receipt: { partition: 0, baseOffset: 0n }
+    }))
+  // With a low-water mark, which the lanes get after a second, the statement is another one.
+  const views = [{ lane: nowhere(0) }, { lane: nowhere(0), from: { seq: 0n, server: "none" } }]
+  const all = Effect.gen(function* () {
+    for (const view of views) {
+      yield* queue.ready([view])
+      yield* queue.fetch([{ ...view, events: 1, bytes: 1 }])
+    }
+    for (const width of widths) yield* queue.mark(runs(width))
+    return yield* new Undo()
+  })
+  yield* sql.withTransaction(all).pipe(Effect.catchTag("Undo", () => Effect.void))
+})
+
+const rehearsal = Effect.fnUntraced(function* (topic: string) {
+  const { rehearse } = yield* Broker
+  for (let count = 0; count < repetitions; count++) {
+    const records = toRecords([event, ...Array.makeBy(count % 16, () => event)])
+    if (rehearse !== undefined) yield* rehearse({ topic, partition: 0, records })
+  }
+})
+
+/** The first events meet what is wrong here, and tell it. */
+const tried = <A, E, R>(part: Effect.Effect<A, E, R>) =>
+  Effect.catchCause(part, (cause) => Effect.logDebug("warming up was cut short", cause))
+
+/** Belongs below the ownership of lanes: it is built first. */
+export const layer: Layer.Layer<never, never, Queue | Broker | SqlClient.SqlClient> = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const { limitMillis, topics } = yield* WarmUpSettings
+    const planned = Effect.replicateEffect(statements, connections, { concurrency: "unbounded", discard: true })
+    const rehearsed = Effect.forEach(topics, rehearsal, { discard: true })
+    yield* Effect.timeoutOption(
+      Effect.all([tried(planned), tried(rehearsed)], { concurrency: "unbounded", discard: true }),
+      limitMillis
+    )
+  })
+)

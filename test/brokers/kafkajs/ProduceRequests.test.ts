@@ -1,0 +1,151 @@
+/** Batches that share a produce request, on a real Kafka, and responses that no Kafka should send. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Result } from "effect"
+import kafkajs from "kafkajs"
+import { createRequire } from "node:module"
+import { inject } from "vitest"
+import { applyPatches } from "../../../src/brokers/kafkajs/KafkaPatches.ts"
+import { encodedBatch, requestHeadBytes, type Sending } from "../../../src/brokers/kafkajs/patches/ProduceRequests.ts"
+import { newTopic, publish } from "../../contracts/BrokerHarness.ts"
+import { ApiKey } from "../../support/TcpProxy.ts"
+import * as KafkaMember from "./KafkaMember.ts"
+
+// Once more than KafkaClient.ts: a patch that patched itself would lose answers.
+applyPatches()
+
+const bootstrapServers = inject("kafkaBrokers")
+if (bootstrapServers === null) {
+  const missing = `only a part of ProduceRequests.test.ts ran (shared requests on a real Kafka): ${inject("kafkaMissing")}`
+  if (process.env["CI"] === "true") throw new Error(missing)
+  console.warn(`SKIPPED: ${missing}`)
+}
+
+describe.skipIf(bootstrapServers === null)("on a real Kafka", () => {
+  it.live(
+    "batches of several partitions share a request, and each is acknowledged with its own offset or refused by itself",
+    () =>
+      Effect.gen(function* () {
+        const member = yield* KafkaMember.make(bootstrapServers ?? "")
+        const { topic } = yield* newTopic(member, 4)
+        const admin = KafkaMember.kafkajs(bootstrapServers ?? "").admin()
+        yield* Effect.promise(() =>
+          admin.alterConfigs({
+            validateOnly: false,
+            resources: [
+              {
+                type: kafkajs.ConfigResourceTypes.TOPIC,
+                name: KafkaMember.prefix + topic,
+                configEntries: [{ name: "max.message.bytes", value: "1000" }]
+              }
+            ]
+          })
+        )
+        yield* Effect.addFinalizer(() => Effect.promise(() => admin.disconnect()))
+        yield* publish(member, topic, ["warm", "up"], 1)
+        const requests = Effect.map(member.proxy.counters, ({ requestFrames }) => requestFrames[ApiKey.Produce]!)
+        const before = yield* requests
+        const results = yield* Effect.all(
+          [["a"], ["b"], ["x".repeat(2_000)], ["c", "d"]].map((values, partition) =>
+            Effect.result(publish(member, topic, values, partition))
+          ),
+          { concurrency: "unbounded" }
+        )
+        assert.deepStrictEqual(
+          results.map(Result.match({ onSuccess: ({ baseOffset }) => baseOffset, onFailure: ({ _tag }) => _tag })),
+          [0n, 2n, "MessageRejected", 0n]
+        )
+        assert.strictEqual((yield* requests) - before, 1)
+      }).pipe(Effect.scoped),
+    60_000
+  )
+})
+
+type Response = {
+  readonly topics: ReadonlyArray<{
+    readonly topicName: string
+    readonly partitions: ReadonlyArray<{ readonly partition: number; readonly errorCode: number }>
+  }>
+}
+
+const require = createRequire(import.meta.url)
+const { prototype } = require("kafkajs/src/broker/index.js") as {
+  readonly prototype: { readonly produce: (args: object) => Promise<Response> }
+}
+const sendRequest = Object.getOwnPropertySymbols(prototype).find(({ description }) =>
+  description?.endsWith("sendRequest")
+)!
+
+/** A kafkajs broker that counts requests and answers each of them with `response`. */
+const brokerWith = (response: Response) => {
+  const requests: Array<number> = []
+  const broker = Object.create(prototype, {
+    brokerAddress: { value: "127.0.0.1:9092" },
+    lookupRequest: {
+      value: () => () => ({
+        request: { apiVersion: 7 },
+        response: { parse: () => Promise.reject(new Error("the parser of kafkajs")) }
+      })
+    },
+    [sendRequest]: {
+      value: async (exchange: {
+        readonly request: { readonly encode: () => Promise<{ readonly buf: Buffer }> }
+        readonly response: { readonly parse: (data: Response) => Promise<Response> }
+      }) => {
+        requests.push((await exchange.request.encode()).buf.length)
+        return await exchange.response.parse(response)
+      }
+    }
+  }) as typeof prototype
+  const send = (partition: number, bytes = 10, sending: Sending = { isGivenUp: false, broker: undefined }) =>
+    broker.produce({
+      acks: -1,
+      timeout: 1_000,
+      topicData: [
+        {
+          topic: "orders",
+          partitions: [
+            {
+              partition,
+              messages: [encodedBatch(partition, Buffer.alloc(requestHeadBytes("orders") + bytes), sending)]
+            }
+          ]
+        }
+      ]
+    })
+  return { requests, send }
+}
+
+const answer = (...partitions: ReadonlyArray<number>): Response => ({
+  topics: [{ topicName: "orders", partitions: partitions.map((partition) => ({ partition, errorCode: 0 })) }]
+})
+
+it("a response that lacks a partition, or names another one, confirms none of the batches", async () => {
+  for (const response of [answer(0), answer(0, 2), answer(0, 1, 2), answer(0, 0), { topics: [] }]) {
+    const { send } = brokerWith(response)
+    // Whole, so that the producer finds that it does not name exactly its partition.
+    assert.deepStrictEqual(await Promise.all([send(0), send(1)]), [response, response])
+  }
+})
+
+it("each batch gets the response of its own partition", async () => {
+  const { requests, send } = brokerWith(answer(1, 0))
+  assert.deepStrictEqual(await Promise.all([send(0), send(1)]), [answer(0), answer(1)])
+  assert.strictEqual(requests.length, 1)
+})
+
+it("a batch that was given up is not written, and those beside it are", async () => {
+  const { requests, send } = brokerWith(answer(0))
+  const [kept, dropped] = await Promise.allSettled([send(0), send(1, 10, { isGivenUp: true, broker: undefined })])
+  assert.strictEqual(kept.status, "fulfilled")
+  assert.strictEqual(dropped.status, "rejected")
+  assert.deepStrictEqual(requests, [requestHeadBytes("orders") + 10])
+})
+
+it("large batches and batches of one partition don't share a request", async () => {
+  const large = brokerWith(answer(0))
+  await Promise.all([large.send(0, 200_000), large.send(1, 200_000)])
+  assert.strictEqual(large.requests.length, 2)
+  const same = brokerWith(answer(0))
+  await Promise.all([same.send(0), same.send(0)])
+  assert.strictEqual(same.requests.length, 2)
+})

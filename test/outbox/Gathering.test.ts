@@ -1,0 +1,132 @@
+/** What happens to ready lanes and acknowledgements while sends are in flight. Every part is real, and the broker waits where a test says so. */
+import { assert, it } from "@effect/vitest"
+import { Deferred, Effect } from "effect"
+import { TestClock } from "effect/testing"
+import * as Gathering from "../../src/outbox/Gathering.ts"
+import * as Counters from "../support/Counters.ts"
+import { append, start, writer } from "../support/Dispatchers.ts"
+import * as Ledger from "../support/Ledger.ts"
+
+/** A dispatcher whose sends wait for the gate of their partition, and the lanes of its fetches and marks. */
+const gated = Effect.fnUntraced(function* (
+  settings: Partial<{ readonly longestMillis: number; readonly apartMillis: number }> = {}
+) {
+  const gates = yield* Effect.forEach([0, 1, 2], () => Deferred.make<void>())
+  const begun = yield* Effect.forEach([0, 1, 2], () => Deferred.make<void>())
+  const fetches: Array<ReadonlyArray<number>> = []
+  const marks: Array<ReadonlyArray<number>> = []
+  const dispatcher = start(
+    (batch, broker) =>
+      Deferred.succeed(begun[batch.partition]!, undefined).pipe(
+        Effect.andThen(Deferred.await(gates[batch.partition]!)),
+        Effect.andThen(broker.publish(batch))
+      ),
+    (queue) => ({
+      fetch: (parts) =>
+        Effect.tap(queue.fetch(parts), (fetched) =>
+          Effect.sync(() => {
+            const found = fetched.filter(({ events }) => events.length > 0).map(({ lane }) => lane)
+            if (found.length > 0) fetches.push(found.toSorted((one, other) => one - other))
+          })
+        ),
+      mark: (runs) =>
+        Effect.andThen(
+          Effect.sync(() => marks.push(runs.map(({ lane }) => lane).toSorted((one, other) => one - other))),
+          queue.mark(runs)
+        )
+    })
+  )
+  yield* Effect.provideService(dispatcher, Gathering.GatheringSettings, {
+    longestMillis: 5,
+    apartMillis: 0,
+    ...settings
+  })
+  yield* Effect.addFinalizer(() => Effect.forEach(gates, (gate) => Deferred.succeed(gate, undefined)))
+  return {
+    fetches,
+    marks,
+    begun: (partition: number) => Deferred.await(begun[partition]!),
+    open: (partition: number) => Deferred.succeed(gates[partition]!, undefined)
+  }
+})
+
+const published = (count: number) =>
+  Counters.eventually(
+    `${count} events`,
+    Effect.map(Ledger.countEmbedded, (found) => found === count)
+  )
+
+/** Longer than a test: whatever waits goes on because the sends have ended. */
+const longestMillis = 600_000
+
+it.live("lanes that become ready during a send are fetched together after it", () =>
+  Effect.gen(function* () {
+    const { begun, fetches, open } = yield* gated({ longestMillis })
+    yield* append(0)
+    yield* begun(0)
+    for (const lane of [8, 16, 24]) yield* append(lane)
+    yield* open(0)
+    yield* Counters.drained
+    assert.deepStrictEqual(fetches, [[0], [8, 16, 24]])
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("acknowledgements of sends that end one after the other are marked together", () =>
+  Effect.gen(function* () {
+    const { begun, marks, open } = yield* gated({ longestMillis })
+    yield* append(2)
+    yield* begun(2)
+    yield* append(0)
+    yield* append(1)
+    yield* open(2)
+    yield* begun(0)
+    yield* begun(1)
+    yield* open(0)
+    yield* published(2)
+    yield* open(1)
+    yield* Counters.drained
+    assert.deepStrictEqual(marks, [[2], [0, 1]])
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a send without an answer delays the other partitions by the longest wait, and no more", () =>
+  Effect.gen(function* () {
+    const { begun, open } = yield* gated()
+    yield* open(1)
+    yield* append(0)
+    yield* begun(0)
+    yield* append(1)
+    yield* published(1)
+    yield* open(0)
+    yield* Counters.drained
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("lanes that become ready soon after a fetch are fetched together, though nothing is being sent", () =>
+  Effect.gen(function* () {
+    // Far longer than two small transactions take on a busy machine.
+    const { fetches, open } = yield* gated({ apartMillis: 2_000 })
+    yield* open(0)
+    yield* append(0)
+    yield* published(1)
+    yield* append(8)
+    yield* append(16)
+    yield* Counters.drained
+    assert.deepStrictEqual(fetches, [[0], [8, 16]])
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.effect("a fetch after a pause begins at once, and the next one the whole distance after it", () =>
+  Effect.gen(function* () {
+    const { apart } = yield* Gathering.make
+    yield* TestClock.adjust("1 second")
+    yield* apart
+    const second = yield* Effect.forkChild(apart, { startImmediately: true })
+    yield* TestClock.adjust("3 millis")
+    assert.isUndefined(second.pollUnsafe())
+    yield* TestClock.adjust("1 millis")
+    assert.isDefined(second.pollUnsafe())
+    yield* TestClock.adjust("4 millis")
+    yield* apart
+  })
+)
