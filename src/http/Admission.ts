@@ -187,33 +187,33 @@ export const make = Effect.fnUntraced(function* (server: Http.Server, name: "ser
   const around = <E, R>(
     app: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>
   ): Effect.Effect<HttpServerResponse.HttpServerResponse, E, R | HttpServerRequest.HttpServerRequest> =>
-    Effect.gen(function* () {
-      const request = yield* HttpServerRequest.HttpServerRequest
+    Effect.contextWith((context: Context.Context<R | HttpServerRequest.HttpServerRequest>) => {
+      const request = Context.get(
+        context as Context.Context<HttpServerRequest.HttpServerRequest>,
+        HttpServerRequest.HttpServerRequest
+      )
       // Both servers speak HTTP/1.1 alone.
       const response = NodeHttpServerRequest.toServerResponse(request) as Http.ServerResponse
       const problem = singleHeaders(response.req)
-      // The client may have left while its request waited for its turn.
-      const present = Effect.suspend(() => (response.req.socket.destroyed ? Effect.succeed(toResponse(busy)) : app))
-      const answer = problem === undefined ? present : Effect.succeed(toResponse(problem))
-      if (isLiveness(request)) return yield* answer
+      const answer = problem === undefined ? app : Effect.succeed(toResponse(problem))
+      if (isLiveness(request)) return answer
       const places = watchers.get(request.url.split("?", 1)[0]!) ?? users
-      const { isProven, name } = yield* Caller
+      const { isProven, name } = Context.get(context, Caller)
       const caller = isProven ? `key ${name}` : `address ${networkOf(response.req.socket.remoteAddress ?? "")}`
       const work = places.take(response, caller)
       if (work instanceof Problem) {
-        yield* Metric.update(refusedBy(work), 1)
-        return toResponse(work)
+        refusedBy(work).updateUnsafe(1, context)
+        return Effect.succeed(toResponse(work))
       }
-      return yield* (places === users ? Turn.take(turns, answer) : answer).pipe(
-        Effect.onExit((exit) =>
-          Effect.sync(() => {
-            work.answeredMillis = performance.now()
-            const done = () => places.inWork.delete(work)
-            if (Exit.isSuccess(exit) && isEndless(exit.value)) done()
-            else connections.onceAnswered(response, done)
-          })
-        )
-      )
+      // The client may have left while its request waited for its turn.
+      const present = Effect.suspend(() => (response.req.socket.destroyed ? Effect.succeed(toResponse(busy)) : answer))
+      return Effect.onExitPrimitive(places === users ? Turn.take(turns, present) : answer, (exit) => {
+        work.answeredMillis = performance.now()
+        const done = () => places.inWork.delete(work)
+        if (Exit.isSuccess(exit) && isEndless(exit.value)) done()
+        else connections.onceAnswered(response, done)
+        return undefined
+      })
     })
 
   return { around, connections }

@@ -19,7 +19,7 @@ const maxArrayLength = 1_000
 
 const parseOptions = { errors: "all", onExcessProperty: "error" } as const
 
-/** The request's body of at most `maxBytes`, decoded; or the {@link Problem} to answer with. */
+/** The request's body of at most `maxBytes`, decoded; or the {@link Problem} to answer with. To be made once, and not for each request. */
 export const decode = <A, I>(
   schema: Schema.ConstraintCodec<A, I>,
   maxBytes: number = maxBodyBytes
@@ -117,19 +117,26 @@ export const bytes = Effect.fnUntraced(function* (
     })
   }
   // Counts the bytes that arrive: a chunked body does not announce its length.
-  const body = yield* Turn.aside(RequestBytes.read(request, maxBytes)).pipe(
-    Effect.mapError((unreadable) => (unreadable === "too large" ? tooLarge(maxBytes) : refuse("ended before its time")))
-  )
+  const body =
+    RequestBytes.arrivedBody(request) ??
+    (yield* Turn.aside(RequestBytes.read(request, maxBytes)).pipe(
+      Effect.mapError((unreadable) =>
+        unreadable === "too large" ? tooLarge(maxBytes) : refuse("ended before its time")
+      )
+    ))
+  if (body.length > maxBytes) return yield* tooLarge(maxBytes)
   if (body.length === 0) return yield* refuse("must be JSON, and is empty")
   return body
 })
+
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
 /** The text of a body. Checks the bounds of {@link JsonBounds} and the encoding. */
 export const textOf = Effect.fnUntraced(function* (bytes: Uint8Array): Effect.fn.Return<string, Problem> {
   const exceeded = JsonBounds.exceededBy(bytes)
   if (exceeded !== undefined) return yield* refuse(exceeded)
   try {
-    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes)
+    return utf8.decode(bytes)
   } catch {
     return yield* refuse("must be UTF-8, and has bytes that are not")
   }

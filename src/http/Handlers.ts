@@ -9,7 +9,7 @@ import {
   type WebhookRefused
 } from "../application/GatewayWebhook.ts"
 import type { FinalAnswer, IdempotencyKey, KeyedRequest, KeyReused } from "../application/Idempotency.ts"
-import { type OrderNotFound, Orders } from "../application/Orders.ts"
+import { encodeView, type OrderNotFound, Orders } from "../application/Orders.ts"
 import { type PaymentNotFound, type PaymentOpen, Payments } from "../application/Payments.ts"
 import { type PaymentInProgress, PayOrder, type PayResult, type TooManyPayments } from "../application/PayOrder.ts"
 import { PlaceOrder } from "../application/PlaceOrder.ts"
@@ -25,7 +25,7 @@ import { Api } from "./Api.ts"
 import * as Body from "./Body.ts"
 import { Caller } from "./access/Caller.ts"
 import { Health } from "./Health.ts"
-import { HealthApi } from "./HealthApi.ts"
+import { HealthApi, live } from "./HealthApi.ts"
 import { NewOrderBody, PayBody, type PaymentPending } from "./OrdersApi.ts"
 import { maxReportBytes } from "./PaymentsApi.ts"
 import { contentType as problemType, Problem, toResponse } from "./Problems.ts"
@@ -136,6 +136,11 @@ const toOrder = ({ body, paymentId, status }: FinalAnswer, retrySeconds: string)
     paymentId === undefined ? undefined : { location: `/payments/${paymentId}`, "retry-after": retrySeconds }
   )
 
+// Made once: a decoder for each request would cost as much as the decoding.
+const newOrderBody = Body.decode(NewOrderBody)
+const payBody = Body.decode(PayBody)
+const reportBody = Body.decode(ReportBody)
+
 const ordersLayer = RequestContext.group(
   Api,
   "orders",
@@ -150,7 +155,7 @@ const ordersLayer = RequestContext.group(
       .handleRaw("place", ({ headers }) =>
         refusing(
           Effect.gen(function* () {
-            const order = yield* Body.decode(NewOrderBody)
+            const order = yield* newOrderBody
             const key = headers["idempotency-key"]
             const placed = yield* placeOrder.place(order, key && (yield* keyed("/orders", key, order)))
             return json(201, placed.body, { location: `/orders/${placed.orderId}` })
@@ -160,7 +165,7 @@ const ordersLayer = RequestContext.group(
       .handleRaw("pay", ({ headers, params }) =>
         refusing(
           Effect.gen(function* () {
-            const body = yield* Body.decode(PayBody)
+            const body = yield* payBody
             const request = yield* keyed(`/orders/${params.id}/pay`, headers["idempotency-key"], body)
             return toAnswer(params.id, yield* payOrder.pay(params.id, body.paymentMethod, request))
           })
@@ -182,7 +187,9 @@ const ordersLayer = RequestContext.group(
           })
         )
       )
-      .handle("get", ({ params }) => refusing(orders.get(params.id)))
+      .handleRaw("get", ({ params }) =>
+        refusing(Effect.map(orders.get(params.id), (order) => json(200, encodeView(order))))
+      )
       .handle("list", ({ query }) => orders.list(query))
       .handle("timeline", ({ params, query }) => refusing(timeline.of(params.id, query.cursor)))
   })
@@ -206,7 +213,7 @@ const reportsLayer = RequestContext.group(
       .handleRaw("request", () =>
         refusing(
           Effect.gen(function* () {
-            const taskId = yield* reports.request(yield* Body.decode(ReportBody))
+            const taskId = yield* reports.request(yield* reportBody)
             const location = `/reports/${taskId}`
             return json(202, JSON.stringify(yield* reports.get(taskId)), { location, "retry-after": taskRetrySeconds })
           })
@@ -258,7 +265,7 @@ export const healthLayer = RequestContext.group(
   Effect.fn(function* (handlers) {
     const health = yield* Health
     return handlers
-      .handle("live", () => Effect.succeed({ status: "live" as const }))
+      .handleRaw("live", () => live)
       .handle("ready", () =>
         Effect.map(health.report, (report) =>
           report.status === "unready"

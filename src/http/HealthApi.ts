@@ -1,13 +1,21 @@
 /** The group `health`, which every process that listens has. */
-import { Schema } from "effect"
+import { Effect, Schema } from "effect"
+import { HttpServerResponse } from "effect/http"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { HealthReport } from "./Health.ts"
 import { RequestProblems } from "./RequestProblems.ts"
 
+const Liveness = Schema.Struct({ status: Schema.Literal("live") })
+
+export const livePath = "/health/live"
+
+/** The answer to {@link livePath}. It is always the same, so it is encoded once. */
+export const live = Effect.succeed(HttpServerResponse.jsonUnsafe({ status: "live" } satisfies typeof Liveness.Encoded))
+
 export const HealthGroup = HttpApiGroup.make("health")
   .add(
-    HttpApiEndpoint.get("live", "/health/live", {
-      success: Schema.Struct({ status: Schema.Literal("live") })
+    HttpApiEndpoint.get("live", livePath, {
+      success: Liveness
     }).annotateMerge(OpenApi.annotations({ summary: "Whether the process answers" })),
     HttpApiEndpoint.get("ready", "/health/ready", {
       success: HealthReport,

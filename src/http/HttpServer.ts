@@ -11,7 +11,7 @@ import { HttpRouter, UrlParams } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import type { SqlClient } from "effect/sql"
 import * as Http from "node:http"
-import type { AddressInfo, Socket } from "node:net"
+import type { AddressInfo } from "node:net"
 import type { CancelOrder } from "../application/CancelOrder.ts"
 import type { GatewayWebhook } from "../application/GatewayWebhook.ts"
 import type { Orders } from "../application/Orders.ts"
@@ -38,10 +38,12 @@ import { Health, type HealthParts, Readiness } from "./Health.ts"
 import { HealthApi } from "./HealthApi.ts"
 import * as Metrics from "./Metrics.ts"
 import * as Observe from "./Observe.ts"
+import { answerInvalid } from "./InvalidHttp.ts"
 import { Problem, contentType as problemType, toJson } from "./Problems.ts"
 import { RateLimits } from "./access/RateLimits.ts"
 import * as RequestContext from "./RequestContext.ts"
 import { RequestProblems } from "./RequestProblems.ts"
+import * as RequestTrace from "./RequestTrace.ts"
 import * as SecurityHeaders from "./access/SecurityHeaders.ts"
 import * as WriteProbe from "./WriteProbe.ts"
 
@@ -106,37 +108,8 @@ export const makeNodeServer = (): Http.Server => {
     const problem = new Problem({ status: 417, detail: `nobody can meet the expectation ${headers.expect}` })
     response.writeHead(problem.status, { connection: "close", "content-type": problemType }).end(toJson(problem))
   })
-  server.on(
-    "clientError",
-    (error: NodeJS.ErrnoException, socket: Socket & { readonly _httpMessage?: Http.ServerResponse | null }) => {
-      // A second answer inside one that has begun would corrupt it.
-      if (!socket.writable || error.code === "ECONNRESET" || socket._httpMessage?.headersSent === true) {
-        socket.destroy()
-        return
-      }
-      const problem = ofParser(error.code)
-      const body = toJson(problem)
-      socket.end(
-        `HTTP/1.1 ${problem.status} ${Http.STATUS_CODES[problem.status]}\r\nConnection: close\r\nContent-Type: ${problemType}\r\n` +
-          `${SecurityHeaders.lines}Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
-      )
-    }
-  )
+  server.on("clientError", answerInvalid)
   return server
-}
-
-const ofParser = (code: string | undefined): Problem => {
-  switch (code) {
-    case "HPE_HEADER_OVERFLOW":
-      return new Problem({ status: 431, detail: `the headers are larger than ${Http.maxHeaderSize} bytes` })
-    case "ERR_HTTP_REQUEST_TIMEOUT":
-      return new Problem({ status: 408, detail: "the request did not arrive in time" })
-    default:
-      return new Problem({
-        status: 400,
-        detail: `the request is not valid HTTP${code === undefined ? "" : ` (${code})`}`
-      })
-  }
 }
 
 /**
@@ -244,8 +217,7 @@ const serve = Effect.fnUntraced(function* <R>(
   const router = yield* Effect.provideService(HttpRouter.make, HttpRouter.RouterConfig, routerConfig)
   yield* Layer.build(Layer.provide(routes, Layer.succeed(HttpRouter.HttpRouter, router)))
   const { address, around, drain, server } = yield* listen(settings, "PORT")
-  // Effect opens a span for every request only where there is a middleware, even an empty one. Events carry its trace.
-  const serving = server.serve(yield* Access.identifying(around(router.asHttpEffect())), (handled) => handled)
+  const serving = RequestTrace.serve(server, yield* Access.identifying(around(router.asHttpEffect())))
   // Else the span of the console's link would have its token.
   const redacting = Effect.updateService(serving, UrlParams.CurrentRedactedNames, (names) => [...names, "token"])
   yield* RequestContext.starting(redacting)

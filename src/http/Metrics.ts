@@ -3,17 +3,30 @@ import { Effect, Metric } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { PrometheusMetrics } from "effect/observability"
 import { monitorEventLoopDelay } from "node:perf_hooks"
+import { seriesOf } from "../platform/MetricSeries.ts"
 
-export const requestsTotal = Metric.counter("http_requests_total", {
-  description: "HTTP requests by method, route and status",
-  incremental: true
-})
+/** Requests, by method, route and status. */
+export const requests = seriesOf(
+  (attributes) =>
+    Metric.counter("http_requests_total", {
+      description: "HTTP requests by method, route and status",
+      incremental: true,
+      attributes
+    }),
+  ["method", "route", "status"]
+)
 
-export const requestDuration = Metric.histogram("http_request_duration_seconds", {
-  description: "Time from a request's headers to its answer, in seconds",
-  // From a cached answer to the gateway's timeout: twelve buckets, each about twice the last where answers usually fall.
-  boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
-})
+/** The times of requests in seconds, by method and route. */
+export const durations = seriesOf(
+  (attributes) =>
+    Metric.histogram("http_request_duration_seconds", {
+      description: "Time from a request's headers to its answer, in seconds",
+      // From a cached answer to the gateway's timeout: twelve buckets, each about twice the last where answers usually fall.
+      boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
+      attributes
+    }),
+  ["method", "route"]
+)
 
 const residentMemory = Metric.gauge("process_resident_memory_bytes", { description: "Resident memory in bytes" })
 const heapUsed = Metric.gauge("nodejs_heap_size_used_bytes", { description: "Heap of JavaScript in use, in bytes" })

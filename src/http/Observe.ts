@@ -1,14 +1,14 @@
 /**
  * The middleware around every request: the answer where no handler gave one, the metrics, and the log line.
  */
-import { Cause, Effect, Exit, Metric, Option } from "effect"
+import { Cause, Context, Effect, Exit, LogLevel, References } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import * as DatabaseOutage from "../platform/DatabaseOutage.ts"
-import { seriesOf } from "../platform/MetricSeries.ts"
 import * as Tracing from "../platform/Tracing.ts"
 import * as Provenance from "./access/Provenance.ts"
 import { Readiness } from "./Health.ts"
-import { requestDuration, requestsTotal } from "./Metrics.ts"
+import { live, livePath } from "./HealthApi.ts"
+import { durations, requests } from "./Metrics.ts"
 import { badRequest, Problem, toResponse } from "./Problems.ts"
 import { WriteProbe } from "./WriteProbe.ts"
 
@@ -77,9 +77,8 @@ const otherSpelling = /;|%(?:2[de]|3\d|4[1-9a-f]|5[\daf]|6[1-9a-f]|7[\dae])/i
 export const nowhere = () => new Problem({ status: 404, detail: "there is nothing at this path" })
 
 /** A path has one spelling, so that a proxy's rules for it hold, and idempotency keys belong to it. */
-const spelled = Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ url }) =>
-  otherSpelling.test(url.split(/[?#]/, 1)[0]!) ? Effect.fail(nowhere()) : Effect.void
-)
+const misspelling = ({ url }: HttpServerRequest.HttpServerRequest): Problem | undefined =>
+  otherSpelling.test(url.split(/[?#]/, 1)[0]!) ? nowhere() : undefined
 
 const isDecodable = (segment: string): boolean => {
   try {
@@ -119,8 +118,9 @@ const toProblem = (
     : new Problem({ status: 500, detail: "something went wrong on our side; it has been logged", members })
 }
 
-const requests = seriesOf(requestsTotal, ["method", "route", "status"])
-const durations = seriesOf(requestDuration, ["method", "route"])
+/** In its usual spelling. In any other, the router finds it. */
+const isLiveness = ({ method, url }: HttpServerRequest.HttpServerRequest): boolean =>
+  method === "GET" && url === livePath
 
 /** Wraps every route of the router, and requests without a route. `otherPaths` are the routes beside the API's. */
 export const layer = (api: RoutedApi, otherPaths: ReadonlyArray<string>) =>
@@ -128,52 +128,74 @@ export const layer = (api: RoutedApi, otherPaths: ReadonlyArray<string>) =>
     Effect.gen(function* () {
       const readiness = yield* Readiness
       const probe = yield* WriteProbe
-      const admit = Effect.andThen(yield* Provenance.make, spelled)
+      const provenance = yield* Provenance.make
+      const refusalOf = (request: HttpServerRequest.HttpServerRequest) =>
+        provenance(Provenance.messageOf(request)) ?? misspelling(request)
       const knownRoutes = routesOf(api, otherPaths)
-      return (handler) =>
-        Effect.gen(function* () {
-          const request = yield* HttpServerRequest.HttpServerRequest
-          const span = yield* Tracing.current
-          const traceId = span?.traceId
-          const startedMillis = performance.now()
-          const exit = yield* Effect.matchEffect(admit, {
-            onFailure: (problem) => Effect.succeed(toResponse(problem)),
-            onSuccess: () => handler
-          }).pipe(Effect.exit)
-          // A client that hung up gets no answer; the server ends such a request itself.
-          const aborted = Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)
-          let response = Exit.isSuccess(exit)
-            ? exit.value
-            : toResponse(toProblem(exit.cause, request, knownRoutes, traceId))
-          // The trace id, for a client's questions about this request.
-          if (span !== undefined)
-            response = HttpServerResponse.setHeader(response, "traceparent", Tracing.toTraceparent(span))
-          if ((yield* readiness.phase) === "draining")
-            response = HttpServerResponse.setHeader(response, "connection", "close")
 
-          const seconds = (performance.now() - startedMillis) / 1000
-          // Unknown paths share one label: each of them would otherwise be a time series.
-          const route = Option.match(yield* Effect.serviceOption(HttpRouter.RouteContext), {
-            onNone: () => "unmatched",
-            onSome: (context) => context.route.path as string
+      /** The answer of a request that has ended, and its metrics and log line. Plain code, except where there is something to tell. */
+      const observed = <E>(
+        exit: Exit.Exit<HttpServerResponse.HttpServerResponse, E>,
+        request: HttpServerRequest.HttpServerRequest,
+        startedMillis: number,
+        phase: Effect.Success<typeof readiness.phase>,
+        context: Context.Context<never>
+      ) => {
+        const span = Tracing.spanOf(context)
+        // A client that hung up gets no answer; the server ends such a request itself.
+        const aborted = Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)
+        let response = Exit.isSuccess(exit)
+          ? exit.value
+          : toResponse(toProblem(exit.cause, request, knownRoutes, span?.traceId))
+        // The trace id, for a client's questions about this request.
+        if (span !== undefined)
+          response = HttpServerResponse.setHeader(response, "traceparent", Tracing.toTraceparent(span))
+        if (phase === "draining") response = HttpServerResponse.setHeader(response, "connection", "close")
+
+        const seconds = (performance.now() - startedMillis) / 1000
+        // Unknown paths share one label: each of them would otherwise be a time series.
+        const route: string =
+          Context.getOrUndefined(context as Context.Context<HttpRouter.RouteContext>, HttpRouter.RouteContext)?.route
+            .path ?? (isLiveness(request) ? livePath : "unmatched")
+        const status = aborted ? "aborted" : String(response.status)
+        const { method } = request
+        requests(method, route, status).updateUnsafe(1, context)
+        durations(method, route).updateUnsafe(seconds, context)
+        const answer = aborted ? Effect.failCause(exit.cause) : Effect.succeed(response)
+        // Of an outage the probe tells, in a line for all of its requests.
+        const isOutage = Exit.isFailure(exit) && DatabaseOutage.inCause(exit.cause) !== undefined
+        const failed = Exit.isFailure(exit) && !aborted && !isOutage && response.status >= 500
+        const isTold = failed || LogLevel.isLessThanOrEqualTo(Context.get(context, References.MinimumLogLevel), "Debug")
+        if (!isOutage && !isTold) return answer
+        return (failed ? Effect.logError("request failed", exit.cause) : Effect.logDebug("request")).pipe(
+          Effect.annotateLogs({
+            "http.method": method,
+            "http.route": route,
+            "http.status": status,
+            "http.duration_millis": Math.round(seconds * 1000)
+          }),
+          Effect.andThen(isOutage ? probe.doubt : Effect.void),
+          Effect.andThen(answer)
+        )
+      }
+
+      return (handler) =>
+        Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
+          const startedMillis = performance.now()
+          const refusal = refusalOf(request)
+          const ended = <E>(exit: Exit.Exit<HttpServerResponse.HttpServerResponse, E>) =>
+            Effect.flatMap(readiness.phase, (phase) =>
+              // With the route, which the router has added.
+              Effect.contextWith((context: Context.Context<never>) =>
+                observed(exit, request, startedMillis, phase, context)
+              )
+            )
+          // Liveness waits for nothing, and asks neither the router nor the API.
+          const answer = isLiveness(request) ? live : handler
+          return Effect.matchCauseEffect(refusal === undefined ? answer : Effect.succeed(toResponse(refusal)), {
+            onSuccess: (response) => ended(Exit.succeed(response)),
+            onFailure: (cause) => ended(Exit.failCause(cause))
           })
-          const status = aborted ? "aborted" : String(response.status)
-          const { method } = request
-          yield* Metric.update(requests(method, route, status), 1)
-          yield* Metric.update(durations(method, route), seconds)
-          // Of an outage the probe tells, in a line for all of its requests.
-          const isOutage = Exit.isFailure(exit) && DatabaseOutage.inCause(exit.cause) !== undefined
-          if (isOutage) yield* probe.doubt
-          const failed = Exit.isFailure(exit) && !aborted && !isOutage && response.status >= 500
-          yield* (failed ? Effect.logError("request failed", exit.cause) : Effect.logDebug("request")).pipe(
-            Effect.annotateLogs({
-              "http.method": request.method,
-              "http.route": route,
-              "http.status": status,
-              "http.duration_millis": Math.round(seconds * 1000)
-            })
-          )
-          return aborted ? yield* Effect.failCause(exit.cause) : response
         })
     }),
     { global: true }

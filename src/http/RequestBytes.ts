@@ -41,6 +41,12 @@ export class CountedPieces extends IncomingMessage {
   }
 }
 
+/** The body of a request that has arrived as a whole: nobody has to be waited for. Undefined while some of it is still to come. */
+export const arrivedBody = (request: HttpServerRequest.HttpServerRequest): Uint8Array | undefined => {
+  const source = NodeHttpServerRequest.toIncomingMessage(request) as IncomingMessage
+  return source.complete ? (source.read() ?? new Uint8Array()) : undefined
+}
+
 /** Why a body could not be read. */
 export type Unreadable = "too large" | "cut short"
 

@@ -1,6 +1,6 @@
 /** The fuzzer's own knowledge of the operators' API: a credential, names that exist, and decisions that it must not take. */
 import { Effect } from "effect"
-import { consumerNames, taskTypeNames, topicNames } from "../../src/main.ts"
+import { consumerNames, taskTypeNames, topicNames } from "../../src/main/Names.ts"
 import type { Dice } from "./Dice.ts"
 
 /** The service's ADMIN_TOKEN. */

@@ -2,7 +2,7 @@
 import { Effect, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { Kafka, logLevel } from "kafkajs"
-import { consumerNames } from "../../src/main.ts"
+import { consumerNames } from "../../src/main/Names.ts"
 import { topicEnds } from "../support/topicEnds.ts"
 
 export interface HostileRecord {

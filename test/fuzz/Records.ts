@@ -5,7 +5,7 @@
 import { Effect } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { foreignEvent } from "../lab/ForeignRecords.ts"
-import { consumerNames } from "../../src/main.ts"
+import { consumerNames } from "../../src/main/Names.ts"
 import type { Dice } from "./Dice.ts"
 import { type HostileRecord, type OrdersTopic, partitions } from "./OrdersTopic.ts"
 

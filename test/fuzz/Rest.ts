@@ -1,7 +1,7 @@
 /** Waits until everything is at rest after the last fault, and then compares all books. */
 import { Effect, Layer, References, Result, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import { consumerNames } from "../../src/main.ts"
+import { consumerNames } from "../../src/main/Names.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { Wakeups } from "../../src/platform/Wakeups.ts"
 import { differences, unrest } from "../soak/payments/Books.ts"

@@ -250,6 +250,18 @@ layer(service, { excludeTestServices: true })("bad input", (it) => {
     )
   )
 
+  it.effect("HEAD that is not valid HTTP gets the headers of the problem, and no body", () =>
+    Effect.gen(function* () {
+      const { port } = yield* BoundAddress
+      const rest = "/ HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding:\r\n\r\n"
+      const [headers, body] = (yield* speak(port, `HEAD ${rest}`)).split("\r\n\r\n")
+      assert.match(headers ?? "", /^HTTP\/1\.1 400 [\s\S]*application\/problem\+json/)
+      assert.strictEqual(body, "")
+      // The same request with a body in its answer: it is the method that leaves it out.
+      assert.match(yield* speak(port, `GET ${rest}`), /\r\n\r\n\{/)
+    })
+  )
+
   it.effect("malformed ids are 400 in the path, wherever they stand", () =>
     Effect.gen(function* () {
       const { url } = yield* BoundAddress
@@ -383,6 +395,12 @@ layer(service, { excludeTestServices: true })("bad input", (it) => {
           ...Array.from({ length: 17 }, () => chunk)
         )
         assert.match(chunked, /^HTTP\/1\.1 413 [\s\S]*application\/problem\+json/)
+        // A body that has arrived as a whole when it is read, at a path with a lower limit.
+        const atOnce = yield* speak(
+          port,
+          `${head.replace("/orders", "/admin/session")}Transfer-Encoding: chunked\r\n\r\n2328\r\n${" ".repeat(0x2328)}\r\n0\r\n\r\n`
+        )
+        assert.match(atOnce, /^HTTP\/1\.1 413 /)
         // The body is announced and never sent: the answer does not wait for it.
         const silent = yield* speak(port, `${head}Content-Length: ${maxBodyBytes + 1}\r\n\r\n`)
         assert.match(silent, /^HTTP\/1\.1 413 /)

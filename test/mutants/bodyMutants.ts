@@ -13,6 +13,14 @@ export const bodyMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: seenByBytes, test: "blanks cost what they weigh" }
   },
   {
+    name: "arrived-body-of-any-size",
+    breaks: "a body that does not announce its size is read beyond the limit where it comes in one packet",
+    file: "src/http/Body.ts",
+    find: "if (body.length > maxBytes) return yield* tooLarge(maxBytes)",
+    replace: "",
+    seenBy: { file: "test/http/BadInput.test.ts", test: "a body above the limit is 413" }
+  },
+  {
     name: "pieces-uncounted",
     breaks: "a body in pieces of one byte is kept, with a hundred bytes for each",
     file: "src/http/RequestBytes.ts",
@@ -64,8 +72,16 @@ export const bodyMutants: ReadonlyArray<Mutant> = [
     name: "paths-with-two-spellings",
     breaks: "a path passes a proxy's rule in another spelling",
     file: "src/http/Observe.ts",
-    find: "Effect.andThen(yield* Provenance.make, spelled)",
-    replace: "yield* Provenance.make",
+    find: " ?? misspelling(request)",
+    replace: "",
     seenBy: { file: "test/http/BadInput.test.ts", test: "unknown paths are 404" }
+  },
+  {
+    name: "a-body-for-head",
+    breaks: "the answer to a HEAD that is not valid HTTP has a body, which its client takes for another answer",
+    file: "src/http/InvalidHttp.ts",
+    find: 'isHead ? "" : body',
+    replace: "body",
+    seenBy: { file: "test/http/BadInput.test.ts", test: "HEAD that is not valid HTTP" }
   }
 ]

@@ -152,8 +152,8 @@ export const doorMutants: ReadonlyArray<Mutant> = [
     name: "cookie-behind-a-wrong-key",
     breaks: "a program that sends a wrong key acts as whoever its browser has signed in",
     file: credentials,
-    find: "if (authorization === undefined) return mayHaveSession",
-    replace: "if (authorization === undefined || request.headers.cookie !== undefined) return mayHaveSession",
+    find: "if (authorization !== undefined) return ofAuthorization",
+    replace: "if (authorization !== undefined && cookie === undefined) return ofAuthorization",
     seenBy: { file: sessionsTest, test: "a session has the name and the scope" }
   },
   {

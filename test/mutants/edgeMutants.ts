@@ -92,8 +92,8 @@ export const edgeMutants: ReadonlyArray<Mutant> = [
     name: "health-in-line",
     breaks: "health waits for a turn behind the users",
     file: admission,
-    find: "places === users ? Turn.take(turns, answer) : answer",
-    replace: "Turn.take(turns, answer)",
+    find: "places === users ? Turn.take(turns, present) : answer",
+    replace: "Turn.take(turns, present)",
     seenBy: { file: admissionTest, test: "health answers while every turn is taken" }
   },
   {
@@ -204,8 +204,8 @@ export const edgeMutants: ReadonlyArray<Mutant> = [
     name: "service-without-admission",
     breaks: "the service takes any number of requests",
     file: "src/http/HttpServer.ts",
-    find: "server.serve(yield* Access.identifying(around(router.asHttpEffect())), ",
-    replace: "server.serve(yield* Access.identifying(router.asHttpEffect()), ",
+    find: "RequestTrace.serve(server, yield* Access.identifying(around(router.asHttpEffect())))",
+    replace: "RequestTrace.serve(server, yield* Access.identifying(router.asHttpEffect()))",
     seenBy: { file: badInput, test: "malformed HTTP is answered with a problem" }
   },
   {

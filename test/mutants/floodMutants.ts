@@ -94,7 +94,7 @@ export const floodMutants: ReadonlyArray<Mutant> = [
     name: "liveness-with-a-place",
     breaks: "anybody who asks for readiness often gets the process ended as dead",
     file: admission,
-    find: "if (isLiveness(request)) return yield* answer",
+    find: "if (isLiveness(request)) return answer",
     replace: "",
     seenBy: { file: admissionTest, test: "liveness needs no place" }
   },

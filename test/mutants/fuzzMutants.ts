@@ -27,7 +27,7 @@ export const fuzzMutants: ReadonlyArray<Mutant> = [
     name: "revenue-of-the-last-payment",
     breaks: "a day's revenue is what was paid last, and not the sum of all payments",
     file: "src/application/subscribers/Analytics.ts",
-    find: "amount_minor = revenue_daily.amount_minor + excluded.amount_minor",
+    find: "amount_minor = daily.amount_minor + excluded.amount_minor",
     replace: "amount_minor = excluded.amount_minor",
     seenBy: fuzzer
   }

@@ -4,8 +4,8 @@
  * It goes by the route that the router has found, and not by the path as it is spelt. A route that nobody has thought of here needs an
  * operator's key. Under /admin the method decides: who may read may not write, whichever handler is behind the route.
  */
-import { Effect } from "effect"
-import { HttpRouter } from "effect/http"
+import { Context, Effect, References } from "effect"
+import { HttpRouter, HttpServerRequest } from "effect/http"
 import { Problem, toResponse } from "../Problems.ts"
 import { Caller, type Scope } from "./Caller.ts"
 import { Credentials } from "./Credentials.ts"
@@ -50,12 +50,15 @@ const forbidden = (name: string, scope: Scope, needed: Scope) =>
 /** Recognises the caller of each request, whose name is then on every log line of the request. */
 export const identifying = <A, E, R>(handler: Effect.Effect<A, E, R>) =>
   Effect.map(Credentials, ({ callerOf }) =>
-    Effect.gen(function* () {
-      const request = yield* Provenance.message
+    Effect.flatMap(Provenance.message, (request) => {
       // An open route asks for no session, so that it does not wait for the database. A path that is spelt otherwise has another route, or none.
       const needed = scopeOf(request.method ?? "", (request.url ?? "").split("?", 1)[0]!)
-      const caller = yield* callerOf(request, needed !== undefined)
-      return yield* handler.pipe(Effect.provideService(Caller, caller), Effect.annotateLogs("caller", caller.name))
+      return Effect.flatMap(callerOf(request, needed !== undefined), (caller) =>
+        Effect.updateContext(handler, (context: Context.Context<R>) => {
+          const annotations = { ...Context.get(context, References.CurrentLogAnnotations), caller: caller.name }
+          return context.pipe(Context.add(Caller, caller), Context.add(References.CurrentLogAnnotations, annotations))
+        })
+      )
     })
   )
 
@@ -65,23 +68,25 @@ export const middleware = HttpRouter.middleware(
     const limits = yield* RateLimits
     const credentials = yield* Credentials
     return (handler) =>
-      Effect.gen(function* () {
-        const { path } = (yield* HttpRouter.RouteContext).route
-        if (unlimited.has(path)) return yield* handler
-        const { isProven, name, refusal, scope } = yield* Caller
-        const request = yield* Provenance.message
-        const limited = yield* Effect.result(
-          isProven ? limits.key(name) : limits.address(request.socket.remoteAddress ?? "")
-        )
-        if (limited._tag === "Failure") return toResponse(limited.failure)
-        const method = request.method ?? ""
-        const needed = scopeOf(method, path)
-        if (needed === undefined) return yield* handler
-        if (refusal !== undefined) return toResponse(refusal)
-        if (scope === undefined || (isAdmin(path) && !isProven)) {
-          return toResponse(yield* credentials.refusal(request, isAdmin(path) ? "admin" : "other"))
-        }
-        return isEnough(scope, needed, method) ? yield* handler : toResponse(forbidden(name, scope, needed))
+      Effect.contextWith((context: Context.Context<HttpRouter.RouteContext | HttpServerRequest.HttpServerRequest>) => {
+        const { path } = Context.get(context, HttpRouter.RouteContext).route
+        if (unlimited.has(path)) return handler
+        const { isProven, name, refusal, scope } = Context.get(context, Caller)
+        const request = Provenance.messageOf(Context.get(context, HttpServerRequest.HttpServerRequest))
+        const admitted = Effect.suspend(() => {
+          const method = request.method ?? ""
+          const needed = scopeOf(method, path)
+          if (needed === undefined) return handler
+          if (refusal !== undefined) return Effect.succeed(toResponse(refusal))
+          if (scope === undefined || (isAdmin(path) && !isProven)) {
+            return Effect.map(credentials.refusal(request, isAdmin(path) ? "admin" : "other"), toResponse)
+          }
+          return isEnough(scope, needed, method) ? handler : Effect.succeed(toResponse(forbidden(name, scope, needed)))
+        })
+        return Effect.matchEffect(isProven ? limits.key(name) : limits.address(request.socket.remoteAddress ?? ""), {
+          onFailure: (problem) => Effect.succeed(toResponse(problem)),
+          onSuccess: () => admitted
+        })
       })
   })
 )

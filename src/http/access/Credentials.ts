@@ -110,9 +110,14 @@ export class Credentials extends Context.Service<
           })
         )
 
-      const callerOf = Effect.fnUntraced(function* (request: Http.IncomingMessage, mayHaveSession: boolean) {
-        const { authorization } = request.headers
-        if (authorization === undefined) return mayHaveSession ? yield* ofSession(request) : nobody
+      const callerOf = (request: Http.IncomingMessage, mayHaveSession: boolean): Effect.Effect<Caller> => {
+        const { authorization, cookie } = request.headers
+        if (authorization !== undefined) return ofAuthorization(request, authorization)
+        // Without a cookie there is no session to ask for.
+        return mayHaveSession && cookie !== undefined ? ofSession(request) : Effect.succeed(nobody)
+      }
+
+      const ofAuthorization = Effect.fnUntraced(function* (request: Http.IncomingMessage, authorization: string) {
         const key = ApiKeys.bearerOf(authorization)
         if (key === undefined) return nobody
         const owner = ApiKeys.ownerOf(keys ?? [], key)

@@ -7,20 +7,21 @@ import * as AllowedHosts from "./AllowedHosts.ts"
 import * as CrossSite from "./CrossSite.ts"
 import type { Problem } from "../Problems.ts"
 
-/** Node's message of the request that is being answered. The server speaks HTTP/1 alone. */
+/** Node's message of a request. The server speaks HTTP/1 alone. */
+export const messageOf = (request: HttpServerRequest.HttpServerRequest): Http.IncomingMessage =>
+  NodeHttpServerRequest.toIncomingMessage(request) as Http.IncomingMessage
+
+/** {@link messageOf}, of the request that is being answered. */
 export const message: Effect.Effect<Http.IncomingMessage, never, HttpServerRequest.HttpServerRequest> = Effect.map(
   HttpServerRequest.HttpServerRequest,
-  (request) => NodeHttpServerRequest.toIncomingMessage(request) as Http.IncomingMessage
+  messageOf
 )
 
-/** A check of requests, by the settings of {@link AllowedHosts.HostSettings}: it fails with the problem of one that is not admitted. */
-export const make: Effect.Effect<Effect.Effect<void, Problem, HttpServerRequest.HttpServerRequest>> = Effect.map(
+/** A check of requests, by the settings of {@link AllowedHosts.HostSettings}: the problem of one that is not admitted, or undefined. */
+export const make: Effect.Effect<(request: Http.IncomingMessage) => Problem | undefined> = Effect.map(
   AllowedHosts.HostSettings,
   (settings) => {
     const hosts = AllowedHosts.make(settings)
-    return Effect.flatMap(message, (request) => {
-      const problem = hosts.refusal(request) ?? CrossSite.refusal(request, hosts)
-      return problem === undefined ? Effect.void : Effect.fail(problem)
-    })
+    return (request) => hosts.refusal(request) ?? CrossSite.refusal(request, hosts)
   }
 )
