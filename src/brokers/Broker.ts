@@ -23,6 +23,8 @@ export interface ConsumedRecord {
   /** Null is Kafka's tombstone, which only foreign producers write. */
   readonly value: Uint8Array | null
   readonly headers: Readonly<Record<string, string>>
+  /** When it was appended, by the broker's clock or its producer's. Absent where the broker does not tell. */
+  readonly timestampMillis?: number
 }
 
 /** Records that are appended together, to one partition. */
@@ -186,5 +188,10 @@ export class Broker extends Context.Service<
      * this process. Absent where a process that reaches the database reaches the broker.
      */
     readonly reach?: (topic: string) => Effect.Effect<void, BrokerUnavailable>
+    /**
+     * Does what a send of the batch does before its request: connects, asks where the partitions are, and encodes. Appends nothing, and is no exchange
+     * for {@link available}. Absent where a send needs no connection of its own.
+     */
+    readonly rehearse?: (batch: Batch) => Effect.Effect<void, BrokerUnavailable>
   }
 >()("paid-once/brokers/Broker") {}

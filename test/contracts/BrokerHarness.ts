@@ -1,6 +1,7 @@
 /** The harness that a `Broker` implementation gives the contract suite, and the suite's readers and writers. */
 import { Context, Effect, Fiber, Queue, Schedule, type Scope } from "effect"
 import { randomUUID } from "node:crypto"
+import type { TopicReader } from "../../src/brokers/TopicReader.ts"
 import type { GroupProgress } from "../../src/brokers/GroupProgress.ts"
 import type { Broker, BrokerRecord, ConsumedRecord, Slice } from "../../src/brokers/Broker.ts"
 
@@ -9,6 +10,8 @@ export interface Member {
   readonly broker: Broker["Service"]
   /** How far groups have read. The lab's model has none. */
   readonly progress?: GroupProgress["Service"]
+  /** Reads whole topics. The lab's model has none. */
+  readonly topics?: TopicReader["Service"]
   /**
    * Cuts the member off: the broker receives no goodbye, no heartbeat and no commit. Its fibers may live on until the test's scope
    * closes.

@@ -43,6 +43,7 @@ const described = Rows.first(Schema.Struct({ partitions: Schema.Int, maxMessageB
 const claimed = Rows.one(Schema.Struct({ nextOffset: Schema.BigInt, generation: Schema.BigInt }))
 const dropped = Rows.one(Schema.Struct({ dropped: Schema.Int, lastOffset: Schema.NullOr(Schema.BigInt) }))
 const listed = Rows.all(Schema.Struct({ topic: Schema.String, partition: Schema.Int }))
+const bounded = Rows.all(Schema.Struct({ partition: Schema.Int, start: Schema.BigInt, end: Schema.BigInt }))
 const counted = Rows.one(Schema.Struct({ rows: Schema.Number }))
 
 /** The log's statements. Those of every slice and batch (`append`, `fetch`, `commit`) read their rows undecoded. They fail with the driver's `SqlError`; {@link isRefusal} tells bad data from a bad connection. */
@@ -126,7 +127,7 @@ export const make = (client: PgClient.PgClient) => {
 
     /** The records from `fromOffset` on. Offsets that retention has dropped are skipped. */
     fetch: (
-      { partition, topic }: GroupPartition,
+      { partition, topic }: Pick<GroupPartition, "partition" | "topic">,
       fromOffset: bigint,
       maxRecords: number
     ): Effect.Effect<Fetched, SqlError.SqlError> =>
@@ -134,10 +135,10 @@ export const make = (client: PgClient.PgClient) => {
         // Postgres knows a value's length without reading it, so the values beyond the limit cost nothing.
         // oxlint-disable-next-line paid-once/decoded-rows -- every record passes here
         alone(client<LogRow>`
-          SELECT record_offset, record_key, record_value, record_headers FROM (
+          SELECT record_offset, record_key, record_value, record_headers, appended_at FROM (
             SELECT *, sum(octet_length(record_value)) OVER (ORDER BY record_offset) - octet_length(record_value) AS bytes_before
             FROM (
-              SELECT record_offset, record_key, record_value, record_headers FROM broker_log
+              SELECT record_offset, record_key, record_value, record_headers, appended_at FROM broker_log
               WHERE topic = ${topic} AND partition = ${partition} AND record_offset >= ${fromOffset}
               ORDER BY record_offset LIMIT ${maxRecords}
             ) AS head
@@ -149,7 +150,8 @@ export const make = (client: PgClient.PgClient) => {
             offset: row.record_offset,
             key: row.record_key,
             value: row.record_value,
-            headers: row.record_headers
+            headers: row.record_headers,
+            timestampMillis: row.appended_at.getTime()
           })),
           more:
             rows.length >= maxRecords ||
@@ -200,6 +202,16 @@ export const make = (client: PgClient.PgClient) => {
         ({ dropped, lastOffset }) => ({ dropped, nextOffset: lastOffset === null ? fromOffset : lastOffset + 1n })
       ),
 
+    /** The topic's partitions: the offsets of the first record that is left, and behind the last one. None where the topic does not exist. */
+    bounds: (topic: string) =>
+      bounded(
+        alone(client`
+          SELECT partition, next_offset AS "end", coalesce((
+                   SELECT record_offset FROM broker_log AS l WHERE l.topic = p.topic AND l.partition = p.partition
+                   ORDER BY record_offset LIMIT 1), next_offset) AS start
+          FROM broker_partitions AS p WHERE topic = ${topic} ORDER BY partition`)
+      ),
+
     /** Every partition of every topic. */
     partitions: listed(alone(client`SELECT topic, partition FROM broker_partitions ORDER BY topic, partition`))
   }
@@ -210,6 +222,7 @@ interface LogRow {
   readonly record_key: string
   readonly record_value: Uint8Array
   readonly record_headers: Readonly<Record<string, string>>
+  readonly appended_at: Date
 }
 
 /**

@@ -26,7 +26,7 @@ const make = Effect.gen(function* () {
     Effect.suspend(() =>
       SubscriptionRef.getUnsafe(available) === now ? Effect.void : SubscriptionRef.set(available, now)
     )
-  const { publish } = yield* KafkaProducer.make(clients, outcome)
+  const { publish, rehearse } = yield* KafkaProducer.make(clients, outcome)
   const { consume } = yield* KafkaConsumer.make(clients, outcome)
 
   const admins = withAdmin(clients)
@@ -172,7 +172,7 @@ const make = Effect.gen(function* () {
     )
   )
 
-  return Broker.of({ name: "kafka", available, ensureTopic, publish, consume, reach })
+  return Broker.of({ name: "kafka", available, ensureTopic, publish, consume, reach, rehearse })
 })
 
 /** Kafka as the broker. It connects on the first request, so the service starts while Kafka is down. */

@@ -43,12 +43,23 @@ const headerText = (value: HeaderValue | null): string => {
   return last === undefined || last === null ? "" : typeof last === "string" ? last : decoder.decode(last)
 }
 
-const toRecord = ({ headers, key, offset, value }: KafkaMessage): ConsumedRecord => ({
-  offset: BigInt(offset),
-  key: key === null ? null : decoder.decode(key),
-  value,
-  headers: Object.fromEntries(Object.entries(headers ?? {}).map(([name, text]) => [name, headerText(text)]))
-})
+/** Its headers are decoded when they are read: most slices need none. */
+const toRecord = ({ headers, key, offset, timestamp, value }: KafkaMessage): ConsumedRecord => {
+  let texts: ConsumedRecord["headers"] | undefined
+  return {
+    offset: BigInt(offset),
+    key: key === null ? null : decoder.decode(key),
+    value,
+    get timestampMillis() {
+      return Number(timestamp)
+    },
+    get headers() {
+      return (texts ??= Object.fromEntries(
+        Object.entries(headers ?? {}).map(([name, text]) => [name, headerText(text)])
+      ))
+    }
+  }
+}
 
 const bytesOf = ({ key, value }: KafkaMessage): number => (key?.length ?? 0) + (value?.length ?? 0)
 

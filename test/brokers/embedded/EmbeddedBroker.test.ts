@@ -7,6 +7,7 @@ import { recordBytes } from "../../../src/brokers/Envelope.ts"
 import { ControlConnection } from "../../../src/platform/ControlConnection.ts"
 import { brokerContract } from "../../contracts/Broker.ts"
 import { progressContract } from "../../contracts/GroupProgress.ts"
+import { topicReaderContract } from "../../contracts/TopicReader.ts"
 import {
   consume,
   newTopic,
@@ -25,6 +26,7 @@ import * as EmbeddedMember from "./EmbeddedMember.ts"
 
 brokerContract("EmbeddedBroker", EmbeddedMember.harness)
 progressContract("EmbeddedBroker", EmbeddedMember.harness)
+topicReaderContract("EmbeddedBroker", EmbeddedMember.harness)
 
 const member = (settings: Parameters<typeof EmbeddedMember.make>[1] = {}) =>
   Effect.flatMap(TestDatabase, ({ url }) => EmbeddedMember.make(url, settings))

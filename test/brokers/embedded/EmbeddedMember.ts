@@ -5,6 +5,8 @@ import { inject } from "vitest"
 import { Broker } from "../../../src/brokers/Broker.ts"
 import * as EmbeddedBroker from "../../../src/brokers/embedded/EmbeddedBroker.ts"
 import * as EmbeddedProgress from "../../../src/brokers/embedded/EmbeddedProgress.ts"
+import * as EmbeddedTopicReader from "../../../src/brokers/embedded/EmbeddedTopicReader.ts"
+import { TopicReader } from "../../../src/brokers/TopicReader.ts"
 import { GroupProgress } from "../../../src/brokers/GroupProgress.ts"
 import { Ids } from "../../../src/platform/Ids.ts"
 import { ControlConnection, ControlSettings } from "../../../src/platform/ControlConnection.ts"
@@ -38,7 +40,7 @@ export const make = Effect.fnUntraced(function* (
 ) {
   const { proxy, url: proxiedUrl } = yield* TcpProxy.makePostgres(url)
   // Fresh, because two members must not share a pool.
-  const context = yield* Layer.merge(EmbeddedBroker.layer, EmbeddedProgress.layer).pipe(
+  const context = yield* Layer.mergeAll(EmbeddedBroker.layer, EmbeddedProgress.layer, EmbeddedTopicReader.layer).pipe(
     Layer.provideMerge(platform(proxiedUrl)),
     Layer.provide(
       Layer.succeed(EmbeddedBroker.EmbeddedBrokerSettings, {
@@ -52,6 +54,7 @@ export const make = Effect.fnUntraced(function* (
   return {
     broker: Context.get(context, Broker),
     progress: Context.get(context, GroupProgress),
+    topics: Context.get(context, TopicReader),
     context,
     proxy,
     // Packets are dropped without an error, like a pulled cable or a frozen process: the harder failure.

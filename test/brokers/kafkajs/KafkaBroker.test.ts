@@ -6,6 +6,7 @@ import { inject } from "vitest"
 import type { Slice } from "../../../src/brokers/Broker.ts"
 import { brokerContract } from "../../contracts/Broker.ts"
 import { progressContract } from "../../contracts/GroupProgress.ts"
+import { topicReaderContract } from "../../contracts/TopicReader.ts"
 import {
   consume,
   newTopic,
@@ -60,6 +61,7 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
   if (bootstrapServers !== null) {
     brokerContract("KafkaBroker", KafkaMember.harness(servers))
     progressContract("KafkaBroker", KafkaMember.harness(servers))
+    topicReaderContract("KafkaBroker", KafkaMember.harness(servers))
   }
 
   layer(Layer.merge(Layer.succeed(Servers, { bootstrapServers: servers }), quiet), { excludeTestServices: true })(
@@ -91,6 +93,45 @@ describe.skipIf(bootstrapServers === null)("KafkaBroker", () => {
               marked.filter((value) => value.length < 5),
               ["warm", ...numbers(0, 3), ...numbers(0, 3)]
             )
+          }),
+        testTimeoutMillis
+      )
+
+      it.effect(
+        "a rehearsal connects and asks for the topic, and sends nothing; the first send needs no further question",
+        () =>
+          Effect.gen(function* () {
+            const it = yield* member()
+            const { topic } = yield* newTopic(it)
+            const frames = Effect.map(it.proxy.counters, ({ requestFrames }) => ({
+              produce: requestFrames[ApiKey.Produce] ?? 0,
+              metadata: requestFrames[ApiKey.Metadata] ?? 0
+            }))
+            const record = { key: "one", value: Buffer.from("{}"), headers: {} }
+            const before = yield* frames
+            yield* it.broker.rehearse!({ topic, partition: 0, records: [record] })
+            const rehearsed = yield* frames
+            assert.strictEqual(rehearsed.produce, before.produce)
+            assert.isAbove(rehearsed.metadata, before.metadata)
+            const { baseOffset } = yield* publish(it, topic, ["first"])
+            assert.strictEqual(baseOffset, 0n)
+            assert.deepStrictEqual(yield* frames, { produce: rehearsed.produce + 1, metadata: rehearsed.metadata })
+          }),
+        testTimeoutMillis
+      )
+
+      it.effect(
+        "a rehearsal that can't connect fails, and the first send afterwards opens a connection of its own",
+        () =>
+          Effect.gen(function* () {
+            const it = yield* member({ sendTimeoutMillis: KafkaMember.impatientMillis })
+            const { topic } = yield* newTopic(it)
+            yield* it.proxy.blackHole()
+            const record = { key: "one", value: Buffer.from("{}"), headers: {} }
+            const error = yield* Effect.flip(it.broker.rehearse!({ topic, partition: 0, records: [record] }))
+            assert.strictEqual(error._tag, "BrokerUnavailable")
+            yield* it.proxy.pass
+            yield* publish(it, topic, ["first"])
           }),
         testTimeoutMillis
       )

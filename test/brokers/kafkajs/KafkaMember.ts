@@ -5,6 +5,7 @@ import * as net from "node:net"
 import { Broker } from "../../../src/brokers/Broker.ts"
 import * as KafkaBroker from "../../../src/brokers/kafkajs/KafkaBroker.ts"
 import * as KafkaProgress from "../../../src/brokers/kafkajs/KafkaProgress.ts"
+import { TopicReader } from "../../../src/brokers/TopicReader.ts"
 import { GroupProgress } from "../../../src/brokers/GroupProgress.ts"
 import { BrokerHarness } from "../../contracts/BrokerHarness.ts"
 import * as TcpProxy from "../../support/TcpProxy.ts"
@@ -29,7 +30,8 @@ const addressOf = (server: string): TcpProxy.Address => {
 export type Settings = Partial<(typeof KafkaBroker.KafkaSettings)["Service"]>
 
 const build = <R>(settings: Settings, connect: Layer.Layer<never, never, R>) =>
-  Layer.merge(KafkaBroker.layer, KafkaProgress.layer).pipe(
+  TopicReader.layerGroup.pipe(
+    Layer.provideMerge(Layer.merge(KafkaBroker.layer, KafkaProgress.layer)),
     Layer.provide(
       Layer.succeed(KafkaBroker.KafkaSettings, {
         brokers: [],
@@ -46,7 +48,11 @@ const build = <R>(settings: Settings, connect: Layer.Layer<never, never, R>) =>
     // Two members must not share a client.
     Layer.fresh,
     Layer.build,
-    Effect.map((context) => ({ broker: Context.get(context, Broker), progress: Context.get(context, GroupProgress) }))
+    Effect.map((context) => ({
+      broker: Context.get(context, Broker),
+      progress: Context.get(context, GroupProgress),
+      topics: Context.get(context, TopicReader)
+    }))
   )
 
 /** A member with all connections through `proxy`. */

@@ -1,0 +1,15 @@
+import { describe } from "@effect/vitest"
+import { inject } from "vitest"
+import { rebuildUnderLoad } from "./Rebuild.ts"
+import * as Targets from "./Targets.ts"
+
+const brokers = inject("kafkaBrokers")
+if (brokers === null) {
+  const missing = `none of e2e/RebuildKafka.test.ts ran (a rebuild beside a real Kafka): ${inject("kafkaMissing")}`
+  if (process.env["CI"] === "true") throw new Error(missing)
+  process.stderr.write(`SKIPPED: ${missing}\n`)
+}
+
+describe.skipIf(brokers === null)("beside a real Kafka", () => {
+  rebuildUnderLoad("with a real Kafka", () => Targets.kafka(brokers ?? ""))
+})
