@@ -52,7 +52,7 @@ export class CancelOrder extends Context.Service<
           if (locked.order.status === "cancelled") return { view: undefined, paymentId }
           const change = yield* Effect.fromResult(cancel(locked.order, locked.lines))
           // OrderPlaced had these lines and more, and was accepted: a refusal is a defect.
-          yield* Effect.orDie(orders.save(change, { at: locked.at }))
+          yield* Effect.orDie(orders.save(change, locked.at))
           return { view: viewAfter(locked, change), paymentId }
         })
 
@@ -61,7 +61,7 @@ export class CancelOrder extends Context.Service<
           locked: LockedOrder
         ): Effect.fn.Return<FinalAnswer, OrderNotFound | OrderStateConflict, Transaction> {
           const { paymentId, view } = yield* cancelLocked(id, locked)
-          const body = yield* encodeView(view ?? (yield* orders.get(id)))
+          const body = encodeView(view ?? (yield* orders.get(id)))
           return { status: paymentId === undefined ? 200 : 202, body, paymentId }
         })
 

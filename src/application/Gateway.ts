@@ -11,6 +11,8 @@ import * as BoundedBody from "../platform/BoundedBody.ts"
 import { headersOf } from "../platform/HttpTarget.ts"
 import { innermost } from "../platform/Innermost.ts"
 import { Outages } from "../platform/Outages.ts"
+import * as Traced from "../platform/Traced.ts"
+import * as Tracing from "../platform/Tracing.ts"
 import { presentable } from "../platform/StorableText.ts"
 
 /** The gateway's final answer about a charge. The amount of a capture is what the gateway says, and is yet to be compared. */
@@ -183,7 +185,7 @@ export class Gateway extends Context.Service<Gateway, GatewayService>()("paid-on
     Gateway,
     Effect.gen(function* () {
       const { authorization, timeoutMillis, url } = yield* GatewaySettings
-      const client = yield* HttpClient.HttpClient
+      const client = Traced.naming(yield* HttpClient.HttpClient, yield* Tracing.exporter)
       const outages = yield* Outages
       // A compressed answer would not be unpacked: a few bytes of it can be gigabytes.
       const headers = { ...headersOf({ authorization }), "accept-encoding": "identity" }

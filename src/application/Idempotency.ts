@@ -10,6 +10,7 @@ import { createHash } from "node:crypto"
 import { PaymentId } from "../domain/Ids.ts"
 import { shortText } from "../domain/Text.ts"
 import * as Rows from "../platform/Rows.ts"
+import * as Traced from "../platform/Traced.ts"
 import { Transaction } from "../platform/Transaction.ts"
 
 /** A key, chosen by the client. */
@@ -136,7 +137,7 @@ export class Idempotency extends Context.Service<
   }
 >()("paid-once/application/Idempotency") {
   static readonly layer: Layer.Layer<Idempotency> = Layer.succeed(Idempotency, {
-    claim: Effect.fn("Idempotency.claim")(function* (request, subjectId) {
+    claim: Traced.fn("Idempotency.claim")(function* (request, subjectId) {
       const { sql } = yield* Transaction
       const { body, caller, key, method, path } = request
       // At most two rounds: a key may expire between the two statements, but one that was just inserted does not.
@@ -152,7 +153,7 @@ export class Idempotency extends Context.Service<
         if (found !== undefined) return found
       }
     }),
-    answer: Effect.fn("Idempotency.answer")(function* (subjectId, answer) {
+    answer: Traced.fn("Idempotency.answer")(function* (subjectId, answer) {
       const { sql } = yield* Transaction
       yield* Effect.orDie(sql`
         UPDATE idempotency_keys
@@ -160,7 +161,7 @@ export class Idempotency extends Context.Service<
             payment_id = ${answer.paymentId ?? null}::uuid
         WHERE subject_id = ${subjectId}::uuid AND response_status IS NULL`)
     }),
-    answerOf: Effect.fn("Idempotency.answerOf")(function* (subjectId) {
+    answerOf: Traced.fn("Idempotency.answerOf")(function* (subjectId) {
       const { sql } = yield* Transaction
       return yield* Effect.orDie(
         firstAnswer(sql`

@@ -11,6 +11,7 @@ import { OrderLine } from "../domain/OrderLines.ts"
 import { type AggregateRef, type EventRefused, type NewEvent, type NonEmpty, Outbox } from "../outbox/Outbox.ts"
 import * as Pages from "../platform/Pages.ts"
 import * as Rows from "../platform/Rows.ts"
+import * as Traced from "../platform/Traced.ts"
 import { Transaction } from "../platform/Transaction.ts"
 
 /** An order as lists show it, without its lines: a page of them stays small. Amounts in minor units, times in ISO 8601 (UTC). */
@@ -50,14 +51,6 @@ export interface OrderPage {
   readonly nextCursor: OrderId | null
 }
 
-/** Further input of a save. */
-export interface SaveExtra {
-  /** The order's lines, with its first change only. */
-  readonly lines?: ReadonlyArray<OrderLine>
-  /** When the change happened, by the database's clock ({@link LockedOrder}). Default: now. */
-  readonly at?: string
-}
-
 /** A locked order, with its lines and times: enough to compute its view after a change. */
 export interface LockedOrder {
   readonly order: Order
@@ -67,9 +60,8 @@ export interface LockedOrder {
   readonly at: string
 }
 
-const encode = Schema.encodeEffect(Schema.fromJsonString(OrderView))
-/** The view's JSON, as answers have it. */
-export const encodeView = (view: OrderView): Effect.Effect<string> => Effect.orDie(encode(view))
+/** The view's JSON, as answers have it. A view is its own encoding, and was checked when its row was decoded. */
+export const encodeView = (view: OrderView): string => JSON.stringify(view)
 
 /** The order's view once `change` is saved with `at`. */
 export const viewAfter = ({ at, createdAt, lines }: LockedOrder, { events, order }: Change): OrderView => ({
@@ -86,9 +78,14 @@ export interface OrdersService {
    * Stores the changed order with its events, in one statement.
    *
    * The order is new, or was read with {@link OrdersService.lock} in this transaction. Its version can't have changed since, so another
-   * version is a defect.
+   * version is a defect. `at` is when the change happened, by the database's clock ({@link LockedOrder}); by default it is now.
    */
-  readonly save: (change: Change, extra?: SaveExtra) => Effect.Effect<void, EventRefused, Transaction>
+  readonly save: (change: Change, at?: string) => Effect.Effect<void, EventRefused, Transaction>
+  /** {@link OrdersService.save} of a new order with its lines. Returns its view. */
+  readonly place: (
+    change: Change,
+    lines: ReadonlyArray<OrderLine>
+  ) => Effect.Effect<OrderView, EventRefused, Transaction>
   /** Reads the order and locks its row until the transaction ends: changes of one order happen one after another. */
   readonly lock: (id: OrderId) => Effect.Effect<Order, OrderNotFound, Transaction>
   /** {@link lock}, with the order's lines and times. */
@@ -146,17 +143,18 @@ const lockedOrderColumns = `
   o.id, o.customer_id AS "customerId", o.currency, o.status, o.version, o.total_amount_minor::float8 AS "totalAmountMinor",
   ${linesSql} AS lines,
   to_char(o.created_at AT TIME ZONE 'UTC', '${isoFormat}') AS "createdAt", to_char(clock_now() AT TIME ZONE 'UTC', '${isoFormat}') AS at`
+const placedAt = Rows.one(Schema.Struct({ at: Schema.String }))
 const firstView = Rows.first(OrderView)
 const firstSummary = Rows.first(OrderSummary)
 const allSummaries = Rows.all(OrderSummary)
 
-const aggregateOf = (id: OrderId): AggregateRef => ({
+export const aggregateOf = (id: OrderId): AggregateRef => ({
   topic: ordersTopic,
   aggregateType: orderAggregate,
   aggregateId: id
 })
 
-const toNewEvent = (event: OrderEvent): NewEvent => ({
+export const toNewEvent = (event: OrderEvent): NewEvent => ({
   eventType: event._tag,
   schemaVersion: schemaVersions[event._tag],
   data: event.data
@@ -178,10 +176,12 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
       const outbox = yield* Outbox
       const client = yield* SqlClient.SqlClient
 
-      const save = Effect.fn("Orders.save")(function* (change: Change, extra: SaveExtra = {}) {
+      const save = Traced.fn("Orders.save")(function* (
+        { events, order }: Change,
+        at?: string,
+        lines: ReadonlyArray<OrderLine> = []
+      ) {
         const { sql } = yield* Transaction
-        const { events, order } = change
-        const { at = null, lines = [] } = extra
         const newEvents: NonEmpty<NewEvent> = [toNewEvent(events[0]), ...events.slice(1).map(toNewEvent)]
         const write =
           order.version === 0
@@ -195,7 +195,7 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
             : // oxlint-disable-next-line paid-once/decoded-rows -- Outbox.save runs it and reads the version
               sql<{ readonly version: number }>`
               UPDATE orders SET status = ${order.status}, version = version + ${events.length}::int4,
-                                updated_at = coalesce(${at}::timestamptz, clock_now())
+                                updated_at = coalesce(${at ?? null}::timestamptz, clock_now())
               WHERE id = ${order.id}::uuid AND version = ${order.version}::int4
               RETURNING version`
         const insertLines = (written: Statement.Fragment) => sql`
@@ -209,7 +209,18 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
           .pipe(Effect.catchTag("NothingWritten", Effect.die))
       })
 
-      const lock = Effect.fn("Orders.lock")(function* (id: OrderId) {
+      const place = Traced.fn("Orders.place")(function* (change: Change, lines: ReadonlyArray<OrderLine>) {
+        const { sql } = yield* Transaction
+        yield* save(change, undefined, lines)
+        const { at } = yield* Effect.orDie(
+          placedAt(sql`
+            SELECT to_char(created_at AT TIME ZONE 'UTC', ${sql.literal(`'${isoFormat}'`)}) AS at
+            FROM orders WHERE id = ${change.order.id}::uuid`)
+        )
+        return viewAfter({ order: change.order, lines, createdAt: at, at }, change)
+      })
+
+      const lock = Traced.fn("Orders.lock")(function* (id: OrderId) {
         const { sql } = yield* Transaction
         const order = yield* Effect.orDie(
           firstOrder(sql`
@@ -228,12 +239,12 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
           (row) => (row === undefined ? undefined : lockedOrderOf(row))
         )
 
-      const lockWhole = Effect.fn("Orders.lockWhole")(function* (id: OrderId) {
+      const lockWhole = Traced.fn("Orders.lockWhole")(function* (id: OrderId) {
         const { sql } = yield* Transaction
         return (yield* locking(sql, sql`${id}::uuid`)) ?? (yield* new OrderNotFound({ orderId: id }))
       })
 
-      const lockOfPayment = Effect.fn("Orders.lockOfPayment")(function* (id: PaymentId) {
+      const lockOfPayment = Traced.fn("Orders.lockOfPayment")(function* (id: PaymentId) {
         const { sql } = yield* Transaction
         return yield* locking(sql, sql`(SELECT order_id FROM payments WHERE id = ${id}::uuid)`)
       })
@@ -251,17 +262,17 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
       const selectSummary = selectWith("")
       const selectView = selectWith(`, ${linesSql} AS lines`)
 
-      const get = Effect.fn("Orders.get")(function* (id: OrderId) {
+      const get = Traced.fn("Orders.get")(function* (id: OrderId) {
         const view = yield* Effect.orDie(firstView(client`${selectView} WHERE o.id = ${id}::uuid`))
         return view ?? (yield* new OrderNotFound({ orderId: id }))
       })
 
-      const summary = Effect.fn("Orders.summary")(function* (id: OrderId) {
+      const summary = Traced.fn("Orders.summary")(function* (id: OrderId) {
         const found = yield* Effect.orDie(firstSummary(client`${selectSummary} WHERE o.id = ${id}::uuid`))
         return found ?? (yield* new OrderNotFound({ orderId: id }))
       })
 
-      const list = Effect.fn("Orders.list")(function* (filter: Parameters<OrdersService["list"]>[0]) {
+      const list = Traced.fn("Orders.list")(function* (filter: Parameters<OrdersService["list"]>[0]) {
         const isDerived = Option.exists(filter.status, (status) => status === "paying" || status === "refunding")
         // A derived status belongs to few of the paid or pending orders: their payments under way give the page in its order.
         const id = client.literal(isDerived ? "p.order_id" : "o.id")
@@ -282,7 +293,7 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
         return Pages.page(found, filter.limit)
       })
 
-      return Orders.of({ save, lock, lockWhole, lockOfPayment, get, summary, list })
+      return Orders.of({ save, place, lock, lockWhole, lockOfPayment, get, summary, list })
     })
   )
 }

@@ -16,6 +16,7 @@ import { OrderStateConflict } from "../domain/Order.ts"
 import { type PaymentMethod } from "../domain/Payment.ts"
 import { Faults } from "../platform/Faults.ts"
 import { Ids } from "../platform/Ids.ts"
+import * as Traced from "../platform/Traced.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import * as Turn from "../platform/Turn.ts"
 import { Tasks } from "../tasks/Tasks.ts"
@@ -128,7 +129,7 @@ export class PayOrder extends Context.Service<
       })
 
       /** Phase 1. Returns the payment to be charged, or the result of an earlier request with the key. */
-      const begin = Effect.fn("PayOrder.intent")(function* (
+      const begin = Traced.fn("PayOrder.intent")(function* (
         orderId: OrderId,
         paymentMethod: PaymentMethod,
         request: KeyedRequest
@@ -154,7 +155,7 @@ export class PayOrder extends Context.Service<
       })
 
       /** Phases 2 and 3. */
-      const charge = Effect.fn("PayOrder.charge")(
+      const charge = Traced.fn("PayOrder.charge")(
         function* (
           payment: OpenPayment,
           sinceRead: Effect.Effect<number>
@@ -192,7 +193,7 @@ export class PayOrder extends Context.Service<
         Effect.tapDefect((defect) => Effect.logError("a charge failed; its payment will be recovered", defect))
       )
 
-      const pay = Effect.fn("PayOrder.pay")(
+      const pay = Traced.fn("PayOrder.pay")(
         function* (orderId: OrderId, paymentMethod: PaymentMethod, request: KeyedRequest) {
           const underWay = yield* FiberSet.size(charges)
           if (underWay >= maxCharges) return yield* new TooManyPayments({ underWay })

@@ -11,11 +11,12 @@ import { type Change, declinePayment, markPaid, markRefunded, type OrderStateCon
 import { PaymentStatus } from "../domain/Payment.ts"
 import * as ReportedAmount from "../domain/ReportedAmount.ts"
 import { Faults } from "../platform/Faults.ts"
+import * as Traced from "../platform/Traced.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import type { ChargeOutcome } from "./Gateway.ts"
 import { type FinalAnswer, Idempotency } from "./Idempotency.ts"
-import { type LockedOrder, Orders, OrderView, viewAfter } from "./Orders.ts"
+import { encodeView, type LockedOrder, Orders, viewAfter } from "./Orders.ts"
 import { contradiction, needsPerson, tell } from "./PaymentAlarms.ts"
 import { contradictionsTotal } from "./PaymentMetrics.ts"
 import { moveOf, type OpenPayment, PaymentNotFound, Payments } from "./Payments.ts"
@@ -43,7 +44,6 @@ const DeclineBody = Schema.fromJsonString(
   })
 )
 const encodeDecline = Schema.encodeEffect(DeclineBody)
-const encodeView = Schema.encodeEffect(Schema.fromJsonString(OrderView))
 
 const settledTotal = Metric.counter("payments_settled_total", {
   description: "Payments by the status that their outcome gave them",
@@ -110,7 +110,7 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
       })
 
       /** Stores the order's change with its events. They are smaller than OrderPlaced was, which was accepted: a refusal is a defect. */
-      const save = (change: Change, { at }: LockedOrder) => Effect.orDie(orders.save(change, { at }))
+      const save = (change: Change, { at }: LockedOrder) => Effect.orDie(orders.save(change, at))
 
       const counted = Effect.fnUntraced(function* (status: PaymentStatus) {
         const { afterCommit } = yield* Transaction
@@ -140,9 +140,9 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
             )
           : change === undefined
             ? Effect.succeed(undefined)
-            : Effect.map(encodeView(viewAfter(locked, change)), (body): FinalAnswer => ({ status: 200, body }))
+            : Effect.succeed<FinalAnswer>({ status: 200, body: encodeView(viewAfter(locked, change)) })
 
-      const charged = Effect.fn("PaymentOutcomes.charged")(function* (
+      const charged = Traced.fn("PaymentOutcomes.charged")(function* (
         id: PaymentId,
         outcome: ChargeOutcome
       ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
@@ -204,7 +204,7 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
         return { status: "refunding" as const, answer }
       })
 
-      const refunded = Effect.fn("PaymentOutcomes.refunded")(function* (
+      const refunded = Traced.fn("PaymentOutcomes.refunded")(function* (
         id: PaymentId,
         { amount, isOurs }: MadeRefund
       ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
@@ -231,7 +231,7 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
         return { status: "refunded", answer: undefined }
       })
 
-      const contradicted = Effect.fn("PaymentOutcomes.contradicted")(function* (
+      const contradicted = Traced.fn("PaymentOutcomes.contradicted")(function* (
         id: PaymentId,
         reason: string
       ): Effect.fn.Return<Recorded, PaymentNotFound, Transaction> {
@@ -259,7 +259,7 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
         yield* tell(payment, needsPerson(reason, advice))
       })
 
-      const manual = Effect.fn("PaymentOutcomes.manual")(function* (
+      const manual = Traced.fn("PaymentOutcomes.manual")(function* (
         id: PaymentId,
         phase: Phase,
         reason: string

@@ -5,6 +5,7 @@ import { type OrderId, PaymentId } from "../domain/Ids.ts"
 import type { Order } from "../domain/Order.ts"
 import { Payment, PaymentMethod, type PaymentStatus, sourcesOf } from "../domain/Payment.ts"
 import * as Rows from "../platform/Rows.ts"
+import * as Traced from "../platform/Traced.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import type { ChargeOutcome } from "./Gateway.ts"
 
@@ -97,13 +98,13 @@ export class Payments extends Context.Service<Payments, PaymentsService>()("paid
       const open_ = client.literal(openColumns)
 
       return Payments.of({
-        get: Effect.fn("Payments.get")(function* (id) {
+        get: Traced.fn("Payments.get")(function* (id) {
           const payment = yield* Effect.orDie(
             first(client`SELECT ${client.literal(columns)} FROM payments AS p WHERE p.id = ${id}::uuid`)
           )
           return payment ?? (yield* new PaymentNotFound({ paymentId: id }))
         }),
-        open: Effect.fn("Payments.open")(function* (order, id, method, leaseMillis) {
+        open: Traced.fn("Payments.open")(function* (order, id, method, leaseMillis) {
           const { sql } = yield* Transaction
           const payment = yield* Effect.orDie(
             firstOpen(sql`
@@ -119,14 +120,14 @@ export class Payments extends Context.Service<Payments, PaymentsService>()("paid
           )
           return payment ?? (yield* new PaymentOpen({ orderId: order.id }))
         }),
-        lock: Effect.fn("Payments.lock")(function* (id) {
+        lock: Traced.fn("Payments.lock")(function* (id) {
           const { sql } = yield* Transaction
           const payment = yield* Effect.orDie(
             firstOpen(sql`SELECT ${open_} FROM payments AS p WHERE p.id = ${id}::uuid FOR UPDATE`)
           )
           return payment ?? (yield* new PaymentNotFound({ paymentId: id }))
         }),
-        lockOpenOf: Effect.fn("Payments.lockOpenOf")(function* (orderId) {
+        lockOpenOf: Traced.fn("Payments.lockOpenOf")(function* (orderId) {
           const { sql } = yield* Transaction
           return yield* Effect.orDie(
             firstOpen(sql`
@@ -135,19 +136,19 @@ export class Payments extends Context.Service<Payments, PaymentsService>()("paid
                 AND p.decline_reason IS NULL FOR UPDATE`)
           )
         }),
-        lease: Effect.fn("Payments.lease")(function* (id, leaseMillis) {
+        lease: Traced.fn("Payments.lease")(function* (id, leaseMillis) {
           const { sql } = yield* Transaction
           yield* Effect.orDie(sql`
             UPDATE payments SET leased_until = clock_now() + ${leaseMillis}::float8 * interval '1 millisecond'
             WHERE id = ${id}::uuid AND status = 'charging'`)
         }),
-        noteUnknown: Effect.fn("Payments.noteUnknown")(function* (id) {
+        noteUnknown: Traced.fn("Payments.noteUnknown")(function* (id) {
           const { sql } = yield* Transaction
           yield* Effect.orDie(sql`
             UPDATE payments SET leased_until = clock_now(), unknown_since = coalesce(unknown_since, clock_now())
             WHERE id = ${id}::uuid AND status = 'charging'`)
         }),
-        move: Effect.fn("Payments.move")(function* ({ id, status }, move) {
+        move: Traced.fn("Payments.move")(function* ({ id, status }, move) {
           const { sql } = yield* Transaction
           const row = yield* Effect.orDie(
             moved(sql`

@@ -7,6 +7,7 @@ import { place } from "../domain/Order.ts"
 import type { OrderLine } from "../domain/OrderLines.ts"
 import type { EventRefused } from "../outbox/Outbox.ts"
 import { Ids } from "../platform/Ids.ts"
+import * as Traced from "../platform/Traced.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { type FinalAnswer, Idempotency, type KeyReused, type KeyedRequest } from "./Idempotency.ts"
 import { encodeView, Orders } from "./Orders.ts"
@@ -44,8 +45,7 @@ export class PlaceOrder extends Context.Service<
       const placeAs = Effect.fnUntraced(function* (id: OrderId, order: NewOrder) {
         // The sum was checked when the lines were decoded: a failure here is a hole in that check.
         const change = yield* Effect.orDie(Effect.fromResult(place({ id, ...order })))
-        yield* orders.save(change, { lines: order.lines })
-        return yield* Effect.orDie(Effect.flatMap(orders.get(id), encodeView))
+        return encodeView(yield* orders.place(change, order.lines))
       })
 
       /** Without a key: a repeated request places another order. */
@@ -71,11 +71,11 @@ export class PlaceOrder extends Context.Service<
         }
       })
 
-      const placeOrder = Effect.fn("PlaceOrder.place")(
-        (order: NewOrder, request: KeyedRequest | undefined): Effect.Effect<Placed, EventRefused | KeyReused> =>
-          Transaction.run(request === undefined ? placeNew(order) : placeOnce(order, request)).pipe(
-            Effect.provideService(PgClient.PgClient, database)
-          )
+      const placeOrder = Traced.fn("PlaceOrder.place")(
+        function* (order: NewOrder, request: KeyedRequest | undefined) {
+          return yield* Transaction.run(request === undefined ? placeNew(order) : placeOnce(order, request))
+        },
+        Effect.provideService(PgClient.PgClient, database)
       )
 
       return PlaceOrder.of({ place: placeOrder })

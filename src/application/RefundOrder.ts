@@ -80,7 +80,7 @@ export class RefundOrder extends Context.Service<
           status: Order["status"]
         ): Effect.fn.Return<FinalAnswer, OrderNotFound | OrderStateConflict, Transaction> {
           const { paymentId } = yield* begin(id, status)
-          return { status: 202, body: yield* encodeView(yield* orders.get(id)), paymentId }
+          return { status: 202, body: encodeView(yield* orders.get(id)), paymentId }
         })
 
         const refundOnce = Effect.fnUntraced(function* (id: OrderId, request: KeyedRequest | undefined) {

@@ -56,6 +56,20 @@ export const pages = [
     load: () => import("./pages/Mail.js")
   },
   {
+    path: "/console/reconciliation",
+    title: "Reconciliation",
+    group: "Needs a person",
+    shortcut: "c",
+    load: () => import("./pages/Reconciliation.js")
+  },
+  {
+    path: "/console/doctor",
+    title: "Doctor",
+    group: "Operate",
+    shortcut: "h",
+    load: () => import("./pages/Doctor.js")
+  },
+  {
     path: "/console/break-it",
     title: "Break it",
     group: "Operate",

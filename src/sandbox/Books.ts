@@ -3,7 +3,7 @@
  * {@link BooksSettings}. After that the same key charges again, as at a real gateway.
  */
 import { Context, Effect, Layer, Option, Schema } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient, type SqlError, type Statement } from "effect/sql"
 import { SumMinor } from "../domain/Money.ts"
 import * as Rows from "../platform/Rows.ts"
 
@@ -53,6 +53,14 @@ export interface Made<A> {
   readonly isNew: boolean
 }
 
+/** All that was made under a key: a key that was forgotten charges again. */
+const LedgerEntry = Schema.Struct({
+  key: Schema.String,
+  charges: Schema.Array(Schema.Json),
+  refunds: Schema.Array(Schema.Json)
+})
+export type LedgerEntry = typeof LedgerEntry.Type
+
 /** See {@link Books}. */
 export interface BooksService {
   /** Makes the charge. If its key has made one already, returns that one, even if it was for something else. */
@@ -74,12 +82,17 @@ export interface BooksService {
   readonly tries: (key: string) => Effect.Effect<number, SqlError.SqlError>
   /** Totals by currency, and the newest `limit` charges and refunds. */
   readonly ledger: (limit: number) => Effect.Effect<object, SqlError.SqlError>
+  /** A page of the whole ledger: the `limit` keys behind `after`, in the order of their bytes, each with all that was made under it. */
+  readonly entries: (after: string, limit: number) => Effect.Effect<ReadonlyArray<LedgerEntry>, SqlError.SqlError>
+  /** The ledger's entries of these keys. */
+  readonly entriesOf: (keys: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<LedgerEntry>, SqlError.SqlError>
 }
 
 const firstCharge = Rows.first(Charge)
 const allCharges = Rows.all(Charge)
 const firstRefund = Rows.first(NewRefund)
 const allRefunds = Rows.all(NewRefund)
+const allEntries = Rows.all(LedgerEntry)
 const firstClaimed = Rows.first(Schema.Struct({ id: Schema.String, at: Schema.Date }))
 const firstCaptured = Rows.first(
   Schema.Struct({ id: Schema.String, currency: Schema.String, amountMinor: Schema.Number })
@@ -217,7 +230,25 @@ export class Books extends Context.Service<Books, BooksService>()("paid-once/san
         return { totals, charges, refunds }
       })
 
+      /** Both lists are found by an index. */
+      const entriesOf = (keys: Statement.Fragment) =>
+        allEntries(sql`
+          SELECT k.key, (SELECT json_agg(json_build_object('status', c.status, 'amountMinor', c.amount_minor, 'currency', c.currency) ORDER BY c.charged_at)
+                         FROM sandbox_gateway.charges AS c WHERE c.idempotency_key COLLATE "C" = k.key) AS charges,
+                 (SELECT coalesce(json_agg(json_build_object('key', r.idempotency_key, 'amountMinor', r.amount_minor, 'currency', r.currency)), '[]')
+                  FROM sandbox_gateway.charges AS c JOIN sandbox_gateway.refunds AS r ON r.charge_id = c.id
+                  WHERE c.idempotency_key COLLATE "C" = k.key) AS refunds
+          FROM (${keys}) AS k ORDER BY k.key COLLATE "C"`)
+
       return Books.of({
+        entries: (after, limit) =>
+          entriesOf(sql`
+            SELECT DISTINCT idempotency_key COLLATE "C" AS key FROM sandbox_gateway.charges
+            WHERE idempotency_key COLLATE "C" > ${after} ORDER BY 1 LIMIT ${limit}`),
+        entriesOf: (keys) =>
+          entriesOf(sql`
+            SELECT DISTINCT idempotency_key COLLATE "C" AS key FROM sandbox_gateway.charges
+            WHERE idempotency_key COLLATE "C" = ANY (${[...keys]}::text[])`),
         charge,
         findCharge,
         refund,

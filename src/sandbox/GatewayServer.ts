@@ -47,6 +47,8 @@ const ChargeBody = Schema.Struct({ ...Amount, paymentMethod: shortText(100) })
 /** A refund that a client requests, of the charge with that key. */
 const RefundBody = Schema.Struct({ ...Amount, charge: shortText(255) })
 
+const FindBody = Schema.Struct({ keys: Schema.Array(shortText(255)).check(Schema.isMaxLength(1_000)) })
+
 /** Enough for a person to read. More on request (`?limit=`). */
 const ledgerSize = 100
 /** Some hundred kilobytes of charges, and as much of refunds. */
@@ -223,16 +225,35 @@ export class GatewayServer extends Context.Service<
             : HttpServerResponse.jsonUnsafe(found.value)
         })
 
-      const ledger = Effect.gen(function* () {
+      const ledgerQuery = Effect.gen(function* () {
         const { url } = yield* HttpServerRequest.HttpServerRequest
-        const wanted = new URL(url, "http://gateway").searchParams.get("limit") ?? String(ledgerSize)
+        const query = new URL(url, "http://gateway").searchParams
+        const wanted = query.get("limit") ?? String(ledgerSize)
         const limit = Number(wanted)
         if (!/^[1-9]\d{0,3}$/.test(wanted) || limit > maxLedgerSize)
           return yield* new Problem({
             status: 400,
             detail: `limit must be a whole number from 1 to ${maxLedgerSize}`
           })
-        return HttpServerResponse.jsonUnsafe(yield* books.ledger(limit))
+        return { limit, cursor: (query.get("cursor") ?? "").replaceAll("\0", "") }
+      })
+      const ledger = Effect.flatMap(ledgerQuery, ({ limit }) =>
+        Effect.map(books.ledger(limit), (found) => HttpServerResponse.jsonUnsafe(found))
+      )
+
+      const reachable = Effect.flatMap(behaviour.take, ({ delayMillis, mode }) =>
+        Effect.andThen(before(mode), after(mode, delayMillis))
+      )
+      const ledgerEntries = Effect.gen(function* () {
+        yield* reachable
+        const { cursor, limit } = yield* ledgerQuery
+        const items = yield* books.entries(cursor, limit)
+        return HttpServerResponse.jsonUnsafe({ items, nextCursor: items.length < limit ? null : items.at(-1)!.key })
+      })
+      const ledgerFind = Effect.gen(function* () {
+        yield* reachable
+        const { keys } = yield* Body.decode(FindBody)
+        return HttpServerResponse.jsonUnsafe({ items: yield* books.entriesOf(keys), nextCursor: null })
       })
 
       const router = yield* HttpRouter.make
@@ -243,6 +264,8 @@ export class GatewayServer extends Context.Service<
       yield* router.add("POST", "/dashboard/refunds", answering(dashboard.refund))
       yield* router.add("POST", "/dashboard/disputes", answering(dashboard.dispute))
       yield* router.add("GET", "/ledger", answering(ledger))
+      yield* router.add("GET", "/ledger/entries", answering(ledgerEntries))
+      yield* router.add("POST", "/ledger/find", answering(ledgerFind))
       yield* router.add(
         "GET",
         "/behaviour",
@@ -259,7 +282,11 @@ export class GatewayServer extends Context.Service<
       )
 
       const { address, around, drain, server } = yield* listen({ host, port }, "GATEWAY_PORT")
-      const admit = yield* Provenance.make
+      const refusalOf = yield* Provenance.make
+      const admit = Effect.flatMap(Provenance.message, (message) => {
+        const refusal = refusalOf(message)
+        return refusal === undefined ? Effect.void : Effect.fail(refusal)
+      })
       yield* server.serve(around(answering(Effect.andThen(admit, router.asHttpEffect()))))
       yield* Effect.addFinalizer(() => drain(graceMillis))
       return GatewayServer.of({ url: address.url, reportTo: webhooks.target, behaviour })

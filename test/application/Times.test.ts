@@ -2,11 +2,11 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { Orders } from "../../src/application/Orders.ts"
+import { encodeView, Orders } from "../../src/application/Orders.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { Tasks } from "../../src/tasks/Tasks.ts"
 import { plain } from "../tasks/Support.ts"
-import { cancel, place, test } from "./World.ts"
+import { cancel, placed, test } from "./World.ts"
 
 /** The clock stands still, so every time that is written or read is this one. */
 const now = "2026-03-01T00:30:00.123Z"
@@ -20,9 +20,11 @@ const stopClock = Effect.gen(function* () {
 test("an order tells when it was placed and changed, to readers and to whoever changes it", () =>
   Effect.gen(function* () {
     yield* stopClock
-    const orderId = yield* place
+    const { body, orderId } = yield* placed
     const orders = yield* Orders
-    assert.deepInclude(yield* orders.get(orderId), { createdAt: now, updatedAt: now })
+    const read = yield* orders.get(orderId)
+    assert.deepInclude(read, { createdAt: now, updatedAt: now })
+    assert.strictEqual(body, encodeView(read))
     assert.deepInclude(yield* Transaction.run(orders.lockWhole(orderId)), { createdAt: now, at: now })
     yield* cancel(orderId)
     assert.deepInclude(yield* orders.get(orderId), { createdAt: now, updatedAt: now })

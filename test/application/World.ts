@@ -56,9 +56,10 @@ export const applicationOver = (gateway: ScriptedGateway) =>
     Layer.provideMerge(Layer.mergeAll(TestProcess.quiet, FaultInjection.layer()))
   )
 
-export const place = Effect.gen(function* () {
+/** Places an order of one book, and returns the answer. */
+export const placed = Effect.gen(function* () {
   const { place } = yield* PlaceOrder
-  const placed = yield* place(
+  return yield* place(
     {
       customerId: CustomerId.make("ada"),
       currency: Currency.make("EUR"),
@@ -66,8 +67,9 @@ export const place = Effect.gen(function* () {
     },
     undefined
   )
-  return placed.orderId
 })
+
+export const place = Effect.map(placed, ({ orderId }) => orderId)
 
 export const pay = (orderId: OrderId, key: string, method = "pm_ok") =>
   Effect.flatMap(PayOrder, (service) =>

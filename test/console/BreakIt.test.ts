@@ -3,6 +3,7 @@ import { assert, layer } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
 import { spawn } from "node:child_process"
 import * as Path from "node:path"
+import { drillNames } from "../../src/cli/drill/DrillNames.ts"
 import * as Browser from "../support/Browser.ts"
 import { eventually } from "../support/Counters.ts"
 import * as PageChecks from "../support/PageChecks.ts"
@@ -39,13 +40,16 @@ const demo = Effect.gen(function* () {
   return { url: url.origin, path: url.pathname + url.search + url.hash }
 })
 
+/** As long as a drill waits before it fails. */
+const drillSeconds = 120
+
 /** The control is another origin. What a service that is killed does not answer is an error of the browser. */
 const allowed = /asks http:\/\/127\.0\.0\.1|ERR_|status of (401|404|50\d)/
 
 Browser.describe("the console of a demo that stays", () => {
   layer(Browser.Browser.layer, { excludeTestServices: true })((it) => {
     it.effect(
-      "processes are frozen, killed and started, the broker goes and comes, and the story ends with sums that agree",
+      "processes are frozen, killed and started, the broker goes and comes, each drill runs, and the story ends with sums that agree",
       () =>
         Effect.gen(function* () {
           const { path, url } = yield* demo
@@ -94,6 +98,17 @@ Browser.describe("the console of a demo that stays", () => {
                 /dispatcher-1, process \d+, is frozen[^]*dispatcher-2, process \d+, has ended: SIGKILL[^]*dispatcher-2 runs as process \d+[^]*The broker is taken away[^]*The broker is back[^]*dispatcher-1, process \d+, is thawed[^]*All sums agree\./
               )
 
+              for (const name of drillNames) {
+                yield* page.click("button", `Run the drill ${name}`)
+                yield* eventually(
+                  `the drill ${name} to end`,
+                  Effect.map(page.text, (text) => text.includes(`The drill ${name} has ended`)),
+                  drillSeconds
+                )
+                yield* page.see(`The drill ${name} has ended: the sums agree`)
+                yield* page.see(`${name}: ✓ reconcile finds 0 differences in all books`)
+              }
+
               // Its sessions die with it. The page signs in again by itself.
               yield* page.click("button", "Kill http")
               yield* page.see("http, process")
@@ -105,17 +120,22 @@ Browser.describe("the console of a demo that stays", () => {
               yield* page.see("All sums agree.")
 
               // The service itself ends no process.
-              for (const asked of ["/admin/processes/http/kill", "/processes/http/kill", "/admin/broker/take-away"]) {
+              for (const asked of [
+                "/admin/processes/http/kill",
+                "/processes/http/kill",
+                "/admin/broker/take-away",
+                "/admin/drills/outage"
+              ]) {
                 const status = yield* page.evaluate<number>(
                   `fetch("${asked}", { method: "POST" }).then(({ status }) => status)`
                 )
                 assert.strictEqual(status, 404, asked)
               }
-              assert.notMatch(yield* get("/openapi.json"), /\/(processes|broker)\//)
+              assert.notMatch(yield* get("/openapi.json"), /\/(processes|broker|drills)\//)
             })
           )
         }).pipe(Effect.scoped),
-      180_000
+      400_000
     )
   })
 })

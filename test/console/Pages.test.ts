@@ -15,6 +15,8 @@ const pages: ReadonlyArray<readonly [path: string, shows: string]> = [
   ["events", "OrderPlaced"],
   ["tasks", "Retry all dead ones that match"],
   ["mail", "It arrived"],
+  ["reconciliation", "Check now"],
+  ["doctor", "Look again"],
   ["audit", "seeded by the test"],
   ["settings", "DATABASE_URL"],
   ["runbooks", "PaymentsManual"],

@@ -4,6 +4,7 @@ import { Effect, Layer, Redacted, SubscriptionRef } from "effect"
 import { OpenApi } from "effect/http-api"
 import { CancelOrder } from "../../src/application/CancelOrder.ts"
 import { Gateway, GatewaySettings } from "../../src/application/Gateway.ts"
+import { GatewayLedger } from "../../src/application/GatewayLedger.ts"
 import { GatewayWebhook, WebhookSettings } from "../../src/application/GatewayWebhook.ts"
 import { Idempotency } from "../../src/application/Idempotency.ts"
 import { Journey } from "../../src/application/views/Journey.ts"
@@ -16,6 +17,8 @@ import { SettlePayment } from "../../src/application/SettlePayment.ts"
 import { Payments } from "../../src/application/Payments.ts"
 import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
+import { Reconciliation, ReconciliationSettings } from "../../src/application/reconciliation/Reconciliation.ts"
+import { ReconciliationRuns } from "../../src/application/reconciliation/ReconciliationRuns.ts"
 import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
 import { RefundOrder } from "../../src/application/RefundOrder.ts"
 import { StatusReport } from "../../src/application/views/StatusReport.ts"
@@ -33,6 +36,7 @@ import { LaneReport } from "../../src/operations/reports/LaneReport.ts"
 import { CustomerEvents } from "../../src/application/views/CustomerEvents.ts"
 import { GroupProgress } from "../../src/brokers/GroupProgress.ts"
 import { faultPoints } from "../../src/FaultPoints.ts"
+import { Doctor } from "../../src/operations/doctor/Doctor.ts"
 import { ConsumerLag } from "../../src/operations/reports/ConsumerLag.ts"
 import { ConsumerReport } from "../../src/operations/reports/ConsumerReport.ts"
 import { EventSearch } from "../../src/operations/reports/EventSearch.ts"
@@ -98,11 +102,23 @@ const operator = Layer.mergeAll(
   Layer.provide(CustomerEvents.layer, EventSearch.layer),
   TaskReport.layer,
   PaymentReport.layer,
+  Layer.provideMerge(Reconciliation.layer, ReconciliationRuns.layer).pipe(
+    Layer.provide(Layer.succeed(ReconciliationSettings, { graceMillis: 1 }))
+  ),
   SettlePayment.layer,
   Sums.layer,
   UnsettledMail.layer,
   LaneReport.layer(["orders"]),
   PaceReport.layer,
+  Layer.succeed(Doctor, {
+    run: Effect.succeed({
+      checks: [
+        { group: "postgres", name: "settings", outcome: "ok" as const, told: "as they should be", findings: [] }
+      ],
+      findings: 0,
+      notChecked: 0
+    })
+  }),
   KnownNames.layer({ topic: ["orders"], consumer: ["analytics"], "task type": ["email", "note"] })
 ).pipe((services) =>
   Layer.mergeAll(
@@ -126,7 +142,9 @@ const applicationWith = (gatewayClient: typeof Gateway.layerHttp) =>
     Layer.provide(Layer.succeed(WebhookSettings, { secrets: [webhookSecret] })),
     Layer.provideMerge(operator),
     Layer.provideMerge(PaymentOutcomes.layer),
-    Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, gatewayClient)),
+    Layer.provideMerge(
+      Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, gatewayClient, GatewayLedger.layerHttp)
+    ),
     Layer.provideMerge(gatewaySettings),
     Layer.provide(NodeHttpClient.layerUndici),
     Layer.provideMerge(

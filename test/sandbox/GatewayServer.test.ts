@@ -3,7 +3,7 @@ import { Context, Effect, Layer } from "effect"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { GatewayServer } from "../../src/sandbox/GatewayServer.ts"
-import { gateway, send } from "../http/Service.ts"
+import { type Answer, gateway, send } from "../http/Service.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
 const charge = (key: string, change: object = {}) =>
@@ -45,6 +45,41 @@ layer(gateway.pipe(Layer.provideMerge(TestDatabase.layerPool)), { excludeTestSer
         for (const limit of ["", "0", "1001", "0x10", "1e2", "%2010", "010"]) {
           assert.strictEqual((yield* get(`/ledger?limit=${limit}`)).status, 400, limit)
         }
+      })
+    )
+
+    it.effect("the whole ledger comes in pages, in the order of the keys' bytes, and keys are found", () =>
+      Effect.gen(function* () {
+        const keys = ["ledger-B", "ledger-a", "ledger-~", "ledger-Z"]
+        for (const key of keys) yield* charge(key)
+        yield* send(`${(yield* GatewayServer).url}/refunds`, {
+          headers: { "idempotency-key": "ledger-a-refund" },
+          body: { charge: "ledger-a", amountMinor: 2_599, currency: "EUR" }
+        })
+        const found: Array<string> = []
+        for (let cursor: string | null = "ledger-"; cursor !== null;) {
+          const page: Answer = yield* get(`/ledger/entries?limit=2&cursor=${encodeURIComponent(cursor)}`)
+          found.push(...page.json.items.map(({ key }: { readonly key: string }) => key))
+          cursor = page.json.nextCursor
+        }
+        assert.deepStrictEqual(
+          found.filter((key) => key.startsWith("ledger-")),
+          ["ledger-B", "ledger-Z", "ledger-a", "ledger-~"]
+        )
+        const some = yield* send(`${(yield* GatewayServer).url}/ledger/find`, {
+          body: { keys: ["ledger-a", "nobody's"] }
+        })
+        assert.deepStrictEqual(some.json, {
+          items: [
+            {
+              key: "ledger-a",
+              charges: [{ status: "captured", amountMinor: 2_599, currency: "EUR" }],
+              refunds: [{ key: "ledger-a-refund", amountMinor: 2_599, currency: "EUR" }]
+            }
+          ],
+          nextCursor: null
+        })
+        assert.strictEqual((yield* get("/ledger/entries?limit=1001")).status, 400)
       })
     )
 

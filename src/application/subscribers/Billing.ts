@@ -40,6 +40,7 @@ export const billing: Subscriber = {
   name: "billing",
   topic: ordersTopic,
   firstSight: "from-version-1",
+  // No replay: an entry that is missing is a difference, and the reconciliation books it.
   handle: (event) => handleMany([event]),
   handleMany
 }

@@ -107,6 +107,7 @@ export const inventory: Subscriber = {
   name: "inventory",
   topic: ordersTopic,
   firstSight: "from-version-1",
+  // No replay: it takes from a stock that comes in by hand, first come, first served. The events alone don't tell it.
   handle: (event) => handleMany([event]),
   handleMany
 }

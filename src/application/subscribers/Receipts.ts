@@ -25,6 +25,8 @@ export const receipts: Subscriber<Tasks> = {
   name: "receipts",
   topic: ordersTopic,
   firstSight: "from-version-1",
+  // The task of an event's mail has the event's id as its key.
+  replay: "again-while-tasks-are-kept",
   handle: Effect.fn("Receipts.handle")(function* (envelope: Envelope) {
     const tasks = yield* Tasks
     const { _tag, data } = yield* decodeOrderEvent(envelope)

@@ -10,5 +10,6 @@ export const auditSubjects = [
   "consumer",
   "task type",
   "fault point",
-  "sandbox gateway"
+  "sandbox gateway",
+  "revenue"
 ] as const

@@ -8,6 +8,7 @@ import { TaskReport } from "../../operations/reports/TaskReport.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { plural } from "../../platform/Plural.ts"
 import { UnsettledMail } from "../mail/UnsettledMail.ts"
+import { ReconciliationRuns } from "../reconciliation/ReconciliationRuns.ts"
 import { PaymentReport } from "./PaymentReport.ts"
 import type { Decision, StatusView } from "./StatusView.ts"
 import { emailType } from "../tasks/Email.ts"
@@ -24,6 +25,9 @@ type Ages = typeof Ages.Type
 const oneAges = Rows.one(Ages)
 
 type Counted = Omit<StatusView, "decisions">
+
+/** What the last reconciliation has left. */
+type Open = Effect.Success<ReconciliationRuns["Service"]["open"]>
 
 /** Dead tasks that are no mails, by type: a dead mail is decided about as a mail. */
 const deadTasks = ({ mail, tasks }: Counted) =>
@@ -42,7 +46,7 @@ const oldest = (ages: ReadonlyArray<number | null>) => {
 }
 
 /** What needs a person, the oldest first. */
-const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
+const decisionsIn = (counted: Counted, ages: Ages, open: Open): ReadonlyArray<Decision> => {
   const { consumers, mail, outbox, payments } = counted
   const dead = deadTasks(counted)
   const deadCount = dead.reduce((sum, { count }) => sum + count, 0)
@@ -105,6 +109,14 @@ const decisionsIn = (counted: Counted, ages: Ages): ReadonlyArray<Decision> => {
       what: plural(mail.dead, "mail that nobody sends any more", "mails that nobody sends any more"),
       page: "mail?status=dead",
       command: "paid-once mail list --status dead"
+    },
+    {
+      kind: "difference",
+      count: open.differences,
+      sinceSeconds: open.sinceSeconds,
+      what: plural(open.differences, "difference between the books", "differences between the books"),
+      page: "reconciliation",
+      command: "paid-once reconcile"
     }
   ]
   return all
@@ -126,6 +138,7 @@ export class StatusReport extends Context.Service<
     | OutboxReport
     | PauseDecisions
     | PaymentReport
+    | ReconciliationRuns
     | SqlClient.SqlClient
     | Subscribers
     | TaskReport
@@ -138,6 +151,7 @@ export class StatusReport extends Context.Service<
       const outbox = yield* OutboxReport
       const pauses = yield* PauseDecisions
       const payments = yield* PaymentReport
+      const reconciliations = yield* ReconciliationRuns
       const sql = yield* SqlClient.SqlClient
       const tasks = yield* TaskReport
       const { names } = yield* Subscribers
@@ -165,7 +179,7 @@ export class StatusReport extends Context.Service<
           mail: yield* mail.counts,
           paused
         }
-        return { ...counted, decisions: decisionsIn(counted, yield* Effect.orDie(ages)) }
+        return { ...counted, decisions: decisionsIn(counted, yield* Effect.orDie(ages), yield* reconciliations.open) }
       }).pipe(Effect.withSpan("StatusReport.read"))
 
       return StatusReport.of({ read })

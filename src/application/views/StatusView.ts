@@ -9,7 +9,7 @@ import * as TaskReport from "../../operations/reports/TaskReport.ts"
 
 /** Things of one kind that wait for a person. */
 export const Decision = Schema.Struct({
-  kind: Schema.Literals(["outbox event", "inbox event", "gap", "task", "payment", "mail"]),
+  kind: Schema.Literals(["outbox event", "inbox event", "gap", "task", "payment", "mail", "difference"]),
   /** Of events that a consumer can't apply. */
   consumer: Schema.optionalKey(Schema.String),
   count: Schema.Int,

@@ -22,7 +22,8 @@ const subjects = [
   "consumer",
   "task type",
   "fault point",
-  "sandbox gateway"
+  "sandbox gateway",
+  "revenue"
 ]
 
 const columns = [

@@ -2,6 +2,7 @@
 import { html } from "../html.js"
 import { useLoad } from "../load.js"
 import { PageHead } from "../parts.js"
+import { DrillsSection } from "./breakIt/DrillsSection.js"
 import { FaultsSection } from "./breakIt/FaultsSection.js"
 import { GatewaySection } from "./breakIt/GatewaySection.js"
 import { ProcessesSection, useDemo } from "./breakIt/ProcessesSection.js"
@@ -29,6 +30,7 @@ export const Page = () => {
       The page finds the service again by itself.
     </p>
     <${SumsSection} load=${sums} />
+    <${DrillsSection} demo=${demo} />
     <${ProcessesSection} demo=${demo} />
     <${GatewaySection} />
     <${FaultsSection} load=${faults} />

@@ -20,7 +20,8 @@ const pagesOfNames = /** @type {const} */ ({
   consumer: "",
   "task type": "/tasks",
   "fault point": "/break-it",
-  "sandbox gateway": "/break-it"
+  "sandbox gateway": "/break-it",
+  revenue: "/reconciliation"
 })
 
 /**

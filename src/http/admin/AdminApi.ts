@@ -1,5 +1,6 @@
 /** The groups of the operators' API, under /admin. `../Api.ts` adds them to the service's, and `AdminHandlers.ts` has their handlers. */
 import { AuditApi } from "./AuditApi.ts"
+import { DoctorApi } from "./DoctorApi.ts"
 import { ConsumersApi, EventsApi } from "./EventsApi.ts"
 import { FaultsApi } from "./FaultsApi.ts"
 import { InboxApi } from "./InboxApi.ts"
@@ -9,6 +10,7 @@ import { AdminMailApi, AdminOrdersApi, AdminPaymentsApi } from "./MoneyApi.ts"
 import { DeadLettersApi, OutboxApi } from "./OutboxApi.ts"
 import { LiveApi } from "./OverviewApi.ts"
 import { PausesApi } from "./PausesApi.ts"
+import { ReconciliationApi } from "./ReconciliationApi.ts"
 import { SessionApi } from "./SessionApi.ts"
 import { SumsApi } from "./SumsApi.ts"
 import { AdminTasksApi } from "./TasksApi.ts"
@@ -31,5 +33,7 @@ export const adminGroups = [
   AuditApi,
   SettingsApi,
   AdminGatewayApi,
-  SumsApi
+  SumsApi,
+  ReconciliationApi,
+  DoctorApi
 ] as const

@@ -3,6 +3,7 @@ import { Layer } from "effect"
 import type { UnsettledMail } from "../../application/mail/UnsettledMail.ts"
 import type { Journey } from "../../application/views/Journey.ts"
 import type { PaceReport } from "../../application/views/PaceReport.ts"
+import type { Reconciliation } from "../../application/reconciliation/Reconciliation.ts"
 import type { PaymentReport } from "../../application/views/PaymentReport.ts"
 import type { SettlePayment } from "../../application/SettlePayment.ts"
 import type { StatusReport } from "../../application/views/StatusReport.ts"
@@ -10,6 +11,7 @@ import type { Broker } from "../../brokers/Broker.ts"
 import type { ConsumerPace } from "../../operations/reports/ConsumerPace.ts"
 import type { Sums } from "../../application/views/Sums.ts"
 import type { ArmedFaults } from "../../operations/faults/ArmedFaults.ts"
+import type { Doctor } from "../../operations/doctor/Doctor.ts"
 import type { ConsumerReport } from "../../operations/reports/ConsumerReport.ts"
 import type { CustomerEvents } from "../../application/views/CustomerEvents.ts"
 import type { AuditReport } from "../../operations/reports/AuditReport.ts"
@@ -22,6 +24,7 @@ import type { PauseDecisions } from "../../operations/pauses/PauseDecisions.ts"
 import type { TaskReport } from "../../operations/reports/TaskReport.ts"
 import type { PoolStats } from "../../postgres/Database.ts"
 import * as AuditHandlers from "./AuditHandlers.ts"
+import * as DoctorHandlers from "./DoctorHandlers.ts"
 import * as EventsHandlers from "./EventsHandlers.ts"
 import * as FaultsHandlers from "./FaultsHandlers.ts"
 import * as InboxHandlers from "./InboxHandlers.ts"
@@ -34,6 +37,7 @@ import * as MoneyHandlers from "./MoneyHandlers.ts"
 import * as OutboxHandlers from "./OutboxHandlers.ts"
 import { Overviews } from "./Overviews.ts"
 import * as PausesHandlers from "./PausesHandlers.ts"
+import * as ReconciliationHandlers from "./ReconciliationHandlers.ts"
 import * as SessionHandlers from "./SessionHandlers.ts"
 import * as SumsHandlers from "./SumsHandlers.ts"
 import * as TasksHandlers from "./TasksHandlers.ts"
@@ -44,6 +48,7 @@ export type Services =
   | AuditReport
   | ConsumerReport
   | CustomerEvents
+  | Doctor
   | InboxDeadLetters
   | Broker
   | ConsumerPace
@@ -57,6 +62,7 @@ export type Services =
   | PaceReport
   | PaymentReport
   | PoolStats
+  | Reconciliation
   | SettlePayment
   | StatusReport
   | Sums
@@ -77,5 +83,7 @@ export const layer = Layer.mergeAll(
   FaultsHandlers.layer,
   AuditHandlers.layer,
   InstallationHandlers.layer,
-  SumsHandlers.layer
+  SumsHandlers.layer,
+  ReconciliationHandlers.layer,
+  DoctorHandlers.layer
 )

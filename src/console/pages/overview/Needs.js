@@ -24,7 +24,8 @@ const runbooks = {
   gap: "InboxGaps",
   mail: "OutboxTasksDead",
   task: "OutboxTasksDead",
-  payment: "PaymentsManual"
+  payment: "PaymentsManual",
+  difference: "ReconciliationDifference"
 }
 
 /** @type {ReadonlyArray<import("../../table.js").Column<Decision>>} */

@@ -1,0 +1,133 @@
+/** Gateway ledger ↔ payments: what the gateway has done under a payment's key, beside what is recorded of the payment. Pure. */
+import type { PaymentStatus } from "../../domain/Payment.ts"
+import type { LedgerEntry } from "../GatewayLedger.ts"
+import type { RuleText } from "./Difference.ts"
+
+/** A payment as it is compared. */
+export interface RecordedPayment {
+  readonly id: string
+  readonly orderId: string
+  readonly status: PaymentStatus
+  readonly amountMinor: number
+  readonly currency: string
+  readonly capturedMinor: number
+  readonly refundedMinor: number
+}
+
+const books = "gateway ↔ payments"
+
+/** The rules, by name. */
+export const gatewayRules: ReadonlyArray<RuleText> = [
+  {
+    name: "gateway-charge-unknown",
+    books,
+    means: "a customer was charged for something that nobody here knows",
+    repair: undefined
+  },
+  {
+    name: "gateway-capture-unrecorded",
+    books,
+    means: "the customer has paid, and no book here tells",
+    repair: "the gateway's outcome is recorded, as its webhook would be"
+  },
+  {
+    name: "gateway-capture-missing",
+    books,
+    means: "an order counts as paid, and the gateway has no such money",
+    repair: undefined
+  },
+  {
+    name: "gateway-amount-differs",
+    books,
+    means: "the gateway has taken another amount than the payment's",
+    repair: undefined
+  },
+  { name: "gateway-charged-twice", books, means: "a customer was charged twice for one payment", repair: undefined },
+  {
+    name: "gateway-refund-unrecorded",
+    books,
+    means: "the money went back, and the payment still counts",
+    repair: "the gateway's refund is recorded, as its webhook would be"
+  },
+  {
+    name: "gateway-refund-missing",
+    books,
+    means: "the customer was told of a refund, and has no money back",
+    repair: undefined
+  },
+  {
+    name: "gateway-refund-differs",
+    books,
+    means: "another amount went back than the payment's",
+    repair: undefined
+  }
+]
+
+/** A broken rule, with what both books have. */
+export interface Broken {
+  readonly rule: string
+  readonly expected: string
+  readonly found: string
+}
+
+const sumOf = (amounts: ReadonlyArray<{ readonly amountMinor: number }>): bigint =>
+  amounts.reduce((sum, { amountMinor }) => sum + BigInt(amountMinor), 0n)
+
+/**
+ * Compares. A payment that is charging or refunding is under way: its recovery asks the gateway itself. Money that the gateway holds and has given
+ * back in full is settled, whoever did it.
+ */
+export const compare = (payment: RecordedPayment | undefined, entry: LedgerEntry | undefined): Broken | undefined => {
+  const captures = entry?.charges.filter(({ status }) => status === "captured") ?? []
+  const refunds = entry?.refunds ?? []
+  const [captured, refunded] = [sumOf(captures), sumOf(refunds)]
+  const [first] = captures
+  if (payment === undefined) {
+    return captured === refunded
+      ? undefined
+      : {
+          rule: "gateway-charge-unknown",
+          expected: "a payment",
+          found: `${captured - refunded} ${first?.currency} captured`
+        }
+  }
+  if (payment.status === "charging" || payment.status === "refunding") return undefined
+  const { amountMinor, currency } = payment
+  const [ours, back] = [BigInt(payment.capturedMinor), BigInt(payment.refundedMinor)]
+  const broken = (rule: string, expected: string, found: string): Broken => ({ rule, expected, found })
+  if (first === undefined) {
+    return ours === 0n
+      ? undefined
+      : broken("gateway-capture-missing", `${ours} ${currency} captured at the gateway`, "no capture there")
+  }
+  if (captured - refunded === 0n && ours - back === 0n && (ours === 0n || captured === ours)) return undefined
+  if (captures.length > 1) {
+    return captured - refunded === ours - back
+      ? undefined
+      : broken(
+          "gateway-charged-twice",
+          `${ours - back} ${currency} at the gateway`,
+          `${captured - refunded} in ${captures.length} captures`
+        )
+  }
+  if (first.amountMinor !== amountMinor || first.currency !== currency) {
+    return broken(
+      "gateway-amount-differs",
+      `${amountMinor} ${currency}`,
+      `${first.amountMinor} ${first.currency} captured at the gateway`
+    )
+  }
+  if (ours === 0n) {
+    return broken("gateway-capture-unrecorded", `the payment is captured`, `the payment is ${payment.status}`)
+  }
+  if (refunded === back) return undefined
+  if (refunded === 0n)
+    return broken("gateway-refund-missing", `${back} ${currency} refunded at the gateway`, "no refund there")
+  return refunded === ours && back === 0n
+    ? broken("gateway-refund-unrecorded", "the payment is refunded", `the payment is ${payment.status}`)
+    : broken(
+        "gateway-refund-differs",
+        `${back} ${currency} refunded`,
+        `${refunded} ${currency} refunded at the gateway`
+      )
+}

@@ -1,0 +1,168 @@
+/**
+ * Gateway ledger ↔ payments, in both directions at once: both are in the order of the payment's id, which is the gateway's key. The gateway moves
+ * on between its page and our rows. The second look at a difference reads our rows first, so the gateway has by then all that they claim.
+ */
+import { PgClient } from "@effect/sql-pg"
+import { Effect, Schema } from "effect"
+import { OrderId, PaymentId } from "../../domain/Ids.ts"
+import { PaymentStatus, refundKeyOf } from "../../domain/Payment.ts"
+import * as Rows from "../../platform/Rows.ts"
+import { Transaction } from "../../platform/Transaction.ts"
+import { GatewayLedger, type LedgerEntry, ledgerPageSize } from "../GatewayLedger.ts"
+import { PaymentOutcomes } from "../PaymentOutcomes.ts"
+import { CantMend, type Found, NotReadable, pageRows, type Walk } from "./Difference.ts"
+import { type Broken, compare, gatewayRules, type RecordedPayment } from "./GatewayRules.ts"
+import { inOneTransaction, lockOrder, manual } from "./Repair.ts"
+import { inSnapshot } from "./SqlRule.ts"
+import { mayGiveBack } from "./Told.ts"
+
+const Recorded = Schema.Struct({
+  id: Schema.String,
+  orderId: Schema.String,
+  status: PaymentStatus,
+  amountMinor: Schema.Number,
+  currency: Schema.String,
+  capturedMinor: Schema.Number,
+  refundedMinor: Schema.Number,
+  /** Whether an outcome of its charge can be recorded: its order is open, or the payment never pays it. */
+  isOpen: Schema.Boolean
+})
+const recordedRows = Rows.all(Recorded)
+
+const columns = `
+  p.id::text AS id, p.order_id::text AS "orderId", p.status, p.amount_minor::float8 AS "amountMinor", p.currency,
+  p.captured_minor::float8 AS "capturedMinor", p.refunded_minor::float8 AS "refundedMinor",
+  (p.decline_reason IS NOT NULL OR o.status IN ('pending', 'cancelled')) AS "isOpen"`
+
+/** A key as Postgres writes a UUID: in that form the order of texts is the order of UUIDs. */
+const isUuid = (key: string) => /^[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}$/.test(key)
+const nil = "00000000-0000-0000-0000-000000000000"
+const max = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+const foundOf = (key: string, payment: RecordedPayment | undefined, broken: Broken): Found => ({
+  ...broken,
+  key,
+  id: key,
+  orderId: payment?.orderId ?? null,
+  paymentId: payment?.id ?? null
+})
+
+const unreadable = ({ message }: { readonly message: string }) => new NotReadable({ reason: message })
+
+export const make = Effect.gen(function* () {
+  const database = yield* PgClient.PgClient
+  const ledger = yield* GatewayLedger
+  const outcomes = yield* PaymentOutcomes
+
+  const byIds = (ids: ReadonlyArray<string>) =>
+    Effect.flatMap(Transaction, ({ sql }) =>
+      recordedRows(sql`
+        SELECT ${sql.literal(columns)} FROM payments AS p JOIN orders AS o ON o.id = p.order_id WHERE p.id = ANY (${[...ids]}::uuid[])`)
+    )
+  /** The captured payments in a range. All others are of interest only where the gateway has their key. */
+  const capturedIn = (after: string, until: string) =>
+    Effect.flatMap(Transaction, ({ sql }) =>
+      recordedRows(sql`
+        SELECT ${sql.literal(columns)} FROM payments AS p JOIN orders AS o ON o.id = p.order_id
+        WHERE p.id > ${after}::uuid AND p.id <= ${until}::uuid AND p.captured_minor > 0 ORDER BY p.id LIMIT ${pageRows}`)
+    )
+  const find = (keys: ReadonlyArray<string>) => Effect.mapError(ledger.find(keys), unreadable)
+
+  const differences = (
+    keys: Iterable<string>,
+    payments: ReadonlyArray<RecordedPayment>,
+    entries: ReadonlyArray<LedgerEntry>
+  ) => {
+    const [ours, theirs] = [
+      new Map(payments.map((one) => [one.id, one])),
+      new Map(entries.map((one) => [one.key, one]))
+    ]
+    return [...new Set(keys)].flatMap((key) => {
+      const broken = compare(ours.get(key), theirs.get(key))
+      return broken === undefined ? [] : [foundOf(key, ours.get(key), broken)]
+    })
+  }
+
+  /** Captured payments of which the gateway has told nothing on its page: it is asked once more, for they may be younger than the page. */
+  const missing = Effect.fnUntraced(function* (after: string, until: string, told: ReadonlySet<string>) {
+    const all: Array<Found> = []
+    let from = after
+    for (let rows = pageRows; rows === pageRows;) {
+      const payments = yield* inSnapshot(database, capturedIn(from, until))
+      const untold = payments.filter(({ id }) => !told.has(id))
+      for (let start = 0; start < untold.length; start += ledgerPageSize) {
+        const some = untold.slice(start, start + ledgerPageSize)
+        const keys = some.map(({ id }) => id)
+        all.push(...differences(keys, some, yield* find(keys)))
+      }
+      rows = payments.length
+      from = payments.at(-1)?.id ?? until
+    }
+    return all
+  })
+
+  const again = Effect.fnUntraced(function* (keys: ReadonlyArray<string>) {
+    const all: Array<Found> = []
+    for (let start = 0; start < keys.length; start += ledgerPageSize) {
+      const some = keys.slice(start, start + ledgerPageSize)
+      const payments = yield* inSnapshot(database, byIds(some.filter(isUuid)))
+      all.push(...differences(some, payments, yield* find(some)))
+    }
+    return all
+  })
+
+  const walk: Walk = {
+    name: "the gateway's ledger",
+    rules: gatewayRules,
+    run: Effect.fnUntraced(function* (tell) {
+      let cursor = ""
+      // The last key of ours that the gateway has told of.
+      let after = nil
+      for (let total = 0; ;) {
+        const { items, nextCursor } = yield* Effect.mapError(ledger.page(cursor), unreadable)
+        const keys = items.map(({ key }) => key)
+        const ids = keys.filter(isUuid)
+        const payments = yield* inSnapshot(database, byIds(ids))
+        yield* tell(differences(keys, payments, items))
+        const until = nextCursor === null ? max : (ids.at(-1) ?? after)
+        yield* tell(yield* missing(after, until, new Set(ids)))
+        total += items.length
+        if (nextCursor === null) return total
+        cursor = nextCursor
+        after = until
+      }
+    }),
+    again: (found) => again(found.map(({ key }) => key)),
+    mend: Effect.fnUntraced(function* (found, operator) {
+      const { key, orderId, paymentId, rule } = found
+      const { means = "", repair } = gatewayRules.find(({ name }) => name === rule) ?? {}
+      if (repair === undefined || orderId === null || paymentId === null) return manual(means)
+      // Before the transaction: no call to another company inside one. A capture or a refund, once made, stays made.
+      const entries = yield* find([key])
+      const id = PaymentId.make(paymentId)
+      const now = byIds([key])
+      return yield* inOneTransaction(database, found, operator, {
+        lock: lockOrder(orderId),
+        isThere: Effect.map(now, (payments) => differences([key], payments, entries).some((one) => one.rule === rule)),
+        act: Effect.gen(function* () {
+          const [payment] = yield* now
+          const [entry] = entries
+          const capture = entry?.charges.find(({ status }) => status === "captured")
+          const [refund] = entry?.refunds ?? []
+          if (rule === "gateway-capture-unrecorded" && capture !== undefined) {
+            // A capture that comes to an order that is paid would be given back as unwanted.
+            if (payment?.isOpen !== true) return yield* new CantMend({ reason: "its order has gone on without it" })
+            yield* mayGiveBack(OrderId.make(orderId), id)
+            const { amountMinor, currency } = capture
+            yield* Effect.orDie(outcomes.charged(id, { _tag: "Captured", amountMinor, currency }))
+          } else if (rule === "gateway-refund-unrecorded" && refund !== undefined && entry?.refunds.length === 1) {
+            const { amountMinor, currency } = refund
+            const isOurs = refund.key === refundKeyOf(id)
+            yield* Effect.orDie(outcomes.refunded(id, { amount: { amountMinor, currency }, isOurs }))
+          } else return yield* new CantMend({ reason: "the gateway tells of several parts" })
+        })
+      })
+    })
+  }
+  return walk
+})

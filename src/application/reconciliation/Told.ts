@@ -1,0 +1,76 @@
+/**
+ * What consumers were told of an order, whatever its row says now. A row that was damaged, or restored by hand, may contradict it. Then the row is
+ * wrong. A repair that believed it would tell a change twice, or give rightful money back.
+ */
+import { Effect, Schema } from "effect"
+import type { OrderEvent } from "../../domain/Events.ts"
+import type { OrderId, PaymentId } from "../../domain/Ids.ts"
+import * as Rows from "../../platform/Rows.ts"
+import { Transaction } from "../../platform/Transaction.ts"
+import { CantMend } from "./Difference.ts"
+
+type EventType = OrderEvent["_tag"]
+
+/** The events after which an event can't follow: an order is paid, cancelled and refunded once. */
+const barredBy: Readonly<Record<EventType, ReadonlyArray<EventType>>> = {
+  OrderPlaced: ["OrderPlaced"],
+  PaymentDeclined: ["OrderPaid", "OrderCancelled", "OrderRefunded"],
+  OrderPaid: ["OrderPaid", "OrderCancelled", "OrderRefunded"],
+  OrderCancelled: ["OrderPaid", "OrderCancelled", "OrderRefunded"],
+  OrderRefunded: ["OrderCancelled", "OrderRefunded"]
+}
+
+const payerRow = Rows.one(Schema.Struct({ told: Schema.Boolean }))
+const toldRow = Rows.one(Schema.Struct({ types: Schema.Array(Schema.String), version: Schema.Int }))
+
+/** The types of the order's events, and the last version, written or applied. Where retention has dropped events, ledger and cursors remember. */
+const toldOf = Effect.fnUntraced(function* (orderId: OrderId) {
+  const { sql } = yield* Transaction
+  return yield* Effect.orDie(
+    toldRow(sql`
+      WITH told AS (
+        SELECT event_type AS type, aggregate_version AS version FROM outbox_status
+        WHERE aggregate_type = 'Order' AND aggregate_id = ${orderId}::text
+        UNION ALL
+        SELECT CASE debit_account WHEN 'gateway' THEN 'OrderPaid' ELSE 'OrderRefunded' END, 0 FROM billing_ledger WHERE order_id = ${orderId}::uuid
+        UNION ALL
+        SELECT NULL, version FROM consumer_cursors WHERE aggregate_type = 'Order' AND aggregate_id = ${orderId}::text)
+      SELECT coalesce(json_agg(DISTINCT type) FILTER (WHERE type IS NOT NULL), '[]') AS types, coalesce(max(version), 0)::int4 AS version FROM told`)
+  )
+})
+
+/** Fails where `eventType` can't follow what was told of the order, or more was told than the row at `version` knows. The order is locked. */
+export const mayTell = Effect.fnUntraced(function* (orderId: OrderId, version: number, eventType: EventType) {
+  const told = yield* toldOf(orderId)
+  if (told.version > version) {
+    return yield* new CantMend({
+      reason: `its events go on to version ${told.version}, and its row ends at ${version}: the row is what is wrong`
+    })
+  }
+  const first = barredBy[eventType].find((type) => told.types.includes(type))
+  if (first !== undefined) {
+    return yield* new CantMend({ reason: `${first} was told of it before: its row is what is wrong` })
+  }
+})
+
+/** Fails at reserving for an order whose end was told, and at releasing what was told to be paid. The order is locked. */
+export const mayMoveGoods = Effect.fnUntraced(function* (orderId: OrderId, move: "reserve" | "release") {
+  const { types } = yield* toldOf(orderId)
+  const hasEnded = types.includes("OrderCancelled") || types.includes("OrderRefunded")
+  if (move === "reserve" ? hasEnded : types.includes("OrderPaid") && !hasEnded) {
+    return yield* new CantMend({ reason: "its events tell of another status: its row is what is wrong" })
+  }
+})
+
+/** Fails where the order was told to be paid by this payment: its money does not go back because a row says something else. */
+export const mayGiveBack = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
+  const { sql } = yield* Transaction
+  const { told } = yield* Effect.orDie(
+    payerRow(sql`
+      SELECT EXISTS (SELECT FROM outbox_status WHERE aggregate_type = 'Order' AND aggregate_id = ${orderId}::text AND event_type = 'OrderPaid'
+                       AND data ->> 'paymentId' = ${paymentId}::text)
+             OR EXISTS (SELECT FROM billing_ledger WHERE order_id = ${orderId}::uuid AND payment_id = ${paymentId}::uuid
+                          AND debit_account = 'gateway') AS told`)
+  )
+  if (told) return yield* new CantMend({ reason: "OrderPaid was told of this payment before: a row is what is wrong" })
+})

@@ -1,0 +1,84 @@
+/** Orders ↔ their events: in the queue, parked, dead, or in the archive. */
+import type { Books } from "../Books.ts"
+import { keptSince } from "../../../platform/Retention.ts"
+import { type SqlRule, within } from "../SqlRule.ts"
+
+const books = "orders ↔ events"
+
+/** A uuid in an aggregate's id, or NULL: any text may stand there. */
+const uuidOf = (column: string) =>
+  `CASE WHEN ${column} ~ '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$' THEN ${column}::uuid END`
+
+/** Of the orders: the alias is `o`. */
+export const eventRules = ({ announce, appendLast }: Books): ReadonlyArray<SqlRule> => [
+  {
+    name: "event-missing",
+    books,
+    means: "no consumer hears of the change: no ledger entry, no revenue, no mail",
+    repair: "the event is appended again with its version, where it is the order's last one",
+    needsArchive: true,
+    // The archive forgets after its retention. A version that a consumer has passed was delivered, whatever the archive has.
+    find: (sql, scope, { consumers }) => sql`
+      WITH looked AS MATERIALIZED (
+        SELECT o.id, o.id::text AS aggregate, o.version, o.created_at > horizon.at AS whole
+        FROM orders AS o,
+             (SELECT ${sql.literal(keptSince("event_log"))} AS at) AS horizon
+        WHERE ${within(sql, "o.id", scope)} AND o.updated_at > horizon.at),
+      short AS MATERIALIZED (
+        SELECT looked.* FROM looked
+        LEFT JOIN LATERAL (SELECT count(DISTINCT e.aggregate_version) AS events, max(e.aggregate_version) AS last FROM event_log AS e
+                           WHERE e.aggregate_id = looked.aggregate AND e.aggregate_type = 'Order') AS logged ON true
+        WHERE CASE WHEN whole THEN logged.events < looked.version ELSE coalesce(logged.last, 0) < looked.version END),
+      known AS MATERIALIZED (
+        SELECT aggregate_id AS aggregate, aggregate_version AS version FROM event_log
+        WHERE aggregate_id = ANY (ARRAY(SELECT aggregate FROM short)) AND aggregate_type = 'Order'
+        UNION SELECT aggregate_id, aggregate_version FROM outbox_events
+        WHERE aggregate_id = ANY (ARRAY(SELECT aggregate FROM short)) AND aggregate_type = 'Order'
+        UNION SELECT aggregate_id, aggregate_version FROM outbox_parked
+        WHERE aggregate_id = ANY (ARRAY(SELECT aggregate FROM short)) AND aggregate_type = 'Order'
+        UNION SELECT aggregate_id, aggregate_version FROM outbox_dead_letters
+        WHERE aggregate_id = ANY (ARRAY(SELECT aggregate FROM short)) AND aggregate_type = 'Order')
+      SELECT short.id::text AS key, short.id || ' ' || v AS id, short.id::text AS "orderId", NULL::text AS "paymentId",
+             'an event of version ' || v AS expected, 'no such event, and no consumer that has had it' AS found
+      FROM short, generate_series(CASE WHEN whole THEN 1 ELSE short.version END, short.version) AS v
+      WHERE NOT EXISTS (SELECT FROM known WHERE known.aggregate = short.aggregate AND known.version = v)
+        AND NOT EXISTS (SELECT FROM consumer_cursors AS c
+                        WHERE c.consumer_name = ANY (${[...consumers]}::text[])
+                          AND c.aggregate_id = short.aggregate AND c.aggregate_type = 'Order' AND c.version >= v)`,
+    mend: ({ id, orderId }) => appendLast(orderId!, Number(id.split(" ")[1]))
+  },
+  {
+    name: "status-unannounced",
+    books,
+    means: "the order was changed without an event: ledger, revenue and mail tell of another status",
+    repair: "the event that announces the status is appended, with a new version, where a payment bears the status out",
+    needsArchive: true,
+    find: (sql, scope) => sql`
+      SELECT o.id::text AS key, o.id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
+             'an event that announces ' || o.status AS expected, e.event_type || ' as the last event' AS found
+      FROM orders AS o
+      JOIN event_log AS e ON e.aggregate_id = o.id::text AND e.aggregate_type = 'Order' AND e.aggregate_version = o.version
+      WHERE ${within(sql, "o.id", scope)}
+        AND NOT e.event_type = ANY (CASE o.status WHEN 'paid' THEN ARRAY['OrderPaid'] WHEN 'refunded' THEN ARRAY['OrderRefunded']
+                                    WHEN 'cancelled' THEN ARRAY['OrderCancelled'] ELSE ARRAY['OrderPlaced', 'PaymentDeclined'] END)`,
+    mend: ({ orderId }) => announce(orderId!)
+  }
+]
+
+/** Of the archive's events. */
+export const archiveRules: ReadonlyArray<SqlRule> = [
+  {
+    name: "event-without-change",
+    books,
+    means: "consumers have booked a change that the order does not have",
+    repair: undefined,
+    needsArchive: true,
+    find: (sql, scope) => sql`
+      SELECT e.event_id::text AS key, e.event_id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
+             CASE WHEN o.id IS NULL THEN 'an order ' || e.aggregate_id ELSE 'version ' || e.aggregate_version || ' of the order' END AS expected,
+             CASE WHEN o.id IS NULL THEN 'no such order, and ' || e.event_type || ' was published'
+                  ELSE 'version ' || o.version || ', and ' || e.event_type || ' was published' END AS found
+      FROM event_log AS e LEFT JOIN orders AS o ON o.id = ${sql.literal(uuidOf("e.aggregate_id"))}
+      WHERE ${within(sql, "e.event_id", scope)} AND e.aggregate_type = 'Order' AND (o.id IS NULL OR o.version < e.aggregate_version)`
+  }
+]

@@ -1,0 +1,480 @@
+/** Books are made to differ by hand, in a way for each rule. Each difference is found, named and repaired, or left to a person. */
+import { assert } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import * as Subscribed from "../../support/Subscribed.ts"
+import {
+  agreeing,
+  type AgreeingBooks,
+  brokenIn,
+  chargeAtGateway,
+  deliver,
+  layer,
+  look,
+  refundAtGateway,
+  repair,
+  repairs,
+  test
+} from "./Books.ts"
+
+type Break = (
+  books: AgreeingBooks,
+  sql: SqlClient.SqlClient
+) => Effect.Effect<unknown, unknown, Layer.Success<typeof layer>>
+
+interface Case {
+  /** What was done by hand. */
+  readonly of: string
+  readonly rule: string
+  /** Other rules that it breaks, too. */
+  readonly also?: ReadonlyArray<string>
+  readonly broken: Break
+  /** Who repairs it. `person`: it stays, and says so. */
+  readonly by: "use case" | "person"
+  /** After the repair, once what it began has ended. */
+  readonly afterwards?: Break
+}
+
+const cases: ReadonlyArray<Case> = [
+  {
+    of: "the gateway has charged under a key that is no payment of ours",
+    rule: "gateway-charge-unknown",
+    broken: () => chargeAtGateway("a-key-of-nobody", 100),
+    by: "person"
+  },
+  {
+    of: "the gateway has charged under the id of a payment that nobody knows",
+    rule: "gateway-charge-unknown",
+    broken: () => chargeAtGateway(Subscribed.newId(), 100),
+    by: "person"
+  },
+  {
+    of: "a payment waits for a person, and the gateway has captured it",
+    rule: "gateway-capture-unrecorded",
+    broken: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        const id = Subscribed.newId()
+        yield* sql`
+          INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, leased_until, created_at, updated_at)
+          VALUES (${id}::uuid, ${pending}::uuid, 'manual', 'pm_ok', 100, 'EUR', clock_now(), clock_now(), clock_now())`
+        yield* chargeAtGateway(id, 100)
+      }),
+    by: "use case",
+    afterwards: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        const [row] = yield* sql`SELECT status FROM orders WHERE id = ${pending}::uuid`
+        assert.deepStrictEqual(row, { status: "paid" })
+      })
+  },
+  {
+    of: "the gateway has captured a payment whose order was paid by hand meanwhile",
+    rule: "gateway-capture-unrecorded",
+    also: ["paid-without-capture", "status-unannounced", "billing-entry-missing"],
+    broken: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        const id = Subscribed.newId()
+        yield* sql`
+          INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, leased_until, created_at, updated_at)
+          VALUES (${id}::uuid, ${pending}::uuid, 'manual', 'pm_ok', 100, 'EUR', clock_now(), clock_now(), clock_now())`
+        yield* chargeAtGateway(id, 100)
+        yield* sql`UPDATE orders SET status = 'paid' WHERE id = ${pending}::uuid`
+      }),
+    by: "person"
+  },
+  {
+    of: "an order counts as paid, and the gateway has lost the capture",
+    rule: "gateway-capture-missing",
+    broken: ({ paid }, sql) => sql`DELETE FROM sandbox_gateway.charges WHERE idempotency_key = ${paid.paymentId}`,
+    by: "person"
+  },
+  {
+    of: "the gateway has captured another amount",
+    rule: "gateway-amount-differs",
+    broken: ({ paid }, sql) =>
+      sql`UPDATE sandbox_gateway.charges SET amount_minor = 99 WHERE idempotency_key = ${paid.paymentId}`,
+    by: "person"
+  },
+  {
+    of: "the gateway has forgotten the key, and charged again",
+    rule: "gateway-charged-twice",
+    broken: ({ paid }) => chargeAtGateway(paid.paymentId, 100),
+    by: "person"
+  },
+  {
+    of: "a person has refunded the charge at the gateway, and its report was lost",
+    rule: "gateway-refund-unrecorded",
+    broken: ({ paid }) => refundAtGateway(paid.paymentId, "re_1", 100),
+    by: "use case",
+    afterwards: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        const [row] = yield* sql`SELECT status FROM orders WHERE id = ${paid.orderId}::uuid`
+        assert.deepStrictEqual(row, { status: "refunded" })
+      })
+  },
+  {
+    of: "a refund was never made at the gateway",
+    rule: "gateway-refund-missing",
+    broken: ({ refunded }, sql) => sql`DELETE FROM sandbox_gateway.refunds WHERE charge_key = ${refunded.paymentId}`,
+    by: "person"
+  },
+  {
+    of: "a part was refunded at the gateway",
+    rule: "gateway-refund-differs",
+    broken: ({ paid }) => refundAtGateway(paid.paymentId, "re_1", 40),
+    by: "person"
+  },
+  {
+    of: "a payment is captured, and its order pending",
+    rule: "captured-order-pending",
+    broken: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        const id = Subscribed.newId()
+        yield* sql`
+          INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, captured_minor, leased_until, created_at, updated_at)
+          VALUES (${id}::uuid, ${pending}::uuid, 'captured', 'pm_ok', 100, 'EUR', 100, clock_now(), clock_now(), clock_now())`
+        yield* chargeAtGateway(id, 100)
+      }),
+    by: "use case"
+  },
+  {
+    of: "the payment of a cancelled order is captured",
+    rule: "captured-order-cancelled",
+    broken: ({ cancelled }, sql) =>
+      Effect.gen(function* () {
+        const id = Subscribed.newId()
+        yield* sql`
+          INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, captured_minor, leased_until, created_at, updated_at)
+          VALUES (${id}::uuid, ${cancelled}::uuid, 'captured', 'pm_ok', 100, 'EUR', 100, clock_now(), clock_now(), clock_now())`
+        yield* chargeAtGateway(id, 100)
+      }),
+    by: "use case",
+    afterwards: ({ cancelled }, sql) =>
+      Effect.gen(function* () {
+        const rows = yield* sql`
+          SELECT p.status, t.state FROM payments AS p JOIN outbox_tasks AS t ON t.idempotency_key = p.id || '-refund'
+          WHERE p.order_id = ${cancelled}::uuid`
+        assert.deepStrictEqual(rows, [{ status: "refunding", state: "pending" }])
+      })
+  },
+  {
+    of: "a payment is refunded, and its order paid",
+    rule: "refunded-order-paid",
+    also: [],
+    broken: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`
+          UPDATE payments SET status = 'refunded', refunded_minor = captured_minor, refund_begun_at = clock_now() WHERE id = ${paid.paymentId}::uuid`
+        yield* refundAtGateway(paid.paymentId, `${paid.paymentId}-refund`, 100)
+      }),
+    by: "use case"
+  },
+  {
+    of: "an order is paid by hand, without a payment",
+    rule: "paid-without-capture",
+    also: ["status-unannounced", "billing-entry-missing"],
+    broken: ({ pending }, sql) => sql`UPDATE orders SET status = 'paid' WHERE id = ${pending}::uuid`,
+    by: "person"
+  },
+  {
+    of: "an order is refunded by hand, and its payment is not",
+    rule: "refunded-without-refund",
+    also: ["status-unannounced", "billing-entry-missing", "reservation-left-over"],
+    broken: ({ paid }, sql) => sql`UPDATE orders SET status = 'refunded' WHERE id = ${paid.orderId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "a payment has another amount than its order",
+    rule: "payment-amount-differs",
+    also: ["gateway-amount-differs"],
+    broken: ({ paid }, sql) =>
+      sql`UPDATE payments SET amount_minor = 90, captured_minor = 90 WHERE id = ${paid.paymentId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "a payment is charging, and its recovery was deleted",
+    rule: "recovery-missing",
+    broken: ({ pending }, sql) =>
+      sql`
+        INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, leased_until, created_at, updated_at)
+        VALUES (${Subscribed.newId()}::uuid, ${pending}::uuid, 'charging', 'pm_ok', 100, 'EUR', clock_now(), clock_now(), clock_now())`,
+    by: "use case",
+    afterwards: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        const rows = yield* sql`
+          SELECT t.state FROM payments AS p JOIN outbox_tasks AS t ON t.task_type = 'payment.recover' AND t.idempotency_key = p.id::text
+          WHERE p.order_id = ${pending}::uuid`
+        assert.deepStrictEqual(rows, [{ state: "pending" }])
+      })
+  },
+  {
+    of: "a payment is charging, and its recovery has ended",
+    rule: "recovery-missing",
+    broken: ({ paid, refunded }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`UPDATE payments SET status = 'refunding', refund_begun_at = clock_now() WHERE id = ${paid.paymentId}::uuid`
+        yield* sql`
+          UPDATE outbox_tasks SET idempotency_key = ${`${paid.paymentId}-refund`}
+          WHERE task_type = 'payment.recover' AND idempotency_key = ${`${refunded.paymentId}-refund`}`
+        yield* sql`UPDATE outbox_tasks SET state = 'completed', finished_at = clock_now() WHERE state <> 'completed' AND task_type = 'payment.recover'`
+      }),
+    by: "use case",
+    afterwards: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        const rows = yield* sql`SELECT status FROM payments WHERE id = ${paid.paymentId}::uuid`
+        assert.deepStrictEqual(rows, [{ status: "manual" }])
+      })
+  },
+  {
+    of: "an event was deleted from the queue",
+    rule: "event-missing",
+    broken: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`UPDATE orders SET status = 'cancelled', version = 2, updated_at = clock_now() WHERE id = ${pending}::uuid`
+      }),
+    by: "use case",
+    afterwards: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        const rows =
+          yield* sql`SELECT event_type AS type, aggregate_version AS version FROM event_log WHERE aggregate_id = ${pending} ORDER BY 2`
+        assert.deepStrictEqual(rows, [
+          { type: "OrderPlaced", version: 1 },
+          { type: "OrderCancelled", version: 2 }
+        ])
+      })
+  },
+  {
+    of: "an event in the middle was deleted from the queue",
+    rule: "event-missing",
+    broken: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`UPDATE orders SET status = 'cancelled', version = 3, updated_at = clock_now() WHERE id = ${pending}::uuid`
+        yield* sql`
+          INSERT INTO outbox_events (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+                                     occurred_at, trace_id, span_id, record_bytes, data)
+          SELECT 1, ${Subscribed.newId()}::uuid, topic, 'OrderCancelled', 1, aggregate_type, aggregate_id, 3, clock_now(), trace_id, span_id, 100, '{"lines":[]}'
+          FROM event_log WHERE aggregate_id = ${pending} AND aggregate_version = 1`
+      }),
+    by: "person"
+  },
+  {
+    of: "an order is cancelled by hand, without an event",
+    rule: "status-unannounced",
+    also: ["reservation-left-over"],
+    broken: ({ pending }, sql) =>
+      sql`UPDATE orders SET status = 'cancelled', updated_at = clock_now() WHERE id = ${pending}::uuid`,
+    by: "use case",
+    afterwards: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        const rows = yield* sql`SELECT version FROM orders WHERE id = ${pending}::uuid`
+        assert.deepStrictEqual(rows, [{ version: 2 }])
+      })
+  },
+  {
+    of: "the row of a paid order says pending",
+    rule: "captured-order-pending",
+    also: ["status-unannounced", "billing-entry-unfounded"],
+    broken: ({ paid }, sql) => sql`UPDATE orders SET status = 'pending' WHERE id = ${paid.orderId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "the row of a paid order comes from an older backup",
+    rule: "captured-order-pending",
+    also: ["event-without-change", "billing-entry-unfounded"],
+    broken: ({ paid }, sql) => sql`UPDATE orders SET status = 'pending', version = 1 WHERE id = ${paid.orderId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "the row of a declined order comes from an older backup, and its customer has paid since",
+    rule: "captured-order-pending",
+    also: ["event-without-change"],
+    broken: ({ declined }, sql) =>
+      Effect.gen(function* () {
+        const id = Subscribed.newId()
+        yield* sql`
+          INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, captured_minor, leased_until, created_at, updated_at)
+          VALUES (${id}::uuid, ${declined}::uuid, 'captured', 'pm_ok', 100, 'EUR', 100, clock_now(), clock_now(), clock_now())`
+        yield* chargeAtGateway(id, 100)
+        yield* sql`UPDATE orders SET version = 1 WHERE id = ${declined}::uuid`
+      }),
+    by: "person"
+  },
+  {
+    of: "the row of a paid order says cancelled",
+    rule: "captured-order-cancelled",
+    also: ["status-unannounced", "billing-entry-unfounded", "reservation-left-over"],
+    broken: ({ paid }, sql) => sql`UPDATE orders SET status = 'cancelled' WHERE id = ${paid.orderId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "the row of a paid order's payment says declined",
+    rule: "gateway-capture-unrecorded",
+    also: ["paid-without-capture"],
+    broken: ({ paid }, sql) =>
+      sql`UPDATE payments SET status = 'declined', captured_minor = 0, decline_reason = 'card_declined' WHERE id = ${paid.paymentId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "the row of a refunded order says paid",
+    rule: "refunded-order-paid",
+    also: ["status-unannounced", "billing-entry-unfounded", "reservation-unfounded"],
+    broken: ({ refunded }, sql) => sql`UPDATE orders SET status = 'paid' WHERE id = ${refunded.orderId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "the row of a paid order has a version too many",
+    rule: "event-missing",
+    broken: ({ paid }, sql) =>
+      sql`UPDATE orders SET version = version + 1, updated_at = clock_now() WHERE id = ${paid.orderId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "an event was published of an order that is gone",
+    rule: "event-without-change",
+    broken: (_, sql) =>
+      sql`
+        INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, occurred_at, trace_id,
+                               span_id, data, broker_partition, broker_offset, published_at)
+        SELECT ${Subscribed.newId()}::uuid, topic, event_type, 1, 'Order', gen_random_uuid()::text, 1, occurred_at, trace_id, span_id, data, 0, 0, published_at
+        FROM event_log WHERE event_type = 'OrderPlaced' LIMIT 1`,
+    by: "person"
+  },
+  {
+    of: "an entry was deleted from the ledger",
+    rule: "billing-entry-missing",
+    broken: ({ paid }, sql) => sql`DELETE FROM billing_ledger WHERE order_id = ${paid.orderId}::uuid`,
+    by: "use case"
+  },
+  {
+    of: "an entry of a refund was deleted from the ledger, and the archive has dropped its event",
+    rule: "billing-entry-missing",
+    broken: ({ refunded }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`DELETE FROM billing_ledger WHERE order_id = ${refunded.orderId}::uuid AND debit_account = 'refunds'`
+        yield* sql`DELETE FROM event_log WHERE aggregate_id = ${refunded.orderId}`
+        yield* sql`UPDATE revenue_daily SET amount_minor = amount_minor + 100`
+      }),
+    by: "person"
+  },
+  {
+    of: "the amount of an entry was changed",
+    rule: "billing-entry-differs",
+    broken: ({ paid }, sql) => sql`UPDATE billing_ledger SET amount_minor = 90 WHERE order_id = ${paid.orderId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "a sale was booked twice",
+    rule: "billing-entry-twice",
+    broken: ({ paid }, sql) =>
+      sql`
+        INSERT INTO billing_ledger SELECT ${Subscribed.newId()}::uuid, order_id, payment_id, debit_account, credit_account, amount_minor, currency,
+                                          occurred_at, recorded_at FROM billing_ledger WHERE order_id = ${paid.orderId}::uuid`,
+    also: ["mail-missing"],
+    by: "person"
+  },
+  {
+    of: "a sale of an order that is not paid was booked",
+    rule: "billing-entry-unfounded",
+    also: ["billing-entry-differs"],
+    broken: ({ cancelled, paid }, sql) =>
+      sql`
+        INSERT INTO billing_ledger SELECT ${Subscribed.newId()}::uuid, ${cancelled}::uuid, payment_id, debit_account, credit_account, amount_minor, currency,
+                                          occurred_at, recorded_at FROM billing_ledger WHERE order_id = ${paid.orderId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "a reservation was deleted",
+    rule: "reservation-missing",
+    broken: ({ paid }, sql) => sql`DELETE FROM inventory_reservations WHERE order_id = ${paid.orderId}::uuid`,
+    by: "use case"
+  },
+  {
+    of: "a cancelled order holds goods",
+    rule: "reservation-left-over",
+    broken: ({ cancelled }, sql) =>
+      sql`UPDATE inventory_reservations SET status = 'reserved' WHERE order_id = ${cancelled}::uuid`,
+    by: "use case"
+  },
+  {
+    of: "a reservation has another quantity than the order",
+    rule: "reservation-unfounded",
+    broken: ({ paid }, sql) =>
+      sql`UPDATE inventory_reservations SET quantity = 7 WHERE order_id = ${paid.orderId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "goods are held for an order that is gone",
+    rule: "reservation-unfounded",
+    broken: (_, sql) =>
+      sql`
+        INSERT INTO inventory_reservations SELECT gen_random_uuid(), 'book', 1, 'reserved', false, clock_now(), clock_now()`,
+    by: "person"
+  },
+  {
+    of: "the task of a receipt was deleted",
+    rule: "mail-missing",
+    broken: ({ paid }, sql) =>
+      sql`DELETE FROM outbox_tasks WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${paid.orderId}%`}`,
+    by: "use case"
+  },
+  {
+    of: "a day's revenue was changed",
+    rule: "revenue-differs",
+    broken: (_, sql) => sql`UPDATE revenue_daily SET amount_minor = amount_minor - 7`,
+    by: "use case"
+  },
+  {
+    of: "a day's revenue was deleted",
+    rule: "revenue-differs",
+    broken: (_, sql) => sql`DELETE FROM revenue_daily`,
+    by: "use case"
+  }
+]
+
+const auditOf = (rule: string) => ({ actor: "ada", reason: "a test", rule })
+
+for (const { afterwards, also = [], broken, by, of, rule } of cases) {
+  test(
+    `${of}: ${rule}`,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const books = yield* agreeing
+      assert.deepStrictEqual(brokenIn(yield* look), {})
+
+      yield* broken(books, sql)
+      const found = yield* look
+      assert.deepStrictEqual(
+        brokenIn(found),
+        Object.fromEntries(found.rules.filter((one) => [rule, ...also].includes(one.rule)).map((one) => [one.rule, 1]))
+      )
+      assert.deepStrictEqual(yield* repairs, [])
+
+      const mended = yield* repair
+      const one = mended.items.find((item) => item.rule === rule)
+      if (by === "person") {
+        assert.strictEqual(one?.repair?.outcome, "manual")
+        // Events and money tell that a row is wrong: no repair of any rule believes it.
+        if (of.startsWith("the row of")) assert.deepStrictEqual(yield* repairs, [])
+        assert.include(brokenIn(yield* look), { [rule]: 1 })
+        assert.notInclude(
+          (yield* repairs).map((entry) => entry.rule),
+          rule
+        )
+        return
+      }
+      assert.deepStrictEqual(one?.repair, { outcome: "repaired", why: null })
+      const audit = yield* repairs
+      assert.deepInclude(audit[0], auditOf(rule))
+
+      // Clean at once, and when all that the repair began is done.
+      assert.deepStrictEqual(brokenIn(yield* look), {})
+      yield* deliver
+      assert.deepStrictEqual(brokenIn(yield* look), {})
+      yield* afterwards?.(books, sql) ?? Effect.void
+
+      // A second repair does nothing.
+      const second = yield* repair
+      assert.strictEqual(second.repaired, 0)
+      assert.deepStrictEqual(yield* repairs, audit)
+    })
+  )
+}

@@ -1,0 +1,51 @@
+/** The console's page of the reconciliation, by hand in a real browser: a check, a difference, and its repair. */
+import { layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import * as Browser from "../support/Browser.ts"
+import { ask, audited, becomes, giveReason, layer as world, newOrder, onPage, pay, startBeside } from "./World.ts"
+
+Browser.describe("the reconciliation in the console", () => {
+  layer(world, { excludeTestServices: true })((it) => {
+    it.effect(
+      "books are compared, differ, are on the overview, are repaired with a reason, and agree",
+      () =>
+        Effect.gen(function* () {
+          const sql = yield* SqlClient.SqlClient
+          const { url } = yield* startBeside()
+          const { json: order } = yield* ask(url, "/orders", newOrder())
+          yield* pay(url, order.id)
+          yield* becomes("the sale to be booked", "SELECT count(*)::int4 AS value FROM billing_ledger", 1)
+          yield* onPage({ url, path: "/console/reconciliation" }, (page) =>
+            Effect.gen(function* () {
+              yield* page.see("Nobody has compared the books yet.")
+              yield* page.click("button", "Check now")
+              yield* page.see("All books that were compared agree.")
+              yield* page.see("a day's revenue is told wrong")
+
+              yield* sql`DELETE FROM billing_ledger`
+              yield* page.click("button", "Check now")
+              yield* page.see("1 difference is left.")
+              yield* page.see("no entry, and billing has gone through the order's events")
+
+              yield* page.visit("/console")
+              yield* page.see("difference between the books")
+              yield* page.visit("/console/reconciliation")
+              yield* page.click("button", "Repair…")
+              yield* page.see("billing's own handler books the event from the archive")
+              yield* giveReason(page, "a table was restored", "Repair")
+              yield* page.see("Repaired 1 difference. All books that were compared agree.")
+              yield* audited("a table was restored", {
+                actor: "admin",
+                action: "reconcile",
+                subject: "order",
+                subjectId: order.id
+              })
+              yield* becomes("the sale to be booked again", "SELECT count(*)::int4 AS value FROM billing_ledger", 1)
+            })
+          )
+        }).pipe(Effect.scoped),
+      120_000
+    )
+  })
+})

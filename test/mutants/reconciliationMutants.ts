@@ -1,0 +1,329 @@
+/** Mistakes in the reconciliation: a rule that sees nothing, a false alarm, and a repair that goes too far. */
+import type { Mutant } from "./mutants.ts"
+
+const room = "src/application/reconciliation"
+const tests = "test/application/reconciliation"
+const differences = `${tests}/Differences.test.ts`
+const underWay = `${tests}/UnderWay.test.ts`
+
+/** A rule that misses its difference. */
+const blind = (rule: string, test: string, file: string, find: string, replace: string): Mutant => ({
+  name: `blind-${rule}`,
+  breaks: `${rule} is not found`,
+  file: `${room}/${file}`,
+  find,
+  replace,
+  seenBy: { file: differences, test }
+})
+
+const gateway = "GatewayRules.ts"
+const payments = "rules/PaymentRules.ts"
+const events = "rules/EventRules.ts"
+const billing = "rules/BillingRules.ts"
+const inventory = "rules/InventoryRules.ts"
+
+export const reconciliationMutants: ReadonlyArray<Mutant> = [
+  blind(
+    "gateway-charge-unknown",
+    "the gateway has charged under a key that is no payment of ours",
+    gateway,
+    "return captured === refunded\n",
+    "return captured >= refunded\n"
+  ),
+  blind(
+    "gateway-capture-unrecorded",
+    "a payment waits for a person, and the gateway has captured it",
+    gateway,
+    "if (ours === 0n) {",
+    "if (ours > amountMinor) {"
+  ),
+  blind(
+    "gateway-capture-missing",
+    "an order counts as paid, and the gateway has lost the capture",
+    "GatewayWalk.ts",
+    "yield* tell(yield* missing(",
+    "yield* Effect.asVoid(missing("
+  ),
+  blind(
+    "gateway-amount-differs",
+    "the gateway has captured another amount",
+    gateway,
+    "first.amountMinor !== amountMinor ||",
+    "first.amountMinor === -amountMinor ||"
+  ),
+  blind(
+    "gateway-charged-twice",
+    "the gateway has forgotten the key, and charged again",
+    gateway,
+    "if (captures.length > 1) {",
+    "if (captures.length > 2) {"
+  ),
+  blind(
+    "gateway-refund-unrecorded",
+    "a person has refunded the charge at the gateway, and its report was lost",
+    gateway,
+    "return refunded === ours && back === 0n",
+    "return refunded === ours && back > 0n"
+  ),
+  blind(
+    "gateway-refund-missing",
+    "a refund was never made at the gateway",
+    gateway,
+    "if (refunded === 0n)",
+    "if (refunded > ours)"
+  ),
+  blind(
+    "gateway-refund-differs",
+    "a part was refunded at the gateway",
+    gateway,
+    "if (refunded === back) return undefined",
+    "if (refunded <= ours && refunded !== ours) return undefined"
+  ),
+  blind(
+    "captured-order-pending",
+    "a payment is captured, and its order pending",
+    payments,
+    "p.status = 'captured' AND o.status = 'pending'",
+    "p.status = 'charging' AND o.status = 'refunded'"
+  ),
+  blind(
+    "captured-order-cancelled",
+    "the payment of a cancelled order is captured",
+    payments,
+    "p.status = 'captured' AND o.status = 'cancelled'",
+    "p.status = 'charging' AND o.status = 'refunded'"
+  ),
+  blind(
+    "refunded-order-paid",
+    "a payment is refunded, and its order paid",
+    payments,
+    "p.status = 'refunded' AND p.decline_reason IS NULL AND o.status = 'paid'",
+    "p.status = 'refunded' AND p.decline_reason IS NOT NULL AND o.status = 'paid'"
+  ),
+  blind(
+    "paid-without-capture",
+    "an order is paid by hand, without a payment",
+    payments,
+    '"p.captured_minor > 0")',
+    "\"p.captured_minor > 0 OR o.status = 'paid'\")"
+  ),
+  blind(
+    "refunded-without-refund",
+    "an order is refunded by hand, and its payment is not",
+    payments,
+    "\"p.status = 'refunded'\")",
+    '"p.captured_minor > 0")'
+  ),
+  blind(
+    "payment-amount-differs",
+    "a payment has another amount than its order",
+    payments,
+    "p.amount_minor <> o.total_amount_minor OR",
+    "p.amount_minor > o.total_amount_minor OR"
+  ),
+  blind(
+    "recovery-missing",
+    "a payment is charging, and its recovery has ended",
+    payments,
+    "t.state IN ('pending', 'processing', 'failed', 'dead')",
+    "t.task_id IS NOT NULL"
+  ),
+  blind(
+    "event-missing",
+    "an event was deleted from the queue",
+    events,
+    "logged.events < looked.version ELSE",
+    "logged.events < 1 ELSE"
+  ),
+  blind(
+    "status-unannounced",
+    "an order is cancelled by hand, without an event",
+    events,
+    "WHEN 'cancelled' THEN ARRAY['OrderCancelled']",
+    "WHEN 'cancelled' THEN ARRAY['OrderPlaced']"
+  ),
+  blind(
+    "event-without-change",
+    "an event was published of an order that is gone",
+    events,
+    "(o.id IS NULL OR o.version < e.aggregate_version)",
+    "o.version < e.aggregate_version"
+  ),
+  blind(
+    "billing-entry-missing",
+    "an entry was deleted from the ledger",
+    billing,
+    "AND l.debit_account = wanted.debit)",
+    "OR l.debit_account = wanted.debit)"
+  ),
+  blind(
+    "billing-entry-differs",
+    "the amount of an entry was changed",
+    billing,
+    "l.amount_minor <> o.total_amount_minor OR l.currency",
+    "l.currency"
+  ),
+  blind("billing-entry-twice", "a sale was booked twice", billing, "HAVING count(*) > 1", "HAVING count(*) > 2"),
+  blind(
+    "billing-entry-unfounded",
+    "a sale of an order that is not paid was booked",
+    billing,
+    "THEN ARRAY['paid', 'refunded'] ELSE",
+    "THEN ARRAY['paid', 'refunded', 'cancelled'] ELSE"
+  ),
+  blind(
+    "reservation-missing",
+    "a reservation was deleted",
+    inventory,
+    "o.status IN ('pending', 'paid')\n",
+    "o.status IN ('pending')\n"
+  ),
+  blind(
+    "reservation-left-over",
+    "a cancelled order holds goods",
+    inventory,
+    "o.status IN ('cancelled', 'refunded')",
+    "o.status IN ('refunded')"
+  ),
+  blind(
+    "reservation-unfounded",
+    "a reservation has another quantity than the order",
+    inventory,
+    "lines.quantity IS DISTINCT FROM r.quantity OR",
+    "lines.quantity > r.quantity OR"
+  ),
+  blind(
+    "mail-missing",
+    "the task of a receipt was deleted",
+    "rules/MailRules.ts",
+    "AND t.idempotency_key = moved.event_id::text",
+    ""
+  ),
+  blind(
+    "revenue-differs",
+    "a day's revenue was changed",
+    "RevenueWalk.ts",
+    "if (wanted === is) return []",
+    "if (wanted >= is) return []"
+  ),
+  {
+    name: "counts-what-is-under-way",
+    breaks: "an effect that is on its way is told as missing, and applied twice by a repair",
+    file: `${room}/SqlRule.ts`,
+    find: "AND c.version >= o.version)`",
+    replace: "AND c.version > 0)`",
+    seenBy: { file: underWay, test: "events that are queued" }
+  },
+  {
+    name: "waits-for-no-parked-event",
+    breaks: "an event that waits for an operator is appended a second time",
+    file: `${room}/rules/EventRules.ts`,
+    find: "aggregate_version FROM outbox_parked",
+    replace: "aggregate_version - 99 FROM outbox_parked",
+    seenBy: { file: underWay, test: "an event that waits behind" }
+  },
+  {
+    name: "knows-no-decision",
+    breaks: "an operator's discard is told as a difference, and undone by a repair",
+    file: `${room}/SqlRule.ts`,
+    find: "OR EXISTS (SELECT FROM inbox_dead_letters AS d WHERE",
+    replace: "OR EXISTS (SELECT FROM inbox_dead_letters AS d WHERE false AND",
+    seenBy: { file: underWay, test: "an effect that an operator has given up" }
+  },
+  {
+    name: "misses-deleted-tasks",
+    breaks: "every mail that is older than its task's retention is told as missing, and sent once more by a repair",
+    file: `${room}/rules/MailRules.ts`,
+    find: 'uuid_v7_time(event_id) > ${sql.literal(keptSince("outbox_tasks"))}',
+    replace: "uuid_v7_time(event_id) > '-infinity'",
+    seenBy: { file: underWay, test: "what the archive, the marks and the tasks have forgotten" }
+  },
+  {
+    name: "agrees-without-a-gateway",
+    breaks: "the alert ends because the gateway is away",
+    file: `${room}/Reconciliation.ts`,
+    find: "left: new Map(counts.map(",
+    replace: "left: new Map(counts.slice(0, 0).map(",
+    seenBy: { file: underWay, test: "without a gateway its rules count as before" }
+  },
+  {
+    name: "repairs-what-is-gone",
+    breaks: "of two repairs at once both act: an event is appended twice",
+    file: `${room}/Repair.ts`,
+    find: "if (!(yield* steps.isThere)) return gone",
+    replace: "yield* steps.isThere",
+    seenBy: { file: underWay, test: "of repairs at once" }
+  },
+  {
+    name: "repairs-in-secret",
+    breaks: "nobody can tell later who has changed the books",
+    file: `${room}/Repair.ts`,
+    find: "yield* OperatorAudit.record({",
+    replace: "yield* Effect.succeed({",
+    seenBy: { file: differences, test: "an entry was deleted from the ledger" }
+  },
+  {
+    name: "gives-an-orders-money-back",
+    breaks: "a repair gives back the capture of an order that was paid by hand meanwhile",
+    file: `${room}/GatewayWalk.ts`,
+    find: "if (payment?.isOpen !== true)",
+    replace: "if (payment === undefined)",
+    seenBy: { file: differences, test: "the gateway has captured a payment whose order" }
+  },
+  {
+    name: "repairs-at-night",
+    breaks: "books are changed without an operator",
+    file: `${room}/Nightly.ts`,
+    find: "run({ actor: nightly, progress })",
+    replace: 'run({ actor: nightly, progress, repair: { reason: "it is night" } })',
+    seenBy: { file: "test/http/AdminReconciliation.test.ts", test: "a check, a repair without a reason" }
+  },
+  {
+    name: "main-without-nights",
+    breaks: "nobody compares the books unless somebody asks",
+    file: "src/main.ts",
+    find: `    Layer.provideMerge(where(["maintenance"], Layer.provide(Nightly.layer, cases))),\n`,
+    replace: "",
+    seenBy: { file: "test/e2e/Reconcile.test.ts", test: "at night a process" }
+  },
+  {
+    name: "keeps-every-difference",
+    breaks: "the memory of a run grows with the differences",
+    file: `${room}/Reconciliation.ts`,
+    find: "if (count < keptLimit) this.kept.push(one)",
+    replace: "this.kept.push(one)",
+    seenBy: { file: `${tests}/Many.test.ts`, test: "50,000 orders" }
+  },
+  {
+    name: "pays-what-is-paid",
+    breaks: "of a row that was damaged OrderPaid is told a second time: revenue, ledger and mail have it twice",
+    file: `${room}/Told.ts`,
+    find: 'OrderPaid: ["OrderPaid", ',
+    replace: "OrderPaid: [",
+    seenBy: { file: differences, test: "the row of a paid order says pending" }
+  },
+  {
+    name: "tells-a-version-anew",
+    breaks: "the topic has two events of one version",
+    file: `${room}/Told.ts`,
+    find: "if (told.version > version) {",
+    replace: "if (told.version < 0) {",
+    seenBy: { file: differences, test: "the row of a declined order comes from an older backup" }
+  },
+  {
+    name: "gives-back-what-is-due",
+    breaks: "an honest customer's money goes back because one row was damaged",
+    file: `${room}/Told.ts`,
+    find: "if (told) return",
+    replace: "if (told && orderId === paymentId) return",
+    seenBy: { file: differences, test: "the row of a paid order's payment says declined" }
+  },
+  {
+    name: "sells-what-is-sold",
+    breaks: "goods of a paid order are released because its row was damaged",
+    file: `${room}/Told.ts`,
+    find: 'types.includes("OrderPaid") && !hasEnded',
+    replace: "hasEnded",
+    seenBy: { file: differences, test: "the row of a paid order says cancelled" }
+  }
+]

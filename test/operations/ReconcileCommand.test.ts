@@ -1,0 +1,78 @@
+/** `paid-once reconcile …` as an operator runs it, beside a running service and the sandbox gateway as another company's server. */
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
+import { GatewayServer } from "../../src/sandbox/GatewayServer.ts"
+import { gateway, send, sendElsewhere } from "../http/Service.ts"
+import { eventually } from "../support/Counters.ts"
+import { commandOf, Directory, environmentWith } from "../support/OperatorCommand.ts"
+import { TestDatabase } from "../support/TestDatabase.ts"
+
+const environment = Effect.flatMap(GatewayServer, ({ url }) =>
+  environmentWith({ GATEWAY_URL: url, GATEWAY_WEBHOOK_SECRET: "a-secret-of-two-companies" })
+)
+const run = commandOf("reconcile", environment)
+
+const world = gateway.pipe(Layer.provideMerge(TestDatabase.layerPool), Layer.provideMerge(Directory.layer))
+
+it.live(
+  "books that agree, that differ, that are repaired, and that can't be compared: in words, as JSON, and as exit statuses",
+  () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const service = yield* ServiceProcess.start({ env: yield* environment })
+      const { json: order } = yield* send(`${service.url}/orders`, {
+        body: { customerId: "ada", currency: "EUR", lines: [{ sku: "book", quantity: 1, unitAmountMinor: 2_500 }] }
+      })
+      yield* send(`${service.url}/orders/${order.id}/pay`, {
+        body: { paymentMethod: "pm_ok" },
+        headers: { "idempotency-key": "k" }
+      })
+      const sales = Effect.map(sql`SELECT FROM billing_ledger`, ({ length }) => length)
+      yield* eventually(
+        "the sale to be booked",
+        Effect.map(sales, (count) => count === 1)
+      )
+
+      const clean = yield* run()
+      assert.strictEqual(clean.code, 0, clean.stderr + clean.stdout)
+      assert.match(clean.stdout, /Compared the gateway's ledger \(1\), orders \(1\), .*\n\nAll books agree\.\n$/)
+      assert.match(clean.stderr, /the gateway is http:\/\/127\.0\.0\.1:/)
+
+      yield* sql`DELETE FROM billing_ledger`
+      const found = yield* run()
+      assert.strictEqual(found.code, 1)
+      assert.include(found.stdout, "billing-entry-missing: 1 (orders ↔ billing): the ledger shows less, or more,")
+      assert.include(found.stdout, "--repair: billing's own handler books the event from the archive.")
+      assert.match(
+        found.stdout,
+        new RegExp(`order ${order.id} +a sale in the ledger is expected, and there is: no entry`)
+      )
+      assert.match(found.stdout, /\n1 difference\.\n$/)
+
+      const silent = yield* run("--repair")
+      assert.strictEqual(silent.code, 2)
+      assert.include(silent.stderr, "--repair needs --reason")
+      assert.strictEqual(yield* sales, 0)
+
+      const repaired = yield* run("--repair", "--reason", "a table was restored", "--by", "ada", "--json")
+      assert.strictEqual(repaired.code, 0, repaired.stdout)
+      const report = JSON.parse(repaired.stdout)
+      assert.deepInclude(report, { actor: "ada", differences: 0, repaired: 1 })
+      assert.deepStrictEqual(report.items[0].repair, { outcome: "repaired", why: null })
+      assert.strictEqual(yield* sales, 1)
+      const [entry] = yield* sql`SELECT actor, action, reason, subject_id AS id FROM operator_audit`
+      assert.deepStrictEqual(entry, { actor: "ada", action: "reconcile", reason: "a table was restored", id: order.id })
+
+      const { url } = yield* GatewayServer
+      yield* sendElsewhere(`${url}/behaviour`, { method: "PUT", body: { mode: "down" } })
+      const away = yield* run()
+      assert.strictEqual(away.code, 1)
+      assert.match(
+        away.stdout,
+        /Not compared: the gateway's ledger can't be read: it answered 503: gateway-charge-unknown, /
+      )
+    }).pipe(Effect.scoped, Effect.provide(world)),
+  90_000
+)
