@@ -1,9 +1,5 @@
 /** The inbox: the subscribers, and a consumer for each of them. */
 import { Layer } from "effect"
-import { analytics } from "../application/subscribers/Analytics.ts"
-import { billing } from "../application/subscribers/Billing.ts"
-import { inventory } from "../application/subscribers/Inventory.ts"
-import { receipts } from "../application/subscribers/Receipts.ts"
 import * as InboxHealth from "../http/InboxHealth.ts"
 import * as Consumer from "../inbox/Consumer.ts"
 import { Inbox } from "../inbox/Inbox.ts"
@@ -13,15 +9,7 @@ import * as PoolMetrics from "../operations/PoolMetrics.ts"
 import * as PausedConsumers from "../operations/pauses/PausedConsumers.ts"
 import type { Tasks } from "../tasks/Tasks.ts"
 import * as Consumers from "./Consumers.ts"
-
-/** The subscribers of the orders topic. A new one is a file of its own and an entry here. */
-const subscribers = [receipts, inventory, billing, analytics]
-
-/** The consumers: the name and the topic of each. */
-export const consumed: ReadonlyArray<{ readonly name: string; readonly topic: string }> = subscribers
-
-/** The names of the consumers. */
-export const consumerNames: ReadonlyArray<string> = subscribers.map(({ name }) => name)
+import { consumerNames, subscribers } from "./Names.ts"
 
 /** Marks events as applied, and tells which are. */
 export const inbox = Layer.merge(Inbox.layer, AppliedEvents.layer)

@@ -8,15 +8,22 @@ import * as OutboxMetrics from "../operations/OutboxMetrics.ts"
 import * as PoolMetrics from "../operations/PoolMetrics.ts"
 import { LaneWakeup } from "../outbox/LaneWakeup.ts"
 import { Outbox } from "../outbox/Outbox.ts"
+import { WarmUpSettings } from "../postgres/fast/WarmUp.ts"
+import { topicNames } from "./Names.ts"
 
 /** Writes events in the transaction of their aggregate, and reads the published ones. */
 export const outbox = Layer.mergeAll(Outbox.layer, History.layer, OutboxMetrics.layerZero(eventTypes)).pipe(
   Layer.provideMerge(LaneWakeup.layer)
 )
 
+const warmUp = Layer.effect(
+  WarmUpSettings,
+  WarmUpSettings.useSync((defaults) => ({ ...defaults, topics: topicNames }))
+)
+
 /** Sends what {@link outbox} has stored: fetch, send, mark. */
 export const dispatcher = DispatcherHealth.layer.pipe(
-  Layer.provide(Dispatching.layer),
+  Layer.provide(Layer.provide(Dispatching.layer, warmUp)),
   // Without this line nobody sees that the dispatcher's pool runs dry.
   Layer.merge(PoolMetrics.layer("dispatcher")),
   Layer.provide(Dispatching.dispatcherDatabase)

@@ -18,7 +18,8 @@ export const root = Path.resolve(import.meta.dirname, "../..")
 /** A Postgres server with an empty database, until the scope closes: the URLs of the service's role, and of the database's owner. */
 export const temporaryPostgres = EmbeddedPostgres.acquireTemporary()
 
-const embeddedDirectory = (config: Pick<AppConfig, "dataDirectory">) => Path.join(config.dataDirectory, "postgres")
+export const embeddedDirectory = (config: Pick<AppConfig, "dataDirectory">) =>
+  Path.join(config.dataDirectory, "postgres")
 
 /** Deletes the embedded server's data. Refused while a living process uses it. */
 export const resetEmbedded = (config: AppConfig) => EmbeddedPostgres.reset(embeddedDirectory(config))
@@ -43,7 +44,8 @@ export const settingsOf = (url: Redacted.Redacted, options: { readonly maxConnec
   // Without these sockets the driver's own TLS is used, which knows sslmode alone.
   Layer.unwrap(Effect.map(Sockets.warning, (sockets) => DatabaseSettings.layerOf({ url, sockets, ...options })))
 
-const sets = [setOf(root, "mechanism"), setOf(root, "business")]
+/** The migrations of the service. */
+export const sets = [setOf(root, "mechanism"), setOf(root, "business")]
 
 /** The pool, checked and migrated. */
 export const database = (config: AppConfig) =>
@@ -77,23 +79,36 @@ const checkSchema = Effect.gen(function* () {
   }
 })
 
-/** The pool of a database that is there, with the schema of this version. It makes and migrates nothing: an operator looks at what is. */
-export const foundDatabase = (config: AppConfig) => {
-  const { databaseUrl } = config
-  const url =
-    databaseUrl === undefined
-      ? Effect.map(
-          EmbeddedPostgres.acquire({ dataDirectory: embeddedDirectory(config), mustExist: true }),
-          (server) => server.url
-        )
-      : Effect.succeed(databaseUrl)
-  return Layer.unwrap(
-    Effect.map(url, (found) =>
-      Layer.effectDiscard(checkSchema).pipe(
-        Layer.provideMerge(Database.layerChecked),
-        Layer.provideMerge(Layer.succeed(Database.SocketSetup, DeferredBegin.install)),
-        Layer.provideMerge(settingsOf(found))
+/**
+ * The URL of the owner of a database that is there: DATABASE_OWNER_URL, or the embedded server's. Without an owner of its own the role of DATABASE_URL
+ * has the tables.
+ */
+export const foundOwner = (config: AppConfig) =>
+  config.databaseUrl === undefined
+    ? Effect.map(
+        EmbeddedPostgres.acquire({ dataDirectory: embeddedDirectory(config), mustExist: true }),
+        (server): Redacted.Redacted => server.ownerUrl
       )
+    : Effect.succeed(config.databaseOwnerUrl ?? config.databaseUrl)
+
+/** How a database that is there is reached. An embedded server is started where it does not run, and none is made. */
+export const foundSettings = ({ databaseUrl, ...config }: AppConfig) =>
+  Layer.unwrap(
+    Effect.map(
+      databaseUrl === undefined
+        ? Effect.map(
+            EmbeddedPostgres.acquire({ dataDirectory: embeddedDirectory(config), mustExist: true }),
+            (server): Redacted.Redacted => server.url
+          )
+        : Effect.succeed(databaseUrl),
+      (url) => settingsOf(url)
     )
   )
-}
+
+/** The pool of a database that is there, with the schema of this version. It makes and migrates nothing: an operator looks at what is. */
+export const foundDatabase = (config: AppConfig) =>
+  Layer.effectDiscard(checkSchema).pipe(
+    Layer.provideMerge(Database.layerChecked),
+    Layer.provideMerge(Layer.succeed(Database.SocketSetup, DeferredBegin.install)),
+    Layer.provideMerge(foundSettings(config))
+  )

@@ -6,9 +6,8 @@ import { MailDeliveries } from "../application/mail/MailDeliveries.ts"
 import * as SmtpTransport from "../application/mail/SmtpTransport.ts"
 import { handler as recoverPayment } from "../application/RecoverPayment.ts"
 import * as StrandedPayments from "../application/StrandedPayments.ts"
-import { email, emailType } from "../application/tasks/Email.ts"
-import { paymentRecover } from "../application/tasks/PaymentRecover.ts"
-import { report, reportType } from "../application/tasks/Report.ts"
+import { email } from "../application/tasks/Email.ts"
+import { report } from "../application/tasks/Report.ts"
 import type { AppConfig } from "../Config.ts"
 import * as PoolMetrics from "../operations/PoolMetrics.ts"
 import * as PausedTaskTypes from "../operations/pauses/PausedTaskTypes.ts"
@@ -21,7 +20,7 @@ import { Tasks } from "../tasks/Tasks.ts"
 import { TaskWakeup } from "../tasks/TaskWakeup.ts"
 import { workerConnections, TaskWorkers } from "../tasks/TaskWorkers.ts"
 
-/** The handlers of all task types. A new one is a file of its own and an entry here. */
+/** The handlers of all task types. A new one is a file of its own, an entry here, and its name in Names.ts. */
 const handlers = (config: AppConfig) => [
   email,
   report,
@@ -30,9 +29,6 @@ const handlers = (config: AppConfig) => [
     gatewayTimeoutMillis: config.gatewayTimeoutMillis
   })
 ]
-
-/** The names of all task types. */
-export const taskTypeNames: ReadonlyArray<string> = [emailType, reportType, paymentRecover].map(({ name }) => name)
 
 type HandlerNeeds = ReturnType<typeof handlers>[number] extends TaskHandler<infer R> ? R : never
 

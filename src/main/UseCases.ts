@@ -3,6 +3,7 @@ import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Layer } from "effect"
 import { CancelOrder } from "../application/CancelOrder.ts"
 import { Gateway, GatewaySettings } from "../application/Gateway.ts"
+import { GatewayLedger } from "../application/GatewayLedger.ts"
 import { GatewayWebhook } from "../application/GatewayWebhook.ts"
 import { Idempotency } from "../application/Idempotency.ts"
 import { Orders } from "../application/Orders.ts"
@@ -11,13 +12,16 @@ import { PaymentOutcomes } from "../application/PaymentOutcomes.ts"
 import { Payments } from "../application/Payments.ts"
 import { PayOrder } from "../application/PayOrder.ts"
 import { PlaceOrder } from "../application/PlaceOrder.ts"
+import * as Nightly from "../application/reconciliation/Nightly.ts"
+import { Reconciliation } from "../application/reconciliation/Reconciliation.ts"
+import { ReconciliationRuns } from "../application/reconciliation/ReconciliationRuns.ts"
 import { RecoverPayment } from "../application/RecoverPayment.ts"
 import { RefundOrder } from "../application/RefundOrder.ts"
 import { Reports } from "../application/Reports.ts"
 import { Subscribers, Timeline } from "../application/Timeline.ts"
 import type { AppConfig } from "../Config.ts"
 import { GatewayServer } from "../sandbox/GatewayServer.ts"
-import { consumerNames } from "./Inbox.ts"
+import { consumerNames } from "./Names.ts"
 import { sandbox } from "./Sandbox.ts"
 
 /** The payment gateway of GATEWAY_URL, or a sandbox beside the service that speaks the same HTTP. */
@@ -41,11 +45,16 @@ export const useCases = (config: AppConfig) =>
     RefundOrder.layer,
     GatewayWebhook.layer,
     PaymentMetrics.layer,
+    Reconciliation.layer,
+    // Without this line the alert on differences never fires.
+    Nightly.layerMetric,
     Reports.layer,
     Timeline.layer
   ).pipe(
-    Layer.provideMerge(PaymentOutcomes.layer),
-    Layer.provideMerge(Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Gateway.layerHttp)),
+    Layer.provideMerge(Layer.merge(PaymentOutcomes.layer, ReconciliationRuns.layer)),
+    Layer.provideMerge(
+      Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Gateway.layerHttp, GatewayLedger.layerHttp)
+    ),
     Layer.provideMerge(Layer.merge(gatewaySettings(config), NodeHttpClient.layerUndici)),
     Layer.provideMerge(Layer.succeed(Subscribers, { names: consumerNames }))
   )

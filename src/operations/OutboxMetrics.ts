@@ -16,14 +16,24 @@ import * as Rows from "../platform/Rows.ts"
 import * as Supervised from "../platform/Supervised.ts"
 import { eventTypeLabel } from "./EventTypeLabel.ts"
 
-const publishedTotal = Metric.counter("outbox_events_published_total", {
-  description: "Events acknowledged by the broker",
-  incremental: true
-})
-const failedTotal = Metric.counter("outbox_events_failed_total", {
-  description: "Events in sends that failed; of refusals, only those of an event by itself",
-  incremental: true
-})
+const published = seriesOf(
+  (attributes) =>
+    Metric.counter("outbox_events_published_total", {
+      description: "Events acknowledged by the broker",
+      incremental: true,
+      attributes
+    }),
+  ["event_type"]
+)
+const failed = seriesOf(
+  (attributes) =>
+    Metric.counter("outbox_events_failed_total", {
+      description: "Events in sends that failed; of refusals, only those of an event by itself",
+      incremental: true,
+      attributes
+    }),
+  ["event_type", "reason"]
+)
 const batchSeconds = Metric.histogram("outbox_batch_duration_seconds", {
   description: "From fetch to mark of one batch",
   boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
@@ -107,11 +117,8 @@ export const layerLatency: Layer.Layer<Publisher, never, Publisher | SqlClient.S
     })
   )
 
-const published = seriesOf(publishedTotal, ["event_type"])
-const failed = seriesOf(failedTotal, ["event_type", "reason"])
-
 /** Counts the events, type by type. */
-const count = (events: ReadonlyArray<QueuedEvent>, series: (eventType: string) => typeof publishedTotal) =>
+const count = (events: ReadonlyArray<QueuedEvent>, series: (eventType: string) => ReturnType<typeof published>) =>
   Effect.forEach(
     Map.groupBy(events, ({ eventType }) => eventType),
     ([eventType, group]) => Metric.update(series(eventTypeLabel(eventType)), group.length),
@@ -195,8 +202,8 @@ export const layerZero = (eventTypes: ReadonlyArray<string>): Layer.Layer<never>
       yield* Metric.value(publishLatency)
       for (const eventType of eventTypes) {
         const event_type = eventTypeLabel(eventType)
-        yield* Metric.value(Metric.withAttributes(publishedTotal, { event_type }))
-        for (const reason of reasons) yield* Metric.value(Metric.withAttributes(failedTotal, { event_type, reason }))
+        yield* Metric.value(published(event_type))
+        for (const reason of reasons) yield* Metric.value(failed(event_type, reason))
       }
     })
   )

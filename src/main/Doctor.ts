@@ -1,0 +1,196 @@
+/** The doctor: its checks, on connections of its own that can't write. */
+import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
+import { PgClient } from "@effect/sql-pg"
+import { Effect, Layer, Semaphore } from "effect"
+import type { SqlClient } from "effect/sql"
+import { PrometheusMetrics } from "effect/observability"
+import * as Path from "node:path"
+import * as BehindTopic from "../application/doctor/BehindTopic.ts"
+import * as MailCheck from "../application/doctor/MailCheck.ts"
+import * as MoneyChecks from "../application/doctor/MoneyChecks.ts"
+import { GatewayLedger } from "../application/GatewayLedger.ts"
+import { GatewaySettings } from "../application/Gateway.ts"
+import { emailType } from "../application/tasks/Email.ts"
+import { paymentRecover } from "../application/tasks/PaymentRecover.ts"
+import { StatusReport } from "../application/views/StatusReport.ts"
+import { BrokerUnavailable, TopicUnavailable } from "../brokers/Broker.ts"
+import * as EmbeddedLog from "../brokers/embedded/EmbeddedLog.ts"
+import * as Leftovers from "../cli/drill/Leftovers.ts"
+import { commandSettings } from "../CommandSettings.ts"
+import type { AppConfig } from "../Config.ts"
+import * as ConstraintChecks from "../operations/doctor/ConstraintChecks.ts"
+import * as DatabaseChecks from "../operations/doctor/DatabaseChecks.ts"
+import { type Check, psql, runAll, throughPsql } from "../operations/doctor/Check.ts"
+import { Doctor } from "../operations/doctor/Doctor.ts"
+import * as FlowChecks from "../operations/doctor/FlowChecks.ts"
+import * as IndexChecks from "../operations/doctor/IndexChecks.ts"
+import * as MetricChecks from "../operations/doctor/MetricChecks.ts"
+import * as PlanChecks from "../operations/doctor/PlanChecks.ts"
+import * as TaskChecks from "../operations/doctor/TaskChecks.ts"
+import * as TopicChecks from "../operations/doctor/TopicChecks.ts"
+import * as UpkeepChecks from "../operations/doctor/UpkeepChecks.ts"
+import * as VacuumChecks from "../operations/doctor/VacuumChecks.ts"
+import { PauseDecisions } from "../operations/pauses/PauseDecisions.ts"
+import { ConsumerLag } from "../operations/reports/ConsumerLag.ts"
+import { Queue } from "../outbox/Queue.ts"
+import { DatabaseSettings } from "../platform/DatabaseSettings.ts"
+import { innermost } from "../platform/Innermost.ts"
+import * as ReservedPool from "../postgres/ReservedPool.ts"
+import { TaskClaim } from "../tasks/TaskClaim.ts"
+import { operatorOn } from "./Commands.ts"
+import { taskTypeNames, topicNames } from "./Names.ts"
+import { embeddedDirectory, root, sets } from "./Storage.ts"
+
+/**
+ * The bounds of the doctor's sessions. They can't write, they wait for no lock that others hold, and a statement that takes seconds is one that loads the
+ * server: it ends, and its check says so.
+ */
+const bounds = { default_transaction_read_only: "on", statement_timeout: "5000", lock_timeout: "200" }
+
+/** One for a transaction and what it explains, and one beside it. */
+const connections = 2
+
+const kafkaDescriptions = (config: AppConfig, brokers: ReadonlyArray<string>) =>
+  Layer.unwrap(Effect.promise(async () => (await import("./Kafka.ts")).descriptions(config, brokers)))
+
+const embeddedDescriptions = Layer.effect(
+  TopicChecks.TopicDescriptions,
+  Effect.map(PgClient.PgClient, (client) =>
+    TopicChecks.TopicDescriptions.of({
+      describe: (topic) =>
+        EmbeddedLog.make(client)
+          .describe(topic)
+          .pipe(
+            Effect.mapError((cause) => new BrokerUnavailable({ operation: "describe", cause })),
+            Effect.flatMap((info) =>
+              info === undefined
+                ? Effect.fail(new TopicUnavailable({ topic, reason: "it does not exist" }))
+                : Effect.succeed(info)
+            )
+          )
+    })
+  )
+)
+
+/** Reads the topic where the database seems to be behind it. */
+const behindCheck = (config: AppConfig): Check<SqlClient.SqlClient> => {
+  const { kafkaBrokers } = config
+  if (kafkaBrokers === undefined) return BehindTopic.embedded
+  const kafka = Layer.unwrap(
+    Effect.promise(async () => {
+      const { progress, topicReader } = await import("./Kafka.ts")
+      return Layer.merge(topicReader(config, kafkaBrokers), progress(config, kafkaBrokers))
+    })
+  )
+  return { ...BehindTopic.check, run: Effect.provide(BehindTopic.check.run, kafka) }
+}
+
+const gatewayCheck = ({ gatewayKeyRetentionMillis, gatewayTimeoutMillis, gatewayUrl }: AppConfig): Check =>
+  gatewayUrl === undefined
+    ? MoneyChecks.noGateway
+    : {
+        ...MoneyChecks.gateway,
+        run: Effect.provide(
+          MoneyChecks.gateway.run,
+          GatewayLedger.layerHttp.pipe(
+            Layer.provide(
+              Layer.succeed(GatewaySettings, {
+                ...gatewayUrl,
+                timeoutMillis: gatewayTimeoutMillis,
+                keyRetentionMillis: gatewayKeyRetentionMillis
+              })
+            ),
+            Layer.provide(NodeHttpClient.layerUndici)
+          )
+        )
+      }
+
+type Needs =
+  | ConsumerLag
+  | DatabaseChecks.Needs
+  | PauseDecisions
+  | Queue
+  | StatusReport
+  | TaskClaim
+  | TopicChecks.TopicDescriptions
+
+/** All checks, in the order in which a person reads them. */
+const checksOf = (config: AppConfig, scrape: MetricChecks.Scrape): ReadonlyArray<Check<Needs>> => [
+  // What it finds is mended before all others.
+  behindCheck(config),
+  // What it finds is the cause of much that others would find.
+  Leftovers.check,
+  ...DatabaseChecks.checks(sets),
+  IndexChecks.check(sets),
+  ConstraintChecks.check(sets),
+  ...VacuumChecks.checks,
+  ...UpkeepChecks.checks,
+  ...PlanChecks.checks(taskTypeNames),
+  ...FlowChecks.checks,
+  ...TaskChecks.checks({ types: taskTypeNames, withSideEffects: [emailType.name, paymentRecover.name] }),
+  ...TopicChecks.checks(topicNames),
+  gatewayCheck(config),
+  MailCheck.check({ smtpUrl: config.smtpUrl, directory: Path.join(config.dataDirectory, "mail") }),
+  ...MoneyChecks.checks,
+  ...MetricChecks.checks(scrape, Path.join(root, "docs/alerts/rules.yml"))
+]
+
+const services = (config: AppConfig) =>
+  Layer.mergeAll(
+    operatorOn(config),
+    Queue.layer,
+    TaskClaim.layer,
+    config.kafkaBrokers === undefined ? embeddedDescriptions : kafkaDescriptions(config, config.kafkaBrokers)
+  ).pipe(Layer.provideMerge(ReservedPool.layer("doctor", connections, bounds)), Layer.provide(commandSettings(config)))
+
+/** How psql is opened on the embedded database (docs/operations.md, psql). */
+const embeddedPsql = (config: AppConfig) => {
+  const directory = embeddedDirectory(config)
+  return `PGPASSWORD=$(cat "${Path.join(directory, "password")}") psql -h "${Path.join(directory, "data")}" -U paid_once paid_once`
+}
+
+/** Runs the checks on the database of {@link DatabaseSettings}. A database that can't be reached is the one finding then. */
+export const examine = (config: AppConfig, scrape: MetricChecks.Scrape) =>
+  Effect.scoped(
+    Effect.gen(function* () {
+      const settings = commandSettings(config)
+      const built = yield* Effect.result(Effect.provide(Layer.build(services(config)), settings))
+      if (built._tag === "Failure") {
+        return yield* runAll([unreachable(innermost(built.failure))])
+      }
+      return yield* runAll(checksOf(config, scrape)).pipe(Effect.provide(built.success), Effect.provide(settings))
+    }).pipe(
+      Effect.map((report) => (config.databaseUrl === undefined ? throughPsql(report, embeddedPsql(config)) : report))
+    )
+  )
+
+const unreachable = (reason: string): Check => ({
+  group: "postgres",
+  name: "reachable",
+  run: Effect.succeed({
+    _tag: "Told",
+    told: "",
+    findings: [
+      {
+        problem: `the database can't be reached, so nothing else was looked at: ${reason}`,
+        fix: "Bring Postgres up, or mend DATABASE_URL",
+        command: psql("SELECT 1")
+      }
+    ]
+  })
+})
+
+/** The doctor inside a process of the service, by its own metrics. One examination at a time: the others wait for its connections. */
+export const layer = (config: AppConfig) =>
+  Layer.effect(
+    Doctor,
+    Effect.gen(function* () {
+      const settings = yield* DatabaseSettings
+      const turn = yield* Semaphore.make(1)
+      return Doctor.of({
+        run: turn.withPermit(
+          Effect.provideService(examine(config, PrometheusMetrics.format()), DatabaseSettings, settings)
+        )
+      })
+    })
+  )

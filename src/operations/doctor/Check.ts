@@ -1,0 +1,132 @@
+/**
+ * A check of the doctor: what it looks at, and what it found. A check reads only, and each of its statements is bounded by its session.
+ *
+ * A check that can't look says so. It is neither well nor a finding: silence of a check must not pass for good news.
+ */
+import { Cause, Effect, Schema } from "effect"
+import { SqlError } from "effect/sql"
+import { innermost } from "../../platform/Innermost.ts"
+
+/** Something that is wrong, and what mends it. */
+export const Finding = Schema.Struct({
+  /** A sentence: what is wrong, with its figures. */
+  problem: Schema.String,
+  /** A sentence: what to do. */
+  fix: Schema.String,
+  /** The command that does it, or shows the next step; null where there is none. */
+  command: Schema.NullOr(Schema.String)
+}).annotate({ identifier: "DoctorFinding" })
+export type Finding = typeof Finding.Type
+
+/** What a check has come to. */
+export const CheckReport = Schema.Struct({
+  group: Schema.String,
+  name: Schema.String,
+  outcome: Schema.Literals(["ok", "finding", "not checked"]),
+  /** Of `ok` the figures that it saw; of `not checked` why. */
+  told: Schema.String,
+  findings: Schema.Array(Finding)
+}).annotate({ identifier: "DoctorCheck" })
+export type CheckReport = typeof CheckReport.Type
+
+export const DoctorReport = Schema.Struct({
+  checks: Schema.Array(CheckReport),
+  /** Findings of all checks. */
+  findings: Schema.Int,
+  /** Checks that could not look. */
+  notChecked: Schema.Int
+}).annotate({ identifier: "DoctorReport" })
+export type DoctorReport = typeof DoctorReport.Type
+
+/** What a check returns: figures, findings, or why it could not look. */
+export type Outcome =
+  | { readonly _tag: "Told"; readonly told: string; readonly findings: ReadonlyArray<Finding> }
+  | { readonly _tag: "NotChecked"; readonly why: string }
+
+/** See the head of this file. */
+export interface Check<R = never> {
+  readonly group: string
+  /** In lower case with hyphens. Unique. */
+  readonly name: string
+  /** While it has findings the fixes of the later checks wait: what they start would make its findings worse. */
+  readonly mendFirst?: true
+  readonly run: Effect.Effect<Outcome, unknown, R>
+}
+
+/** The check looked: it is well where there are no findings. */
+export const told = (text: string, findings: ReadonlyArray<Finding> = []): Outcome => ({
+  _tag: "Told",
+  told: text,
+  findings
+})
+
+export const notChecked = (why: string): Outcome => ({ _tag: "NotChecked", why })
+
+/** Opens psql on the database of a service that has one of its own. The embedded one is opened otherwise: {@link throughPsql}. */
+const psqlOpened = 'psql "$DATABASE_URL"'
+
+/** A statement for psql, as an operator types it. */
+export const psql = (statement: string): string => `${psqlOpened} -c "${statement.replaceAll('"', '\\"')}"`
+
+/** The report with `opened` as the way to open psql. */
+export const throughPsql = (report: DoctorReport, opened: string): DoctorReport => ({
+  ...report,
+  checks: report.checks.map((check) => ({
+    ...check,
+    findings: check.findings.map((finding) => ({
+      ...finding,
+      command: finding.command?.replaceAll(psqlOpened, () => opened) ?? null
+    }))
+  }))
+})
+
+/** A check looks at a few rows and asks a few questions: a longer one hangs, and others shall still be told. */
+const checkMillis = 20_000
+
+const whyOf = (cause: Cause.Cause<unknown>): string => {
+  const error = Cause.squash(cause)
+  return SqlError.isSqlError(error) && error.reason._tag === "AuthorizationError"
+    ? `this role may not look: ${innermost(error)}`
+    : innermost(error)
+}
+
+const settled = <R>({ group, name, run }: Check<R>): Effect.Effect<CheckReport, never, R> =>
+  run.pipe(
+    Effect.timeout(checkMillis),
+    Effect.catchCause((cause) => Effect.succeed(notChecked(whyOf(cause)))),
+    Effect.map((outcome): CheckReport =>
+      outcome._tag === "NotChecked"
+        ? { group, name, outcome: "not checked", told: outcome.why, findings: [] }
+        : {
+            group,
+            name,
+            outcome: outcome.findings.length === 0 ? "ok" : "finding",
+            told: outcome.told,
+            findings: outcome.findings
+          }
+    )
+  )
+
+/**
+ * Runs the checks one after the other: a live system has one more statement at a time, and never many. Behind a check that is to be mended first the
+ * findings are told without a fix.
+ */
+export const runAll = Effect.fn("Doctor.runAll")(function* <R>(checks: ReadonlyArray<Check<R>>) {
+  const reports: Array<CheckReport> = []
+  let first: string | undefined
+  for (const check of checks) {
+    const report = yield* settled(check)
+    const fix = `Wait with this one, and start nothing: mend what ${first} has found first, and look again`
+    reports.push(
+      first === undefined
+        ? report
+        : { ...report, findings: report.findings.map(({ problem }) => ({ problem, fix, command: null })) }
+    )
+    if (check.mendFirst === true && report.outcome === "finding") first ??= check.name
+  }
+  return {
+    checks: reports,
+    findings: reports.reduce((sum, { findings }) => sum + findings.length, 0),
+    notChecked: reports.filter(({ outcome }) => outcome === "not checked").length
+  } satisfies DoctorReport
+})

@@ -1,0 +1,112 @@
+/** The doctor's checks of upkeep: days are made ahead, and old days and finished tasks leave. */
+import { Effect, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import * as Retention from "../../platform/Retention.ts"
+import * as Rows from "../../platform/Rows.ts"
+import { type Check, notChecked, told } from "./Check.ts"
+
+const group = "upkeep"
+
+const days = Rows.all(
+  Schema.Struct({
+    table: Schema.String,
+    aheadDays: Schema.NullOr(Schema.Finite),
+    oldestDays: Schema.NullOr(Schema.Finite),
+    hasStrays: Schema.Boolean
+  })
+)
+
+/** Upkeep makes four days ahead, every ten minutes: with less than two it has not run for two days. */
+const leastAheadDays = 2
+
+/** A day is dropped once its youngest row is past the retention, an hour later at most. An outage of days moves rows to young days. */
+const graceDays = 2
+
+const maintenance = {
+  fix: "Run a process with the role maintenance, or a round by hand",
+  command: "npm run paid-once -- maintenance run"
+}
+
+const partitions: Check<SqlClient.SqlClient> = {
+  group,
+  name: "daily-partitions",
+  run: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const noted = yield* Retention.noted
+    const rows = yield* days(sql`
+      SELECT t.name AS table, d."aheadDays", d."oldestDays",
+             CASE t.name WHEN 'event_log' THEN EXISTS (SELECT FROM event_log_default)
+                         ELSE EXISTS (SELECT FROM processed_events_default) END AS "hasStrays"
+      FROM unnest('{event_log,processed_events}'::text[]) AS t(name),
+           LATERAL (SELECT extract(epoch FROM max(to_time) - clock_now())::float8 / 86400 AS "aheadDays",
+                           extract(epoch FROM clock_now() - min(to_time))::float8 / 86400 AS "oldestDays"
+                    FROM time_partitions(t.name) WHERE NOT is_default) AS d`)
+    return told(
+      rows.map(({ aheadDays, table }) => `${table} is made ${(aheadDays ?? 0).toFixed(0)} days ahead`).join(", "),
+      rows.flatMap(({ aheadDays, hasStrays, oldestDays, table }) => {
+        // Nothing goes where no process of the service has noted it.
+        const kept = noted.get(table)?.days ?? 0
+        return [
+          ...((aheadDays ?? -1) < leastAheadDays
+            ? [
+                {
+                  ...maintenance,
+                  problem: `upkeep does not run: the partitions of ${table} end ${aheadDays === null ? "nowhere" : `in ${aheadDays.toFixed(1)} days`}, and four days are made ahead`
+                }
+              ]
+            : []),
+          ...(kept > 0 && oldestDays !== null && oldestDays > kept + graceDays
+            ? [
+                {
+                  ...maintenance,
+                  problem: `old days stay: ${table} has one that ended ${oldestDays.toFixed(0)} days ago, and they are kept for ${kept}`
+                }
+              ]
+            : []),
+          ...(hasStrays
+            ? [
+                {
+                  ...maintenance,
+                  problem: `rows of ${table} are in its default partition: no partition of their day was there when they came`
+                }
+              ]
+            : [])
+        ]
+      })
+    )
+  })
+}
+
+const finishedRow = Rows.one(Schema.Struct({ oldestDays: Schema.NullOr(Schema.Finite) }))
+
+const finished: Check<SqlClient.SqlClient> = {
+  group: "tasks",
+  name: "finished-rows-leave",
+  run: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const taskDays = (yield* Retention.noted).get("outbox_tasks")?.days
+    if (taskDays === undefined)
+      return notChecked("no process of the service has noted how long it keeps finished tasks")
+    if (taskDays === 0)
+      return notChecked("TASK_RETENTION_DAYS is 0: finished tasks are kept for ever, as was asked for")
+    // The first entry of outbox_tasks_done.
+    const { oldestDays } = yield* finishedRow(sql`
+      SELECT extract(epoch FROM clock_now() - (
+        SELECT finished_at FROM outbox_tasks WHERE state IN ('completed', 'cancelled') ORDER BY finished_at LIMIT 1))::float8 / 86400 AS "oldestDays"`)
+    return told(
+      oldestDays === null
+        ? "no finished task is there"
+        : `the oldest finished task is ${oldestDays.toFixed(1)} days old`,
+      (oldestDays ?? 0) > taskDays + 1
+        ? [
+            {
+              ...maintenance,
+              problem: `finished tasks stay: the oldest is ${oldestDays!.toFixed(0)} days old, and they are kept for ${taskDays} (TASK_RETENTION_DAYS)`
+            }
+          ]
+        : []
+    )
+  })
+}
+
+export const checks: ReadonlyArray<Check<SqlClient.SqlClient>> = [partitions, finished]

@@ -1,0 +1,122 @@
+/** Mistakes of the doctor: what it would not see, or would tell wrongly. */
+import type { Mutant } from "./mutants.ts"
+
+const room = "src/operations/doctor"
+const findings = "test/operations/doctor/Findings.test.ts"
+const restore = "test/e2e/Restore.test.ts"
+const surroundings = "test/operations/doctor/Surroundings.test.ts"
+
+export const doctorMutants: ReadonlyArray<Mutant> = [
+  {
+    name: "doctor-misses-no-constraint",
+    breaks: "a primary key that is gone is not found again once its index is back",
+    file: `${room}/ConstraintChecks.ts`,
+    find: "if (isValid === undefined) return",
+    replace: "if (isValid === undefined && expected.length > 9_999) return",
+    seenBy: { file: findings, test: "constraints: the index of a primary key is back" }
+  },
+  {
+    name: "doctor-starts-a-restored-database",
+    breaks: "on a database that is behind its topic people start processes, which charge customers again",
+    file: `${room}/Check.ts`,
+    find: "first === undefined\n        ? report",
+    replace: "first !== check.name\n        ? report",
+    seenBy: { file: "test/operations/doctor/Fixes.test.ts", test: "on a database that is behind its topic" }
+  },
+  {
+    name: "doctor-is-well-blindly",
+    breaks: "a check that could not look passes for good news",
+    file: `${room}/Check.ts`,
+    find: '{ group, name, outcome: "not checked", told: outcome.why, findings: [] }',
+    replace: '{ group, name, outcome: "ok", told: outcome.why, findings: [] }',
+    seenBy: { file: surroundings, test: "its sessions can't write" }
+  },
+  {
+    name: "doctor-writes",
+    breaks: "an examination changes the system that it looks at",
+    file: "src/main/Doctor.ts",
+    find: 'default_transaction_read_only: "on", ',
+    replace: "",
+    seenBy: { file: surroundings, test: "its sessions can't write" }
+  },
+  {
+    name: "doctor-waits-for-locks",
+    breaks: "an examination queues for a lock, and every writer queues behind it",
+    file: "src/main/Doctor.ts",
+    find: 'lock_timeout: "200"',
+    replace: 'lock_timeout: "0"',
+    seenBy: { file: surroundings, test: "its sessions can't write" }
+  },
+  {
+    name: "doctor-takes-any-index",
+    breaks: "an index that is not partial any more counts as the migrations'",
+    file: `${room}/IndexChecks.ts`,
+    find: "if (there.definition === definition) return undefined",
+    replace: "if (there.definition !== undefined) return undefined",
+    seenBy: { file: findings, test: "indexes: an index is not partial any more" }
+  },
+  {
+    name: "doctor-sorts",
+    breaks: "a claim that sorts all that wait passes",
+    file: `${room}/PlanChecks.ts`,
+    find: 'node["Node Type"].endsWith("Sort") &&',
+    replace: 'node["Node Type"] === "no sort" &&',
+    seenBy: { file: findings, test: "claim-plan: the index does not have the order" }
+  },
+  {
+    name: "doctor-without-second-look",
+    breaks: "a lane whose owner hangs passes as one that moves",
+    file: `${room}/FlowChecks.ts`,
+    find: "if (now.get(`${lane} ${topic}`) !== seq) continue",
+    replace: "if (now.get(`${lane} ${topic}`) === seq) continue",
+    seenBy: { file: findings, test: "lanes-move: the owner of a lane does not move it" }
+  },
+  {
+    name: "doctor-sees-its-own-sessions-only",
+    breaks: "a role that sees no other session finds no old snapshot",
+    file: `${room}/VacuumChecks.ts`,
+    find: "if (findings.length === 0 && hidden > 0)",
+    replace: "if (findings.length === 0 && hidden < 0)",
+    seenBy: { file: surroundings, test: "what its role may not see" }
+  },
+  {
+    name: "doctor-hears-everything",
+    breaks: "lost wake-ups pass",
+    file: `${room}/DatabaseChecks.ts`,
+    find: "orElse: () => Effect.succeed(false)",
+    replace: "orElse: () => Effect.succeed(true)",
+    seenBy: { file: surroundings, test: "a pooler in transaction mode" }
+  },
+  {
+    name: "restore-without-second-look",
+    breaks: "a database that is behind its topic passes, and its customers are charged again",
+    file: "src/application/doctor/BehindTopic.ts",
+    find: "end - 1n <= (newest.get(partition) ?? -1n)",
+    replace: "end >= (newest.get(partition) ?? -1n)",
+    seenBy: { file: restore, test: "a database behind its topic" }
+  },
+  {
+    name: "restore-ignores-gaps",
+    breaks: "once the service has run on such a database, nobody sees the orders with two histories",
+    file: "src/application/doctor/BehindTopic.ts",
+    find: "rows.every(({ isWhole }) => isWhole) &&",
+    replace: "",
+    seenBy: { file: restore, test: "where the service ran on such a database" }
+  },
+  {
+    name: "restore-over-another-history",
+    breaks: "an order whose version was used anew gets the state of another event",
+    file: "src/application/rollforward/Unknown.ts",
+    find: 'if (hasOther) return "collision"',
+    replace: 'if (hasOther) return "known"',
+    seenBy: { file: restore, test: "where the service ran on such a database" }
+  },
+  {
+    name: "restore-leaves-payments-under-way",
+    breaks: "a payment whose outcome is in the topic is asked for and announced a second time",
+    file: "src/application/rollforward/RollForward.ts",
+    find: "SET status = excluded.status, captured_minor",
+    replace: "SET status = p.status, captured_minor",
+    seenBy: { file: restore, test: "a database behind its topic" }
+  }
+]

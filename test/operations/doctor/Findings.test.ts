@@ -1,0 +1,404 @@
+/** Each check of the doctor, made to find what it is for: what it says then, with its fix. The same database without the fault yields nothing. */
+import { assert, it } from "@effect/vitest"
+import { Clock, type Context, Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { VacuumLimits } from "../../../src/operations/doctor/VacuumChecks.ts"
+import { LaneOwnership } from "../../../src/outbox/LaneOwnership.ts"
+import { memberGroup } from "../../../src/brokers/embedded/EmbeddedLog.ts"
+import * as OwnershipLocks from "../../../src/platform/OwnershipLocks.ts"
+import { idAt } from "../../support/SqlIds.ts"
+import { TestDatabase } from "../../support/TestDatabase.ts"
+import { examine, session } from "./Examined.ts"
+
+interface Case {
+  /** The check's name, a colon, and when it finds something. */
+  readonly title: `${string}: ${string}`
+  /** Statements that are there without the fault, too. */
+  readonly given?: ReadonlyArray<string>
+  /** Statements that make the fault. */
+  readonly fault?: ReadonlyArray<string>
+  /** Sessions that stay open, a list of statements each, without the fault, too. */
+  readonly open?: ReadonlyArray<ReadonlyArray<string>>
+  /** The fault is a session that stays open. */
+  readonly held?: ReadonlyArray<string>
+  readonly env?: Readonly<Record<string, string>>
+  readonly limits?: Partial<Context.Service.Shape<typeof VacuumLimits>>
+  readonly problem: RegExp
+  readonly command: RegExp | null
+}
+
+const event = (aggregate: string, age: string) => `
+  INSERT INTO outbox_events (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, occurred_at,
+    trace_id, span_id, record_bytes, data)
+  SELECT 7, ${idAt("clock_now()")}, 'orders', 'Made', 1, 'Order', '${aggregate}', 1, clock_now() - interval '${age}', repeat('a', 32), repeat('b', 16), 100, '{}'`
+
+/** As a process of the service notes it. */
+const kept = (table: string, days: number) =>
+  `INSERT INTO retention (table_name, kept_days, noted_by, noted_at) VALUES ('${table}', ${days}, '7@elsewhere', clock_now())`
+
+const task = (columns: Readonly<Record<string, string>>) => {
+  const all: Readonly<Record<string, string>> = {
+    task_id: idAt("clock_now()"),
+    task_type: "'email'",
+    state: "'pending'",
+    payload: "'{}'",
+    priority: "0",
+    idempotency_key: "'a key'",
+    enqueued_at: "clock_now()",
+    execute_at: "clock_now()",
+    attempts: "0",
+    token: "0",
+    ...columns
+  }
+  return `INSERT INTO outbox_tasks (${Object.keys(all).join(", ")}) SELECT ${Object.values(all).join(", ")}`
+}
+
+const lock = (lockClass: number, slots: string) => `SELECT pg_advisory_lock(${lockClass}, slot) FROM ${slots} AS slot`
+const lanes = [
+  lock(OwnershipLocks.memberClassOf(LaneOwnership.group), "generate_series(1, 1)"),
+  lock(OwnershipLocks.slotClassOf(LaneOwnership.group), "generate_series(0, 63)")
+]
+const group = (name: string) => memberGroup(name, "orders")
+const consumers = ["receipts", "inventory", "billing", "analytics"]
+const reads = (name: string) => lock(OwnershipLocks.slotClassOf(group(name)), "generate_series(0, 0)")
+const topic = [
+  "INSERT INTO broker_topics (topic, partitions) VALUES ('orders', 1)",
+  "INSERT INTO broker_partitions (topic, partition, next_offset) VALUES ('orders', 0, 5)",
+  "INSERT INTO broker_offsets (consumer_group, topic, partition, next_offset, generation) SELECT unnest('{receipts,inventory,billing,analytics}'::text[]), 'orders', 0, 5, 1"
+]
+
+const cases: ReadonlyArray<Case> = [
+  {
+    title: "schema-version: a migration is pending",
+    fault: ["DELETE FROM migrations_business WHERE migration_id = (SELECT max(migration_id) FROM migrations_business)"],
+    problem: /^migrations of this version are not applied \(migrations_business\)/,
+    command: /^npm run paid-once -- migrate$/
+  },
+  {
+    title: "schema-version: a constraint was never validated",
+    fault: ["ALTER TABLE orders ADD CONSTRAINT odd CHECK (version < 1000000) NOT VALID"],
+    problem: /^the constraint odd of orders was never validated/,
+    command: /ALTER TABLE orders VALIDATE CONSTRAINT odd/
+  },
+  {
+    title: "constraints: the index of a primary key is back, and the key is not",
+    fault: [
+      "ALTER TABLE outbox_events DROP CONSTRAINT outbox_events_pkey",
+      "CREATE UNIQUE INDEX outbox_events_pkey ON outbox_events USING btree (lane, seq)"
+    ],
+    problem: /^the constraint outbox_events_pkey of outbox_events is missing/,
+    command: /ALTER TABLE outbox_events ADD CONSTRAINT outbox_events_pkey PRIMARY KEY USING INDEX outbox_events_pkey/
+  },
+  {
+    title: "constraints: a rule is gone",
+    fault: ["ALTER TABLE outbox_tasks DROP CONSTRAINT outbox_tasks_lease"],
+    problem: /^the constraint outbox_tasks_lease of outbox_tasks is missing/,
+    command: /ALTER TABLE outbox_tasks ADD CONSTRAINT outbox_tasks_lease CHECK .* NOT VALID/
+  },
+  {
+    title: "indexes: an index is missing",
+    fault: ["DROP INDEX outbox_tasks_leases"],
+    problem: /^the index outbox_tasks_leases is missing/,
+    command: /CREATE INDEX CONCURRENTLY outbox_tasks_leases ON outbox_tasks USING btree \(lease_until\) WHERE/
+  },
+  {
+    title: "indexes: an index is invalid",
+    fault: ["UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'payments_one_open'::regclass"],
+    problem: /^the index payments_one_open is invalid/,
+    command: /REINDEX INDEX CONCURRENTLY payments_one_open/
+  },
+  {
+    title: "indexes: an index is not partial any more",
+    fault: [
+      "DROP INDEX outbox_tasks_due",
+      "CREATE INDEX outbox_tasks_due ON outbox_tasks (task_type, priority, execute_at, seq)"
+    ],
+    problem: /^the index outbox_tasks_due is another one: CREATE INDEX outbox_tasks_due/,
+    command: /DROP INDEX CONCURRENTLY outbox_tasks_due" && .* WHERE/
+  },
+  {
+    title: "bloat: a table is mostly room of dead rows",
+    given: [
+      "INSERT INTO inventory_stock (sku, available) SELECT 'sku ' || n, n FROM generate_series(1, 20000) AS n",
+      "ANALYZE inventory_stock"
+    ],
+    fault: ["DELETE FROM inventory_stock WHERE available < 19000", "VACUUM ANALYZE inventory_stock"],
+    limits: { bloatFloorBytes: 500_000 },
+    problem: /^inventory_stock takes 1 MB, and its rows need some 0 MB/,
+    command: /VACUUM \(VERBOSE, ANALYZE\) inventory_stock/
+  },
+  {
+    title: "vacuum: autovacuum is off for a table",
+    fault: ["ALTER TABLE outbox_tasks SET (autovacuum_enabled = false)"],
+    problem: /^autovacuum is off for outbox_tasks/,
+    command: /ALTER TABLE outbox_tasks RESET \(autovacuum_enabled\)/
+  },
+  {
+    title: "vacuum: vacuum lags behind",
+    fault: [
+      "INSERT INTO inventory_stock (sku, available) SELECT 'sku ' || n, n FROM generate_series(1, 3000) AS n",
+      "DELETE FROM inventory_stock",
+      "SELECT pg_stat_force_next_flush()"
+    ],
+    limits: { deadRows: 2_000 },
+    problem: /^inventory_stock has 3,000 dead rows, and was vacuumed never/,
+    command: /VACUUM \(VERBOSE, ANALYZE\) inventory_stock/
+  },
+  {
+    title: "old-snapshots: a snapshot is held",
+    held: ["BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT 1", "SELECT pg_sleep(0.3)"],
+    limits: { snapshotSeconds: 0.2 },
+    problem:
+      /^process \d+ \(a stranger of .*, idle in transaction\) has a transaction open for \d+ s: vacuum removes nothing/,
+    command: /SELECT pg_terminate_backend\(\d+\)/
+  },
+  {
+    title: "daily-partitions: no day is made ahead",
+    fault: [
+      "DO $$ DECLARE child regclass; BEGIN FOR child IN SELECT p.child FROM time_partitions('event_log') AS p WHERE p.to_time > clock_now() + interval '25 hours' LOOP EXECUTE 'DROP TABLE ' || child; END LOOP; END $$"
+    ],
+    problem: /^upkeep does not run: the partitions of event_log end in [01]\.\d days/,
+    command: /maintenance run$/
+  },
+  {
+    title: "daily-partitions: old days stay",
+    // The days that the service keeps, and not those of the doctor's shell.
+    given: [kept("processed_events", 9)],
+    fault: [
+      "DO $$ BEGIN EXECUTE format('CREATE TABLE old PARTITION OF processed_events FOR VALUES FROM (%L) TO (%L)', uuid_v7_floor((clock_now() - interval '20 days')::date), uuid_v7_floor((clock_now() - interval '19 days')::date)); END $$"
+    ],
+    problem: /^old days stay: processed_events has one that ended (19|20) days ago, and they are kept for 9/,
+    command: /maintenance run$/
+  },
+  {
+    title: "daily-partitions: rows are in the default partition",
+    fault: ["INSERT INTO processed_events VALUES ('billing', gen_random_uuid(), clock_now())"],
+    problem: /^rows of processed_events are in its default partition/,
+    command: /maintenance run$/
+  },
+  {
+    title: "finished-rows-leave: finished tasks stay",
+    given: [kept("outbox_tasks", 31)],
+    fault: [task({ state: "'completed'", finished_at: "clock_now() - interval '40 days'", attempts: "1" })],
+    problem: /^finished tasks stay: the oldest is 40 days old, and they are kept for 31/,
+    command: /maintenance run$/
+  },
+  {
+    title: "fetch-plan: the queue's index is gone",
+    fault: ["ALTER TABLE outbox_events DROP CONSTRAINT outbox_events_pkey"],
+    problem: /^the dispatcher's fetch does not use the index outbox_events_pkey/,
+    command: /ANALYZE outbox_events/
+  },
+  {
+    title: "fetch-plan: the index does not have the order",
+    fault: [
+      "ALTER TABLE outbox_events DROP CONSTRAINT outbox_events_pkey",
+      "CREATE INDEX outbox_events_pkey ON outbox_events (lane)"
+    ],
+    problem: /^the dispatcher's fetch sorts the rows of outbox_events: no index has them in order/,
+    command: /pg_indexes/
+  },
+  {
+    title: "claim-plan: the index of due tasks is gone",
+    fault: ["DROP INDEX outbox_tasks_due"],
+    problem: /^the claim of tasks does not use the index outbox_tasks_due/,
+    command: /ANALYZE outbox_tasks/
+  },
+  {
+    title: "claim-plan: the index does not have the order",
+    fault: [
+      "DROP INDEX outbox_tasks_due",
+      "CREATE INDEX outbox_tasks_due ON outbox_tasks (task_type, priority) WHERE state IN ('pending', 'failed')"
+    ],
+    problem: /^the claim of tasks sorts the rows of outbox_tasks/,
+    command: /pg_indexes/
+  },
+  {
+    title: "lanes-move: a lane with an event has no owner",
+    fault: [event("a", "10 minutes")],
+    problem: /^the oldest event of lane 7 has waited for orders for 10 min, and no process owns the lane/,
+    command: /serve --roles dispatcher$/
+  },
+  {
+    title: "lanes-move: the owner of a lane does not move it",
+    fault: [event("a", "10 minutes")],
+    held: lanes,
+    problem: /^the oldest event of lane 7 has waited for orders for 10 min, and its owner backend \d+ does not move it/,
+    command: /outbox status$/
+  },
+  {
+    title: "outbox-holds: an aggregate is held for long, and nobody tries again",
+    fault: [
+      "INSERT INTO outbox_holds VALUES ('Order', 'a', 1, 'orders', gen_random_uuid(), 1, 3, clock_now() - interval '5 minutes', 'too large', '[]', clock_now() - interval '1 hour')"
+    ],
+    problem: /^1 aggregate wait behind an event that is refused and tried again, the oldest for 60 min/,
+    command: /outbox list --status retrying$/
+  },
+  {
+    title: "inbox-holds: a consumer's retries are overdue",
+    fault: [
+      "INSERT INTO inbox_holds VALUES ('billing', 'a', 'orders', 'e', 'retrying', 3, clock_now() - interval '5 minutes', 'no', '[]', clock_now())"
+    ],
+    problem: /^1 retry of the inbox are overdue by more than 60 s/,
+    command: /status$/
+  },
+  {
+    title: "consumers-move: nobody reads a partition",
+    given: topic,
+    open: consumers.map((name) => [reads(name)]),
+    fault: [
+      `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE classid = ${OwnershipLocks.unsigned(OwnershipLocks.slotClassOf(group("analytics")))}`
+    ],
+    problem: /^1 of 1 partition of orders have no reader for analytics/,
+    command: /serve --roles consumers$/
+  },
+  {
+    title: "consumers-move: a reader does not move",
+    given: topic,
+    open: [consumers.map(reads)],
+    fault: ["UPDATE broker_offsets SET next_offset = 3 WHERE consumer_group = 'billing'"],
+    problem: /^billing is 2 records behind in partition 0 of orders, and backend \d+ does not move/,
+    command: /consumers lag$/
+  },
+  {
+    title: "tasks-move: a due task waits",
+    fault: [task({ execute_at: "clock_now() - interval '10 minutes'" })],
+    problem: /^a task email is due for 10 min, and no worker takes it/,
+    command: /serve --roles workers$/
+  },
+  {
+    title: "tasks-move: a lease has ended, and nobody looks after it",
+    fault: [task({ state: "'processing'", attempts: "1", lease_until: "clock_now() - interval '5 minutes'" })],
+    problem: /^1 lease ended more than a minute ago/,
+    command: /serve --roles workers$/
+  },
+  {
+    title: "backoff: failing tasks are tried again at once",
+    fault: [
+      task({
+        state: "'failed'",
+        attempts: "1",
+        history: `jsonb_build_array(jsonb_build_object('attempt', 1, 'at', clock_now() + interval '1 second', 'error', 'no'))`
+      })
+    ],
+    problem: /^1 of 1 failing task are tried again at once/,
+    command: /tasks list --status retrying$/
+  },
+  {
+    title: "backoff: the waits are short",
+    env: { TASK_RETRY_DELAYS: "1s,2s" },
+    problem: /^TASK_RETRY_DELAYS lets retries end within 3 s/,
+    command: null
+  },
+  {
+    title: "idempotency-keys: a mail was asked for without a key",
+    fault: [task({ idempotency_key: "NULL" })],
+    problem: /^1 task email of the newest have no idempotency key/,
+    command: /task_type = 'email' AND idempotency_key IS NULL/
+  },
+  {
+    title: "topic-orders: the topic is missing",
+    fault: ["DELETE FROM broker_partitions", "DELETE FROM broker_topics"],
+    problem: /^topic orders is unavailable: it does not exist/,
+    command: null
+  },
+  {
+    title: "topic-orders: its partitions do not divide the lanes",
+    fault: ["UPDATE broker_topics SET partitions = 7"],
+    problem: /^topic orders: it has 7 partitions: 64 lanes need a count that divides 64/,
+    command: null
+  },
+  {
+    title: "topic-orders: the inbox forgets before the topic does",
+    env: { INBOX_RETENTION_DAYS: "1" },
+    problem:
+      /^topic orders: it keeps records for \d days \(retention\.ms\), and an event is known as a duplicate for 1 day only/,
+    command: null
+  },
+  {
+    title: "gateway-time: the gateway does not answer",
+    env: { GATEWAY_URL: "http://127.0.0.1:9", GATEWAY_WEBHOOK_SECRET: "a-secret-of-two-companies" },
+    problem: /^the gateway's ledger can't be read: /,
+    command: /payments list --status charging$/
+  },
+  {
+    title: "mail-time: the mail server does not answer",
+    env: { SMTP_URL: "smtp://127.0.0.1:9" },
+    problem: /^the mail server refuses or does not answer: /,
+    command: /mail list$/
+  },
+  {
+    title: "dead-letters: a consumer gave an event up",
+    fault: [
+      "INSERT INTO inbox_dead_letters (consumer_name, aggregate_id, position, event_id, topic, broker_partition, broker_offset, record_headers, parked_at, status, attempts, history, ended_at) VALUES ('billing', 'a', 1, 'e', 'orders', 0, 0, '{}', clock_now(), 'dead', 10, '[]', clock_now())"
+    ],
+    problem: /^1 event that billing can't apply/,
+    command: /^npm run paid-once -- inbox list --consumer billing$/
+  },
+  {
+    title: "pauses: a topic is paused",
+    fault: ["INSERT INTO operator_pauses VALUES ('topic', 'orders', clock_now(), 'ada', 'a drill')"],
+    problem: /^topic orders is paused since .* by ada: a drill/,
+    command: /^npm run paid-once -- dispatcher resume orders/
+  },
+  {
+    title: "settings: commits are not durable",
+    fault: ["DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$"],
+    problem: /^synchronous_commit is off, so what was answered as done could be lost/,
+    command: /SHOW config_file/
+  },
+  {
+    title: "clock: somebody has replaced the one clock",
+    fault: [
+      "CREATE OR REPLACE FUNCTION clock_now() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE AS $$ SELECT clock_timestamp() + interval '1 day' $$"
+    ],
+    problem: /^clock_now\(\) is 864\d\d\.\d s away from Postgres' clock/,
+    command: /CREATE OR REPLACE FUNCTION clock_now/
+  }
+]
+
+/** As the service has it once it has run, but for what a case is about. */
+const usual = [
+  "INSERT INTO broker_topics (topic, partitions) SELECT 'orders', 8 WHERE NOT EXISTS (SELECT FROM broker_topics)",
+  "INSERT INTO outbox_topics (topic, partitions) SELECT topic, partitions FROM broker_topics WHERE 64 % partitions = 0"
+]
+
+for (const { command, env, fault = [], given = [], held, limits, open = [], problem, title } of cases) {
+  it.live(title, () =>
+    Effect.gen(function* () {
+      const [check = "", when = ""] = title.split(": ")
+      const sql = yield* SqlClient.SqlClient
+      for (const statement of [...given, ...usual]) yield* sql.unsafe(statement)
+      yield* Effect.forEach(open, (statements) => session(...statements))
+      const inLimits = Effect.updateService(VacuumLimits, (defaults) => ({ ...defaults, ...limits }))
+      const before = (yield* inLimits(examine())).of(check)
+      assert.isFalse(
+        before.findings.some((finding) => problem.test(finding.problem)),
+        JSON.stringify(before)
+      )
+      for (const statement of fault) yield* sql.unsafe(statement)
+      if (held !== undefined) yield* session(...held)
+      if (when.startsWith("its partitions")) yield* sql`DELETE FROM outbox_topics`
+      const found = (yield* inLimits(examine(env))).of(check)
+      assert.strictEqual(found.outcome, "finding", JSON.stringify(found))
+      const finding = found.findings.find((one) => problem.test(one.problem))
+      assert.isDefined(finding, JSON.stringify(found.findings))
+      assert.isAbove(finding.fix.length, 5)
+      if (command === null) assert.isNull(finding.command)
+      else assert.match(finding.command ?? "", command)
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+  )
+}
+
+it.live("clock: this machine's clock is off", () =>
+  Effect.gen(function* () {
+    const clock = yield* Clock.Clock
+    const off: Clock.Clock = Object.assign(Object.create(clock) as Clock.Clock, {
+      currentTimeMillis: Effect.map(clock.currentTimeMillis, (millis) => millis + 5_000),
+      currentTimeMillisUnsafe: () => clock.currentTimeMillisUnsafe() + 5_000
+    })
+    const { findings } = (yield* Effect.provideService(examine(), Clock.Clock, off)).of("clock")
+    assert.match(findings[0]?.problem ?? "", /^the clocks of this machine and of Postgres differ by [45]\.\d s/)
+    assert.match(findings[0]?.command ?? "", /timedatectl/)
+  }).pipe(Effect.provide(TestDatabase.layerPool))
+)

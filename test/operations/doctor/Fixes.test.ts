@@ -1,0 +1,57 @@
+/** What the doctor tells people to do: first things first, and by a command that connects. */
+import { assert, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as BehindTopic from "../../../src/application/doctor/BehindTopic.ts"
+import { type Check, psql, runAll, told } from "../../../src/operations/doctor/Check.ts"
+import { TestDatabase } from "../../support/TestDatabase.ts"
+import { examine, session } from "./Examined.ts"
+
+const check = (name: string, ...problems: ReadonlyArray<string>): Check => ({
+  group: "a group",
+  name,
+  run: Effect.succeed(
+    told(
+      "",
+      problems.map((problem) => ({ problem, fix: "Start a process", command: psql(`SELECT '${problem}'`) }))
+    )
+  )
+})
+
+it.effect("on a database that is behind its topic no other fix is told: it would start processes", () =>
+  Effect.gen(function* () {
+    assert.isTrue(BehindTopic.check.mendFirst)
+    const restored: Check = { ...check("restored", "behind"), mendFirst: true }
+    const { checks, findings } = yield* runAll([restored, check("well"), check("lanes", "unowned", "late")])
+    assert.strictEqual(findings, 3)
+    const told = checks.map((one) => one.findings)
+    assert.deepStrictEqual(told[0], [{ problem: "behind", fix: "Start a process", command: psql("SELECT 'behind'") }])
+    for (const finding of told[2]!) {
+      assert.strictEqual(
+        finding.fix,
+        "Wait with this one, and start nothing: mend what restored has found first, and look again"
+      )
+      assert.isNull(finding.command)
+    }
+    assert.deepStrictEqual(
+      told[2]!.map(({ problem }) => problem),
+      ["unowned", "late"]
+    )
+    // Well, or not able to look, it keeps nobody waiting.
+    const well: Check = { ...check("restored"), mendFirst: true }
+    const after = yield* runAll([well, check("lanes", "unowned")])
+    assert.strictEqual(after.checks[1]!.findings[0]!.fix, "Start a process")
+  })
+)
+
+it.live("a statement for psql is told with what connects to the database: the service's own, or the embedded one", () =>
+  Effect.gen(function* () {
+    yield* session("DROP INDEX outbox_tasks_due")
+    const commandOf = (env: Readonly<Record<string, string>>) =>
+      Effect.map(examine(env), ({ of }) => of("indexes").findings[0]!.command)
+    assert.match((yield* commandOf({ DATABASE_URL: "postgres://db/one" }))!, /^psql "\$DATABASE_URL" -c "CREATE INDEX/)
+    assert.match(
+      (yield* commandOf({}))!,
+      /^PGPASSWORD=\$\(cat "\/nowhere\/postgres\/password"\) psql -h "\/nowhere\/postgres\/data" -U paid_once paid_once -c "CREATE INDEX/
+    )
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+)
