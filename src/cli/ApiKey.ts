@@ -34,4 +34,4 @@ export const apiKey = Command.make(
       `  ${entry}`
     ])
   })
-).pipe(Command.withDescription("Draw an API key for a program, and print its entry of API_KEYS"))
+)

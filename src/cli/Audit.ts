@@ -53,7 +53,4 @@ const list = Command.make(
 ).pipe(Command.withDescription("List operators' decisions, the newest first"))
 
 /** The command. */
-export const audit = Command.make("audit").pipe(
-  Command.withDescription("What operators decided, and why"),
-  Command.withSubcommands([list])
-)
+export const audit = Command.make("audit").pipe(Command.withSubcommands([list]))

@@ -1,7 +1,7 @@
 /** `paid-once consumers list|lag|pause|resume`, and `paid-once dispatcher pause|resume`: what reads and sends events. */
 import { Effect } from "effect"
 import { Command, Flag } from "effect/cli"
-import * as Main from "../main.ts"
+import { consumerNames, topicNames } from "../main/Names.ts"
 import { ConsumerLag, type Lag } from "../operations/reports/ConsumerLag.ts"
 import { InboxReport } from "../operations/reports/InboxReport.ts"
 import { PauseDecisions } from "../operations/pauses/PauseDecisions.ts"
@@ -17,7 +17,7 @@ const list = Command.make(
       Effect.gen(function* () {
         const { counts } = yield* InboxReport
         const pauses = (yield* (yield* PauseDecisions).all).filter(({ kind }) => kind === "consumer")
-        return yield* Effect.forEach(Main.consumerNames, (consumer) =>
+        return yield* Effect.forEach(consumerNames, (consumer) =>
           Effect.map(counts(consumer), (one) => ({
             consumer,
             ...one,
@@ -62,12 +62,12 @@ const lag = Command.make(
   {
     json,
     consumer: Flag.String("consumer").pipe(
-      Flag.withDescription(`only of this consumer: ${Main.consumerNames.join(", ")}`),
+      Flag.withDescription(`only of this consumer: ${consumerNames.join(", ")}`),
       Flag.optional
     )
   },
   Effect.fnUntraced(function* ({ consumer, json }) {
-    const name = yield* knownIfGiven("consumer", Main.consumerNames, consumer)
+    const name = yield* knownIfGiven("consumer", consumerNames, consumer)
     const all = yield* onBroker(ConsumerLag.use((report) => report.all))
     const found = all.filter((one) => name === undefined || one.consumer === name)
     yield* print(json, { items: found }, () => lagLines(found))
@@ -79,18 +79,14 @@ const lag = Command.make(
 
 /** The command. */
 export const consumers = Command.make("consumers").pipe(
-  Command.withDescription("What reads events: look, pause, resume"),
   Command.withSubcommands([
     list,
     lag,
-    ...pauseCommands("consumer", Main.consumerNames, "Read and apply no more events; they wait in the topic.")
+    ...pauseCommands("consumer", consumerNames, "Read and apply no more events; they wait in the topic.")
   ])
 )
 
 /** The command. */
 export const dispatcher = Command.make("dispatcher").pipe(
-  Command.withDescription("What sends events: pause a topic, resume it"),
-  Command.withSubcommands(
-    pauseCommands("topic", Main.topicNames, "Send no more events to a topic; they wait in the queue.")
-  )
+  Command.withSubcommands(pauseCommands("topic", topicNames, "Send no more events to a topic; they wait in the queue."))
 )

@@ -10,7 +10,7 @@ import { SqlClient } from "effect/sql"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import * as Path from "node:path"
-import * as Main from "../main.ts"
+import { settingsOf, temporaryPostgres } from "../main/Storage.ts"
 import * as Rows from "../platform/Rows.ts"
 import * as Database from "../postgres/Database.ts"
 import { ExitStatus } from "./Process.ts"
@@ -170,7 +170,7 @@ const world = Effect.gen(function* () {
     (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
   )
   yield* Console.log("Starting Postgres and the service …")
-  const { ownerUrl, url } = yield* Main.temporaryPostgres
+  const { ownerUrl, url } = yield* temporaryPostgres
   const env = {
     DATABASE_URL: Redacted.value(url),
     DATABASE_OWNER_URL: Redacted.value(ownerUrl),
@@ -191,7 +191,7 @@ const run = Effect.gen(function* () {
   )
   yield* Effect.andThen(story(service.url ?? "", startDispatcher), verdict).pipe(
     Effect.provide(NodeHttpClient.layerUndici),
-    Effect.provide(Database.layer.pipe(Layer.provide(Main.settingsOf(url, { maxConnections: 2 }))))
+    Effect.provide(Database.layer.pipe(Layer.provide(settingsOf(url, { maxConnections: 2 }))))
   )
 }).pipe(Effect.scoped)
 
@@ -205,8 +205,4 @@ export const demo = Command.make(
     )
   },
   ({ stay }) => (stay ? Effect.scoped(Effect.flatMap(world, Stay.stay)) : run)
-).pipe(
-  Command.withDescription(
-    "Tell the story in a terminal: orders, a killed dispatcher, a queue that drains, sums that agree"
-  )
 )

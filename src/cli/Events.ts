@@ -3,7 +3,7 @@ import { Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { CustomerEvents } from "../application/views/CustomerEvents.ts"
 import { eventTypes } from "../domain/Events.ts"
-import * as Main from "../main.ts"
+import { consumerNames, topicNames } from "../main/Names.ts"
 import { DeliveryState } from "../operations/History.ts"
 import { type Details, OutboxReport } from "../operations/reports/OutboxReport.ts"
 import {
@@ -47,7 +47,7 @@ const search = Command.make(
       Flag.optional
     ),
     topic: Flag.String("topic").pipe(
-      Flag.withDescription(`only events of this topic: ${Main.topicNames.join(", ")}; with --since`),
+      Flag.withDescription(`only events of this topic: ${topicNames.join(", ")}; with --since`),
       Flag.optional
     ),
     status: Flag.Literals("status", DeliveryState.literals).pipe(
@@ -67,7 +67,7 @@ const search = Command.make(
       customerId: Option.getOrUndefined(customer),
       traceId: Option.isNone(trace) ? undefined : trace.value.toLowerCase(),
       type: yield* knownIfGiven("event type", eventTypes, type),
-      topic: yield* knownIfGiven("topic", Main.topicNames, topic),
+      topic: yield* knownIfGiven("topic", topicNames, topic),
       status: Option.getOrUndefined(status),
       untilSeconds: Option.getOrUndefined(until)
     }
@@ -106,13 +106,10 @@ export const show = Command.make(
   "show",
   { json, eventId },
   Effect.fnUntraced(function* ({ eventId, json }) {
-    const event = yield* onDatabase(OutboxReport.use((report) => report.show(eventId, Main.consumerNames)))
+    const event = yield* onDatabase(OutboxReport.use((report) => report.show(eventId, consumerNames)))
     yield* print(json, event, () => shown(event))
   })
 ).pipe(Command.withDescription("Show one event: where it is, its headers and data, and all that happened to it"))
 
 /** The command. */
-export const events = Command.make("events").pipe(
-  Command.withDescription("Events that wait or are in the archive: search, look"),
-  Command.withSubcommands([search, show])
-)
+export const events = Command.make("events").pipe(Command.withSubcommands([search, show]))

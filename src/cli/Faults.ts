@@ -115,7 +115,4 @@ const clear = Command.make(
 ).pipe(Command.withDescription("Take an armed fault back"))
 
 /** The command. */
-export const faults = Command.make("faults").pipe(
-  Command.withDescription("Failures on purpose, in a test system: look, arm, clear"),
-  Command.withSubcommands([list, set, clear])
-)
+export const faults = Command.make("faults").pipe(Command.withSubcommands([list, set, clear]))

@@ -1,7 +1,7 @@
 /** `paid-once inbox status|list|show|retry|discard|skip`: what a consumer could not apply, for the person who has to decide about it. */
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import * as Main from "../main.ts"
+import { consumerNames } from "../main/Names.ts"
 import type { Discarded, Redriven } from "../operations/DeadLetters.ts"
 import { InboxDeadLetters } from "../operations/InboxDeadLetters.ts"
 import { type Cause, Cursor, type Details, InboxReport, State } from "../operations/reports/InboxReport.ts"
@@ -44,7 +44,7 @@ const filterOf = Effect.fnUntraced(function* (flags: {
   readonly [Key in keyof typeof filters]: Option.Option<string>
 }) {
   return {
-    consumer: yield* knownIfGiven("consumer", Main.consumerNames, flags.consumer),
+    consumer: yield* knownIfGiven("consumer", consumerNames, flags.consumer),
     ...(yield* eventFilterOf(flags))
   }
 })
@@ -53,7 +53,7 @@ const status = Command.make(
   "status",
   { json },
   Effect.fnUntraced(function* ({ json }) {
-    const found = yield* onDatabase(InboxReport.use((report) => report.status(Main.consumerNames)))
+    const found = yield* onDatabase(InboxReport.use((report) => report.status(consumerNames)))
     yield* print(json, found, () =>
       table([
         ["CONSUMER", "RETRYING", "GAPS", "PARKED", "DEAD", "DISCARDED", "OLDEST", "WHY IT RETRIES"],
@@ -156,7 +156,7 @@ const show = Command.make(
   "show",
   { json, consumer, eventId },
   Effect.fnUntraced(function* ({ consumer, eventId, json }) {
-    const name = yield* known("consumer", Main.consumerNames, consumer)
+    const name = yield* known("consumer", consumerNames, consumer)
     const event = yield* onDatabase(InboxReport.use((report) => report.show(name, eventId)))
     yield* print(json, event, () => shown(event))
   })
@@ -191,7 +191,7 @@ const decision = (action: "retry" | "discard") =>
         return yield* Effect.fail(new ExitStatus(2))
       }
       if (!many && Option.isSome(consumer) && Option.isSome(eventId)) {
-        const name = yield* known("consumer", Main.consumerNames, consumer.value)
+        const name = yield* known("consumer", consumerNames, consumer.value)
         const handled = yield* onDatabase(InboxDeadLetters.use((dead) => dead[action](name, eventId.value, operator)))
         return yield* printHandled(json, handled)
       }
@@ -214,7 +214,7 @@ const skip = Command.make(
   "skip",
   { json, consumer, eventId, reason, by },
   Effect.fnUntraced(function* ({ by, consumer, eventId, json, reason }) {
-    const name = yield* known("consumer", Main.consumerNames, consumer)
+    const name = yield* known("consumer", consumerNames, consumer)
     const handled = yield* onDatabase(
       Effect.flatMap(InboxDeadLetters, (letters) => letters.skip(name, eventId, operatorOf({ by, reason })))
     )
@@ -223,7 +223,4 @@ const skip = Command.make(
 ).pipe(Command.withDescription("Go on with an event that waits for earlier ones (status gap), without them"))
 
 /** The command. */
-export const inbox = Command.make("inbox").pipe(
-  Command.withDescription("Events that a consumer could not apply: look, try again, give up"),
-  Command.withSubcommands([status, list, show, retry, discard, skip])
-)
+export const inbox = Command.make("inbox").pipe(Command.withSubcommands([status, list, show, retry, discard, skip]))

@@ -180,7 +180,4 @@ const resolve = Command.make(
 ).pipe(Command.withDescription("Say what has become of a mail of unknown outcome, or give an unsent one up"))
 
 /** The command. */
-export const mail = Command.make("mail").pipe(
-  Command.withDescription("Mail that was not sent, or of unknown outcome: look, send again, resolve"),
-  Command.withSubcommands([list, retry, resolve])
-)
+export const mail = Command.make("mail").pipe(Command.withSubcommands([list, retry, resolve]))

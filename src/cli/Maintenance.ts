@@ -3,6 +3,7 @@ import { Console, Effect } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { Step } from "../operations/DailyPartitions.ts"
 import { type Report, unfinished } from "../operations/Maintenance.ts"
+import * as Retention from "../platform/Retention.ts"
 import { ExitStatus } from "./Process.ts"
 import { countOf } from "../platform/Plural.ts"
 
@@ -32,10 +33,33 @@ const lines = (report: Report, dryRun: boolean) =>
         })
         .join("\n")
 
+/** A round, and by what it went: the days that the service keeps, and those of the shell, by table, with the variable of each. */
+export interface Round {
+  readonly report: Report
+  readonly kept: ReadonlyArray<Retention.Noted>
+  readonly shell: Readonly<Record<string, readonly [variable: string, days: number]>>
+}
+
+/** By what the round went. */
+const basis = ({ kept }: Round) =>
+  kept.length === 0
+    ? "Nothing old goes: no process of the service has noted yet how long it keeps things. Each does at its start."
+    : `As the service keeps ${kept.map(({ days, table }) => `${table} ${Retention.inWords(days)}`).join(", ")}:`
+
+/** A line for each variable of the shell that says something else than the service. */
+const disregarded = ({ kept, shell }: Round) =>
+  kept.flatMap(({ by, days, table }) => {
+    const [variable, own] = shell[table] ?? ["", days]
+    return own === days
+      ? []
+      : [
+          `warning: ${variable} is ${own} in this shell, and does not count: the service keeps ${table} ${Retention.inWords(days)} (noted by ${by})`
+        ]
+  })
+
 /** The command, around what runs a round. Exit status 1 when something was due and could not be done now. */
-export const make = <E, R>(round: (options: { readonly dryRun: boolean }) => Effect.Effect<Report, E, R>) =>
+export const make = <E, R>(round: (options: { readonly dryRun: boolean }) => Effect.Effect<Round, E, R>) =>
   Command.make("maintenance").pipe(
-    Command.withDescription("Upkeep of the tables: partitions made ahead, and dropped after retention"),
     Command.withSubcommands([
       Command.make(
         "run",
@@ -50,8 +74,12 @@ export const make = <E, R>(round: (options: { readonly dryRun: boolean }) => Eff
           )
         },
         Effect.fnUntraced(function* ({ dryRun, json }) {
-          const report = yield* round({ dryRun })
-          yield* Console.log(json ? JSON.stringify({ dryRun, steps: report }) : lines(report, dryRun))
+          const done = yield* round({ dryRun })
+          const { kept, report } = done
+          yield* Effect.forEach(disregarded(done), (line) => Console.error(line), { discard: true })
+          yield* Console.log(
+            json ? JSON.stringify({ dryRun, kept, steps: report }) : [basis(done), lines(report, dryRun)].join("\n")
+          )
           if (unfinished(report).length > 0) return yield* Effect.fail(new ExitStatus(1))
         })
       ).pipe(Command.withDescription("One round of it; any number may run at once, beside the service's own"))

@@ -1,14 +1,17 @@
 /** Shared parts of the operator's commands: flags, the audit's actor and reason, and the printing of lists. */
-import { Console, Effect, Option, Result, Schema } from "effect"
+import { Console, Effect, Layer, Option, Result, Schema } from "effect"
 import { Flag } from "effect/cli"
 import { hostname, userInfo } from "node:os"
 import * as Config from "../Config.ts"
 import { eventTypes } from "../domain/Events.ts"
 import * as Lifecycle from "../Lifecycle.ts"
-import * as Main from "../main.ts"
+import type { CashierServices } from "../main/Cashier.ts"
+import type { OperatorServices } from "../main/Commands.ts"
+import type * as Examination from "../main/Doctor.ts"
+import { brokerOf } from "../main/Names.ts"
 import type { Discarded, EventKey, Handled, Redriven } from "../operations/DeadLetters.ts"
 import type { Step } from "../operations/reports/EventStory.ts"
-import { logging } from "../Settings.ts"
+import { logging } from "../CommandSettings.ts"
 import { countOf, plural } from "../platform/Plural.ts"
 import { unpresentable } from "../platform/StorableText.ts"
 import { duration } from "../Variable.ts"
@@ -114,30 +117,49 @@ const configured = Effect.tap(Config.load, (config) =>
   Effect.provide(Lifecycle.warnOfUnknown(process.env), logging(config))
 )
 
-const named = (what: string) => Console.error(`paid-once: ${what}`)
+/** The services of a command are loaded once it runs: help and wrong usage need none of them. */
+const commandServices = Effect.promise(() => import("../main/Commands.ts"))
+const cashierServices = Effect.promise(() => import("../main/Cashier.ts"))
+
+export const named = (what: string) => Console.error(`paid-once: ${what}`)
 
 /** Runs a command's work on the configured database, which is named on stderr. None is created, and none migrated. */
-export const onDatabase = <A, E, R extends Main.OperatorServices>(work: Effect.Effect<A, E, R>) =>
+export const onDatabase = <A, E, R extends OperatorServices>(work: Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
     const config = yield* configured
-    yield* named(`the database is ${Main.nameOf(config)}`)
-    return yield* Effect.provide(work, Main.operator(config))
+    const { nameOf, operator } = yield* commandServices
+    yield* named(`the database is ${nameOf(config)}`)
+    return yield* Effect.provide(work, operator(config))
   })
 
 /** {@link onDatabase}, for work that also asks the broker, which is named on stderr, too. */
-export const onBroker = <A, E, R extends Main.OperatorServices>(work: Effect.Effect<A, E, R>) =>
+export const onBroker = <A, E, R extends OperatorServices>(work: Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
-    yield* named(`the broker is ${Main.brokerOf(yield* Config.load)}`)
+    yield* named(`the broker is ${brokerOf(yield* Config.load)}`)
     return yield* onDatabase(work)
   })
 
-/** {@link onDatabase}, for work that also asks the payment gateway, which is named on stderr, too. */
-export const onGateway = <A, E, R extends Main.CashierServices>(work: Effect.Effect<A, E, R>) =>
+/** Examines the configured database and broker, which are named on stderr. Neither has to be as this version wants it: that is what is looked at. */
+export const onFound = <A, E, R>(
+  work: (config: Config.AppConfig, examine: typeof Examination.examine) => Effect.Effect<A, E, R>
+) =>
   Effect.gen(function* () {
     const config = yield* configured
-    yield* named(`the database is ${Main.nameOf(config)}`)
+    const { examine } = yield* Effect.promise(() => import("../main/Doctor.ts"))
+    const { foundSettings, nameOf } = yield* Effect.promise(() => import("../main/Storage.ts"))
+    yield* named(`the database is ${nameOf(config)}`)
+    yield* named(`the broker is ${brokerOf(config)}`)
+    return yield* Effect.provide(work(config, examine), Layer.merge(foundSettings(config), logging(config)))
+  })
+
+/** {@link onDatabase}, for work that also asks the payment gateway, which is named on stderr, too. */
+export const onGateway = <A, E, R extends CashierServices>(work: Effect.Effect<A, E, R>) =>
+  Effect.gen(function* () {
+    const config = yield* configured
+    const { cashier, nameOf } = yield* cashierServices
+    yield* named(`the database is ${nameOf(config)}`)
     yield* named(`the gateway is ${config.gatewayUrl?.url ?? "the sandbox beside the service"}`)
-    return yield* Effect.provide(work, Main.cashier(config))
+    return yield* Effect.provide(work, cashier(config))
   })
 
 /** The flags of a list that comes in pages; `id` is the schema of a cursor. */

@@ -1,7 +1,7 @@
 /** `paid-once outbox status|list|show|retry|discard`: what the broker refused, for the person who has to decide about it. */
 import { Console, Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import * as Main from "../main.ts"
+import { topicNames } from "../main/Names.ts"
 import type { Discarded, Redriven } from "../operations/DeadLetters.ts"
 import { OutboxDeadLetters } from "../operations/OutboxDeadLetters.ts"
 import { type Cause, Listed, OutboxReport } from "../operations/reports/OutboxReport.ts"
@@ -34,7 +34,7 @@ const eventId = Argument.String("event-id").pipe(
 
 const filters = {
   topic: Flag.String("topic").pipe(
-    Flag.withDescription(`only events of this topic: ${Main.topicNames.join(", ")}`),
+    Flag.withDescription(`only events of this topic: ${topicNames.join(", ")}`),
     Flag.optional
   ),
   ...eventFilters
@@ -42,7 +42,7 @@ const filters = {
 const filterOf = Effect.fnUntraced(function* (flags: {
   readonly [Key in keyof typeof filters]: Option.Option<string>
 }) {
-  return { topic: yield* knownIfGiven("topic", Main.topicNames, flags.topic), ...(yield* eventFilterOf(flags)) }
+  return { topic: yield* knownIfGiven("topic", topicNames, flags.topic), ...(yield* eventFilterOf(flags)) }
 })
 
 const status = Command.make(
@@ -172,7 +172,4 @@ const discard = decision("discard").pipe(
 )
 
 /** The command. */
-export const outbox = Command.make("outbox").pipe(
-  Command.withDescription("Events that the broker refused: look, try again, give up"),
-  Command.withSubcommands([status, list, show, retry, discard])
-)
+export const outbox = Command.make("outbox").pipe(Command.withSubcommands([status, list, show, retry, discard]))

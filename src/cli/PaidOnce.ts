@@ -1,121 +1,148 @@
 #!/usr/bin/env node
 /**
- * The command line: `paid-once serve | gateway | migrate | maintenance run | status | outbox | inbox | events | tasks | payments | mail | consumers |
- * dispatcher | faults | audit | api-key | demo | reset`.
+ * The command line: `paid-once serve | gateway | migrate | maintenance run | status | doctor | outbox | inbox | events | tasks | payments | reconcile | mail |
+ * rebuild | replay | archive | roll-forward | consumers | dispatcher | faults | drill | audit | api-key | demo | reset`.
  */
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import { Console, Effect, Layer, Option, Result } from "effect"
-import { CliError, Command, Flag } from "effect/cli"
+import { Effect, Layer } from "effect"
+import { CliError, Command } from "effect/cli"
 import { readFileSync } from "node:fs"
 import * as Path from "node:path"
-import * as Config from "../Config.ts"
-import * as Roles from "../Roles.ts"
-import * as Lifecycle from "../Lifecycle.ts"
-import * as Main from "../main.ts"
-import { Migrated } from "../postgres/Migrations.ts"
-import { apiKey } from "./ApiKey.ts"
-import { audit } from "./Audit.ts"
-import { consumers, dispatcher } from "./Consumers.ts"
-import { demo } from "./Demo.ts"
-import { events } from "./Events.ts"
-import { faults } from "./Faults.ts"
-import { inbox } from "./Inbox.ts"
-import { mail } from "./Mail.ts"
-import * as MaintenanceCommand from "./Maintenance.ts"
-import { outbox } from "./Outbox.ts"
-import { payments } from "./Payments.ts"
 import { ExitStatus, runMain } from "./Process.ts"
-import { countOf } from "../platform/Plural.ts"
-import { logging } from "../Settings.ts"
-import { reset } from "./Reset.ts"
-import { json } from "./Operator.ts"
-import { status } from "./Status.ts"
-import { tasks } from "./Tasks.ts"
 import * as Usage from "./Usage.ts"
 
-/** The hard limit of a stop: this default until the configuration is read. */
-let hardMillis = 30_000
+const words = process.argv.slice(2)
+/** The flags that look into every command. */
+const asksForAll = words.some((word) => word === "--wizard" || word.startsWith("--completions"))
 
-const config = Effect.tap(Config.load, (loaded) => {
-  hardMillis = loaded.shutdownHardMillis
-  return Effect.provide(Lifecycle.warnOfUnknown(process.env), logging(loaded))
-})
+/** A command, loaded where the line has its name: any other one is only listed. */
+const command = <Name extends string, Input, Context, E, R>(
+  name: Name,
+  description: string,
+  load: () => Promise<Command.Command<Name, Input, Context, E, R>>
+) =>
+  asksForAll || words.includes(name)
+    ? load().then(Command.withDescription(description))
+    : Promise.resolve(Command.make(name).pipe(Command.withDescription(description)))
 
-const serve = Command.make(
-  "serve",
-  {
-    json,
-    roles: Flag.String("roles").pipe(
-      Flag.withDescription(
-        `which parts this process runs, with commas between them: ${Roles.roles.join(", ")} (default: all)`
-      ),
-      Flag.optional
-    )
-  },
-  Effect.fnUntraced(function* ({ json, roles }) {
-    const parsed = Roles.parseRoles(Option.getOrElse(roles, () => Roles.roles.join(",")))
-    if (Result.isFailure(parsed)) {
-      yield* Console.error(`paid-once: ${parsed.failure}`)
-      return yield* Effect.fail(new ExitStatus(2))
-    }
-    return yield* Layer.launch(Main.service(yield* config, parsed.success, { json }))
-  })
-).pipe(Command.withDescription("Run the service, or some of its parts; several processes may share one database"))
+const service = () => import("./Serve.ts")
+const ofConsumers = () => import("./Consumers.ts")
 
-const gateway = Command.make(
-  "gateway",
-  {},
-  Effect.fnUntraced(function* () {
-    return yield* Layer.launch(Main.gateway(yield* config))
-  })
-).pipe(Command.withDescription("Run the sandbox payment gateway alone, on GATEWAY_PORT"))
+const commands = await Promise.all([
+  command(
+    "serve",
+    "Run the service, or some of its parts; several processes may share one database",
+    async () => (await service()).serve
+  ),
+  command("gateway", "Run the sandbox payment gateway alone, on GATEWAY_PORT", async () => (await service()).gateway),
+  command("migrate", "Apply pending migrations and leave; serve does it too", async () => (await service()).migrate),
+  command(
+    "maintenance",
+    "Upkeep of the tables: partitions made ahead, and dropped after retention",
+    async () => (await service()).maintenance
+  ),
+  command(
+    "status",
+    "What waits, what is paused, and what needs a person; exit status 1 if something does",
+    async () => (await import("./Status.ts")).status
+  ),
+  command(
+    "doctor",
+    "Look at a live system: each finding with its fix; exit status 1 if there is one",
+    async () => (await import("./Doctor.ts")).doctor
+  ),
+  command(
+    "outbox",
+    "Events that the broker refused: look, try again, give up",
+    async () => (await import("./Outbox.ts")).outbox
+  ),
+  command(
+    "inbox",
+    "Events that a consumer could not apply: look, try again, give up",
+    async () => (await import("./Inbox.ts")).inbox
+  ),
+  command(
+    "events",
+    "Events that wait or are in the archive: search, look",
+    async () => (await import("./Events.ts")).events
+  ),
+  command(
+    "tasks",
+    "Durable work: look, try again, cancel, pause a type",
+    async () => (await import("./Tasks.ts")).tasks
+  ),
+  command(
+    "payments",
+    "Payments that wait for a person or for the gateway: look, compare, settle",
+    async () => (await import("./Payments.ts")).payments
+  ),
+  command(
+    "reconcile",
+    "Compare gateway, payments, orders, events, ledger, revenue, inventory and mail; exit status 1 if they differ",
+    async () => (await import("./Reconcile.ts")).reconcile
+  ),
+  command(
+    "rebuild",
+    "Make a consumer's projection anew from the archive, while it goes on",
+    async () => (await import("./Rebuild.ts")).rebuild
+  ),
+  command(
+    "replay",
+    "Hand events that a consumer has applied to its handler once more; a count without --apply",
+    async () => (await import("./Replay.ts")).replay
+  ),
+  command(
+    "archive",
+    "Fill the archive from the topic, for a rebuild or a replay of events that it has lost",
+    async () => (await import("./Archive.ts")).archive
+  ),
+  command(
+    "roll-forward",
+    "Give a database that was restored from a backup what its topic has and it has not",
+    async () => (await import("./RollForward.ts")).rollForward
+  ),
+  command(
+    "mail",
+    "Mail that was not sent, or of unknown outcome: look, send again, resolve",
+    async () => (await import("./Mail.ts")).mail
+  ),
+  command("consumers", "What reads events: look, pause, resume", async () => (await ofConsumers()).consumers),
+  command("dispatcher", "What sends events: pause a topic, resume it", async () => (await ofConsumers()).dispatcher),
+  command(
+    "faults",
+    "Failures on purpose, in a test system: look, arm, clear",
+    async () => (await import("./Faults.ts")).faults
+  ),
+  command(
+    "drill",
+    "Break a test system on purpose, see what comes of it, mend it, and add up",
+    async () => (await import("./Drill.ts")).drill
+  ),
+  command("audit", "What operators decided, and why", async () => (await import("./Audit.ts")).audit),
+  command(
+    "api-key",
+    "Draw an API key for a program, and print its entry of API_KEYS",
+    async () => (await import("./ApiKey.ts")).apiKey
+  ),
+  command(
+    "demo",
+    "Tell the story in a terminal: orders, a killed dispatcher, a queue that drains, sums that agree",
+    async () => (await import("./Demo.ts")).demo
+  ),
+  command(
+    "reset",
+    "Clear the data of the embedded Postgres and of npm run kafka, and the mails",
+    async () => (await import("./Reset.ts")).reset
+  )
+])
 
-const migrate = Command.make(
-  "migrate",
-  { json },
-  Effect.fnUntraced(function* ({ json }) {
-    const loaded = yield* config
-    const { applied } = yield* Effect.provide(Effect.service(Migrated), Main.migrated(loaded))
-    yield* Console.log(
-      json
-        ? JSON.stringify({ applied })
-        : applied.length === 0
-          ? "The schema is up to date."
-          : `Applied ${countOf(applied.length, "migration")}: ${applied.join(", ")}.`
-    )
-  })
-).pipe(Command.withDescription("Apply pending migrations and leave; serve does it too"))
-
-const maintenance = MaintenanceCommand.make((options) =>
-  Effect.flatMap(config, (loaded) => Main.maintenance(loaded, options))
-)
-
-const { version } = JSON.parse(readFileSync(Path.join(Main.root, "package.json"), "utf8")) as {
+const { version } = JSON.parse(readFileSync(Path.resolve(import.meta.dirname, "../../package.json"), "utf8")) as {
   readonly version: string
 }
 
 const program = Command.make("paid-once").pipe(
   Command.withDescription("Orders and payments whose events are never lost and never applied twice"),
-  Command.withSubcommands([
-    serve,
-    gateway,
-    migrate,
-    maintenance,
-    status,
-    outbox,
-    inbox,
-    events,
-    tasks,
-    payments,
-    mail,
-    consumers,
-    dispatcher,
-    faults,
-    audit,
-    apiKey,
-    demo,
-    reset
-  ]),
+  Command.withSubcommands(commands),
   Command.run({ version }),
   // Help that was requested is a success; help after wrong usage is a failure.
   Effect.catchIf(
@@ -127,4 +154,4 @@ const program = Command.make("paid-once").pipe(
   Effect.provide(Layer.merge(NodeServices.layer, Usage.layer))
 )
 
-runMain(program, { hardMillis: () => hardMillis })
+runMain(program)

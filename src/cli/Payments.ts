@@ -137,7 +137,4 @@ const settle = Command.make(
 )
 
 /** The command. */
-export const payments = Command.make("payments").pipe(
-  Command.withDescription("Payments that wait for a person or for the gateway: look, compare, settle"),
-  Command.withSubcommands([list, show, check, settle])
-)
+export const payments = Command.make("payments").pipe(Command.withSubcommands([list, show, check, settle]))

@@ -28,7 +28,15 @@ const say = (line: string) => {
  */
 const echoMillis = 500
 
-const interruptBySignal = (fiber: Fiber.Fiber<unknown, unknown>, hardMillis: () => number) => {
+/** How long a stop may take: this default until the configuration is read. */
+let hardMillis = 30_000
+
+/** From now on a stop may take so long. */
+export const limitStop = (millis: number): void => {
+  hardMillis = millis
+}
+
+const interruptBySignal = (fiber: Fiber.Fiber<unknown, unknown>) => {
   let stopping = false
   let firstMillis = 0
   const onSignal = (signal: NodeJS.Signals) => {
@@ -42,9 +50,9 @@ const interruptBySignal = (fiber: Fiber.Fiber<unknown, unknown>, hardMillis: () 
     Grace.begin(signal)
     // A timer outside of Effect: it must fire when Effect's own shutdown hangs.
     setTimeout(() => {
-      say(`paid-once: still not down after ${hardMillis()} ms (SHUTDOWN_HARD_MILLIS): leaving`)
+      say(`paid-once: still not down after ${hardMillis} ms (SHUTDOWN_HARD_MILLIS): leaving`)
       process.exit(1)
-    }, hardMillis()).unref()
+    }, hardMillis).unref()
     fiber.interruptUnsafe(fiber.id)
   }
   process.on("SIGINT", onSignal)
@@ -56,12 +64,9 @@ const interruptBySignal = (fiber: Fiber.Fiber<unknown, unknown>, hardMillis: () 
 /**
  * Runs the process's program. An expected failure prints its message on stderr; only a defect prints its stack.
  */
-export const runMain = (
-  program: Effect.Effect<unknown, unknown>,
-  options: { readonly hardMillis: () => number }
-): void => {
+export const runMain = (program: Effect.Effect<unknown, unknown>): void => {
   Runtime.makeRunMain(({ fiber, teardown }) => {
-    const wasStopped = interruptBySignal(fiber, options.hardMillis)
+    const wasStopped = interruptBySignal(fiber)
     fiber.addObserver((exit) => teardown(exit, (code) => process.exit(wasStopped() && isQuiet(exit) ? 0 : code)))
   })(Effect.tapCause(program, report), { disableErrorReporting: true, teardown })
 }

@@ -4,7 +4,7 @@ import { Command } from "effect/cli"
 import { lstat, readdir, readFile, rm, rmdir } from "node:fs/promises"
 import * as Path from "node:path"
 import * as Config from "../Config.ts"
-import * as Main from "../main.ts"
+import { resetEmbedded } from "../main/Storage.ts"
 import * as OwnDirectory from "../platform/OwnDirectory.ts"
 import * as PidFile from "../platform/PidFile.ts"
 
@@ -106,7 +106,7 @@ export const reset = Command.make(
     if (service !== undefined) return yield* new StillInUse({ path: dataDirectory, pid: String(service) })
     const links = yield* attempt(() => linksIn(dataDirectory))
     const postgres = !links.includes("postgres") && (yield* attempt(() => exists(Path.join(dataDirectory, "postgres"))))
-    if (postgres) yield* Main.resetEmbedded(config)
+    if (postgres) yield* resetEmbedded(config)
     const others = yield* attempt(() => clear(dataDirectory))
     const cleared = [...(postgres ? ["postgres"] : []), ...others]
     yield* Console.log(
@@ -118,4 +118,4 @@ export const reset = Command.make(
       yield* Console.log(`Left ${links.join(", ")} in ${dataDirectory}: a link is not followed.`)
     }
   })
-).pipe(Command.withDescription("Clear the data of the embedded Postgres and of npm run kafka, and the mails"))
+)

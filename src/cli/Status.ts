@@ -107,4 +107,4 @@ export const status = Command.make(
     yield* print(json, found, () => shown(found))
     if (found.decisions.length > 0) return yield* Effect.fail(new ExitStatus(1))
   })
-).pipe(Command.withDescription("What waits, what is paused, and what needs a person; exit status 1 if something does"))
+)

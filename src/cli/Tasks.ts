@@ -1,7 +1,7 @@
 /** `paid-once tasks list|show|retry|cancel|pause|resume`: durable work that waits, fails or has died. */
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import * as Main from "../main.ts"
+import { taskTypeNames } from "../main/Names.ts"
 import {
   AskedState,
   type Cause,
@@ -36,12 +36,12 @@ const taskId = Argument.String("task-id").pipe(
   Argument.withSchema(TaskId)
 )
 const type = Flag.String("type").pipe(
-  Flag.withDescription(`only tasks of this type: ${Main.taskTypeNames.join(", ")}`),
+  Flag.withDescription(`only tasks of this type: ${taskTypeNames.join(", ")}`),
   Flag.optional
 )
 
 /** Tasks of a type that this version no longer has may still be in the table: they are listed, and can't be asked for by name. */
-const typeOf = (name: Option.Option<string>) => knownIfGiven("task type", Main.taskTypeNames, name)
+const typeOf = (name: Option.Option<string>) => knownIfGiven("task type", taskTypeNames, name)
 
 const grouped = (causes: ReadonlyArray<Cause>) =>
   causes.length === 0
@@ -172,12 +172,11 @@ const cancel = Command.make(
 
 /** The command. */
 export const tasks = Command.make("tasks").pipe(
-  Command.withDescription("Durable work: look, try again, cancel, pause a type"),
   Command.withSubcommands([
     list,
     show,
     retry,
     cancel,
-    ...pauseCommands("task type", Main.taskTypeNames, "Begin no more tasks of a type; those that run end.")
+    ...pauseCommands("task type", taskTypeNames, "Begin no more tasks of a type; those that run end.")
   ])
 )

@@ -82,7 +82,11 @@ export const table = (
   )
 }
 
-const [red, yellow, green, bold] = [31, 33, 32, 1]
+const tones = { red: 31, yellow: 33, green: 32, bold: 1, dim: 2 }
+const { bold, green, red, yellow } = tones
+
+/** How a text stands out. */
+export type Tone = keyof typeof tones
 
 /** Red needs a person, yellow waits, and green is done. */
 const colourOf: Readonly<Record<string, number>> = {
@@ -103,6 +107,10 @@ const colourOf: Readonly<Record<string, number>> = {
 }
 
 const paint = (text: string, colour: number) => `\u001B[${colour}m${text}\u001B[0m`
+
+/** The text in that tone, where the terminal has colour. For text that has no escapes of its own any more. */
+export const toned = (text: string, tone: Tone, { hasColour }: Terminal): string =>
+  hasColour ? paint(text, tones[tone]) : text
 
 /** A heading is bold, and a cell that is the name of a state has its colour. For text that has no escapes of its own any more. */
 export const colour = (line: string, { hasColour }: Terminal): string => {

@@ -4,6 +4,9 @@ import { Effect, Exit, Redacted, Scope } from "effect"
 import { readFileSync } from "node:fs"
 import * as Children from "../../src/cli/demo/Children.ts"
 import * as Control from "../../src/cli/demo/Control.ts"
+import * as DrillRuns from "../../src/cli/demo/DrillRuns.ts"
+import * as Breakages from "../../src/cli/drill/Breakages.ts"
+import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
 import { eventually } from "../support/Counters.ts"
 import { sendRaw } from "../support/RawHttp.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -140,5 +143,43 @@ it.live(
       yield* Scope.close(scope, Exit.void)
       assert.deepStrictEqual(pids.map(stateOf), [undefined, undefined, undefined, undefined])
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer)),
+  120_000
+)
+
+it.live(
+  "a demo runs one drill at a time, tells its lines, and ends it as Ctrl-C does",
+  () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestDatabase
+      const directory = yield* TestDatabase.dataDirectory
+      const env = { DATABASE_URL: Redacted.value(url), DATA_DIRECTORY: directory, LOG_LEVEL: "None", PORT: "0" }
+      const service = yield* ServiceProcess.start({ env: { ...env, FAULTS: "on" } })
+      const scope = yield* Scope.make()
+      const told: Array<string> = []
+      const drills = yield* DrillRuns.make(env, (what) => Effect.sync(() => void told.push(what))).pipe(
+        Effect.provideService(Scope.Scope, scope)
+      )
+      assert.include(
+        (yield* Effect.flip(drills.act("everything", service.url!))).message,
+        "there are poison, oversize, outage"
+      )
+      yield* drills.act("outage", service.url!)
+      assert.strictEqual(
+        (yield* Effect.flip(drills.act("poison", service.url!))).message,
+        "the drill outage is running: one at a time"
+      )
+      assert.deepStrictEqual(
+        drills.list().flatMap(({ isRunning, name }) => (isRunning ? [name] : [])),
+        ["outage"]
+      )
+      yield* eventually(
+        "the broker to be away",
+        Effect.sync(() => told.some((what) => what.startsWith("outage: ✗ break: ")))
+      )
+      assert.isTrue(yield* Breakages.broker.isBroken)
+      yield* Scope.close(scope, Exit.void)
+      assert.isFalse(yield* Breakages.broker.isBroken)
+      assert.isTrue(drills.list().every(({ isRunning }) => !isRunning))
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool)),
   120_000
 )

@@ -97,6 +97,7 @@ it.live(
         ["outbox", "status"],
         ["outbox", "list"],
         ["inbox", "list"],
+        ["rebuild", "analytics"],
         ["maintenance", "run", "--dry-run"],
         ["maintenance", "run"],
         ["migrate"]

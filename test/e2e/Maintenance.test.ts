@@ -4,6 +4,9 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { execFile } from "node:child_process"
 import * as Path from "node:path"
+import * as Maintenance from "../../src/operations/Maintenance.ts"
+import { RetentionSettings } from "../../src/platform/Retention.ts"
+import { plantedEnv } from "../mutants/planted.ts"
 import * as DatabaseClock from "../support/DatabaseClock.ts"
 import { root, TestDatabase } from "../support/TestDatabase.ts"
 
@@ -12,7 +15,7 @@ const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>>)
     const child = execFile(
       process.execPath,
       [Path.join(root, "src/paid-once.ts"), ...args],
-      { env: { PATH: process.env["PATH"], ...env }, timeout: 50_000 },
+      { env: { PATH: process.env["PATH"], ...plantedEnv(), ...env }, timeout: 50_000 },
       (error, stdout, stderr) =>
         resume(Effect.succeed({ code: error === null ? 0 : (error.code ?? "killed"), stdout, stderr }))
     )
@@ -33,6 +36,11 @@ it.live(
       const env = { DATABASE_URL: Redacted.value(url), LOG_LEVEL: "Warn" }
       yield* DatabaseClock.install
       yield* DatabaseClock.advance("6 days")
+      // Nobody knows how long the service keeps things: a dry run and a run make days, and drop none.
+      const unknown = yield* run(["maintenance", "run", "--dry-run"], env)
+      assert.match(unknown.stdout, /^Nothing old goes: no process of the service has noted/)
+      assert.notInclude(unknown.stdout, "drop")
+      yield* Maintenance.noteKept
 
       const dry = yield* run(["maintenance", "run", "--dry-run", "--json"], env)
       assert.strictEqual(dry.code, 0, dry.stderr)
@@ -60,4 +68,29 @@ it.live(
       )
       assert.match((yield* run(["maintenance", "run"], env)).stdout, /Nothing to do/)
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+)
+
+it.live("maintenance run drops nothing that the service keeps, whatever its shell says", () =>
+  Effect.gen(function* () {
+    const { url } = yield* TestDatabase
+    const sql = yield* PgClient.PgClient
+    const env = { DATABASE_URL: Redacted.value(url), LOG_LEVEL: "Warn" }
+    yield* DatabaseClock.install
+    yield* Effect.provideService(Maintenance.noteKept, RetentionSettings, { outboxDays: 0, inboxDays: 9, taskDays: 30 })
+    yield* Maintenance.runOnce()
+    const days = sql`SELECT child::text FROM time_partitions('event_log') ORDER BY 1`
+    const before = yield* days
+    yield* DatabaseClock.advance("30 days")
+    const dry = yield* run(["maintenance", "run", "--dry-run"], env)
+    assert.strictEqual(dry.code, 0, dry.stderr)
+    assert.notInclude(dry.stdout, "would drop event_log")
+    assert.match(dry.stdout, /the service keeps event_log for ever, processed_events for 9 days/)
+    assert.match(dry.stderr, /OUTBOX_RETENTION_DAYS is 3 in this shell/)
+    const ran = yield* run(["maintenance", "run"], { ...env, OUTBOX_RETENTION_DAYS: "1" })
+    assert.strictEqual(ran.code, 0, ran.stderr)
+    assert.match(ran.stderr, /OUTBOX_RETENTION_DAYS is 1 in this shell, and does not count/)
+    assert.notInclude(ran.stdout, "dropped event_log")
+    assert.match(ran.stdout, /dropped processed_events_/)
+    assert.includeDeepMembers([...(yield* days)], [...before])
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )

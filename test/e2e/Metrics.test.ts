@@ -6,6 +6,7 @@ import { readFileSync } from "node:fs"
 import * as Path from "node:path"
 import { isDeepStrictEqual } from "node:util"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
+import { consumerNames } from "../../src/main/Names.ts"
 import * as Certificates from "../support/Certificates.ts"
 import { eventually } from "../support/Counters.ts"
 import { scrape, seriesOf, written } from "../support/Scrape.ts"
@@ -225,8 +226,13 @@ it.live("every metric of the reference is there before the first event, and no e
     assert.deepStrictEqual(missing(first, ["counter", "histogram"]), [])
     // A gauge shows its first sample: a 0 before it would end an alert.
     yield* eventually(
-      "the samplers",
-      Effect.map(scrape(service), (text) => missing(text, ["gauge"]).length === 0)
+      "the samplers, and each consumer's lag",
+      Effect.map(
+        scrape(service),
+        (text) =>
+          missing(text, ["gauge"]).length === 0 &&
+          seriesOf(text).filter(({ name }) => name === "inbox_lag").length === consumerNames.length
+      )
     )
     const before = names(yield* scrape(service))
     yield* useEverything(service.url!)

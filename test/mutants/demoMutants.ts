@@ -30,6 +30,14 @@ export const demoMutants: ReadonlyArray<Mutant> = [
     seenBy: asked
   },
   {
+    name: "demo-leaves-its-drill",
+    breaks: "a demo that ends leaves a drill behind, and what it has broken",
+    file: "src/cli/demo/DrillRuns.ts",
+    find: "yield* Effect.addFinalizer(() => ended)",
+    replace: "void ended",
+    seenBy: { file: "test/e2e/DemoControl.test.ts", test: "a demo runs one drill at a time" }
+  },
+  {
     name: "console-asks-anybody",
     breaks: "the page of a demo may send what it reads to any server",
     file: "src/http/Console.ts",

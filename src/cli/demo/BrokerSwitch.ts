@@ -4,44 +4,19 @@
  * that starts meanwhile does not mend it.
  */
 import { Effect, Layer, type Redacted } from "effect"
-import { SqlClient } from "effect/sql"
 import { Problem } from "../../http/Problems.ts"
-import * as Main from "../../main.ts"
+import { settingsOf } from "../../main/Storage.ts"
 import * as Database from "../../postgres/Database.ts"
+import * as Breakages from "../drill/Breakages.ts"
 import { unknown } from "./Children.ts"
-
-const tables = ["broker_topics", "broker_partitions", "broker_log", "broker_offsets"]
-
-const away = (table: string) => `${table}_away`
-
-/** Statements on these tables take milliseconds. One that is waited for longer belongs to a frozen process. */
-const lockTimeout = "3s"
 
 /** The demo's broker, until the scope closes. `tell` says what happens to it. */
 export const make = Effect.fnUntraced(function* (
   ownerUrl: Redacted.Redacted,
   tell: (what: string) => Effect.Effect<void>
 ) {
-  const database = yield* Layer.build(
-    Database.layer.pipe(Layer.provide(Main.settingsOf(ownerUrl, { maxConnections: 1 })))
-  )
+  const database = yield* Layer.build(Database.layer.pipe(Layer.provide(settingsOf(ownerUrl, { maxConnections: 1 }))))
   let isAway = false
-
-  const rename = (nameOf: (table: string) => readonly [from: string, to: string]) =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      yield* sql`SET LOCAL lock_timeout = ${sql.literal(`'${lockTimeout}'`)}`
-      for (const table of tables) {
-        const [from, to] = nameOf(table)
-        yield* sql`ALTER TABLE ${sql(from)} RENAME TO ${sql(to)}`
-      }
-    }).pipe(
-      (all) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.withTransaction(all)),
-      Effect.mapError(
-        ({ message }) => new Problem({ status: 503, detail: `the broker's tables are in use: ${message}` })
-      ),
-      Effect.provideContext(database)
-    )
 
   return {
     isAway: () => isAway,
@@ -52,7 +27,12 @@ export const make = Effect.fnUntraced(function* (
       const wanted = action === "take-away"
       return Effect.gen(function* () {
         if (wanted === isAway) return
-        yield* rename((table) => (wanted ? [table, away(table)] : [away(table), table]))
+        yield* (wanted ? Breakages.broker.break : Breakages.broker.mend).pipe(
+          Effect.mapError(
+            ({ message }) => new Problem({ status: 503, detail: `the broker's tables are in use: ${message}` })
+          ),
+          Effect.provideContext(database)
+        )
         isAway = wanted
         yield* tell(wanted ? "The broker is taken away" : "The broker is back")
       })

@@ -28,7 +28,7 @@ export interface Controlled {
   readonly origin: () => string | undefined
   /** The answer of `GET /state`. */
   readonly state: () => unknown
-  /** Does `POST /processes/{name}/{action}` and `POST /broker/{action}`; one at a time. */
+  /** Does `POST /processes/{name}/{action}`, `POST /broker/{action}` and `POST /drills/{name}`; one at a time. */
   readonly act: (path: ReadonlyArray<string>) => Effect.Effect<void, Problem>
 }
 

@@ -7,12 +7,18 @@ import { Problem } from "../../http/Problems.ts"
 import * as BrokerSwitch from "./BrokerSwitch.ts"
 import * as Children from "./Children.ts"
 import * as Control from "./Control.ts"
+import * as DrillRuns from "./DrillRuns.ts"
 
 /** Where the demo's database is. */
 export interface World {
   readonly env: Readonly<Record<string, string>>
   readonly ownerUrl: Redacted.Redacted
 }
+
+const noSuch = new Problem({
+  status: 404,
+  detail: "there are /processes/{name}/{action}, /broker/{action} and /drills/{name}"
+})
 
 /** As many as the page's story tells. */
 const maxEvents = 100
@@ -29,25 +35,30 @@ export const stay = Effect.fnUntraced(function* ({ env, ownerUrl }: World) {
 
   const children = yield* Children.make(tell)
   const broker = yield* BrokerSwitch.make(ownerUrl, tell)
+  const drills = yield* DrillRuns.make(env, tell)
+  const originOf = () => {
+    const url = children.consoleUrl()
+    return url === undefined ? undefined : new URL(url).origin
+  }
   const controlled: Control.Controlled = {
-    origin: () => {
-      const url = children.consoleUrl()
-      return url === undefined ? undefined : new URL(url).origin
-    },
+    origin: originOf,
     state: () => ({
       processes: children.list(),
       broker: broker.isAway() ? "away" : "available",
+      drills: drills.list(),
       events,
       signIn: new URL(children.consoleUrl() ?? "http://none").searchParams.get("token")
     }),
     act: ([kind = "", name = "", action = "", ...more]) =>
       more.length === 0 && kind === "processes"
         ? children.act(name, action)
-        : kind === "broker" && action === ""
-          ? broker.act(name)
-          : Effect.fail(
-              new Problem({ status: 404, detail: "there are /processes/{name}/{action} and /broker/{action}" })
-            )
+        : action !== "" || more.length > 0
+          ? Effect.fail(noSuch)
+          : kind === "broker"
+            ? broker.act(name)
+            : kind === "drills"
+              ? drills.act(name, originOf() ?? "")
+              : Effect.fail(noSuch)
   }
   const control = yield* Control.make(controlled)
   yield* children.startAll({ ...env, FAULTS: "on", DEMO_CONTROL_URL: control.url })
