@@ -6,31 +6,29 @@ import { Effect, Layer } from "effect"
 import * as Banner from "./Banner.ts"
 import type { AppConfig } from "./Config.ts"
 import type { Role } from "./Roles.ts"
+import * as Nightly from "./application/reconciliation/Nightly.ts"
 import { Readiness } from "./http/Health.ts"
 import * as HttpServer from "./http/HttpServer.ts"
 import * as PausesHealth from "./http/PausesHealth.ts"
 import * as RequestContext from "./http/RequestContext.ts"
 import * as Lifecycle from "./Lifecycle.ts"
 import { broker, topics } from "./main/Brokers.ts"
+import * as Doctor from "./main/Doctor.ts"
 import { consumers, inbox } from "./main/Inbox.ts"
-import { admin, cashier as cashierOver, lag, operations } from "./main/Operator.ts"
+import { admin } from "./main/Operator.ts"
 import { dispatcher, outbox } from "./main/Outbox.ts"
 import { platform, telemetry } from "./main/Platform.ts"
 import * as Sandbox from "./main/Sandbox.ts"
-import { database, foundDatabase } from "./main/Storage.ts"
+import { database } from "./main/Storage.ts"
 import { tasks, workers } from "./main/Tasks.ts"
 import { useCases } from "./main/UseCases.ts"
 import * as FollowedFaults from "./operations/faults/FollowedFaults.ts"
 import * as Maintenance from "./operations/Maintenance.ts"
+import * as Retention from "./platform/Retention.ts"
 import * as OutageLog from "./operations/OutageLog.ts"
 import * as Pauses from "./operations/pauses/Pauses.ts"
 import * as PidFile from "./platform/PidFile.ts"
-import { logging, settings } from "./Settings.ts"
-
-export { consumerNames } from "./main/Inbox.ts"
-export { taskTypeNames } from "./main/Tasks.ts"
-export { brokerOf, topicNames } from "./main/Brokers.ts"
-export { nameOf, resetEmbedded, root, settingsOf, temporaryPostgres } from "./main/Storage.ts"
+import { settings } from "./Settings.ts"
 
 /**
  * The whole service, as far as `roles` go.
@@ -49,12 +47,16 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
 
   return Layer.provideMerge(Lifecycle.stopping, Banner.layer({ config, roles, json: output.json })).pipe(
     Layer.provideMerge(
-      roles.has("http") ? http.pipe(Layer.provide(admin), Layer.provideMerge(cases)) : Readiness.layerWorking
+      roles.has("http")
+        ? http.pipe(Layer.provide(Layer.merge(admin, Doctor.layer(config))), Layer.provideMerge(cases))
+        : Readiness.layerWorking
     ),
     Layer.provideMerge(where(["consumers"], consumers)),
     Layer.provideMerge(where(["workers"], Layer.provide(workers(config), cases))),
     Layer.provideMerge(where(["dispatcher"], dispatcher)),
     Layer.provideMerge(where(["maintenance"], Maintenance.layer)),
+    Layer.provideMerge(Maintenance.layerNoted),
+    Layer.provideMerge(where(["maintenance"], Layer.provide(Nightly.layer, cases))),
     Layer.provideMerge(where(["http", "dispatcher", "consumers"], topics)),
     Layer.provideMerge(watched),
     Layer.provideMerge(PausesHealth.layer),
@@ -76,27 +78,21 @@ export const gateway = (config: AppConfig) =>
 /** The migrated database alone. */
 export const migrated = (config: AppConfig) => database(config).pipe(Layer.provide(settings(config)))
 
-/** One round of upkeep, and nothing else. */
+/**
+ * One round of upkeep, and nothing else. It goes by what the service has noted. The variables of this process may be those of an operator's shell. Without
+ * a note it deletes nothing.
+ */
 export const maintenance = (config: AppConfig, options: { readonly dryRun: boolean }) =>
-  Effect.provide(Maintenance.runOnce(options), migrated(config).pipe(Layer.provideMerge(settings(config))))
-
-const onFoundDatabase =
-  (config: AppConfig) =>
-  <A, E, R>(services: Layer.Layer<A, E, R>) =>
-    services.pipe(
-      Layer.provide(foundDatabase(config)),
-      Layer.provide(settings(config)),
-      // Without this line a decision is logged to stdout, in front of what the command prints for programs.
-      Layer.merge(logging(config))
-    )
-
-/** What the operator's commands need. */
-export const operator = (config: AppConfig) => onFoundDatabase(config)(Layer.merge(operations, lag(config)))
-
-/** What those commands need that ask the payment gateway. */
-export const cashier = (config: AppConfig) => onFoundDatabase(config)(cashierOver(config))
-
-/** See {@link operator}. */
-export type OperatorServices = Layer.Success<ReturnType<typeof operator>>
-/** See {@link cashier}. */
-export type CashierServices = Layer.Success<ReturnType<typeof cashier>>
+  Effect.gen(function* () {
+    const kept = yield* Retention.noted
+    const daysOf = (table: string) => kept.get(table)?.days ?? 0
+    const inForce: AppConfig = {
+      ...config,
+      outboxRetentionDays: daysOf("event_log"),
+      inboxRetentionDays: daysOf("processed_events"),
+      taskRetentionDays: daysOf("outbox_tasks"),
+      idempotencyRetentionDays: daysOf("idempotency_keys")
+    }
+    const report = yield* Effect.provide(Maintenance.runOnce(options), settings(inForce))
+    return { report, kept: [...kept.values()] }
+  }).pipe(Effect.provide(migrated(config)))

@@ -6,6 +6,7 @@ import { planted } from "./mutants/planted.ts"
  * project. `npm run test:long` runs them; `npm test` runs all others. CI runs both.
  */
 export const long = [
+  "test/application/reconciliation/{Differences,Many,UnderWay}.test.ts",
   "test/brokers/kafkajs/{ConsumerStop,Consumers,KafkaAccess,KafkaBroker,KafkaBrokerLeaders,LocalKafka,Outage,TopicChecks}.test.ts",
   "test/console/*.test.ts",
   "test/docs/{Alerts,AlertScrapes,Reference}.test.ts",
@@ -18,6 +19,7 @@ export const long = [
   "test/lab/Lab.test.ts",
   "test/lift/*.test.ts",
   "test/operations/{*Command,Maintenance,OperatorDatabase}.test.ts",
+  "test/operations/doctor/{Findings,Surroundings}.test.ts",
   "test/platform/ControlConnection.test.ts",
   "test/postgres/embedded/*.test.ts",
   "test/postgres/Roles.test.ts",

@@ -119,6 +119,8 @@ export const lane: Policy = fullJitter(100, 30 * second)
  * (`OUTBOX_RETRY_BASE_MILLIS`, `INBOX_RETRY_BASE_MILLIS`). After a wait of more than a day nobody would know any more what was tried.
  */
 export const hold = (baseMillis: number): Policy => fullJitter(2 * baseMillis, day)
+/** How long the waits of {@link hold} last together, on average: each is half its bound. The cap is left out. */
+export const holdTotalMillis = (baseMillis: number, attempts: number): number => baseMillis * 2 ** attempts
 export const outboxHoldBaseMillis = 2 * second
 export const inboxHoldBaseMillis = 200
 
@@ -137,6 +139,9 @@ export const kafkaSlice: Policy = fullJitter(200, 30 * second)
 
 /** An offset commit that Kafka did not answer. */
 export const kafkaCommit: Policy = fullJitter(100, 5 * second)
+
+/** The swap of a rebuilt projection that could not lock its tables: the slices that waited behind its lock go first. */
+export const swap: Policy = fullJitter(100, 2 * second)
 
 /** A report of the sandbox gateway that nobody took. Not random: there is one sender. */
 export const webhook: Policy = capped(500, minute)

@@ -4,6 +4,7 @@
  */
 import { Effect, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import * as Retention from "../platform/Retention.ts"
 import * as Rows from "../platform/Rows.ts"
 
 /** Rows that one statement deletes: it takes some milliseconds, and skips rows that somebody else has locked. */
@@ -17,14 +18,14 @@ export const deleteExpired: (retentionDays: number) => Effect.Effect<number, Sql
   Effect.fn("TaskCleanup.deleteExpired")(function* (retentionDays: number) {
     if (retentionDays === 0) return 0
     const sql = yield* SqlClient.SqlClient
+    const cutoff = yield* Retention.forget("outbox_tasks", retentionDays)
     // Each chunk begins where the last one ended: the index still has the entries of deleted rows, until vacuum removes them.
     let from = "-infinity"
     for (let total = 0; ;) {
       const chunk = yield* decodeChunk(sql`
         WITH expired AS (
-          SELECT task_id, finished_at FROM outbox_tasks, (SELECT clock_now() AS now) AS clock
-          WHERE state IN ('completed', 'cancelled') AND finished_at >= ${from}::timestamptz
-            AND finished_at < clock.now - make_interval(hours => 24 * ${retentionDays}::int4)
+          SELECT task_id, finished_at FROM outbox_tasks
+          WHERE state IN ('completed', 'cancelled') AND finished_at >= ${from}::timestamptz AND finished_at < ${cutoff}::timestamptz
           ORDER BY finished_at LIMIT ${chunkSize} FOR UPDATE OF outbox_tasks SKIP LOCKED
         ), gone AS (
           DELETE FROM outbox_tasks WHERE task_id = ANY (ARRAY(SELECT task_id FROM expired)) RETURNING finished_at
@@ -39,9 +40,10 @@ export const deleteExpired: (retentionDays: number) => Effect.Effect<number, Sql
 /** The number of tasks that {@link deleteExpired} would delete. */
 export const countExpired = Effect.fn("TaskCleanup.countExpired")(function* (retentionDays: number) {
   const sql = yield* SqlClient.SqlClient
+  if (retentionDays === 0) return 0
+  const cutoff = yield* Retention.forget("outbox_tasks", retentionDays, { dryRun: true })
   const { count } = yield* decodeCount(sql`
-    SELECT count(*)::float8 AS count FROM outbox_tasks, (SELECT clock_now() AS now) AS clock
-    WHERE ${retentionDays}::int4 > 0 AND state IN ('completed', 'cancelled')
-      AND finished_at < clock.now - make_interval(hours => 24 * ${retentionDays}::int4)`)
+    SELECT count(*)::float8 AS count FROM outbox_tasks
+    WHERE state IN ('completed', 'cancelled') AND finished_at < ${cutoff}::timestamptz`)
   return count
 })

@@ -3,6 +3,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schema } from "effect"
 import { Ids } from "../platform/Ids.ts"
 import * as Rows from "../platform/Rows.ts"
+import * as Traced from "../platform/Traced.ts"
 import * as Tracing from "../platform/Tracing.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { type EnqueueOptions, mistakeOf } from "./EnqueueOptions.ts"
@@ -148,7 +149,7 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         if (delayMillis <= pollMillis) yield* afterCommit(wakeup.wake(typeName))
       })
 
-      const enqueue = Effect.fn("Tasks.enqueue")(function* <Payload>(
+      const enqueue = Traced.fn("Tasks.enqueue")(function* <Payload>(
         type: TaskType<Payload>,
         payload: Payload,
         options: EnqueueOptions = {}
@@ -193,7 +194,7 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
       const byKey = ({ name }: { readonly name: string }, key: string) =>
         client`task_type = ${name} AND idempotency_key = ${key}`
 
-      const settle = Effect.fn("Tasks.settle")(function* (which: ReturnType<typeof byId>) {
+      const settle = Traced.fn("Tasks.settle")(function* (which: ReturnType<typeof byId>) {
         const { sql } = yield* Transaction
         const settled = yield* Effect.orDie(
           decodeSettled(sql`
@@ -205,7 +206,7 @@ export class Tasks extends Context.Service<Tasks, TasksService>()("paid-once/tas
         return settled !== undefined
       })
 
-      const hasten = Effect.fn("Tasks.hasten")(function* (which: ReturnType<typeof byId>, delayMillis = 0) {
+      const hasten = Traced.fn("Tasks.hasten")(function* (which: ReturnType<typeof byId>, delayMillis = 0) {
         const { sql } = yield* Transaction
         const due = sql`clock_now() + ${delayMillis}::float8 * interval '1 millisecond'`
         const hastened = yield* Effect.orDie(

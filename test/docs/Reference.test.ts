@@ -14,7 +14,8 @@ it("docs/reference.md agrees with the code, or `npm run reference` must write it
     assert.include(page, word)
   }
   assert.strictEqual(await readFile(path, "utf8"), page)
-})
+  // Some thirty commands are asked for their help, a process each.
+}, 600_000)
 
 it("each variable is in .env.example with its default, or `npm run reference` must write it", async () => {
   const text = await environment()

@@ -154,10 +154,26 @@ ${lines.join(",\n")}
 `
 }
 
+const metricRow = (kind: string, name: string, labels: ReadonlySet<string>, description: string): string =>
+  `| \`${labels.size === 0 ? name : `${name}{${[...labels].join(",")}}`}\` | ${kind} | ${description.slice(1, -1)} |`
+
+/** Metrics whose series are made one by one (MetricSeries.ts). */
+const seriesIn = (source: string): ReadonlyArray<string> =>
+  [
+    ...source.matchAll(
+      /Metric\.(counter|gauge|histogram)\(\s*"(\w+)",\s*\{\s*description:\s*("[^"]*"|`[^`]*`)[^]*?attributes\s*\}\),\s*\[([^\]]*)\]/g
+    )
+  ]
+    .filter(({ index }) => /=>\s*$/.test(source.slice(0, index)))
+    .map(([, kind, name, description, labels]) =>
+      metricRow(kind!, name!, new Set([...labels!.matchAll(/"(\w+)"/g)].map(([, label]) => label!)), description!)
+    )
+
 const metrics = (): ReadonlyArray<string> =>
   sources
-    .flatMap((source) =>
-      [
+    .flatMap((source) => [
+      ...seriesIn(source),
+      ...[
         ...source.matchAll(
           /const (\w+) = Metric\.(counter|gauge|histogram)\(\s*"(\w+)",\s*\{\s*description:\s*("[^"]*"|`[^`]*`)/g
         )
@@ -174,10 +190,9 @@ const metrics = (): ReadonlyArray<string> =>
               .filter((one) => /^\w+$/.test(one))
           )
         )
-        const labelled = labels.size === 0 ? name : `${name}{${[...labels].join(",")}}`
-        return `| \`${labelled}\` | ${kind} | ${description!.slice(1, -1)} |`
+        return metricRow(kind!, name!, labels, description!)
       })
-    )
+    ])
     .toSorted()
 
 const faultPoints = (): ReadonlyArray<string> =>

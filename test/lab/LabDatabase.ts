@@ -160,6 +160,7 @@ const tables = [
   "event_log",
   "processed_events",
   "consumer_cursors",
+  "consumer_gaps",
   "inbox_parked",
   "inbox_holds",
   "inbox_dead_letters",

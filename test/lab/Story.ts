@@ -62,6 +62,7 @@ const phrases: Readonly<Record<string, string>> = {
   "insert processed_events": "marks the events as seen",
   "select consumer_cursors": "looks how far it is",
   "update consumer_cursors + insert consumer_cursors": "notes how far it is",
+  "insert consumer_gaps": "notes what it passes",
   "insert idempotency_keys": "claims the key",
   "commit the offset": "commits the offset",
   "charge at the gateway": "charges at the gateway",

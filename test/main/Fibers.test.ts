@@ -3,6 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { type Role, roles } from "../../src/Roles.ts"
 import * as Main from "../../src/main.ts"
+import { consumerNames } from "../../src/main/Names.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as ServiceConfig from "./ServiceConfig.ts"
@@ -10,7 +11,7 @@ import * as ServiceConfig from "./ServiceConfig.ts"
 const ofEachProcess = ["control-connection", "pauses", "wake-ups", "machine metrics", "pool metrics of requests"]
 
 const ofRole: Readonly<Record<Role, ReadonlyArray<string>>> = {
-  http: ["live stream", "payment metrics", "sandbox webhooks", "topic checks", "write-probe"],
+  http: ["live stream", "payment metrics", "reconciliation metrics", "sandbox webhooks", "topic checks", "write-probe"],
   dispatcher: [
     "broker reachability",
     "dispatcher fetcher",
@@ -25,13 +26,14 @@ const ofRole: Readonly<Record<Role, ReadonlyArray<string>>> = {
     "topic checks"
   ],
   consumers: [
-    ...Main.consumerNames.flatMap((name) => [`consumer ${name}`, `consumer ${name} held`, `consumer ${name} metrics`]),
+    ...consumerNames.flatMap((name) => [`consumer ${name}`, `consumer ${name} held`, `consumer ${name} metrics`]),
     "pool metrics of consumers",
     "topic checks"
   ],
   workers: [
     "payment metrics",
     "pool metrics of workers",
+    "reconciliation metrics",
     "sandbox webhooks",
     "stranded payments",
     "task claims",
@@ -40,7 +42,8 @@ const ofRole: Readonly<Record<Role, ReadonlyArray<string>>> = {
     "task metrics",
     "task sweep"
   ],
-  maintenance: ["maintenance"]
+  // The nightly reconciliation needs the use cases.
+  maintenance: ["maintenance", "payment metrics", "reconciliation", "reconciliation metrics", "sandbox webhooks"]
 }
 
 for (const some of [roles, ...roles.map((role) => [role])]) {

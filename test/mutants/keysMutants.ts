@@ -78,7 +78,7 @@ export const keysMutants: ReadonlyArray<Mutant> = [
   {
     name: "bare-parser",
     breaks: "an answer of the parser may be guessed at, framed and kept",
-    file: "src/http/HttpServer.ts",
+    file: "src/http/InvalidHttp.ts",
     find: "`${SecurityHeaders.lines}Content-Length",
     replace: "`Content-Length",
     seenBy: { file: hostsTest, test: "every answer forbids browsers" }
@@ -135,8 +135,8 @@ export const keysMutants: ReadonlyArray<Mutant> = [
     name: "nameless-log",
     breaks: "nobody can tell from the log who sent a request",
     file: "src/http/access/Access.ts",
-    find: `Effect.annotateLogs("caller", caller.name)`,
-    replace: "(handler) => handler",
+    find: ", caller: caller.name }",
+    replace: " }",
     seenBy: { file: keysTest, test: "the log names the caller" }
   },
   {

@@ -5,6 +5,22 @@ const seenBy = { file: "test/main/Fibers.test.ts", test: "a process with the rol
 
 export const mainMutants: ReadonlyArray<Mutant> = [
   {
+    name: "loads-every-command",
+    breaks: "help takes as long as a start of the service",
+    file: "src/cli/PaidOnce.ts",
+    find: "asksForAll || words.includes(name)",
+    replace: "true",
+    seenBy: { file: "test/main/Loading.test.ts", test: "help and wrong usage" }
+  },
+  {
+    name: "warm-up-that-fails-a-start",
+    breaks: "a dispatcher doesn't start while its broker is down",
+    file: "src/postgres/fast/WarmUp.ts",
+    find: 'Effect.catchCause(part, (cause) => Effect.logDebug("warming up was cut short", cause))',
+    replace: "Effect.orDie(part)",
+    seenBy: { file: "test/postgres/fast/WarmUp.test.ts", test: "a database and a broker that fail" }
+  },
+  {
     name: "main-without-maintenance",
     breaks: "no process cleans up, whatever its roles are",
     file: "src/main.ts",

@@ -28,15 +28,24 @@ import { orderMutants } from "./orderMutants.ts"
 import { outboxMutants } from "./outboxMutants.ts"
 import { commandsMutants } from "./CommandsMutants.ts"
 import { demoMutants } from "./demoMutants.ts"
+import { drillMutants } from "./drillMutants.ts"
 import { pauseMutants } from "./pauseMutants.ts"
 import { paymentsMutants } from "./paymentsMutants.ts"
 import { platformMutants } from "./platformMutants.ts"
+import { doctorMutants } from "./doctorMutants.ts"
+import { rebuildMutants } from "./rebuildMutants.ts"
+import { replayMutants } from "./replayMutants.ts"
+import { refillMutants } from "./refillMutants.ts"
+import { reconciliationMutants } from "./reconciliationMutants.ts"
+import { releaseMutants } from "./releaseMutants.ts"
+import { retentionMutants } from "./retentionMutants.ts"
 import { retryingMutants } from "./retryingMutants.ts"
 import { rolesMutants } from "./rolesMutants.ts"
 import { sessionMutants } from "./sessionMutants.ts"
 import { streamMutants } from "./streamMutants.ts"
 import { taskMutants } from "./taskMutants.ts"
 import { timeZoneMutants } from "./timeZoneMutants.ts"
+import { turnMutants } from "./turnMutants.ts"
 
 export interface Mutant {
   /** The mistake, as a name. */
@@ -210,11 +219,19 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...operationsMutants,
   ...commandsMutants,
   ...demoMutants,
+  ...drillMutants,
   ...adminApiMutants,
   ...alertMutants,
   ...pauseMutants,
   ...paymentsMutants,
   ...platformMutants,
+  ...doctorMutants,
+  ...rebuildMutants,
+  ...replayMutants,
+  ...refillMutants,
+  ...reconciliationMutants,
+  ...releaseMutants,
+  ...retentionMutants,
   ...retryingMutants,
   ...rolesMutants,
   ...sessionMutants,
@@ -222,6 +239,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...streamMutants,
   ...taskMutants,
   ...netOutboxMutants,
+  ...turnMutants,
   ...timeZoneMutants,
   ...inboxMutants,
   ...brokerMutants,

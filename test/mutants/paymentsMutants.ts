@@ -133,14 +133,14 @@ export const paymentsMutants: ReadonlyArray<Mutant> = [
     name: "the-operators-own-database",
     breaks: "a command in the wrong directory makes an empty database, and says that all is well",
     file: "src/main/Storage.ts",
-    find: ", mustExist: true",
-    replace: "",
+    find: "\n            EmbeddedPostgres.acquire({ dataDirectory: embeddedDirectory(config), mustExist: true })",
+    replace: "\n            EmbeddedPostgres.acquire({ dataDirectory: embeddedDirectory(config) })",
     seenBy: { file: databaseTests, test: "an operator's command makes no embedded database" }
   },
   {
     name: "asks-an-empty-sandbox",
     breaks: "without GATEWAY_URL in the operator's shell an empty sandbox says that nothing was charged",
-    file: "src/main/Operator.ts",
+    file: "src/main/Cashier.ts",
     find: "config.gatewayUrl === undefined ? SandboxSchema.check : Effect.void",
     replace: "config.gatewayUrl === null ? SandboxSchema.check : Effect.void",
     seenBy: { file: databaseTests, test: "without GATEWAY_URL no empty sandbox" }

@@ -71,8 +71,8 @@ export const platformMutants: ReadonlyArray<Mutant> = [
     name: "ids-of-the-first-sample",
     breaks: "after a failover ids keep the time of the old server for as long as the process lives",
     file: "src/platform/ControlConnection.ts",
-    find: ".sampleBy(Effect.map(connection.query(timeQuery), ({ rows }) => rows))",
-    replace: ".sampleBy(Effect.as(connection.query(timeQuery), [{ millis: 0 }]))",
+    find: ".sampleBy(Effect.map(pinned.connection.query(timeQuery), ({ rows }) => rows))",
+    replace: ".sampleBy(Effect.as(pinned.connection.query(timeQuery), [{ millis: 0 }]))",
     seenBy: { file: "test/platform/Ids.test.ts", test: "a heartbeat of the control connection" }
   },
   {
@@ -82,6 +82,14 @@ export const platformMutants: ReadonlyArray<Mutant> = [
     find: "++counter === counterLimit",
     replace: "(counter = parseInt(random.slice(15, 18), 16)) === counterLimit",
     seenBy: { file: "test/platform/Ids.test.ts", test: "is greater than the one before" }
+  },
+  {
+    name: "listens-where-it-locks",
+    breaks: "a frozen process keeps its lanes under load: Postgres waits for it to read its notifications",
+    file: "src/platform/ControlConnection.ts",
+    find: "const { connection } = pinned",
+    replace: "const { connection } = pinned\n          yield* connection.query(`LISTEN ${channel}`)",
+    seenBy: { file: "test/soak/dispatcher/Lanes.test.ts", test: "a frozen dispatcher loses its lanes" }
   },
   {
     name: "keeps-a-broken-session",

@@ -41,9 +41,8 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     name: "cleans-up-a-day-early",
     breaks: "a finished task is deleted, with its idempotency key, a day before its retention is over",
     file: cleanup,
-    find: "            AND finished_at < clock.now - make_interval(hours => 24 * ${retentionDays}::int4)\n          ORDER BY",
-    replace:
-      "            AND finished_at < clock.now - make_interval(hours => 24 * (${retentionDays}::int4 - 1))\n          ORDER BY",
+    find: "finished_at < ${cutoff}::timestamptz\n          ORDER BY",
+    replace: "finished_at < ${cutoff}::timestamptz + interval '1 day'\n          ORDER BY",
     seenBy: { file: cleanupTest, test: "a finished task is kept for 30 days less a minute" }
   },
   {

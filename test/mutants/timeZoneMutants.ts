@@ -78,20 +78,11 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "retention-in-local-days",
-    breaks: "in the week after a change to summer time the margin behind a retention is gone",
-    file: "src/operations/DailyPartitions.ts",
+    breaks: "in the week after a change to summer time what upkeep deletes goes an hour early",
+    file: "src/platform/Retention.ts",
     find: `make_interval(hours => 24 * \${retentionDays}::int4)`,
     replace: `make_interval(days => \${retentionDays}::int4)`,
     seenBy: { file: "test/operations/UtcDays.test.ts", test: "a day is kept for its retention and an hour" }
-  },
-  {
-    name: "task-retention-in-local-days",
-    breaks: "in the week after a change to summer time a finished task is deleted an hour early",
-    file: "src/tasks/TaskCleanup.ts",
-    find: "            AND finished_at < clock.now - make_interval(hours => 24 * ${retentionDays}::int4)\n          ORDER BY",
-    replace:
-      "            AND finished_at < clock.now - make_interval(days => ${retentionDays}::int4)\n          ORDER BY",
-    seenBy: { file: retentionTest, test: "a finished task" }
   },
   {
     name: "log-retention-in-local-days",
@@ -108,14 +99,6 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
     find: "interval '24 hours'",
     replace: "interval '1 day'",
     seenBy: { file: retentionTest, test: "an idempotency key" }
-  },
-  {
-    name: "mark-retention-in-local-days",
-    breaks: "in the week after a change to summer time an event without a mark counts as applied an hour early",
-    file: "src/operations/AppliedEvents.ts",
-    find: "interval '24 hours'",
-    replace: "interval '1 day'",
-    seenBy: { file: retentionTest, test: "the mark of an applied event" }
   },
   {
     name: "sends-local-time",
@@ -209,6 +192,14 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
                to_char`,
     replace: `to_char(o.created_at, '\${isoFormat}') AS "createdAt",
                to_char`,
+    seenBy: { file: "test/application/Times.test.ts", test: "an order tells when" }
+  },
+  {
+    name: "placed-order-in-local-time",
+    breaks: "the answer to a new order shows when it was placed in the database's zone, as if it were UTC",
+    file: "src/application/Orders.ts",
+    find: "to_char(created_at AT TIME ZONE 'UTC'",
+    replace: "to_char(created_at",
     seenBy: { file: "test/application/Times.test.ts", test: "an order tells when" }
   },
   {

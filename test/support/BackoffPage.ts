@@ -62,6 +62,11 @@ const policies: ReadonlyArray<{
   },
   { name: "kafkaCommit", about: "Kafka did not answer an offset commit.", policy: Backoff.kafkaCommit },
   {
+    name: "swap",
+    about: "The swap of a rebuilt projection could not lock its tables. It is given up after fifty attempts.",
+    policy: Backoff.swap
+  },
+  {
     name: "webhook",
     about: "Nobody took a report of the sandbox gateway. It is given up after three days.",
     policy: Backoff.webhook

@@ -6,6 +6,7 @@ import { tmpdir } from "node:os"
 import * as Path from "node:path"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
 import { lockClass } from "../../src/platform/OwnershipLocks.ts"
+import { plantedEnv } from "../mutants/planted.ts"
 import { eventually } from "./Counters.ts"
 import * as FleetProtocol from "./FleetProtocol.ts"
 import { TestDatabase } from "./TestDatabase.ts"
@@ -53,6 +54,7 @@ const start = (script: string) =>
         script: Path.join(import.meta.dirname, script),
         env: {
           NODE_COMPILE_CACHE: compileCache,
+          ...plantedEnv(),
           ...(logLevel === undefined ? {} : { LOG_LEVEL: logLevel }),
           [FleetProtocol.variable]: JSON.stringify({
             ...FleetProtocol.defaults,

@@ -21,16 +21,16 @@ export const environmentWith = (variables: Readonly<Record<string, string>>) =>
     return { DATABASE_URL: Redacted.value(url), DATA_DIRECTORY: path, PORT: "0", LOG_LEVEL: "Error", ...variables }
   })
 
-/** Runs `paid-once <name> <args>` to its end. */
+/** Runs `paid-once <name> <args>` to its end, for `timeoutMillis` at most. */
 export const commandOf =
-  <R>(name: string, environment: Effect.Effect<Readonly<Record<string, string>>, never, R>) =>
+  <R>(name: string, environment: Effect.Effect<Readonly<Record<string, string>>, never, R>, timeoutMillis = 50_000) =>
   (...args: ReadonlyArray<string>) =>
     Effect.flatMap(environment, (env) =>
       Effect.callback<{ readonly code: unknown; readonly stdout: string; readonly stderr: string }>((resume) => {
         const child = execFile(
           process.execPath,
           [Path.join(root, "src/paid-once.ts"), name, ...args],
-          { env: { PATH: process.env["PATH"], ...plantedEnv(), ...env }, timeout: 50_000 },
+          { env: { PATH: process.env["PATH"], ...plantedEnv(), ...env }, timeout: timeoutMillis },
           (error, stdout, stderr) => resume(Effect.succeed({ code: error === null ? 0 : error.code, stdout, stderr }))
         )
         return Effect.sync(() => void child.kill("SIGKILL"))
