@@ -1,13 +1,15 @@
 /**
  * `bench consume`: how many events one process applies in a second, where an event's effect is one row. It also measures the time from an
- * event's commit to its effect, at a steady 500 and 2,000 events a second with Kafka, and at 500 with the embedded broker.
+ * event's commit to its effect, at a steady 500 and 2,000 events a second with Kafka, and at 500 with the embedded broker. Its writer is a process of its
+ * own.
  *
  * The backlog is in the topic before the clock starts, and each block reads it as a new consumer, from the first record on. For comparison
  * Postgres alone writes the same rows in transactions of the same size.
  */
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
+import * as Path from "node:path"
 import * as EmbeddedBroker from "../src/brokers/embedded/EmbeddedBroker.ts"
 import type { Broker } from "../src/brokers/Broker.ts"
 import * as Envelope from "../src/brokers/Envelope.ts"
@@ -22,12 +24,13 @@ import { Ids } from "../src/platform/Ids.ts"
 import { Transaction } from "../src/platform/Transaction.ts"
 import * as Database from "../src/postgres/Database.ts"
 import * as DeferredBegin from "../src/postgres/fast/DeferredBegin.ts"
-import * as Aggregates from "./Aggregates.ts"
 import { Environment, Side } from "./Environment.ts"
 import { quantile, show, type Spread, spread, table } from "./Figures.ts"
 import * as RawClient from "./RawClient.ts"
+import * as Child from "./outside/Child.ts"
+import type { Load, Written } from "./outside/OpenLoop.ts"
 import * as Service from "./Service.ts"
-import { aggregateCount, aggregates, sampleEvent, steadily, topic, until } from "./Workload.ts"
+import { aggregateCount, aggregates, sampleEvent, topic, until } from "./Workload.ts"
 
 /** Records in one send while the topic is filled. */
 const fillBatch = 1_000
@@ -41,15 +44,20 @@ const mostMillis: Readonly<Record<number, { readonly p50: number; readonly p99: 
   2_000: { p50: 8, p99: 25 }
 }
 
+type AppliedEvent = Parameters<Subscriber["handle"]>[0]
+
 /** A subscriber with one row for each event, written by one statement for each slice or for each event. */
-const oneRow = (name: string, options: { readonly many: boolean; readonly onEffect?: (id: string) => void }) => {
+const oneRow = (
+  name: string,
+  options: { readonly many: boolean; readonly onEffect?: (event: AppliedEvent) => void }
+) => {
   const handleMany: NonNullable<Subscriber["handleMany"]> = Effect.fnUntraced(function* (events) {
     const { afterCommit, sql } = yield* Transaction
     yield* sql`
       INSERT INTO bench_effects SELECT ${name}, * FROM unnest(
         ${events.map(({ eventId }) => eventId)}::uuid[], ${events.map(({ aggregateId }) => aggregateId)}::text[])`
     if (options.onEffect !== undefined) {
-      yield* afterCommit(Effect.sync(() => events.forEach(({ aggregateId }) => options.onEffect!(aggregateId))))
+      yield* afterCommit(Effect.sync(() => events.forEach((event) => options.onEffect!(event))))
     }
   })
   const subscriber: Subscriber = {
@@ -152,40 +160,43 @@ const throughput = Effect.fnUntraced(function* (options: { readonly events: numb
   }))
 })
 
-/** From commit to effect, at `rate` events a second. Milliseconds. */
+/** The writer's transactions before its load, so that the writer is warm. */
+const warmUpTransactions = 500
+
+/** From commit to effect, at `rate` events a second that a process of its own writes. Milliseconds. */
 const latencies = Effect.fnUntraced(function* (options: { readonly rate: number; readonly seconds: number }) {
-  const committed = new Map<string, number>()
-  const applied = new Map<string, number>()
+  const { databaseUrl } = yield* Environment
   const workers = yield* LaneWorkers
   yield* (yield* Publisher).prepare(topic)
+  /** When each event of the present load was applied. The topic has the backlog, too. */
+  let applied: { readonly phase: number; readonly times: Float64Array; left: number } | undefined
+  const applies = (event: AppliedEvent) => {
+    const { index, phase } = event.data as { readonly index: number; readonly phase: number }
+    if (applied === undefined || applied.phase !== phase) return
+    applied.times[index] = Child.now()
+    applied.left -= 1
+  }
   yield* Effect.forkScoped(
-    Layer.launch(
-      Consumer.layer(
-        oneRow(`latency-${randomUUID()}`, { many: true, onEffect: (id) => applied.set(id, performance.now()) })
-      )
-    )
+    Layer.launch(Consumer.layer(oneRow(`latency-${randomUUID()}`, { many: true, onEffect: applies })))
   )
   yield* until(Effect.map(workers.lanes, (held) => held.length === laneCount))
-  const one = (id: string) =>
-    Transaction.run(
-      Effect.gen(function* () {
-        const { afterCommit } = yield* Transaction
-        yield* afterCommit(Effect.sync(() => committed.set(id, performance.now())))
-        yield* Aggregates.create(id)
-      })
-    )
-  // The first effect shows that the consumer has joined its group.
-  const first = randomUUID()
-  yield* one(first)
-  yield* until(Effect.sync(() => applied.has(first)))
-  const block = Effect.gen(function* () {
-    const ids = yield* steadily(options, one)
-    yield* until(Effect.sync(() => ids.every((id) => applied.has(id))))
-    return ids.map((id) => applied.get(id)! - committed.get(id)!)
+  const writer = yield* Child.start(Path.resolve(import.meta.dirname, "outside/Writer.ts"), {
+    DATABASE_URL: Redacted.value(databaseUrl)
   })
+  yield* writer.call("warmUp", { topic, transactions: warmUpTransactions })
+  const load = Effect.fnUntraced(function* (phase: number, rate: number, seconds: number) {
+    const count = rate * seconds
+    const ofLoad = { phase, times: new Float64Array(count), left: count }
+    applied = ofLoad
+    const { committed } = yield* writer.call<Written>("run", { topic, phase, rate, seconds } satisfies Load)
+    yield* until(Effect.sync(() => ofLoad.left === 0))
+    return [...ofLoad.times].map((time, index) => time - committed[index]!)
+  })
+  // Its effects show that the consumer has joined its group.
+  yield* load(1, 1, 1)
   // A process gets faster during its first minute, so a warm one is measured.
-  yield* block
-  return yield* block
+  yield* load(2, options.rate, options.seconds)
+  return yield* load(3, options.rate, options.seconds)
 }, Effect.scoped)
 
 const quantiles = [0.5, 0.9, 0.99] as const
@@ -210,7 +221,6 @@ export const consume = Effect.fnUntraced(
   }) {
     const side = yield* Side
     yield* side`CREATE TABLE bench_effects (consumer text NOT NULL, event_id uuid NOT NULL, aggregate_id text NOT NULL)`
-    yield* Effect.provide(Aggregates.make, Service.platform)
     const rates = yield* Effect.provide(throughput(options), onBroker())
     const latencyAt = (name: string, rate: number, broker: ReturnType<typeof onBroker>) =>
       Effect.gen(function* () {

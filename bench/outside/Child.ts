@@ -21,16 +21,20 @@ export const start = (file: string, env: Readonly<Record<string, string>>) =>
       const child: ChildProcess = fork(file, { env: { ...process.env, ...env }, serialization: "advanced" })
       const waiting = new Map<number, (answer: Answer) => void>()
       let calls = 0
+      let ended: string | undefined
       child.on("message", (message: Answer) => {
         waiting.get(message.call)?.(message)
         waiting.delete(message.call)
       })
       child.on("exit", (code, signal) => {
-        for (const [call, settle] of waiting) settle({ call, error: `${file} ended with ${String(code ?? signal)}` })
+        ended = `${file} ended with ${String(code ?? signal)}`
+        for (const [call, settle] of waiting) settle({ call, error: ended })
         waiting.clear()
       })
       const call = <A>(name: string, argument?: unknown) =>
         Effect.callback<A>((resume) => {
+          // Nobody would answer.
+          if (ended !== undefined) return resume(Effect.die(new Error(ended)))
           const number = ++calls
           waiting.set(number, ({ error, value }) =>
             resume(error === undefined ? Effect.succeed(value as A) : Effect.die(new Error(error)))
