@@ -3,7 +3,7 @@ import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, type Redacted } from "effect"
 import { SqlClient } from "effect/sql"
-import { mkdir, readdir, writeFile } from "node:fs/promises"
+import { copyFile, mkdir, readdir, writeFile } from "node:fs/promises"
 import * as Path from "node:path"
 import * as Migrations from "../../src/postgres/Migrations.ts"
 import { root, TestDatabase } from "../support/TestDatabase.ts"
@@ -75,6 +75,44 @@ it.live("an older process starts on the schema of a newer version, as it does du
     assert.deepStrictEqual(yield* on(url)(Migrations.apply([newer])), ["0199_newer"])
     assert.deepStrictEqual(yield* on(url)(Migrations.apply(sets)), [])
   }).pipe(Effect.scoped)
+)
+
+/** Kept tables whose horizon is not the beginning of time, after the upgrade of a database that has the files before 0119. */
+const horizonAfterUpgrade = (before: string) =>
+  Effect.gen(function* () {
+    const { url } = yield* TestDatabase.make("template0")
+    const [mechanism, business] = sets
+    const files = yield* Effect.promise(() => readdir(mechanism!.directory))
+    const former = Path.join(yield* TestDatabase.dataDirectory, "former")
+    yield* Effect.promise(async () => {
+      await mkdir(former)
+      for (const name of files.filter((name) => name.endsWith(".sql") && name < "0119"))
+        await copyFile(Path.join(mechanism!.directory, name), Path.join(former, name))
+    })
+    yield* on(url)(Migrations.apply([{ ...mechanism!, directory: former }]))
+    yield* on(url)(SqlClient.SqlClient.use((sql) => sql.unsafe(before)))
+    yield* on(url)(Migrations.apply([mechanism!, business!]))
+    return yield* on(url)(
+      SqlClient.SqlClient.use(
+        (sql) => sql<{ readonly name: string; readonly recent: boolean }>`
+          SELECT table_name AS name, forgotten_before BETWEEN clock_now() - interval '1 hour' AND clock_now() AS recent
+          FROM retention WHERE forgotten_before > '-infinity' ORDER BY table_name`
+      )
+    )
+  }).pipe(Effect.scoped)
+
+it.live(
+  "what a database has lost before its upgrade is unknown, so its horizon begins there; a new one has lost nothing",
+  () =>
+    Effect.gen(function* () {
+      const used = "INSERT INTO outbox_topics (topic, partitions) VALUES ('orders', 8)"
+      assert.deepStrictEqual(yield* horizonAfterUpgrade(used), [
+        { name: "event_log", recent: true },
+        { name: "outbox_tasks", recent: true },
+        { name: "processed_events", recent: true }
+      ])
+      assert.deepStrictEqual(yield* horizonAfterUpgrade("SELECT 1"), [])
+    })
 )
 
 it.live("a file that fails, or has a wrong name, is named, and leaves the schema as it was", () =>
