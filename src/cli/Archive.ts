@@ -75,7 +75,7 @@ const refill = Command.make(
       run(
         source,
         operator,
-        tellingOf(json, () => "reading", line)
+        tellingOf(json, ({ phase }) => phase, line)
       )
     ).pipe(
       Effect.provide(main.refill(config)),

@@ -1,6 +1,6 @@
 /** `paid-once rebuild NAME`: makes a consumer's projection anew from the archive, while the consumer goes on. */
-import { Console, Effect, Option } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
+import { Console, Effect } from "effect"
+import { Argument, Command } from "effect/cli"
 import { projections } from "../main/Names.ts"
 import { type Progress, Rebuild, type Rebuilt } from "../operations/rebuild/Rebuild.ts"
 import { countOf, numberOf } from "../platform/Plural.ts"
@@ -38,14 +38,14 @@ export const rebuild = Command.make(
   "rebuild",
   {
     name: Argument.String("projection").pipe(Argument.withDescription(`the consumer: ${names.join(", ")}`)),
-    reason: Flag.optional(reason),
+    reason,
     by,
     json
   },
   Effect.fnUntraced(function* ({ by, json, name, reason }) {
     yield* known("projection", names, name)
     const projection = projections.find(({ subscriber }) => subscriber.name === name)!
-    const operator = operatorOf({ by, reason: Option.getOrElse(reason, () => "made anew from the archive") })
+    const operator = operatorOf({ by, reason })
     const rebuilt = yield* onDatabase(
       Rebuild.use(({ run }) =>
         run(

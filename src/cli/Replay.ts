@@ -23,7 +23,7 @@ const lines = ({ consumer, dryRun, givenUp, replayed, tooOld, waiting }: Replaye
     : [`  ${countOf(tooOld, "event")} too old: the task with the key of its effect may be deleted.`])
 ]
 
-/** The command. Exit status 1 where the consumer gets no event again, or its handler fails. */
+/** The command. Exit status 1 if the consumer may get no event again, if the archive has no such event, and if the handler fails. */
 export const replay = Command.make(
   "replay",
   {
@@ -44,6 +44,10 @@ export const replay = Command.make(
     const { aggregateId, eventType } = yield* eventFilterOf({ aggregate, type })
     if (apply && Option.isNone(reason)) {
       yield* Console.error("paid-once: --apply needs --reason: the audit keeps it")
+      return yield* Effect.fail(new ExitStatus(2))
+    }
+    if (Option.isSome(from) && Option.isSome(to) && from.value >= to.value) {
+      yield* Console.error("paid-once: --from is not before --to: no event can be in between")
       return yield* Effect.fail(new ExitStatus(2))
     }
     const filter = {

@@ -97,7 +97,7 @@ it.live(
         ["outbox", "status"],
         ["outbox", "list"],
         ["inbox", "list"],
-        ["rebuild", "analytics"],
+        ["rebuild", "analytics", "--reason", "a test"],
         ["maintenance", "run", "--dry-run"],
         ["maintenance", "run"],
         ["migrate"]

@@ -109,7 +109,7 @@ export const refillBesideService = (name: string, target: () => Target) =>
           DO $$ BEGIN EXECUTE format('DROP TABLE event_log_%s', to_char(clock_now() AT TIME ZONE 'UTC', 'YYYYMMDD')); END $$`
         const right = yield* revenue("all")
         yield* sql`UPDATE revenue_daily SET amount_minor = amount_minor + 1`
-        const refused = yield* rebuild!("analytics")
+        const refused = yield* rebuild!("analytics", "--reason", "a test")
         assert.strictEqual(refused.code, 1, refused.stderr)
         assert.include(refused.stderr, "Where the topic still has them, paid-once archive refill fills them in")
         const [orders] = yield* sql<{ readonly events: number }>`SELECT sum(version)::int4 AS events FROM orders`
@@ -123,6 +123,7 @@ export const refillBesideService = (name: string, target: () => Target) =>
           dry.stdout,
           new RegExp(`^The archive lacks ${lost} events of the \\d+ records of topic orders\\.\n`)
         )
+        assert.match(dry.stderr, /\n(\d+) records of \1 records, \d+ events filled in\.\n$/)
         assert.deepStrictEqual(yield* sql`SELECT 1 AS one FROM event_log`, [])
 
         // Customers go on meanwhile.
@@ -133,7 +134,7 @@ export const refillBesideService = (name: string, target: () => Target) =>
         assert.deepInclude(JSON.parse(filled.stdout), { dryRun: false, older: 0, foreign: 0, different: 0 })
         const again = yield* commandOf("archive", environment)(...args.slice(1))
         assert.strictEqual(JSON.parse(again.stdout).filled, 0, again.stdout)
-        const rebuilt = yield* rebuild!("analytics")
+        const rebuilt = yield* rebuild!("analytics", "--reason", "a test")
         assert.strictEqual(rebuilt.code, 0, rebuilt.stderr)
         yield* Fiber.interrupt(traffic)
         yield* settled

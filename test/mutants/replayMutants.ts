@@ -44,5 +44,13 @@ export const replayMutants: ReadonlyArray<Mutant> = [
     find: "if (operator === undefined || first === undefined) return counts",
     replace: 'if (first === undefined) return counts\n        operator ??= { actor: "nobody", reason: "none" }',
     seenBy: { file: tests, test: "a handler gets applied events again" }
+  },
+  {
+    name: "replays-nothing-quietly",
+    breaks: "an id that is misspelt passes for an order whose effects are all there",
+    file: replay,
+    find: "if (after === undefined) {",
+    replace: "if (after === null) {",
+    seenBy: { file: tests, test: "an aggregate, a type and a time name the events" }
   }
 ]

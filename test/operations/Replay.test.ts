@@ -94,7 +94,11 @@ it.live("an aggregate, a type and a time name the events", () =>
     assert.strictEqual(yield* replayed({ aggregateId: "b", eventType: "Reset" }), 1)
     assert.strictEqual(yield* replayed({ aggregateId: "a", from: row!.at }), 2)
     assert.strictEqual(yield* replayed({ aggregateId: "a", to: row!.at }), 2)
-    assert.strictEqual(yield* replayed({ aggregateId: "nobody" }), 0)
+    const nothing = yield* Effect.flip(count(subscriber, { aggregateId: "nobody", eventType: "Reset", to: row!.at }))
+    assert.strictEqual(
+      nothing.message,
+      `stamper gets no event again: the archive has no event of topic ${topic} of type Reset of the aggregate nobody before ${row!.at.toISOString()}`
+    )
   }).pipe(Effect.scoped, Effect.provide(world))
 )
 

@@ -70,6 +70,17 @@ it.live("a mail that is lost is asked for again, and one that was sent is not se
     const alone = yield* replay("receipts", "--aggregate", ids[0]!, "--from", "2020-01-01T00:00:00Z", "--json")
     assert.deepInclude(JSON.parse(alone.stdout), { replayed: 2, dryRun: true })
 
+    const [from, to] = ["2026-03-02T00:00:00Z", "2026-03-01T00:00:00Z"]
+    const reversed = yield* replay("receipts", "--from", from, "--to", to)
+    assert.strictEqual(reversed.code, 2)
+    assert.include(reversed.stderr, "--from is not before --to")
+    const misspelt = yield* replay("receipts", "--aggregate", "0rder", "--type", "OrderPaid", "--from", to)
+    assert.deepInclude(misspelt, { code: 1, stdout: "" })
+    assert.include(
+      misspelt.stderr,
+      "receipts gets no event again: the archive has no event of topic orders of type OrderPaid of the aggregate 0rder from 2026-03-01T00:00:00.000Z on"
+    )
+
     for (const [consumer, why] of [
       ["billing", "its effect would happen twice"],
       ["inventory", "its effect would happen twice"],
@@ -80,7 +91,10 @@ it.live("a mail that is lost is asked for again, and one that was sent is not se
       assert.include(refused.stderr, why)
     }
     assert.strictEqual((yield* replay("nobody")).code, 2)
-    assert.strictEqual((yield* rebuild("billing")).code, 2)
+    assert.strictEqual((yield* rebuild("billing", "--reason", "a test")).code, 2)
+    const silent = yield* rebuild("analytics")
+    assert.strictEqual(silent.code, 2)
+    assert.include(silent.stderr, "--reason")
     yield* eventually(
       "analytics to have applied both orders",
       Effect.map(
@@ -89,7 +103,7 @@ it.live("a mail that is lost is asked for again, and one that was sent is not se
       )
     )
     yield* sql`DELETE FROM event_log WHERE aggregate_id = ${ids[0]!}`
-    const missing = yield* rebuild("analytics")
+    const missing = yield* rebuild("analytics", "--reason", "a test")
     assert.strictEqual(missing.code, 1)
     assert.include(
       missing.stderr,

@@ -59,8 +59,9 @@ export interface Refilled extends Counts {
   readonly named: { readonly unknown: ReadonlyArray<NamedEvent>; readonly different: ReadonlyArray<NamedEvent> }
 }
 
-/** How far a refill is. `total` counts the topic's records when it began, at most. */
+/** How far a refill is. `total` counts the topic's records when it began, at most; once it has read them all, those that it has read. */
 export interface Progress extends Counts {
+  readonly phase: "reading" | "read"
   readonly total: number
 }
 
@@ -125,7 +126,7 @@ export class Refill extends Context.Service<
   Refill,
   {
     /**
-     * Reads the whole topic, fills in what is lost, and tells the counts after each slice. Without an operator it is a dry run: it counts, and changes
+     * Reads the whole topic, fills in what is lost, and tells the counts after each slice and at the end. Without an operator it is a dry run: it counts, and changes
      * nothing. It is refused while another refill of the topic runs, and where upkeep would soon drop the events again.
      */
     readonly run: (
@@ -207,7 +208,7 @@ export class Refill extends Context.Service<
               unknown: counts.unknown + of("unknown").length,
               different: counts.different + of("different").length
             }
-            yield* tell({ ...counts, total: Math.max(ofAll, counts.read) })
+            yield* tell({ ...counts, phase: "reading", total: Math.max(ofAll, counts.read) })
           })
           // Partitions come concurrently. One slice at a time spares the service that runs beside.
           const turn = Semaphore.makeUnsafe(1)
@@ -233,6 +234,7 @@ export class Refill extends Context.Service<
           // Of one that is killed the audit has the beginning.
           yield* record({ status: "begun", ...(sinceSeconds === undefined ? {} : { sinceSeconds }) })
           yield* read(topic, (one) => turn.withPermit(slice(one)))
+          yield* tell({ ...counts, phase: "read", total: counts.read })
           yield* record({ status: "ended", ...counts })
           const refilled: Refilled = { topic, dryRun: operator === undefined, ...counts, named }
           return refilled

@@ -33,6 +33,14 @@ export interface ReplayFilter {
   readonly to?: Date
 }
 
+const inWords = ({ aggregateId, eventType, from, to }: ReplayFilter): string =>
+  [
+    ...(eventType === undefined ? [] : [` of type ${eventType}`]),
+    ...(aggregateId === undefined ? [] : [` of the aggregate ${aggregateId}`]),
+    ...(from === undefined ? [] : [` from ${from.toISOString()} on`]),
+    ...(to === undefined ? [] : [` before ${to.toISOString()}`])
+  ].join("")
+
 /** The events of a replay, by what becomes of them. */
 export interface Counts {
   /** Handed over, or in a dry run those that would be. */
@@ -148,8 +156,8 @@ export class Replay extends Context.Service<
   {
     /**
      * Hands the filter's events to the subscriber's handler, and tells the counts after each page. Without an operator it is a dry run: it counts,
-     * and changes nothing. Fails where the subscriber may get no event again, where a replay of it is under way, and at an event that its handler
-     * can't apply; the pages before that one stand.
+     * and changes nothing. Fails where the subscriber may get no event again, while another replay of it runs, and where the archive has no such event. It
+     * also fails at an event that its handler can't apply; the pages before that one stand.
      */
     readonly run: (
       subscriber: Subscriber,
@@ -211,6 +219,13 @@ export class Replay extends Context.Service<
           counts = sum(counts, yield* transact(page(subscriber, events, filter, operator)))
           yield* tell(counts)
           after = next
+        }
+        // "0 events" would pass for good news where an id is misspelt.
+        if (after === undefined) {
+          return yield* new ReplayRefused({
+            consumer: subscriber.name,
+            reason: `gets no event again: the archive has no event of topic ${subscriber.topic}${inWords(filter)}`
+          })
         }
         return { consumer: subscriber.name, dryRun: operator === undefined, ...counts }
       })
