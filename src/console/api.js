@@ -115,9 +115,11 @@ export const exchange = async (method, path, { body, headers, patienceMillis = t
 /**
  * @param {string} path
  * @param {AbortSignal} [signal]
+ * @param {number} [patienceMillis]
  * @returns {Promise<any>}
  */
-export const get = async (path, signal) => (await exchange("GET", path, { signal })).body
+export const get = async (path, signal, patienceMillis) =>
+  (await exchange("GET", path, { signal, ...(patienceMillis === undefined ? {} : { patienceMillis }) })).body
 
 /**
  * @param {string} path

@@ -21,10 +21,10 @@ const retryMillis = 3_000
  *
  * @template [T=any]
  * @param {string | undefined} path
- * @param {{ readonly everyMillis?: number | ((data: any) => number) }} [options]
+ * @param {{ readonly everyMillis?: number | ((data: any) => number), readonly patienceMillis?: number }} [options]
  * @returns {Load<T>}
  */
-export const useLoad = (path, { everyMillis } = {}) => {
+export const useLoad = (path, { everyMillis, patienceMillis } = {}) => {
   const [state, setState] = useState(
     /** @type {{ path: string | undefined, data: T | undefined, error: unknown, at: number, isLoading: boolean }} */ ({
       path,
@@ -54,7 +54,7 @@ export const useLoad = (path, { everyMillis } = {}) => {
       /** @type {number | undefined} */
       let wait
       try {
-        const data = await get(path, controller.signal)
+        const data = await get(path, controller.signal, patienceMillis)
         setState({ path, data, error: undefined, at: performance.now(), isLoading: false })
         wait = typeof pace.current === "function" ? pace.current(data) : pace.current
       } catch (error) {
@@ -84,7 +84,7 @@ export const useLoad = (path, { everyMillis } = {}) => {
       clearTimeout(timer)
       document.removeEventListener("visibilitychange", onVisible)
     }
-  }, [path, isPaced])
+  }, [path, isPaced, patienceMillis])
   const reload = useCallback(() => again.current(), [])
   // Of another path nothing is shown, not even for a moment.
   return state.path === path

@@ -67,9 +67,17 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     name: "doctor-without-second-look",
     breaks: "a lane whose owner hangs passes as one that moves",
     file: `${room}/FlowChecks.ts`,
-    find: "if (now.get(`${lane} ${topic}`) !== seq) continue",
-    replace: "if (now.get(`${lane} ${topic}`) === seq) continue",
+    find: "now.get(`${lane} ${topic}`) === seq",
+    replace: "now.get(`${lane} ${topic}`) !== seq",
     seenBy: { file: findings, test: "lanes-move: the owner of a lane does not move it" }
+  },
+  {
+    name: "doctor-ends-who-waits",
+    breaks: "after an outage a person is told to end a process that is about to go on",
+    file: `${room}/FlowChecks.ts`,
+    find: "Backoff.restartCapMillis + 2 * againMillis",
+    replace: "againMillis",
+    seenBy: { file: "test/operations/doctor/Standstill.test.ts", test: "a reader that waits after an outage" }
   },
   {
     name: "doctor-sees-its-own-sessions-only",

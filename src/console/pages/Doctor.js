@@ -44,8 +44,11 @@ const Report = ({ report: { checks, findings, notChecked } }) => html`
   <//>
 `
 
+/** What stands still is watched for longer than a healthy process waits after an outage: half a minute, of lanes and of consumers. */
+const patienceMillis = 120_000
+
 export const Page = () => {
-  const load = useLoad("/admin/doctor")
+  const load = useLoad("/admin/doctor", { patienceMillis })
   return html`<${PageHead} title="Doctor"><button type="button" onClick=${() => load.reload()}>Look again</button><//>
     <p>
       Each part is looked at now, by a session that can't write. The metrics are those of the process that answers. What

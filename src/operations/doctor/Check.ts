@@ -50,6 +50,8 @@ export interface Check<R = never> {
   readonly name: string
   /** While it has findings the fixes of the later checks wait: what they start would make its findings worse. */
   readonly mendFirst?: true
+  /** A check that waits for something may take longer than others. */
+  readonly boundMillis?: number
   readonly run: Effect.Effect<Outcome, unknown, R>
 }
 
@@ -90,9 +92,9 @@ const whyOf = (cause: Cause.Cause<unknown>): string => {
     : innermost(error)
 }
 
-const settled = <R>({ group, name, run }: Check<R>): Effect.Effect<CheckReport, never, R> =>
+const settled = <R>({ boundMillis = checkMillis, group, name, run }: Check<R>): Effect.Effect<CheckReport, never, R> =>
   run.pipe(
-    Effect.timeout(checkMillis),
+    Effect.timeout(boundMillis),
     Effect.catchCause((cause) => Effect.succeed(notChecked(whyOf(cause)))),
     Effect.map((outcome): CheckReport =>
       outcome._tag === "NotChecked"

@@ -1,8 +1,9 @@
 /** The doctor's checks of the way of events: lanes and partitions have owners that move, and no aggregate is held for long. */
-import { Effect, Schema } from "effect"
+import { Context, Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { laneCount } from "../../outbox/Lane.ts"
 import { LaneOwnership } from "../../outbox/LaneOwnership.ts"
+import * as Backoff from "../../platform/Backoff.ts"
 import { lasting } from "../../platform/Lasting.ts"
 import { countOf } from "../../platform/Plural.ts"
 import * as Rows from "../../platform/Rows.ts"
@@ -16,6 +17,30 @@ const oldSeconds = 60
 
 /** What does not move is looked at again after this time: a send that hangs has ended, and a lane has had several turns. */
 const againMillis = 4_000
+
+export const FlowLimits = Context.Reference<{
+  /** What stands still for so long hangs. A healthy loop moves sooner: after an outage it waits for {@link Backoff.restartCapMillis} at most. */
+  readonly stillMillis: number
+}>("paid-once/operations/doctor/FlowLimits", {
+  defaultValue: () => ({ stillMillis: Backoff.restartCapMillis + 2 * againMillis })
+})
+
+/** A check that waits for {@link FlowLimits}, and asks a broker at each look. */
+const boundMillis = 90_000
+
+/** Those that stand still at each look, until none is left or the time of {@link FlowLimits} is over. `look` tells whether an item does. */
+const standing = Effect.fnUntraced(function* <A, E, R>(
+  items: ReadonlyArray<A>,
+  look: Effect.Effect<(item: A) => boolean, E, R>
+) {
+  const { stillMillis } = yield* FlowLimits
+  let left = items
+  for (let millis = 0; left.length > 0 && millis < stillMillis; millis += againMillis) {
+    yield* Effect.sleep(againMillis)
+    left = left.filter(yield* look)
+  }
+  return left
+})
 
 const heads = Rows.all(
   Schema.Struct({ lane: Schema.Int, topic: Schema.String, seq: Schema.BigInt, seconds: Schema.Finite })
@@ -44,29 +69,31 @@ const noDispatcher = (problem: string): Finding => ({
 const lanes: Check<SqlClient.SqlClient> = {
   group: "outbox",
   name: "lanes-move",
+  boundMillis,
   run: Effect.gen(function* () {
     const owners = yield* SlotOwners.of(LaneOwnership.group)
     const members = yield* SlotOwners.members(LaneOwnership.group)
-    const old = (yield* lanesHeads).filter(({ seconds }) => seconds > oldSeconds)
+    const old = yield* standing(
+      (yield* lanesHeads).filter(({ seconds }) => seconds > oldSeconds),
+      Effect.map(lanesHeads, (heads) => {
+        const now = new Map(heads.map(({ lane, seq, topic }) => [`${lane} ${topic}`, seq]))
+        return ({ lane, seq, topic }) => now.get(`${lane} ${topic}`) === seq
+      })
+    )
     const findings: Array<Finding> = []
     if (members.length === 0) findings.push(noDispatcher("no dispatcher runs: events are taken, and none is published"))
-    if (old.length > 0) {
-      yield* Effect.sleep(againMillis)
-      const now = new Map((yield* lanesHeads).map(({ lane, seq, topic }) => [`${lane} ${topic}`, seq]))
-      for (const { lane, seconds, seq, topic } of old) {
-        if (now.get(`${lane} ${topic}`) !== seq) continue
-        const owner = owners.get(lane)
-        const waits = `the oldest event of lane ${lane} has waited for ${topic} for ${lasting(seconds)}`
-        findings.push(
-          owner === undefined
-            ? noDispatcher(`${waits}, and no process owns the lane`)
-            : {
-                problem: `${waits}, and its owner ${owner} does not move it`,
-                fix: "Look at the owner's log and at the broker; if the process hangs, end it: another one takes the lane over",
-                command: "npm run paid-once -- outbox status"
-              }
-        )
-      }
+    for (const { lane, seconds, topic } of old) {
+      const owner = owners.get(lane)
+      const waits = `the oldest event of lane ${lane} has waited for ${topic} for ${lasting(seconds)}`
+      findings.push(
+        owner === undefined
+          ? noDispatcher(`${waits}, and no process owns the lane`)
+          : {
+              problem: `${waits}, and its owner ${owner} does not move it`,
+              fix: "Look at the owner's log and at the broker; if the process hangs, end it: another one takes the lane over",
+              command: "npm run paid-once -- outbox status"
+            }
+      )
     }
     return told(
       `${owners.size} of ${laneCount} lanes are owned by ${countOf(members.length, "process", "processes")}`,
@@ -84,35 +111,40 @@ const lanes: Check<SqlClient.SqlClient> = {
   })
 }
 
-/** The partitions that nobody reads although their consumer is not paused, or that had the same lag before. */
-const stuckIn = (before: Lag, now: Lag): ReadonlyArray<Finding> => {
-  const command = "npm run paid-once -- consumers lag"
-  const unread = now.partitions.filter(({ owner }) => owner === null)
-  const still = now.partitions.filter(({ committed, lag, owner, partition }) => {
-    const one = before.partitions.find((other) => other.partition === partition)
-    return owner !== null && lag > 0 && one !== undefined && one.lag > 0 && one.committed === committed
-  })
-  return [
-    ...(unread.length === 0
-      ? []
-      : [
-          {
-            problem: `${unread.length} of ${countOf(now.partitions.length, "partition")} of ${now.topic} have no reader for ${now.consumer}`,
-            fix: "Start a process with the role consumers",
-            command: "npm run paid-once -- serve --roles consumers"
-          }
-        ]),
-    ...still.map(({ lag, owner, partition }) => ({
-      problem: `${now.consumer} is ${countOf(lag, "record")} behind in partition ${partition} of ${now.topic}, and ${owner} does not move`,
-      fix: "Look at the reader's log; if the process hangs, end it: another one takes the partition over",
-      command
-    }))
-  ]
+/** A consumer's reader that has records to read. */
+const readersIn = (lags: ReadonlyArray<Lag>) =>
+  lags.flatMap(({ consumer, partitions, topic }) =>
+    partitions
+      .filter(({ lag, owner }) => lag > 0 && owner !== null)
+      .map(({ committed, lag, owner, partition }) => ({
+        consumer,
+        lag,
+        owner,
+        partition,
+        topic,
+        /** The same at two looks, if the reader has not moved. */
+        position: `${consumer} ${partition} ${topic} ${committed} ${owner}`
+      }))
+  )
+
+/** The partitions that nobody reads. */
+const unreadIn = ({ consumer, partitions, topic }: Lag): ReadonlyArray<Finding> => {
+  const unread = partitions.filter(({ owner }) => owner === null)
+  return unread.length === 0
+    ? []
+    : [
+        {
+          problem: `${unread.length} of ${countOf(partitions.length, "partition")} of ${topic} have no reader for ${consumer}`,
+          fix: "Start a process with the role consumers",
+          command: "npm run paid-once -- serve --roles consumers"
+        }
+      ]
 }
 
-const consumers: Check<ConsumerLag | PauseDecisions> = {
+export const consumers: Check<ConsumerLag | PauseDecisions> = {
   group: "consumers",
   name: "consumers-move",
+  boundMillis,
   run: Effect.gen(function* () {
     const { all } = yield* ConsumerLag
     const pauses = yield* PauseDecisions.use((decisions) => decisions.all)
@@ -125,10 +157,19 @@ const consumers: Check<ConsumerLag | PauseDecisions> = {
     const isCalm = before.every((one) => one.partitions.every(({ lag, owner }) => lag === 0 && owner !== null))
     if (!isCalm) yield* Effect.sleep(againMillis)
     const now = isCalm ? before : yield* look
-    return told(
-      now.map(({ consumer, lag }) => `${consumer} ${lag ?? "?"} behind`).join(", "),
-      isCalm ? [] : now.flatMap((one) => stuckIn(before.find(({ consumer }) => consumer === one.consumer) ?? one, one))
-    )
+    const positions = Effect.map(look, (lags) => {
+      const all = new Set(readersIn(lags).map(({ position }) => position))
+      return ({ position }: { readonly position: string }) => all.has(position)
+    })
+    const still = yield* standing(readersIn(before), positions)
+    return told(now.map(({ consumer, lag }) => `${consumer} ${lag ?? "?"} behind`).join(", "), [
+      ...now.flatMap(unreadIn),
+      ...still.map(({ consumer, lag, owner, partition, topic }) => ({
+        problem: `${consumer} is ${countOf(lag, "record")} behind in partition ${partition} of ${topic}, and ${owner} does not move`,
+        fix: "Look at the reader's log; if the process hangs, end it: another one takes the partition over",
+        command: "npm run paid-once -- consumers lag"
+      }))
+    ])
   })
 }
 

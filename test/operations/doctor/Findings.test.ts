@@ -2,6 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Clock, type Context, Effect } from "effect"
 import { SqlClient } from "effect/sql"
+import { FlowLimits } from "../../../src/operations/doctor/FlowChecks.ts"
 import { VacuumLimits } from "../../../src/operations/doctor/VacuumChecks.ts"
 import { LaneOwnership } from "../../../src/outbox/LaneOwnership.ts"
 import { memberGroup } from "../../../src/brokers/embedded/EmbeddedLog.ts"
@@ -370,7 +371,12 @@ for (const { command, env, fault = [], given = [], held, limits, open = [], prob
       const sql = yield* SqlClient.SqlClient
       for (const statement of [...given, ...usual]) yield* sql.unsafe(statement)
       yield* Effect.forEach(open, (statements) => session(...statements))
-      const inLimits = Effect.updateService(VacuumLimits, (defaults) => ({ ...defaults, ...limits }))
+      const inLimits = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+        effect.pipe(
+          Effect.updateService(VacuumLimits, (defaults) => ({ ...defaults, ...limits })),
+          // How long a healthy loop waits is in Standstill.test.ts.
+          Effect.provideService(FlowLimits, { stillMillis: 1 })
+        )
       const before = (yield* inLimits(examine())).of(check)
       assert.isFalse(
         before.findings.some((finding) => problem.test(finding.problem)),
