@@ -311,6 +311,38 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: differences, test: "the row of a declined order comes from an older backup" }
   },
   {
+    name: "believes-a-doubted-row",
+    breaks: "goods, mail and events follow a payment's row that the gateway contradicts",
+    file: `${room}/Doubts.ts`,
+    find: "if (rules.length > 0) {",
+    replace: "if (rules.length > 99) {",
+    seenBy: { file: differences, test: "the row of a paid order's payment says refunded" }
+  },
+  {
+    name: "doubts-without-the-gateway",
+    breaks: "an order becomes paid by a capture that the gateway does not have",
+    file: `${room}/GatewayWalk.ts`,
+    find: ".filter((name) => manualRules.has(name))",
+    replace: '.filter((name) => name === "")',
+    seenBy: { file: differences, test: "the row of a declined payment says captured" }
+  },
+  {
+    name: "refunds-by-one-row",
+    breaks: "a customer's money goes back because one row was damaged",
+    file: `${room}/Books.ts`,
+    find: 'ordered === "paid" && !wasDeclined',
+    replace: 'ordered === "refunded" && !wasDeclined',
+    seenBy: { file: differences, test: "a paid order's payment says refunding, and" }
+  },
+  {
+    name: "doubts-what-it-mends",
+    breaks: "a refund that the gateway tells of waits for itself, and is never recorded",
+    file: `${room}/Doubts.ts`,
+    find: '"gateway-refund-unrecorded": "refunded-without-refund"',
+    replace: '"gateway-refund-unrecorded": "refunded-order-paid"',
+    seenBy: { file: differences, test: "a refunded order's payment says captured" }
+  },
+  {
     name: "gives-back-what-is-due",
     breaks: "an honest customer's money goes back because one row was damaged",
     file: `${room}/Told.ts`,

@@ -108,10 +108,18 @@ export const make = Effect.gen(function* () {
       yield* tasks.enqueue(paymentRecover, { paymentId: id }, { idempotencyKey: recoveryKeyOf(id, "refund") })
     }),
 
-    /** The payment gets a recovery again. A recovery that has ended without an outcome does not run anew: a person takes over. */
+    /**
+     * The payment gets a recovery again. A recovery that has ended without an outcome does not run anew: a person takes over. A
+     * person also decides on the refund of a paid order that only the payment's row asks for: no money goes back because of one row.
+     */
     takeUp: Effect.fnUntraced(function* (id: PaymentId) {
-      const { status } = yield* Effect.orDie(payments.lock(id))
+      const { orderId, status, wasDeclined } = yield* Effect.orDie(payments.lock(id))
       const phase = status === "refunding" ? "refund" : "charge"
+      const { status: ordered } = yield* Effect.orDie(orders.lock(orderId))
+      if (phase === "refund" && ordered === "paid" && !wasDeclined) {
+        yield* Effect.orDie(outcomes.manual(id, phase, "its recovery is lost, and only its row asks for a refund"))
+        return
+      }
       const idempotencyKey = recoveryKeyOf(id, phase)
       const { isNew } = yield* tasks.enqueue(paymentRecover, { paymentId: id }, { idempotencyKey })
       if (!isNew) yield* Effect.orDie(outcomes.manual(id, phase, "its recovery has ended without an outcome"))

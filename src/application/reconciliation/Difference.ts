@@ -1,6 +1,7 @@
 /** A difference between two books, the rule that it breaks, and the contract of the walks that find and mend differences. */
 import { type Effect, Schema } from "effect"
 import type { Operator } from "../../platform/OperatorAudit.ts"
+import type { Transaction } from "../../platform/Transaction.ts"
 
 /** A place where two books don't tell the same. */
 export const Difference = Schema.Struct({
@@ -31,6 +32,9 @@ export interface RuleText {
   /** The repair; undefined where only a person can mend it. */
   readonly repair: string | undefined
 }
+
+/** Whether only a person can mend the differences of the rule. */
+export const isManual = ({ repair }: RuleText): boolean => repair === undefined
 
 /** The result of a repair. `gone`: the difference was not there any more. `manual`: it is left to a person, and why. */
 export const Mended = Schema.Struct({
@@ -66,8 +70,22 @@ export interface Walk {
   readonly run: (page: (found: ReadonlyArray<Found>) => Effect.Effect<void>) => Effect.Effect<number, NotReadable>
   /** Which of these are there still, as they are now. */
   readonly again: (found: ReadonlyArray<Found>) => Effect.Effect<ReadonlyArray<Found>, NotReadable>
-  /** Repairs one: it is looked at again under its locks, and its entry in the audit commits with the repair. */
-  readonly mend: (found: Found, operator: Operator) => Effect.Effect<Mended, NotReadable>
+  /**
+   * Looks for differences of an order that only a person can mend. Another company is asked at once, and the rows are read in the transaction.
+   * The result is the names of their rules.
+   */
+  readonly doubts?: (
+    orderId: string
+  ) => Effect.Effect<Effect.Effect<ReadonlyArray<string>, never, Transaction>, NotReadable>
+  /**
+   * Repairs one: it is looked at again under its locks, and its entry in the audit commits with the repair. `trust` fails, in the transaction,
+   * where the repair may not believe the rows.
+   */
+  readonly mend: (
+    found: Found,
+    operator: Operator,
+    trust: Effect.Effect<void, CantMend, Transaction>
+  ) => Effect.Effect<Mended, NotReadable>
 }
 
 /** Names a difference among all. */

@@ -10,7 +10,7 @@ import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import { GatewayLedger, type LedgerEntry, ledgerPageSize } from "../GatewayLedger.ts"
 import { PaymentOutcomes } from "../PaymentOutcomes.ts"
-import { CantMend, type Found, NotReadable, pageRows, type Walk } from "./Difference.ts"
+import { CantMend, type Found, isManual, NotReadable, pageRows, type Walk } from "./Difference.ts"
 import { type Broken, compare, gatewayRules, type RecordedPayment } from "./GatewayRules.ts"
 import { inOneTransaction, lockOrder, manual } from "./Repair.ts"
 import { inSnapshot } from "./SqlRule.ts"
@@ -28,6 +28,9 @@ const Recorded = Schema.Struct({
   isOpen: Schema.Boolean
 })
 const recordedRows = Rows.all(Recorded)
+const idRows = Rows.all(Schema.Struct({ id: Schema.String }))
+
+const manualRules = new Set(gatewayRules.filter(isManual).map(({ name }) => name))
 
 const columns = `
   p.id::text AS id, p.order_id::text AS "orderId", p.status, p.amount_minor::float8 AS "amountMinor", p.currency,
@@ -58,6 +61,12 @@ export const make = Effect.gen(function* () {
     Effect.flatMap(Transaction, ({ sql }) =>
       recordedRows(sql`
         SELECT ${sql.literal(columns)} FROM payments AS p JOIN orders AS o ON o.id = p.order_id WHERE p.id = ANY (${[...ids]}::uuid[])`)
+    )
+  const idsOf = (orderId: string) =>
+    Effect.flatMap(Transaction, ({ sql }) =>
+      Effect.map(idRows(sql`SELECT id::text AS id FROM payments WHERE order_id = ${orderId}::uuid`), (rows) =>
+        rows.map(({ id }) => id)
+      )
     )
   /** The captured payments in a range. All others are of interest only where the gateway has their key. */
   const capturedIn = (after: string, until: string) =>
@@ -133,7 +142,19 @@ export const make = Effect.gen(function* () {
       }
     }),
     again: (found) => again(found.map(({ key }) => key)),
-    mend: Effect.fnUntraced(function* (found, operator) {
+    doubts: Effect.fnUntraced(function* (orderId) {
+      const ids = yield* inSnapshot(database, idsOf(orderId))
+      const entries: Array<LedgerEntry> = []
+      for (let start = 0; start < ids.length; start += ledgerPageSize) {
+        entries.push(...(yield* find(ids.slice(start, start + ledgerPageSize))))
+      }
+      return Effect.map(Effect.orDie(byIds(ids)), (payments) =>
+        differences(ids, payments, entries)
+          .map(({ rule }) => rule)
+          .filter((name) => manualRules.has(name))
+      )
+    }),
+    mend: Effect.fnUntraced(function* (found, operator, trust) {
       const { key, orderId, paymentId, rule } = found
       const { means = "", repair } = gatewayRules.find(({ name }) => name === rule) ?? {}
       if (repair === undefined || orderId === null || paymentId === null) return manual(means)
@@ -144,6 +165,7 @@ export const make = Effect.gen(function* () {
       return yield* inOneTransaction(database, found, operator, {
         lock: lockOrder(orderId),
         isThere: Effect.map(now, (payments) => differences([key], payments, entries).some((one) => one.rule === rule)),
+        trust,
         act: Effect.gen(function* () {
           const [payment] = yield* now
           const [entry] = entries

@@ -18,7 +18,8 @@ import { PaymentOutcomes } from "../PaymentOutcomes.ts"
 import { Payments } from "../Payments.ts"
 import { Subscribers } from "../Timeline.ts"
 import * as Books from "./Books.ts"
-import { type Found, type Mended, nameOf, type NotReadable, type Walk } from "./Difference.ts"
+import { type Found, isManual, type Mended, nameOf, type NotReadable, type Walk } from "./Difference.ts"
+import { trustIn } from "./Doubts.ts"
 import * as GatewayWalk from "./GatewayWalk.ts"
 import {
   listedLimit,
@@ -26,6 +27,7 @@ import {
   ReconciliationRuns,
   type ReportedDifference
 } from "./ReconciliationRuns.ts"
+import { manual } from "./Repair.ts"
 import * as RevenueWalk from "./RevenueWalk.ts"
 import { billingRules, ledgerRules } from "./rules/BillingRules.ts"
 import { archiveRules, eventRules } from "./rules/EventRules.ts"
@@ -117,27 +119,38 @@ export class Reconciliation extends Context.Service<
       const books = yield* Books.make
       const oneAtATime = yield* Semaphore.make(1)
 
-      const table = (name: string, key: string, rules: ReadonlyArray<SqlRule.SqlRule>) =>
-        SqlRule.walk(database, kept, { name, key }, rules)
+      const table = (name: string, key: string, order: string, rules: ReadonlyArray<SqlRule.SqlRule>) =>
+        SqlRule.walk(database, kept, { name, key, order }, rules)
       const walks: ReadonlyArray<Walk> = [
         yield* GatewayWalk.make,
-        table("orders", "id", [
+        table("orders", "id", "id", [
           ...paymentRules(books),
           ...eventRules(books),
           ...billingRules(books),
           ...inventoryRules,
           ...mailRules(yield* Tasks)
         ]),
-        table("event_log", "event_id", archiveRules),
-        table("billing_ledger", "event_id", ledgerRules),
-        table("inventory_reservations", "order_id", reservationRules),
+        table("event_log", "event_id", "aggregate_id", archiveRules),
+        table("billing_ledger", "event_id", "order_id", ledgerRules),
+        table("inventory_reservations", "order_id", "order_id", reservationRules),
         RevenueWalk.make(database, kept)
       ]
+
+      const mend = (walk: Walk, one: Found, operator: Operator) => {
+        const rule = walk.rules.find(({ name }) => name === one.rule)
+        return rule === undefined || isManual(rule)
+          ? Effect.succeed(manual(rule?.means ?? ""))
+          : trustIn(walks, one).pipe(
+              Effect.flatMap((trust) => walk.mend(one, operator, trust)),
+              // Without the gateway nobody can confirm the order's payments, so nothing is built on them.
+              Effect.catch(({ message }) => Effect.succeed(manual(message)))
+            )
+      }
 
       /** Repairs each in turn. Those that were repaired are looked at once more. */
       const mendAll = Effect.fnUntraced(function* (walk: Walk, found: ReadonlyArray<Found>, operator: Operator) {
         const results: Array<{ readonly one: Found; readonly mended: Mended }> = []
-        for (const one of found) results.push({ one, mended: yield* walk.mend(one, operator) })
+        for (const one of found) results.push({ one, mended: yield* mend(walk, one, operator) })
         const touched = results.filter(({ mended }) => mended.outcome === "repaired").map(({ one }) => one)
         const still = new Set((yield* walk.again(touched)).map(nameOf))
         return results.map(({ mended, one }) =>

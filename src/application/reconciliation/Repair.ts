@@ -27,7 +27,7 @@ export const lockOrder = Effect.fnUntraced(function* (orderId: string) {
 })
 
 /**
- * Repairs a difference in one transaction. `lock` takes the locks under which it can't change, `isThere` looks again, and `act` goes through the
+ * Repairs a difference in one transaction. `lock` takes the locks under which it can't change, `isThere` looks again, `trust` asks the other rules, and `act` goes through the
  * use cases. An act that fails is rolled back.
  */
 export const inOneTransaction = <E1, E2, E3>(
@@ -37,6 +37,8 @@ export const inOneTransaction = <E1, E2, E3>(
   steps: {
     readonly lock: Effect.Effect<void, E1, Transaction>
     readonly isThere: Effect.Effect<boolean, E2, Transaction>
+    /** Fails where another difference doubts the rows: see Doubts.ts. */
+    readonly trust: Effect.Effect<void, CantMend, Transaction>
     readonly act: Effect.Effect<void, E3 | CantMend, Transaction>
   }
 ): Effect.Effect<Mended> =>
@@ -44,6 +46,7 @@ export const inOneTransaction = <E1, E2, E3>(
     Effect.gen(function* () {
       yield* steps.lock
       if (!(yield* steps.isThere)) return gone
+      yield* steps.trust
       yield* steps.act
       const { expected, found, rule } = difference
       yield* OperatorAudit.record({

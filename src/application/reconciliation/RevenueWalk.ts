@@ -132,7 +132,7 @@ export const make = (database: PgClient.PgClient, kept: Kept): Walk => ({
       ),
       (all) => all.flat()
     ),
-  mend: (found, operator) => {
+  mend: (found, operator, trust) => {
     const [day = "", currency = ""] = found.id.split(" ")
     // Analytics updates the row last, before it commits. So under its lock no event of that day and currency becomes applied.
     const lock = Effect.gen(function* () {
@@ -144,6 +144,7 @@ export const make = (database: PgClient.PgClient, kept: Kept): Walk => ({
     return inOneTransaction(database, found, operator, {
       lock,
       isThere: Effect.map(differencesOf(day), (now) => now.some(({ id }) => id === found.id)),
+      trust,
       act: Effect.gen(function* () {
         const { sql } = yield* Transaction
         const amount = (yield* computed(day)).get(currency) ?? 0n

@@ -4,7 +4,7 @@ import { Effect, Schema } from "effect"
 import { SqlClient, type SqlError, type Statement } from "effect/sql"
 import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
-import { type CantMend, type Found, pageRows, type RuleText, type Walk } from "./Difference.ts"
+import { type CantMend, type Found, isManual, pageRows, type RuleText, type Walk } from "./Difference.ts"
 import { inOneTransaction, lockOrder, manual } from "./Repair.ts"
 
 /** The rows that a statement looks at: those of a page, or some by their keys. */
@@ -39,6 +39,7 @@ const FoundRow = Schema.Struct({
   found: Schema.String
 })
 const foundRows = Rows.all(FoundRow)
+const keyRows = Rows.all(Schema.Struct({ key: Schema.String }))
 const bounds = Rows.one(Schema.Struct({ until: Schema.NullOr(Schema.String), rows: Schema.Int }))
 
 /** The rows in the scope, by the column of their key. */
@@ -95,11 +96,11 @@ export const inSnapshot = <A, E>(
     Effect.orDie
   )
 
-/** Walks through a table in the order of a key, and checks the rules. Each page is one snapshot: within it nothing is half done. */
+/** Walks through a table in the order of a key, and checks the rules. `order` is the column with the order's id. Each page is one snapshot: within it nothing is half done. */
 export const walk = (
   database: PgClient.PgClient,
   kept: Kept,
-  table: { readonly name: string; readonly key: string },
+  table: { readonly name: string; readonly key: string; readonly order: string },
   rules: ReadonlyArray<SqlRule>
 ): Walk => {
   const usable = rules.filter(({ needsArchive }) => kept.archive || needsArchive !== true)
@@ -140,13 +141,24 @@ export const walk = (
       const broken = usable.filter(({ name }) => found.some(({ rule }) => rule === name))
       return keys.length === 0 ? Effect.succeed([]) : inSnapshot(database, findIn({ keys }, broken))
     },
-    mend: (found, operator) => {
+    doubts: (orderId) =>
+      Effect.succeed(
+        Effect.gen(function* () {
+          const { sql } = yield* Transaction
+          const [key, name, order] = [sql.literal(table.key), sql.literal(table.name), sql.literal(table.order)]
+          const rows = yield* keyRows(sql`SELECT DISTINCT ${key}::text AS key FROM ${name} WHERE ${order} = ${orderId}`)
+          const found = yield* findIn({ keys: rows.map(({ key }) => key) }, usable.filter(isManual))
+          return found.map(({ rule }) => rule)
+        }).pipe(Effect.orDie)
+      ),
+    mend: (found, operator, trust) => {
       const rule = usable.find(({ name }) => name === found.rule)
       if (rule?.mend === undefined || found.orderId === null) return Effect.succeed(manual(rule?.means ?? ""))
       const { mend } = rule
       return inOneTransaction(database, found, operator, {
         lock: lockOrder(found.orderId),
         isThere: Effect.map(findIn({ keys: [found.key] }, [rule]), (now) => now.some(({ id }) => id === found.id)),
+        trust,
         act: mend(found)
       })
     }

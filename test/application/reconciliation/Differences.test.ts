@@ -209,18 +209,20 @@ const cases: ReadonlyArray<Case> = [
   {
     of: "a payment is charging, and its recovery has ended",
     rule: "recovery-missing",
-    broken: ({ paid, refunded }, sql) =>
+    broken: ({ paid, pending }, sql) =>
       Effect.gen(function* () {
-        yield* sql`UPDATE payments SET status = 'refunding', refund_begun_at = clock_now() WHERE id = ${paid.paymentId}::uuid`
+        const id = Subscribed.newId()
         yield* sql`
-          UPDATE outbox_tasks SET idempotency_key = ${`${paid.paymentId}-refund`}
-          WHERE task_type = 'payment.recover' AND idempotency_key = ${`${refunded.paymentId}-refund`}`
-        yield* sql`UPDATE outbox_tasks SET state = 'completed', finished_at = clock_now() WHERE state <> 'completed' AND task_type = 'payment.recover'`
+          INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, leased_until, created_at, updated_at)
+          VALUES (${id}::uuid, ${pending}::uuid, 'charging', 'pm_ok', 100, 'EUR', clock_now(), clock_now(), clock_now())`
+        yield* sql`
+          UPDATE outbox_tasks SET idempotency_key = ${id}, state = 'completed', finished_at = clock_now()
+          WHERE task_type = 'payment.recover' AND idempotency_key = ${paid.paymentId}`
       }),
     by: "use case",
-    afterwards: ({ paid }, sql) =>
+    afterwards: ({ pending }, sql) =>
       Effect.gen(function* () {
-        const rows = yield* sql`SELECT status FROM payments WHERE id = ${paid.paymentId}::uuid`
+        const rows = yield* sql`SELECT status FROM payments WHERE order_id = ${pending}::uuid`
         assert.deepStrictEqual(rows, [{ status: "manual" }])
       })
   },
@@ -312,6 +314,57 @@ const cases: ReadonlyArray<Case> = [
     broken: ({ paid }, sql) =>
       sql`UPDATE payments SET status = 'declined', captured_minor = 0, decline_reason = 'card_declined' WHERE id = ${paid.paymentId}::uuid`,
     by: "person"
+  },
+  {
+    of: "the row of a paid order's payment says refunded",
+    rule: "refunded-order-paid",
+    also: ["gateway-refund-missing"],
+    broken: ({ paid }, sql) =>
+      sql`
+        UPDATE payments SET status = 'refunded', refunded_minor = captured_minor, refund_begun_at = clock_now() WHERE id = ${paid.paymentId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "the row of a declined payment says captured",
+    rule: "captured-order-pending",
+    also: ["gateway-capture-missing"],
+    broken: ({ declined }, sql) =>
+      sql`
+        UPDATE payments SET status = 'captured', captured_minor = amount_minor, decline_reason = NULL WHERE order_id = ${declined}::uuid`,
+    by: "person"
+  },
+  {
+    of: "the row of a payment that the gateway does not know says captured, and its order is cancelled",
+    rule: "captured-order-cancelled",
+    also: ["gateway-capture-missing"],
+    broken: ({ cancelled }, sql) =>
+      sql`
+        INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, captured_minor, leased_until, created_at, updated_at)
+        VALUES (${Subscribed.newId()}::uuid, ${cancelled}::uuid, 'captured', 'pm_ok', 100, 'EUR', 100, clock_now(), clock_now(), clock_now())`,
+    by: "person"
+  },
+  {
+    of: "a paid order's payment says refunding, and nobody has asked for a refund",
+    rule: "recovery-missing",
+    broken: ({ paid }, sql) =>
+      sql`UPDATE payments SET status = 'refunding', refund_begun_at = clock_now() WHERE id = ${paid.paymentId}::uuid`,
+    by: "use case",
+    afterwards: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        const rows = yield* sql`
+          SELECT status, EXISTS (SELECT FROM outbox_tasks WHERE idempotency_key = ${`${paid.paymentId}-refund`}) AS "isAsked"
+          FROM payments WHERE id = ${paid.paymentId}::uuid`
+        assert.deepStrictEqual(rows, [{ status: "manual", isAsked: false }])
+      })
+  },
+  {
+    of: "a refunded order's payment says captured",
+    rule: "gateway-refund-unrecorded",
+    also: ["refunded-without-refund"],
+    broken: ({ refunded }, sql) =>
+      sql`
+        UPDATE payments SET status = 'captured', refunded_minor = 0, refund_begun_at = NULL WHERE id = ${refunded.paymentId}::uuid`,
+    by: "use case"
   },
   {
     of: "the row of a refunded order says paid",

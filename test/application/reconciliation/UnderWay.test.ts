@@ -129,7 +129,7 @@ test(
   "without a gateway its rules count as before, and all others are checked",
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    yield* agreeing
+    const { paid } = yield* agreeing
     yield* chargeAtGateway("a-key-of-nobody", 100)
     assert.deepStrictEqual(brokenIn(yield* look), { "gateway-charge-unknown": 1 })
     yield* tell({ mode: "down" })
@@ -140,7 +140,14 @@ test(
     assert.strictEqual(report.differences, 2)
     assert.match(report.notCompared[0]!.why, /the gateway's ledger can't be read: it answered 503/)
     assert.include(report.notCompared[0]!.rules, "gateway-capture-missing")
+    // Nobody knows what the gateway says of the order's payment: no repair builds on it.
+    yield* sql`DELETE FROM billing_ledger WHERE order_id = ${paid.orderId}::uuid`
+    const mended = yield* repair
+    const entry = mended.items.find(({ rule }) => rule === "billing-entry-missing")
+    assert.match(entry?.repair?.why ?? "", /the gateway's ledger can't be read: it answered 503/)
     yield* tell({ mode: "normal" })
+    assert.deepStrictEqual(brokenIn(yield* repair), { "gateway-charge-unknown": 1 })
+    yield* sql`UPDATE revenue_daily SET amount_minor = 7`
     yield* sql`DELETE FROM sandbox_gateway.charges WHERE idempotency_key = 'a-key-of-nobody'`
     const after = yield* look
     assert.deepStrictEqual([brokenIn(after), after.notCompared], [{ "revenue-differs": 1 }, []])
