@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
  * The command line: `paid-once serve | gateway | migrate | maintenance run | status | doctor | outbox | inbox | events | tasks | payments | reconcile | mail |
- * rebuild | replay | archive | roll-forward | consumers | dispatcher | faults | drill | audit | api-key | demo | reset`.
+ * customer | rebuild | replay | archive | roll-forward | consumers | dispatcher | faults | drill | audit | api-key | demo | reset`.
  */
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer } from "effect"
@@ -105,6 +105,11 @@ const commands = await Promise.all([
     "mail",
     "Mail that was not sent, or of unknown outcome: look, send again, resolve",
     async () => (await import("./Mail.ts")).mail
+  ),
+  command(
+    "customer",
+    "Erase a customer, where nothing of his is under way",
+    async () => (await import("./Customer.ts")).customer
   ),
   command("consumers", "What reads events: look, pause, resume", async () => (await ofConsumers()).consumers),
   command("dispatcher", "What sends events: pause a topic, resume it", async () => (await ofConsumers()).dispatcher),

@@ -32,3 +32,16 @@ export const record = (entry: Entry): Effect.Effect<void, SqlError.SqlError, Tra
       VALUES (clock_now(), ${entry.actor}, ${entry.action}, ${entry.reason}, ${entry.subject}, ${entry.subjectId},
               ${JSON.stringify(entry.before)}::text::jsonb, ${JSON.stringify(entry.after)}::text::jsonb)`)
   )
+
+/** {@link record} of one decision about many things, with an entry for each. */
+export const recordEach = (
+  entry: Omit<Entry, "subjectId">,
+  subjectIds: ReadonlyArray<string>
+): Effect.Effect<void, SqlError.SqlError, Transaction> =>
+  Effect.flatMap(Transaction, ({ sql }) =>
+    Effect.asVoid(sql`
+      INSERT INTO operator_audit (at, actor, action, reason, subject, subject_id, before, after)
+      SELECT clock_now(), ${entry.actor}, ${entry.action}, ${entry.reason}, ${entry.subject}, id,
+             ${JSON.stringify(entry.before)}::text::jsonb, ${JSON.stringify(entry.after)}::text::jsonb
+      FROM unnest(${[...subjectIds]}::text[]) AS id`)
+  )

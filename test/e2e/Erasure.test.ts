@@ -1,9 +1,10 @@
-/** Where a customer's id is kept: docs/erasure.md lists each place, and its statement takes the id out of the one that nothing else clears. */
+/** The places that have a customer's id, as docs/erasure.md lists them, and `customer erase`, which takes it out of most. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { readFileSync } from "node:fs"
 import * as Path from "node:path"
+import type { Erasure } from "../../src/application/erasure/EraseCustomer.ts"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
 import { plantedEnv } from "../mutants/planted.ts"
 import { eventually } from "../support/Counters.ts"
@@ -12,11 +13,14 @@ import { commandOf, Directory, environmentWith } from "../support/OperatorComman
 import { root, TestDatabase } from "../support/TestDatabase.ts"
 
 const customer = "ada-lovelace-1815"
-const page = readFileSync(Path.join(root, "docs/erasure.md"), "utf8")
 
-/** The tables of the page, with what becomes of each. */
-const listed = [...page.matchAll(/^\| `(\w+)` \|/gm)].map(([, table]) => table!)
-const statement = /```sql\n([^`]+)```/.exec(page)![1]!.replace("'CUSTOMER'", `'${customer}'`)
+/** The tables of the page, each with what the command does there. */
+const listed = [
+  ...readFileSync(Path.join(root, "docs/erasure.md"), "utf8").matchAll(/^\| `(\w+)` \|.*\| ([^|]+) \|$/gm)
+].map(([, table, effect]) => ({ table: table!, effect: effect! }))
+
+/** Those that the command leaves alone. */
+const staying = listed.filter(({ effect }) => effect.startsWith("stays")).map(({ table }) => table)
 
 /** Every table that has the id somewhere, as text or in bytes; a partition counts as its table. */
 const holding = Effect.gen(function* () {
@@ -39,44 +43,112 @@ const holding = Effect.gen(function* () {
 })
 
 it.live(
-  "a customer's id is in the places that docs/erasure.md lists, and in no other table and no log",
+  "a customer's id is in the places that docs/erasure.md lists, and after customer erase in those that it calls staying",
   () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const environment = environmentWith({ LOG_LEVEL: "Info" })
+      const run = (name: string, ...args: ReadonlyArray<string>) => commandOf(name, environment)(...args)
+      const erase = (...args: ReadonlyArray<string>) => run("customer", "erase", "--customer", customer, ...args)
+      const succeeds = Effect.fnUntraced(function* (name: string, ...args: ReadonlyArray<string>) {
+        const done = yield* run(name, ...args)
+        assert.strictEqual(done.code, 0, `${name} ${args.join(" ")}: ${done.stdout}${done.stderr}`)
+        return done.stdout
+      })
       const service = yield* ServiceProcess.start({ env: { ...(yield* environment), ...plantedEnv() } })
       const key = (name: string) => ({ headers: { "idempotency-key": name } })
-      const { json: order } = yield* send(`${service.url}/orders`, {
+      const place = send(`${service.url}/orders`, {
         ...key("place"),
         body: { customerId: customer, currency: "EUR", lines: [{ sku: "book", quantity: 1, unitAmountMinor: 2_500 }] }
       })
-      yield* send(`${service.url}/orders/${order.id}/pay`, { ...key("pay"), body: { paymentMethod: "pm_ok" } })
-      yield* send(`${service.url}/orders/${order.id}/refund`, { ...key("refund"), method: "POST" })
-      yield* eventually(
-        "both mails to be sent, and all events to be applied",
-        Effect.map(
-          sql<{ readonly mails: number; readonly marks: number }>`
-            SELECT (SELECT count(*) FROM mail_deliveries WHERE status = 'sent')::int4 AS mails,
-                   (SELECT count(*) FROM processed_events)::int4 AS marks`,
-          ([row]) => row!.mails === 2 && row!.marks === 12
+      const placed = yield* place
+      const order = `${service.url}/orders/${placed.json.id}`
+      yield* succeeds("tasks", "pause", "email", "--reason", "the mail server moves")
+      const pay = send(`${order}/pay`, { ...key("pay"), body: { paymentMethod: "pm_ok" } })
+      const paid = yield* pay
+      yield* send(`${order}/refund`, { ...key("refund"), method: "POST" })
+      const becomes = (what: string, isSo: { readonly mails: number; readonly marks: number }) =>
+        eventually(
+          what,
+          Effect.map(
+            sql<{ readonly mails: number; readonly marks: number }>`
+              SELECT (SELECT count(*) FROM mail_deliveries WHERE status = 'sent')::int4 AS mails,
+                     (SELECT count(*) FROM processed_events)::int4 AS marks`,
+            ([row]) => row!.mails === isSo.mails && row!.marks === isSo.marks
+          )
         )
-      )
-      const passing = ["outbox_events", "outbox_parked", "outbox_dead_letters", "inbox_parked", "inbox_dead_letters"]
-      const kept = listed.filter((table) => !passing.includes(table)).toSorted()
-      assert.deepStrictEqual(yield* holding, kept)
-      assert.includeMembers(listed, passing)
-      assert.notInclude(service.output(), customer)
+      yield* becomes("all events to be applied", { mails: 0, marks: 12 })
 
-      // An order's row changes with its events alone, so this is the owner's, and no use case.
-      yield* sql.unsafe(statement)
-      assert.deepStrictEqual(
-        yield* holding,
-        kept.filter((table) => table !== "orders")
+      for (const [args, words] of [
+        [[], "customer erase needs --reason, which the audit keeps, or --dry-run"],
+        [["--reason", `${customer}, by letter`], "leave the customer's id out of it"]
+      ] as const) {
+        const wrong = yield* erase(...args)
+        assert.strictEqual(wrong.code, 2)
+        assert.include(wrong.stderr, words)
+      }
+      const waiting = yield* erase("--reason", "request 7")
+      assert.strictEqual(waiting.code, 1, waiting.stderr)
+      assert.match(waiting.stdout, /^Nothing was erased\.\n2 things are under way, and need the id:\n/)
+      assert.match(
+        waiting.stdout,
+        /order \S+: mail (\S+) waits to be sent \(paid-once tasks show \1, or tasks cancel \1\)/
       )
-      const reconciled = yield* commandOf("reconcile", environment)()
-      assert.strictEqual(reconciled.code, 0, reconciled.stdout + reconciled.stderr)
-      const { json: shown } = yield* send(`${service.url}/orders/${order.id}`)
-      assert.deepInclude(shown, { id: order.id, customerId: `erased-${order.id}`, status: "refunded" })
+
+      yield* succeeds("tasks", "resume", "email", "--reason", "it has moved")
+      yield* becomes("both mails to be sent", { mails: 2, marks: 12 })
+      const passing = listed.filter(({ effect }) => /^waits|discarded/.test(effect)).map(({ table }) => table)
+      const kept = listed.map(({ table }) => table).filter((table) => !passing.includes(table))
+      assert.strictEqual(passing.length, 5)
+      assert.deepStrictEqual(yield* holding, kept.toSorted())
+
+      assert.match(
+        yield* succeeds("customer", "erase", "--customer", customer, "--dry-run"),
+        /^1 order has the customer's id\.\n/
+      )
+      assert.deepStrictEqual(yield* holding, kept.toSorted())
+      const told = yield* succeeds("customer", "erase", "--customer", customer, "--reason", "request 7")
+      assert.match(told, /^Erased the customer of 1 order: /)
+      assert.match(told, /answers to repeated requests \(idempotency_keys\): 3, the last until \d{4}-/)
+      assert.deepStrictEqual(yield* holding, staying.toSorted())
+
+      // All goes on as before.
+      for (const [again, before] of [
+        [yield* place, placed],
+        [yield* pay, paid]
+      ] as const) {
+        assert.strictEqual(again.status, before.status)
+        assert.deepStrictEqual(again.json, before.json)
+      }
+      const { json: shown } = yield* send(order)
+      assert.deepInclude(shown, { id: placed.json.id, customerId: `erased-${placed.json.id}`, status: "refunded" })
+      const { json: timeline } = yield* send(`${order}/timeline`)
+      assert.deepInclude(timeline, { complete: true })
+      yield* succeeds("reconcile")
+      yield* succeeds(
+        "replay",
+        "receipts",
+        "--aggregate",
+        placed.json.id,
+        "--apply",
+        "--reason",
+        "to see that nothing comes of it"
+      )
+      yield* succeeds("rebuild", "analytics")
+      assert.deepStrictEqual(yield* sql`SELECT count(*)::int4 AS mails FROM outbox_tasks WHERE task_type = 'email'`, [
+        { mails: 2 }
+      ])
+      const audit = JSON.parse(yield* succeeds("audit", "list", "--action", "erase", "--json"))
+      assert.strictEqual(audit.items.length, 1)
+      assert.deepInclude(audit.items[0], { subject: "order", subjectId: placed.json.id, reason: "request 7" })
+
+      const again = JSON.parse(
+        yield* succeeds("customer", "erase", "--customer", customer, "--reason", "once more", "--json")
+      ) as Erasure
+      assert.deepInclude(again, { orders: 0, underWayCount: 0, left: 0 })
+      assert.strictEqual(again.answers.count, 3)
+      assert.deepStrictEqual(yield* holding, staying.toSorted())
+      assert.notInclude(service.output(), customer)
     }).pipe(Effect.scoped, Effect.provide(Layer.provideMerge(Directory.layer, TestDatabase.layerPool))),
-  120_000
+  240_000
 )

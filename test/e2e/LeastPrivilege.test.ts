@@ -93,7 +93,18 @@ it.live(
         )
       )
 
+      yield* eventually(
+        "both mails to be sent",
+        SqlClient.SqlClient.use(
+          (sql) =>
+            sql<{ readonly sent: number }>`SELECT count(*)::int4 AS sent FROM mail_deliveries WHERE status = 'sent'`
+        ).pipe(
+          on(two.serviceUrl),
+          Effect.map(([row]) => row!.sent === 2)
+        )
+      )
       for (const command of [
+        ["customer", "erase", "--customer", "ada", "--reason", "request 7"],
         ["outbox", "status"],
         ["outbox", "list"],
         ["inbox", "list"],

@@ -82,10 +82,15 @@ it.live(
       const directory = yield* TestDatabase.dataDirectory
       const { url } = yield* TestDatabase
       const env = { DATABASE_URL: Redacted.value(url), DATA_DIRECTORY: directory }
-      for (const args of [["outbox", "status"], ["tasks", "list"], ["status"]]) {
+      for (const args of [
+        ["outbox", "status"],
+        ["tasks", "list"],
+        ["status"],
+        ["customer", "erase", "--customer", "ada", "--dry-run"]
+      ]) {
         const { stderr } = yield* node([...noted(directory), "src/paid-once.ts", ...args], env)
         const loaded = loadedBy(stderr)
-        assert.isTrue(loaded.some((file) => file.startsWith("src/main/Commands.ts")))
+        assert.isTrue(loaded.some((file) => /^src\/main\/(Commands|Erasure)\.ts/.test(file)))
         assert.deepStrictEqual(
           loaded.filter((file) => ofService.test(file)),
           []
